@@ -1,0 +1,174 @@
+//! Runs a check: one command line to its end, and the last of what it printed.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use regatta_engine::ports::agents::{AgentError, Check, CheckResult, Exit};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::environment;
+use crate::process::{MARK, ready_until};
+use crate::rundir::{LaunchRecord, Mode, RunDir, fresh_mark, write_atomic};
+use crate::shim::stop_command;
+use crate::supervise::{AgentsAdapter, Phase, end_over_the_head_of, finish, phase, reap_later};
+use crate::tree::Tree;
+use crate::words;
+
+/// How much of the output is kept.
+const TAIL: usize = 16 * 1024;
+
+/// How long a check whose time is up may take to end by itself.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long its shim may take on top of that.
+const SHIM_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Runs a check under a shim of its own, so that its time limit holds for whatever it starts.
+pub(crate) fn run(adapter: &AgentsAdapter, check: &Check) -> Result<CheckResult, AgentError> {
+    let mark = fresh_mark().map_err(|error| words::kernel("give random bytes", error))?;
+    let path = adapter.checks_path().join(&mark);
+    let dir = RunDir::create(path.clone()).map_err(|error| words::file("create", &path, error))?;
+    let result = run_in(adapter, &dir, &mark, check);
+    drop(fs::remove_dir_all(&dir.0));
+    result
+}
+
+fn run_in(adapter: &AgentsAdapter, dir: &RunDir, mark: &str, check: &Check) -> Result<CheckResult, AgentError> {
+    let prepare = || -> std::io::Result<PathBuf> {
+        let record = LaunchRecord {
+            v: 1,
+            mode: Mode::Check,
+            argv: vec!["sh".to_owned(), "-c".to_owned(), check.command.clone()],
+            dir: std::path::absolute(&check.dir)?,
+            mark: mark.to_owned(),
+        };
+        write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)?;
+        Ok(RunDir::create(dir.path("tmp"))?.0)
+    };
+    let tmp = prepare().map_err(|error| words::file("write", &dir.launch_file(), error))?;
+    let environment = environment::build(None, &tmp, &check.env, &[(MARK, mark.into())]);
+    let now = Instant::now();
+    let deadline = now.checked_add(check.timeout);
+    let mut shim = adapter.spawn_shim(dir, &environment, Stdio::piped())?;
+
+    let mut tail = Tail::default();
+    let in_time = match run_out(&mut shim, dir, &mut tail, deadline) {
+        Ok(in_time) => in_time,
+        Err(error) => {
+            // Without its lifeline the shim ends the check by itself.
+            drop(shim.stdin.take());
+            reap_later(shim, false);
+            return Err(error);
+        }
+    };
+    drop(shim.wait());
+    let exit = match phase(dir)? {
+        Phase::Ended(exit) => exit,
+        _ => {
+            let tree = Tree { shim: None, program: dir.program().ok().flatten(), mark: Some(mark.to_owned()) };
+            finish(dir, &tree, Duration::ZERO, &Exit::Lost)?
+        }
+    };
+    Ok(CheckResult { exit, timed_out: !in_time, output: tail.into_text() })
+}
+
+/// Reads the check's output to its end and ends the check when its time is up; returns whether it
+/// ended in time.
+fn run_out(shim: &mut Child, dir: &RunDir, tail: &mut Tail, deadline: Option<Instant>) -> Result<bool, AgentError> {
+    if drain(shim, tail, deadline)? {
+        return Ok(true);
+    }
+    if let Some(control) = &mut shim.stdin {
+        // A shim that has just ended does not read it, and need not.
+        drop(control.write_all(stop_command(GRACE).as_bytes()));
+    }
+    if !drain(shim, tail, Some(Instant::now() + GRACE + SHIM_PATIENCE))? {
+        match phase(dir)? {
+            Phase::Alive(identity, handle) => end_over_the_head_of(&handle, identity, dir)?,
+            // It is our own child, not yet reaped, so its number is surely its.
+            _ => drop(shim.kill()),
+        }
+    }
+    Ok(false)
+}
+
+/// Reads what the check prints until nobody can print any more, or the deadline; returns whether the
+/// end was reached.
+///
+/// The shim holds the pipe too, so its end is also the shim's: a process that the check left behind
+/// delays it only until the shim has ended that process.
+fn drain(shim: &mut Child, tail: &mut Tail, deadline: Option<Instant>) -> Result<bool, AgentError> {
+    let Some(output) = &mut shim.stdout else { return Ok(true) };
+    let mut buffer = [0; 64 * 1024];
+    loop {
+        // A flood is always ready: the clock must be asked, not only the pipe.
+        if deadline.is_some_and(|it| it <= Instant::now()) {
+            return Ok(false);
+        }
+        let ready = ready_until(&mut [PollFd::new(&*output, PollFlags::IN)], deadline);
+        if !ready.map_err(|error| words::kernel("wait for the check's output", error))? {
+            return Ok(false);
+        }
+        match output.read(&mut buffer) {
+            Ok(0) => return Ok(true),
+            Ok(length) => tail.push(&buffer[..length]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(words::kernel("read the check's output", error)),
+        }
+    }
+}
+
+/// The last part of a stream of any length.
+#[derive(Default)]
+struct Tail(Vec<u8>);
+
+impl Tail {
+    fn push(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
+        // Moved only when twice too long, so that many small writes cost little.
+        if self.0.len() > 2 * TAIL {
+            self.0.drain(..self.0.len() - TAIL);
+        }
+    }
+
+    fn into_text(self) -> String {
+        let mut bytes = &self.0[self.0.len().saturating_sub(TAIL)..];
+        if self.0.len() > TAIL {
+            // The cut may have split a character: what is left of it goes.
+            let broken = bytes.iter().take(3).take_while(|byte| (**byte & 0xc0) == 0x80).count();
+            bytes = &bytes[broken..];
+        }
+        let text = String::from_utf8_lossy(bytes);
+        // A byte that is no text becomes three: cut again.
+        let mut start = text.len().saturating_sub(TAIL);
+        while !text.is_char_boundary(start) {
+            start += 1;
+        }
+        text[start..].to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_is_short_and_text_whatever_was_printed() {
+        for (piece, times) in
+            [(&b"line\n"[..], 100_000), ("ä€🦀".as_bytes(), 50_000), (&[0xff; 7], 50_000), (b"short", 1)]
+        {
+            let mut tail = Tail::default();
+            for _ in 0..times {
+                tail.push(piece);
+            }
+            assert!(tail.0.capacity() < 8 * TAIL);
+            let text = tail.into_text();
+            assert!(text.len() <= TAIL, "{}", text.len());
+            assert!(text.ends_with(String::from_utf8_lossy(piece).as_ref()));
+            assert!(!text.starts_with('\u{fffd}') || piece[0] == 0xff);
+        }
+    }
+}

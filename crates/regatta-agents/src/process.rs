@@ -1,0 +1,214 @@
+//! One process, as no other can be mistaken for it.
+//!
+//! A process number alone names whoever has it now. So a process is its number and its start time,
+//! and a signal goes through a pidfd that was opened before the start time was compared (P5): if the
+//! number passed to another process in between, the pidfd still means the old one, which is gone.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use regatta_engine::ports::agents::ProcessIdentity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// The variable that marks every process of a launch.
+pub(crate) const MARK: &str = "REGATTA_ATTEMPT_MARK";
+
+/// How often, a millisecond apart, a process in the midst of exec is looked at again.
+const EXEC_LOOKS: u32 = 200;
+
+/// What `/proc/PID/stat` says about a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    /// The program it runs, as the kernel shortens it.
+    pub(crate) name: String,
+    pub(crate) parent: u32,
+    /// Its process group.
+    pub(crate) group: u32,
+    pub(crate) start_ticks: u64,
+    /// It has ended and only waits to be reaped.
+    pub(crate) zombie: bool,
+    /// It was stopped by a signal, and so is in the midst of nothing, not of a fork either.
+    pub(crate) stopped: bool,
+}
+
+impl Process {
+    /// Reads a process that is there now.
+    pub(crate) fn read(pid: u32) -> Option<Process> {
+        // The name may hold any byte, so the file need not be UTF-8.
+        Process::parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
+    }
+
+    fn parse(stat: &str) -> Option<Process> {
+        // The name is in parentheses and may itself contain parentheses and spaces.
+        let (pid, rest) = stat.split_once(' ')?;
+        let (name, rest) = rest.rsplit_once(')')?;
+        let mut fields = rest.split_ascii_whitespace();
+        let state = fields.next()?;
+        let parent = fields.next()?.parse().ok()?;
+        let group = fields.next()?.parse().ok()?;
+        // Fields 20 and 22 of the line; five are behind us.
+        let threads: u32 = fields.nth(14)?.parse().ok()?;
+        let start_ticks = fields.nth(1)?.parse().ok()?;
+        // A process whose first thread has ended looks like a zombie while its other threads go on.
+        let zombie = matches!(state, "Z" | "X") && threads <= 1;
+        let stopped = matches!(state, "T" | "t");
+        Some(Process {
+            pid: pid.parse().ok()?,
+            name: name.trim_start_matches('(').to_owned(),
+            parent,
+            group,
+            start_ticks,
+            zombie,
+            stopped,
+        })
+    }
+
+    /// Reads every process of the machine that we may see.
+    pub(crate) fn all() -> io::Result<Vec<Process>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc")? {
+            let pid = entry?.file_name().to_str().and_then(|name| name.parse().ok());
+            found.extend(pid.and_then(Process::read));
+        }
+        Ok(found)
+    }
+
+    /// Whether its environment at its start carries this mark.
+    pub(crate) fn carries(&self, mark: &str) -> bool {
+        for _ in 0..EXEC_LOOKS {
+            let Ok(environment) = fs::read(format!("/proc/{}/environ", self.pid)) else { return false };
+            let value = |entry| <[u8]>::strip_prefix(entry, MARK.as_bytes())?.strip_prefix(b"=");
+            if environment.split(|byte| *byte == 0).any(|entry| value(entry) == Some(mark.as_bytes())) {
+                return true;
+            }
+            if !environment.is_empty() || !self.is_in_exec() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    /// Whether it is between two programs: it has a new memory and nothing in it yet.
+    ///
+    /// Seen on a busy machine: a process that is not looked at again in this instant escapes a kill.
+    fn is_in_exec(&self) -> bool {
+        let Ok(stat) = fs::read(format!("/proc/{}/stat", self.pid)) else { return false };
+        let stat = String::from_utf8_lossy(&stat);
+        // Fields 23, the size of its memory (a thread of the kernel has none), and 48, where its
+        // arguments begin.
+        let field = |number: usize| stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number - 3);
+        field(23).is_some_and(|size| size != "0") && field(48) == Some("0")
+    }
+
+    /// Names it for good.
+    pub(crate) fn identity(&self) -> io::Result<ProcessIdentity> {
+        Ok(ProcessIdentity { pid: self.pid, start_ticks: self.start_ticks, boot_id: boot_id()? })
+    }
+
+    /// Sends a signal to this very process; one that has ended in the meantime is passed over.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Ok(Some(handle)) = Handle::open(self.pid, self.start_ticks) {
+            handle.signal(signal);
+        }
+    }
+}
+
+/// Reads which boot of the machine this is.
+pub(crate) fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// A hold on one live process.
+pub(crate) struct Handle(OwnedFd);
+
+impl Handle {
+    /// Takes hold of the process of this identity if it is alive.
+    pub(crate) fn of(identity: &ProcessIdentity) -> io::Result<Option<Handle>> {
+        if boot_id()? != identity.boot_id {
+            return Ok(None);
+        }
+        Handle::open(identity.pid, identity.start_ticks)
+    }
+
+    fn open(pid: u32, start_ticks: u64) -> io::Result<Option<Handle>> {
+        let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+        let fd = match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(fd) => fd,
+            // Gone, or the number is now that of another process's thread.
+            Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let same = Process::read(pid).is_some_and(|it| it.start_ticks == start_ticks && !it.zombie);
+        Ok(same.then_some(Handle(fd)))
+    }
+
+    /// Sends it a signal; one that has ended in the meantime is passed over.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let _ = pidfd_send_signal(&self.0, signal);
+    }
+
+    /// Waits until it has ended; returns whether it has.
+    pub(crate) fn wait_until(&self, deadline: Instant) -> io::Result<bool> {
+        Ok(ready_until(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(deadline))?)
+    }
+}
+
+/// Waits until one of the descriptors is ready; returns whether one is.
+pub(crate) fn ready_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
+    loop {
+        let left = deadline.map(|it| timespec(it.saturating_duration_since(Instant::now())));
+        match poll(fds, left.as_ref()) {
+            Ok(count) => return Ok(count > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    // A patience of years is for ever; the cap only keeps the conversion honest.
+    let duration = duration.min(Duration::from_secs(u64::from(u32::MAX)));
+    Timespec { tv_sec: duration.as_secs().cast_signed(), tv_nsec: duration.subsec_nanos().into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_name_does_not_confuse_the_fields() {
+        let stat = "42 (a) R 1 (x) y) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 99887 1 2";
+        assert_eq!(
+            Process::parse(stat),
+            Some(Process {
+                pid: 42,
+                name: "a) R 1 (x) y".into(),
+                parent: 7,
+                group: 42,
+                start_ticks: 99887,
+                zombie: false,
+                stopped: false
+            })
+        );
+        assert_eq!(Process::parse("42 (a"), None);
+        let zombie = |threads: u32| {
+            Process::parse(&format!("42 (a) Z 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 99887 1 2"))
+        };
+        assert!(zombie(1).unwrap().zombie);
+        assert!(!zombie(2).unwrap().zombie, "its other threads go on");
+    }
+
+    #[test]
+    fn p5_a_reused_number_gives_no_hold() {
+        let me = Process::read(std::process::id()).unwrap().identity().unwrap();
+        assert!(Handle::of(&me).unwrap().is_some());
+        assert!(Handle::of(&ProcessIdentity { start_ticks: me.start_ticks + 1, ..me.clone() }).unwrap().is_none());
+        assert!(Handle::of(&ProcessIdentity { boot_id: "another boot".into(), ..me }).unwrap().is_none());
+    }
+}

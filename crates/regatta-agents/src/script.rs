@@ -1,0 +1,301 @@
+//! The steps of the scripted agent, and how they are read.
+
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+/// A step of a script, written `{say = "hello"}` in a plan and `{"say": "hello"}` in JSON.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Step {
+    /// Says something.
+    Say(String),
+    /// Writes a file, and the directories it is in.
+    Write {
+        /// The file, inside the workspace.
+        path: RelativePath,
+        /// Its new content.
+        text: String,
+    },
+    /// Adds to the end of a file, which may be new.
+    Append {
+        /// The file, inside the workspace.
+        path: RelativePath,
+        /// What is added.
+        text: String,
+    },
+    /// Replaces the first place in a file where a text stands; it must stand there.
+    Replace {
+        /// The file, inside the workspace.
+        path: RelativePath,
+        /// What is looked for.
+        from: String,
+        /// What stands there afterwards.
+        to: String,
+    },
+    /// Removes a file, a link or a directory.
+    Remove(Removal),
+    /// Runs a shell command, which must succeed.
+    Run(String),
+    /// Asks a person.
+    Ask {
+        /// The question.
+        question: String,
+        /// What may be answered.
+        #[serde(default)]
+        choices: Vec<String>,
+        /// What is answered where nobody can be asked; one of the choices if there are any.
+        default: Option<String>,
+    },
+    /// Asks a person to allow something.
+    Permission(Permission),
+    /// Does nothing for a while.
+    Sleep(Pause),
+    /// Reports what a model would have used.
+    Usage {
+        /// Tokens read.
+        #[serde(default)]
+        input: u64,
+        /// Tokens written.
+        #[serde(default)]
+        output: u64,
+        /// Money spent, in dollars; absent where no price is known.
+        cost: Option<f64>,
+    },
+    /// Prints this much.
+    Flood {
+        /// How many bytes at least.
+        bytes: u64,
+    },
+    /// Never ends, if true.
+    Hang(bool),
+    /// Gives up.
+    Fail(String),
+}
+
+/// The names of all steps, as a script writes them.
+pub const STEPS: [&str; 13] = [
+    "say",
+    "write",
+    "append",
+    "replace",
+    "remove",
+    "run",
+    "ask",
+    "permission",
+    "sleep",
+    "usage",
+    "flood",
+    "hang",
+    "fail",
+];
+
+/// What a `remove` step removes: `"path"` or `{path = "path"}`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Removal {
+    /// The path alone.
+    Short(RelativePath),
+    /// The path by name, like the other steps.
+    Long {
+        /// The path, inside the workspace.
+        path: RelativePath,
+    },
+}
+
+impl Removal {
+    /// What is removed.
+    pub fn path(&self) -> &RelativePath {
+        match self {
+            Removal::Short(path) | Removal::Long { path } => path,
+        }
+    }
+}
+
+/// What a `permission` step asks for: `"what"` or `{what = "what", default = "allow"}`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Permission {
+    /// A person must decide.
+    Short(String),
+    /// The script says what is decided where nobody can be asked.
+    Long {
+        /// What is to be allowed.
+        what: String,
+        /// What is decided.
+        default: Option<Decision>,
+    },
+}
+
+/// An answer to a permission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// It may.
+    Allow,
+    /// It may not: the agent gives up.
+    Deny,
+}
+
+/// A path that cannot leave the directory it is taken from, as far as its words go; links are looked
+/// at when it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RelativePath(PathBuf);
+
+impl RelativePath {
+    /// The path.
+    pub fn as_path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for RelativePath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RelativePath, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let inside = |it: Component<'_>| matches!(it, Component::Normal(_) | Component::CurDir);
+        let path: PathBuf = Path::new(&text).components().filter(|it| *it != Component::CurDir).collect();
+        if path.as_os_str().is_empty() || text.contains('\0') || !Path::new(&text).components().all(inside) {
+            let why = format!("the path {text:?} is not inside the workspace; write it relative and without `..`");
+            return Err(serde::de::Error::custom(why));
+        }
+        Ok(RelativePath(path))
+    }
+}
+
+/// How long a `sleep` step takes: seconds as a number, or `"500ms"`, `"2s"`, `"1m"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause(pub Duration);
+
+impl<'de> Deserialize<'de> for Pause {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pause, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        let seconds = match &value {
+            serde_json::Value::Number(number) => number.as_f64(),
+            serde_json::Value::String(text) => parse_pause(text),
+            _ => None,
+        };
+        seconds.filter(|it| (0.0..=86_400.0).contains(it)).map(|it| Pause(Duration::from_secs_f64(it))).ok_or_else(
+            || serde::de::Error::custom(format!("{value} is no time; write seconds or \"500ms\", up to a day")),
+        )
+    }
+}
+
+fn parse_pause(text: &str) -> Option<f64> {
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    Some(number.trim().parse::<f64>().ok()? * unit)
+}
+
+/// A script that cannot be followed, found before any step of it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScriptError {
+    /// It is no list.
+    #[error("The script is not a list of steps: {0}.")]
+    NotAList(String),
+    /// A step is no table of one entry.
+    #[error("Step {step} of the script must have exactly one name, like {{say = \"hello\"}}.")]
+    NotAStep {
+        /// Which, from 1.
+        step: usize,
+    },
+    /// A step's name means nothing.
+    #[error("Step {step} of the script is `{name}`, which is no step; known are {}.", STEPS.join(", "))]
+    Unknown {
+        /// Which, from 1.
+        step: usize,
+        /// What it is called.
+        name: String,
+    },
+    /// A step's content does not fit its name.
+    #[error("Step {step} of the script, `{name}`, is not right: {why}.")]
+    Malformed {
+        /// Which, from 1.
+        step: usize,
+        /// What it is called.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// Reads a script: a JSON array of steps.
+pub fn parse(script: &str) -> Result<Vec<Step>, ScriptError> {
+    let list: Vec<serde_json::Value> =
+        serde_json::from_str(script).map_err(|error| ScriptError::NotAList(error.to_string()))?;
+    list.into_iter().enumerate().map(|(index, value)| parse_step(index + 1, value)).collect()
+}
+
+fn parse_step(step: usize, value: serde_json::Value) -> Result<Step, ScriptError> {
+    let name = match value.as_object().map(|it| it.keys().collect::<Vec<_>>()).as_deref() {
+        Some([name]) => (*name).clone(),
+        _ => return Err(ScriptError::NotAStep { step }),
+    };
+    if !STEPS.contains(&name.as_str()) {
+        // A hostile name must not flood an error message.
+        return Err(ScriptError::Unknown { step, name: name.chars().take(40).collect() });
+    }
+    // Serde says only that neither form of these fits; the longer form's own words help more.
+    let content = value[&name].clone();
+    let hint = match name.as_str() {
+        "remove" if content.is_string() => serde_json::from_value::<RelativePath>(content).err(),
+        "remove" => serde_json::from_value::<RelativePath>(content["path"].clone()).err(),
+        _ => None,
+    };
+    let parsed = serde_json::from_value::<Step>(value);
+    let malformed =
+        |error: serde_json::Error| ScriptError::Malformed { step, name: name.clone(), why: error.to_string() };
+    let parsed = parsed.map_err(|error| malformed(hint.unwrap_or(error)))?;
+    if let Step::Ask { choices, default: Some(default), .. } = &parsed
+        && !choices.is_empty()
+        && !choices.contains(default)
+    {
+        let why = format!("its default {default:?} is none of its choices");
+        return Err(ScriptError::Malformed { step, name, why });
+    }
+    Ok(parsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_of_a_plan_is_read() {
+        let script = r#"[{"say":"a"},{"write":{"path":"./a/b","text":"t"}},{"append":{"path":"a","text":"t"}},
+            {"replace":{"path":"a","from":"f","to":"t"}},{"remove":"a"},{"remove":{"path":"a"}},{"run":"true"},
+            {"ask":{"question":"q","choices":["x","y"],"default":"y"}},{"ask":{"question":"q"}},{"permission":"p"},
+            {"permission":{"what":"p","default":"allow"}},{"sleep":0.5},{"sleep":"500ms"},{"sleep":2},
+            {"usage":{"input":1,"output":2,"cost":0.5}},{"usage":{}},{"flood":{"bytes":9}},{"hang":true},{"fail":"r"}]"#;
+        let steps = parse(script).unwrap();
+        assert_eq!(steps.len(), 19);
+        assert_eq!(steps[11], steps[12]);
+        assert!(matches!(&steps[1], Step::Write { path, .. } if path.as_path() == Path::new("a/b")));
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_refused_before_it_starts() {
+        for (script, words) in [
+            (r#"{"say":"a"}"#, "not a list"),
+            (
+                r#"[{"say":"a"},{"dance":true}]"#,
+                "Step 2 of the script is `dance`, which is no step; known are say, write",
+            ),
+            (r#"[{"say":"a","run":"b"}]"#, "Step 1 of the script must have exactly one name"),
+            (r#"["say"]"#, "exactly one name"),
+            (r#"[{"write":{"path":"a"}}]"#, "missing field `text`"),
+            (r#"[{"write":{"path":"a","text":"","mode":1}}]"#, "unknown field `mode`"),
+            (r#"[{"write":{"path":"/etc/passwd","text":""}}]"#, "not inside the workspace"),
+            (r#"[{"append":{"path":"a/../../b","text":""}}]"#, "not inside the workspace"),
+            (r#"[{"remove":".."}]"#, "not inside the workspace"),
+            (r#"[{"remove":{"path":"."}}]"#, "not inside the workspace"),
+            (r#"[{"sleep":-1}]"#, "is no time"),
+            (r#"[{"sleep":"soon"}]"#, "is no time"),
+            (r#"[{"sleep":1e300}]"#, "is no time"),
+            (r#"[{"ask":{"question":"q","choices":["a"],"default":"b"}}]"#, "none of its choices"),
+        ] {
+            let error = parse(script).unwrap_err().to_string();
+            assert!(error.contains(words), "{script}: {error}");
+        }
+    }
+}

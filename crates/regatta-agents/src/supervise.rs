@@ -1,0 +1,379 @@
+//! The port to programs, as the daemon uses it: start, look, wait, stop.
+
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::{
+    AgentError, Agents, Check, CheckResult, Exit, Launch, ProcessIdentity, ProcessState,
+};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::OFlags;
+use rustix::process::Signal;
+
+use crate::environment::{self, Environment};
+use crate::process::{Handle, MARK, ready_until};
+use crate::rundir::{
+    LaunchRecord, Mode, RunDir, append, fresh_mark, lock, lock_until, read_json, try_lock, write_atomic,
+};
+use crate::shim::{NOT_MINE, READY, stop_command};
+use crate::tree::Tree;
+use crate::{check, words};
+
+/// How long a shim may take to say that its program runs.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long after the grace the shim may take; then its tree is ended over its head.
+const SHIM_PATIENCE: Duration = Duration::from_millis(1500);
+
+/// How long ending a tree from outside may take. It is spent at most twice, over the head of a stuck
+/// shim and after its death, which with the shim's patience stays under P4's 5 s.
+const OUTSIDE_PATIENCE: Duration = Duration::from_millis(1600);
+
+/// Longer than anyone means, short enough to add to a clock.
+const LONGEST_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Runs programs as child processes of this machine, each under a shim.
+#[derive(Clone, Debug)]
+pub struct AgentsAdapter {
+    data_dir: PathBuf,
+    regatta_exe: PathBuf,
+}
+
+/// What the files and the process table say together.
+pub(crate) enum Phase {
+    /// No shim has begun.
+    Untouched,
+    /// A shim is at work.
+    Alive(ProcessIdentity, Handle),
+    /// A shim had begun and is gone, and left no exit record.
+    Vanished,
+    /// It has ended.
+    Ended(Exit),
+}
+
+impl AgentsAdapter {
+    /// Makes the adapter that keeps its directories in `data_dir` and starts shims as `exe shim DIR`.
+    pub fn new(data_dir: PathBuf, exe: PathBuf) -> AgentsAdapter {
+        // A shim has another working directory than we do.
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        AgentsAdapter { data_dir: absolute(data_dir), regatta_exe: absolute(exe) }
+    }
+
+    fn attempt_path(&self, attempt: AttemptId) -> PathBuf {
+        self.data_dir.join("attempts").join(attempt.to_string())
+    }
+
+    fn attempt_dir(&self, attempt: AttemptId) -> RunDir {
+        RunDir(self.attempt_path(attempt))
+    }
+
+    pub(crate) fn checks_path(&self) -> PathBuf {
+        self.data_dir.join("checks")
+    }
+
+    /// Spawns a shim for a directory whose launch record is written.
+    pub(crate) fn spawn_shim(
+        &self,
+        dir: &RunDir,
+        environment: &Environment,
+        stdin: Stdio,
+    ) -> Result<Child, AgentError> {
+        let log = append(&dir.shim_log()).map_err(|error| words::file("open", &dir.shim_log(), error))?;
+        // No process_group here: a group leader could not become a session leader, as the shim does.
+        Command::new(&self.regatta_exe)
+            .arg("shim")
+            .arg(&dir.0)
+            .current_dir(&dir.0)
+            .env_clear()
+            .envs(environment)
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .map_err(|error| words::shim_not_spawned(&self.regatta_exe, error))
+    }
+
+    fn attempt_environment(&self, dir: &RunDir, launch: &Launch, mark: &str) -> io::Result<Environment> {
+        let home = RunDir::create(dir.path("home"))?.0;
+        let tmp = RunDir::create(dir.path("tmp"))?.0;
+        let mut ours = vec![
+            ("REGATTA_ATTEMPT", launch.attempt.to_string().into()),
+            ("REGATTA_RESULT", dir.result_file().into()),
+            ("REGATTA_PROMPT_FILE", dir.prompt_file().into()),
+            ("REGATTA_WORKSPACE", std::path::absolute(&launch.workspace)?.into()),
+            (MARK, mark.into()),
+        ];
+        if launch.script.is_some() {
+            ours.push(("REGATTA_SCRIPT_FILE", dir.script_file().into()));
+        }
+        Ok(environment::build(Some(&home), &tmp, &launch.env, &ours))
+    }
+
+    fn write_launch(&self, dir: &RunDir, launch: &Launch) -> io::Result<String> {
+        // A start that was cut short may have left a shim on its way: it carries the old mark.
+        let mark = match dir.launch().ok().flatten() {
+            Some(record) => record.mark,
+            None => fresh_mark()?,
+        };
+        write_atomic(&dir.prompt_file(), launch.prompt.as_bytes())?;
+        if let Some(script) = &launch.script {
+            write_atomic(&dir.script_file(), script.as_bytes())?;
+        }
+        let argv = launch.argv.iter().map(|it| it.replace("{prompt}", &launch.prompt)).collect();
+        let workspace = std::path::absolute(&launch.workspace)?;
+        let record = LaunchRecord { v: 1, mode: Mode::Attempt, argv, dir: workspace, mark: mark.clone() };
+        write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)?;
+        Ok(mark)
+    }
+
+    /// Finds out where an attempt is. A start under way in another thread is waited for.
+    fn settled(&self, dir: &RunDir) -> Result<Phase, AgentError> {
+        match phase(dir)? {
+            Phase::Untouched if dir.launch_file().exists() => {
+                let _start = lock(&dir.start_lock()).map_err(|error| words::file("lock", &dir.start_lock(), error))?;
+                phase(dir)
+            }
+            phase => Ok(phase),
+        }
+    }
+
+    /// Ends what a vanished shim left and records the loss; returns what the record says.
+    fn conclude(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
+        let launch = dir.launch().map_err(|error| words::file("read", &dir.launch_file(), error))?;
+        let tree = Tree { shim: None, program: dir.program().ok().flatten(), mark: launch.map(|it| it.mark) };
+        finish(dir, &tree, grace, &Exit::Lost)
+    }
+
+    /// Makes sure that an attempt that has no shim yet never gets one; `None` when one has come up.
+    fn forbid(&self, dir: &RunDir) -> Result<Option<Exit>, AgentError> {
+        RunDir::create(dir.0.clone()).map_err(|error| words::file("create", &dir.0, error))?;
+        let _start = lock(&dir.start_lock()).map_err(|error| words::file("lock", &dir.start_lock(), error))?;
+        // A shim of a daemon that died may be on its way: whoever has its lock decides.
+        let deadline = Instant::now() + OUTSIDE_PATIENCE;
+        loop {
+            let shim = try_lock(&dir.shim_lock()).map_err(|error| words::file("lock", &dir.shim_lock(), error))?;
+            if dir.shim_file().exists() {
+                return Ok(None);
+            }
+            if shim.is_some() {
+                let exit = Exit::NotStarted(words::STOPPED_FIRST.to_owned());
+                return dir.record_exit(&exit).map(Some).map_err(|error| words::file("write", &dir.exit_file(), error));
+            }
+            if Instant::now() >= deadline {
+                return Err(words::busy(&dir.shim_lock()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn end(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
+        let (identity, shim) = match phase(dir)? {
+            Phase::Ended(exit) => return Ok(exit),
+            Phase::Vanished => return self.conclude(dir, grace),
+            Phase::Untouched => return Err(words::busy(&dir.shim_lock())),
+            Phase::Alive(identity, shim) => (identity, shim),
+        };
+        // A fifo without a reader refuses: then the shim has just ended, which the wait will see.
+        drop(tell(dir, &stop_command(grace)));
+        let ended =
+            shim.wait_until(Instant::now() + grace + SHIM_PATIENCE).map_err(|error| words::kernel("wait", error))?;
+        if !ended {
+            end_over_the_head_of(&shim, identity, dir)?;
+        }
+        self.after_shim(dir, Duration::ZERO)
+    }
+
+    /// Reads the exit record of a shim that has ended, or makes one.
+    fn after_shim(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
+        match read_exit(dir)? {
+            Some(exit) => Ok(exit),
+            None => self.conclude(dir, grace),
+        }
+    }
+}
+
+impl Agents for AgentsAdapter {
+    fn start(&self, launch: &Launch) -> Result<(), AgentError> {
+        let path = self.attempt_path(launch.attempt);
+        let dir = RunDir::create(path.clone()).map_err(|error| words::file("create", &path, error))?;
+        let _start = lock(&dir.start_lock()).map_err(|error| words::file("lock", &dir.start_lock(), error))?;
+        if dir.exit_file().exists() || dir.shim_file().exists() {
+            return Ok(());
+        }
+        let mark = self.write_launch(&dir, launch).map_err(|error| words::file("write", &dir.launch_file(), error))?;
+        let environment =
+            self.attempt_environment(&dir, launch, &mark).map_err(|error| words::file("create", &dir.0, error))?;
+        let mut shim = self.spawn_shim(&dir, &environment, Stdio::null())?;
+        let report = shim.stdout.take();
+        let heard = report.map(|it| hear(it, Instant::now() + START_PATIENCE));
+        let ended_as = reap_later(shim, heard == Some(Heard::End));
+        match heard {
+            Some(Heard::Ready) => Ok(()),
+            // Another shim, of a start that was cut short, has it: that one is as good.
+            Some(Heard::End) if ended_as == Some(i32::from(NOT_MINE)) => {
+                let deadline = Instant::now() + START_PATIENCE;
+                while !dir.exit_file().exists() && !dir.shim_file().exists() {
+                    if Instant::now() >= deadline {
+                        return Err(words::shim_silent(&dir.shim_log(), "of an earlier start hung"));
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Ok(())
+            }
+            Some(Heard::End) if dir.exit_file().exists() => Ok(()),
+            Some(Heard::End) => Err(words::shim_silent(&dir.shim_log(), "ended")),
+            Some(Heard::Nothing) | None => Err(words::shim_silent(&dir.shim_log(), "hung")),
+        }
+    }
+
+    fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError> {
+        let dir = self.attempt_dir(attempt);
+        Ok(match self.settled(&dir)? {
+            Phase::Untouched => ProcessState::NotStarted,
+            Phase::Alive(identity, _) => ProcessState::Running(identity),
+            Phase::Ended(exit) => ProcessState::Exited(exit),
+            // Said to have ended, it must have: what is left of it goes first.
+            Phase::Vanished => ProcessState::Exited(self.conclude(&dir, Duration::ZERO)?),
+        })
+    }
+
+    fn wait(&self, attempt: AttemptId, patience: Duration) -> Result<Option<Exit>, AgentError> {
+        let dir = self.attempt_dir(attempt);
+        match self.settled(&dir)? {
+            Phase::Untouched => Err(words::never_started(attempt)),
+            Phase::Ended(exit) => Ok(Some(exit)),
+            Phase::Vanished => self.conclude(&dir, Duration::ZERO).map(Some),
+            Phase::Alive(_, shim) => {
+                let now = Instant::now();
+                let deadline = now.checked_add(patience).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
+                if shim.wait_until(deadline).map_err(|error| words::kernel("wait", error))? {
+                    self.after_shim(&dir, Duration::ZERO).map(Some)
+                } else {
+                    Ok(None)
+                }
+            }
+        }
+    }
+
+    fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError> {
+        let dir = self.attempt_dir(attempt);
+        match self.settled(&dir)? {
+            Phase::Ended(exit) => return Ok(exit),
+            Phase::Untouched => {
+                if let Some(exit) = self.forbid(&dir)? {
+                    return Ok(exit);
+                }
+            }
+            Phase::Alive(..) | Phase::Vanished => {}
+        }
+        self.end(&dir, grace.min(LONGEST_GRACE))
+    }
+
+    fn check(&self, check: &Check) -> Result<CheckResult, AgentError> {
+        check::run(self, check)
+    }
+
+    fn log(&self, attempt: AttemptId) -> PathBuf {
+        self.attempt_dir(attempt).out_log()
+    }
+
+    fn result_file(&self, attempt: AttemptId) -> PathBuf {
+        self.attempt_dir(attempt).result_file()
+    }
+}
+
+fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
+    dir.exit().map_err(|error| words::file("read", &dir.exit_file(), error))
+}
+
+pub(crate) fn phase(dir: &RunDir) -> Result<Phase, AgentError> {
+    if let Some(exit) = read_exit(dir)? {
+        return Ok(Phase::Ended(exit));
+    }
+    match read_json::<ProcessIdentity>(&dir.shim_file()) {
+        Ok(None) => return Ok(Phase::Untouched),
+        Ok(Some(identity)) => {
+            let handle = Handle::of(&identity).map_err(|error| words::kernel("open a process", error))?;
+            if let Some(handle) = handle {
+                return Ok(Phase::Alive(identity, handle));
+            }
+        }
+        // Torn by a power cut: a shim had begun, and no process outlives a power cut.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+        Err(error) => return Err(words::file("read", &dir.shim_file(), error)),
+    }
+    // It may have written its record between our two looks.
+    Ok(read_exit(dir)?.map_or(Phase::Vanished, Phase::Ended))
+}
+
+/// Ends the tree of a shim that is stopped or stuck, then the shim.
+pub(crate) fn end_over_the_head_of(shim: &Handle, identity: ProcessIdentity, dir: &RunDir) -> Result<(), AgentError> {
+    // The tree goes first: without its subreaper, escapees could not be found.
+    let tree = Tree { shim: Some(identity), ..Tree::default() };
+    let left = tree.end(Duration::ZERO, Instant::now() + OUTSIDE_PATIENCE / 2);
+    let left = left.map_err(|error| words::kernel("list the processes", error))?;
+    if !left.is_empty() {
+        return Err(words::still_alive(&left.iter().map(|it| it.pid).collect::<Vec<_>>()));
+    }
+    shim.signal(Signal::KILL);
+    match shim.wait_until(Instant::now() + OUTSIDE_PATIENCE / 2) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(words::busy(&dir.shim_lock())),
+        Err(error) => Err(words::kernel("wait", error)),
+    }
+}
+
+/// Ends a tree whose shim is gone and records how it ended, once, whoever else tries the same.
+pub(crate) fn finish(dir: &RunDir, tree: &Tree, grace: Duration, exit: &Exit) -> Result<Exit, AgentError> {
+    let deadline = Instant::now() + grace + OUTSIDE_PATIENCE;
+    let lock = lock_until(&dir.shim_lock(), deadline).map_err(|error| words::file("lock", &dir.shim_lock(), error))?;
+    let Some(_lock) = lock else { return Err(words::busy(&dir.shim_lock())) };
+    if let Some(exit) = read_exit(dir)? {
+        return Ok(exit);
+    }
+    let left = tree.end(grace, deadline).map_err(|error| words::kernel("list the processes", error))?;
+    if !left.is_empty() {
+        return Err(words::still_alive(&left.iter().map(|it| it.pid).collect::<Vec<_>>()));
+    }
+    dir.record_exit(exit).map_err(|error| words::file("write", &dir.exit_file(), error))
+}
+
+/// Writes a command into a shim's control fifo.
+fn tell(dir: &RunDir, command: &str) -> io::Result<()> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let mut control = std::fs::OpenOptions::new().write(true).custom_flags(flags).open(dir.control())?;
+    control.write_all(command.as_bytes())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Heard {
+    Ready,
+    End,
+    Nothing,
+}
+
+fn hear(mut report: ChildStdout, deadline: Instant) -> Heard {
+    match ready_until(&mut [PollFd::new(&report, PollFlags::IN)], Some(deadline)) {
+        Ok(true) => {
+            let mut word = [0; READY.len()];
+            if report.read_exact(&mut word).is_ok() && word == READY { Heard::Ready } else { Heard::End }
+        }
+        Ok(false) | Err(_) => Heard::Nothing,
+    }
+}
+
+/// Reaps a shim when it ends, so that it never stays as a zombie of ours (P7); returns its exit code
+/// if it is known to have ended.
+pub(crate) fn reap_later(mut shim: Child, ended: bool) -> Option<i32> {
+    if ended {
+        return shim.wait().ok().and_then(|it| it.code());
+    }
+    let reaper = std::thread::Builder::new().name("shim-reaper".to_owned()).stack_size(64 * 1024);
+    // Without a thread to spare the shim stays a zombie until the daemon ends: ugly, not wrong.
+    drop(reaper.spawn(move || drop(shim.wait())));
+    None
+}

@@ -1,0 +1,96 @@
+//! Everything this crate says to people.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::AgentError;
+
+/// Says that a file of ours could not be read or written.
+pub(crate) fn file(doing: &str, path: &Path, error: impl Display) -> AgentError {
+    AgentError {
+        what: format!("Could not {doing} {}: {error}.", path.display()),
+        hint: "Check that the data directory is writable and has room.".to_owned(),
+    }
+}
+
+/// Says that the supervisor itself could not be spawned.
+pub(crate) fn shim_not_spawned(exe: &Path, error: impl Display) -> AgentError {
+    AgentError {
+        what: format!("Could not start the supervisor {} shim: {error}.", exe.display()),
+        hint: "Check that the regatta program is still where the daemon was started from, then start again.".to_owned(),
+    }
+}
+
+/// Says that the supervisor came up but told nothing.
+pub(crate) fn shim_silent(log: &Path, how: &str) -> AgentError {
+    AgentError {
+        what: format!("The supervisor {how} before it reported that the program runs."),
+        hint: format!("Read {}; starting again is safe, nothing runs twice.", log.display()),
+    }
+}
+
+/// Says that there is nothing to wait for.
+pub(crate) fn never_started(attempt: AttemptId) -> AgentError {
+    AgentError {
+        what: format!("Nothing was started for attempt {attempt}."),
+        hint: "Start it first; a start that was cut short may be repeated.".to_owned(),
+    }
+}
+
+/// Says which processes would not end.
+pub(crate) fn still_alive(pids: &[u32]) -> AgentError {
+    let pids: Vec<String> = pids.iter().take(20).map(u32::to_string).collect();
+    AgentError {
+        what: format!("These processes did not end in time: {}.", pids.join(", ")),
+        hint: "They may be stuck in the kernel (a dead network mount?); stop again once they are free.".to_owned(),
+    }
+}
+
+/// Says that someone else is ending the same attempt and has not finished.
+pub(crate) fn busy(path: &Path) -> AgentError {
+    AgentError {
+        what: format!("Another process holds {} and does not let go.", path.display()),
+        hint: "Is a second daemon running on the same data directory?".to_owned(),
+    }
+}
+
+/// Says that the kernel refused something that supervision needs.
+pub(crate) fn kernel(doing: &str, error: impl Display) -> AgentError {
+    AgentError {
+        what: format!("The system would not {doing}: {error}."),
+        hint: "Regatta needs Linux 5.4 or later with /proc mounted and pidfds allowed.".to_owned(),
+    }
+}
+
+/// Why nothing runs when the launch names no program.
+pub(crate) const NO_PROGRAM: &str = "The launch names no program; give the agent a command.";
+
+/// Why nothing runs when the attempt was stopped before its start.
+pub(crate) const STOPPED_FIRST: &str = "It was stopped before it was started.";
+
+/// Why nothing runs when its directory is missing.
+pub(crate) fn no_directory(dir: &Path) -> String {
+    format!("The directory {} does not exist; was its workspace removed?", dir.display())
+}
+
+/// Why nothing runs when its program is nowhere on PATH.
+pub(crate) fn not_on_path(program: &str, path: &str) -> String {
+    format!("The program `{program}` was not found on PATH ({path}); install it, or give its full path.")
+}
+
+/// Why nothing runs when a program named by its path is not there.
+pub(crate) fn not_there(program: &Path) -> String {
+    format!("The program {} does not exist; check the agent's command.", program.display())
+}
+
+/// Why nothing runs when the kernel refused the program.
+pub(crate) fn not_executable(program: &Path, error: &std::io::Error) -> String {
+    let advice = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => "make it executable",
+        std::io::ErrorKind::ArgumentListTooLong => "leave {prompt} out of its arguments and let it read standard input",
+        std::io::ErrorKind::NotFound => "the interpreter in its first line is missing",
+        _ => "try it by hand",
+    };
+    format!("The program {} could not be started: {error}; {advice}.", program.display())
+}

@@ -1,0 +1,9 @@
+//! The port to programs, with real processes: every test starts real shims and real trees.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test may fail the test")]
+
+mod checks;
+mod programs;
+mod scripts;
+mod stops;
+mod support;

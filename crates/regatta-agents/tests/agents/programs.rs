@@ -1,0 +1,229 @@
+//! Starting, looking and waiting.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use regatta_engine::ports::agents::{Agents, Exit, ProcessState};
+
+use crate::support::{A1, World, adapter, eventually, fixture};
+
+#[test]
+fn a_program_runs_and_its_exit_and_every_byte_are_kept() {
+    let world = World::new();
+    assert_eq!(world.adapter.state(A1), Ok(ProcessState::NotStarted));
+    assert!(world.adapter.wait(A1, Duration::ZERO).unwrap_err().what.contains("A1"));
+    let exit = world.run("cat; pwd; cat \"$REGATTA_PROMPT_FILE\" >&2; seq 1 200000; exit 7");
+    assert_eq!(exit, Exit::Code(7));
+    assert_eq!(world.adapter.state(A1), Ok(ProcessState::Exited(Exit::Code(7))));
+    let numbers: String = (1..=200_000).map(|it| format!("{it}\n")).collect();
+    // P2
+    assert_eq!(world.log(), format!("Do it.\n{}\nDo it.\n{numbers}", world.workspace.display()));
+}
+
+#[test]
+fn a_signal_is_told_from_a_code() {
+    assert_eq!(World::new().run("kill -KILL $$"), Exit::Signal(9));
+}
+
+#[test]
+fn the_prompt_can_be_an_argument() {
+    let world = World::new();
+    world.adapter.start(&world.launch(&["printf", "%s|", "--prompt={prompt}", "{prompt}"])).unwrap();
+    assert_eq!(world.wait(), Exit::Code(0));
+    assert_eq!(world.log(), "--prompt=Do it.\n|Do it.\n|");
+}
+
+#[test]
+fn patience_runs_out_while_a_program_runs() {
+    let world = World::new();
+    world.start("exec sleep 1000");
+    assert_eq!(world.adapter.wait(A1, Duration::from_millis(20)), Ok(None));
+    assert!(matches!(world.adapter.state(A1), Ok(ProcessState::Running(_))));
+}
+
+#[test]
+fn a_second_start_starts_nothing_while_it_runs_and_after() {
+    let world = World::new();
+    let script = "echo ran >> count; read line < gate";
+    assert!(Command::new("mkfifo").arg(world.workspace.join("gate")).status().unwrap().success());
+    world.start(script);
+    let shim = world.shim();
+    world.start(script);
+    assert_eq!(world.shim(), shim);
+    fs::write(world.workspace.join("gate"), "go\n").unwrap();
+    assert_eq!(world.wait(), Exit::Code(0));
+    world.start(script);
+    assert_eq!(world.wait(), Exit::Code(0));
+    assert_eq!(world.file("count"), "ran\n");
+}
+
+#[test]
+fn racing_starts_run_once() {
+    let world = World::new();
+    let launch = world.launch(&["sh", "-c", "echo ran >> count"]);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            // Each its own adapter, as two daemons would have.
+            scope.spawn(|| adapter(&world.data()).start(&launch).unwrap());
+        }
+    });
+    assert_eq!(world.wait(), Exit::Code(0));
+    assert_eq!(world.file("count"), "ran\n");
+}
+
+#[test]
+fn p6_a_second_shim_runs_nothing_and_leaves_the_exit_record_alone() {
+    let world = World::new();
+    let second = || Command::new(fixture()).arg("shim").arg(world.run_dir()).status().unwrap().code();
+    world.start("echo ran >> count; touch up; [ $(wc -l < count) -gt 1 ] || sleep 1000");
+    world.wait_for("up");
+    assert_eq!(second(), Some(3), "another shim has the lock");
+    let exit = world.adapter.stop(A1, Duration::ZERO).unwrap();
+    let record = fs::read_to_string(world.run_dir().join("exit.json")).unwrap();
+    assert_eq!(second(), Some(3), "it has ended");
+    assert_eq!(world.adapter.stop(A1, Duration::ZERO), Ok(exit.clone()));
+    assert_eq!(world.wait(), exit);
+    assert_eq!(fs::read_to_string(world.run_dir().join("exit.json")).unwrap(), record);
+    assert_eq!(world.file("count"), "ran\n");
+    let names = fs::read_dir(world.run_dir()).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|it| it.contains("exit") || it.ends_with(".tmp")).collect::<Vec<_>>(), ["exit.json"]);
+}
+
+#[test]
+fn p6_everyone_who_asks_gets_the_same_exit() {
+    let world = World::new();
+    world.start("touch up; exec sleep 1000");
+    world.wait_for("up");
+    let shim = world.shim();
+    crate::support::signal(shim.pid, "KILL");
+    let exits: Vec<Exit> = std::thread::scope(|scope| {
+        let ask = |stop: bool| {
+            let world = &world;
+            scope.spawn(move || if stop { world.adapter.stop(A1, Duration::ZERO).unwrap() } else { world.wait() })
+        };
+        let all = [ask(true), ask(false), ask(true), ask(false)];
+        all.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    assert_eq!(exits, vec![Exit::Lost; 4]);
+}
+
+#[test]
+fn p1_a_program_outlives_the_daemon_that_started_it() {
+    let world = World::new();
+    assert!(Command::new("mkfifo").arg(world.workspace.join("gate")).status().unwrap().success());
+    let script = "echo before; read line < gate; echo after; exit 5";
+    let daemon = Command::new(fixture())
+        .args(["start-and-die".as_ref(), world.data().as_os_str(), world.workspace.as_os_str(), script.as_ref()])
+        .stderr(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(daemon.code(), None, "it was to die of a signal");
+    let adopted = world.shim();
+    assert_eq!(world.adapter.wait(A1, Duration::from_millis(1)), Ok(None));
+    fs::write(world.workspace.join("gate"), "go\n").unwrap();
+    assert_eq!(world.wait(), Exit::Code(5));
+    assert_eq!(world.log(), "before\nafter\n");
+    eventually("the shim is gone", || {
+        crate::support::entry(adopted.pid).is_none_or(|it| it.start_ticks != adopted.start_ticks || it.zombie)
+    });
+}
+
+#[test]
+fn a_start_that_was_cut_short_can_be_repeated() {
+    let world = World::new();
+    let launch = world.launch(&["sh", "-c", "echo ran >> count"]);
+    let broken = regatta_agents::AgentsAdapter::new(world.data(), "/bin/false".into());
+    assert!(broken.start(&launch).unwrap_err().hint.contains("nothing runs twice"));
+    assert_eq!(world.adapter.state(A1), Ok(ProcessState::NotStarted));
+    let missing = regatta_agents::AgentsAdapter::new(world.data(), "/nowhere/regatta".into());
+    assert!(missing.start(&launch).unwrap_err().what.contains("/nowhere/regatta"));
+    world.adapter.start(&launch).unwrap();
+    assert_eq!(world.wait(), Exit::Code(0));
+    assert_eq!(world.file("count"), "ran\n");
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let long = "x".repeat(200 * 1024);
+    for (argv, words) in [
+        (vec!["no-such-agent", "--yes"], "`no-such-agent` was not found on PATH"),
+        (vec!["./no/such"], "no/such does not exist"),
+        (vec!["./plain.txt"], "make it executable"),
+        (vec![], "names no program"),
+        (vec![""], "names no program"),
+        (vec!["echo", &long], "leave {prompt} out"),
+    ] {
+        let world = World::new();
+        fs::write(world.workspace.join("plain.txt"), "hello").unwrap();
+        world.adapter.start(&world.launch(&argv)).unwrap();
+        match world.wait() {
+            Exit::NotStarted(reason) => assert!(reason.contains(words), "{reason}"),
+            other => panic!("{argv:?} ended as {other:?}"),
+        }
+    }
+    let world = World::new();
+    fs::remove_dir(&world.workspace).unwrap();
+    assert!(matches!(world.run("true"), Exit::NotStarted(reason) if reason.contains("does not exist")));
+}
+
+#[test]
+fn s3_a_program_sees_only_the_list() {
+    const LIST: [&str; 18] = [
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "PATH",
+        "REGATTA_ATTEMPT",
+        "REGATTA_ATTEMPT_MARK",
+        "REGATTA_PROMPT_FILE",
+        "REGATTA_RESULT",
+        "REGATTA_SCRIPT_FILE",
+        "REGATTA_WORKSPACE",
+        "SHELL",
+        "TERM",
+        "TMPDIR",
+        "TZ",
+        "USER",
+        // What sh itself sets.
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+    ];
+    let world = World::new();
+    let dump = "tr '\\0' '\\n' < /proc/self/environ | sed s/=.*// ; tr '\\0' '\\n' < /proc/$PPID/environ | sed s/=.*//";
+    for mode in ["start-and-die", "check"] {
+        let output = Command::new(fixture())
+            .args([mode.as_ref(), world.data().as_os_str(), world.workspace.as_os_str(), dump.as_ref()])
+            .env("CANARY_API_KEY", "a-secret-of-the-daemon")
+            .output()
+            .unwrap();
+        let seen = if mode == "check" {
+            String::from_utf8(output.stdout).unwrap()
+        } else {
+            assert_eq!(world.wait(), Exit::Code(0));
+            world.log()
+        };
+        assert!(seen.contains("PATH") && seen.contains("REGATTA_ATTEMPT_MARK"), "{seen}");
+        let strange: Vec<&str> = seen.lines().filter(|it| !LIST.contains(it) && *it != "_").collect();
+        assert_eq!(strange, Vec::<&str>::new(), "in {mode}");
+    }
+    // S4: nor does the canary, or what the launch itself brings, lie on the disk.
+    let world = World::new();
+    let mut launch = world.launch(&["true"]);
+    launch.env.push(("AGENT_KEY".to_owned(), "a-secret-of-the-agent".to_owned()));
+    world.adapter.start(&launch).unwrap();
+    world.wait();
+    let found = Command::new("grep").arg("-r").arg("a-secret-of").arg(world.data()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+}
+
+#[test]
+fn a_launch_may_set_home_but_not_who_it_is() {
+    let world = World::new();
+    let mut launch = world.launch(&["sh", "-c", "echo $HOME $REGATTA_ATTEMPT $TERM; [ -d \"$TMPDIR\" ]"]);
+    launch.env.extend([("HOME", "/my/home"), ("REGATTA_ATTEMPT", "A99")].map(|(k, v)| (k.to_owned(), v.to_owned())));
+    world.adapter.start(&launch).unwrap();
+    assert_eq!(world.wait(), Exit::Code(0));
+    assert_eq!(world.log(), "/my/home A1 dumb\n");
+}

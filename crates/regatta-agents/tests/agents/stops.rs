@@ -1,0 +1,187 @@
+//! Ending trees that do not want to end.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use regatta_engine::ports::agents::{Agents, Exit, ProcessState};
+
+use crate::support::{A1, World, entry, eventually, processes, signal};
+
+const GRACE: Duration = Duration::from_millis(200);
+
+/// Stops attempt A1 and checks P3 and P4.
+fn stop(world: &World) -> Exit {
+    let before = Instant::now();
+    let exit = world.adapter.stop(A1, GRACE).unwrap();
+    world.assert_nothing_runs();
+    assert!(before.elapsed() < GRACE + Duration::from_secs(5), "{:?}", before.elapsed());
+    assert_eq!(world.adapter.state(A1), Ok(ProcessState::Exited(exit.clone())));
+    exit
+}
+
+#[test]
+fn a_program_that_listens_ends_by_itself() {
+    let world = World::new();
+    world.start("trap 'echo bye; exit 9' TERM; touch up; while :; do sleep 1000 & wait; done");
+    world.wait_for("up");
+    let before = Instant::now();
+    assert_eq!(world.adapter.stop(A1, Duration::from_secs(20)).unwrap(), Exit::Code(9));
+    assert!(before.elapsed() < Duration::from_secs(10), "the grace is not waited out");
+    assert_eq!(world.log(), "bye\n");
+    world.assert_nothing_runs();
+}
+
+#[test]
+fn a_stopped_program_is_woken_to_hear_that_it_should_end() {
+    let world = World::new();
+    world.start("trap 'exit 9' TERM; kill -STOP $$; sleep 1000");
+    let shim = world.shim();
+    eventually("it is stopped", || processes().any(|it| it.parent == shim.pid && it.stopped));
+    assert_eq!(world.adapter.stop(A1, Duration::from_secs(20)).unwrap(), Exit::Code(9));
+}
+
+#[test]
+fn a_child_born_while_its_parent_ends_is_asked_too() {
+    let world = World::new();
+    world.start("trap 'sleep 1000 & exit 9' TERM; touch up; sleep 1000 & wait");
+    world.wait_for("up");
+    let before = Instant::now();
+    assert_eq!(world.adapter.stop(A1, Duration::from_secs(20)).unwrap(), Exit::Code(9));
+    assert!(before.elapsed() < Duration::from_secs(10), "the grace is not waited out");
+    world.assert_nothing_runs();
+}
+
+#[test]
+fn p3_p4_hostile_trees_are_gone() {
+    let trees = [
+        ("ignores SIGTERM", "trap '' TERM; touch up; while :; do sleep 1000; done"),
+        ("double fork", "( ( trap '' TERM; touch up; while :; do sleep 1000; done ) & ) ; sleep 1000"),
+        ("its own session", "setsid sh -c 'setsid sh -c \"touch up; exec sleep 1000\" & sleep 1000' & wait"),
+        ("no environment", "setsid env -i sh -c 'sleep 1000; : '$TOKEN & touch up; sleep 1000"),
+        ("stopped", "sh -c 'touch up; kill -STOP $$'; sleep 1000"),
+        ("holds the output open", "(trap '' TERM HUP; sleep 1000; echo no) & touch up; exec sleep 1000"),
+        ("many", "for i in $(seq 200); do sleep 1000 & done; touch up; wait"),
+        (
+            "flees from generation to generation and from session to session",
+            "trap '' TERM; echo 'setsid sh ./flee & sleep 0.01' > flee; sh ./flee & touch up; sleep 1000",
+        ),
+        (
+            "flees from generation to generation",
+            "trap '' TERM; echo 'sh ./flee & sleep 0.01' > flee; sh ./flee & touch up; sleep 1000",
+        ),
+    ];
+    for (name, script) in trees {
+        let world = World::new();
+        world.start(script);
+        world.wait_for("up");
+        assert!(!world.alive().is_empty());
+        let exit = stop(&world);
+        assert!(matches!(exit, Exit::Signal(15 | 9)), "{name}: {exit:?}");
+    }
+}
+
+#[test]
+fn p3_what_a_program_leaves_behind_ends_with_it() {
+    let world = World::new();
+    let script = "setsid sleep 1000 & setsid sh -c 'trap \"\" TERM; touch up; sleep 1000; sleep 1000' & 
+        while [ ! -e up ]; do sleep 0.01; done; echo done";
+    assert_eq!(world.run(script), Exit::Code(0));
+    world.assert_nothing_runs();
+    assert_eq!(world.log(), "done\n");
+}
+
+#[test]
+fn p3_a_killed_shim_is_a_lost_attempt_with_nothing_left_running() {
+    for ask_by in ["wait", "state", "stop"] {
+        let world = World::new();
+        // Both trees are found without the shim: one by its mark, one, wiped, by its marked parent.
+        world.start("(setsid sleep 1000 &); sh -c 'env -i sh -c \"sleep 1000; : '$TOKEN'\"; :' & touch up; wait");
+        world.wait_for("up");
+        signal(world.shim().pid, "KILL");
+        let exit = match ask_by {
+            "wait" => world.wait(),
+            "state" => {
+                eventually("the shim is gone", || !matches!(world.adapter.state(A1), Ok(ProcessState::Running(_))));
+                world.wait()
+            }
+            _ => world.adapter.stop(A1, GRACE).unwrap(),
+        };
+        assert_eq!(exit, Exit::Lost, "{ask_by}");
+        world.assert_nothing_runs();
+        world.start("echo again > again");
+        assert_eq!(world.wait(), Exit::Lost);
+        assert_eq!(world.file("again"), "", "it must not run twice");
+    }
+}
+
+#[test]
+fn p4_a_frozen_shim_does_not_protect_its_tree() {
+    let world = World::new();
+    // Without its environment and without its parent: only the shim can find it.
+    world.start("(setsid env -i sh -c 'sleep 1000; : '$TOKEN &); touch up; sleep 1000");
+    world.wait_for("up");
+    signal(world.shim().pid, "STOP");
+    assert_eq!(stop(&world), Exit::Lost);
+}
+
+#[test]
+fn p5_a_reused_number_is_never_signalled() {
+    let world = World::new();
+    let mut stranger = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
+    let other_start = entry(stranger.id()).unwrap().start_ticks - 1;
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let identity = format!(r#"{{"pid":{},"start_ticks":{other_start},"boot_id":"{}"}}"#, stranger.id(), boot.trim());
+    fs::create_dir_all(world.run_dir()).unwrap();
+    let launch = r#"{"v":1,"mode":"attempt","argv":["x"],"dir":"/","mark":"nobody carries this"}"#;
+    for (name, content) in [("launch.json", launch), ("shim.json", &identity), ("program.json", &identity)] {
+        fs::write(world.run_dir().join(name), content).unwrap();
+    }
+    assert_eq!(world.adapter.stop(A1, GRACE), Ok(Exit::Lost));
+    assert_eq!(world.wait(), Exit::Lost);
+    assert!(stranger.try_wait().unwrap().is_none(), "the stranger was killed");
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
+
+#[test]
+fn d8_a_torn_record_of_a_shim_is_a_lost_attempt() {
+    let world = World::new();
+    fs::create_dir_all(world.run_dir()).unwrap();
+    fs::write(world.run_dir().join("shim.json"), "").unwrap();
+    assert_eq!(world.wait(), Exit::Lost);
+}
+
+#[test]
+fn p7_orphans_that_end_are_reaped_while_the_program_runs() {
+    let world = World::new();
+    world.start("for i in $(seq 50); do (true &); done; touch up; exec sleep 1000");
+    world.wait_for("up");
+    let shim = world.shim();
+    eventually("no zombie is left", || !processes().any(|it| it.parent == shim.pid && it.zombie));
+    stop(&world);
+    // The shim was our child: it must not stay as a zombie of ours.
+    eventually("the shim is reaped", || entry(shim.pid).is_none_or(|it| it.start_ticks != shim.start_ticks));
+}
+
+#[test]
+fn an_attempt_stopped_before_its_start_never_starts() {
+    let world = World::new();
+    let exit = world.adapter.stop(A1, GRACE).unwrap();
+    assert!(matches!(&exit, Exit::NotStarted(reason) if reason.contains("stopped before")));
+    world.start("echo ran > ran");
+    assert_eq!(world.wait(), exit);
+    assert_eq!(world.file("ran"), "");
+}
+
+#[test]
+fn a_second_less_patient_stop_overtakes_the_first() {
+    let world = World::new();
+    world.start("trap '' TERM; touch up; while :; do sleep 1000; done");
+    world.wait_for("up");
+    std::thread::scope(|scope| {
+        let patient = scope.spawn(|| world.adapter.stop(A1, Duration::from_secs(600)).unwrap());
+        stop(&world);
+        assert_eq!(patient.join().unwrap(), world.wait());
+    });
+}

@@ -1,0 +1,162 @@
+//! A data directory, a workspace, and a view of the process table.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use regatta_agents::AgentsAdapter;
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::{Agents, Exit, Launch, ProcessIdentity, ProcessState};
+use tempfile::TempDir;
+
+/// Longer than anything here takes on a loaded machine; only a failing test waits for it.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+pub(crate) const A1: AttemptId = AttemptId(1);
+
+pub(crate) struct World {
+    pub(crate) adapter: AgentsAdapter,
+    pub(crate) workspace: PathBuf,
+    /// A word in the environment of every program of this world, and on the command lines it chooses.
+    pub(crate) token: String,
+    directory: TempDir,
+}
+
+impl World {
+    pub(crate) fn new() -> World {
+        // Creating many small files is slow on some disks; memory is not.
+        let base = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
+        let directory = tempfile::Builder::new().prefix("regatta-agents-").tempdir_in(base).unwrap();
+        let workspace = directory.path().join("workspace");
+        fs::create_dir(&workspace).unwrap();
+        let token = directory.path().file_name().unwrap().to_str().unwrap().to_owned();
+        World { adapter: adapter(&directory.path().join("data")), workspace, token, directory }
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        self.data().join("attempts/A1")
+    }
+
+    pub(crate) fn launch(&self, argv: &[&str]) -> Launch {
+        Launch {
+            attempt: A1,
+            argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+            workspace: self.workspace.clone(),
+            prompt: "Do it.\n".to_owned(),
+            script: None,
+            env: vec![("TOKEN".to_owned(), self.token.clone())],
+        }
+    }
+
+    /// Starts a shell script as attempt A1.
+    pub(crate) fn start(&self, script: &str) {
+        self.adapter.start(&self.launch(&["sh", "-c", script])).unwrap()
+    }
+
+    pub(crate) fn wait(&self) -> Exit {
+        self.adapter.wait(A1, LONG).unwrap().expect("it ends in time")
+    }
+
+    /// Runs a shell script as attempt A1 to its end.
+    pub(crate) fn run(&self, script: &str) -> Exit {
+        self.start(script);
+        self.wait()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.adapter.log(A1)).unwrap()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> String {
+        fs::read_to_string(self.workspace.join(name)).unwrap_or_default()
+    }
+
+    /// Waits for a file that a program makes when it is as the test needs it. (A program of a test
+    /// has no other way to tell.)
+    pub(crate) fn wait_for(&self, name: &str) {
+        let path = self.workspace.join(name);
+        eventually(&format!("{name} appears"), || path.exists());
+    }
+
+    pub(crate) fn shim(&self) -> ProcessIdentity {
+        match self.adapter.state(A1).unwrap() {
+            ProcessState::Running(identity) => identity,
+            other => panic!("it should run, but is {other:?}"),
+        }
+    }
+
+    /// The living processes of this world, by its token in their environment or on their command line.
+    pub(crate) fn alive(&self) -> Vec<String> {
+        let has = |file: String| fs::read(file).is_ok_and(|it| String::from_utf8_lossy(&it).contains(&self.token));
+        processes()
+            .filter(|it| !it.zombie && it.pid != std::process::id())
+            .filter(|it| has(format!("/proc/{}/environ", it.pid)) || has(format!("/proc/{}/cmdline", it.pid)))
+            .map(|it| {
+                let line = fs::read(format!("/proc/{}/cmdline", it.pid)).unwrap_or_default();
+                format!("{} {}", it.pid, String::from_utf8_lossy(&line).replace('\0', " "))
+            })
+            .collect()
+    }
+
+    /// Checks that no process of this world is left (P3).
+    pub(crate) fn assert_nothing_runs(&self) {
+        assert_eq!(self.alive(), Vec::<String>::new())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // A failed test must leave nothing behind either; it has its failure to report, not this one.
+        drop(self.adapter.stop(A1, Duration::ZERO));
+    }
+}
+
+pub(crate) fn fixture() -> &'static str {
+    env!("CARGO_BIN_EXE_agents-fixture")
+}
+
+pub(crate) fn adapter(data: &Path) -> AgentsAdapter {
+    AgentsAdapter::new(data.to_owned(), PathBuf::from(fixture()))
+}
+
+pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !condition() {
+        assert!(Instant::now() < deadline, "timed out before {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub(crate) struct Entry {
+    pub(crate) pid: u32,
+    pub(crate) parent: u32,
+    pub(crate) zombie: bool,
+    pub(crate) stopped: bool,
+    pub(crate) start_ticks: u64,
+}
+
+pub(crate) fn processes() -> impl Iterator<Item = Entry> {
+    fs::read_dir("/proc").unwrap().filter_map(|it| entry(it.ok()?.file_name().to_str()?.parse().ok()?))
+}
+
+pub(crate) fn entry(pid: u32) -> Option<Entry> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some(Entry {
+        pid,
+        parent: fields[1].parse().ok()?,
+        zombie: fields[0] == "Z",
+        stopped: fields[0] == "T",
+        start_ticks: fields[19].parse().ok()?,
+    })
+}
+
+/// Sends a signal to a process that this test knows to be its own and alive.
+pub(crate) fn signal(pid: u32, name: &str) {
+    let done = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    assert!(done.success());
+}

@@ -1,0 +1,204 @@
+//! What each verb takes. Unknown fields are an error, so that a typing mistake is never silently ignored.
+
+use regatta_core::agent::Role;
+use regatta_core::claim::Mode;
+use regatta_core::ids::{
+    AgentName, AttemptId, BranchName, ChannelName, ClaimId, Label, MessageId, ProjectName, TaskId,
+};
+use regatta_core::mission;
+use regatta_core::pattern::{PathPattern, Uri};
+use regatta_core::project::Checkout;
+use regatta_core::task::{Edit, Expects, How, IssueType, Status, Validation};
+use serde::{Deserialize, Serialize};
+
+macro_rules! inputs {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$meta:meta])* $field:ident : $type:ty),* $(,)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name { $($(#[$meta])* pub $field: $type),* }
+    )*};
+}
+
+inputs! {
+    Nothing {}
+    /// One thing, as a person types it: `T21`, `A5`, `M3`, or an agent's name.
+    Id { id: String }
+    Name { name: AgentName }
+    File { path: String }
+    /// One project, or all.
+    Scope { #[serde(default)] project: Option<ProjectName> }
+    Limits { max_attempts: u32 }
+    Down { #[serde(default)] keep_agents: bool }
+
+    ProjectAdd {
+        /// A directory in the repository.
+        path: String,
+        #[serde(default)] name: Option<ProjectName>,
+        #[serde(default)] trunk: Option<BranchName>,
+        #[serde(default)] validation: Vec<String>,
+        #[serde(default)] validation_timeout_ms: Option<u64>,
+        #[serde(default)] checkout: Checkout,
+    }
+    AgentAdd {
+        name: AgentName,
+        runtime: RuntimeName,
+        /// The program and its arguments, for the command runtime.
+        #[serde(default)] command: Vec<String>,
+        #[serde(default)] role: Role,
+        #[serde(default)] provider: Option<String>,
+        #[serde(default)] description: String,
+        #[serde(default = "one")] max_tasks: u32,
+    }
+
+    TaskAdd {
+        #[serde(default)] project: Option<ProjectName>,
+        subject: String,
+        #[serde(default)] description: String,
+        #[serde(default)] issue_type: IssueType,
+        #[serde(default)] files: Vec<PathPattern>,
+        #[serde(default)] validation: Validation,
+        #[serde(default)] blocked_by: Vec<TaskId>,
+        #[serde(default = "regatta_core::task::default_priority")] priority: u8,
+        #[serde(default)] expects: Expects,
+        #[serde(default)] effort: Option<String>,
+        #[serde(default)] provider: Option<String>,
+        /// The scripted agent's steps.
+        #[serde(default)] script: Option<serde_json::Value>,
+        #[serde(default)] alias: Option<String>,
+        #[serde(default)] backlog: bool,
+        #[serde(default)] assign: Option<AgentName>,
+        #[serde(default)] how: How,
+    }
+    TaskList {
+        #[serde(default)] project: Option<ProjectName>,
+        #[serde(default)] mission: Option<String>,
+        /// Empty means all that are open.
+        #[serde(default)] status: Vec<Status>,
+        /// Ended ones too.
+        #[serde(default)] all: bool,
+        #[serde(default)] limit: usize,
+    }
+    TaskSet { task: TaskId, edit: Edit, #[serde(default)] script: Option<serde_json::Value> }
+    TaskAssign { task: TaskId, #[serde(default)] to: Option<AgentName>, #[serde(default)] how: How }
+    OfferAnswer { task: TaskId, agent: AgentName }
+    TaskCancel { task: TaskId, #[serde(default)] reason: Option<String> }
+    TaskPoll {
+        agent: AgentName,
+        #[serde(default)] project: Option<ProjectName>,
+        #[serde(default)] wait_ms: u64,
+        #[serde(default)] lease_ms: Option<u64>,
+    }
+    TaskProgress { task: TaskId, attempt: AttemptId, token: u64, text: String }
+    TaskFinish { task: TaskId, attempt: AttemptId, token: u64, #[serde(default)] output: Option<String> }
+    TaskFail { task: TaskId, attempt: AttemptId, token: u64, #[serde(default)] reason: Option<String> }
+
+    MissionStart {
+        #[serde(default)] project: Option<ProjectName>,
+        title: String,
+        agents: Vec<AgentName>,
+        #[serde(default = "five")] max_workers: u32,
+        #[serde(default)] mode: mission::Mode,
+        #[serde(default)] tasks: Vec<PlannedTask>,
+        /// Tasks that are on the board already.
+        #[serde(default)] adopt: Vec<TaskId>,
+    }
+    PlannedTask {
+        task: TaskAddFlat,
+        /// Places in the plan, counting from 0.
+        #[serde(default)] after: Vec<usize>,
+    }
+    Stop {
+        #[serde(default)] id: Option<String>,
+        /// Let what runs finish; start nothing new.
+        #[serde(default)] drain: bool,
+    }
+
+    ClaimAcquire {
+        uris: Vec<Uri>,
+        agent: AgentName,
+        #[serde(default)] mode: Mode,
+        ttl_ms: u64,
+        #[serde(default)] wait_ms: u64,
+        #[serde(default)] memo: String,
+    }
+    ClaimHeld { claim: ClaimId, token: u64 }
+    Uris { uris: Vec<Uri> }
+
+    MsgSend {
+        channel: ChannelName,
+        text: String,
+        #[serde(default)] labels: Vec<Label>,
+        #[serde(default)] agent: Option<AgentName>,
+        #[serde(default)] reply_to: Option<MessageId>,
+    }
+    MsgHistory {
+        channel: ChannelName,
+        #[serde(default)] label: Option<Label>,
+        #[serde(default)] from: Option<String>,
+        #[serde(default)] after: Option<MessageId>,
+        #[serde(default = "fifty")] limit: usize,
+    }
+    MsgWait {
+        channel: ChannelName,
+        #[serde(default)] label: Option<Label>,
+        #[serde(default)] from: Option<String>,
+        #[serde(default)] mention: Option<AgentName>,
+        /// Only messages after this one; none means after now.
+        #[serde(default)] after: Option<MessageId>,
+        #[serde(default = "half_a_minute")] timeout_ms: u64,
+    }
+    MsgRead { agent: AgentName, channel: ChannelName, #[serde(default)] keep_unread: bool }
+}
+
+/// How an agent's program is driven, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuntimeName {
+    Scripted,
+    Command,
+    /// Nothing is started: somebody else polls in its name.
+    Outside,
+}
+
+/// A planned task: what [`TaskAdd`] takes, but for the project, which is the mission's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskAddFlat {
+    pub subject: String,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default)]
+    pub issue_type: IssueType,
+    #[serde(default)]
+    pub files: Vec<PathPattern>,
+    #[serde(default)]
+    pub validation: Validation,
+    #[serde(default = "regatta_core::task::default_priority")]
+    pub priority: u8,
+    #[serde(default)]
+    pub expects: Expects,
+    #[serde(default)]
+    pub effort: Option<String>,
+    #[serde(default)]
+    pub provider: Option<String>,
+    #[serde(default)]
+    pub script: Option<serde_json::Value>,
+    #[serde(default)]
+    pub alias: Option<String>,
+    #[serde(default)]
+    pub assign: Option<AgentName>,
+}
+
+fn one() -> u32 {
+    1
+}
+fn five() -> u32 {
+    5
+}
+fn fifty() -> usize {
+    50
+}
+fn half_a_minute() -> u64 {
+    30_000
+}

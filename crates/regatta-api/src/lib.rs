@@ -1,0 +1,13 @@
+//! The verbs and views as plain data: what every door takes and gives.
+//!
+//! [`verb`] is the one table of verbs: the HTTP routes and the CLI's calls are served from it. [`view`] is
+//! what people and programs are shown; a door draws it and computes nothing. [`problem`] is how every door
+//! says no. Deliberately absent: rules (core), transport (server, CLI).
+
+pub mod input; // what each verb takes
+pub mod problem; // how every door says no
+pub mod verb; // the one table of verbs
+pub mod view; // what is shown
+
+pub use problem::Problem;
+pub use verb::{Call, VERBS};

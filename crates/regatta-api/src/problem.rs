@@ -1,0 +1,105 @@
+//! How every door says no: a code for programs, a sentence and a next step for people (RFC 9457).
+
+use regatta_core::refusal::{Class, Refusal};
+use serde::{Deserialize, Serialize};
+
+/// A problem document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// The HTTP status.
+    pub status: u16,
+    /// The stable code that scripts test.
+    pub code: String,
+    /// What happened and why.
+    pub message: String,
+    /// What to do next.
+    #[serde(default)]
+    pub hint: String,
+    /// Whether the same request may succeed later, unchanged.
+    #[serde(default)]
+    pub retryable: bool,
+    /// The thing to look at.
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
+}
+
+impl Problem {
+    /// Makes one.
+    pub fn new(status: u16, code: &str, message: impl Into<String>, hint: impl Into<String>) -> Problem {
+        Problem { status, code: code.into(), message: message.into(), hint: hint.into(), retryable: false, about: None }
+    }
+
+    pub(crate) fn bad_input(verb: &str, error: &serde_json::Error) -> Problem {
+        Problem::new(
+            400,
+            "bad_input",
+            format!("the input of {verb} cannot be read: {error}"),
+            format!("see what it takes: regatta schema {verb}"),
+        )
+    }
+
+    pub(crate) fn no_such_verb(name: &str) -> Problem {
+        let name: String = name.chars().take(60).collect();
+        Problem::new(404, "no_such_verb", format!("there is no verb {name:?}"), "see them all: regatta schema")
+    }
+
+    /// The exit code of a command that ends with this: see `regatta help exit-codes`.
+    pub fn exit_code(&self) -> u8 {
+        match (self.code.as_str(), self.status) {
+            ("timed_out", _) => 124,
+            ("unreachable", _) => 6,
+            ("no_provider", _) => 4,
+            (_, 400) => 2,
+            (_, 409) if self.is_conflict() => 5,
+            _ => 1,
+        }
+    }
+
+    fn is_conflict(&self) -> bool {
+        !matches!(
+            self.code.as_str(),
+            "at_capacity"
+                | "no_capacity"
+                | "illegal_transition"
+                | "already_finished"
+                | "not_offered"
+                | "nothing_to_land"
+        )
+    }
+}
+
+impl From<&Refusal> for Problem {
+    fn from(it: &Refusal) -> Problem {
+        let status = match it.class() {
+            Class::Usage => 400,
+            Class::Missing => 404,
+            Class::State | Class::Conflict => 409,
+        };
+        Problem {
+            status,
+            code: it.code().into(),
+            message: it.message(),
+            hint: it.hint(),
+            retryable: it.retryable(),
+            about: it.about(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regatta_core::ids::{AgentName, ClaimId, TaskId};
+    use regatta_core::task::Status;
+
+    #[test]
+    fn each_class_has_its_exit_code() {
+        let code = |it: Refusal| (Problem::from(&it).status, Problem::from(&it).exit_code());
+        assert_eq!(code(Refusal::ClaimHeld { holders: vec![] }), (409, 5));
+        assert_eq!(code(Refusal::StaleClaimToken { claim: ClaimId(1) }), (409, 5));
+        assert_eq!(code(Refusal::AtCapacity { agent: AgentName::new("a").unwrap(), running: 3, max: 3 }), (409, 1));
+        assert_eq!(code(Refusal::NoSuchTask { task: TaskId(1) }), (404, 1));
+        assert_eq!(code(Refusal::Finished { task: TaskId(1), status: Status::Completed }), (409, 1));
+        assert_eq!(code(Refusal::Invalid { what: String::new(), hint: String::new() }), (400, 2));
+    }
+}

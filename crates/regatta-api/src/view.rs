@@ -1,0 +1,326 @@
+//! What is shown. A view is drawn as it is: no door computes a status from it.
+
+use regatta_core::agent::{self, Agent, Capacity};
+use regatta_core::attempt::Attempt;
+use regatta_core::board::Board;
+use regatta_core::bus::Message;
+use regatta_core::claim::{Claim, Mode, Owner, Wait};
+use regatta_core::event::Recorded;
+use regatta_core::ids::{
+    AgentName, AttemptId, ClaimId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId, WaitId,
+};
+use regatta_core::landing::{End, Landing, State};
+use regatta_core::mission::Mission;
+use regatta_core::pattern::Uri;
+use regatta_core::refusal::Holder;
+use regatta_core::schedule::{self, Outlook, WaitReason};
+use regatta_core::task::{Status, Task};
+use serde::{Deserialize, Serialize};
+
+/// An answer: the data, and the revision it was true at.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Answer<T> {
+    pub revision: u64,
+    pub data: T,
+}
+
+/// A task with the word people see and why it waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskView {
+    #[serde(flatten)]
+    pub task: Task,
+    /// One of: waiting, working, review, landing, landed, done, needs you, failed, cancelled.
+    pub word: String,
+    pub waits: Vec<WaitReason>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<Attempt>,
+}
+
+impl TaskView {
+    /// Draws a task as it stands on the board.
+    pub fn of(board: &Board, task: &Task, now: Now) -> TaskView {
+        TaskView {
+            task: task.clone(),
+            word: word(task).into(),
+            waits: schedule::wait_reasons(board, task, now),
+            attempts: vec![],
+        }
+    }
+}
+
+/// The word people see for a task's status.
+pub fn word(task: &Task) -> &'static str {
+    match task.status {
+        Status::Backlog => "backlog",
+        Status::Unassigned | Status::Offered | Status::Pending => "waiting",
+        Status::InProgress | Status::Validating => "working",
+        Status::InReview => "review",
+        Status::Landing => "landing",
+        Status::Completed if task.landed.is_some() => "landed",
+        Status::Completed => "done",
+        Status::Failed => "failed",
+        Status::Cancelled => "cancelled",
+        Status::NeedsHuman => "needs you",
+    }
+}
+
+/// An agent with its room.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AgentView {
+    #[serde(flatten)]
+    pub agent: Agent,
+    pub capacity: Capacity,
+    /// idle or busy.
+    pub state: String,
+    pub tasks: Vec<TaskId>,
+}
+
+impl AgentView {
+    /// Draws an agent as it stands on the board.
+    pub fn of(board: &Board, agent: &Agent) -> AgentView {
+        let capacity = agent::capacity(board, agent);
+        let tasks = board.attempts.values().filter(|it| it.agent == agent.name).map(|it| it.task).collect();
+        let state = if capacity.current == 0 { "idle" } else { "busy" };
+        AgentView { agent: agent.clone(), capacity, state: state.into(), tasks }
+    }
+}
+
+/// A claim that is held.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClaimView {
+    pub claim: ClaimId,
+    pub owner: Owner,
+    pub uris: Vec<Uri>,
+    pub mode: Mode,
+    /// Milliseconds until it ends unless renewed; none while something supervised keeps it.
+    pub ends_in_ms: Option<u64>,
+    pub memo: String,
+    pub granted_wall: u64,
+}
+
+impl ClaimView {
+    /// Draws a claim. Its token is its holder's secret and is not shown.
+    pub fn of(claim: &Claim, now: Now) -> ClaimView {
+        ClaimView {
+            claim: claim.id,
+            owner: claim.owner.clone(),
+            uris: claim.uris.clone(),
+            mode: claim.mode,
+            ends_in_ms: claim.expires_at.map(|at| at.saturating_sub(now.at)),
+            memo: claim.memo.clone(),
+            granted_wall: claim.granted_wall,
+        }
+    }
+}
+
+/// A place in the line for a claim.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WaitView {
+    pub wait: WaitId,
+    pub owner: Owner,
+    pub uris: Vec<Uri>,
+    pub ends_in_ms: u64,
+}
+
+impl WaitView {
+    /// Draws a place in line.
+    pub fn of(wait: &Wait, now: Now) -> WaitView {
+        WaitView {
+            wait: wait.id,
+            owner: wait.owner.clone(),
+            uris: wait.uris.clone(),
+            ends_in_ms: wait.until_at.saturating_sub(now.at),
+        }
+    }
+}
+
+/// Who holds what, and who waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClaimsView {
+    pub held: Vec<ClaimView>,
+    pub waiting: Vec<WaitView>,
+}
+
+/// A granted claim, as the holder needs it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GrantedClaim {
+    pub claim: ClaimId,
+    pub token: u64,
+    pub ttl_ms: u64,
+}
+
+/// Whether URIs are free.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckView {
+    pub free: bool,
+    pub holders: Vec<Holder>,
+}
+
+/// A granted attempt, as the agent needs it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GrantedAttempt {
+    pub attempt: AttemptId,
+    pub token: u64,
+    pub task: TaskView,
+    /// Where to work: this attempt's own copy of the repository.
+    pub workspace: Option<String>,
+}
+
+/// One landing in the queue, or on its way out of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LandingView {
+    pub landing: LandingId,
+    pub task: TaskId,
+    pub subject: String,
+    pub agent: AgentName,
+    /// Its place, counting from 1; none when it is out.
+    pub position: Option<usize>,
+    /// queued, testing, waiting for the trunk, moving, landed, out.
+    pub state: String,
+    pub detail: String,
+    pub commit: Option<CommitId>,
+    pub files: Vec<String>,
+    pub queued_wall: u64,
+}
+
+impl LandingView {
+    /// Draws a landing.
+    pub fn of(landing: &Landing, subject: &str, position: Option<usize>) -> LandingView {
+        let (state, detail, commit) = match (&landing.end, &landing.held, &landing.state) {
+            (Some(End::Landed { commit, .. }), _, _) => ("landed", String::new(), Some(commit.clone())),
+            (Some(End::Out { reason, .. }), _, _) => ("out", reason.clone(), None),
+            (None, Some(reason), _) => ("held", reason.clone(), None),
+            (None, None, State::Queued) => ("queued", String::new(), None),
+            (None, None, State::Trying) => ("testing", String::new(), None),
+            (None, None, State::Validated { .. }) => ("waiting for the trunk", String::new(), None),
+            (None, None, State::Moving { .. }) => ("moving the trunk", String::new(), None),
+        };
+        LandingView {
+            landing: landing.id,
+            task: landing.task,
+            subject: subject.into(),
+            agent: landing.agent.clone(),
+            position,
+            state: state.into(),
+            detail,
+            commit,
+            files: landing.submission.changed.clone(),
+            queued_wall: landing.queued_wall,
+        }
+    }
+}
+
+/// A project's landing queue, and what came of the last ones.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueueView {
+    pub project: ProjectName,
+    pub trunk: String,
+    pub queue: Vec<LandingView>,
+    pub recent: Vec<LandingView>,
+}
+
+/// How a mission stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MissionView {
+    #[serde(flatten)]
+    pub mission: Mission,
+    pub running: bool,
+    pub outlook: Outlook,
+    /// Whether nothing more happens by itself.
+    pub settled: bool,
+    pub tasks: Vec<TaskView>,
+}
+
+/// The fleet at a glance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatusView {
+    pub working: usize,
+    pub waiting: usize,
+    pub landing: usize,
+    pub needs_you: usize,
+    pub landed: u64,
+    pub failed: u64,
+    pub projects: Vec<ProjectView>,
+    pub missions: Vec<MissionId>,
+    pub tasks: Vec<TaskView>,
+    pub agents: Vec<AgentView>,
+    pub url: String,
+}
+
+/// A project.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProjectView {
+    pub name: ProjectName,
+    pub path: String,
+    pub trunk: String,
+    pub tip: Option<CommitId>,
+    pub validation: Vec<String>,
+    pub open_tasks: usize,
+    pub queue: usize,
+}
+
+/// Why something waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WhyView {
+    pub task: TaskView,
+    pub past: Vec<PastView>,
+}
+
+/// Something that happened to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PastView {
+    pub revision: u64,
+    pub wall: u64,
+    pub text: String,
+}
+
+/// An event as it goes over the wire.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventView {
+    pub revision: u64,
+    /// RFC 3339.
+    pub time: String,
+    pub kind: String,
+    pub subject: String,
+    pub by: String,
+    pub data: serde_json::Value,
+}
+
+impl EventView {
+    /// Draws an event; `time` is its date in RFC 3339, which only a door can write.
+    pub fn of(recorded: &Recorded, time: String) -> EventView {
+        let data = match serde_json::to_value(&recorded.event) {
+            Ok(serde_json::Value::Object(mut it)) => it.remove("data").unwrap_or_default(),
+            _ => serde_json::Value::Null,
+        };
+        EventView {
+            revision: recorded.revision,
+            time,
+            kind: recorded.event.kind().into(),
+            subject: recorded.event.subject(),
+            by: recorded.by.to_string(),
+            data: hide_tokens(data),
+        }
+    }
+}
+
+/// Takes fencing tokens out of what anybody may read: knowing one is what lets a caller speak.
+fn hide_tokens(mut data: serde_json::Value) -> serde_json::Value {
+    match &mut data {
+        serde_json::Value::Object(it) => {
+            it.remove("token");
+            it.values_mut().for_each(|value| *value = hide_tokens(std::mem::take(value)));
+        }
+        serde_json::Value::Array(it) => it.iter_mut().for_each(|value| *value = hide_tokens(std::mem::take(value))),
+        _ => {}
+    }
+    data
+}
+
+/// A message as it is shown.
+pub type MessageView = Message;
+
+/// An attempt as it is shown: without the token that speaks for it.
+pub fn without_token(attempt: &Attempt) -> Attempt {
+    Attempt { token: 0, ..attempt.clone() }
+}

@@ -1,0 +1,723 @@
+//! The board: all live state, and [`Draft`], the only way to change it.
+//!
+//! Everything live is in persistent maps, so a draft of a board with 100,000 tasks costs microseconds. What
+//! has ended leaves the board and stays in the store. The maps marked "derived" are indexes: they follow
+//! from the rows and are rebuilt when the rows are loaded, so they can never disagree with them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+use serde::{Deserialize, Serialize};
+
+use crate::agent::Agent;
+use crate::attempt::{self, Attempt, Phase};
+use crate::bus::{Cursor, Message};
+use crate::claim::{Claim, Owner, Wait};
+use crate::event::{Event, Recorded};
+use crate::fleet::{Answer, Limits};
+use crate::ids::{
+    AgentName, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, Now, ProjectName, RequestKey, TaskId,
+    WaitId,
+};
+use crate::landing::{self, Landing};
+use crate::mission::Mission;
+use crate::pattern::PatternIndex;
+use crate::project::Project;
+use crate::schedule;
+use crate::task::{Status, Task};
+
+/// The last number handed out of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    pub task: u64,
+    pub attempt: u64,
+    pub claim: u64,
+    pub wait: u64,
+    pub landing: u64,
+    pub mission: u64,
+    pub message: u64,
+}
+
+/// What belongs to no noun: where the log is and which numbers are used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    pub revision: u64,
+    /// The fleet clock at the last event: it goes on from here after a restart.
+    pub at: u64,
+    pub counters: Counters,
+    pub limits: Limits,
+}
+
+/// In whose line a ready task stands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReadyFor {
+    Offered(AgentName),
+    Agent(AgentName),
+    Mission(MissionId),
+    Pool(ProjectName),
+}
+
+/// Something with a deadline on the fleet clock.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Due {
+    Claim(ClaimId),
+    Wait(WaitId),
+    Offer(TaskId),
+    Attempt(AttemptId),
+    Landing(LandingId),
+    Answer(RequestKey),
+}
+
+/// All live state.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Board {
+    pub revision: u64,
+    /// The fleet clock at the last event.
+    pub at: u64,
+    pub counters: Counters,
+    pub limits: Limits,
+    pub projects: OrdMap<ProjectName, Arc<Project>>,
+    pub agents: OrdMap<AgentName, Arc<Agent>>,
+    pub missions: OrdMap<MissionId, Arc<Mission>>,
+    pub tasks: OrdMap<TaskId, Arc<Task>>,
+    pub attempts: OrdMap<AttemptId, Arc<Attempt>>,
+    pub claims: OrdMap<ClaimId, Arc<Claim>>,
+    pub waits: OrdMap<WaitId, Arc<Wait>>,
+    pub landings: OrdMap<LandingId, Arc<Landing>>,
+    pub cursors: OrdMap<(AgentName, ChannelName), MessageId>,
+    pub answers: OrdMap<RequestKey, Arc<Answer>>,
+    /// Tasks that ended without completing. A number that was handed out and is neither open nor here is completed.
+    dead: OrdMap<TaskId, Status>,
+
+    // Derived.
+    pub(crate) held: PatternIndex,
+    pub(crate) waiting: PatternIndex,
+    /// How many live attempts each agent has.
+    pub(crate) running: OrdMap<AgentName, u32>,
+    owned: OrdSet<(Owner, ClaimId)>,
+    lined: OrdSet<(Owner, WaitId)>,
+    ready: OrdSet<(ReadyFor, u8, TaskId)>,
+    dependents: OrdSet<(TaskId, TaskId)>,
+    of_mission: OrdSet<(MissionId, u32, TaskId)>,
+    queue: OrdSet<(ProjectName, u8, LandingId)>,
+    due: OrdSet<(u64, Due)>,
+}
+
+/// The name of a row in the store.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RowKey {
+    Meta,
+    Project(ProjectName),
+    Agent(AgentName),
+    Mission(MissionId),
+    Task(TaskId),
+    Attempt(AttemptId),
+    Claim(ClaimId),
+    Wait(WaitId),
+    Landing(LandingId),
+    Cursor(AgentName, ChannelName),
+    Answer(RequestKey),
+    Message(MessageId),
+}
+
+/// A whole row, as the store keeps it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Row {
+    Meta(Meta),
+    Project(Arc<Project>),
+    Agent(Arc<Agent>),
+    /// `true` while it runs.
+    Mission(Arc<Mission>, bool),
+    Task(Arc<Task>),
+    Attempt(Arc<Attempt>),
+    Claim(Arc<Claim>),
+    Wait(Arc<Wait>),
+    Landing(Arc<Landing>),
+    Cursor(Cursor),
+    Answer(Arc<Answer>),
+    Message(Arc<Message>),
+}
+
+impl Row {
+    /// Whether the board needs it when it is loaded; the rest is history.
+    pub fn is_live(&self) -> bool {
+        match self {
+            Row::Mission(_, running) => *running,
+            Row::Task(it) => it.status != Status::Completed,
+            Row::Attempt(it) => it.ended.is_none(),
+            Row::Landing(it) => it.end.is_none(),
+            Row::Message(_) => false,
+            Row::Meta(_)
+            | Row::Project(_)
+            | Row::Agent(_)
+            | Row::Claim(_)
+            | Row::Wait(_)
+            | Row::Cursor(_)
+            | Row::Answer(_) => true,
+        }
+    }
+}
+
+/// Rows changed by a commit: a new value, or gone.
+pub type Rows = BTreeMap<RowKey, Option<Row>>;
+
+impl Board {
+    /// Gives the board back from its live rows, in any order.
+    pub fn from_rows(rows: impl IntoIterator<Item = Row>) -> Board {
+        let mut board = Board::default();
+        let mut tasks = Vec::new();
+        let mut ignored = Rows::new();
+        for row in rows {
+            match row {
+                Row::Meta(it) => {
+                    (board.revision, board.at, board.counters, board.limits) =
+                        (it.revision, it.at, it.counters, it.limits)
+                }
+                Row::Project(it) => _ = board.projects.insert(it.name.clone(), it),
+                Row::Agent(it) => _ = board.agents.insert(it.name.clone(), it),
+                Row::Mission(it, true) => _ = board.missions.insert(it.id, it),
+                Row::Task(it) => tasks.push(it),
+                Row::Attempt(it) if it.ended.is_none() => board.put_attempt(it, &mut ignored),
+                Row::Claim(it) => board.put_claim(it, &mut ignored),
+                Row::Wait(it) => board.put_wait(it, &mut ignored),
+                Row::Landing(it) if it.end.is_none() => board.put_landing(it, &mut ignored),
+                Row::Cursor(it) => _ = board.cursors.insert((it.agent, it.channel), it.read),
+                Row::Answer(it) => board.put_answer(it, &mut ignored),
+                Row::Mission(..) | Row::Attempt(_) | Row::Landing(_) | Row::Message(_) => {}
+            }
+        }
+        // Whether a task is ready depends on other tasks, so they come last and are indexed when all are there.
+        for task in tasks {
+            if task.status.is_terminal() {
+                if task.status != Status::Completed {
+                    board.dead.insert(task.id, task.status);
+                }
+            } else {
+                board.tasks.insert(task.id, task);
+            }
+        }
+        for task in board.tasks.values().cloned().collect::<Vec<_>>() {
+            board.index_task(&task);
+        }
+        board
+    }
+
+    /// How a task ended, if it did. `None` for open tasks and numbers never handed out.
+    pub fn settled(&self, id: TaskId) -> Option<Status> {
+        if id.0 == 0 || id.0 > self.counters.task || self.tasks.contains_key(&id) {
+            None
+        } else {
+            Some(self.dead.get(&id).copied().unwrap_or(Status::Completed))
+        }
+    }
+
+    /// How many tasks completed, and how many ended otherwise.
+    pub fn ended_tasks(&self) -> (u64, u64) {
+        let dead = self.dead.len() as u64;
+        (self.counters.task.saturating_sub(self.tasks.len() as u64 + dead), dead)
+    }
+
+    /// The claims of an owner, oldest first.
+    pub fn claims_of(&self, owner: &Owner) -> Vec<ClaimId> {
+        self.owned.range((owner.clone(), ClaimId(0))..=(owner.clone(), ClaimId(u64::MAX))).map(|it| it.1).collect()
+    }
+
+    /// The waits of an owner, oldest first.
+    pub fn waits_of(&self, owner: &Owner) -> Vec<WaitId> {
+        self.lined.range((owner.clone(), WaitId(0))..=(owner.clone(), WaitId(u64::MAX))).map(|it| it.1).collect()
+    }
+
+    /// Ready tasks of one line, first to last.
+    pub fn ready_for(&self, line: &ReadyFor) -> impl Iterator<Item = TaskId> {
+        self.ready.range((line.clone(), 0, TaskId(0))..=(line.clone(), u8::MAX, TaskId(u64::MAX))).map(|it| it.2)
+    }
+
+    /// Open tasks of a mission with their waves.
+    pub fn open_tasks_of(&self, mission: MissionId) -> impl Iterator<Item = (u32, TaskId)> {
+        self.of_mission.range((mission, 0, TaskId(0))..=(mission, u32::MAX, TaskId(u64::MAX))).map(|it| (it.1, it.2))
+    }
+
+    /// A project's landings in the order they are tried (Q10: what they depend on landed before they began).
+    pub fn queue_of(&self, project: &ProjectName) -> impl Iterator<Item = &Arc<Landing>> {
+        self.queue
+            .range((project.clone(), 0, LandingId(0))..=(project.clone(), u8::MAX, LandingId(u64::MAX)))
+            .filter_map(|it| self.landings.get(&it.2))
+    }
+
+    /// The open tasks that wait for this one.
+    pub fn dependents_of(&self, id: TaskId) -> Vec<TaskId> {
+        self.dependents.range((id, TaskId(0))..=(id, TaskId(u64::MAX))).map(|it| it.1).collect()
+    }
+
+    /// When something next falls due after `now`, on the fleet clock. What is due already and could not be
+    /// settled waits for a change of the board, not for the clock.
+    pub fn next_deadline(&self, now: Now) -> Option<u64> {
+        let floor = (now.at + 1, Due::Claim(ClaimId(0)));
+        self.due.range(floor..).next().map(|it| it.0)
+    }
+
+    /// What is due by now, oldest first.
+    pub fn due(&self, now: Now) -> Vec<Due> {
+        self.due.iter().take_while(|it| it.0 <= now.at).map(|it| it.1.clone()).collect()
+    }
+
+    /// What the store keeps of the board itself.
+    pub fn meta(&self) -> Meta {
+        Meta { revision: self.revision, at: self.at, counters: self.counters, limits: self.limits }
+    }
+
+    fn index_task(&mut self, task: &Task) {
+        for blocker in &task.blocked_by {
+            self.dependents.insert((*blocker, task.id));
+        }
+        if let Some(mission) = task.mission {
+            self.of_mission.insert((mission, task.wave, task.id));
+        }
+        if let Some(line) = self.line_of(task) {
+            self.ready.insert((line, task.priority, task.id));
+        }
+        if let Some(at) = task.offer_until {
+            self.due.insert((at, Due::Offer(task.id)));
+        }
+    }
+
+    fn unindex_task(&mut self, task: &Task) {
+        for blocker in &task.blocked_by {
+            self.dependents.remove(&(*blocker, task.id));
+        }
+        if let Some(mission) = task.mission {
+            self.of_mission.remove(&(mission, task.wave, task.id));
+        }
+        for line in lines(task) {
+            self.ready.remove(&(line, task.priority, task.id));
+        }
+        if let Some(at) = task.offer_until {
+            self.due.remove(&(at, Due::Offer(task.id)));
+        }
+    }
+
+    /// In whose line the task stands, if it is ready but for claims, slots and its mission's pace.
+    fn line_of(&self, task: &Task) -> Option<ReadyFor> {
+        let ready = task.status.is_waiting()
+            && task.paused.is_none()
+            && task.attempt.is_none()
+            && task.blocked_by.iter().all(|it| self.settled(*it) == Some(Status::Completed))
+            && schedule::gate(self, task).is_none();
+        if !ready {
+            return None;
+        }
+        lines(task).into_iter().next()
+    }
+
+    fn put_task(&mut self, task: Task, rows: &mut Rows) {
+        let task = Arc::new(task);
+        if let Some(old) = self.tasks.get(&task.id).cloned() {
+            self.unindex_task(&old);
+        }
+        if task.status.is_terminal() {
+            self.tasks.remove(&task.id);
+            if task.status != Status::Completed {
+                self.dead.insert(task.id, task.status);
+            }
+            for dependent in self.dependents_of(task.id) {
+                if let Some(dependent) = self.tasks.get(&dependent).cloned() {
+                    self.unindex_task(&dependent);
+                    self.index_task(&dependent);
+                }
+            }
+        } else {
+            self.tasks.insert(task.id, task.clone());
+            self.index_task(&task);
+        }
+        rows.insert(RowKey::Task(task.id), Some(Row::Task(task)));
+    }
+
+    fn put_attempt(&mut self, attempt: Arc<Attempt>, rows: &mut Rows) {
+        if let Some(old) = self.attempts.remove(&attempt.id) {
+            if let Some(at) = old.expires_at {
+                self.due.remove(&(at, Due::Attempt(old.id)));
+            }
+            let left = self.running.get(&old.agent).copied().unwrap_or(1) - 1;
+            if left == 0 {
+                self.running.remove(&old.agent)
+            } else {
+                self.running.insert(old.agent.clone(), left)
+            };
+        }
+        if attempt.ended.is_none() {
+            let count = self.running.get(&attempt.agent).copied().unwrap_or(0) + 1;
+            self.running.insert(attempt.agent.clone(), count);
+            // Its silence counts only while it works: afterwards the shell is at it.
+            if let (Some(at), Phase::Working) = (attempt.expires_at, attempt.phase) {
+                self.due.insert((at, Due::Attempt(attempt.id)));
+            }
+            self.attempts.insert(attempt.id, attempt.clone());
+        }
+        rows.insert(RowKey::Attempt(attempt.id), Some(Row::Attempt(attempt)));
+    }
+
+    fn put_claim(&mut self, claim: Arc<Claim>, rows: &mut Rows) {
+        self.drop_claim(claim.id);
+        self.held.insert(claim.id.0, &claim.uris);
+        self.owned.insert((claim.owner.clone(), claim.id));
+        if let Some(at) = claim.expires_at {
+            self.due.insert((at, Due::Claim(claim.id)));
+        }
+        self.claims.insert(claim.id, claim.clone());
+        rows.insert(RowKey::Claim(claim.id), Some(Row::Claim(claim)));
+    }
+
+    fn drop_claim(&mut self, id: ClaimId) {
+        if let Some(old) = self.claims.remove(&id) {
+            self.held.remove(id.0, &old.uris);
+            self.owned.remove(&(old.owner.clone(), id));
+            if let Some(at) = old.expires_at {
+                self.due.remove(&(at, Due::Claim(id)));
+            }
+        }
+    }
+
+    fn put_wait(&mut self, wait: Arc<Wait>, rows: &mut Rows) {
+        self.waiting.insert(wait.id.0, &wait.uris);
+        self.lined.insert((wait.owner.clone(), wait.id));
+        self.due.insert((wait.until_at, Due::Wait(wait.id)));
+        self.waits.insert(wait.id, wait.clone());
+        rows.insert(RowKey::Wait(wait.id), Some(Row::Wait(wait)));
+    }
+
+    fn drop_wait(&mut self, id: WaitId, rows: &mut Rows) {
+        if let Some(old) = self.waits.remove(&id) {
+            self.waiting.remove(id.0, &old.uris);
+            self.lined.remove(&(old.owner.clone(), id));
+            self.due.remove(&(old.until_at, Due::Wait(id)));
+            rows.insert(RowKey::Wait(id), None);
+        }
+    }
+
+    fn put_landing(&mut self, landing: Arc<Landing>, rows: &mut Rows) {
+        if let Some(old) = self.landings.remove(&landing.id) {
+            self.queue.remove(&(old.project.clone(), old.priority, old.id));
+            if let Some(at) = old.retry_at {
+                self.due.remove(&(at, Due::Landing(old.id)));
+            }
+        }
+        if landing.end.is_none() {
+            self.queue.insert((landing.project.clone(), landing.priority, landing.id));
+            if let Some(at) = landing.retry_at {
+                self.due.insert((at, Due::Landing(landing.id)));
+            }
+            self.landings.insert(landing.id, landing.clone());
+        }
+        rows.insert(RowKey::Landing(landing.id), Some(Row::Landing(landing)));
+    }
+
+    fn put_answer(&mut self, answer: Arc<Answer>, rows: &mut Rows) {
+        self.due.insert((answer.until_at, Due::Answer(answer.key.clone())));
+        self.answers.insert(answer.key.clone(), answer.clone());
+        rows.insert(RowKey::Answer(answer.key.clone()), Some(Row::Answer(answer)));
+    }
+
+    fn put_project(&mut self, project: &Project, rows: &mut Rows) {
+        let project = Arc::new(project.clone());
+        self.projects.insert(project.name.clone(), project.clone());
+        // What the project checks decides whether its tasks' contracts are complete.
+        let tasks: Vec<_> = self.tasks.values().filter(|it| it.project == project.name).cloned().collect();
+        for task in tasks {
+            self.unindex_task(&task);
+            self.index_task(&task);
+        }
+        rows.insert(RowKey::Project(project.name.clone()), Some(Row::Project(project)));
+    }
+
+    fn change_task(&mut self, id: TaskId, now: Now, rows: &mut Rows, change: impl FnOnce(&mut Task)) {
+        if let Some(task) = self.tasks.get(&id) {
+            let mut task = Task::clone(task);
+            change(&mut task);
+            task.updated_wall = now.wall;
+            if task.status.is_terminal() {
+                (task.attempt, task.landing, task.offer_until) = (None, None, None);
+            }
+            self.put_task(task, rows);
+        }
+    }
+
+    fn change_landing(&mut self, id: LandingId, rows: &mut Rows, change: impl FnOnce(&mut Landing)) {
+        if let Some(landing) = self.landings.get(&id) {
+            let mut landing = Landing::clone(landing);
+            change(&mut landing);
+            self.put_landing(Arc::new(landing), rows);
+        }
+    }
+
+    fn change_attempt(&mut self, id: AttemptId, rows: &mut Rows, change: impl FnOnce(&mut Attempt)) {
+        if let Some(attempt) = self.attempts.get(&id) {
+            let mut attempt = Attempt::clone(attempt);
+            change(&mut attempt);
+            self.put_attempt(Arc::new(attempt), rows);
+        }
+    }
+
+    /// Applies a recorded event: the fold that replays a log (D4).
+    pub fn fold(&mut self, recorded: &Recorded) {
+        self.apply(&recorded.event, recorded.now, &mut Rows::new());
+    }
+
+    /// Total: an event is a fact, so applying it cannot fail.
+    fn apply(&mut self, event: &Event, now: Now, rows: &mut Rows) {
+        self.revision += 1;
+        self.at = now.at;
+        match event {
+            Event::FleetResumed(_) => {}
+            Event::FleetLimited(it) => self.limits = *it.limits(),
+            Event::RequestAnswered(it) => {
+                let answer = Answer {
+                    key: it.key().clone(),
+                    outcome: it.outcome().clone(),
+                    revision: self.revision,
+                    until_at: *it.until_at(),
+                };
+                self.put_answer(Arc::new(answer), rows);
+            }
+            Event::RequestForgotten(it) => {
+                if let Some(old) = self.answers.remove(it.key()) {
+                    self.due.remove(&(old.until_at, Due::Answer(old.key.clone())));
+                    rows.insert(RowKey::Answer(it.key().clone()), None);
+                }
+            }
+            Event::ProjectAdded(it) => self.put_project(it.project(), rows),
+            Event::ProjectChanged(it) => self.put_project(it.project(), rows),
+            Event::AgentRegistered(it) => {
+                let agent = Arc::new(it.agent().clone());
+                self.agents.insert(agent.name.clone(), agent.clone());
+                rows.insert(RowKey::Agent(agent.name.clone()), Some(Row::Agent(agent)));
+            }
+            Event::AgentRemoved(it) => {
+                self.agents.remove(it.agent());
+                rows.insert(RowKey::Agent(it.agent().clone()), None);
+            }
+            Event::ClaimGranted(it) => {
+                self.counters.claim = self.counters.claim.max(it.claim().id.0);
+                if let Some(wait) = it.wait() {
+                    self.drop_wait(*wait, rows);
+                }
+                self.put_claim(Arc::new(it.claim().clone()), rows);
+            }
+            Event::ClaimRenewed(it) => {
+                if let Some(claim) = self.claims.get(it.claim()) {
+                    let claim = Claim { expires_at: *it.expires_at(), ..Claim::clone(claim) };
+                    self.put_claim(Arc::new(claim), rows);
+                }
+            }
+            Event::ClaimTransferred(it) => {
+                if let Some(claim) = self.claims.get(it.claim()) {
+                    let claim = Claim { owner: it.to().clone(), ..Claim::clone(claim) };
+                    self.put_claim(Arc::new(claim), rows);
+                }
+            }
+            Event::ClaimReleased(it) => {
+                self.drop_claim(*it.claim());
+                rows.insert(RowKey::Claim(*it.claim()), None);
+            }
+            Event::ClaimQueued(it) => {
+                self.counters.wait = it.wait().id.0;
+                self.put_wait(Arc::new(it.wait().clone()), rows);
+            }
+            Event::ClaimWaitEnded(it) => self.drop_wait(*it.wait(), rows),
+            Event::MissionStarted(it) => {
+                let mission = Arc::new(it.mission().clone());
+                self.counters.mission = mission.id.0;
+                self.missions.insert(mission.id, mission.clone());
+                rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, true)));
+            }
+            Event::MissionChanged(it) => {
+                if let Some(mission) = self.missions.get(it.mission()) {
+                    let mission = Arc::new(Mission { state: *it.state(), ..Mission::clone(mission) });
+                    self.missions.insert(mission.id, mission.clone());
+                    rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, true)));
+                }
+            }
+            Event::MissionEnded(it) => {
+                if let Some(mission) = self.missions.remove(it.mission()) {
+                    rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, false)));
+                }
+            }
+            Event::TaskAdded(it) => {
+                self.counters.task = it.task().id.0;
+                self.put_task(it.task().clone(), rows);
+            }
+            Event::TaskEdited(it) => {
+                let edited = it.task().clone();
+                self.change_task(edited.id, now, rows, |task| *task = edited);
+            }
+            Event::TaskAssigned(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = *it.status();
+                task.assignee = it.to().clone();
+                task.offer_until = None;
+            }),
+            Event::TaskOffered(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::Offered;
+                task.assignee = Some(it.to().clone());
+                task.offer_until = Some(*it.until_at());
+            }),
+            Event::TaskStarted(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::InProgress;
+                task.attempt = Some(*it.attempt());
+                task.agent = Some(it.agent().clone());
+                task.offer_until = None;
+                task.progress = String::new();
+            }),
+            Event::TaskProgressed(it) => {
+                self.change_task(*it.task(), now, rows, |task| task.progress = it.text().clone())
+            }
+            Event::TaskValidating(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.phase = Phase::Validating);
+                self.change_task(*it.task(), now, rows, |task| {
+                    task.status = Status::Validating;
+                    task.output = it.output().clone();
+                });
+            }
+            Event::TaskSubmitted(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::Landing;
+                task.landing = Some(*it.landing());
+                task.submission = Some(it.submission().clone());
+                (task.reason, task.needs) = (None, None);
+            }),
+            Event::TaskReturned(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = *it.status();
+                task.reason = Some(it.reason().clone());
+                task.failures += u32::from(*it.counts());
+                task.landing = None;
+            }),
+            Event::TaskNeedsHuman(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::NeedsHuman;
+                task.reason = Some(it.reason().clone());
+                task.needs = Some(*it.kind());
+                task.landing = None;
+            }),
+            Event::TaskCompleted(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::Completed;
+                task.landed = it.landed().clone();
+                (task.reason, task.needs) = (None, None);
+            }),
+            Event::TaskFailed(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::Failed;
+                task.reason = Some(it.reason().clone());
+            }),
+            Event::TaskCancelled(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::Cancelled;
+                task.reason = Some(it.reason().clone());
+            }),
+            Event::AttemptStarted(it) => {
+                self.counters.attempt = it.attempt().id.0;
+                self.put_attempt(Arc::new(it.attempt().clone()), rows);
+            }
+            Event::AttemptRenewed(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.expires_at = Some(*it.expires_at()))
+            }
+            Event::AttemptStopping(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.stopping = Some(*it.cause()))
+            }
+            Event::AttemptEnded(it) => {
+                let task = self.attempts.get(it.attempt()).map(|attempt| attempt.task);
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    attempt.ended =
+                        Some(attempt::End { cause: *it.cause(), detail: it.detail().clone(), wall: now.wall });
+                });
+                if let Some(task) =
+                    task.and_then(|id| self.tasks.get(&id)).filter(|task| task.attempt == Some(*it.attempt()))
+                {
+                    self.change_task(task.id, now, rows, |task| task.attempt = None);
+                }
+            }
+            Event::LandingQueued(it) => {
+                self.counters.landing = it.landing().id.0;
+                self.put_landing(Arc::new(it.landing().clone()), rows);
+            }
+            Event::LandingBegun(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.state = landing::State::Trying;
+                (landing.held, landing.retry_at) = (None, None);
+                landing.tries += 1;
+            }),
+            Event::LandingValidated(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.state = landing::State::Validated { old: it.old().clone(), new: it.new().clone() };
+            }),
+            Event::LandingMoving(it) => self.change_landing(*it.landing(), rows, |landing| {
+                if let landing::State::Validated { old, new } = landing.state.clone() {
+                    landing.state = landing::State::Moving { old, new, fence: *it.fence() };
+                }
+            }),
+            Event::LandingHeld(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.state = landing::State::Queued;
+                landing.held = Some(it.reason().clone());
+                landing.retry_at = Some(*it.retry_at());
+            }),
+            Event::LandingLanded(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.end = Some(landing::End::Landed { commit: it.commit().clone(), wall: now.wall });
+            }),
+            Event::LandingEnded(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.end = Some(landing::End::Out { reason: it.reason().clone(), wall: now.wall });
+            }),
+            Event::MessagePosted(it) => {
+                self.counters.message = it.message().id.0;
+                rows.insert(RowKey::Message(it.message().id), Some(Row::Message(Arc::new(it.message().clone()))));
+            }
+            Event::CursorMoved(it) => {
+                self.cursors.insert((it.agent().clone(), it.channel().clone()), *it.read());
+                let cursor = Cursor { agent: it.agent().clone(), channel: it.channel().clone(), read: *it.read() };
+                rows.insert(RowKey::Cursor(cursor.agent.clone(), cursor.channel.clone()), Some(Row::Cursor(cursor)));
+            }
+        }
+    }
+}
+
+/// The line a task with this assignee and mission stands in when it is ready.
+fn lines(task: &Task) -> Vec<ReadyFor> {
+    vec![match (&task.assignee, task.mission) {
+        (Some(agent), _) if task.status == Status::Offered => ReadyFor::Offered(agent.clone()),
+        (Some(agent), _) => ReadyFor::Agent(agent.clone()),
+        (None, Some(mission)) => ReadyFor::Mission(mission),
+        (None, None) => ReadyFor::Pool(task.project.clone()),
+    }]
+}
+
+/// A change being made: a copy of the board plus the events that made it so.
+/// Dropped on refusal, so a refused command leaves no trace.
+pub struct Draft {
+    board: Board,
+    now: Now,
+    events: Vec<Event>,
+    rows: Rows,
+}
+
+impl Draft {
+    /// Begins a change.
+    pub fn of(board: &Board, now: Now) -> Draft {
+        Draft { board: board.clone(), now, events: Vec::new(), rows: Rows::new() }
+    }
+
+    /// The board as this change has made it so far.
+    pub fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// The revision that the next event gets: a fencing token for what it grants.
+    pub fn next_revision(&self) -> u64 {
+        self.board.revision + 1
+    }
+
+    /// Records a fact; later checks of the same command see it.
+    pub(crate) fn record(&mut self, event: Event) {
+        self.board.apply(&event, self.now, &mut self.rows);
+        self.events.push(event);
+    }
+
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    pub(crate) fn into_parts(self) -> (Board, Vec<Event>, Rows) {
+        (self.board, self.events, self.rows)
+    }
+}

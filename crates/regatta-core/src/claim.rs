@@ -1,0 +1,464 @@
+//! Claims: exclusive or shared leases on URI patterns, with a deadline and a fencing token.
+//!
+//! One rule of exclusion for everybody: two claims that overlap never live together unless both are shared,
+//! not even when one owner asks twice. Who must wait stands in one line, in order of arrival; a newcomer
+//! that overlaps an earlier waiter stands behind it. Deadlock is refused at the door: a wait that would
+//! close a cycle of owners is never written down.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::Draft;
+use crate::event::{Event, facts};
+use crate::ids::{AgentName, AttemptId, ClaimId, LandingId, Now, WaitId};
+use crate::pattern::Uri;
+use crate::refusal::{Holder, Refusal};
+
+/// Who holds a claim.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Owner {
+    Agent(AgentName),
+    Attempt(AttemptId),
+    Landing(LandingId),
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Agent(name) => name.fmt(f),
+            Owner::Attempt(id) => id.fmt(f),
+            Owner::Landing(id) => id.fmt(f),
+        }
+    }
+}
+
+/// Whether others may hold the same at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    #[default]
+    Exclusive,
+    Shared,
+}
+
+/// A lease that is held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    pub id: ClaimId,
+    pub owner: Owner,
+    pub uris: Vec<Uri>,
+    pub mode: Mode,
+    /// Rises with every grant in the fleet: the revision of the grant.
+    pub token: u64,
+    /// How long it lives without renewal; `None` while something supervised keeps it alive.
+    pub ttl_ms: Option<u64>,
+    /// When it expires, on the fleet clock.
+    pub expires_at: Option<u64>,
+    /// The moment past which no renewal reaches.
+    pub latest_at: Option<u64>,
+    pub memo: String,
+    /// The place in line it came from, so that a caller whose reply was lost finds it again.
+    pub from_wait: Option<WaitId>,
+    /// When it was granted, for people.
+    pub granted_wall: u64,
+}
+
+/// A place in the line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    pub id: WaitId,
+    pub owner: Owner,
+    pub uris: Vec<Uri>,
+    pub mode: Mode,
+    pub ttl_ms: u64,
+    pub memo: String,
+    /// When the wait ends without a grant, on the fleet clock.
+    pub until_at: u64,
+    pub since_wall: u64,
+}
+
+/// Why a claim ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndCause {
+    Released,
+    Expired,
+    OwnerEnded,
+}
+
+/// Why a wait ended without a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitCause {
+    TimedOut,
+    CallerGone,
+}
+
+facts! {
+    /// A claim was granted; `wait` is the place in the line it came from.
+    Granted { claim: Claim, wait: Option<WaitId> }
+    Renewed { claim: ClaimId, expires_at: Option<u64> }
+    /// A claim passed to another owner without ever being free.
+    Transferred { claim: ClaimId, to: Owner }
+    Released { claim: ClaimId, cause: EndCause }
+    Queued { wait: Wait }
+    WaitEnded { wait: WaitId, cause: WaitCause }
+}
+
+/// What is asked of [`acquire`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acquire {
+    pub owner: Owner,
+    pub uris: Vec<Uri>,
+    #[serde(default)]
+    pub mode: Mode,
+    pub ttl_ms: u64,
+    /// How long to stand in line; 0 means only to try.
+    #[serde(default)]
+    pub wait_ms: u64,
+    #[serde(default)]
+    pub memo: String,
+}
+
+/// What [`acquire`] gives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum Acquired {
+    Granted { claim: ClaimId, token: u64, ttl_ms: u64 },
+    Waiting { wait: WaitId, position: usize },
+}
+
+/// The longest a claim lives without renewal: a week.
+pub const LONGEST_TTL_MS: u64 = 7 * 24 * 3_600_000;
+/// The longest anybody stands in line: a day.
+pub const LONGEST_WAIT_MS: u64 = 24 * 3_600_000;
+/// How long the trunk may be held by hand, whatever is renewed.
+pub const LONGEST_TRUNK_HOLD_MS: u64 = 600_000;
+/// The most patterns in one claim.
+pub const MOST_URIS: usize = 512;
+
+/// Grants the set at once, or stands in line for it, or says who is in the way.
+pub fn acquire(draft: &mut Draft, ask: Acquire, now: Now) -> Result<Acquired, Refusal> {
+    if ask.uris.is_empty() || ask.uris.len() > MOST_URIS {
+        return Err(Refusal::invalid(
+            format!("a claim names 1 to {MOST_URIS} URIs"),
+            "name what you need: regatta claim acquire file://shop/src/**",
+        ));
+    }
+    if ask.ttl_ms == 0 || ask.ttl_ms > LONGEST_TTL_MS {
+        return Err(Refusal::invalid("a claim lives for 1 ms to 7 days", "give a shorter --ttl and renew it"));
+    }
+    if ask.wait_ms > LONGEST_WAIT_MS {
+        return Err(Refusal::invalid("nobody waits longer than a day", "give a shorter --wait"));
+    }
+    if ask.memo.len() > 500 {
+        return Err(Refusal::invalid("a memo has at most 500 bytes", "say it shorter, or post it: regatta msg send"));
+    }
+    // Whoever has ended holds nothing, however late its request comes (L11).
+    let ended = match &ask.owner {
+        Owner::Agent(_) => false,
+        Owner::Attempt(id) => !draft.board().attempts.contains_key(id),
+        Owner::Landing(id) => !draft.board().landings.contains_key(id),
+    };
+    if ended {
+        return Err(Refusal::invalid(format!("{} has ended", ask.owner), "claim it in an agent's own name"));
+    }
+    let holders = in_the_way(draft, &ask.uris, ask.mode, None, now);
+    if holders.is_empty() {
+        let (ttl_ms, id, token) = grant(draft, &ask, None, now);
+        return Ok(Acquired::Granted { claim: id, token, ttl_ms });
+    }
+    if ask.wait_ms == 0 {
+        return Err(Refusal::ClaimHeld { holders });
+    }
+    if let Some(cycle) = cycle_through(draft, &ask.owner, holders.iter().map(|it| it.owner.clone())) {
+        return Err(Refusal::Deadlock { cycle });
+    }
+    let wait = Wait {
+        id: WaitId(draft.board().counters.wait + 1),
+        owner: ask.owner,
+        uris: ask.uris,
+        mode: ask.mode,
+        ttl_ms: ask.ttl_ms,
+        memo: ask.memo,
+        until_at: now.at + ask.wait_ms,
+        since_wall: now.wall,
+    };
+    let id = wait.id;
+    draft.record(Event::ClaimQueued(Queued { wait }));
+    Ok(Acquired::Waiting { wait: id, position: position(draft, id) })
+}
+
+/// Grants an attempt its files for as long as it lives, or says who is in the way. It never waits: a task
+/// that cannot have its files yet is simply not ready.
+pub fn acquire_for_attempt(draft: &mut Draft, attempt: AttemptId, uris: Vec<Uri>, now: Now) -> Result<(), Refusal> {
+    let holders = in_the_way(draft, &uris, Mode::Exclusive, None, now);
+    if !holders.is_empty() {
+        return Err(Refusal::ClaimHeld { holders });
+    }
+    hold(draft, Owner::Attempt(attempt), uris, now);
+    Ok(())
+}
+
+/// Grants a landing the files of its work again; the caller has seen that they are free.
+pub(crate) fn acquire_for_landing(draft: &mut Draft, landing: LandingId, uris: Vec<Uri>, now: Now) {
+    hold(draft, Owner::Landing(landing), uris, now);
+}
+
+/// Grants what lives as long as its owner.
+fn hold(draft: &mut Draft, owner: Owner, uris: Vec<Uri>, now: Now) {
+    if uris.is_empty() {
+        return;
+    }
+    let id = ClaimId(draft.board().counters.claim + 1);
+    let claim = Claim {
+        id,
+        owner,
+        uris,
+        mode: Mode::Exclusive,
+        token: draft.next_revision(),
+        ttl_ms: None,
+        expires_at: None,
+        latest_at: None,
+        memo: String::new(),
+        from_wait: None,
+        granted_wall: now.wall,
+    };
+    draft.record(Event::ClaimGranted(Granted { claim, wait: None }));
+}
+
+/// The only place where a leased claim comes to be.
+fn grant(draft: &mut Draft, ask: &Acquire, wait: Option<WaitId>, now: Now) -> (u64, ClaimId, u64) {
+    let id = ClaimId(draft.board().counters.claim + 1);
+    let token = draft.next_revision();
+    let by_hand = matches!(ask.owner, Owner::Agent(_));
+    let latest_at = (by_hand && ask.uris.iter().any(is_trunk)).then(|| now.at + LONGEST_TRUNK_HOLD_MS);
+    let expires_at = latest_at.unwrap_or(u64::MAX).min(now.at + ask.ttl_ms);
+    let claim = Claim {
+        id,
+        owner: ask.owner.clone(),
+        uris: ask.uris.clone(),
+        mode: ask.mode,
+        token,
+        ttl_ms: Some(ask.ttl_ms),
+        expires_at: Some(expires_at),
+        latest_at,
+        memo: ask.memo.clone(),
+        from_wait: wait,
+        granted_wall: now.wall,
+    };
+    draft.record(Event::ClaimGranted(Granted { claim, wait }));
+    (expires_at - now.at, id, token)
+}
+
+fn is_trunk(uri: &Uri) -> bool {
+    uri.as_str().strip_prefix("workspace://").is_some_and(|it| it.ends_with("/default") || it.contains(['*', '?']))
+}
+
+/// Prolongs a claim by its TTL. Needs the token (L8).
+pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64, Refusal> {
+    let claim = held(draft, id, token)?;
+    let Some(ttl_ms) = claim.ttl_ms else { return Ok(0) };
+    let expires_at = claim.latest_at.unwrap_or(u64::MAX).min(now.at + ttl_ms);
+    let left = expires_at.saturating_sub(now.at);
+    draft.record(Event::ClaimRenewed(Renewed { claim: id, expires_at: Some(expires_at) }));
+    Ok(left)
+}
+
+/// Ends a claim. Needs the token (L8).
+pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal> {
+    let claim = held(draft, id, token)?;
+    if !matches!(claim.owner, Owner::Agent(_)) {
+        let by = claim.owner.to_string();
+        return Err(Refusal::InUse { what: id.to_string(), by });
+    }
+    draft.record(Event::ClaimReleased(Released { claim: id, cause: EndCause::Released }));
+    Ok(())
+}
+
+fn held(draft: &Draft, id: ClaimId, token: u64) -> Result<std::sync::Arc<Claim>, Refusal> {
+    match draft.board().claims.get(&id) {
+        None => Err(Refusal::ClaimEnded { claim: id }),
+        Some(claim) if claim.token != token => Err(Refusal::StaleClaimToken { claim: id }),
+        Some(claim) => Ok(claim.clone()),
+    }
+}
+
+/// Ends every claim and wait of an owner that has ended, in one commit (L11).
+pub fn release_all(draft: &mut Draft, owner: &Owner) {
+    for claim in draft.board().claims_of(owner) {
+        draft.record(Event::ClaimReleased(Released { claim, cause: EndCause::OwnerEnded }));
+    }
+    for wait in draft.board().waits_of(owner) {
+        draft.record(Event::ClaimWaitEnded(WaitEnded { wait, cause: WaitCause::CallerGone }));
+    }
+}
+
+/// Ends an owner's leased claims and leaves those it keeps by being alive.
+pub(crate) fn release_leased(draft: &mut Draft, owner: &Owner) {
+    for claim in draft.board().claims_of(owner) {
+        if draft.board().claims.get(&claim).is_some_and(|it| it.ttl_ms.is_some()) {
+            draft.record(Event::ClaimReleased(Released { claim, cause: EndCause::Released }));
+        }
+    }
+}
+
+/// Hands every claim of one owner to another, without a moment in between.
+pub fn transfer_all(draft: &mut Draft, from: &Owner, to: &Owner) {
+    for claim in draft.board().claims_of(from) {
+        draft.record(Event::ClaimTransferred(Transferred { claim, to: to.clone() }));
+    }
+}
+
+/// Takes the trunk for a landing, or says who has it.
+pub fn take_trunk(draft: &mut Draft, landing: LandingId, trunk: Uri, now: Now) -> Result<u64, Refusal> {
+    let ask = Acquire {
+        owner: Owner::Landing(landing),
+        uris: vec![trunk],
+        mode: Mode::Exclusive,
+        ttl_ms: TRUNK_TTL_MS,
+        wait_ms: 0,
+        memo: "moving the trunk".into(),
+    };
+    match acquire(draft, ask, now)? {
+        Acquired::Granted { token, .. } => Ok(token),
+        Acquired::Waiting { .. } => Err(Refusal::StaleLanding { landing }),
+    }
+}
+
+/// How long a landing may take to move the trunk before its fence falls.
+pub const TRUNK_TTL_MS: u64 = 120_000;
+
+/// Writes down that a claim's lease ran out, if it did. Expiry is an event, never a reader's comparison.
+pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
+    let due = draft.board().claims.get(&id).is_some_and(|it| it.expires_at.is_some_and(|at| at <= now.at));
+    if due {
+        draft.record(Event::ClaimReleased(Released { claim: id, cause: EndCause::Expired }));
+    }
+}
+
+/// Ends a wait whose time ran out.
+pub fn expire_wait(draft: &mut Draft, id: WaitId, now: Now) {
+    if draft.board().waits.get(&id).is_some_and(|it| it.until_at <= now.at) {
+        draft.record(Event::ClaimWaitEnded(WaitEnded { wait: id, cause: WaitCause::TimedOut }));
+    }
+}
+
+/// Ends a wait whose caller hung up. Asking twice is harmless.
+pub fn cancel_wait(draft: &mut Draft, id: WaitId) {
+    if draft.board().waits.contains_key(&id) {
+        draft.record(Event::ClaimWaitEnded(WaitEnded { wait: id, cause: WaitCause::CallerGone }));
+    }
+}
+
+/// Gives every leased claim one fresh TTL after the daemon was away: nobody could renew meanwhile (L5).
+pub fn refresh(draft: &mut Draft, now: Now) {
+    let leased: Vec<_> = draft.board().claims.values().filter(|it| it.ttl_ms.is_some()).cloned().collect();
+    for claim in leased {
+        let fresh = claim.latest_at.unwrap_or(u64::MAX).min(now.at + claim.ttl_ms.unwrap_or(0));
+        if claim.expires_at.is_some_and(|it| it < fresh) {
+            draft.record(Event::ClaimRenewed(Renewed { claim: claim.id, expires_at: Some(fresh) }));
+        }
+    }
+}
+
+/// Grants what became free to those who wait for it, in order of arrival. `freed` is what ended just now.
+pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
+    let candidates: BTreeSet<u64> =
+        freed.iter().flat_map(|uri| draft.board().waiting.overlapping(uri).map(|it| it.0)).collect();
+    for number in candidates {
+        let Some(wait) = draft.board().waits.get(&WaitId(number)).cloned() else { continue };
+        if in_the_way(draft, &wait.uris, wait.mode, Some(wait.id), now).is_empty() {
+            let ask = Acquire {
+                owner: wait.owner.clone(),
+                uris: wait.uris.clone(),
+                mode: wait.mode,
+                ttl_ms: wait.ttl_ms,
+                wait_ms: 0,
+                memo: wait.memo.clone(),
+            };
+            grant(draft, &ask, Some(wait.id), now);
+        }
+    }
+}
+
+/// Who holds, or waits earlier for, something that these URIs overlap.
+///
+/// `line` is the asker's own place: only waiters before it count, and without one all do (L9).
+pub fn in_the_way(draft: &Draft, uris: &[Uri], mode: Mode, line: Option<WaitId>, now: Now) -> Vec<Holder> {
+    let board = draft.board();
+    let mut seen = BTreeSet::new();
+    let mut holders = Vec::new();
+    for uri in uris {
+        for (number, theirs) in board.held.overlapping(uri) {
+            let Some(claim) = board.claims.get(&ClaimId(number)) else { continue };
+            if (mode == Mode::Exclusive || claim.mode == Mode::Exclusive) && seen.insert((0, number)) {
+                holders.push(Holder {
+                    claim: Some(claim.id),
+                    owner: claim.owner.clone(),
+                    uri: theirs.clone(),
+                    ends_in_ms: claim.expires_at.map(|at| at.saturating_sub(now.at)),
+                    memo: claim.memo.clone(),
+                });
+            }
+        }
+        for (number, theirs) in board.waiting.overlapping(uri) {
+            let Some(wait) = board.waits.get(&WaitId(number)) else { continue };
+            let earlier = line.is_none_or(|mine| wait.id < mine);
+            if earlier && (mode == Mode::Exclusive || wait.mode == Mode::Exclusive) && seen.insert((1, number)) {
+                holders.push(Holder {
+                    claim: None,
+                    owner: wait.owner.clone(),
+                    uri: theirs.clone(),
+                    ends_in_ms: Some(wait.until_at.saturating_sub(now.at)),
+                    memo: format!("waiting since earlier as {}", wait.id),
+                });
+            }
+        }
+    }
+    holders
+}
+
+/// The place in line, counting from 1, among those that overlap it.
+pub fn position(draft: &Draft, id: WaitId) -> usize {
+    let board = draft.board();
+    let Some(mine) = board.waits.get(&id) else { return 0 };
+    let ahead: BTreeSet<u64> = mine
+        .uris
+        .iter()
+        .flat_map(|uri| board.waiting.overlapping(uri).map(|it| it.0))
+        .filter(|it| *it < id.0)
+        .collect();
+    ahead.len() + 1
+}
+
+/// The cycle that would close if `owner` waited for `blockers` (L10).
+fn cycle_through(draft: &Draft, owner: &Owner, blockers: impl Iterator<Item = Owner>) -> Option<Vec<Owner>> {
+    // Nobody waits for an owner that holds nothing and stands in no line: the usual case, decided at once.
+    if draft.board().claims_of(owner).is_empty() && draft.board().waits_of(owner).is_empty() {
+        return None;
+    }
+    let mut paths: Vec<Vec<Owner>> = blockers.map(|it| vec![owner.clone(), it]).collect();
+    let mut seen = BTreeSet::new();
+    while let Some(path) = paths.pop() {
+        let last = path.last()?.clone();
+        if last == *owner {
+            return Some(path[..path.len() - 1].to_vec());
+        }
+        if !seen.insert(last.clone()) {
+            continue;
+        }
+        for wait in draft.board().waits_of(&last) {
+            let Some(wait) = draft.board().waits.get(&wait) else { continue };
+            for next in in_the_way(draft, &wait.uris, wait.mode, Some(wait.id), Now::default()) {
+                let mut longer = path.clone();
+                longer.push(next.owner);
+                paths.push(longer);
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,432 @@
+//! Commands: everything anyone may ask, whatever door they came in by.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::{Board, Draft, Due, Rows};
+use crate::effect::{Effect, EffectKey};
+use crate::event::Recorded;
+use crate::fleet::{self, Limits};
+use crate::ids::{
+    AgentName, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, Now, ProjectName, RequestKey, TaskId,
+    WaitId,
+};
+use crate::refusal::Refusal;
+use crate::{agent, attempt, bus, claim, landing, mission, project, react, schedule, task};
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Actor {
+    /// A person, by the name the machine knows them by.
+    Person(String),
+    Agent(AgentName),
+    Regatta,
+}
+
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Actor::Person(name) => write!(f, "person:{name}"),
+            Actor::Agent(name) => write!(f, "{name}"),
+            Actor::Regatta => f.write_str("regatta:"),
+        }
+    }
+}
+
+impl From<Actor> for String {
+    fn from(it: Actor) -> String {
+        it.to_string()
+    }
+}
+
+impl TryFrom<String> for Actor {
+    type Error = crate::ids::BadName;
+    fn try_from(text: String) -> Result<Actor, crate::ids::BadName> {
+        Ok(match text.strip_prefix("person:") {
+            Some(name) => Actor::Person(name.to_owned()),
+            None if text == "regatta:" => Actor::Regatta,
+            None => Actor::Agent(AgentName::new(&text)?),
+        })
+    }
+}
+
+/// A task of a mission; blockers name earlier or later tasks of the same mission by their place in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedTask {
+    pub task: task::Add,
+    /// Indexes of tasks in the same plan.
+    pub after: Vec<usize>,
+    /// Who must do it, in their line.
+    pub assign: Option<AgentName>,
+}
+
+/// Everything anyone may ask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "command")]
+pub enum Command {
+    AddProject(project::Add),
+    RegisterAgent(agent::Register),
+    RemoveAgent {
+        agent: AgentName,
+    },
+    SetLimits {
+        limits: Limits,
+    },
+
+    AddTask {
+        task: task::Add,
+        assign: Option<AgentName>,
+        how: task::How,
+    },
+    EditTask {
+        task: TaskId,
+        edit: task::Edit,
+    },
+    AssignTask {
+        task: TaskId,
+        to: Option<AgentName>,
+        how: task::How,
+    },
+    AnswerOffer {
+        task: TaskId,
+        agent: AgentName,
+        accept: bool,
+    },
+    CancelTask {
+        task: TaskId,
+        reason: String,
+    },
+    StopTask {
+        task: TaskId,
+        reason: String,
+    },
+    Poll(schedule::Poll),
+    Progress {
+        task: TaskId,
+        attempt: AttemptId,
+        token: u64,
+        text: String,
+    },
+    Finish {
+        task: TaskId,
+        attempt: AttemptId,
+        token: u64,
+        output: Option<String>,
+    },
+    GiveUp {
+        task: TaskId,
+        attempt: AttemptId,
+        token: u64,
+        reason: Option<String>,
+    },
+    Land {
+        task: TaskId,
+    },
+
+    StartMission {
+        mission: mission::Start,
+        tasks: Vec<PlannedTask>,
+        adopt: Vec<TaskId>,
+    },
+    DrainMission {
+        mission: MissionId,
+    },
+    ResumeMission {
+        mission: MissionId,
+    },
+    StopMission {
+        mission: MissionId,
+        reason: String,
+    },
+
+    Acquire(claim::Acquire),
+    Renew {
+        claim: ClaimId,
+        token: u64,
+    },
+    Release {
+        claim: ClaimId,
+        token: u64,
+    },
+    CancelWait {
+        wait: WaitId,
+    },
+
+    Post(bus::Post),
+    MarkRead {
+        agent: AgentName,
+        channel: ChannelName,
+        read: MessageId,
+    },
+
+    // What only the shell says.
+    /// A poll whose agent the shell starts.
+    PollSupervised(schedule::Poll),
+    Resume {
+        pid: u32,
+    },
+    Tick,
+    ReportExited {
+        attempt: AttemptId,
+        token: u64,
+        how: attempt::Exited,
+    },
+    ReportJudged {
+        attempt: AttemptId,
+        token: u64,
+        verdict: attempt::Verdict,
+    },
+    ReportTried {
+        landing: LandingId,
+        found: landing::Tried,
+    },
+    ReportMoved {
+        landing: LandingId,
+        fence: u64,
+        found: landing::Moved,
+    },
+    /// An effect was performed and there is nothing more to say of it.
+    ReportPerformed,
+}
+
+impl Command {
+    /// Whether only the shell may say this; no door lets it in.
+    pub fn is_internal(&self) -> bool {
+        matches!(
+            self,
+            Command::PollSupervised(_)
+                | Command::Resume { .. }
+                | Command::Tick
+                | Command::ReportExited { .. }
+                | Command::ReportJudged { .. }
+                | Command::ReportTried { .. }
+                | Command::ReportMoved { .. }
+                | Command::ReportPerformed
+        )
+    }
+}
+
+/// A command, who asks it, and what they call it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub by: Actor,
+    pub key: Option<RequestKey>,
+    pub command: Command,
+}
+
+/// What an accepted command answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    #[default]
+    Done,
+    Project(ProjectName),
+    Agent(AgentName),
+    Task(TaskId),
+    Mission {
+        mission: MissionId,
+        tasks: Vec<TaskId>,
+    },
+    Polled(Option<schedule::Grant>),
+    Claim(claim::Acquired),
+    Renewed {
+        ttl_ms: u64,
+    },
+    Message(MessageId),
+    Queued(landing::Place),
+    Judged {
+        landing: Option<LandingId>,
+    },
+}
+
+/// What the writer stores in one transaction.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    pub board: Board,
+    pub events: Vec<Recorded>,
+    pub rows: Rows,
+    pub effects: Vec<(EffectKey, Effect)>,
+    pub outcome: Outcome,
+}
+
+/// Decides one command against the board. No IO, no clock, no randomness.
+pub fn decide(board: &Board, request: &Request, now: Now) -> Result<Commit, Refusal> {
+    // Asked before under the same key: the same answer, and nothing happens again (J9).
+    if let Some(answer) = request.key.as_ref().and_then(|it| board.answers.get(it)) {
+        return Ok(Commit {
+            board: board.clone(),
+            events: vec![],
+            rows: Rows::new(),
+            effects: vec![],
+            outcome: answer.outcome.clone(),
+        });
+    }
+    let mut draft = Draft::of(board, now);
+    let outcome = run(&mut draft, request, now)?;
+    if let Some(key) = &request.key
+        && !draft.events().is_empty()
+    {
+        fleet::remember(&mut draft, key.clone(), outcome.clone(), now);
+    }
+    let mut effects = Vec::new();
+    let mut nth_event = 0;
+    while let Some(event) = draft.events().get(nth_event).cloned() {
+        nth_event += 1;
+        let revision = board.revision + nth_event as u64;
+        for (nth, effect) in (0..).zip(react::react(&mut draft, board, &event, now)?) {
+            effects.push((EffectKey { revision, nth }, effect));
+        }
+    }
+    let (board_after, events, rows) = draft.into_parts();
+    let events = (board.revision + 1..)
+        .zip(events)
+        .map(|(revision, event)| Recorded { revision, now, by: request.by.clone(), event })
+        .collect();
+    Ok(Commit { board: board_after, events, rows, effects, outcome })
+}
+
+fn run(draft: &mut Draft, request: &Request, now: Now) -> Result<Outcome, Refusal> {
+    Ok(match request.command.clone() {
+        Command::AddProject(ask) => Outcome::Project(project::add(draft, ask, now)?),
+        Command::RegisterAgent(ask) => Outcome::Agent(agent::register(draft, ask, now)?),
+        Command::RemoveAgent { agent } => done(agent::remove(draft, &agent)?),
+        Command::SetLimits { limits } => done(fleet::limit(draft, limits)?),
+        Command::AddTask { task, assign, how } => {
+            let id = task::add(draft, task, None, now)?;
+            if assign.is_some() {
+                task::assign(draft, id, assign, how, now)?;
+            }
+            Outcome::Task(id)
+        }
+        Command::EditTask { task, edit } => done(task::edit(draft, task, edit)?),
+        Command::AssignTask { task, to, how } => done(task::assign(draft, task, to, how, now)?),
+        Command::AnswerOffer { task, agent, accept } => done(task::answer_offer(draft, task, &agent, accept)?),
+        Command::CancelTask { task, reason } => done(task::cancel(draft, task, &reason)?),
+        Command::StopTask { task, reason } => done(attempt::stop_task(draft, task, &reason)?),
+        Command::Poll(ask) => Outcome::Polled(schedule::poll(draft, &ask, false, now)?),
+        Command::PollSupervised(ask) => Outcome::Polled(schedule::poll(draft, &ask, true, now)?),
+        Command::Progress { task, attempt, token, text } => {
+            done(task::progress(draft, task, attempt, token, text, now)?)
+        }
+        Command::Finish { task, attempt, token, output } => {
+            if attempt::speaks_for(draft.board(), task, attempt, token)?.supervised {
+                return Err(Refusal::invalid(
+                    format!("{attempt}'s program is still running"),
+                    "it is finished when it exits with code 0",
+                ));
+            }
+            done(task::finish(draft, task, attempt, token, output)?)
+        }
+        Command::GiveUp { task, attempt, token, reason } => done(task::give_up(draft, task, attempt, token, reason)?),
+        Command::Land { task } => Outcome::Queued(landing::land(draft, task, now)?),
+        Command::StartMission { mission, tasks, adopt } => start_mission(draft, mission, tasks, adopt, now)?,
+        Command::DrainMission { mission } => done(mission::drain(draft, mission)?),
+        Command::ResumeMission { mission } => done(mission::resume(draft, mission)?),
+        Command::StopMission { mission, reason } => {
+            mission::drain(draft, mission)?;
+            let tasks: Vec<TaskId> = draft.board().open_tasks_of(mission).map(|it| it.1).collect();
+            for task in tasks {
+                attempt::stop_task(draft, task, &reason)?;
+            }
+            Outcome::Done
+        }
+        Command::Acquire(ask) => Outcome::Claim(claim::acquire(draft, ask, now)?),
+        Command::Renew { claim, token } => Outcome::Renewed { ttl_ms: claim::renew(draft, claim, token, now)? },
+        Command::Release { claim, token } => done(claim::release(draft, claim, token)?),
+        Command::CancelWait { wait } => {
+            claim::cancel_wait(draft, wait);
+            Outcome::Done
+        }
+        Command::Post(ask) => Outcome::Message(bus::post(draft, ask, request.by.clone(), now)?),
+        Command::MarkRead { agent, channel, read } => done(bus::mark_read(draft, agent, channel, read)?),
+        Command::Resume { pid } => {
+            fleet::resume(draft, pid, now);
+            Outcome::Done
+        }
+        Command::Tick => done(tick(draft, now)?),
+        Command::ReportExited { attempt, token, how } => done(attempt::exited(draft, attempt, token, how)?),
+        Command::ReportJudged { attempt, token, verdict } => {
+            Outcome::Judged { landing: attempt::judged(draft, attempt, token, verdict, now)? }
+        }
+        Command::ReportTried { landing, found } => done(landing::tried(draft, landing, found, now)?),
+        Command::ReportMoved { landing, fence, found } => done(landing::moved(draft, landing, fence, found, now)?),
+        Command::ReportPerformed => Outcome::Done,
+    })
+}
+
+fn done((): ()) -> Outcome {
+    Outcome::Done
+}
+
+/// Writes down whatever fell due.
+fn tick(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
+    for due in draft.board().due(now) {
+        match due {
+            Due::Claim(id) => claim::expire(draft, id, now),
+            Due::Wait(id) => claim::expire_wait(draft, id, now),
+            Due::Offer(id) => task::expire_offer(draft, id, now),
+            Due::Attempt(id) => attempt::expire(draft, id, now)?,
+            Due::Landing(id) => landing::retry(draft, id, now),
+            Due::Answer(key) => fleet::forget(draft, &key, now),
+        }
+    }
+    Ok(())
+}
+
+/// Starts a mission with all its tasks at once: a plan is on the board whole or not at all.
+fn start_mission(
+    draft: &mut Draft,
+    ask: mission::Start,
+    tasks: Vec<PlannedTask>,
+    adopt: Vec<TaskId>,
+    now: Now,
+) -> Result<Outcome, Refusal> {
+    if tasks.is_empty() && adopt.is_empty() {
+        return Err(Refusal::invalid("a mission needs a task", "put [[task]] tables into the plan"));
+    }
+    if let Some((nth, wrong)) = tasks
+        .iter()
+        .enumerate()
+        .find_map(|(nth, it)| it.after.iter().find(|on| **on >= tasks.len()).map(|on| (nth, *on)))
+    {
+        return Err(Refusal::invalid(
+            format!("task {} of the plan waits for task {}, which is not in it", nth + 1, wrong + 1),
+            "name a task of the same plan",
+        ));
+    }
+    let depends_on: Vec<Vec<usize>> = tasks.iter().map(|it| it.after.clone()).collect();
+    let collide =
+        |a: usize, b: usize| tasks[a].task.files.iter().any(|x| tasks[b].task.files.iter().any(|y| x.overlaps(y)));
+    let first = draft.board().counters.task + 1;
+    let waves = crate::graph::layers(tasks.len(), &depends_on, collide)
+        .map_err(|cycle| Refusal::Cycle { tasks: cycle.into_iter().map(|it| TaskId(first + it as u64)).collect() })?;
+    let project = ask.project.clone();
+    let id = mission::start(draft, ask, now)?;
+    let mut ids = Vec::with_capacity(tasks.len());
+    let mut later: Vec<(TaskId, Vec<TaskId>)> = Vec::new();
+    for (nth, (planned, wave)) in tasks.into_iter().zip(waves).enumerate() {
+        let mut add = task::Add { project: project.clone(), ..planned.task };
+        // A blocker further down the plan does not exist yet; it is added when all are there.
+        let (before, after): (Vec<usize>, Vec<usize>) = planned.after.iter().partition(|it| **it < nth);
+        add.blocked_by.extend(before.iter().map(|it| TaskId(first + *it as u64)));
+        let own = add.blocked_by.clone();
+        let task = task::add(draft, add, Some((id, wave)), now)?;
+        if !after.is_empty() {
+            later.push((task, own.into_iter().chain(after.iter().map(|it| TaskId(first + *it as u64))).collect()));
+        }
+        if let Some(agent) = planned.assign {
+            task::assign(draft, task, Some(agent), task::How::Queue, now)?;
+        }
+        ids.push(task);
+    }
+    for (task, blocked_by) in later {
+        task::edit(draft, task, task::Edit { blocked_by: Some(blocked_by), ..task::Edit::default() })?;
+    }
+    for task in adopt {
+        task::adopt(draft, task, id, &project)?;
+        ids.push(task);
+    }
+    Ok(Outcome::Mission { mission: id, tasks: ids })
+}

@@ -1,0 +1,101 @@
+//! Events: what became true. The log of them, folded, is the board (D4).
+//!
+//! A payload has private fields and is built only in its noun's file: `task::Started` can be made only by
+//! `task::start`. That is what makes "who can say so?" a question with one answer.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{agent, attempt, bus, claim, fleet, landing, mission, project, task};
+
+/// Declares event payloads: private fields, public getters.
+macro_rules! facts {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident : $type:ty),* $(,)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        pub struct $name { $($field: $type),* }
+        #[allow(clippy::new_ret_no_self, reason = "a getter is called as its field is")]
+        impl $name { $(pub fn $field(&self) -> &$type { &self.$field })* }
+    )*};
+}
+pub(crate) use facts;
+
+macro_rules! events {
+    ($($variant:ident($type:ty) $kind:literal $subject:expr;)*) => {
+        /// Something that became true.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(tag = "kind", content = "data")]
+        pub enum Event { $(#[serde(rename = $kind)] $variant($type),)* }
+
+        impl Event {
+            /// Its stable name, such as `claim.granted`.
+            pub fn kind(&self) -> &'static str {
+                match self { $(Event::$variant(_) => $kind,)* }
+            }
+            /// The thing it is about, as a person would type it.
+            pub fn subject(&self) -> String {
+                match self { $(Event::$variant(it) => { let of: fn(&$type) -> String = $subject; of(it) })* }
+            }
+            /// Every kind there is.
+            pub const KINDS: &'static [&'static str] = &[$($kind),*];
+        }
+    };
+}
+
+events! {
+    FleetResumed(fleet::Resumed) "fleet.resumed" |_| "fleet".into();
+    FleetLimited(fleet::Limited) "fleet.limited" |_| "fleet".into();
+    RequestAnswered(fleet::Answered) "request.answered" |it| it.key().to_string();
+    RequestForgotten(fleet::Forgotten) "request.forgotten" |it| it.key().to_string();
+    ProjectAdded(project::Added) "project.added" |it| it.project().name.to_string();
+    ProjectChanged(project::Changed) "project.changed" |it| it.project().name.to_string();
+    AgentRegistered(agent::Registered) "agent.registered" |it| it.agent().name.to_string();
+    AgentRemoved(agent::Removed) "agent.removed" |it| it.agent().to_string();
+    ClaimGranted(claim::Granted) "claim.granted" |it| it.claim().id.to_string();
+    ClaimRenewed(claim::Renewed) "claim.renewed" |it| it.claim().to_string();
+    ClaimTransferred(claim::Transferred) "claim.transferred" |it| it.claim().to_string();
+    ClaimReleased(claim::Released) "claim.released" |it| it.claim().to_string();
+    ClaimQueued(claim::Queued) "claim.queued" |it| it.wait().id.to_string();
+    ClaimWaitEnded(claim::WaitEnded) "claim.wait_ended" |it| it.wait().to_string();
+    MissionStarted(mission::Started) "mission.started" |it| it.mission().id.to_string();
+    MissionChanged(mission::Changed) "mission.changed" |it| it.mission().to_string();
+    MissionEnded(mission::Ended) "mission.ended" |it| it.mission().to_string();
+    TaskAdded(task::Added) "task.added" |it| it.task().id.to_string();
+    TaskEdited(task::Edited) "task.edited" |it| it.task().id.to_string();
+    TaskAssigned(task::Assigned) "task.assigned" |it| it.task().to_string();
+    TaskOffered(task::Offered) "task.offered" |it| it.task().to_string();
+    TaskStarted(task::Started) "task.started" |it| it.task().to_string();
+    TaskProgressed(task::Progressed) "task.progressed" |it| it.task().to_string();
+    TaskValidating(task::Validating) "task.validating" |it| it.task().to_string();
+    TaskSubmitted(task::Submitted) "task.submitted" |it| it.task().to_string();
+    TaskReturned(task::Returned) "task.returned" |it| it.task().to_string();
+    TaskNeedsHuman(task::NeedsHuman) "task.needs_human" |it| it.task().to_string();
+    TaskCompleted(task::Completed) "task.completed" |it| it.task().to_string();
+    TaskFailed(task::Failed) "task.failed" |it| it.task().to_string();
+    TaskCancelled(task::Cancelled) "task.cancelled" |it| it.task().to_string();
+    AttemptStarted(attempt::Started) "attempt.started" |it| it.attempt().id.to_string();
+    AttemptRenewed(attempt::Renewed) "attempt.renewed" |it| it.attempt().to_string();
+    AttemptStopping(attempt::Stopping) "attempt.stopping" |it| it.attempt().to_string();
+    AttemptEnded(attempt::Ended) "attempt.ended" |it| it.attempt().to_string();
+    LandingQueued(landing::Queued) "landing.queued" |it| it.landing().id.to_string();
+    LandingBegun(landing::Begun) "landing.begun" |it| it.landing().to_string();
+    LandingValidated(landing::Validated) "landing.validated" |it| it.landing().to_string();
+    LandingMoving(landing::Moving) "landing.moving" |it| it.landing().to_string();
+    LandingHeld(landing::Held) "landing.held" |it| it.landing().to_string();
+    LandingLanded(landing::Landed) "landing.landed" |it| it.landing().to_string();
+    LandingEnded(landing::Ended) "landing.ended" |it| it.landing().to_string();
+    MessagePosted(bus::Posted) "message.posted" |it| it.message().id.to_string();
+    CursorMoved(bus::CursorMoved) "message.read" |it| it.agent().to_string();
+}
+
+/// An event with its place in the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// Its place: one number for the whole fleet, without gaps.
+    pub revision: u64,
+    /// The fleet clock and the date when it was decided.
+    pub now: crate::ids::Now,
+    /// Who asked.
+    pub by: crate::command::Actor,
+    /// What became true.
+    pub event: Event,
+}

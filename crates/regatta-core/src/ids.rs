@@ -1,0 +1,233 @@
+//! Names and numbers: how each thing is called, and what a name may look like.
+//!
+//! Numbers are handed out by the board in order and printed with a letter (`T21`, `A5`), so that a
+//! person can type them; names are chosen by people and checked here before anything else sees them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A name or number that does not look like what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not {what}: {why}")]
+pub struct BadName {
+    what: &'static str,
+    text: String,
+    why: &'static str,
+}
+
+impl BadName {
+    pub(crate) fn new(what: &'static str, text: &str, why: &'static str) -> BadName {
+        // A hostile name must not flood an error message.
+        BadName { what, text: text.chars().take(80).collect(), why }
+    }
+}
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident, $letter:literal, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(into = "String", try_from = "String")]
+        pub struct $name(pub u64);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($letter, "{}"), self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = BadName;
+            /// Takes the number with or without its letter, in either case.
+            fn from_str(text: &str) -> Result<$name, BadName> {
+                let digits = text.strip_prefix($letter).or_else(|| text.strip_prefix($letter.to_ascii_lowercase())).unwrap_or(text);
+                if digits.is_empty() || !digits.bytes().all(|it| it.is_ascii_digit()) {
+                    return Err(BadName::new($what, text, concat!("it is written ", $letter, " and a number")));
+                }
+                digits.parse().map($name).map_err(|_| BadName::new($what, text, "the number is too large"))
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(it: $name) -> String { it.to_string() }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadName;
+            fn try_from(text: String) -> Result<$name, BadName> { text.parse() }
+        }
+    };
+}
+
+number!(/// A task, `T21`.
+    TaskId, 'T', "a task id");
+number!(/// One run of one agent on one task, `A5`.
+    AttemptId, 'A', "an attempt id");
+number!(/// A lease, `C7`.
+    ClaimId, 'C', "a claim id");
+number!(/// A place in the line for a lease, `W3`.
+    WaitId, 'W', "a wait id");
+number!(/// One branch's way onto the trunk, `L4`.
+    LandingId, 'L', "a landing id");
+number!(/// A goal and its tasks, `M3`.
+    MissionId, 'M', "a mission id");
+number!(/// An entry of the bus, `B12`.
+    MessageId, 'B', "a message id");
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident, $check:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(into = "String", try_from = "String")]
+        pub struct $name(std::sync::Arc<str>);
+
+        impl $name {
+            /// Checks `text` and keeps it.
+            pub fn new(text: &str) -> Result<$name, BadName> {
+                let check: fn(&str) -> Result<(), BadName> = $check;
+                check(text).map(|()| $name(text.into()))
+            }
+            /// The name as text.
+            pub fn as_str(&self) -> &str { &self.0 }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str(&self.0) }
+        }
+
+        impl FromStr for $name {
+            type Err = BadName;
+            fn from_str(text: &str) -> Result<$name, BadName> { $name::new(text) }
+        }
+
+        impl From<$name> for String {
+            fn from(it: $name) -> String { it.0.to_string() }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadName;
+            fn try_from(text: String) -> Result<$name, BadName> { $name::new(&text) }
+        }
+    };
+}
+
+name!(/// A git repository under management, such as `shop`.
+    ProjectName, |text| slug("a project name", text, 64));
+name!(/// A named identity that can do work, such as `shop-dev/lead-amber-reef`; `/` separates parent from child.
+AgentName, |text| {
+    const WHAT: &str = "an agent name";
+    if text.len() > 200 {
+        return Err(BadName::new(WHAT, text, "it is longer than 200 characters"));
+    }
+    text.split('/').try_for_each(|part| slug(WHAT, part, 64))
+});
+name!(/// A channel of the bus: a plain name, or `@name` for messages to one agent.
+ChannelName, |text| {
+    let plain = text.strip_prefix(['#', '@']).unwrap_or(text);
+    if text.starts_with('@') { AgentName::new(plain).map(|_| ()) } else { slug("a channel name", text, 100) }
+});
+name!(/// A label on a message, such as `coord:merge`.
+Label, |text| {
+    const WHAT: &str = "a label";
+    if text.is_empty() || text.len() > 100 {
+        return Err(BadName::new(WHAT, text, "it has 1 to 100 characters"));
+    }
+    if !text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.:/".contains(&it)) {
+        return Err(BadName::new(WHAT, text, "it has letters, digits and - _ . : / only"));
+    }
+    Ok(())
+});
+name!(/// What a caller calls one request, so that asking twice does it once.
+RequestKey, |text| {
+    if text.is_empty() || text.len() > 200 || !text.bytes().all(|it| it.is_ascii_graphic()) {
+        return Err(BadName::new("a request key", text, "it has 1 to 200 printable ASCII characters"));
+    }
+    Ok(())
+});
+name!(/// A git object id, in full: 40 or 64 lower-case hex digits.
+CommitId, |text| {
+    if !matches!(text.len(), 40 | 64) || !text.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f')) {
+        return Err(BadName::new("a full commit id", text, "it has 40 or 64 lower-case hex digits"));
+    }
+    Ok(())
+});
+name!(/// A branch name that git accepts and no program takes for an option.
+BranchName, |text| {
+    const WHAT: &str = "a branch name";
+    let bad = |why| Err(BadName::new(WHAT, text, why));
+    if text.is_empty() || text.len() > 200 {
+        return bad("it has 1 to 200 characters");
+    }
+    if !text.starts_with(|it: char| it.is_ascii_alphanumeric()) {
+        return bad("it starts with a letter or a digit");
+    }
+    if !text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_./".contains(&it)) {
+        return bad("it has letters, digits and - _ . / only");
+    }
+    if text.contains("..") || text.contains("//") || text.ends_with('/') || text.ends_with('.')
+        || text.split('/').any(|part| part.starts_with('.') || part.ends_with(".lock"))
+    {
+        return bad("git does not accept it");
+    }
+    Ok(())
+});
+
+/// Letters, digits, `-`, `_` and `.`, starting with a letter or a digit.
+fn slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadName> {
+    if text.is_empty() || text.len() > longest {
+        return Err(BadName::new(what, text, "each part has 1 to 64 characters"));
+    }
+    if !text.starts_with(|it: char| it.is_ascii_alphanumeric()) {
+        return Err(BadName::new(what, text, "it starts with a letter or a digit"));
+    }
+    if !text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it)) {
+        return Err(BadName::new(what, text, "it has letters, digits and - _ . only"));
+    }
+    Ok(())
+}
+
+/// The moment of a decision, given by the caller: the core never asks what time it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Now {
+    /// Milliseconds of the fleet clock: it only rises, counts while a daemon is up, and no change of
+    /// the machine's date moves it. Every deadline is on this clock.
+    pub at: u64,
+    /// Milliseconds since 1970, for people to read. Nothing is ever decided by it.
+    pub wall: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_typed_with_or_without_their_letter() {
+        assert_eq!("T21".parse(), Ok(TaskId(21)));
+        assert_eq!("t21".parse(), Ok(TaskId(21)));
+        assert_eq!("21".parse(), Ok(TaskId(21)));
+        for bad in ["", "T", "T-1", "T+1", "A1", "T 1", "T1x", "99999999999999999999"] {
+            assert!(bad.parse::<TaskId>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_could_be_paths_or_options_are_refused() {
+        for good in ["shop", "a", "x-1.2_3"] {
+            assert!(ProjectName::new(good).is_ok(), "{good:?}");
+        }
+        for bad in ["", "-rf", ".git", "a/b", "..", "a b", "ä", "a\n", "a\0", &"x".repeat(65)] {
+            assert!(ProjectName::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(AgentName::new("shop-dev/lead-amber-reef/worker-frost").is_ok());
+        for bad in ["", "/a", "a/", "a//b", "../b", "@a"] {
+            assert!(AgentName::new(bad).is_err(), "{bad:?}");
+        }
+        for good in ["main", "regatta/T1-word-list", "release-1.2"] {
+            assert!(BranchName::new(good).is_ok(), "{good:?}");
+        }
+        for bad in ["", "-x", "a..b", "a.lock", "x/.y", "a//b", "a/", "a~1", "a:b", "HEAD^", "a b"] {
+            assert!(BranchName::new(bad).is_err(), "{bad:?}");
+        }
+    }
+}

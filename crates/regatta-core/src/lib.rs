@@ -1,0 +1,32 @@
+//! Every rule of Regatta, and nothing that blocks or ticks.
+//!
+//! A request walks: [`command::decide`] → a verb in its noun's file → [`board::Draft::record`] →
+//! [`react`](mod@react) (what follows, in the same draft) → a [`command::Commit`] of events, rows and
+//! effects. A noun's file has the same five parts: the struct, the event payloads, the verbs, and who may
+//! use them; what the event does to the board is in [`board`], one match for all.
+//!
+//! Deliberately absent: async, clocks, randomness, files, processes and paths of a disk. Time comes in as
+//! [`ids::Now`]; numbers and tokens come from the board's own revision. A test in `xtask` holds this.
+
+pub mod board; // the whole live state, and the only code that changes it
+pub mod command; // everything anyone may ask, routed to its verb
+pub mod effect; // what the shell must do afterwards
+pub mod event; // what became true
+pub mod ids; // names and numbers
+mod react; // what follows from each event
+pub mod refusal; // why not, and what to do next
+
+pub mod claim; // where a claim is granted
+pub mod pattern; // whether two patterns overlap
+
+pub mod agent; // who can do how much
+pub mod attempt; // one run of one agent on one task
+pub mod graph; // blockers, cycles, layers
+pub mod schedule; // which task an agent gets next, and why one waits
+pub mod task; // where a task becomes in_progress
+
+pub mod bus; // messages
+pub mod fleet; // limits, restarts, answers given before
+pub mod landing; // where a branch is allowed to land
+pub mod mission; // a goal, its tasks and its agents
+pub mod project; // repositories under management

@@ -1,0 +1,578 @@
+//! URI patterns: what a claim names, and whether two of them can name the same thing.
+//!
+//! The language is small on purpose: literal characters, `*` and `?` inside a segment, `**` as a whole
+//! segment (zero or more of them). Overlap is decided exactly, by walking the product of the two
+//! patterns; a heuristic on prefixes was tried elsewhere and both missed overlaps and invented them.
+//! `[` and `]` are plain characters: real files are called `app/[id]/page.tsx`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{BadName, ProjectName};
+
+/// The most characters a pattern may have, so that deciding overlap stays cheap.
+const LONGEST: usize = 1024;
+/// The most segments a pattern may have.
+const DEEPEST: usize = 64;
+
+/// A URI or URI pattern in its one canonical spelling: `file://shop/src/**`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Uri(Arc<str>);
+
+/// Schemes whose URIs name one thing each; a wildcard there would claim what nobody listed.
+const EXACT: [&str; 4] = ["agent", "respond", "message", "release"];
+/// Schemes whose URIs may be patterns.
+const PATTERNED: [&str; 4] = ["file", "workspace", "port", "task"];
+
+impl Uri {
+    /// Checks and normalises `text`.
+    pub fn new(text: &str) -> Result<Uri, BadName> {
+        let bad = |why| Err(BadName::new("a claim URI", text, why));
+        if text.len() > LONGEST {
+            return bad("it is longer than 1024 bytes");
+        }
+        let Some((scheme, path)) = text.split_once("://") else {
+            return bad("it is written scheme://name, for example file://shop/src/**");
+        };
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "bead" => "task".to_owned(), // the seeds' word for a task
+            other => other.to_owned(),
+        };
+        let exact = EXACT.contains(&scheme.as_str());
+        if !exact && !PATTERNED.contains(&scheme.as_str()) {
+            return bad(
+                "its scheme is none of agent, task (or bead), respond, message, release, file, workspace, port",
+            );
+        }
+        let path = decode(path).ok_or_else(|| BadName::new("a claim URI", text, "it has a broken percent escape"))?;
+        if let Err(why) = check_path(&path) {
+            return bad(why);
+        }
+        if exact && path.contains(['*', '?']) {
+            return bad("this scheme matches exactly, so * and ? have no meaning in it");
+        }
+        Ok(Uri(format!("{scheme}://{path}").into()))
+    }
+
+    /// The claim on one path pattern of a project's files.
+    pub fn of_file(project: &ProjectName, pattern: &PathPattern) -> Uri {
+        Uri(format!("file://{project}/{pattern}").into())
+    }
+
+    /// The claim under which a project's trunk moves: the seeds' merge mutex.
+    pub fn of_trunk(project: &ProjectName) -> Uri {
+        Uri(format!("workspace://{project}/default").into())
+    }
+
+    /// The canonical text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn parts(&self) -> (&str, &str) {
+        self.0.split_once("://").unwrap_or(("", &self.0))
+    }
+
+    /// Whether some single URI is matched by both.
+    pub fn overlaps(&self, other: &Uri) -> bool {
+        if self.0 == other.0 {
+            return true;
+        }
+        let ((scheme, path), (other_scheme, other_path)) = (self.parts(), other.parts());
+        scheme == other_scheme && paths_overlap(path, other_path)
+    }
+
+    /// The part before the first segment with a wildcard, without a trailing `/`.
+    ///
+    /// Two patterns can overlap only if one's literal prefix continues the other's.
+    fn literal_prefix(&self) -> &str {
+        let Some(wild) = self.0.find(['*', '?']) else { return &self.0 };
+        match self.0[..wild].rfind('/') {
+            Some(slash) => self.0[..slash].trim_end_matches('/'),
+            None => "",
+        }
+    }
+}
+
+impl fmt::Display for Uri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Uri {
+    type Err = BadName;
+    fn from_str(text: &str) -> Result<Uri, BadName> {
+        Uri::new(text)
+    }
+}
+
+impl From<Uri> for String {
+    fn from(it: Uri) -> String {
+        it.0.to_string()
+    }
+}
+
+impl TryFrom<String> for Uri {
+    type Error = BadName;
+    fn try_from(text: String) -> Result<Uri, BadName> {
+        Uri::new(&text)
+    }
+}
+
+/// A pattern of paths inside a repository, as a manifest names them: `src/**`, `web/login.*`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct PathPattern(Arc<str>);
+
+impl PathPattern {
+    /// Checks `text`; a trailing `/` means everything below.
+    pub fn new(text: &str) -> Result<PathPattern, BadName> {
+        let bad = |why| Err(BadName::new("a path pattern", text, why));
+        if text.starts_with('/') {
+            return bad("it is absolute; name files relative to the repository's top");
+        }
+        if text.len() > LONGEST {
+            return bad("it is longer than 1024 bytes");
+        }
+        let below = match text.strip_suffix('/') {
+            Some(folder) => format!("{folder}/**"),
+            None => text.strip_prefix("./").unwrap_or(text).to_owned(),
+        };
+        match check_path(&below) {
+            Ok(()) => Ok(PathPattern(below.into())),
+            Err(why) => bad(why),
+        }
+    }
+
+    /// Reads one entry of a manifest, expanding `{a,b}` (at most 64 patterns come of it).
+    pub fn expand(text: &str) -> Result<Vec<PathPattern>, BadName> {
+        let mut open = vec![text.to_owned()];
+        let mut done = Vec::new();
+        while let Some(next) = open.pop() {
+            if open.len() + done.len() > 64 {
+                return Err(BadName::new("a path pattern", text, "its braces expand to more than 64 patterns"));
+            }
+            let Some(start) = next.rfind('{') else {
+                done.push(PathPattern::new(&next)?);
+                continue;
+            };
+            let Some(end) = next[start..].find('}').map(|it| it + start) else {
+                return Err(BadName::new("a path pattern", text, "a { has no }"));
+            };
+            for choice in next[start + 1..end].split(',') {
+                open.push(format!("{}{}{}", &next[..start], choice, &next[end + 1..]));
+            }
+        }
+        done.sort();
+        done.dedup();
+        Ok(done)
+    }
+
+    /// The pattern as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the pattern matches this very path, whose own `*` and `?` are plain characters.
+    pub fn matches(&self, path: &str) -> bool {
+        let pattern: Vec<Segment> = self.0.split('/').map(Segment::pattern).collect();
+        let path: Vec<Segment> = path.split('/').map(Segment::literal).collect();
+        segments_overlap(&pattern, &path)
+    }
+
+    /// Whether some single path is matched by both.
+    pub fn overlaps(&self, other: &PathPattern) -> bool {
+        paths_overlap(&self.0, &other.0)
+    }
+}
+
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<PathPattern> for String {
+    fn from(it: PathPattern) -> String {
+        it.0.to_string()
+    }
+}
+
+impl TryFrom<String> for PathPattern {
+    type Error = BadName;
+    fn try_from(text: String) -> Result<PathPattern, BadName> {
+        PathPattern::new(&text)
+    }
+}
+
+fn check_path(path: &str) -> Result<(), &'static str> {
+    if path.is_empty() {
+        return Err("it names nothing");
+    }
+    let mut depth = 0;
+    for segment in path.split('/') {
+        depth += 1;
+        match segment {
+            "" => return Err("it has an empty segment (// or a / at the end)"),
+            "." | ".." => return Err("it has a . or .. segment"),
+            "**" => {}
+            other if other.contains("**") => return Err("** must be a whole segment"),
+            other if other.contains('\\') => return Err("it has a backslash; segments are separated by /"),
+            other if other.chars().any(char::is_control) => return Err("it has a control character"),
+            _ => {}
+        }
+    }
+    if depth > DEEPEST { Err("it has more than 64 segments") } else { Ok(()) }
+}
+
+/// Decodes percent escapes of unreserved characters only, so that one thing has one spelling.
+fn decode(path: &str) -> Option<String> {
+    if !path.contains('%') {
+        return Some(path.to_owned());
+    }
+    let mut out = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(at) = rest.find('%') {
+        out.push_str(&rest[..at]);
+        let digits = rest.get(at + 1..at + 3)?;
+        if !digits.bytes().all(|it| it.is_ascii_hexdigit()) {
+            return None;
+        }
+        let byte = u8::from_str_radix(digits, 16).ok()?;
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(byte as char);
+        } else {
+            out.push('%');
+            out.push_str(&digits.to_ascii_uppercase());
+        }
+        rest = &rest[at + 3..];
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+fn paths_overlap(a: &str, b: &str) -> bool {
+    let a: Vec<Segment> = a.split('/').map(Segment::pattern).collect();
+    let b: Vec<Segment> = b.split('/').map(Segment::pattern).collect();
+    segments_overlap(&a, &b)
+}
+
+/// One step of a path pattern.
+#[derive(Clone, Copy)]
+enum Segment<'a> {
+    /// `**`: any number of segments.
+    Deep,
+    /// Characters with `*` and `?`.
+    Glob(&'a str),
+    /// Characters as they are.
+    Plain(&'a str),
+}
+
+impl<'a> Segment<'a> {
+    fn pattern(text: &'a str) -> Segment<'a> {
+        if text == "**" {
+            Segment::Deep
+        } else if text.contains(['*', '?']) {
+            Segment::Glob(text)
+        } else {
+            Segment::Plain(text)
+        }
+    }
+
+    fn literal(text: &'a str) -> Segment<'a> {
+        Segment::Plain(text)
+    }
+
+    fn meets(self, other: Segment) -> bool {
+        match (self, other) {
+            (Segment::Plain(a), Segment::Plain(b)) => a == b,
+            (Segment::Glob(a), Segment::Glob(b)) => globs_meet(&tokens(a), &tokens(b)),
+            (Segment::Glob(glob), Segment::Plain(text)) | (Segment::Plain(text), Segment::Glob(glob)) => {
+                let text: Vec<Token> = text.chars().map(Token::One).collect();
+                globs_meet(&tokens(glob), &text)
+            }
+            (Segment::Deep, _) | (_, Segment::Deep) => true,
+        }
+    }
+}
+
+/// Walks the product of two segment lists. Row by row, `reach[j]` says whether the state (i, j) can be reached.
+fn segments_overlap(a: &[Segment], b: &[Segment]) -> bool {
+    product(
+        a.len(),
+        b.len(),
+        |i| matches!(a[i], Segment::Deep),
+        |j| matches!(b[j], Segment::Deep),
+        |i, j| a[i].meets(b[j]),
+    )
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Token {
+    One(char),
+    Any,
+    Star,
+}
+
+fn tokens(glob: &str) -> Vec<Token> {
+    glob.chars()
+        .map(|it| match it {
+            '*' => Token::Star,
+            '?' => Token::Any,
+            other => Token::One(other),
+        })
+        .collect()
+}
+
+fn globs_meet(a: &[Token], b: &[Token]) -> bool {
+    let meet = |i: usize, j: usize| match (a[i], b[j]) {
+        (Token::One(x), Token::One(y)) => x == y,
+        _ => true,
+    };
+    product(a.len(), b.len(), |i| a[i] == Token::Star, |j| b[j] == Token::Star, meet)
+}
+
+/// Whether the languages of two patterns meet, where `star` marks a step that repeats any number of times.
+fn product(
+    n: usize,
+    m: usize,
+    star_a: impl Fn(usize) -> bool,
+    star_b: impl Fn(usize) -> bool,
+    meet: impl Fn(usize, usize) -> bool,
+) -> bool {
+    let mut row = vec![false; m + 1];
+    row[0] = true;
+    for i in 0..=n {
+        let mut next = vec![false; m + 1];
+        for j in 0..=m {
+            if !row[j] {
+                continue;
+            }
+            // Leave a star behind, or let it swallow the other side's next step.
+            if j < m && (star_b(j) || (i < n && star_a(i))) {
+                row[j + 1] = true;
+            }
+            if i < n && (star_a(i) || (j < m && star_b(j))) {
+                next[j] = true;
+            }
+            if i < n && j < m && meet(i, j) {
+                next[j + 1] = true;
+            }
+        }
+        if i == n {
+            return row[m];
+        }
+        row = next;
+    }
+    false
+}
+
+/// Patterns with their owners' numbers, from which those that may overlap a given one are found fast.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PatternIndex {
+    by_prefix: OrdMap<(Arc<str>, u64, u32), Uri>,
+}
+
+impl PatternIndex {
+    /// Adds all patterns of one number.
+    pub fn insert(&mut self, number: u64, uris: &[Uri]) {
+        for (nth, uri) in (0u32..).zip(uris) {
+            self.by_prefix.insert((uri.literal_prefix().into(), number, nth), uri.clone());
+        }
+    }
+
+    /// Removes all patterns of one number.
+    pub fn remove(&mut self, number: u64, uris: &[Uri]) {
+        for (nth, uri) in (0u32..).zip(uris) {
+            self.by_prefix.remove(&(uri.literal_prefix().into(), number, nth));
+        }
+    }
+
+    /// The numbers and patterns that overlap `uri`, each pair once.
+    pub fn overlapping<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = (u64, &'a Uri)> + 'a {
+        let prefix = uri.literal_prefix();
+        // Shorter prefixes lead here; longer ones start with ours and a slash.
+        let ancestors = prefix
+            .match_indices('/')
+            .map(move |(at, _)| prefix[..at].trim_end_matches('/'))
+            .chain([prefix])
+            .scan(None, |last, it| {
+                let seen = *last == Some(it);
+                *last = Some(it);
+                Some((!seen).then_some(it))
+            })
+            .flatten();
+        let here = ancestors.flat_map(move |it| {
+            let key: Arc<str> = it.into();
+            self.by_prefix.range((key.clone(), 0, 0)..=(key, u64::MAX, u32::MAX))
+        });
+        let below = self
+            .by_prefix
+            .range((Arc::<str>::from(format!("{prefix}/")), 0, 0)..(Arc::<str>::from(format!("{prefix}0")), 0, 0));
+        here.chain(below).filter(move |(_, it)| it.overlaps(uri)).map(|(key, it)| (key.1, it))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn uri(text: &str) -> Uri {
+        Uri::new(text).unwrap()
+    }
+
+    #[test]
+    fn overlap_is_exact() {
+        let table = [
+            ("file://p/src/**", "file://p/src/a.rs", true),
+            ("file://p/src/**", "file://p/src", true),
+            ("file://p/src/**", "file://p/srcx/a.rs", false),
+            ("file://p/src/a.rs", "file://p/src/b/**", false),
+            ("file://p/a*/*.t", "file://p/a/*", true),
+            ("file://p/*/ab/b.t", "file://p/a/**", true),
+            ("file://p/?/a.r", "file://p/b/*", true),
+            ("file://p/**/x", "file://p/x", true),
+            ("file://p/**/a/**", "file://p/b/**/c", true),
+            ("file://p/*.rs", "file://p/*.toml", false),
+            ("file://p/a*b", "file://p/*c*", true),
+            ("file://p/ab", "file://p/a?c", false),
+            ("file://p/**", "file://q/**", false),
+            ("file://p/[id]/x", "file://p/i/x", false),
+            ("file://p/ä", "file://p/?", true),
+            ("task://p/bd-1", "task://p/bd-12", false),
+            ("bead://p/*", "task://p/bd-12", true),
+            ("agent://a", "agent://a/w", false),
+            ("workspace://p/default", "workspace://p/*", true),
+            ("file://p/a", "workspace://p/a", false),
+            ("file://p/%61", "file://p/a", true),
+            ("file://p/%2F", "file://p/%2f", true),
+        ];
+        for (a, b, expected) in table {
+            assert_eq!(uri(a).overlaps(&uri(b)), expected, "{a} {b}");
+            assert_eq!(uri(b).overlaps(&uri(a)), expected, "{b} {a}");
+        }
+    }
+
+    #[test]
+    fn bad_uris_are_refused_with_the_reason() {
+        for bad in [
+            "",
+            "x",
+            "file://",
+            "file:///a",
+            "file://p/",
+            "file://p//a",
+            "file://p/../a",
+            "file://p/.",
+            "http://x/y",
+            "agent://*",
+            "file://p/a**",
+            "file://p/a\\b",
+            "file://p/\0",
+            "file://p/%zz",
+            "file://p/%+1",
+            "file://p/%",
+            "file://p/a\nb",
+            &format!("file://{}", "a/".repeat(70)),
+            &format!("file://p/{}", "x".repeat(2000)),
+        ] {
+            assert!(Uri::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn manifests_expand_braces_and_refuse_escapes() {
+        let texts =
+            |text: &str| PathPattern::expand(text).map(|it| it.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(texts("src/{a,b}.rs").unwrap(), ["src/a.rs", "src/b.rs"]);
+        assert_eq!(texts("{a,b{c,d}}").unwrap(), ["a", "bc", "bd"]);
+        assert_eq!(texts("src/").unwrap(), ["src/**"]);
+        assert_eq!(texts("./src/x").unwrap(), ["src/x"]);
+        for bad in ["/etc/passwd", "../x", "a/../b", "", "a/{b", "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", "a//b"] {
+            assert!(PathPattern::expand(bad).is_err(), "{bad:?}");
+        }
+        assert!(PathPattern::new("a/[id]/*").unwrap().matches("a/[id]/page.tsx"));
+        assert!(!PathPattern::new("a/?").unwrap().matches("a/**"));
+    }
+
+    fn pattern() -> impl Strategy<Value = String> {
+        let glob = prop::collection::vec(prop_oneof![Just('a'), Just('b'), Just('*'), Just('?')], 1..4)
+            .prop_map(|it| it.into_iter().collect::<String>())
+            .prop_filter("** is a segment of its own", |it| !it.contains("**"));
+        let segment = prop_oneof![3 => glob, 1 => Just("**".to_owned())];
+        prop::collection::vec(segment, 1..4).prop_map(|it| it.join("/"))
+    }
+
+    /// All paths of up to 4 segments of up to 4 characters over {a, b} would be many; overlap of patterns this
+    /// short always has a witness of at most 5 segments, each of at most 5 characters, built from these pieces.
+    fn witnesses(text: &str) -> Vec<String> {
+        let mut out = vec![String::new()];
+        for segment in text.split('/') {
+            let mut grown = Vec::new();
+            for before in &out {
+                let glue = if before.is_empty() { "" } else { "/" };
+                if segment == "**" {
+                    grown.push(before.clone());
+                    for deep in
+                        ["a", "b", "ab", "ba", "aa", "bb", "aaa", "bbb", "aba", "bab", "aab", "abb", "baa", "bba"]
+                    {
+                        grown.push(format!("{before}{glue}{deep}"));
+                    }
+                    continue;
+                }
+                let mut words = vec![String::new()];
+                for it in segment.chars() {
+                    let choices: &[&str] = match it {
+                        '*' => &["", "a", "b", "aa", "ab", "ba", "bb"],
+                        '?' => &["a", "b"],
+                        'a' => &["a"],
+                        _ => &["b"],
+                    };
+                    words = words.iter().flat_map(|w| choices.iter().map(move |c| format!("{w}{c}"))).collect();
+                }
+                grown.extend(words.into_iter().filter(|it| !it.is_empty()).map(|it| format!("{before}{glue}{it}")));
+            }
+            out = grown;
+        }
+        out
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+        /// Whatever path both match is a witness; the product must never miss one (L1 rests on this).
+        #[test]
+        fn a_common_path_means_overlap(a in pattern(), b in pattern()) {
+            let (left, right) = (PathPattern::new(&a).unwrap(), PathPattern::new(&b).unwrap());
+            let witness = witnesses(&a).into_iter().chain(witnesses(&b)).find(|it| !it.is_empty() && left.matches(it) && right.matches(it));
+            prop_assert_eq!(left.overlaps(&right), right.overlaps(&left));
+            if let Some(witness) = witness {
+                prop_assert!(left.overlaps(&right), "{} and {} both match {}", a, b, witness);
+            } else if !a.contains("**") && !b.contains("**") {
+                // Without `**` the pieces above are enough to find every witness of these lengths.
+                prop_assert!(!left.overlaps(&right) || a.contains('*') && b.contains('*'), "{} and {} have no witness", a, b);
+            }
+        }
+
+        /// The index finds exactly what a scan finds.
+        #[test]
+        fn the_index_finds_what_a_scan_finds(held in prop::collection::vec(pattern(), 0..12), asked in pattern()) {
+            let held: Vec<Uri> = held.iter().map(|it| uri(&format!("file://{it}"))).collect();
+            let asked = uri(&format!("file://{asked}"));
+            let mut index = PatternIndex::default();
+            for (number, it) in (0..).zip(&held) { index.insert(number, std::slice::from_ref(it)); }
+            let mut found: Vec<u64> = index.overlapping(&asked).map(|it| it.0).collect();
+            found.sort();
+            let scanned: Vec<u64> = (0..).zip(&held).filter(|(_, it)| it.overlaps(&asked)).map(|it| it.0).collect();
+            prop_assert_eq!(found, scanned);
+            for (number, it) in (0..).zip(&held) { index.remove(number, std::slice::from_ref(it)); }
+            prop_assert_eq!(index, PatternIndex::default());
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Projects: git repositories under management, each with a trunk.
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::Draft;
+use crate::event::{Event, facts};
+use crate::ids::{BranchName, Now, ProjectName};
+use crate::refusal::Refusal;
+
+/// A repository under management.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Project {
+    pub name: ProjectName,
+    /// Where the repository is. Core only compares it; the shell knows what it means.
+    pub location: String,
+    pub trunk: BranchName,
+    /// Commands that must pass on every tree that lands.
+    pub validation: Vec<String>,
+    /// How long one such command may take, in milliseconds.
+    pub validation_timeout_ms: u64,
+    /// Bring a clean checkout of the trunk along when it moves, or leave it alone.
+    #[serde(default)]
+    pub checkout: Checkout,
+    pub created_wall: u64,
+}
+
+/// What happens to the user's own checkout of the trunk when the trunk moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Checkout {
+    #[default]
+    Update,
+    Skip,
+}
+
+facts! {
+    Added { project: Project }
+    Changed { project: Project }
+}
+
+/// What is asked of [`add`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Add {
+    pub name: ProjectName,
+    pub location: String,
+    pub trunk: BranchName,
+    pub validation: Vec<String>,
+    pub validation_timeout_ms: u64,
+    #[serde(default)]
+    pub checkout: Checkout,
+}
+
+/// Adds a project, or brings its settings up to date; the same again changes nothing.
+pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal> {
+    if let Some(other) = draft.board().projects.values().find(|it| it.location == ask.location && it.name != ask.name) {
+        return Err(Refusal::InUse {
+            what: format!("the repository {}", ask.location),
+            by: format!("project {}", other.name),
+        });
+    }
+    let known = draft.board().projects.get(&ask.name).cloned();
+    let project = Project {
+        name: ask.name,
+        location: ask.location,
+        trunk: ask.trunk,
+        validation: ask.validation.into_iter().filter(|it| !it.trim().is_empty()).collect(),
+        validation_timeout_ms: ask.validation_timeout_ms.clamp(1_000, 24 * 3_600_000),
+        checkout: ask.checkout,
+        created_wall: known.as_ref().map_or(now.wall, |it| it.created_wall),
+    };
+    let name = project.name.clone();
+    match known {
+        Some(known) if *known == project => {}
+        Some(known) if known.location != project.location => {
+            return Err(Refusal::AlreadyThere { what: format!("project {name} ({})", known.location) });
+        }
+        Some(_) => draft.record(Event::ProjectChanged(Changed { project })),
+        None => draft.record(Event::ProjectAdded(Added { project })),
+    }
+    Ok(name)
+}

@@ -1,0 +1,119 @@
+//! What follows from each event. Read this file to learn what causes what.
+//!
+//! Follow-up verbs are decided in the same draft as their cause, so that no newcomer overtakes between two
+//! commits: what a claim's end frees goes to the first in line in the same commit.
+
+use crate::board::{Board, Draft};
+use crate::claim::{self, Owner};
+use crate::effect::Effect;
+use crate::event::Event;
+use crate::ids::Now;
+use crate::refusal::Refusal;
+use crate::{landing, mission};
+
+/// Decides what follows from `event` and returns what the shell must do. `before` is the board as it was
+/// before the command, where what has ended can still be seen.
+pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) -> Result<Vec<Effect>, Refusal> {
+    let mut effects = Vec::new();
+    match event {
+        Event::ClaimReleased(it) => {
+            // A claim granted and released by one command was never seen by anybody, so nobody waited for it.
+            if let Some(ended) = before.claims.get(it.claim()).cloned() {
+                claim::serve_waiters(draft, &ended.uris, now);
+                if ended.uris.iter().any(|uri| uri.as_str().starts_with("workspace://")) {
+                    trunk_freed(draft, now)?;
+                }
+                if let (Owner::Landing(id), Some(_), claim::EndCause::Expired) =
+                    (&ended.owner, ended.ttl_ms, it.cause())
+                {
+                    landing::fence_fell(draft, *id, ended.token, now)?;
+                }
+            }
+        }
+        Event::ClaimWaitEnded(it) => {
+            if let Some(ended) = before.waits.get(it.wait()).cloned() {
+                claim::serve_waiters(draft, &ended.uris, now);
+                // A landing does not overtake who waits for the trunk, so it may have stood behind this wait.
+                if ended.uris.iter().any(|uri| uri.as_str().starts_with("workspace://")) {
+                    trunk_freed(draft, now)?;
+                }
+            }
+        }
+        Event::AttemptStarted(it) => {
+            let attempt = it.attempt();
+            effects.push(match attempt.supervised {
+                true => Effect::RunAttempt { attempt: attempt.id },
+                false => Effect::PrepareWorkspace { attempt: attempt.id },
+            });
+        }
+        Event::AttemptStopping(it) => effects.push(Effect::StopAttempt { attempt: *it.attempt() }),
+        Event::AttemptEnded(it) => effects.push(Effect::RemoveWorkspace { attempt: *it.attempt() }),
+        Event::TaskValidating(it) => effects.push(Effect::Validate { attempt: *it.attempt() }),
+        Event::LandingQueued(it) => landing::begin_next(draft, &it.landing().project.clone(), now),
+        Event::LandingBegun(it) => effects.push(Effect::TryLanding { landing: *it.landing() }),
+        Event::LandingMoving(it) => effects.push(Effect::MoveTrunk { landing: *it.landing(), fence: *it.fence() }),
+        Event::LandingLanded(it) => next_in_queue(draft, before, *it.landing(), now),
+        Event::LandingEnded(it) => next_in_queue(draft, before, *it.landing(), now),
+        Event::TaskCompleted(it) => end_mission_of(draft, before, *it.task()),
+        Event::TaskFailed(it) => end_mission_of(draft, before, *it.task()),
+        Event::TaskCancelled(it) => end_mission_of(draft, before, *it.task()),
+        // Facts that nothing follows from. A completed task unblocks its dependants by being completed.
+        Event::FleetResumed(_)
+        | Event::FleetLimited(_)
+        | Event::RequestAnswered(_)
+        | Event::RequestForgotten(_)
+        | Event::ProjectAdded(_)
+        | Event::ProjectChanged(_)
+        | Event::AgentRegistered(_)
+        | Event::AgentRemoved(_)
+        | Event::ClaimGranted(_)
+        | Event::ClaimRenewed(_)
+        | Event::ClaimTransferred(_)
+        | Event::ClaimQueued(_)
+        | Event::MissionStarted(_)
+        | Event::MissionChanged(_)
+        | Event::MissionEnded(_)
+        | Event::TaskAdded(_)
+        | Event::TaskEdited(_)
+        | Event::TaskAssigned(_)
+        | Event::TaskOffered(_)
+        | Event::TaskStarted(_)
+        | Event::TaskProgressed(_)
+        | Event::TaskSubmitted(_)
+        | Event::TaskReturned(_)
+        | Event::TaskNeedsHuman(_)
+        | Event::AttemptRenewed(_)
+        | Event::LandingValidated(_)
+        | Event::LandingHeld(_)
+        | Event::MessagePosted(_)
+        | Event::CursorMoved(_) => {}
+    }
+    Ok(effects)
+}
+
+/// Somebody gave a trunk back: a landing that was ready for it goes on.
+fn trunk_freed(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
+    let ready: Vec<_> = draft
+        .board()
+        .landings
+        .values()
+        .filter(|it| matches!(it.state, landing::State::Validated { .. }))
+        .map(|it| it.id)
+        .collect();
+    for id in ready {
+        landing::take_trunk(draft, id, now)?;
+    }
+    Ok(())
+}
+
+fn next_in_queue(draft: &mut Draft, before: &Board, id: crate::ids::LandingId, now: Now) {
+    if let Some(ended) = before.landings.get(&id) {
+        landing::begin_next(draft, &ended.project, now);
+    }
+}
+
+fn end_mission_of(draft: &mut Draft, before: &Board, id: crate::ids::TaskId) {
+    if let Some(mission) = before.tasks.get(&id).and_then(|it| it.mission) {
+        mission::end_if_done(draft, mission);
+    }
+}

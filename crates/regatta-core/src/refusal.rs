@@ -1,0 +1,247 @@
+//! Refusals: why a command changed nothing, in words that help.
+//!
+//! All of core's sentences to people are in this file. Each kind has one code, one class (which the doors
+//! turn into an exit code and an HTTP status) and a hint with the next step.
+
+use serde::{Deserialize, Serialize};
+
+use crate::claim::Owner;
+use crate::ids::{AgentName, AttemptId, ClaimId, LandingId, MissionId, ProjectName, TaskId};
+use crate::pattern::Uri;
+use crate::task::Status;
+
+/// Who is in the way of a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    pub claim: Option<ClaimId>,
+    pub owner: Owner,
+    pub uri: Uri,
+    /// Milliseconds until it ends by itself, if it does; a lower bound, since it may be renewed.
+    pub ends_in_ms: Option<u64>,
+    pub memo: String,
+}
+
+/// What a refusal means for the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The request itself is wrong: exit 2, HTTP 400.
+    Usage,
+    /// What it names is not there: exit 1, HTTP 404.
+    Missing,
+    /// The state does not allow it: exit 1, HTTP 409.
+    State,
+    /// Somebody else was first, or the token is old: exit 5, HTTP 409.
+    Conflict,
+}
+
+/// Why a command changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Refusal {
+    Invalid { what: String, hint: String },
+    ClaimHeld { holders: Vec<Holder> },
+    Deadlock { cycle: Vec<Owner> },
+    ClaimEnded { claim: ClaimId },
+    StaleClaimToken { claim: ClaimId },
+    NoSuchProject { project: ProjectName },
+    NoSuchAgent { agent: AgentName },
+    NoSuchTask { task: TaskId },
+    NoSuchMission { mission: MissionId },
+    NoSuchLanding { landing: LandingId },
+    AlreadyThere { what: String },
+    InUse { what: String, by: String },
+    AtCapacity { agent: AgentName, running: u32, max: u32 },
+    NoCapacity { running: u32, max: u32 },
+    Illegal { task: TaskId, from: Status, to: Status },
+    Finished { task: TaskId, status: Status },
+    StaleAttempt { task: TaskId, attempt: AttemptId, live: Option<AttemptId> },
+    Cycle { tasks: Vec<TaskId> },
+    NotOffered { task: TaskId, agent: AgentName },
+    NothingToLand { task: TaskId, status: Status },
+    StaleLanding { landing: LandingId },
+}
+
+impl Refusal {
+    pub(crate) fn invalid(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
+        Refusal::Invalid { what: what.into(), hint: hint.into() }
+    }
+
+    /// The stable code that scripts test.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::Invalid { .. } => "invalid",
+            Refusal::ClaimHeld { .. } => "claim_held",
+            Refusal::Deadlock { .. } => "deadlock",
+            Refusal::ClaimEnded { .. } => "claim_ended",
+            Refusal::StaleClaimToken { .. } => "stale_token",
+            Refusal::NoSuchProject { .. } => "no_such_project",
+            Refusal::NoSuchAgent { .. } => "no_such_agent",
+            Refusal::NoSuchTask { .. } => "no_such_task",
+            Refusal::NoSuchMission { .. } => "no_such_mission",
+            Refusal::NoSuchLanding { .. } => "no_such_landing",
+            Refusal::AlreadyThere { .. } => "already_exists",
+            Refusal::InUse { .. } => "in_use",
+            Refusal::AtCapacity { .. } => "at_capacity",
+            Refusal::NoCapacity { .. } => "no_capacity",
+            Refusal::Illegal { .. } => "illegal_transition",
+            Refusal::Finished { .. } => "already_finished",
+            Refusal::StaleAttempt { .. } => "stale_attempt",
+            Refusal::Cycle { .. } => "cycle",
+            Refusal::NotOffered { .. } => "not_offered",
+            Refusal::NothingToLand { .. } => "nothing_to_land",
+            Refusal::StaleLanding { .. } => "stale_landing",
+        }
+    }
+
+    /// What it means for the caller.
+    pub fn class(&self) -> Class {
+        match self {
+            Refusal::Invalid { .. } | Refusal::Cycle { .. } => Class::Usage,
+            Refusal::NoSuchProject { .. }
+            | Refusal::NoSuchAgent { .. }
+            | Refusal::NoSuchTask { .. }
+            | Refusal::NoSuchMission { .. }
+            | Refusal::NoSuchLanding { .. } => Class::Missing,
+            Refusal::ClaimHeld { .. }
+            | Refusal::Deadlock { .. }
+            | Refusal::ClaimEnded { .. }
+            | Refusal::StaleClaimToken { .. }
+            | Refusal::StaleAttempt { .. }
+            | Refusal::StaleLanding { .. }
+            | Refusal::AlreadyThere { .. }
+            | Refusal::InUse { .. } => Class::Conflict,
+            Refusal::AtCapacity { .. }
+            | Refusal::NoCapacity { .. }
+            | Refusal::Illegal { .. }
+            | Refusal::Finished { .. }
+            | Refusal::NotOffered { .. }
+            | Refusal::NothingToLand { .. } => Class::State,
+        }
+    }
+
+    /// Whether the same request may succeed later, unchanged.
+    pub fn retryable(&self) -> bool {
+        matches!(
+            self,
+            Refusal::ClaimHeld { .. }
+                | Refusal::AtCapacity { .. }
+                | Refusal::NoCapacity { .. }
+                | Refusal::Deadlock { .. }
+        )
+    }
+
+    /// The thing to look at, if there is one.
+    pub fn about(&self) -> Option<String> {
+        match self {
+            Refusal::ClaimHeld { holders } => holders.first().and_then(|it| it.claim).map(|it| it.to_string()),
+            Refusal::ClaimEnded { claim } | Refusal::StaleClaimToken { claim } => Some(claim.to_string()),
+            Refusal::NoSuchTask { task }
+            | Refusal::Illegal { task, .. }
+            | Refusal::Finished { task, .. }
+            | Refusal::StaleAttempt { task, .. }
+            | Refusal::NotOffered { task, .. }
+            | Refusal::NothingToLand { task, .. } => Some(task.to_string()),
+            Refusal::AtCapacity { agent, .. } | Refusal::NoSuchAgent { agent } => Some(agent.to_string()),
+            _ => None,
+        }
+    }
+
+    /// What happened and why, one sentence without a period.
+    pub fn message(&self) -> String {
+        match self {
+            Refusal::Invalid { what, .. } => what.clone(),
+            Refusal::ClaimHeld { holders } => {
+                let Some(first) = holders.first() else { return "the claim is held".into() };
+                let more = if holders.len() > 1 { format!(" and {} more", holders.len() - 1) } else { String::new() };
+                let memo = if first.memo.is_empty() { String::new() } else { format!(" ({})", first.memo) };
+                match first.ends_in_ms {
+                    Some(ms) => format!(
+                        "{} is held by {}{memo}, for {} more unless renewed{more}",
+                        first.uri,
+                        first.owner,
+                        seconds(ms)
+                    ),
+                    None => format!("{} is held by {}{memo}{more}", first.uri, first.owner),
+                }
+            }
+            Refusal::Deadlock { cycle } => {
+                let names: Vec<String> = cycle.iter().map(ToString::to_string).collect();
+                format!("waiting would never end: {} wait for each other", names.join(", "))
+            }
+            Refusal::ClaimEnded { claim } => format!("{claim} has ended: it was released, or it expired"),
+            Refusal::StaleClaimToken { claim } => format!("that is not the token of {claim}, so nothing was changed"),
+            Refusal::NoSuchProject { project } => format!("there is no project {project}"),
+            Refusal::NoSuchAgent { agent } => format!("there is no agent {agent}"),
+            Refusal::NoSuchTask { task } => format!("there is no task {task}"),
+            Refusal::NoSuchMission { mission } => format!("there is no running mission {mission}"),
+            Refusal::NoSuchLanding { landing } => format!("there is no landing {landing} in the queue"),
+            Refusal::AlreadyThere { what } => format!("{what} is there already, with other settings"),
+            Refusal::InUse { what, by } => format!("{what} is in use by {by}"),
+            Refusal::AtCapacity { agent, running, max } => {
+                format!("Agent \"{agent}\" is at capacity ({running}/{max} tasks)")
+            }
+            Refusal::NoCapacity { running, max } => {
+                format!("You have no capacity ({running}/{max} tasks). Complete a task first")
+            }
+            Refusal::Illegal { task, from, to } => format!("{task} is {from} and cannot become {to}"),
+            Refusal::Finished { task, status } => format!("{task} is {status}, and that is final"),
+            Refusal::StaleAttempt { task, attempt, live: Some(live) } => {
+                format!("{attempt} no longer speaks for {task}: {live} does")
+            }
+            Refusal::StaleAttempt { task, attempt, live: None } => {
+                format!("{attempt} no longer speaks for {task}, or its token is wrong")
+            }
+            Refusal::Cycle { tasks } => {
+                let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
+                format!("these tasks would wait for each other for ever: {}", names.join(" → "))
+            }
+            Refusal::NotOffered { task, agent } => format!("{task} is not on offer to {agent}"),
+            Refusal::NothingToLand { task, status } => format!("{task} is {status} and has no finished work to land"),
+            Refusal::StaleLanding { landing } => format!("{landing} has moved on, so this report changes nothing"),
+        }
+    }
+
+    /// What to do next.
+    pub fn hint(&self) -> String {
+        match self {
+            Refusal::Invalid { hint, .. } => hint.clone(),
+            Refusal::ClaimHeld { .. } => {
+                "wait for it with --wait 30s, or see who holds what: regatta claim list".into()
+            }
+            Refusal::Deadlock { .. } => "release what you hold first, or ask for everything in one claim".into(),
+            Refusal::ClaimEnded { .. } => "acquire it again: regatta claim acquire URI".into(),
+            Refusal::StaleClaimToken { .. } => {
+                "use the token that acquire printed: regatta claim list shows who holds it".into()
+            }
+            Refusal::NoSuchProject { .. } => {
+                "see them with regatta project list, or add this repository: regatta init".into()
+            }
+            Refusal::NoSuchAgent { agent } => format!("add it: regatta agent add {agent} --runtime scripted"),
+            Refusal::NoSuchTask { .. } => "see them with regatta task list".into(),
+            Refusal::NoSuchMission { .. } => "see what runs with regatta status".into(),
+            Refusal::NoSuchLanding { .. } => "see the queue with regatta queue".into(),
+            Refusal::AlreadyThere { .. } => "choose another name, or change the one that is there".into(),
+            Refusal::InUse { .. } => "wait until that has ended, or stop it: regatta stop".into(),
+            Refusal::AtCapacity { .. } => {
+                "offer it (--offer), let it wait in line (--queue), or wait until a task has finished".into()
+            }
+            Refusal::NoCapacity { .. } => "finish one with regatta task finish, or raise max_tasks".into(),
+            Refusal::Illegal { task, .. } => format!("see where it is: regatta show {task}"),
+            Refusal::Finished { task, .. } => format!("see what became of it: regatta show {task}"),
+            Refusal::StaleAttempt { .. } => "stop working on it and poll again: regatta task poll".into(),
+            Refusal::Cycle { .. } => "take one of these blockers away".into(),
+            Refusal::NotOffered { task, .. } => format!("see who has it: regatta show {task}"),
+            Refusal::NothingToLand { task, .. } => format!("see why: regatta why {task}"),
+            Refusal::StaleLanding { .. } => "see the queue with regatta queue".into(),
+        }
+    }
+}
+
+/// A duration for people: `950 ms`, `12 s`, `3 min`.
+pub fn seconds(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..120_000 => format!("{} s", ms / 1_000),
+        _ => format!("{} min", ms / 60_000),
+    }
+}

@@ -1,0 +1,382 @@
+//! Scheduling: which task an agent gets next, and why a task gets no agent yet.
+//!
+//! [`poll`] is the only way work leaves the board. [`wait_reasons`] asks the same questions in the same
+//! order and writes the answers down for people (W1: whoever waits has a reason).
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::Begin;
+use crate::board::{Board, Draft, ReadyFor};
+use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, TaskId};
+use crate::landing::State as LandingState;
+use crate::refusal::{Refusal, seconds};
+use crate::task::{Expects, Status, Task};
+use crate::{agent, attempt, claim, mission, task};
+
+/// The closed set of things a task can wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitKind {
+    Dep,
+    Claim,
+    Slot,
+    Machine,
+    Gate,
+    Wave,
+    Lane,
+    RateLimit,
+    Budget,
+    Policy,
+    Review,
+    Question,
+    Permission,
+    Queue,
+    Conflict,
+    Provider,
+    Runner,
+    Backoff,
+    Offer,
+    Lead,
+    Disk,
+    Paused,
+}
+
+/// One reason why a task waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitReason {
+    pub kind: WaitKind,
+    pub text: String,
+}
+
+/// What is asked of [`poll`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Poll {
+    pub agent: AgentName,
+    /// Only this project's tasks.
+    #[serde(default)]
+    pub project: Option<ProjectName>,
+    /// Only this mission's tasks.
+    #[serde(default)]
+    pub mission: Option<MissionId>,
+    /// How long the attempt may be silent; `None` means the default.
+    #[serde(default)]
+    pub lease_ms: Option<u64>,
+}
+
+/// What a poll gave.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    pub attempt: AttemptId,
+    pub token: u64,
+    pub task: TaskId,
+    pub project: ProjectName,
+}
+
+/// Gives the agent the oldest ready task of highest priority: first what it was offered, then what it was
+/// assigned, then its missions' tasks and the pool. `None` when there is no room or nothing is ready.
+pub fn poll(draft: &mut Draft, ask: &Poll, supervised: bool, now: Now) -> Result<Option<Grant>, Refusal> {
+    let board = draft.board();
+    let agent = agent::find(board, &ask.agent)?;
+    let full = agent::capacity(board, agent).available == 0 || board.attempts.len() as u32 >= board.limits.max_attempts;
+    if full {
+        return Ok(None);
+    }
+    let Some(next) = next_for(draft, ask, now) else { return Ok(None) };
+    let by = Begin {
+        agent: ask.agent.clone(),
+        supervised,
+        lease_ms: ask.lease_ms.unwrap_or(attempt::LEASE_MS).clamp(1_000, 7 * 24 * 3_600_000),
+    };
+    let attempt = task::start(draft, next, &by, now)?;
+    let live = draft.board().attempts.get(&attempt).cloned().ok_or(Refusal::NoSuchTask { task: next })?;
+    Ok(Some(Grant { attempt, token: live.token, task: next, project: live.project.clone() }))
+}
+
+fn next_for(draft: &Draft, ask: &Poll, now: Now) -> Option<TaskId> {
+    let board = draft.board();
+    let agent = board.agents.get(&ask.agent)?;
+    let fits = |id: &TaskId| {
+        board.tasks.get(id).is_some_and(|task| {
+            ask.project.as_ref().is_none_or(|it| *it == task.project)
+                && ask.mission.is_none_or(|it| task.mission == Some(it))
+                && task.provider.as_ref().is_none_or(|it| agent.provider.as_ref() == Some(it))
+                && mission_allows(board, task)
+                && claim::in_the_way(draft, &task.file_claims(), claim::Mode::Exclusive, None, now).is_empty()
+        })
+    };
+    let own = board.ready_for(&ReadyFor::Offered(ask.agent.clone())).find(&fits);
+    if own.is_some() {
+        return own;
+    }
+    if let Some(own) = board.ready_for(&ReadyFor::Agent(ask.agent.clone())).find(&fits) {
+        return Some(own);
+    }
+    let pools = board
+        .projects
+        .keys()
+        .filter(|it| ask.project.as_ref().is_none_or(|asked| asked == *it))
+        .cloned()
+        .map(ReadyFor::Pool);
+    let missions =
+        board.missions.values().filter(|it| it.agents.contains(&ask.agent)).map(|it| ReadyFor::Mission(it.id));
+    // The first of each line, then the first of those.
+    let firsts: BTreeSet<(u8, TaskId)> = missions
+        .chain(pools)
+        .filter_map(|line| board.ready_for(&line).find(&fits))
+        .filter_map(|id| board.tasks.get(&id).map(|it| (it.priority, id)))
+        .collect();
+    firsts.into_iter().next().map(|it| it.1)
+}
+
+fn mission_allows(board: &Board, task: &Task) -> bool {
+    let Some(mission) = task.mission.and_then(|it| board.missions.get(&it)) else { return true };
+    mission.state == mission::State::Active
+        && board.attempts.values().filter(|it| it.mission == Some(mission.id)).count() < mission.max_workers as usize
+        && (mission.mode == mission::Mode::Flow || task.wave == current_wave(board, mission.id))
+}
+
+/// The first layer that still has work an agent could do. Tasks that need a person leave the barrier.
+fn current_wave(board: &Board, mission: MissionId) -> u32 {
+    board
+        .open_tasks_of(mission)
+        .filter(|(_, id)| board.tasks.get(id).is_some_and(|it| it.status != Status::NeedsHuman && !stuck(board, it)))
+        .map(|(wave, _)| wave)
+        .min()
+        .unwrap_or(0)
+}
+
+/// Whether a blocker of it can never complete.
+fn stuck(board: &Board, task: &Task) -> bool {
+    task.blocked_by.iter().any(|it| matches!(board.settled(*it), Some(Status::Failed | Status::Cancelled)))
+}
+
+/// What keeps a task's contract from being complete, if anything does: the gate of DESIGN §5.
+pub fn gate(board: &Board, task: &Task) -> Option<String> {
+    if !task.issue_type.needs_contract() || task.expects == Expects::Report {
+        return None;
+    }
+    if task.files.is_empty() {
+        return Some(format!("it has no manifest: name its files with regatta edit {} --files …", task.id));
+    }
+    let project_checks = board.projects.get(&task.project).is_some_and(|it| !it.validation.is_empty());
+    if task.validation.is_empty() && !project_checks {
+        return Some(format!("nothing checks it: give it a test with regatta edit {} --validate 'CMD'", task.id));
+    }
+    None
+}
+
+/// Every reason why a task that is neither running nor terminal waits. Never empty for those (W1).
+pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
+    let mut reasons = Vec::new();
+    let mut say = |kind, text: String| reasons.push(WaitReason { kind, text });
+    match task.status {
+        Status::InProgress | Status::Validating | Status::Completed | Status::Failed | Status::Cancelled => {
+            return reasons;
+        }
+        Status::Backlog => say(WaitKind::Policy, format!("it is in the backlog: regatta edit {} --ready", task.id)),
+        Status::InReview => say(WaitKind::Review, format!("somebody must review it: regatta land {}", task.id)),
+        Status::NeedsHuman => {
+            let kind = task.needs.unwrap_or(WaitKind::Review);
+            say(kind, task.reason.clone().unwrap_or_else(|| "it needs a person".into()));
+        }
+        Status::Landing => match task.landing.and_then(|it| board.landings.get(&it)) {
+            Some(landing) => {
+                let ahead = board.queue_of(&landing.project).take_while(|it| it.id != landing.id).count();
+                match (&landing.held, &landing.state) {
+                    (Some(reason), _) => say(WaitKind::Policy, reason.clone()),
+                    (None, LandingState::Validated { .. }) => say(WaitKind::Claim, trunk_holder(board, landing, now)),
+                    (None, _) if ahead == 0 => say(WaitKind::Queue, "it is being merged and validated".into()),
+                    (None, _) => say(WaitKind::Queue, format!("it is number {} in the landing queue", ahead + 1)),
+                }
+            }
+            None => say(WaitKind::Queue, "it is on its way into the landing queue".into()),
+        },
+        Status::Unassigned | Status::Offered | Status::Pending => {
+            if let Some(reason) = &task.paused {
+                say(WaitKind::Paused, format!("it is paused: {reason}"));
+            }
+            if let Some(attempt) = task.attempt {
+                say(WaitKind::Runner, format!("its last attempt {attempt} is still being stopped"));
+            }
+            for blocker in &task.blocked_by {
+                match (board.tasks.get(blocker), board.settled(*blocker)) {
+                    (Some(other), _) => {
+                        say(WaitKind::Dep, format!("needs {blocker} \"{}\", which is {}", other.subject, other.status))
+                    }
+                    (None, Some(Status::Completed)) => {}
+                    (None, Some(status)) => say(
+                        WaitKind::Dep,
+                        format!("needs {blocker}, which was {status}: take the blocker away, or cancel this"),
+                    ),
+                    (None, None) => {}
+                }
+            }
+            if let Some(gate) = gate(board, task) {
+                say(WaitKind::Gate, gate);
+            }
+            for holder in
+                claim::in_the_way(&Draft::of(board, now), &task.file_claims(), claim::Mode::Exclusive, None, now)
+                    .iter()
+                    .take(5)
+            {
+                let ends =
+                    holder.ends_in_ms.map_or(String::new(), |it| format!(" for {} more unless renewed", seconds(it)));
+                say(
+                    WaitKind::Claim,
+                    format!("{} is held by {}{ends}", holder.uri, describe_owner(board, &holder.owner)),
+                );
+            }
+            waits_for_agent(board, task, &mut say);
+        }
+    }
+    reasons
+}
+
+fn trunk_holder(board: &Board, landing: &crate::landing::Landing, now: Now) -> String {
+    let uri = crate::pattern::Uri::of_trunk(&landing.project);
+    let draft = Draft::of(board, now);
+    match claim::in_the_way(&draft, std::slice::from_ref(&uri), claim::Mode::Exclusive, None, now).first() {
+        Some(holder) => format!("{uri} is held by {}", describe_owner(board, &holder.owner)),
+        None => "it is about to move the trunk".into(),
+    }
+}
+
+fn describe_owner(board: &Board, owner: &claim::Owner) -> String {
+    match owner {
+        claim::Owner::Agent(name) => name.to_string(),
+        claim::Owner::Attempt(id) => match board.attempts.get(id) {
+            Some(attempt) => format!("{} for {}", attempt.agent, attempt.task),
+            None => id.to_string(),
+        },
+        claim::Owner::Landing(id) => match board.landings.get(id) {
+            Some(landing) => format!("{}, which is landing", landing.task),
+            None => id.to_string(),
+        },
+    }
+}
+
+fn waits_for_agent(board: &Board, task: &Task, say: &mut impl FnMut(WaitKind, String)) {
+    if board.attempts.len() as u32 >= board.limits.max_attempts {
+        say(
+            WaitKind::Machine,
+            format!("this machine runs {} of at most {} attempts", board.attempts.len(), board.limits.max_attempts),
+        );
+    }
+    let slots = |name: &AgentName| {
+        board
+            .agents
+            .get(name)
+            .map(|it| agent::capacity(board, it))
+            .map(|it| (it.available == 0, format!("{name} {}/{}", it.current, it.max)))
+    };
+    match (&task.assignee, task.mission.and_then(|it| board.missions.get(&it))) {
+        (Some(name), _) => {
+            let kind = if task.status == Status::Offered { WaitKind::Offer } else { WaitKind::Runner };
+            match slots(name) {
+                Some((true, text)) => say(WaitKind::Slot, format!("its agent is at capacity: {text}")),
+                _ if kind == WaitKind::Offer => say(kind, format!("it is on offer to {name}, who has not answered")),
+                _ => say(kind, format!("{name} has not asked for it yet: regatta task poll --as {name}")),
+            }
+        }
+        (None, Some(mission)) => {
+            if mission.state != mission::State::Active {
+                say(WaitKind::Paused, format!("{} is draining: regatta run --resume", mission.id));
+            }
+            if mission.mode == mission::Mode::Waves && task.wave != current_wave(board, mission.id) {
+                say(
+                    WaitKind::Wave,
+                    format!(
+                        "it is in wave {}, and wave {} is at work",
+                        task.wave + 1,
+                        current_wave(board, mission.id) + 1
+                    ),
+                );
+            }
+            let running = board.attempts.values().filter(|it| it.mission == Some(mission.id)).count();
+            if running >= mission.max_workers as usize {
+                say(
+                    WaitKind::Slot,
+                    format!("{} runs {running} of at most {} workers", mission.id, mission.max_workers),
+                );
+            }
+            let full: Vec<String> = mission.agents.iter().filter_map(&slots).filter(|it| it.0).map(|it| it.1).collect();
+            if full.len() == mission.agents.len() {
+                say(WaitKind::Slot, format!("its agents are at capacity: {}", full.join(", ")));
+            } else {
+                say(WaitKind::Runner, "an agent has room and will take it when nothing above holds it".into());
+            }
+        }
+        (None, None) => say(
+            WaitKind::Runner,
+            "no agent has asked for it: regatta run --agents NAME, or regatta task poll --as NAME".into(),
+        ),
+    }
+}
+
+/// How a mission stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outlook {
+    pub open: usize,
+    pub running: usize,
+    pub landing: usize,
+    /// Open tasks that only a person can move: they need one, their contract is incomplete, or a blocker is dead.
+    pub stuck: usize,
+    /// Landings that wait for a person to clean up the checkout.
+    pub held: usize,
+}
+
+impl Outlook {
+    /// Whether nothing more happens by itself.
+    pub fn is_settled(&self) -> bool {
+        self.running == 0 && self.landing == self.held && self.stuck + self.held == self.open
+    }
+}
+
+/// Counts what is left of a mission.
+pub fn outlook(board: &Board, mission: MissionId) -> Outlook {
+    let mut out = Outlook::default();
+    let mut dead: BTreeSet<TaskId> = BTreeSet::new();
+    // Ids rise along blockers except where a person edited them, so a few rounds settle it.
+    let open: Vec<_> = board.open_tasks_of(mission).filter_map(|(_, id)| board.tasks.get(&id)).collect();
+    loop {
+        let before = dead.len();
+        for task in &open {
+            let hopeless = task.status == Status::NeedsHuman
+                || task.status == Status::Backlog
+                || task.paused.is_some()
+                || stuck(board, task)
+                || (task.status.is_waiting()
+                    && (gate(board, task).is_some() || task.blocked_by.iter().any(|it| dead.contains(it))))
+                || (task.status.is_waiting()
+                    && board.missions.get(&mission).is_some_and(|it| it.state != mission::State::Active)
+                    && task.attempt.is_none());
+            if hopeless && !task.status.is_running() && task.status != Status::Landing {
+                dead.insert(task.id);
+            }
+        }
+        if dead.len() == before {
+            break;
+        }
+    }
+    for task in &open {
+        out.open += 1;
+        match task.status {
+            status if status.is_running() => out.running += 1,
+            Status::Landing => {
+                out.landing += 1;
+                out.held += usize::from(
+                    task.landing.and_then(|it| board.landings.get(&it)).is_some_and(|it| it.held.is_some()),
+                );
+            }
+            _ if dead.contains(&task.id) => out.stuck += 1,
+            _ => {}
+        }
+    }
+    // Behind a held landing the whole project's queue waits.
+    if out.held > 0 && out.running == 0 {
+        out.held = out.landing;
+    }
+    out
+}

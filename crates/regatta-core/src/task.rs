@@ -1,0 +1,733 @@
+//! Tasks: one unit of work, one state machine ([`next_status`]), and the verbs that drive it.
+//!
+//! "Blocked" is not a state: it is derived from blockers. A retry is not a state either: a task that comes
+//! back is pending or unassigned again, with one attempt more in its history.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::{self, Cause};
+use crate::board::{Board, Draft};
+use crate::event::{Event, facts};
+use crate::graph;
+use crate::ids::{AgentName, AttemptId, BranchName, CommitId, LandingId, MissionId, Now, ProjectName, TaskId};
+use crate::pattern::{PathPattern, Uri};
+use crate::refusal::Refusal;
+use crate::schedule::WaitKind;
+use crate::{agent, claim};
+
+/// Where a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Backlog,
+    Unassigned,
+    Offered,
+    Pending,
+    InProgress,
+    Validating,
+    InReview,
+    Landing,
+    Completed,
+    Failed,
+    Cancelled,
+    NeedsHuman,
+}
+
+impl Status {
+    pub const ALL: [Status; 12] = [
+        Status::Backlog,
+        Status::Unassigned,
+        Status::Offered,
+        Status::Pending,
+        Status::InProgress,
+        Status::Validating,
+        Status::InReview,
+        Status::Landing,
+        Status::Completed,
+        Status::Failed,
+        Status::Cancelled,
+        Status::NeedsHuman,
+    ];
+
+    /// Its name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Backlog => "backlog",
+            Status::Unassigned => "unassigned",
+            Status::Offered => "offered",
+            Status::Pending => "pending",
+            Status::InProgress => "in_progress",
+            Status::Validating => "validating",
+            Status::InReview => "in_review",
+            Status::Landing => "landing",
+            Status::Completed => "completed",
+            Status::Failed => "failed",
+            Status::Cancelled => "cancelled",
+            Status::NeedsHuman => "needs_human",
+        }
+    }
+
+    /// Whether nothing follows (J7).
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Status::Completed | Status::Failed | Status::Cancelled)
+    }
+
+    /// Whether it waits for an agent to take it.
+    pub fn is_waiting(self) -> bool {
+        matches!(self, Status::Unassigned | Status::Offered | Status::Pending)
+    }
+
+    /// Whether an attempt is at work on it and holds a slot.
+    pub fn is_running(self) -> bool {
+        matches!(self, Status::InProgress | Status::Validating)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What kind of work it is; decides which gates apply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IssueType {
+    Feature,
+    Bug,
+    #[default]
+    Task,
+    Docs,
+    Chore,
+    Ci,
+}
+
+impl IssueType {
+    /// Whether it must name its files and how it is checked before it is given to an agent.
+    pub fn needs_contract(self) -> bool {
+        matches!(self, IssueType::Feature | IssueType::Bug | IssueType::Task)
+    }
+}
+
+/// What finishing it must leave behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Expects {
+    #[default]
+    Changes,
+    Report,
+}
+
+/// A pattern that must be found in a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContentCheck {
+    pub file: String,
+    /// Text that must occur in the file.
+    pub pattern: String,
+}
+
+/// The validation contract: what must hold before the work counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Validation {
+    pub files_exist: Vec<String>,
+    pub content_check: Vec<ContentCheck>,
+    pub lint: Vec<String>,
+    pub tests: Vec<String>,
+}
+
+impl Validation {
+    /// Whether nothing is asked.
+    pub fn is_empty(&self) -> bool {
+        self.files_exist.is_empty() && self.content_check.is_empty() && self.lint.is_empty() && self.tests.is_empty()
+    }
+}
+
+/// Finished work, kept in the vault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submission {
+    pub attempt: AttemptId,
+    pub commit: CommitId,
+    pub base: CommitId,
+    pub changed: Vec<String>,
+}
+
+/// One unit of work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    pub id: TaskId,
+    pub project: ProjectName,
+    pub subject: String,
+    pub description: String,
+    pub issue_type: IssueType,
+    /// The manifest: what the work may touch.
+    pub files: Vec<PathPattern>,
+    pub validation: Validation,
+    pub blocked_by: Vec<TaskId>,
+    /// Lower comes first.
+    pub priority: u8,
+    pub expects: Expects,
+    /// How hard a model should think, in its provider's word.
+    pub effort: Option<String>,
+    /// Which provider's agents may take it, if only one's.
+    pub provider: Option<String>,
+    /// The scripted agent's steps, as JSON.
+    pub script: Option<String>,
+    /// What it is called elsewhere (a plan's or another tracker's id).
+    pub alias: Option<String>,
+    pub mission: Option<MissionId>,
+    /// Its layer when the mission goes in waves.
+    pub wave: u32,
+    pub status: Status,
+    /// Who must do it, if that is settled; while offered, to whom.
+    pub assignee: Option<AgentName>,
+    /// When an offer lapses, on the fleet clock.
+    pub offer_until: Option<u64>,
+    /// Why it is kept from starting, if a person said so.
+    pub paused: Option<String>,
+    /// Who worked on it last.
+    pub agent: Option<AgentName>,
+    /// The live attempt.
+    pub attempt: Option<AttemptId>,
+    /// How many attempts failed by their own fault.
+    pub failures: u32,
+    pub submission: Option<Submission>,
+    pub landing: Option<LandingId>,
+    /// The trunk's commit that carries it.
+    pub landed: Option<CommitId>,
+    /// What the agent last said it is doing.
+    pub progress: String,
+    /// Why it came back, failed or needs a person.
+    pub reason: Option<String>,
+    /// What kind of decision a person owes, while it needs one.
+    pub needs: Option<WaitKind>,
+    /// What it reported when it was done.
+    pub output: Option<String>,
+    pub created_wall: u64,
+    pub updated_wall: u64,
+}
+
+impl Task {
+    /// The branch its workspace is on.
+    pub fn branch(&self) -> BranchName {
+        let words: String = self
+            .subject
+            .to_ascii_lowercase()
+            .chars()
+            .map(|it| if it.is_ascii_alphanumeric() { it } else { '-' })
+            .collect();
+        let slug: Vec<&str> = words.split('-').filter(|it| !it.is_empty()).take(6).collect();
+        let slug: String = slug.join("-").chars().take(40).collect();
+        let name = if slug.is_empty() {
+            format!("regatta/{}", self.id)
+        } else {
+            format!("regatta/{}-{}", self.id, slug.trim_end_matches('-'))
+        };
+        BranchName::new(&name).expect("letters, digits and dashes make a branch name")
+    }
+
+    /// The claims its attempt needs.
+    pub fn file_claims(&self) -> Vec<Uri> {
+        self.files.iter().map(|it| Uri::of_file(&self.project, it)).collect()
+    }
+
+    /// Changed paths that its manifest does not name. A task without a manifest may touch anything.
+    pub fn escapes<'a>(&self, changed: &'a [String]) -> Vec<&'a str> {
+        if self.files.is_empty() {
+            return Vec::new();
+        }
+        changed.iter().map(String::as_str).filter(|path| !self.files.iter().any(|it| it.matches(path))).collect()
+    }
+}
+
+facts! {
+    Added { task: Task }
+    /// Its words, files, checks, blockers or priority changed.
+    Edited { task: Task }
+    Assigned { task: TaskId, to: Option<AgentName>, status: Status }
+    Offered { task: TaskId, to: AgentName, until_at: u64 }
+    Started { task: TaskId, attempt: AttemptId, agent: AgentName }
+    Progressed { task: TaskId, attempt: AttemptId, text: String }
+    Validating { task: TaskId, attempt: AttemptId, output: Option<String> }
+    Submitted { task: TaskId, landing: LandingId, submission: Submission }
+    /// It is waiting for an agent again.
+    Returned { task: TaskId, status: Status, reason: String, counts: bool }
+    NeedsHuman { task: TaskId, kind: WaitKind, reason: String }
+    Completed { task: TaskId, landed: Option<CommitId> }
+    Failed { task: TaskId, reason: String }
+    Cancelled { task: TaskId, reason: String }
+}
+
+/// The whole state machine. Every pair not listed is illegal.
+pub fn next_status(task: TaskId, from: Status, to: Status) -> Result<Status, Refusal> {
+    use Status::*;
+    match (from, to) {
+        (Backlog, Unassigned | Pending | Offered | Cancelled)
+        | (Unassigned, Backlog | Pending | Offered | InProgress | Cancelled | NeedsHuman | Failed)
+        | (Offered, Unassigned | Pending | InProgress | Cancelled | Backlog)
+        | (Pending, Backlog | Unassigned | Offered | Pending | InProgress | Cancelled | NeedsHuman | Failed)
+        | (InProgress, Validating | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
+        | (Validating, Landing | InReview | Completed | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
+        | (InReview, Landing | Pending | Unassigned | Cancelled | NeedsHuman)
+        | (Landing, Completed | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
+        | (NeedsHuman, Landing | Pending | Unassigned | Backlog | Cancelled | Failed) => Ok(to),
+        (from, _) if from.is_terminal() => Err(Refusal::Finished { task, status: from }),
+        (from, to) => Err(Refusal::Illegal { task, from, to }),
+    }
+}
+
+/// How often an attempt may fail by its own fault before the task does.
+pub const MOST_FAILURES: u32 = 3;
+
+/// What is asked of [`add`]. Blockers may name tasks on the board or tasks added before it in the same command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Add {
+    pub project: ProjectName,
+    pub subject: String,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default)]
+    pub issue_type: IssueType,
+    #[serde(default)]
+    pub files: Vec<PathPattern>,
+    #[serde(default)]
+    pub validation: Validation,
+    #[serde(default)]
+    pub blocked_by: Vec<TaskId>,
+    #[serde(default = "default_priority")]
+    pub priority: u8,
+    #[serde(default)]
+    pub expects: Expects,
+    #[serde(default)]
+    pub effort: Option<String>,
+    #[serde(default)]
+    pub provider: Option<String>,
+    #[serde(default)]
+    pub script: Option<String>,
+    #[serde(default)]
+    pub alias: Option<String>,
+    #[serde(default)]
+    pub backlog: bool,
+}
+
+/// The priority of a task that names none.
+pub fn default_priority() -> u8 {
+    2
+}
+
+/// Adds a task that nobody has yet.
+pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, u32)>, now: Now) -> Result<TaskId, Refusal> {
+    if !draft.board().projects.contains_key(&ask.project) {
+        return Err(Refusal::NoSuchProject { project: ask.project });
+    }
+    check_words(&ask.subject, &ask.description)?;
+    if ask.priority > 9 {
+        return Err(Refusal::invalid(
+            format!("a priority is 0 (first) to 9, not {}", ask.priority),
+            "give a number in that range; 2 is usual",
+        ));
+    }
+    let id = TaskId(draft.board().counters.task + 1);
+    for blocker in &ask.blocked_by {
+        if blocker.0 == 0 || *blocker >= id {
+            return Err(Refusal::NoSuchTask { task: *blocker });
+        }
+    }
+    let mut blocked_by = ask.blocked_by;
+    blocked_by.sort();
+    blocked_by.dedup();
+    let task = Task {
+        id,
+        project: ask.project,
+        subject: ask.subject.trim().to_owned(),
+        description: ask.description,
+        issue_type: ask.issue_type,
+        files: ask.files,
+        validation: ask.validation,
+        blocked_by,
+        priority: ask.priority,
+        expects: ask.expects,
+        effort: ask.effort,
+        provider: ask.provider,
+        script: ask.script,
+        alias: ask.alias,
+        mission: mission.map(|it| it.0),
+        wave: mission.map_or(0, |it| it.1),
+        status: if ask.backlog { Status::Backlog } else { Status::Unassigned },
+        assignee: None,
+        offer_until: None,
+        paused: None,
+        agent: None,
+        attempt: None,
+        failures: 0,
+        submission: None,
+        landing: None,
+        landed: None,
+        progress: String::new(),
+        reason: None,
+        needs: None,
+        output: None,
+        created_wall: now.wall,
+        updated_wall: now.wall,
+    };
+    draft.record(Event::TaskAdded(Added { task }));
+    Ok(id)
+}
+
+fn check_words(subject: &str, description: &str) -> Result<(), Refusal> {
+    if subject.trim().is_empty() || subject.chars().count() > 300 || subject.contains(['\n', '\r', '\0']) {
+        return Err(Refusal::invalid(
+            "a task's subject is one line of 1 to 300 characters",
+            "put the rest into the description",
+        ));
+    }
+    if description.len() > 256 * 1024 {
+        return Err(Refusal::invalid(
+            "a task's description has at most 256 KiB",
+            "put it into a file of the repository and name it",
+        ));
+    }
+    Ok(())
+}
+
+/// What may change in a task that is not running.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Edit {
+    pub subject: Option<String>,
+    pub description: Option<String>,
+    pub issue_type: Option<IssueType>,
+    pub files: Option<Vec<PathPattern>>,
+    pub validation: Option<Validation>,
+    pub blocked_by: Option<Vec<TaskId>>,
+    pub priority: Option<u8>,
+    pub script: Option<String>,
+    /// `Some(None)` lets it go on.
+    pub paused: Option<Option<String>>,
+    pub backlog: Option<bool>,
+}
+
+/// Changes a task. What a running attempt was told is not changed under it.
+pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
+    let mut task = Task::clone(&*find(draft.board(), id)?);
+    let harmless = Edit { priority: ask.priority, paused: ask.paused.clone(), ..Edit::default() } == ask;
+    let idle = task.status.is_waiting() || matches!(task.status, Status::Backlog | Status::NeedsHuman);
+    if !harmless && !idle {
+        return Err(Refusal::InUse {
+            what: id.to_string(),
+            by: task.attempt.map_or(task.status.to_string(), |it| it.to_string()),
+        });
+    }
+    if let Some(backlog) = ask.backlog {
+        let to = match (backlog, &task.assignee) {
+            (true, _) => Status::Backlog,
+            (false, _) if task.status.is_waiting() => task.status,
+            (false, Some(_)) => Status::Pending,
+            (false, None) => Status::Unassigned,
+        };
+        if task.status != to {
+            if task.status == Status::Offered {
+                (task.assignee, task.offer_until) = (None, None); // nobody had accepted it
+            }
+            task.status = next_status(id, task.status, to)?;
+        }
+    }
+    check_words(
+        ask.subject.as_deref().unwrap_or(&task.subject),
+        ask.description.as_deref().unwrap_or(&task.description),
+    )?;
+    if ask.priority.is_some_and(|it| it > 9) {
+        return Err(Refusal::invalid("a priority is 0 (first) to 9", "give a number in that range"));
+    }
+    if let Some(mut blocked_by) = ask.blocked_by {
+        blocked_by.sort();
+        blocked_by.dedup();
+        if let Some(missing) = blocked_by.iter().find(|it| it.0 == 0 || it.0 > draft.board().counters.task) {
+            return Err(Refusal::NoSuchTask { task: *missing });
+        }
+        if let Some(tasks) = graph::cycle_with(draft.board(), id, &blocked_by) {
+            return Err(Refusal::Cycle { tasks });
+        }
+        task.blocked_by = blocked_by;
+    }
+    task.subject = ask.subject.unwrap_or(task.subject);
+    task.description = ask.description.unwrap_or(task.description);
+    task.issue_type = ask.issue_type.unwrap_or(task.issue_type);
+    task.files = ask.files.unwrap_or(task.files);
+    task.validation = ask.validation.unwrap_or(task.validation);
+    task.priority = ask.priority.unwrap_or(task.priority);
+    task.script = ask.script.or(task.script);
+    task.paused = ask.paused.unwrap_or(task.paused);
+    draft.record(Event::TaskEdited(Edited { task }));
+    Ok(())
+}
+
+/// How a task is given to an agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// Now, or not at all.
+    #[default]
+    Direct,
+    /// In its line, however full it is.
+    Queue,
+    /// If it wants it.
+    Offer,
+}
+
+/// How long an offer stands: ten minutes.
+pub const OFFER_MS: u64 = 600_000;
+
+/// Gives a task to an agent; to nobody with `None`.
+pub fn assign(draft: &mut Draft, id: TaskId, to: Option<AgentName>, how: How, now: Now) -> Result<(), Refusal> {
+    let task = find(draft.board(), id)?;
+    if task.status.is_running() || task.status == Status::Landing {
+        return Err(Refusal::InUse {
+            what: id.to_string(),
+            by: task.attempt.map_or(task.status.to_string(), |it| it.to_string()),
+        });
+    }
+    let Some(to) = to else {
+        next_status(id, task.status, Status::Unassigned)?;
+        draft.record(Event::TaskAssigned(Assigned { task: id, to: None, status: Status::Unassigned }));
+        return Ok(());
+    };
+    let agent = agent::find(draft.board(), &to)?;
+    let room = agent::capacity(draft.board(), agent);
+    match how {
+        How::Direct if room.available == 0 => {
+            Err(Refusal::AtCapacity { agent: to, running: room.current, max: room.max })
+        }
+        How::Direct | How::Queue => {
+            next_status(id, task.status, Status::Pending)?;
+            draft.record(Event::TaskAssigned(Assigned { task: id, to: Some(to), status: Status::Pending }));
+            Ok(())
+        }
+        How::Offer => {
+            next_status(id, task.status, Status::Offered)?;
+            draft.record(Event::TaskOffered(Offered { task: id, to, until_at: now.at + OFFER_MS }));
+            Ok(())
+        }
+    }
+}
+
+/// Takes or declines an offer.
+pub fn answer_offer(draft: &mut Draft, id: TaskId, agent: &AgentName, accept: bool) -> Result<(), Refusal> {
+    let task = find(draft.board(), id)?;
+    if task.status != Status::Offered || task.assignee.as_ref() != Some(agent) {
+        return Err(Refusal::NotOffered { task: id, agent: agent.clone() });
+    }
+    let (to, status) = if accept { (Some(agent.clone()), Status::Pending) } else { (None, Status::Unassigned) };
+    draft.record(Event::TaskAssigned(Assigned { task: id, to, status }));
+    Ok(())
+}
+
+/// Takes an offer back that nobody answered: it is never stranded.
+pub fn expire_offer(draft: &mut Draft, id: TaskId, now: Now) {
+    let due = draft.board().tasks.get(&id).is_some_and(|it| it.offer_until.is_some_and(|at| at <= now.at));
+    if due {
+        draft.record(Event::TaskAssigned(Assigned { task: id, to: None, status: Status::Unassigned }));
+    }
+}
+
+/// Makes a task in_progress with an attempt, its token and its files, in one commit. The only place that can.
+///
+/// Whether it is ready is the scheduler's question and was answered just before, on the same draft.
+pub(crate) fn start(draft: &mut Draft, id: TaskId, by: &attempt::Begin, now: Now) -> Result<AttemptId, Refusal> {
+    let task = find(draft.board(), id)?;
+    next_status(id, task.status, Status::InProgress)?;
+    let attempt = AttemptId(draft.board().counters.attempt + 1);
+    claim::acquire_for_attempt(draft, attempt, task.file_claims(), now)?;
+    attempt::begin(draft, attempt, &task, by, now);
+    draft.record(Event::TaskStarted(Started { task: id, attempt, agent: by.agent.clone() }));
+    Ok(attempt)
+}
+
+/// Notes what the attempt is doing, and that it lives.
+pub fn progress(
+    draft: &mut Draft,
+    id: TaskId,
+    attempt: AttemptId,
+    token: u64,
+    text: String,
+    now: Now,
+) -> Result<(), Refusal> {
+    attempt::speaks_for(draft.board(), id, attempt, token)?;
+    if text.len() > 4_000 {
+        return Err(Refusal::invalid("progress is at most 4000 bytes", "say it shorter; the log keeps the rest"));
+    }
+    attempt::renew(draft, attempt, now);
+    draft.record(Event::TaskProgressed(Progressed { task: id, attempt, text }));
+    Ok(())
+}
+
+/// Says that the attempt is done; what it left is captured and judged next.
+pub fn finish(
+    draft: &mut Draft,
+    id: TaskId,
+    attempt: AttemptId,
+    token: u64,
+    output: Option<String>,
+) -> Result<(), Refusal> {
+    let live = attempt::speaks_for(draft.board(), id, attempt, token)?;
+    if live.stopping.is_some() {
+        return Err(Refusal::StaleAttempt { task: id, attempt, live: None });
+    }
+    let task = find(draft.board(), id)?;
+    next_status(id, task.status, Status::Validating)?;
+    if output.as_ref().is_some_and(|it| it.len() > 64 * 1024) {
+        return Err(Refusal::invalid("a task's output is at most 64 KiB", "write it to a file and say where it is"));
+    }
+    draft.record(Event::TaskValidating(Validating { task: id, attempt, output }));
+    Ok(())
+}
+
+/// Says that the attempt gave up; that is the agent's verdict and final.
+pub fn give_up(
+    draft: &mut Draft,
+    id: TaskId,
+    attempt: AttemptId,
+    token: u64,
+    reason: Option<String>,
+) -> Result<(), Refusal> {
+    let live = attempt::speaks_for(draft.board(), id, attempt, token)?;
+    if live.stopping.is_some() {
+        return Err(Refusal::StaleAttempt { task: id, attempt, live: None });
+    }
+    if live.supervised {
+        // Its process is still there; its claims pass on only when that has ended.
+        let reason = reason.unwrap_or_else(|| "Unknown failure".into());
+        attempt::stop(draft, attempt, Cause::GaveUp, reason.clone());
+        fail(draft, id, &reason)?;
+        return Ok(());
+    }
+    let reason = reason.unwrap_or_else(|| "Unknown failure".into());
+    attempt::end(draft, attempt, Cause::GaveUp, &reason);
+    fail(draft, id, &reason)
+}
+
+/// Hands finished work to the landing queue.
+pub(crate) fn submit(draft: &mut Draft, id: TaskId, landing: LandingId, submission: Submission) -> Result<(), Refusal> {
+    let task = find(draft.board(), id)?;
+    next_status(id, task.status, Status::Landing)?;
+    draft.record(Event::TaskSubmitted(Submitted { task: id, landing, submission }));
+    Ok(())
+}
+
+/// Brings a task back for another attempt, or ends it when there were enough.
+pub(crate) fn try_again(draft: &mut Draft, id: TaskId, reason: &str, counts: bool) -> Result<(), Refusal> {
+    let task = find(draft.board(), id)?;
+    if counts && task.failures + 1 >= MOST_FAILURES {
+        return fail(draft, id, &format!("{} attempts failed; the last one: {reason}", task.failures + 1));
+    }
+    let status = if task.assignee.is_some() { Status::Pending } else { Status::Unassigned };
+    next_status(id, task.status, status)?;
+    draft.record(Event::TaskReturned(Returned { task: id, status, reason: reason.to_owned(), counts }));
+    Ok(())
+}
+
+/// Hands a task to a person.
+pub(crate) fn needs_human(draft: &mut Draft, id: TaskId, kind: WaitKind, reason: &str) -> Result<(), Refusal> {
+    let task = find(draft.board(), id)?;
+    next_status(id, task.status, Status::NeedsHuman)?;
+    draft.record(Event::TaskNeedsHuman(NeedsHuman { task: id, kind, reason: reason.to_owned() }));
+    Ok(())
+}
+
+/// Completes a task, because its work landed or because its report is in.
+pub(crate) fn complete(draft: &mut Draft, id: TaskId, landed: Option<CommitId>) -> Result<(), Refusal> {
+    let task = find(draft.board(), id)?;
+    next_status(id, task.status, Status::Completed)?;
+    draft.record(Event::TaskCompleted(Completed { task: id, landed }));
+    Ok(())
+}
+
+/// Fails a task for good.
+pub(crate) fn fail(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
+    let task = find(draft.board(), id)?;
+    next_status(id, task.status, Status::Failed)?;
+    draft.record(Event::TaskFailed(Failed { task: id, reason: reason.to_owned() }));
+    Ok(())
+}
+
+/// Cancels a task; what its attempt or its landing holds goes with it.
+pub fn cancel(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
+    let task = find(draft.board(), id)?;
+    next_status(id, task.status, Status::Cancelled)?;
+    if let Some(landing) = task.landing {
+        crate::landing::withdraw(draft, landing, reason)?;
+    }
+    if let Some(attempt) = task.attempt {
+        attempt::stop(draft, attempt, Cause::Cancelled, reason.to_owned());
+    }
+    draft.record(Event::TaskCancelled(Cancelled { task: id, reason: reason.to_owned() }));
+    Ok(())
+}
+
+/// Takes a task that is already on the board into a mission.
+pub(crate) fn adopt(draft: &mut Draft, id: TaskId, mission: MissionId, project: &ProjectName) -> Result<(), Refusal> {
+    let task = find(draft.board(), id)?;
+    if task.project != *project {
+        return Err(Refusal::invalid(
+            format!("{id} belongs to project {}", task.project),
+            "run each project's tasks by themselves",
+        ));
+    }
+    if let Some(other) = task.mission {
+        return Err(Refusal::InUse { what: id.to_string(), by: other.to_string() });
+    }
+    if !task.status.is_waiting() {
+        return Err(Refusal::InUse { what: id.to_string(), by: task.status.to_string() });
+    }
+    let task = Task { mission: Some(mission), ..Task::clone(&task) };
+    draft.record(Event::TaskEdited(Edited { task }));
+    Ok(())
+}
+
+/// The open task of that number, or why there is none.
+pub fn find(board: &Board, id: TaskId) -> Result<Arc<Task>, Refusal> {
+    match board.tasks.get(&id) {
+        Some(task) => Ok(task.clone()),
+        None => match board.settled(id) {
+            Some(status) => Err(Refusal::Finished { task: id, status }),
+            None => Err(Refusal::NoSuchTask { task: id }),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// J7: nothing leads out of a terminal status.
+    #[test]
+    fn j7_terminal_is_final() {
+        for from in Status::ALL.into_iter().filter(|it| it.is_terminal()) {
+            for to in Status::ALL {
+                assert_eq!(next_status(TaskId(1), from, to), Err(Refusal::Finished { task: TaskId(1), status: from }));
+            }
+        }
+    }
+
+    /// Everything that is not terminal can still be cancelled, and everything has a way to an end.
+    #[test]
+    fn every_open_status_can_be_cancelled() {
+        for from in Status::ALL.into_iter().filter(|it| !it.is_terminal()) {
+            assert!(next_status(TaskId(1), from, Status::Cancelled).is_ok(), "{from}");
+        }
+    }
+
+    #[test]
+    fn only_running_work_is_validated_and_only_submitted_work_lands() {
+        for from in Status::ALL {
+            let may = |to| next_status(TaskId(1), from, to).is_ok();
+            assert_eq!(may(Status::Validating), from == Status::InProgress, "{from}");
+            assert_eq!(may(Status::Completed), matches!(from, Status::Validating | Status::Landing), "{from}");
+            assert_eq!(may(Status::InProgress), from.is_waiting(), "{from}");
+        }
+    }
+}

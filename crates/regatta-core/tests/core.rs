@@ -1,0 +1,28 @@
+//! The rules of the core, told as stories.
+//!
+//! [`world`] is the one helper: a board, a virtual clock, a store and an outbox. After every command it
+//! checks every law of [`laws`], so each story checks all invariants on its way. Tables of rules first, then
+//! golden scenarios, then random command sequences.
+
+#[path = "core/laws.rs"]
+mod laws;
+#[path = "core/world.rs"]
+mod world;
+
+#[path = "core/claims.rs"]
+mod claims;
+#[path = "core/landings.rs"]
+mod landings;
+#[path = "core/lines.rs"]
+mod lines;
+#[path = "core/missions.rs"]
+mod missions;
+#[path = "core/talk.rs"]
+mod talk;
+#[path = "core/tasks.rs"]
+mod tasks;
+
+#[path = "core/golden.rs"]
+mod golden;
+#[path = "core/random.rs"]
+mod random;

@@ -1,0 +1,442 @@
+//! Claims: who may hold what, for how long, and who is next.
+
+use regatta_core::attempt::Exited;
+use regatta_core::claim::{Acquire, LONGEST_TRUNK_HOLD_MS, LONGEST_TTL_MS, LONGEST_WAIT_MS, MOST_URIS, Mode, Owner};
+use regatta_core::command::{Command, Outcome};
+use regatta_core::ids::{AttemptId, LandingId};
+use regatta_core::refusal::Refusal;
+
+use crate::world::{HOUR, Held, MINUTE, SECOND, World, YEAR, acquire, agent, exits, owner_attempt, passed, uri, work};
+
+fn asks(name: &str, uris: &[&str]) -> Acquire {
+    acquire(Owner::Agent(agent(name)), uris)
+}
+
+fn renews(held: Held) -> Command {
+    Command::Renew { claim: held.claim, token: held.token }
+}
+
+fn releases(held: Held) -> Command {
+    Command::Release { claim: held.claim, token: held.token }
+}
+
+/// L1: two claims that overlap live together only if both are shared.
+#[test]
+fn l1_only_shared_claims_overlap() {
+    use Mode::{Exclusive, Shared};
+    let check = |first: (&str, Mode), second: (&str, Mode), granted: bool| {
+        let mut world = World::empty();
+        world.hold_with("ada", Acquire { mode: first.1, ..asks("ada", &[first.0]) });
+        // Another owner and the same owner are treated alike.
+        for name in ["bob", "ada"] {
+            let ask = Acquire { mode: second.1, ..asks(name, &[second.0]) };
+            let mut world = world.clone();
+            assert_eq!(world.try_ask(name, Command::Acquire(ask)).is_ok(), granted, "{first:?} then {second:?}");
+        }
+    };
+    for (a, b, overlap) in [
+        ("file://shop/src/**", "file://shop/src/a.rs", true),
+        ("file://shop/src/a.rs", "file://shop/src/a.rs", true),
+        ("file://shop/src/a.rs", "file://shop/src/b.rs", false),
+        ("file://shop/src/**", "file://docs/src/a.rs", false),
+        ("bead://shop/bd-1", "bead://shop/bd-12", false),
+        ("bead://shop/*", "task://shop/bd-12", true),
+        ("agent://a", "agent://a/w", false),
+        ("workspace://shop/default", "workspace://shop/*", true),
+    ] {
+        check((a, Exclusive), (b, Exclusive), !overlap);
+        check((a, Exclusive), (b, Shared), !overlap);
+        check((a, Shared), (b, Exclusive), !overlap);
+        check((a, Shared), (b, Shared), true);
+    }
+}
+
+/// Acceptance scenario 8: names that only look alike are different things, and one of fifty wins.
+#[test]
+fn l1_fifty_stakes_have_one_winner() {
+    let mut world = World::empty();
+    world.hold("lead-1", &["bead://shop/bd-1"]);
+    world.hold("lead-2", &["bead://shop/bd-12"]);
+    let refusal = world.refused("lead-3", Command::Acquire(asks("lead-3", &["bead://shop/*"])));
+    let Refusal::ClaimHeld { holders } = refusal else { panic!("{refusal:?}") };
+    assert_eq!(holders.len(), 2, "both are in the way");
+    world.hold("a", &["agent://a"]);
+    world.hold("w", &["agent://a/w"]);
+    let winners = (0..50)
+        .filter(|nth| {
+            let name = format!("racer-{nth}");
+            world.try_ask(&name, Command::Acquire(asks(&name, &["bead://shop/bd-7"]))).is_ok()
+        })
+        .count();
+    assert_eq!(winners, 1);
+}
+
+/// L2: tokens only rise, whoever asks, and a restart does not begin again.
+#[test]
+fn l2_tokens_rise_across_restarts() {
+    let mut world = World::empty();
+    let mut last = 0;
+    for round in 0..5 {
+        let held = world.hold("ada", &["port://1"]);
+        let other = world.hold("bob", &["port://2"]);
+        assert!(held.token > last && other.token > held.token);
+        last = other.token;
+        world.release("ada", held);
+        world.release("bob", other);
+        if round % 2 == 0 {
+            world.restart();
+        }
+    }
+}
+
+/// L5: a lease ends at exactly its TTL after the last renewal, and not a millisecond before.
+#[test]
+fn l5_never_expired_early() {
+    let mut world = World::empty();
+    let held = world.hold("ada", &["port://1"]);
+    world.advance(20 * SECOND);
+    assert_eq!(world.ask("ada", renews(held)), Outcome::Renewed { ttl_ms: 30 * SECOND });
+    world.advance(30 * SECOND - 1);
+    world.ask("regatta", Command::Tick);
+    assert!(world.board.claims.contains_key(&held.claim));
+    world.advance(1);
+    assert!(!world.board.claims.contains_key(&held.claim));
+}
+
+/// L5: expiry is an event: until it is written, the holder holds, however late the tick.
+#[test]
+fn l5_a_late_tick_lets_the_holder_renew() {
+    let mut world = World::empty();
+    let held = world.hold("ada", &["port://1"]);
+    world.pass(HOUR);
+    world.refused("bob", Command::Acquire(asks("bob", &["port://1"])));
+    world.ask("ada", renews(held));
+    world.ask("regatta", Command::Tick);
+    assert!(world.board.claims.contains_key(&held.claim));
+}
+
+/// L12: nobody gains or loses a lease because somebody set the date.
+#[test]
+fn l12_the_date_may_jump() {
+    for jump in [YEAR, -YEAR] {
+        let mut world = World::with(&[("ada", 1)]);
+        world.add_task("words", &["src/**"]);
+        world.take("ada");
+        let held = world.hold("bob", &["port://1"]);
+        let wait = world.wait_for("eve", &["port://1"], MINUTE);
+        world.jump_wall(jump);
+        world.ask("regatta", Command::Tick);
+        assert!(world.board.claims.contains_key(&held.claim) && world.board.waits.contains_key(&wait));
+        assert_eq!(world.board.attempts.len(), 1);
+        world.advance(30 * SECOND - 1);
+        assert_eq!(world.granted_from(wait), None);
+        world.advance(1);
+        assert!(world.granted_from(wait).is_some());
+    }
+}
+
+/// L6, L8: who does not hold a claim, or no longer does, changes nothing about it.
+#[test]
+fn l6_l8_only_the_live_token_acts() {
+    let mut world = World::empty();
+    let old = world.hold("ada", &["port://1"]);
+    world.advance(30 * SECOND);
+    let new = world.hold("bob", &["port://1"]);
+    let guess = |token| Held { claim: new.claim, token };
+    for (held, code) in [
+        (old, "claim_ended"),
+        (guess(old.token), "stale_token"),
+        (guess(0), "stale_token"),
+        (guess(u64::MAX), "stale_token"),
+        (guess(new.token + 1), "stale_token"),
+        (Held { claim: regatta_core::ids::ClaimId(99), token: new.token }, "claim_ended"),
+    ] {
+        let before = world.board.clone();
+        assert_eq!(world.refused("ada", renews(held)).code(), code, "{held:?}");
+        assert_eq!(world.refused("ada", releases(held)).code(), code, "{held:?}");
+        assert!(world.board == before);
+    }
+    world.ask("bob", renews(new));
+    world.ask("bob", releases(new));
+    assert_eq!(world.refused("bob", releases(new)).code(), "claim_ended", "released is released");
+}
+
+/// L7: a set is granted whole or not at all, also from the line.
+#[test]
+fn l7_sets_are_atomic() {
+    let mut world = World::empty();
+    let held = world.hold("ada", &["port://1"]);
+    let refusal = world.refused("bob", Command::Acquire(asks("bob", &["port://2", "port://1", "port://3"])));
+    assert_eq!(refusal.code(), "claim_held");
+    assert_eq!(world.board.claims.len(), 1);
+    let wait = world.wait_for("bob", &["port://2", "port://1"], MINUTE);
+    assert_eq!(world.owner_of("port://2"), None, "a waiter holds no part of its set");
+    world.release("ada", held);
+    let granted = world.granted_from(wait).unwrap();
+    assert_eq!(world.board.claims[&granted.claim].uris, [uri("port://2"), uri("port://1")]);
+}
+
+/// L9: one line, in order of arrival, and a newcomer stands behind whoever it overlaps.
+#[test]
+fn l9_nobody_overtakes() {
+    let mut world = World::empty();
+    let held = world.hold("ada", &["file://shop/src/x.rs"]);
+    // The classic starvation: somebody wants all of src while a stream of others wants one file after another.
+    let all = world.wait_for("bob", &["file://shop/src/**"], MINUTE);
+    let refusal = world.refused("eve", Command::Acquire(asks("eve", &["file://shop/src/y.rs"])));
+    let Refusal::ClaimHeld { holders } = refusal else { panic!("{refusal:?}") };
+    assert_eq!((holders[0].claim, &holders[0].owner), (None, &Owner::Agent(agent("bob"))), "it names the waiter");
+    let file = world.wait_for("eve", &["file://shop/src/y.rs"], MINUTE);
+    // What overlaps nobody in line is free.
+    world.hold("zoe", &["file://shop/docs/y.md"]);
+    world.release("ada", held);
+    let bob = world.granted_from(all).expect("the first in line is served in the same commit");
+    assert_eq!(world.granted_from(file), None);
+    world.release("bob", bob);
+    assert!(world.granted_from(file).is_some());
+}
+
+/// L9: manifests of tasks do not overtake a waiter either.
+#[test]
+fn l9_a_start_does_not_overtake_a_waiter() {
+    let mut world = World::with(&[("ada", 2)]);
+    let held = world.hold("eve", &["file://shop/src/x.rs"]);
+    let wait = world.wait_for("bob", &["file://shop/src/**"], MINUTE);
+    world.add_task("words", &["src/y.rs"]);
+    assert_eq!(world.poll("ada"), None);
+    world.release("eve", held);
+    let bob = world.granted_from(wait).unwrap();
+    assert_eq!(world.poll("ada"), None);
+    world.release("bob", bob);
+    world.take("ada");
+}
+
+/// L9: shared waiters pass together, an exclusive one between them is not passed.
+#[test]
+fn l9_shared_waiters_keep_their_place() {
+    let mut world = World::empty();
+    let held = world.hold("ada", &["port://1"]);
+    let shared = |name| Acquire { mode: Mode::Shared, wait_ms: MINUTE, ..asks(name, &["port://1"]) };
+    world.ask("r1", Command::Acquire(shared("r1")));
+    world.ask("r2", Command::Acquire(shared("r2")));
+    let writer = world.wait_for("w", &["port://1"], MINUTE);
+    world.ask("r3", Command::Acquire(shared("r3")));
+    world.release("ada", held);
+    let holders: Vec<String> = world.board.claims.values().map(|it| it.owner.to_string()).collect();
+    assert_eq!(holders, ["r1", "r2"]);
+    for claim in world.board.claims.values().map(|it| Held { claim: it.id, token: it.token }).collect::<Vec<_>>() {
+        world.release("r", claim);
+    }
+    assert!(world.granted_from(writer).is_some());
+    assert_eq!(world.board.waits.len(), 1);
+}
+
+/// L10: a wait that would close a circle is refused, however long the circle.
+#[test]
+fn l10_deadlock_is_refused_at_the_door() {
+    for size in 1..=4 {
+        let mut world = World::empty();
+        let names: Vec<String> = (0..size).map(|it| format!("agent-{it}")).collect();
+        let ports: Vec<String> = (0..size).map(|it| format!("port://{it}")).collect();
+        for (name, port) in names.iter().zip(&ports) {
+            world.hold(name, &[port]);
+        }
+        for nth in 1..size {
+            world.wait_for(&names[nth - 1], &[&ports[nth]], MINUTE);
+        }
+        let last = &names[size - 1];
+        let ask = Acquire { wait_ms: MINUTE, ..asks(last, &[&ports[0]]) };
+        let refusal = world.refused(last, Command::Acquire(ask));
+        let Refusal::Deadlock { cycle } = refusal else { panic!("{size}: {refusal:?}") };
+        assert_eq!(cycle.len(), size, "all of the circle are named");
+        // Without waiting it is an ordinary refusal, and somebody outside the circle may wait.
+        assert_eq!(world.refused(last, Command::Acquire(asks(last, &[&ports[0]]))).code(), "claim_held");
+        world.wait_for("outsider", &[&ports[0]], MINUTE);
+    }
+}
+
+/// L10: a circle through a place in the line counts too.
+#[test]
+fn l10_waiters_block_like_holders() {
+    let mut world = World::empty();
+    world.hold("ada", &["port://1"]);
+    world.wait_for("bob", &["port://1", "port://2"], MINUTE);
+    // Bob waits for ada; ada would wait behind bob for port 2.
+    let ask = Acquire { wait_ms: MINUTE, ..asks("ada", &["port://2"]) };
+    assert_eq!(world.refused("ada", Command::Acquire(ask)).code(), "deadlock");
+}
+
+/// L10: every wait ends: by a grant, by its time, or because the caller went away.
+#[test]
+fn l10_every_wait_ends() {
+    let mut world = World::empty();
+    let held = world.hold_with("ada", Acquire { ttl_ms: HOUR, ..asks("ada", &["port://1"]) });
+    let short = world.wait_for("bob", &["port://1"], 10 * SECOND);
+    let gone = world.wait_for("eve", &["port://1"], MINUTE);
+    let long = world.wait_for("zoe", &["port://1"], MINUTE);
+    world.advance(10 * SECOND - 1);
+    assert!(world.board.waits.contains_key(&short));
+    world.advance(1);
+    assert!(!world.board.waits.contains_key(&short));
+    world.ask("regatta", Command::CancelWait { wait: gone });
+    world.ask("regatta", Command::CancelWait { wait: gone });
+    assert_eq!(world.count("claim.wait_ended"), 2, "hanging up twice is hanging up once");
+    world.release("ada", held);
+    assert!(world.granted_from(long).is_some());
+}
+
+/// L9, L10: who stood behind a wait that ended moves up.
+#[test]
+fn l10_a_wait_that_ends_lets_the_next_go() {
+    let mut world = World::empty();
+    world.hold("ada", &["port://1"]);
+    let both = world.wait_for("bob", &["port://1", "port://2"], 10 * SECOND);
+    let one = world.wait_for("eve", &["port://2"], MINUTE);
+    world.advance(10 * SECOND);
+    assert!(!world.board.waits.contains_key(&both));
+    assert!(world.granted_from(one).is_some());
+}
+
+/// A trunk held by hand is free after ten minutes, whatever is renewed and however it is spelled.
+#[test]
+fn a_trunk_is_not_held_by_hand_for_ever() {
+    for spelling in ["workspace://shop/default", "workspace://shop/*", "workspace://shop/defaul?", "workspace://**"] {
+        let mut world = World::empty();
+        let held = world.hold("ada", &[spelling, "port://1"]);
+        let other = world.hold("ada", &["port://2"]);
+        for _ in 0..31 {
+            world.advance(20 * SECOND);
+            let _ = world.try_ask("ada", renews(held));
+            world.ask("ada", renews(other));
+        }
+        assert!(!world.board.claims.contains_key(&held.claim), "{spelling} is still held");
+        assert!(world.board.claims.contains_key(&other.claim), "only the trunk has a longest hold");
+        assert_eq!(LONGEST_TRUNK_HOLD_MS, 10 * MINUTE);
+    }
+}
+
+/// The ten minutes count from the grant, also for who waited, and a restart does not lengthen them.
+#[test]
+fn a_trunk_hold_is_not_lengthened_by_restarts() {
+    let mut world = World::empty();
+    let first = world.hold_with("ada", Acquire { ttl_ms: HOUR, ..asks("ada", &["workspace://shop/default"]) });
+    let wait = world.wait_for("bob", &["workspace://shop/default"], HOUR);
+    world.advance(10 * MINUTE - 1);
+    assert!(world.board.claims.contains_key(&first.claim));
+    world.advance(1);
+    let second = world.granted_from(wait).unwrap();
+    for _ in 0..40 {
+        world.advance(15 * SECOND);
+        world.restart();
+        let _ = world.try_ask("bob", renews(second));
+    }
+    assert!(!world.board.claims.contains_key(&second.claim));
+}
+
+/// L11: an attempt's end frees everything it held and wanted, in the commit that ends it.
+#[test]
+fn l11_an_end_releases_everything() {
+    type End = fn(&mut World, &regatta_core::schedule::Grant);
+    let ends: [(&str, bool, End); 7] = [
+        ("gave up", false, |world, it| world.give_up(it)),
+        ("failed its checks", false, |world, it| world.fail_once(it)),
+        ("stopped", false, |world, it| world.stop(it.task)),
+        ("cancelled", false, |world, it| world.cancel(it.task)),
+        ("silent", false, |world, _| world.advance(HOUR)),
+        ("crashed", true, |world, it| {
+            world.ask("regatta", exits(it, Exited::Failed { reason: "exit 1".into() }));
+        }),
+        ("vanished", true, |world, it| {
+            world.ask("regatta", exits(it, Exited::Lost));
+        }),
+    ];
+    for (name, supervised, end) in ends {
+        let mut world = World::with(&[("ada", 1)]);
+        world.add_task("words", &["src/**"]);
+        let grant = if supervised { world.take_supervised("ada") } else { world.take("ada") };
+        let ask = Acquire { ttl_ms: 2 * HOUR, ..acquire(owner_attempt(grant.attempt), &["port://1"]) };
+        world.hold_with("ada", ask);
+        world.hold_with("bob", Acquire { ttl_ms: 2 * HOUR, ..asks("bob", &["port://2"]) });
+        let ask = Acquire { wait_ms: 2 * HOUR, ..acquire(owner_attempt(grant.attempt), &["port://2"]) };
+        world.ask("ada", Command::Acquire(ask));
+        let port = world.wait_for("eve", &["port://1"], 2 * HOUR);
+        let file = world.wait_for("zoe", &["file://shop/src/x.rs"], 2 * HOUR);
+        end(&mut world, &grant);
+        assert!(world.granted_from(port).is_some() && world.granted_from(file).is_some(), "{name}");
+        assert!(world.board.waits.is_empty(), "{name}");
+        assert!(world.board.attempts.is_empty(), "{name}");
+    }
+}
+
+/// L11: who has ended, or never was, is given nothing.
+#[test]
+fn l11_the_dead_acquire_nothing() {
+    let mut world = World::with(&[("ada", 1)]);
+    world.add_task("words", &["src/**"]);
+    let grant = world.take("ada");
+    world.give_up(&grant);
+    for owner in [owner_attempt(grant.attempt), owner_attempt(AttemptId(99)), Owner::Landing(LandingId(1))] {
+        world.refused("ada", Command::Acquire(acquire(owner, &["port://1"])));
+    }
+}
+
+/// The files pass from the attempt to its landing without a moment in which they are free.
+#[test]
+fn l1_files_pass_to_the_landing_without_a_gap() {
+    let mut world = World::with(&[("ada", 1), ("bob", 1)]);
+    world.add_task("words", &["src/**"]);
+    world.add_task("more words", &["src/x.rs"]);
+    let grant = world.take("ada");
+    let wait = world.wait_for("eve", &["file://shop/src/x.rs"], HOUR);
+    let landing = world.submit(&grant);
+    assert_eq!(world.owner_of("file://shop/src/x.rs"), Some(Owner::Landing(landing)));
+    assert_eq!((world.granted_from(wait), world.poll("bob")), (None, None));
+    world.land(landing);
+    assert!(world.granted_from(wait).is_some(), "it ends with the landing, and the line goes on");
+    assert_eq!(world.count("claim.transferred"), 1);
+}
+
+/// What an attempt or a landing holds by being alive cannot be talked away from it.
+#[test]
+fn l8_files_under_work_are_not_released_by_hand() {
+    let mut world = World::with(&[("ada", 1)]);
+    world.add_task("words", &["src/**"]);
+    world.take("ada");
+    let claim = world.board.claims.values().next().map(|it| Held { claim: it.id, token: it.token }).unwrap();
+    assert_eq!(world.refused("ada", releases(claim)).code(), "in_use");
+}
+
+/// What nobody can mean is refused before anything else is looked at.
+#[test]
+fn limits_of_a_claim() {
+    let mut world = World::empty();
+    let fine = asks("ada", &["port://1"]);
+    for wrong in [
+        Acquire { uris: vec![], ..fine.clone() },
+        Acquire { uris: vec![uri("port://1"); MOST_URIS + 1], ..fine.clone() },
+        Acquire { ttl_ms: 0, ..fine.clone() },
+        Acquire { ttl_ms: LONGEST_TTL_MS + 1, ..fine.clone() },
+        Acquire { wait_ms: LONGEST_WAIT_MS + 1, ..fine.clone() },
+        Acquire { memo: "x".repeat(501), ..fine.clone() },
+    ] {
+        assert_eq!(world.refused("ada", Command::Acquire(wrong)).code(), "invalid");
+    }
+    let longest = Acquire { ttl_ms: LONGEST_TTL_MS, uris: vec![uri("port://1"); MOST_URIS], ..fine };
+    world.hold_with("ada", longest);
+}
+
+/// A supervised attempt that is being stopped keeps its files until its process tree is gone.
+#[test]
+fn l11_a_stopping_attempt_keeps_its_claims() {
+    let mut world = World::with(&[("ada", 1), ("bob", 1)]);
+    let task = world.add(work("words", &["src/**"]));
+    let grant = world.take_supervised("ada");
+    world.stop(task);
+    assert_eq!(world.owner_of("file://shop/src/x.rs"), Some(owner_attempt(grant.attempt)));
+    assert_eq!(world.poll("bob"), None);
+    world.ask("regatta", exits(&grant, Exited::Failed { reason: "killed".into() }));
+    assert_eq!(world.owner_of("file://shop/src/x.rs"), None);
+    let again = world.take("bob");
+    world.finish(&again);
+    world.judge(&again, passed(&["src/x.rs"]));
+}

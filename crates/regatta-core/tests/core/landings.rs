@@ -1,0 +1,378 @@
+//! Landings: one branch at a time per project, in order, under a fence.
+
+use regatta_core::claim::{Acquire, Owner, TRUNK_TTL_MS};
+use regatta_core::command::{Command, Outcome};
+use regatta_core::event::Event;
+use regatta_core::ids::{LandingId, ProjectName, TaskId};
+use regatta_core::landing::{Moved, Tried};
+use regatta_core::schedule::WaitKind;
+use regatta_core::task::{Add, Status};
+
+use crate::world::{Held, MINUTE, SECOND, World, acquire, agent, commit, owner_attempt, work};
+
+const TRUNK: &str = "workspace://shop/default";
+
+/// A world in which each of these priorities has been submitted, in this order.
+fn queue(priorities: &[u8]) -> (World, Vec<LandingId>) {
+    let mut world = World::with(&[("ada", 1)]);
+    let mut landings = Vec::new();
+    for (nth, priority) in priorities.iter().enumerate() {
+        world.add(Add { priority: *priority, ..work(&format!("part {nth}"), &[&format!("src/{nth}.rs")]) });
+        let grant = world.take("ada");
+        landings.push(world.submit(&grant));
+    }
+    (world, landings)
+}
+
+fn states(world: &World, landings: &[LandingId]) -> Vec<&'static str> {
+    landings.iter().map(|it| world.landing(*it)).collect()
+}
+
+fn lands(world: &World) -> Vec<u64> {
+    world
+        .log
+        .iter()
+        .filter_map(|it| match &it.event {
+            Event::LandingLanded(it) => Some(it.landing().0),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Q10: one at a time; the order is priority, then age, whatever is under way is not interrupted.
+#[test]
+fn q10_one_at_a_time_in_order() {
+    let (mut world, landings) = queue(&[2, 5, 2, 0]);
+    assert_eq!(states(&world, &landings), ["trying", "queued", "queued", "queued"]);
+    let place = |world: &mut World, task| match world.ask("ann", Command::Land { task: TaskId(task) }) {
+        Outcome::Queued(place) => place.position,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([1, 2, 3, 4].map(|it| place(&mut world, it)), [2, 4, 3, 1], "asking for a place changes none");
+    while let Some(id) = landings.iter().copied().find(|it| world.landing(*it) == "trying") {
+        world.land(id);
+    }
+    assert_eq!(lands(&world), [1, 4, 3, 2]);
+}
+
+/// Q10: another project's queue is another queue.
+#[test]
+fn q10_projects_do_not_wait_for_each_other() {
+    let (mut world, landings) = queue(&[2]);
+    world.ask("ann", Command::AddProject(world.project("docs", &["make"])));
+    world.add(Add { project: ProjectName::new("docs").unwrap(), ..work("page", &["a.md"]) });
+    let grant = world.take("ada");
+    let other = world.submit(&grant);
+    assert_eq!((world.landing(landings[0]), world.landing(other)), ("trying", "trying"));
+    world.land(other);
+    world.land(landings[0]);
+}
+
+/// Whoever holds the trunk stops the queue; giving it back lets it go on.
+#[test]
+fn a_held_trunk_stops_the_queue_and_its_release_continues_it() {
+    let (mut world, landings) = queue(&[2, 2]);
+    let held = world.hold("eve", &[TRUNK]);
+    world.merge(landings[0]);
+    assert_eq!(states(&world, &landings), ["validated", "queued"]);
+    assert_eq!(world.reasons(TaskId(1)), [WaitKind::Claim]);
+    world.release("eve", held);
+    assert_eq!(states(&world, &landings), ["moving", "queued"]);
+    assert_eq!(
+        world.refused("eve", Command::Acquire(acquire(Owner::Agent(agent("eve")), &[TRUNK]))).code(),
+        "claim_held"
+    );
+    world.moved(landings[0], Moved::Moved);
+    assert_eq!(states(&world, &landings), ["gone", "trying"]);
+    // Expiry gives it back just as well.
+    world.hold("eve", &["workspace://shop/*"]);
+    world.merge(landings[1]);
+    assert_eq!(world.landing(landings[1]), "validated");
+    world.advance(30 * SECOND);
+    assert_eq!(world.landing(landings[1]), "moving");
+}
+
+/// L9: who stood in line for the trunk comes before the queue, and the queue before who comes later.
+#[test]
+fn l9_the_queue_does_not_overtake_who_waits_for_the_trunk() {
+    let (mut world, landings) = queue(&[2]);
+    let held = world.hold("eve", &[TRUNK]);
+    let wait = world.wait_for("zoe", &[TRUNK], MINUTE);
+    world.merge(landings[0]);
+    world.release("eve", held);
+    assert_eq!(world.landing(landings[0]), "validated");
+    let zoe = world.granted_from(wait).unwrap();
+    world.release("zoe", zoe);
+    assert_eq!(world.landing(landings[0]), "moving");
+}
+
+/// Q8: a landing that stands behind somebody who waits goes on when that wait ends, however it ends.
+#[test]
+fn q8_a_wait_that_ends_lets_the_queue_go_on() {
+    type End = fn(&mut World, regatta_core::ids::WaitId);
+    let ends: [End; 3] = [
+        |world, _| world.advance(10 * SECOND),
+        |world, wait| _ = world.ask("regatta", Command::CancelWait { wait }),
+        |world, _| world.restart(),
+    ];
+    for end in ends {
+        let (mut world, landings) = queue(&[2]);
+        world.hold("eve", &["port://1"]);
+        // Zoe wants the port and the trunk together; the trunk is free, but zoe was first.
+        let wait = world.wait_for("zoe", &["port://1", TRUNK], 10 * SECOND);
+        world.merge(landings[0]);
+        assert_eq!(world.landing(landings[0]), "validated");
+        end(&mut world, wait);
+        assert_eq!(world.landing(landings[0]), "moving");
+    }
+}
+
+/// L6: a move whose fence fell by expiry is given up; its late report changes nothing, and it is tried again.
+#[test]
+fn l6_a_fallen_fence_moves_nothing() {
+    let (mut world, landings) = queue(&[2]);
+    let id = landings[0];
+    world.merge(id);
+    let fence = world.fence(id);
+    world.advance(TRUNK_TTL_MS - 1);
+    assert_eq!(world.landing(id), "moving");
+    world.advance(1);
+    assert_eq!(world.landing(id), "trying");
+    assert_eq!(world.owner_of(TRUNK), None);
+    let late = Command::ReportMoved { landing: id, fence, found: Moved::Moved };
+    assert_eq!(world.refused("regatta", late.clone()).code(), "stale_landing");
+    world.merge(id);
+    assert!(world.fence(id) > fence, "L2");
+    assert_eq!(world.refused("regatta", late).code(), "stale_landing");
+    world.moved(id, Moved::Moved);
+    assert_eq!(lands(&world), [1]);
+}
+
+/// L6: only the fence's own claim is the fence; another lease of the same owner may end without a word.
+#[test]
+fn l6_another_lease_is_not_the_fence() {
+    let mut world = World::with(&[("ada", 1)]);
+    world.add_task("words", &["src/**"]);
+    let grant = world.take("ada");
+    world.hold_with("ada", Acquire { ttl_ms: MINUTE, ..acquire(owner_attempt(grant.attempt), &["port://1"]) });
+    let landing = world.submit(&grant);
+    world.merge(landing);
+    world.advance(MINUTE);
+    assert_eq!(world.landing(landing), "moving", "a port's lease ended, not the trunk's");
+    world.moved(landing, Moved::Moved);
+}
+
+/// Q7: the trunk moved and the report was lost: the next trial finds the work there, and it counts as landed.
+#[test]
+fn q7_what_is_there_already_has_landed() {
+    let (mut world, landings) = queue(&[2, 2]);
+    world.merge(landings[0]);
+    world.advance(TRUNK_TTL_MS);
+    world.tried(landings[0], Tried::AlreadyThere { tip: commit(77) });
+    assert_eq!((lands(&world), world.status(TaskId(1))), (vec![1], Status::Completed));
+    assert_eq!(world.stored(TaskId(1)).landed, Some(commit(77)));
+    assert_eq!(world.landing(landings[1]), "trying");
+    world.refused(
+        "regatta",
+        Command::ReportTried { landing: landings[0], found: Tried::AlreadyThere { tip: commit(77) } },
+    );
+}
+
+/// Q2: a trunk that somebody else moved makes the trial worthless: it is merged again at once.
+#[test]
+fn q2_a_trunk_that_moved_elsewhere_is_merged_again() {
+    let (mut world, landings) = queue(&[2]);
+    world.merge(landings[0]);
+    world.moved(landings[0], Moved::Elsewhere);
+    assert_eq!((world.landing(landings[0]), world.owner_of(TRUNK)), ("trying", None));
+    assert_eq!(world.board.landings[&landings[0]].tries, 2);
+    world.land(landings[0]);
+}
+
+/// A person's changes in the checkout hold the landing; it is tried again later, or when they say so.
+#[test]
+fn a_dirty_checkout_holds_the_landing() {
+    let (mut world, landings) = queue(&[2, 2]);
+    let id = landings[0];
+    world.merge(id);
+    world.moved(id, Moved::Dirty { paths: vec!["src/0.rs".into()] });
+    assert_eq!((states(&world, &landings), world.owner_of(TRUNK)), (vec!["queued", "queued"], None));
+    assert_eq!(world.reasons(TaskId(1)), [WaitKind::Policy]);
+    let reason = world.board.landings[&id].held.clone().unwrap();
+    assert_eq!(reason, "the checkout of main has changes in src/0.rs: commit or stash them, then regatta land T1");
+    world.advance(5 * SECOND - 1);
+    assert_eq!(world.landing(id), "queued");
+    world.advance(1);
+    assert_eq!(world.landing(id), "trying");
+    world.merge(id);
+    world.moved(id, Moved::Dirty { paths: vec!["src/0.rs".into()] });
+    world.advance(5 * SECOND);
+    assert_eq!(world.landing(id), "queued", "it waits longer each time");
+    world.ask("ann", Command::Land { task: TaskId(1) });
+    assert_eq!(world.landing(id), "trying");
+    world.land(id);
+    world.land(landings[1]);
+}
+
+/// Q10: asking for a held landing does not put two on their way.
+#[test]
+fn q10_asking_for_a_held_landing_stays_serial() {
+    let (mut world, mut landings) = queue(&[2]);
+    world.merge(landings[0]);
+    world.moved(landings[0], Moved::Held { reason: "no disk".into() });
+    world.add(Add { priority: 0, ..work("urgent", &["src/urgent.rs"]) });
+    let grant = world.take("ada");
+    landings.push(world.submit(&grant));
+    assert_eq!(states(&world, &landings), ["queued", "trying"], "a more urgent one does not wait for a held one");
+    world.ask("ann", Command::Land { task: TaskId(1) });
+    assert_eq!(states(&world, &landings), ["queued", "trying"]);
+    world.land(landings[1]);
+    world.advance(MINUTE);
+    world.land(landings[0]);
+}
+
+/// The shell could not find out: the landing is held and tried again, and nothing counts against the task.
+#[test]
+fn an_unknown_trial_is_tried_again() {
+    let (mut world, landings) = queue(&[2]);
+    for _ in 0..6 {
+        world.tried(landings[0], Tried::Held { reason: "no disk".into() });
+        assert_eq!(world.landing(landings[0]), "queued");
+        world.advance(80 * SECOND);
+        assert_eq!(world.landing(landings[0]), "trying");
+    }
+    assert_eq!(world.task(TaskId(1)).failures, 0);
+    world.land(landings[0]);
+}
+
+/// Q8, Q9: what conflicts or fails merged comes back for another attempt, and after three needs a person.
+#[test]
+fn q8_a_conflict_is_retried_up_to_the_limit() {
+    for red in [false, true] {
+        let mut world = World::with(&[("ada", 1)]);
+        let task = world.add_task("words", &["src/**"]);
+        for round in 1..=3 {
+            let grant = world.take("ada");
+            let landing = world.submit(&grant);
+            let found = match red {
+                false => Tried::Conflict { paths: vec!["src/words.rs".into()] },
+                true => Tried::Red { reason: "2 tests failed".into() },
+            };
+            world.tried(landing, found);
+            assert_eq!(world.owner_of("file://shop/src/a.rs"), None, "round {round}");
+        }
+        assert_eq!(world.status(task), Status::NeedsHuman);
+        assert_eq!(world.reasons(task), [if red { WaitKind::Review } else { WaitKind::Conflict }]);
+        assert_eq!(world.poll("ada"), None);
+        assert!(world.task(task).submission.is_some(), "Q6: what was made is kept");
+    }
+}
+
+/// Q9: one that fails delays the others by its own trial and no more.
+#[test]
+fn q9_a_red_branch_leaves_the_queue_at_once() {
+    let (mut world, landings) = queue(&[2, 2]);
+    world.tried(landings[0], Tried::Red { reason: "a test failed".into() });
+    assert_eq!(states(&world, &landings), ["gone", "trying"]);
+}
+
+/// A person may send work that needs them to the queue again, if its files can be had.
+#[test]
+fn needs_human_work_can_be_landed() {
+    let mut world = World::with(&[("ada", 1)]);
+    let task = world.add_task("words", &["src/**"]);
+    world.conflict_until_a_person_is_needed();
+    let held = world.hold("eve", &["file://shop/src/a.rs"]);
+    assert_eq!(world.refused("ann", Command::Land { task }).code(), "claim_held");
+    assert_eq!(world.status(task), Status::NeedsHuman);
+    world.release("eve", held);
+    let Outcome::Queued(place) = world.ask("ann", Command::Land { task }) else { panic!() };
+    assert_eq!((place.position, world.landing(place.landing)), (1, "trying"));
+    assert_eq!(world.owner_of("file://shop/src/a.rs"), Some(Owner::Landing(place.landing)));
+    world.land(place.landing);
+    assert_eq!(world.status(task), Status::Completed);
+}
+
+#[test]
+fn only_finished_work_is_landed() {
+    let mut world = World::with(&[("ada", 1)]);
+    let task = world.add_task("words", &["src/**"]);
+    assert_eq!(world.refused("ann", Command::Land { task }).code(), "nothing_to_land");
+    world.take("ada");
+    assert_eq!(world.refused("ann", Command::Land { task }).code(), "nothing_to_land");
+    assert_eq!(world.refused("ann", Command::Land { task: TaskId(9) }).code(), "no_such_task");
+}
+
+/// L6: a report that is late, early or about nothing changes nothing.
+#[test]
+fn l6_stale_reports_change_nothing() {
+    let (mut world, landings) = queue(&[2, 2]);
+    let tried = |landing| Command::ReportTried { landing, found: Tried::Passed { old: commit(1), new: commit(2) } };
+    let moved = |landing, fence| Command::ReportMoved { landing, fence, found: Moved::Moved };
+    world.refused("regatta", tried(landings[1]));
+    world.refused("regatta", tried(LandingId(99)));
+    world.refused("regatta", moved(landings[0], 1));
+    world.merge(landings[0]);
+    let fence = world.fence(landings[0]);
+    world.refused("regatta", tried(landings[0]));
+    for wrong in [0, fence - 1, fence + 1, u64::MAX] {
+        world.refused("regatta", moved(landings[0], wrong));
+    }
+    world.moved(landings[0], Moved::Moved);
+    world.refused("regatta", moved(landings[0], fence));
+    assert_eq!(lands(&world), [1], "Q7");
+}
+
+/// Cancelling takes a landing out of the queue, unless the trunk is being moved for it this moment.
+#[test]
+fn a_cancelled_task_is_withdrawn() {
+    let (mut world, landings) = queue(&[2, 2, 2]);
+    world.cancel(TaskId(2));
+    world.cancel(TaskId(1));
+    assert_eq!(states(&world, &landings), ["gone", "gone", "trying"]);
+    let held = world.hold("eve", &[TRUNK]);
+    world.merge(landings[2]);
+    world.release("eve", held);
+    let refusal = world.refused("ann", Command::CancelTask { task: TaskId(3), reason: "late".into() });
+    assert_eq!(refusal.code(), "in_use");
+    world.moved(landings[2], Moved::Moved);
+    assert_eq!([1, 2, 3].map(|it| world.status(TaskId(it))), [Status::Cancelled, Status::Cancelled, Status::Completed]);
+}
+
+/// `coord:merge` names branch, task, subject and files; `coord:conflict` says why something left.
+#[test]
+fn landings_are_announced() {
+    let mut world = World::with(&[("ada", 1)]);
+    world.add_task("Word list!", &["src/words.rs"]);
+    let grant = world.take("ada");
+    let landing = world.submit(&grant);
+    world.tried(landing, Tried::Conflict { paths: vec!["src/words.rs".into()] });
+    let grant = world.take("ada");
+    world.finish_and_land(&grant);
+    let said: Vec<(String, String, String)> = world
+        .log
+        .iter()
+        .filter_map(|it| match &it.event {
+            Event::MessagePosted(it) => Some(it.message()),
+            _ => None,
+        })
+        .map(|it| (it.channel.to_string(), it.labels[0].to_string(), it.text.clone()))
+        .collect();
+    let expected = [
+        ("shop", "coord:conflict", "T1 is out of the queue: it conflicts with what landed since in src/words.rs"),
+        ("shop", "coord:merge", "Merged regatta/T1-word-list (T1): Word list! [src/words.rs] as 0000000000"),
+    ];
+    let expected = expected.map(|it| (it.0.to_owned(), it.1.to_owned(), it.2.to_owned()));
+    assert_eq!(said, expected);
+}
+
+/// A landing's own fence is not for others to release.
+#[test]
+fn l8_a_fence_is_not_released_by_hand() {
+    let (mut world, landings) = queue(&[2]);
+    world.merge(landings[0]);
+    let token = world.fence(landings[0]);
+    let held = world.leases.iter().find(|it| it.token == token).copied().unwrap();
+    let Held { claim, token } = held;
+    assert_eq!(world.refused("eve", Command::Release { claim, token }).code(), "in_use");
+}

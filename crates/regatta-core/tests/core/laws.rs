@@ -1,0 +1,478 @@
+//! The invariants of DESIGN §6 that a pure core can break, each under its number.
+//!
+//! They are written a second time here, without the board's indexes and without its verbs, so that a mistake
+//! there does not excuse itself. [`Laws`] remembers what only history shows (tokens, ends, when somebody was
+//! last heard of).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use regatta_core::attempt::{self, Phase};
+use regatta_core::board::{Board, ReadyFor};
+use regatta_core::claim::{Acquire, Acquired, EndCause, LONGEST_WAIT_MS, Mode, Owner, Wait};
+use regatta_core::command::{Command, Commit, Outcome, Request};
+use regatta_core::effect::{Effect, EffectKey};
+use regatta_core::event::{Event, Recorded};
+use regatta_core::ids::{AttemptId, ClaimId, LandingId, Now, ProjectName, TaskId};
+use regatta_core::landing::State;
+use regatta_core::mission;
+use regatta_core::pattern::Uri;
+use regatta_core::refusal::Refusal;
+use regatta_core::schedule::{Poll, wait_reasons};
+use regatta_core::task::{Expects, IssueType, Status, Task};
+
+/// What history must be remembered to see whether a law was broken.
+#[derive(Clone, Default)]
+pub(crate) struct Laws {
+    last_token: u64,
+    /// When a lease was last granted or prolonged, and until when that held.
+    lease_floor: BTreeMap<ClaimId, u64>,
+    /// Until when an attempt from outside may be silent.
+    silence_floor: BTreeMap<AttemptId, u64>,
+    started: BTreeSet<AttemptId>,
+    ended: BTreeSet<AttemptId>,
+    settled: BTreeMap<TaskId, Status>,
+}
+
+impl Laws {
+    /// What an answer must be, given the board it was decided on.
+    pub(crate) fn check_answer(&self, before: &Board, request: &Request, decided: &Result<Commit, Refusal>, now: Now) {
+        if let Some(known) = request.key.as_ref().and_then(|it| before.answers.get(it)) {
+            let again = decided.as_ref().expect("J9: an answer given once is given again");
+            assert_eq!(again.outcome, known.outcome, "J9: another answer under the same key");
+            assert!(again.events.is_empty() && again.rows.is_empty() && again.effects.is_empty(), "J9: done twice");
+            return;
+        }
+        if let Some(law) = must_refuse(before, &request.command) {
+            assert!(decided.is_err(), "{law}: {:?} was not refused", request.command);
+        }
+        match (&request.command, decided) {
+            (Command::Tick | Command::Resume { .. }, Err(refusal)) => panic!("time cannot be refused: {refusal:?}"),
+            (Command::Poll(ask) | Command::PollSupervised(ask), Ok(done)) => {
+                let Outcome::Polled(grant) = &done.outcome else { panic!("{:?}", done.outcome) };
+                assert_eq!(grant.as_ref().map(|it| it.task), next_task(before, ask), "not the next task of {ask:?}");
+            }
+            (Command::Acquire(ask), Ok(done)) => check_set(before, ask, done, now),
+            _ => {}
+        }
+    }
+
+    /// What one event may say, on the board as it was at that moment.
+    pub(crate) fn check_event(&mut self, at_that_time: &Board, recorded: &Recorded, after: &Board) {
+        let now = recorded.now;
+        assert_eq!(recorded.revision, at_that_time.revision + 1, "a revision was skipped");
+        if let Some(id) = task_of(&recorded.event) {
+            assert_eq!(self.settled.get(&id), None, "J7: {} after the end of {id}", recorded.event.kind());
+        }
+        match &recorded.event {
+            Event::ClaimGranted(it) => {
+                let claim = it.claim();
+                assert_eq!(claim.token, recorded.revision, "L2: a token is the revision of its grant");
+                assert!(claim.token > self.last_token, "L2: a token did not rise");
+                self.last_token = claim.token;
+                let earlier = |other: &Wait| it.wait().is_none_or(|mine| other.id < mine);
+                for wait in at_that_time.waits.values().filter(|other| earlier(other)) {
+                    assert!(!conflict(&claim.uris, claim.mode, &wait.uris, wait.mode), "L9: {} overtaken", wait.id);
+                }
+                check_exclusion(after);
+                if let (Some(ttl), Some(at)) = (claim.ttl_ms, claim.expires_at) {
+                    assert_eq!(at, floor(now, ttl, claim.latest_at), "L5: a lease of another length");
+                    self.lease_floor.insert(claim.id, at);
+                }
+            }
+            Event::ClaimRenewed(it) => {
+                let claim = &at_that_time.claims[it.claim()];
+                let at = floor(now, claim.ttl_ms.expect("only leases are prolonged"), claim.latest_at);
+                self.lease_floor.insert(claim.id, at);
+            }
+            Event::ClaimReleased(it) if *it.cause() == EndCause::Expired => {
+                assert!(now.at >= self.lease_floor[it.claim()], "L5: {} expired early", it.claim());
+            }
+            Event::AttemptStarted(it) => {
+                let attempt = it.attempt();
+                assert!(self.started.insert(attempt.id), "J6: {} began twice", attempt.id);
+                let of_task = after.attempts.values().filter(|it| it.task == attempt.task).count();
+                assert_eq!(of_task, 1, "J2: {} has {of_task} live attempts", attempt.task);
+                let running = after.attempts.values().filter(|it| it.agent == attempt.agent).count();
+                let max = after.agents[&attempt.agent].max_tasks as usize;
+                assert!(running <= max, "J4: {} runs {running}/{max}", attempt.agent);
+                assert!(after.attempts.len() <= after.limits.max_attempts as usize, "J4: the machine is overfull");
+                self.heard(attempt.id, attempt.expires_at);
+            }
+            Event::AttemptRenewed(it) => self.heard(*it.attempt(), Some(*it.expires_at())),
+            Event::AttemptEnded(it) => {
+                assert!(self.ended.insert(*it.attempt()), "J6: {} ended twice", it.attempt());
+                let silent = !at_that_time.attempts[it.attempt()].supervised && *it.cause() == attempt::Cause::Lost;
+                assert!(!silent || now.at >= self.silence_floor[it.attempt()], "L5: {} was lost early", it.attempt());
+            }
+            Event::TaskStarted(it) => {
+                let task = &at_that_time.tasks[it.task()];
+                for blocker in &task.blocked_by {
+                    assert_eq!(self.settled.get(blocker), Some(&Status::Completed), "J5: {} before {blocker}", task.id);
+                }
+                let mission = task.mission.map(|it| &at_that_time.missions[&it]);
+                assert!(
+                    mission.is_none_or(|it| it.state == mission::State::Active),
+                    "J10: a draining mission started {}",
+                    task.id
+                );
+                let busy = mission.map_or(0, |it| of_mission(after, it.id));
+                assert!(mission.is_none_or(|it| busy <= it.max_workers as usize), "J4: a mission has {busy} workers");
+            }
+            Event::LandingBegun(it) => {
+                let landing = &at_that_time.landings[it.landing()];
+                for other in at_that_time.landings.values().filter(|other| other.project == landing.project) {
+                    let earlier = (other.priority, other.id) < (landing.priority, landing.id);
+                    assert!(!earlier || other.retry_at.is_some(), "Q10: {} overtook {}", landing.id, other.id);
+                }
+                check_serial(after);
+            }
+            Event::TaskCompleted(it) => self.settle(*it.task(), Status::Completed),
+            Event::TaskFailed(it) => self.settle(*it.task(), Status::Failed),
+            Event::TaskCancelled(it) => self.settle(*it.task(), Status::Cancelled),
+            _ => {}
+        }
+    }
+
+    fn heard(&mut self, id: AttemptId, until: Option<u64>) {
+        if let Some(at) = until {
+            self.silence_floor.insert(id, at);
+        }
+    }
+
+    fn settle(&mut self, id: TaskId, status: Status) {
+        self.settled.insert(id, status);
+    }
+
+    /// What must hold between any two commands.
+    pub(crate) fn check_commit(
+        &self,
+        before: &Board,
+        board: &Board,
+        events: &[Recorded],
+        effects: &[(EffectKey, Effect)],
+        now: Now,
+    ) {
+        assert_eq!(board.revision, before.revision + events.len() as u64, "a revision was skipped");
+        for (key, _) in effects {
+            assert!(key.revision > before.revision && key.revision <= board.revision, "an effect without its event");
+        }
+        if events.is_empty() {
+            assert!(before == board, "something changed without an event");
+        }
+        for (id, status) in &self.settled {
+            assert_eq!(board.settled(*id), Some(*status), "J7: the end of {id} was forgotten");
+        }
+        let live: BTreeSet<_> = board.attempts.keys().copied().collect();
+        assert!(live.iter().eq(self.started.difference(&self.ended)), "J6: an attempt vanished without a cause");
+        check_exclusion(board);
+        check_owners(board);
+        check_waits(board, now);
+        check_tasks(board, now);
+        check_landings(board);
+        check_ready(board);
+    }
+}
+
+fn floor(now: Now, ttl_ms: u64, latest_at: Option<u64>) -> u64 {
+    latest_at.unwrap_or(u64::MAX).min(now.at + ttl_ms)
+}
+
+/// L6, L8, J3, J7: whose word has no effect on this board.
+fn must_refuse(board: &Board, command: &Command) -> Option<&'static str> {
+    let speaks = |task: &TaskId, id: &AttemptId, token: &u64| {
+        board.tasks.contains_key(task)
+            && board.attempts.get(id).is_some_and(|it| it.task == *task && it.token == *token && it.stopping.is_none())
+    };
+    let live = |id: &AttemptId, token: &u64| board.attempts.get(id).is_some_and(|it| it.token == *token);
+    let state = |id: &LandingId| board.landings.get(id).map(|it| &it.state);
+    let (law, allowed) = match command {
+        Command::Renew { claim, token } | Command::Release { claim, token } => {
+            ("L6, L8", board.claims.get(claim).is_some_and(|it| it.token == *token))
+        }
+        Command::Finish { task, attempt, token, .. } | Command::GiveUp { task, attempt, token, .. } => {
+            ("J3", speaks(task, attempt, token))
+        }
+        Command::Progress { attempt, token, .. } => ("J3", live(attempt, token)),
+        Command::ReportExited { attempt, token, .. } | Command::ReportJudged { attempt, token, .. } => {
+            ("J3", live(attempt, token))
+        }
+        Command::ReportTried { landing, .. } => ("L6", state(landing) == Some(&State::Trying)),
+        Command::ReportMoved { landing, fence, .. } => {
+            ("L6", matches!(state(landing), Some(State::Moving { fence: live, .. }) if live == fence))
+        }
+        Command::EditTask { task, .. }
+        | Command::AssignTask { task, .. }
+        | Command::AnswerOffer { task, .. }
+        | Command::CancelTask { task, .. }
+        | Command::StopTask { task, .. }
+        | Command::Land { task } => ("J7", board.tasks.contains_key(task)),
+        _ => return None,
+    };
+    (!allowed).then_some(law)
+}
+
+fn conflict(a: &[Uri], a_mode: Mode, b: &[Uri], b_mode: Mode) -> bool {
+    (a_mode == Mode::Exclusive || b_mode == Mode::Exclusive) && a.iter().any(|x| b.iter().any(|y| x.overlaps(y)))
+}
+
+/// L7: a set is granted whole, or nothing of it is.
+fn check_set(before: &Board, ask: &Acquire, done: &Commit, now: Now) {
+    let Outcome::Claim(acquired) = &done.outcome else { panic!("{:?}", done.outcome) };
+    let blocked = blockers(before, &ask.uris, ask.mode, None).next().is_some();
+    match acquired {
+        Acquired::Granted { claim, token, ttl_ms } => {
+            let claim = &done.board.claims[claim];
+            assert_eq!((&claim.uris, &claim.owner, claim.token), (&ask.uris, &ask.owner, *token), "L7");
+            assert!(!blocked, "L1, L9: granted past somebody");
+            assert_eq!(claim.expires_at, Some(now.at + ttl_ms), "L5: another life than was said");
+        }
+        Acquired::Waiting { wait, .. } => {
+            assert_eq!(done.board.waits[wait].uris, ask.uris, "L7");
+            assert_eq!(before.claims, done.board.claims, "L7: a part was granted");
+            assert!(blocked, "somebody waits for nothing");
+        }
+    }
+}
+
+/// L1: no two claims overlap unless both are shared, not even an owner's own.
+fn check_exclusion(board: &Board) {
+    for (id, a) in &board.claims {
+        for b in board.claims.values().filter(|it| it.id > *id) {
+            assert!(!conflict(&a.uris, a.mode, &b.uris, b.mode), "L1: {} and {} overlap", a.id, b.id);
+        }
+    }
+}
+
+/// L11: whoever has ended holds nothing and waits for nothing.
+fn check_owners(board: &Board) {
+    let owners = board.claims.values().map(|it| &it.owner).chain(board.waits.values().map(|it| &it.owner));
+    for owner in owners {
+        match owner {
+            Owner::Agent(_) => {}
+            Owner::Attempt(id) => assert!(board.attempts.contains_key(id), "L11: {id} has ended and holds on"),
+            Owner::Landing(id) => assert!(board.landings.contains_key(id), "L11: {id} has ended and holds on"),
+        }
+    }
+}
+
+/// Who is in the way of these URIs: holders, and waiters before `line`.
+fn blockers<'a>(
+    board: &'a Board,
+    uris: &'a [Uri],
+    mode: Mode,
+    line: Option<&'a Wait>,
+) -> impl Iterator<Item = &'a Owner> {
+    let held = board.claims.values().filter(move |it| conflict(uris, mode, &it.uris, it.mode)).map(|it| &it.owner);
+    let waiting = board
+        .waits
+        .values()
+        .filter(move |it| line.is_none_or(|mine| it.id < mine.id) && conflict(uris, mode, &it.uris, it.mode))
+        .map(|it| &it.owner);
+    held.chain(waiting)
+}
+
+/// L9, L10: nobody waits for what is free, nobody waits for ever, and nobody waits for themselves.
+fn check_waits(board: &Board, now: Now) {
+    let mut edges: BTreeMap<&Owner, BTreeSet<&Owner>> = BTreeMap::new();
+    for wait in board.waits.values() {
+        assert!(wait.until_at <= now.at + LONGEST_WAIT_MS, "L10: {} has no end", wait.id);
+        let ahead: BTreeSet<&Owner> = blockers(board, &wait.uris, wait.mode, Some(wait)).collect();
+        assert!(!ahead.is_empty(), "L9: {} waits for nothing", wait.id);
+        edges.entry(&wait.owner).or_default().extend(ahead);
+    }
+    for start in edges.keys() {
+        let mut open: Vec<&Owner> = edges[start].iter().copied().collect();
+        let mut seen = BTreeSet::new();
+        while let Some(owner) = open.pop() {
+            assert!(owner != *start, "L10: {start} waits for itself");
+            if seen.insert(owner) {
+                open.extend(edges.get(owner).into_iter().flatten());
+            }
+        }
+    }
+}
+
+/// J2, J3, W1 and the bond between a task and its attempt.
+fn check_tasks(board: &Board, now: Now) {
+    for task in board.tasks.values() {
+        let (id, status) = (task.id, task.status);
+        assert!(!status.is_terminal(), "J7: {id} is {status} and open");
+        let reasons = wait_reasons(board, task, now);
+        assert_eq!(reasons.is_empty(), status.is_running(), "W1: {id} is {status} and waits for {reasons:?}");
+        assert!(reasons.iter().all(|it| !it.text.trim().is_empty()), "W1: an empty reason");
+        assert_eq!(task.offer_until.is_some(), status == Status::Offered, "{id} is {status} with or without an offer");
+        assert!(status != Status::Offered || task.assignee.is_some(), "{id} is offered to nobody");
+        assert!(status != Status::Pending || task.assignee.is_some(), "{id} is pending for nobody");
+        assert!(status != Status::Unassigned || task.assignee.is_none(), "{id} is unassigned for somebody");
+        assert_eq!(task.landing.is_some(), status == Status::Landing, "{id} is {status} with or without a landing");
+        let attempt = task.attempt.map(|it| board.attempts.get(&it).expect("J3: a task's attempt is live"));
+        assert!(attempt.is_none_or(|it| it.task == id), "J2: {id} has another task's attempt");
+        let at_work = attempt.filter(|it| it.stopping.is_none()).map(|it| it.phase);
+        let expected = match status {
+            Status::InProgress => Some(Phase::Working),
+            Status::Validating => Some(Phase::Validating),
+            _ => None,
+        };
+        assert_eq!(at_work, expected, "J3: {id} is {status}");
+    }
+    for attempt in board.attempts.values() {
+        let of_task = board.tasks.get(&attempt.task).filter(|it| it.attempt == Some(attempt.id));
+        assert!(of_task.is_some() || attempt.stopping.is_some(), "J2: {} works for nobody", attempt.id);
+        assert!(attempt.supervised || attempt.stopping.is_none(), "{} has no process to wait for", attempt.id);
+        if attempt.stopping.is_none() {
+            let needs = of_task.map(|it| it.file_claims()).unwrap_or_default();
+            check_files(board, &Owner::Attempt(attempt.id), &needs);
+        }
+    }
+}
+
+/// The files of work under way are held by who does it: attempt first, then landing, without a gap.
+fn check_files(board: &Board, owner: &Owner, needs: &[Uri]) {
+    let held: Vec<&Uri> = board.claims.values().filter(|it| it.owner == *owner).flat_map(|it| &it.uris).collect();
+    for uri in needs {
+        assert!(held.contains(&uri), "{owner} does not hold {uri}");
+    }
+}
+
+/// Q10: one landing at a time per project.
+fn check_serial(board: &Board) {
+    let mut busy: BTreeSet<&ProjectName> = BTreeSet::new();
+    for landing in board.landings.values().filter(|it| it.state != State::Queued) {
+        assert!(busy.insert(&landing.project), "Q10: {} is not alone on its way", landing.id);
+    }
+}
+
+/// Q8, Q10, L6: the queue never stands still without a reason, and only a live fence moves a trunk.
+fn check_landings(board: &Board) {
+    check_serial(board);
+    for landing in board.landings.values() {
+        let task = board.tasks.get(&landing.task).expect("a landing's task is open");
+        assert_eq!(task.landing, Some(landing.id), "{} is not the landing of {}", landing.id, task.id);
+        assert_eq!(landing.held.is_some(), landing.retry_at.is_some(), "{} is held without an end", landing.id);
+        check_files(board, &Owner::Landing(landing.id), &task.file_claims());
+        let trunk = [Uri::of_trunk(&landing.project)];
+        match &landing.state {
+            State::Queued | State::Trying => {}
+            State::Validated { .. } => {
+                let held = blockers(board, &trunk, Mode::Exclusive, None).next();
+                assert!(held.is_some(), "Q8: the trunk is free and {} does not take it", landing.id);
+            }
+            State::Moving { fence, .. } => {
+                let own = board.claims.values().find(|it| it.token == *fence).expect("L6: a move without its fence");
+                assert_eq!((&own.owner, &own.uris[..]), (&Owner::Landing(landing.id), &trunk[..]), "L6");
+            }
+        }
+    }
+    for project in board.projects.keys() {
+        let mut queue: Vec<_> = board.landings.values().filter(|it| it.project == *project).collect();
+        queue.sort_by_key(|it| (it.priority, it.id));
+        assert!(queue.iter().map(|it| it.id).eq(board.queue_of(project).map(|it| it.id)), "Q10: the order is wrong");
+        let stands = queue.iter().all(|it| it.state == State::Queued);
+        let first_waits = queue.first().is_none_or(|it| it.retry_at.is_some());
+        assert!(!stands || first_waits, "Q8: nothing of {project} is on its way though nothing is held");
+    }
+}
+
+fn of_mission(board: &Board, id: regatta_core::ids::MissionId) -> usize {
+    board.attempts.values().filter(|it| it.mission == Some(id)).count()
+}
+
+/// Whether a task could start but for slots, claims and its mission's pace, from the rows alone.
+fn is_ready(board: &Board, task: &Task) -> bool {
+    let contract = matches!(task.issue_type, IssueType::Feature | IssueType::Bug | IssueType::Task)
+        && task.expects == Expects::Changes;
+    let checked = !task.validation.is_empty() || !board.projects[&task.project].validation.is_empty();
+    matches!(task.status, Status::Unassigned | Status::Offered | Status::Pending)
+        && task.paused.is_none()
+        && task.attempt.is_none()
+        && task.blocked_by.iter().all(|it| board.settled(*it) == Some(Status::Completed))
+        && (!contract || (!task.files.is_empty() && checked))
+}
+
+/// The ready index says what a scan says.
+fn check_ready(board: &Board) {
+    let mut lines: BTreeMap<ReadyFor, Vec<(u8, TaskId)>> = BTreeMap::new();
+    for agent in board.agents.keys() {
+        lines.insert(ReadyFor::Agent(agent.clone()), vec![]);
+        lines.insert(ReadyFor::Offered(agent.clone()), vec![]);
+    }
+    lines.extend(board.missions.keys().map(|it| (ReadyFor::Mission(*it), vec![])));
+    lines.extend(board.projects.keys().map(|it| (ReadyFor::Pool(it.clone()), vec![])));
+    for task in board.tasks.values().filter(|it| is_ready(board, it)) {
+        let line = match (&task.assignee, task.mission) {
+            (Some(to), _) if task.status == Status::Offered => ReadyFor::Offered(to.clone()),
+            (Some(to), _) => ReadyFor::Agent(to.clone()),
+            (None, Some(mission)) => ReadyFor::Mission(mission),
+            (None, None) => ReadyFor::Pool(task.project.clone()),
+        };
+        lines.entry(line).or_default().push((task.priority, task.id));
+    }
+    for (line, mut tasks) in lines {
+        tasks.sort();
+        assert!(board.ready_for(&line).eq(tasks.into_iter().map(|it| it.1)), "the ready index of {line:?} is wrong");
+    }
+}
+
+/// What a poll must give: every rule of DESIGN §5, tried on every task.
+pub(crate) fn next_task(board: &Board, ask: &Poll) -> Option<TaskId> {
+    let agent = board.agents.get(&ask.agent)?;
+    let running = board.attempts.values().filter(|it| it.agent == ask.agent).count();
+    if running >= agent.max_tasks as usize || board.attempts.len() >= board.limits.max_attempts as usize {
+        return None;
+    }
+    let rank = |task: &Task| match (&task.assignee, task.mission) {
+        (Some(to), _) if *to != ask.agent => None,
+        (Some(_), _) if task.status == Status::Offered => Some(0),
+        (Some(_), _) => Some(1),
+        (None, Some(mission)) => board.missions[&mission].agents.contains(&ask.agent).then_some(2),
+        (None, None) => Some(2),
+    };
+    let allowed = |task: &Task| {
+        let Some(mission) = task.mission.map(|it| &board.missions[&it]) else { return true };
+        mission.state == mission::State::Active
+            && of_mission(board, mission.id) < mission.max_workers as usize
+            && (mission.mode == mission::Mode::Flow || task.wave == wave_at_work(board, mission.id))
+    };
+    board
+        .tasks
+        .values()
+        .filter(|it| is_ready(board, it) && allowed(it))
+        .filter(|it| ask.project.as_ref().is_none_or(|asked| it.project == *asked))
+        .filter(|it| ask.mission.is_none_or(|asked| it.mission == Some(asked)))
+        .filter(|it| it.provider.is_none() || it.provider == agent.provider)
+        .filter(|it| blockers(board, &it.file_claims(), Mode::Exclusive, None).next().is_none())
+        .filter_map(|it| rank(it).map(|rank| (rank, it.priority, it.id)))
+        .min()
+        .map(|it| it.2)
+}
+
+/// The lowest layer with a task that needs no person and whose blockers are not dead.
+fn wave_at_work(board: &Board, id: regatta_core::ids::MissionId) -> u32 {
+    let dead = |it: &TaskId| matches!(board.settled(*it), Some(Status::Failed | Status::Cancelled));
+    board
+        .tasks
+        .values()
+        .filter(|it| it.mission == Some(id) && it.status != Status::NeedsHuman && !it.blocked_by.iter().any(dead))
+        .map(|it| it.wave)
+        .min()
+        .unwrap_or(0)
+}
+
+fn task_of(event: &Event) -> Option<TaskId> {
+    Some(match event {
+        Event::TaskAdded(it) => it.task().id,
+        Event::TaskEdited(it) => it.task().id,
+        Event::TaskAssigned(it) => *it.task(),
+        Event::TaskOffered(it) => *it.task(),
+        Event::TaskStarted(it) => *it.task(),
+        Event::TaskProgressed(it) => *it.task(),
+        Event::TaskValidating(it) => *it.task(),
+        Event::TaskSubmitted(it) => *it.task(),
+        Event::TaskReturned(it) => *it.task(),
+        Event::TaskNeedsHuman(it) => *it.task(),
+        Event::TaskCompleted(it) => *it.task(),
+        Event::TaskFailed(it) => *it.task(),
+        Event::TaskCancelled(it) => *it.task(),
+        _ => return None,
+    })
+}

@@ -1,0 +1,261 @@
+//! Who gets which task next: capacity, lines, offers and order.
+
+use regatta_core::agent;
+use regatta_core::board::ReadyFor;
+use regatta_core::command::Command;
+use regatta_core::fleet::Limits;
+use regatta_core::ids::{ProjectName, TaskId};
+use regatta_core::refusal::Refusal;
+use regatta_core::schedule::{Poll, WaitKind};
+use regatta_core::task::{Add, Edit, How, OFFER_MS, Status};
+
+use crate::world::{MINUTE, World, agent as name, polled, polls, registers, shop, work};
+
+fn file(nth: usize) -> String {
+    format!("src/file-{nth}.rs")
+}
+
+fn pending(world: &mut World, count: usize, to: &str) -> Vec<TaskId> {
+    (0..count).map(|nth| world.add_for(work(&format!("part {nth}"), &[&file(nth)]), Some(to), How::Queue)).collect()
+}
+
+fn room(world: &World, of: &str) -> (u32, u32, u32) {
+    let it = agent::capacity(&world.board, &world.board.agents[&name(of)]);
+    (it.current, it.max, it.available)
+}
+
+/// J4, acceptance scenario 1: twelve polls, three slots, eight pending: three tasks, each already in progress.
+#[test]
+fn j4_twelve_polls_take_three_tasks() {
+    let mut world = World::with(&[("ada", 3)]);
+    let tasks = pending(&mut world, 8, "ada");
+    let grants: Vec<_> = (0..12)
+        .filter_map(|_| {
+            let grant = world.poll("ada")?;
+            assert_eq!(world.status(grant.task), Status::InProgress);
+            Some(grant.task)
+        })
+        .collect();
+    assert_eq!(grants, tasks[..3]);
+    assert!(tasks[3..].iter().all(|it| world.status(*it) == Status::Pending));
+    assert_eq!(room(&world, "ada"), (3, 3, 0));
+    assert!(world.reasons(tasks[3]).contains(&WaitKind::Slot));
+}
+
+/// J4, acceptance scenario 2: the fourth task is refused, queued or offered; a failure frees a slot.
+#[test]
+fn j4_the_fourth_task() {
+    let mut world = World::with(&[("ada", 3)]);
+    pending(&mut world, 4, "ada");
+    let running: Vec<_> = (0..3).map(|_| world.take("ada")).collect();
+    let direct = |how| Command::AddTask { task: work("one more", &["more.rs"]), assign: Some(name("ada")), how };
+    let before = world.board.clone();
+    let refusal = world.refused("ann", direct(How::Direct));
+    assert_eq!(refusal, Refusal::AtCapacity { agent: name("ada"), running: 3, max: 3 });
+    assert_eq!(refusal.message(), "Agent \"ada\" is at capacity (3/3 tasks)");
+    assert!(refusal.hint().contains("--offer") && refusal.hint().contains("--queue"));
+    assert!(world.board == before, "no row is left behind");
+    let queued = world.add_for(work("queued", &["q.rs"]), Some("ada"), How::Queue);
+    let offered = world.add_for(work("offered", &["o.rs"]), Some("ada"), How::Offer);
+    assert_eq!((world.status(queued), world.status(offered)), (Status::Pending, Status::Offered));
+    assert_eq!(world.poll("ada"), None);
+    world.give_up(&running[1]);
+    // An offer to it comes first, then the oldest of its line.
+    world.ask("ada", Command::AnswerOffer { task: offered, agent: name("ada"), accept: false });
+    assert_eq!(world.take("ada").task, TaskId(4));
+    assert_eq!(world.poll("ada"), None);
+}
+
+/// J4, acceptance scenario 3: fewer slots end nothing, and start nothing until there is room.
+#[test]
+fn j4_lowering_max_tasks_kills_nothing() {
+    let mut world = World::with(&[("ada", 3)]);
+    pending(&mut world, 5, "ada");
+    let running: Vec<_> = (0..3).map(|_| world.take("ada")).collect();
+    world.register("ada", 1);
+    assert_eq!((world.board.attempts.len(), room(&world, "ada")), (3, (3, 1, 0)));
+    for grant in &running {
+        assert_eq!(world.poll("ada"), None, "no grant until none runs");
+        world.finish_and_land(grant);
+    }
+    world.take("ada");
+    assert_eq!(world.poll("ada"), None);
+    for wrong in [0, 21] {
+        assert_eq!(world.refused("ann", Command::RegisterAgent(registers("ada", wrong))).code(), "invalid");
+    }
+    world.register("ada", 20);
+    assert_eq!(world.board.agents[&name("ada")].max_tasks, 20);
+}
+
+/// J4: validating holds a slot, landing does not.
+#[test]
+fn j4_a_slot_is_free_once_the_work_is_in_the_queue() {
+    let mut world = World::with(&[("ada", 1)]);
+    pending(&mut world, 2, "ada");
+    let grant = world.take("ada");
+    world.finish(&grant);
+    assert_eq!(world.poll("ada"), None);
+    world.judge(&grant, crate::world::passed(&["src/file-0.rs"]));
+    world.take("ada");
+}
+
+/// J4: the machine has a cap of its own, whatever its agents may do.
+#[test]
+fn j4_the_machine_has_a_cap() {
+    let mut world = World::with(&[("ada", 20), ("bob", 20)]);
+    let tasks: Vec<_> = (0..12).map(|nth| world.add_task("part", &[&file(nth)])).collect();
+    let got = (0..20).filter(|nth| world.poll(["ada", "bob"][nth % 2]).is_some()).count();
+    assert_eq!(got, 8, "the default");
+    assert!(world.reasons(tasks[8]).contains(&WaitKind::Machine));
+    world.ask("ann", Command::SetLimits { limits: Limits { max_attempts: 9 } });
+    assert!(world.poll("ada").is_some() && world.poll("bob").is_none());
+    for max_attempts in [0, 10_001] {
+        let limits = Limits { max_attempts };
+        assert_eq!(world.refused("ann", Command::SetLimits { limits }).code(), "invalid");
+    }
+}
+
+/// Lower priority number first, then the older, then the lower id; an offer and one's own line before the pool.
+#[test]
+fn order_is_priority_then_age_then_id() {
+    let mut world = World::with(&[("ada", 20), ("bob", 1)]);
+    world.ask("ann", Command::SetLimits { limits: Limits { max_attempts: 20 } });
+    let mut add = |priority, to, how| {
+        let nth = world.board.counters.task as usize;
+        let add = Add { priority, ..work("part", &[&file(nth)]) };
+        world.add_for(add, to, how).0
+    };
+    let usual = add(2, None, How::Direct);
+    let late = add(9, None, How::Direct);
+    let first = add(0, None, How::Direct);
+    let same = add(2, None, How::Direct);
+    let own_late = add(9, Some("ada"), How::Queue);
+    let own = add(2, Some("ada"), How::Queue);
+    let others = add(0, Some("bob"), How::Queue);
+    let offer_late = add(9, Some("ada"), How::Offer);
+    let offer = add(1, Some("ada"), How::Offer);
+    let mut got = Vec::new();
+    while let Some(grant) = world.poll("ada") {
+        got.push(grant.task.0);
+    }
+    assert_eq!(got, [offer, offer_late, own, own_late, first, usual, same, late]);
+    assert_eq!(world.take("bob").task.0, others);
+}
+
+/// A task whose files are taken does not stop those behind it.
+#[test]
+fn a_held_file_holds_only_its_task() {
+    let mut world = World::with(&[("ada", 3)]);
+    world.hold("eve", &["file://shop/src/a.rs"]);
+    let first = world.add(Add { priority: 0, ..work("a", &["src/*"]) });
+    let second = world.add_task("b", &["docs/b.md"]);
+    assert_eq!(world.take("ada").task, second);
+    assert!(world.reasons(first).contains(&WaitKind::Claim));
+}
+
+/// A poll may name a project or a provider's work; what is not meant for it stays.
+#[test]
+fn a_poll_takes_only_what_it_may() {
+    let mut world = World::with(&[("ada", 5)]);
+    world.ask("ann", Command::AddProject(world.project("docs", &["make"])));
+    let docs = ProjectName::new("docs").unwrap();
+    world
+        .ask("ann", Command::RegisterAgent(agent::Register { provider: Some("codex".into()), ..registers("cody", 5) }));
+    let shops = world.add_task("a", &["a"]);
+    let docss = world.add(Add { project: docs.clone(), ..work("b", &["a"]) });
+    let codex = world.add(Add { provider: Some("codex".into()), priority: 0, ..work("c", &["c"]) });
+    let other = world.add(Add { provider: Some("gemini".into()), priority: 0, ..work("d", &["d"]) });
+    let of_docs = Poll { project: Some(docs), ..polls("ada") };
+    assert_eq!(polled(world.ask("ada", Command::Poll(of_docs))).unwrap().task, docss);
+    let of_shop = Poll { project: Some(shop()), ..polls("ada") };
+    assert_eq!(polled(world.ask("ada", Command::Poll(of_shop))).unwrap().task, shops);
+    assert_eq!(world.poll("ada"), None);
+    assert_eq!(world.take("cody").task, codex);
+    assert_eq!(world.status(other), Status::Unassigned);
+    assert_eq!(world.refused("x", Command::Poll(polls("nobody"))).code(), "no_such_agent");
+}
+
+/// An offer is taken, declined or lapses; it is never stranded.
+#[test]
+fn offers_are_never_stranded() {
+    let mut world = World::with(&[("ada", 1), ("bob", 1)]);
+    let task = world.add_for(work("words", &["src/**"]), Some("ada"), How::Offer);
+    assert_eq!(world.poll("bob"), None, "it is on offer to somebody else");
+    let answer = |who: &str, accept| Command::AnswerOffer { task, agent: name(who), accept };
+    assert_eq!(world.refused("bob", answer("bob", true)).code(), "not_offered");
+    world.advance(OFFER_MS - 1);
+    assert_eq!((world.status(task), world.reasons(task)[0]), (Status::Offered, WaitKind::Offer));
+    world.advance(1);
+    assert_eq!((world.status(task), world.task(task).assignee.clone()), (Status::Unassigned, None));
+    assert_eq!(world.refused("ada", answer("ada", true)).code(), "not_offered");
+    world.assign(task, Some("ada"), How::Offer);
+    world.ask("ada", answer("ada", false));
+    assert_eq!(world.status(task), Status::Unassigned);
+    world.assign(task, Some("ada"), How::Offer);
+    world.ask("ada", answer("ada", true));
+    assert_eq!(world.status(task), Status::Pending);
+    world.advance(2 * OFFER_MS);
+    assert_eq!(world.status(task), Status::Pending, "what was accepted does not lapse");
+    world.assign(task, None, How::Direct);
+    world.assign(task, Some("ada"), How::Offer);
+    world.take("ada");
+    world.advance(2 * OFFER_MS);
+    assert_eq!(world.status(task), Status::InProgress, "polling accepts");
+}
+
+/// An offer that a person overrules is no offer any more.
+#[test]
+fn an_offer_ends_with_the_backlog_and_is_not_accepted_by_an_edit() {
+    let mut world = World::with(&[("ada", 1)]);
+    let task = world.add_for(work("words", &["src/**"]), Some("ada"), How::Offer);
+    world.edit(task, Edit { backlog: Some(false), ..Edit::default() });
+    assert_eq!(world.status(task), Status::Offered, "it is ready already, and nobody has accepted");
+    world.edit(task, Edit { backlog: Some(true), ..Edit::default() });
+    world.advance(2 * OFFER_MS);
+    assert_eq!(world.status(task), Status::Backlog, "a lapsed offer does not bring it back");
+    world.edit(task, Edit { backlog: Some(false), ..Edit::default() });
+    assert_eq!(world.status(task), Status::Unassigned, "nobody had accepted it");
+}
+
+/// W1: the backlog waits for a person, and comes back into the line it left.
+#[test]
+fn w1_the_backlog_waits_for_a_person() {
+    let mut world = World::with(&[("ada", 1)]);
+    let task = world.add(Add { backlog: true, ..work("words", &["src/**"]) });
+    assert_eq!((world.poll("ada"), world.reasons(task)), (None, vec![WaitKind::Policy]));
+    world.edit(task, Edit { backlog: Some(false), ..Edit::default() });
+    assert_eq!(world.take("ada").task, task);
+}
+
+/// The lines say who is next without anybody polling.
+#[test]
+fn lines_are_where_tasks_wait() {
+    let mut world = World::with(&[("ada", 1)]);
+    let pool = world.add_task("a", &["a"]);
+    let own = world.add_for(work("b", &["b"]), Some("ada"), How::Queue);
+    let offer = world.add_for(work("c", &["c"]), Some("ada"), How::Offer);
+    let line = |it: &ReadyFor| world.board.ready_for(it).collect::<Vec<_>>();
+    assert_eq!(line(&ReadyFor::Pool(shop())), [pool]);
+    assert_eq!(line(&ReadyFor::Agent(name("ada"))), [own]);
+    assert_eq!(line(&ReadyFor::Offered(name("ada"))), [offer]);
+}
+
+/// An agent that is wanted for anything stays.
+#[test]
+fn an_agent_in_use_is_not_removed() {
+    let mut world = World::with(&[("ada", 1), ("bob", 1)]);
+    let task = world.add_for(work("words", &["src/**"]), Some("ada"), How::Queue);
+    let remove = || Command::RemoveAgent { agent: name("ada") };
+    assert_eq!(world.refused("ann", remove()).code(), "in_use");
+    let grant = world.take("ada");
+    assert_eq!(world.refused("ann", remove()).code(), "in_use");
+    world.give_up(&grant);
+    world.ask("ann", remove());
+    assert_eq!(world.refused("ann", remove()).code(), "no_such_agent");
+    assert_eq!(world.status(task), Status::Failed);
+    world.advance(MINUTE);
+    // Registering the same twice is no event.
+    let revision = world.board.revision;
+    world.register("bob", 1);
+    assert_eq!(world.board.revision, revision);
+}

@@ -1,0 +1,227 @@
+//! Missions: flow, waves, draining and the end.
+
+use regatta_core::attempt::Exited;
+use regatta_core::command::{Command, Outcome, PlannedTask};
+use regatta_core::ids::{AgentName, MissionId, TaskId};
+use regatta_core::mission::{Mode, Start};
+use regatta_core::schedule::{Poll, WaitKind, outlook};
+use regatta_core::task::{Edit, How, Status};
+
+use crate::golden::auth_plan;
+use crate::world::{World, agent, exits, polled, polls, shop, work};
+
+fn planned(subject: &str, manifest: &[&str], after: &[usize]) -> PlannedTask {
+    PlannedTask { task: work(subject, manifest), after: after.to_vec(), assign: None }
+}
+
+fn start(world: &mut World, mode: Mode, max_workers: u32, tasks: Vec<PlannedTask>) -> MissionId {
+    let agents: Vec<AgentName> = world.board.agents.keys().cloned().collect();
+    let mission = Start { project: shop(), title: "goal".into(), agents, max_workers, mode };
+    match world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] }) {
+        Outcome::Mission { mission, .. } => mission,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn takes(world: &mut World) -> Vec<u64> {
+    let mut got = Vec::new();
+    while let Some(grant) = world.poll("ada") {
+        got.push(grant.task.0);
+    }
+    got
+}
+
+fn grant(world: &World, task: u64) -> regatta_core::schedule::Grant {
+    world.grants.iter().rev().find(|it| it.task == TaskId(task)).cloned().unwrap()
+}
+
+/// J5: in flow a task starts as soon as its own blockers are done.
+#[test]
+fn j5_flow_starts_what_is_ready() {
+    let mut world = World::with(&[("ada", 5)]);
+    let id = start(&mut world, Mode::Flow, 5, auth_plan());
+    assert_eq!(takes(&mut world), [1]);
+    world.finish_and_land(&grant(&world, 1));
+    assert_eq!(takes(&mut world), [2, 3]);
+    world.finish_and_land(&grant(&world, 3));
+    assert_eq!(takes(&mut world), [4], "the login page does not wait for the token store");
+    world.finish_and_land(&grant(&world, 2));
+    world.finish_and_land(&grant(&world, 4));
+    assert_eq!(takes(&mut world), [5]);
+    world.finish_and_land(&grant(&world, 5));
+    assert!(!world.board.missions.contains_key(&id), "it ends with its last task");
+    assert_eq!(world.count("mission.ended"), 1);
+}
+
+/// Waves have a barrier: the next layer waits for all of this one.
+#[test]
+fn j5_waves_have_a_barrier() {
+    let mut world = World::with(&[("ada", 5)]);
+    start(&mut world, Mode::Waves, 5, auth_plan());
+    assert_eq!(takes(&mut world), [1]);
+    world.finish_and_land(&grant(&world, 1));
+    assert_eq!(takes(&mut world), [2, 3]);
+    world.finish_and_land(&grant(&world, 3));
+    assert_eq!(takes(&mut world), [0; 0], "the login page waits for the token store");
+    assert!(world.reasons(TaskId(4)).contains(&WaitKind::Wave));
+    let landing = world.submit(&grant(&world, 2));
+    assert_eq!(takes(&mut world), [0; 0], "landing is not landed");
+    world.land(landing);
+    assert_eq!(takes(&mut world), [4]);
+}
+
+/// Acceptance scenario 9: tasks of one layer whose manifests overlap go to sub-waves.
+#[test]
+fn overlapping_manifests_split_a_wave() {
+    let mut world = World::with(&[("ada", 5)]);
+    let plan = vec![
+        planned("task-1", &["settings.go", "a.go"], &[]),
+        planned("task-2", &["b.go"], &[]),
+        planned("task-3", &["settings.*"], &[]),
+        planned("task-4", &["c.go"], &[2]),
+    ];
+    start(&mut world, Mode::Waves, 5, plan);
+    let waves: Vec<u32> = world.board.tasks.values().map(|it| it.wave).collect();
+    assert_eq!(waves, [0, 0, 1, 2]);
+    assert_eq!(takes(&mut world), [1, 2]);
+}
+
+/// A task that needs a person leaves its wave's barrier.
+#[test]
+fn a_task_that_needs_a_person_leaves_the_barrier() {
+    let mut world = World::with(&[("ada", 1)]);
+    let plan = vec![planned("hard", &["a"], &[]), planned("easy", &["b"], &[]), planned("next", &["c"], &[1])];
+    let id = start(&mut world, Mode::Waves, 5, plan);
+    world.conflict_until_a_person_is_needed();
+    assert_eq!(world.status(TaskId(1)), Status::NeedsHuman);
+    for task in [2, 3] {
+        assert_eq!(takes(&mut world), [task]);
+        world.finish_and_land(&grant(&world, task));
+    }
+    assert!(world.board.missions.contains_key(&id), "somebody still has to decide");
+    let left = outlook(&world.board, id);
+    assert!(left.is_settled() && left.stuck == 1);
+    world.cancel(TaskId(1));
+    assert!(!world.board.missions.contains_key(&id));
+}
+
+/// J4: a mission has at most `max_workers` attempts, and an assigned task counts.
+#[test]
+fn j4_max_workers_holds() {
+    let mut world = World::with(&[("ada", 5)]);
+    let mut plan: Vec<_> = (0..4).map(|it| planned("part", &[&format!("{it}.rs")], &[])).collect();
+    plan[3].assign = Some(agent("ada"));
+    start(&mut world, Mode::Flow, 2, plan);
+    assert_eq!(takes(&mut world), [4, 1], "one's own line first");
+    assert!(world.reasons(TaskId(2)).contains(&WaitKind::Slot));
+    world.finish_and_land(&grant(&world, 1));
+    assert_eq!(takes(&mut world), [2]);
+}
+
+/// J10: a draining mission starts nothing, ends nothing, and can be resumed.
+#[test]
+fn j10_draining_starts_nothing() {
+    let mut world = World::with(&[("ada", 5)]);
+    let mut plan = vec![planned("a", &["a"], &[]), planned("b", &["b"], &[]), planned("c", &["c"], &[0])];
+    plan[1].assign = Some(agent("ada"));
+    let id = start(&mut world, Mode::Flow, 1, plan);
+    assert_eq!(takes(&mut world), [2]);
+    world.ask("ann", Command::DrainMission { mission: id });
+    world.ask("ann", Command::DrainMission { mission: id });
+    assert_eq!(world.count("mission.changed"), 1);
+    let running = grant(&world, 2);
+    world.stop(TaskId(2));
+    assert_eq!(takes(&mut world), [0; 0], "neither the pool nor its own line");
+    world.refused("ada", crate::world::finishes(&running));
+    assert!(world.reasons(TaskId(1)).contains(&WaitKind::Paused));
+    world.ask("ann", Command::ResumeMission { mission: id });
+    assert_eq!(takes(&mut world), [2]);
+}
+
+/// Stopping a mission stops what runs and lets nothing start; doing it twice is doing it once.
+#[test]
+fn j10_stop_ends_what_runs() {
+    let mut world = World::with(&[("ada", 5)]);
+    let id = start(&mut world, Mode::Flow, 5, vec![planned("a", &["a"], &[]), planned("b", &["b"], &[])]);
+    let supervised = world.take_supervised("ada");
+    let outside = world.take("ada");
+    for _ in 0..2 {
+        world.ask("ann", Command::StopMission { mission: id, reason: "enough".into() });
+    }
+    assert_eq!(world.count("attempt.stopping"), 1);
+    assert_eq!([1, 2].map(|it| world.status(TaskId(it))), [Status::Unassigned; 2]);
+    world.refused("ada", crate::world::finishes(&outside));
+    world.ask("regatta", exits(&supervised, Exited::Lost));
+    assert!(world.board.attempts.is_empty());
+    assert_eq!(takes(&mut world), [0; 0]);
+}
+
+/// A plan is on the board whole or not at all.
+#[test]
+fn a_plan_is_checked_as_a_whole() {
+    let mut world = World::with(&[("ada", 1)]);
+    let before = world.board.clone();
+    let mut check = |agents: &[&str], max_workers, tasks: Vec<PlannedTask>, adopt: &[u64], code| {
+        let agents = agents.iter().map(|it| agent(it)).collect();
+        let mission = Start { project: shop(), title: "goal".into(), agents, max_workers, mode: Mode::Flow };
+        let adopt = adopt.iter().map(|it| TaskId(*it)).collect();
+        assert_eq!(world.refused("ann", Command::StartMission { mission, tasks, adopt }).code(), code);
+        assert!(world.board == before);
+    };
+    let one = || vec![planned("a", &["a"], &[])];
+    check(&["ada"], 1, vec![], &[], "invalid");
+    check(&[], 1, one(), &[], "invalid");
+    check(&["bob"], 1, one(), &[], "no_such_agent");
+    check(&["ada"], 0, one(), &[], "invalid");
+    check(&["ada"], 1, one(), &[9], "no_such_task");
+    check(&["ada"], 1, vec![planned("a", &["a"], &[5])], &[], "invalid");
+    check(&["ada"], 1, vec![planned("a", &["a"], &[1]), planned("b", &["b"], &[0])], &[], "cycle");
+    check(&["ada"], 1, vec![planned("a", &["a"], &[]), planned("  ", &["b"], &[])], &[], "invalid");
+}
+
+/// Blockers may name tasks further down the plan.
+#[test]
+fn j5_a_plan_may_name_later_tasks() {
+    let mut world = World::with(&[("ada", 5)]);
+    start(&mut world, Mode::Flow, 5, vec![planned("last", &["a"], &[1]), planned("first", &["b"], &[])]);
+    assert_eq!(takes(&mut world), [2]);
+    world.finish_and_land(&grant(&world, 2));
+    assert_eq!(takes(&mut world), [1]);
+}
+
+/// A mission takes in what is on the board already; others' agents get none of it.
+#[test]
+fn a_mission_adopts_tasks() {
+    let mut world = World::with(&[("ada", 5), ("bob", 5)]);
+    let task = world.add_task("words", &["src/**"]);
+    let busy = world.add_for(work("docs", &["docs/**"]), Some("bob"), How::Queue);
+    let mission =
+        Start { project: shop(), title: "goal".into(), agents: vec![agent("ada")], max_workers: 4, mode: Mode::Flow };
+    let adopt =
+        |tasks: &[TaskId]| Command::StartMission { mission: mission.clone(), tasks: vec![], adopt: tasks.to_vec() };
+    world.take("bob");
+    assert_eq!(world.refused("ann", adopt(&[task, busy])).code(), "in_use");
+    world.ask("ann", adopt(&[task]));
+    assert_eq!(world.poll("bob"), None);
+    assert_eq!(world.refused("ann", adopt(&[task])).code(), "in_use", "one mission at a time");
+    assert_eq!(polled(world.ask("ada", Command::Poll(Poll { mission: Some(MissionId(7)), ..polls("ada") }))), None);
+    let poll = Poll { mission: Some(MissionId(1)), ..polls("ada") };
+    assert_eq!(polled(world.ask("ada", Command::Poll(poll))).unwrap().task, task);
+}
+
+/// A dead blocker makes its dependants stuck, and the mission says that nothing more happens by itself.
+#[test]
+fn w1_a_stuck_mission_says_so() {
+    let mut world = World::with(&[("ada", 5)]);
+    let id = start(&mut world, Mode::Flow, 5, auth_plan());
+    let first = world.take("ada");
+    world.give_up(&first);
+    let left = outlook(&world.board, id);
+    assert_eq!((left.open, left.stuck, left.is_settled()), (4, 4, true));
+    for task in 2..=5 {
+        assert!(world.reasons(TaskId(task)).contains(&WaitKind::Dep));
+    }
+    world.edit(TaskId(3), Edit { blocked_by: Some(vec![]), ..Edit::default() });
+    assert!(!outlook(&world.board, id).is_settled());
+    assert_eq!(takes(&mut world), [3]);
+}

@@ -1,0 +1,446 @@
+//! Random stories: every law after every command, whatever anybody asks in whatever order.
+//!
+//! A step names things by small numbers that are resolved against the world when it is taken, so that a
+//! failing story shrinks to a short one. Most steps aim at something live; the rest are late, wrong or twice.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+use regatta_core::agent::Register;
+use regatta_core::attempt::{Exited, Verdict};
+use regatta_core::bus::Post;
+use regatta_core::claim::{Acquire, Mode, Owner};
+use regatta_core::command::{Actor, Command, PlannedTask, Request};
+use regatta_core::effect::Effect;
+use regatta_core::fleet::Limits;
+use regatta_core::ids::{ChannelName, ClaimId, LandingId, MessageId, MissionId, RequestKey, TaskId, WaitId};
+use regatta_core::landing::{Moved, State, Tried};
+use regatta_core::mission::{self, Start};
+use regatta_core::schedule::{Grant, Poll};
+use regatta_core::task::{Add, Edit, Expects, How, IssueType};
+
+use crate::world::{Held, World, agent, commit, files, registers, shop, uri, work};
+
+const AGENTS: [&str; 3] = ["ada", "bob", "eve"];
+const MANIFESTS: [&[&str]; 6] = [&["src/**"], &["src/a.rs"], &["src/b.rs", "docs/x.md"], &["docs/**"], &["web/*"], &[]];
+const URIS: [&str; 6] = [
+    "file://shop/src/**",
+    "file://shop/src/a.rs",
+    "file://shop/docs/x.md",
+    "workspace://shop/default",
+    "workspace://shop/*",
+    "port://1",
+];
+const TIMES: [u64; 8] = [1, 1_000, 5_000, 29_999, 30_000, 120_000, 600_000, 3_600_000];
+const MOST_TASKS: u64 = 9;
+
+/// One thing that somebody does.
+#[derive(Clone, Debug)]
+enum Step {
+    Wait { time: usize, tick: bool, jump: i64 },
+    Add { manifest: usize, priority: u8, kind: u8, blocker: Option<Index>, to: Option<usize>, how: u8 },
+    Edit { task: Index, what: u8, other: Index },
+    Assign { task: Index, to: Option<usize>, how: u8 },
+    Answer { task: Index, agent: usize, accept: bool },
+    Cancel { task: Index },
+    Stop { task: Index },
+    Land { task: Index },
+    Poll { agent: usize, supervised: bool, short: bool, mission: bool },
+    Speak { grant: Index, wrong: u8, what: u8 },
+    Exit { grant: Index, wrong: u8, how: u8 },
+    Judge { grant: Index, wrong: u8, how: u8 },
+    Try { landing: Index, how: u8 },
+    Move { landing: Index, wrong: u8, how: u8 },
+    Perform { effect: Index, how: u8 },
+    Mission { waves: bool, workers: u32, tasks: u8, adopt: Option<Index> },
+    Steer { mission: Index, what: u8 },
+    Acquire { owner: u8, grant: Index, uris: u8, shared: bool, ttl: usize, wait: usize },
+    Renew { lease: Index, wrong: u8 },
+    Release { lease: Index, wrong: u8 },
+    HangUp { wait: Index },
+    Limit { max_attempts: u32 },
+    Register { agent: usize, max_tasks: u32 },
+    Talk { read: Option<u64> },
+    Again { request: Index },
+    Restart,
+    Reload,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let small = any::<u8>();
+    let task = any::<Index>;
+    let index = any::<Index>;
+    let wrong = || prop_oneof![6 => Just(0u8), 1 => 1..4u8];
+    prop_oneof![
+        6 => (0..TIMES.len(), prop::bool::weighted(0.8), prop_oneof![8 => Just(0i64), 1 => -4_000_000_000..4_000_000_000i64])
+            .prop_map(|(time, tick, jump)| Step::Wait { time, tick, jump }),
+        8 => (0..MANIFESTS.len(), 0..4u8, small, prop::option::weighted(0.3, index()), prop::option::weighted(0.3, 0..3usize), small)
+            .prop_map(|(manifest, priority, kind, blocker, to, how)| Step::Add { manifest, priority, kind, blocker, to, how }),
+        4 => (task(), small, index()).prop_map(|(task, what, other)| Step::Edit { task, what, other }),
+        3 => (task(), prop::option::of(0..3usize), small).prop_map(|(task, to, how)| Step::Assign { task, to, how }),
+        1 => (task(), 0..3usize, any::<bool>()).prop_map(|(task, agent, accept)| Step::Answer { task, agent, accept }),
+        2 => task().prop_map(|task| Step::Cancel { task }),
+        2 => task().prop_map(|task| Step::Stop { task }),
+        2 => task().prop_map(|task| Step::Land { task }),
+        12 => (0..3usize, any::<bool>(), any::<bool>(), prop::bool::weighted(0.2))
+            .prop_map(|(agent, supervised, short, mission)| Step::Poll { agent, supervised, short, mission }),
+        6 => (index(), wrong(), small).prop_map(|(grant, wrong, what)| Step::Speak { grant, wrong, what }),
+        3 => (index(), wrong(), small).prop_map(|(grant, wrong, how)| Step::Exit { grant, wrong, how }),
+        3 => (index(), wrong(), small).prop_map(|(grant, wrong, how)| Step::Judge { grant, wrong, how }),
+        2 => (index(), small).prop_map(|(landing, how)| Step::Try { landing, how }),
+        2 => (index(), wrong(), small).prop_map(|(landing, wrong, how)| Step::Move { landing, wrong, how }),
+        16 => (index(), small).prop_map(|(effect, how)| Step::Perform { effect, how }),
+        2 => (any::<bool>(), 1..3u32, small, prop::option::of(index()))
+            .prop_map(|(waves, workers, tasks, adopt)| Step::Mission { waves, workers, tasks, adopt }),
+        2 => (index(), small).prop_map(|(mission, what)| Step::Steer { mission, what }),
+        8 => (small, index(), 1..64u8, any::<bool>(), 0..TIMES.len(), 0..TIMES.len())
+            .prop_map(|(owner, grant, uris, shared, ttl, wait)| Step::Acquire { owner, grant, uris, shared, ttl, wait }),
+        2 => (index(), wrong()).prop_map(|(lease, wrong)| Step::Renew { lease, wrong }),
+        4 => (index(), wrong()).prop_map(|(lease, wrong)| Step::Release { lease, wrong }),
+        1 => index().prop_map(|wait| Step::HangUp { wait }),
+        1 => (1..5u32).prop_map(|max_attempts| Step::Limit { max_attempts }),
+        1 => (0..3usize, 0..4u32).prop_map(|(agent, max_tasks)| Step::Register { agent, max_tasks }),
+        1 => prop::option::of(0..4u64).prop_map(|read| Step::Talk { read }),
+        4 => index().prop_map(|request| Step::Again { request }),
+        1 => Just(Step::Restart),
+        1 => Just(Step::Reload),
+    ]
+}
+
+/// The world and every request there was, to be made again.
+struct Story {
+    world: World,
+    asked: Vec<Request>,
+}
+
+impl Story {
+    fn begin() -> Story {
+        let mut world = World::with(&[("ada", 2), ("bob", 1), ("eve", 1)]);
+        world.ask("ann", Command::AddProject(world.project("docs", &[])));
+        for manifest in &MANIFESTS[..3] {
+            world.add_task("first", manifest);
+        }
+        Story { world, asked: vec![] }
+    }
+
+    fn ask(&mut self, command: Command) {
+        let nth = self.asked.len();
+        let key = (nth % 3 == 0).then(|| RequestKey::new(&format!("key-{nth}")).unwrap());
+        let request = Request { by: Actor::Person("ann".into()), key, command };
+        self.asked.push(request.clone());
+        self.request(request);
+    }
+
+    fn request(&mut self, request: Request) {
+        let before = self.world.board.clone();
+        if self.world.request(request).is_err() {
+            // L6, L8: a refusal leaves no trace.
+            assert!(self.world.board == before);
+        }
+    }
+
+    /// Any number that was handed out, and sometimes the one after it.
+    fn task(&self, index: Index) -> TaskId {
+        TaskId(index.index(self.world.board.counters.task as usize + 1) as u64 + 1)
+    }
+
+    /// A grant there was, live ones more often, with a word in it changed if `wrong` says so.
+    fn grant(&self, index: Index, wrong: u8) -> Option<Grant> {
+        let all = &self.world.grants;
+        let live: Vec<&Grant> = all.iter().filter(|it| self.world.board.attempts.contains_key(&it.attempt)).collect();
+        let mut grant = match wrong {
+            0 if !live.is_empty() => Grant::clone(live[index.index(live.len())]),
+            _ if all.is_empty() => return None,
+            _ => index.get(all).clone(),
+        };
+        match wrong {
+            1 => grant.token += 1,
+            2 => grant.task = self.task(index),
+            _ => {}
+        }
+        Some(grant)
+    }
+
+    fn lease(&self, index: Index, wrong: u8) -> Option<Held> {
+        let leases: Vec<Held> = self
+            .world
+            .leases
+            .iter()
+            .copied()
+            .filter(|it| wrong != 0 || self.world.board.claims.contains_key(&it.claim))
+            .collect();
+        let mut held = *leases.get(index.index(leases.len().max(1)))?;
+        match wrong {
+            1 => held.token += 1,
+            2 => held.claim = ClaimId(held.claim.0 + 1),
+            _ => {}
+        }
+        Some(held)
+    }
+
+    fn landing(&self, index: Index) -> LandingId {
+        let live: Vec<LandingId> = self.world.board.landings.keys().copied().collect();
+        if live.is_empty() { LandingId(index.index(4) as u64) } else { *index.get(&live) }
+    }
+
+    fn verdict(&self, task: TaskId, how: u8) -> Verdict {
+        let inside = self.world.board.tasks.get(&task).and_then(|it| it.files.first());
+        let inside = inside.map_or("notes.txt".to_owned(), |it| it.as_str().replace('*', "x"));
+        match how % 8 {
+            0 => Verdict::Failed { reason: "1 test failed".into() },
+            1 => Verdict::Unknown { reason: "no disk".into() },
+            2 => Verdict::Passed { commit: commit(5), base: commit(4), changed: vec![] },
+            3 => Verdict::Passed { commit: commit(5), base: commit(4), changed: vec!["elsewhere".into()] },
+            _ => Verdict::Passed { commit: commit(5), base: commit(4), changed: vec![inside] },
+        }
+    }
+
+    fn tried(&self, how: u8) -> Tried {
+        match how % 8 {
+            0 => Tried::AlreadyThere { tip: commit(6) },
+            1 => Tried::Conflict { paths: vec!["src/a.rs".into()] },
+            2 => Tried::Red { reason: "2 tests failed".into() },
+            3 => Tried::Held { reason: "no disk".into() },
+            _ => Tried::Passed { old: commit(6), new: commit(7) },
+        }
+    }
+
+    fn moved(&self, how: u8) -> Moved {
+        match how % 8 {
+            0 => Moved::Elsewhere,
+            1 => Moved::Dirty { paths: vec!["src/a.rs".into()] },
+            2 => Moved::Held { reason: "no disk".into() },
+            _ => Moved::Moved,
+        }
+    }
+
+    fn exited(&self, how: u8) -> Exited {
+        match how % 6 {
+            0 => Exited::Failed { reason: "exit 1".into() },
+            1 => Exited::Lost,
+            2 => Exited::NotRun { reason: "no such program".into() },
+            _ => Exited::Done { output: None },
+        }
+    }
+
+    /// Does what the shell owes, and says what came of it. Its memory is the outbox, so it may be late.
+    fn perform(&mut self, index: Index, how: u8) {
+        let owed: Vec<_> = self.world.outbox.iter().map(|(key, effect)| (*key, effect.clone())).collect();
+        if owed.is_empty() {
+            return;
+        }
+        let (key, effect) = index.get(&owed).clone();
+        // At least once: sometimes it stays in the outbox and is performed again.
+        if how < 200 {
+            self.world.outbox.remove(&key);
+        }
+        let token = |id| self.world.board.attempts.get(id).map_or(0, |it| it.token);
+        let command = match &effect {
+            Effect::RunAttempt { attempt } | Effect::StopAttempt { attempt } => {
+                Command::ReportExited { attempt: *attempt, token: token(attempt), how: self.exited(how) }
+            }
+            Effect::Validate { attempt } => {
+                let task = self.world.board.attempts.get(attempt).map_or(TaskId(1), |it| it.task);
+                let verdict = self.verdict(task, how);
+                Command::ReportJudged { attempt: *attempt, token: token(attempt), verdict }
+            }
+            Effect::TryLanding { landing } => Command::ReportTried { landing: *landing, found: self.tried(how) },
+            Effect::MoveTrunk { landing, fence } => {
+                Command::ReportMoved { landing: *landing, fence: *fence, found: self.moved(how) }
+            }
+            Effect::PrepareWorkspace { .. } | Effect::RemoveWorkspace { .. } => Command::ReportPerformed,
+        };
+        self.ask(command);
+    }
+
+    fn edit(&self, what: u8, other: Index) -> Edit {
+        let none = Edit::default();
+        match what % 10 {
+            0 => Edit { priority: Some(what % 4), ..none },
+            1 => Edit { paused: Some(Some("wait".into())), ..none },
+            2 | 3 => Edit { paused: Some(None), ..none },
+            4 => Edit { backlog: Some(true), ..none },
+            5 => Edit { backlog: Some(false), ..none },
+            6 => Edit { blocked_by: Some(vec![self.task(other)]), ..none },
+            7 => Edit { blocked_by: Some(vec![]), ..none },
+            8 => Edit { files: Some(files(MANIFESTS[what as usize % 6])), ..none },
+            _ => Edit { subject: Some("other words".into()), ..none },
+        }
+    }
+
+    fn add(&self, manifest: usize, priority: u8, kind: u8) -> Add {
+        let issue_type = [IssueType::Task, IssueType::Bug, IssueType::Docs][kind as usize % 3];
+        let expects = if kind >= 240 { Expects::Report } else { Expects::Changes };
+        let project = if kind % 16 == 15 { regatta_core::ids::ProjectName::new("docs").unwrap() } else { shop() };
+        Add { priority, issue_type, expects, project, ..work("part", MANIFESTS[manifest]) }
+    }
+
+    fn take(&mut self, step: &Step) {
+        let how_of = |it: u8| [How::Direct, How::Queue, How::Offer][it as usize % 3];
+        match *step {
+            Step::Wait { time, tick, jump } => {
+                self.world.jump_wall(jump);
+                if tick {
+                    self.world.advance(TIMES[time]);
+                } else {
+                    self.world.pass(TIMES[time]);
+                }
+            }
+            Step::Add { manifest, priority, kind, blocker, to, how } => {
+                if self.world.board.counters.task < MOST_TASKS {
+                    let blocked_by = blocker.map(|it| self.task(it)).into_iter().collect();
+                    let task = Add { blocked_by, ..self.add(manifest, priority, kind) };
+                    self.ask(Command::AddTask { task, assign: to.map(|it| agent(AGENTS[it])), how: how_of(how) });
+                }
+            }
+            Step::Edit { task, what, other } => {
+                self.ask(Command::EditTask { task: self.task(task), edit: self.edit(what, other) });
+            }
+            Step::Assign { task, to, how } => {
+                let to = to.map(|it| agent(AGENTS[it]));
+                self.ask(Command::AssignTask { task: self.task(task), to, how: how_of(how) });
+            }
+            Step::Answer { task, agent: who, accept } => {
+                self.ask(Command::AnswerOffer { task: self.task(task), agent: agent(AGENTS[who]), accept });
+            }
+            Step::Cancel { task } => self.ask(Command::CancelTask { task: self.task(task), reason: "no".into() }),
+            Step::Stop { task } => self.ask(Command::StopTask { task: self.task(task), reason: "stop".into() }),
+            Step::Land { task } => self.ask(Command::Land { task: self.task(task) }),
+            Step::Poll { agent: who, supervised, short, mission } => {
+                let mission = mission.then_some(MissionId(1));
+                let poll = Poll { agent: agent(AGENTS[who]), project: None, mission, lease_ms: short.then_some(5_000) };
+                self.ask(if supervised { Command::PollSupervised(poll) } else { Command::Poll(poll) });
+            }
+            Step::Speak { grant, wrong, what } => {
+                if let Some(Grant { task, attempt, token, .. }) = self.grant(grant, wrong) {
+                    self.ask(match what % 8 {
+                        0 => Command::GiveUp { task, attempt, token, reason: None },
+                        1 | 2 => Command::Progress { task, attempt, token, text: "reading".into() },
+                        _ => Command::Finish { task, attempt, token, output: None },
+                    });
+                }
+            }
+            Step::Exit { grant, wrong, how } => {
+                if let Some(it) = self.grant(grant, wrong) {
+                    // Only a process that we started can exit.
+                    if self.world.board.attempts.get(&it.attempt).is_none_or(|it| it.supervised) {
+                        self.ask(crate::world::exits(&it, self.exited(how)));
+                    }
+                }
+            }
+            Step::Judge { grant, wrong, how } => {
+                if let Some(it) = self.grant(grant, wrong) {
+                    let verdict = self.verdict(it.task, how);
+                    self.ask(Command::ReportJudged { attempt: it.attempt, token: it.token, verdict });
+                }
+            }
+            Step::Try { landing, how } => {
+                self.ask(Command::ReportTried { landing: self.landing(landing), found: self.tried(how) });
+            }
+            Step::Move { landing, wrong, how } => {
+                let landing = self.landing(landing);
+                let fence = match self.world.board.landings.get(&landing).map(|it| &it.state) {
+                    Some(State::Moving { fence, .. }) => *fence + u64::from(wrong),
+                    _ => u64::from(wrong),
+                };
+                self.ask(Command::ReportMoved { landing, fence, found: self.moved(how) });
+            }
+            Step::Perform { effect, how } => self.perform(effect, how),
+            Step::Mission { waves, workers, tasks, adopt } => {
+                if self.world.board.counters.task + 3 > MOST_TASKS || self.world.board.missions.len() > 1 {
+                    return;
+                }
+                let planned = |nth: usize| PlannedTask {
+                    task: self.add((tasks as usize + nth) % 6, tasks % 3, 0),
+                    after: if nth > 0 && tasks % 2 == 0 { vec![nth - 1] } else { vec![] },
+                    assign: (tasks as usize % 7 == nth).then(|| agent("ada")),
+                };
+                let mode = if waves { mission::Mode::Waves } else { mission::Mode::Flow };
+                let agents = vec![agent("ada"), agent("bob")];
+                let mission = Start { project: shop(), title: "goal".into(), agents, max_workers: workers, mode };
+                let adopt = adopt.map(|it| self.task(it)).into_iter().collect();
+                let tasks = (0..tasks as usize % 4).map(planned).collect();
+                self.ask(Command::StartMission { mission, tasks, adopt });
+            }
+            Step::Steer { mission, what } => {
+                let mission = MissionId(mission.index(2) as u64 + 1);
+                self.ask(match what % 4 {
+                    0 => Command::DrainMission { mission },
+                    1 => Command::StopMission { mission, reason: "enough".into() },
+                    _ => Command::ResumeMission { mission },
+                });
+            }
+            Step::Acquire { owner, grant, uris, shared, ttl, wait } => {
+                let owner = match (owner % 4, self.grant(grant, 3)) {
+                    (3, Some(it)) => Owner::Attempt(it.attempt),
+                    (nth, _) => Owner::Agent(agent(AGENTS[nth as usize % 3])),
+                };
+                let uris = (0..6).filter(|it| uris & (1 << it) != 0).map(|it| uri(URIS[it])).collect();
+                let mode = if shared { Mode::Shared } else { Mode::Exclusive };
+                let wait_ms = if wait < 2 { 0 } else { TIMES[wait] };
+                let memo = String::new();
+                self.ask(Command::Acquire(Acquire { owner, uris, mode, ttl_ms: TIMES[ttl], wait_ms, memo }));
+            }
+            Step::Renew { lease, wrong } => {
+                if let Some(Held { claim, token }) = self.lease(lease, wrong) {
+                    self.ask(Command::Renew { claim, token });
+                }
+            }
+            Step::Release { lease, wrong } => {
+                if let Some(Held { claim, token }) = self.lease(lease, wrong) {
+                    self.ask(Command::Release { claim, token });
+                }
+            }
+            Step::HangUp { wait } => {
+                let last = self.world.board.counters.wait as usize;
+                self.ask(Command::CancelWait { wait: WaitId(wait.index(last + 1) as u64) });
+            }
+            Step::Limit { max_attempts } => self.ask(Command::SetLimits { limits: Limits { max_attempts } }),
+            Step::Register { agent: who, max_tasks } => {
+                let register = Register { description: "again".into(), ..registers(AGENTS[who], max_tasks) };
+                self.ask(Command::RegisterAgent(register));
+            }
+            Step::Talk { read } => {
+                let channel = ChannelName::new("shop").unwrap();
+                self.ask(match read {
+                    None => Command::Post(Post { channel, text: "@ada hello".into(), labels: vec![], reply_to: None }),
+                    Some(number) => Command::MarkRead { agent: agent("ada"), channel, read: MessageId(number) },
+                });
+            }
+            Step::Again { request } => {
+                // A late or repeated request: exactly as it was, with its key or without.
+                if let Some(request) = self.asked.get(request.index(self.asked.len().max(1))).cloned() {
+                    self.request(request);
+                }
+            }
+            Step::Restart => self.world.restart(),
+            Step::Reload => self.world.board = self.world.reloaded(),
+        }
+    }
+}
+
+/// A failing story as a story: the last commands and what came of them.
+fn tell(steps: &[Step]) {
+    let mut story = Story::begin();
+    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        for step in steps {
+            story.take(step);
+        }
+    }));
+    if let Err(why) = told {
+        let lines = &story.world.transcript;
+        println!("{}", lines[lines.len().saturating_sub(60)..].join("\n"));
+        std::panic::resume_unwind(why);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// L1 L2 L5 L6 L7 L8 L9 L10 L11 L12 J2 J3 J4 J5 J6 J7 J9 J10 Q8 Q10 W1 D4, after every command, and:
+    /// rows give the board back, revisions have no gaps, the ready index is what a scan finds, and a poll
+    /// gives what a scan gives.
+    #[test]
+    fn every_law_holds_whatever_happens(steps in prop::collection::vec(step(), 1..60)) {
+        tell(&steps);
+    }
+}

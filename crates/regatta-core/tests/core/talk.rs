@@ -1,0 +1,128 @@
+//! The bus, and answers given before.
+
+use regatta_core::bus::{LONGEST_TEXT, Post};
+use regatta_core::command::{Actor, Command, Outcome};
+use regatta_core::event::Event;
+use regatta_core::fleet::ANSWER_KEPT_MS;
+use regatta_core::ids::{ChannelName, Label, MessageId};
+use regatta_core::task::{How, Status};
+
+use crate::world::{World, acquire, agent, polls, work};
+
+fn post(text: &str) -> Post {
+    Post { channel: ChannelName::new("shop").unwrap(), text: text.into(), labels: vec![], reply_to: None }
+}
+
+fn read(world: &World) -> Option<u64> {
+    world.board.cursors.get(&(agent("ada"), ChannelName::new("shop").unwrap())).map(|it| it.0)
+}
+
+/// A cursor goes forward only, and not past the last message.
+#[test]
+fn a_cursor_only_moves_forward() {
+    let mut world = World::empty();
+    for nth in 0..3 {
+        world.ask("bob", Command::Post(post(&format!("message {nth}"))));
+    }
+    let mark = |number| Command::MarkRead {
+        agent: agent("ada"),
+        channel: ChannelName::new("shop").unwrap(),
+        read: MessageId(number),
+    };
+    for (number, expected) in [(2, 2), (1, 2), (2, 2), (3, 3), (0, 3)] {
+        world.ask("ada", mark(number));
+        assert_eq!(read(&world), Some(expected));
+    }
+    assert_eq!(world.refused("ada", mark(4)).code(), "invalid");
+    assert_eq!(world.count("message.read"), 2, "what changes nothing is no event");
+}
+
+#[test]
+fn messages_know_their_sender_and_whom_they_mention() {
+    let mut world = World::empty();
+    world.ask("bob", Command::Post(post("@ada please ask @shop-dev/lead-1, not mail@eve or @ada")));
+    let Some(Event::MessagePosted(posted)) = world.log.last().map(|it| &it.event) else { panic!() };
+    let message = posted.message();
+    assert_eq!(message.sender, Actor::Agent(agent("bob")));
+    assert_eq!(message.mentions, [agent("ada"), agent("shop-dev/lead-1")]);
+    let reply = Post { reply_to: Some(message.id), ..post("yes") };
+    assert_eq!(world.ask("ada", Command::Post(reply)), Outcome::Message(MessageId(2)));
+}
+
+#[test]
+fn limits_of_a_message() {
+    let mut world = World::empty();
+    let label = Label::new("x").unwrap();
+    for wrong in [
+        post(" \n"),
+        post(&"x".repeat(LONGEST_TEXT + 1)),
+        Post { labels: vec![label.clone(); 21], ..post("hello") },
+        Post { reply_to: Some(MessageId(1)), ..post("hello") },
+    ] {
+        assert_eq!(world.refused("bob", Command::Post(wrong)).code(), "invalid");
+    }
+    world.ask("bob", Command::Post(Post { labels: vec![label; 20], ..post(&"x".repeat(LONGEST_TEXT)) }));
+}
+
+/// J9: the same key gets the same answer, and nothing happens a second time.
+#[test]
+fn j9_the_same_key_gets_the_same_answer() {
+    let mut world = World::with(&[("ada", 3)]);
+    let add = |subject: &str| Command::AddTask { task: work(subject, &[]), assign: None, how: How::Direct };
+    let first = world.ask_as("one", add("words")).unwrap();
+    let revision = world.board.revision;
+    assert_eq!(world.ask_as("one", add("words")), Ok(first.clone()));
+    assert_eq!((world.board.revision, world.board.tasks.len()), (revision, 1));
+    world.restart();
+    assert_eq!(world.ask_as("one", add("words")), Ok(first.clone()), "also after a restart");
+    assert_ne!(world.ask_as("two", add("words")), Ok(first.clone()));
+    world.advance(ANSWER_KEPT_MS - 1);
+    assert_eq!(world.ask_as("one", add("words")), Ok(first.clone()));
+    world.advance(1);
+    assert_ne!(world.ask_as("one", add("words")), Ok(first), "a day later it is a new request");
+}
+
+/// J9, and a reply that was lost: the same poll under the same key gives the same attempt, not another.
+#[test]
+fn j9_a_lost_reply_is_answered_again() {
+    let mut world = World::with(&[("ada", 3)]);
+    world.add_task("a", &["a"]);
+    world.add_task("b", &["b"]);
+    let poll = || Command::Poll(polls("ada"));
+    let grant = world.ask_as("poll-1", poll());
+    assert_eq!(world.ask_as("poll-1", poll()), grant);
+    assert_eq!(world.board.attempts.len(), 1);
+    let ask = || Command::Acquire(acquire(regatta_core::claim::Owner::Agent(agent("ada")), &["port://1"]));
+    let claim = world.ask_as("claim-1", ask());
+    assert_eq!(world.ask_as("claim-1", ask()), claim);
+    assert_eq!(world.refused("ada", ask()).code(), "claim_held", "without the key it is a second request");
+}
+
+/// J9: what changed nothing is not remembered, so asking again later asks again.
+#[test]
+fn j9_an_empty_answer_is_asked_again() {
+    let mut world = World::with(&[("ada", 1)]);
+    let poll = || Command::Poll(polls("ada"));
+    assert_eq!(world.ask_as("poll-1", poll()), Ok(Outcome::Polled(None)));
+    let task = world.add_task("a", &["a"]);
+    world.ask_as("poll-1", poll()).unwrap();
+    assert_eq!(world.status(task), Status::InProgress);
+}
+
+/// J11: a clean restart changes nothing but the revision of its own event.
+#[test]
+fn j11_a_clean_restart_changes_nothing() {
+    let mut world = World::with(&[("ada", 2)]);
+    world.add_task("a", &["a"]);
+    world.add_task("b", &["b"]);
+    let grant = world.take("ada");
+    world.submit(&grant);
+    world.take_supervised("ada");
+    world.hold("eve", &["port://1"]);
+    let (before, revision) = (world.board.clone(), world.board.revision);
+    world.restart();
+    assert_eq!(world.kinds_since(revision), ["fleet.resumed"]);
+    let mut after = world.board.clone();
+    after.revision = before.revision;
+    assert!(after == before);
+}

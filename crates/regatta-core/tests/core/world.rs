@@ -1,0 +1,535 @@
+//! A fleet in a test tube: the board, a virtual clock, what a store would keep, and what the shell owes.
+
+use std::collections::BTreeMap;
+
+use regatta_core::agent::{Register, Role, Runtime};
+use regatta_core::attempt::Verdict;
+use regatta_core::board::{Board, Row, RowKey};
+use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
+use regatta_core::command::{Actor, Command, Commit, Outcome, Request, decide};
+use regatta_core::effect::{Effect, EffectKey};
+use regatta_core::event::Recorded;
+use regatta_core::ids::{
+    AgentName, AttemptId, BranchName, ClaimId, CommitId, LandingId, Now, ProjectName, RequestKey, TaskId, WaitId,
+};
+use regatta_core::landing::{Moved, Tried};
+use regatta_core::pattern::{PathPattern, Uri};
+use regatta_core::project;
+use regatta_core::refusal::Refusal;
+use regatta_core::schedule::{self, Grant, Poll, WaitKind};
+use regatta_core::task::{self, Add, Expects, How, IssueType, Status, Task, Validation};
+
+use crate::laws::Laws;
+
+pub(crate) const SECOND: u64 = 1_000;
+pub(crate) const MINUTE: u64 = 60 * SECOND;
+pub(crate) const HOUR: u64 = 60 * MINUTE;
+pub(crate) const YEAR: i64 = 365 * 24 * HOUR as i64;
+
+pub(crate) fn agent(name: &str) -> AgentName {
+    AgentName::new(name).unwrap()
+}
+
+pub(crate) fn shop() -> ProjectName {
+    ProjectName::new("shop").unwrap()
+}
+
+pub(crate) fn uri(text: &str) -> Uri {
+    Uri::new(text).unwrap()
+}
+
+pub(crate) fn files(patterns: &[&str]) -> Vec<PathPattern> {
+    patterns.iter().map(|it| PathPattern::new(it).unwrap()).collect()
+}
+
+/// A commit id that a person can tell from another.
+pub(crate) fn commit(number: u64) -> CommitId {
+    CommitId::new(&format!("{number:040x}")).unwrap()
+}
+
+pub(crate) fn polls(name: &str) -> Poll {
+    Poll { agent: agent(name), project: None, mission: None, lease_ms: None }
+}
+
+/// A task of project `shop` with everything a start needs; stories change what they are about.
+pub(crate) fn work(subject: &str, manifest: &[&str]) -> Add {
+    Add {
+        project: shop(),
+        subject: subject.into(),
+        description: String::new(),
+        issue_type: IssueType::Task,
+        files: files(manifest),
+        validation: Validation::default(),
+        blocked_by: vec![],
+        priority: 2,
+        expects: Expects::Changes,
+        effort: None,
+        provider: None,
+        script: None,
+        alias: None,
+        backlog: false,
+    }
+}
+
+pub(crate) fn acquire(owner: Owner, uris: &[&str]) -> Acquire {
+    Acquire {
+        owner,
+        uris: uris.iter().map(|it| uri(it)).collect(),
+        mode: Mode::Exclusive,
+        ttl_ms: 30 * SECOND,
+        wait_ms: 0,
+        memo: String::new(),
+    }
+}
+
+pub(crate) fn passed(changed: &[&str]) -> Verdict {
+    Verdict::Passed {
+        commit: commit(0xc0),
+        base: commit(0xb0),
+        changed: changed.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// A claim that was granted, as its holder knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) claim: ClaimId,
+    pub(crate) token: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) board: Board,
+    pub(crate) now: Now,
+    pub(crate) log: Vec<Recorded>,
+    /// What the shell still owes, in order.
+    pub(crate) outbox: BTreeMap<EffectKey, Effect>,
+    /// What happened, for golden files.
+    pub(crate) transcript: Vec<String>,
+    /// Every grant of work there ever was.
+    pub(crate) grants: Vec<Grant>,
+    /// Every lease there ever was.
+    pub(crate) leases: Vec<Held>,
+    /// The log folded from an empty board (D4).
+    folded: Board,
+    /// Rows as a store keeps them.
+    store: BTreeMap<RowKey, Row>,
+    laws: Laws,
+    trunk: u64,
+}
+
+impl World {
+    /// A project `shop` whose checks are known, and these agents.
+    pub(crate) fn with(agents: &[(&str, u32)]) -> World {
+        let mut world = World::empty();
+        world.ask("ann", Command::AddProject(world.project("shop", &["cargo test"])));
+        for (name, max_tasks) in agents {
+            world.register(name, *max_tasks);
+        }
+        world
+    }
+
+    pub(crate) fn empty() -> World {
+        World {
+            board: Board::default(),
+            now: Now { at: 0, wall: 1_700_000_000_000 },
+            log: vec![],
+            outbox: BTreeMap::new(),
+            transcript: vec![],
+            grants: vec![],
+            leases: vec![],
+            folded: Board::default(),
+            store: BTreeMap::new(),
+            laws: Laws::default(),
+            trunk: 1,
+        }
+    }
+
+    pub(crate) fn project(&self, name: &str, validation: &[&str]) -> project::Add {
+        project::Add {
+            name: ProjectName::new(name).unwrap(),
+            location: format!("/repositories/{name}"),
+            trunk: BranchName::new("main").unwrap(),
+            validation: validation.iter().map(ToString::to_string).collect(),
+            validation_timeout_ms: 600_000,
+            checkout: project::Checkout::Update,
+        }
+    }
+
+    // Asking.
+
+    /// Asks, and expects to be given.
+    pub(crate) fn ask(&mut self, who: &str, command: Command) -> Outcome {
+        let text = format!("{command:?}");
+        self.try_ask(who, command).unwrap_or_else(|it| panic!("{who} was refused: {} for {text}", it.message()))
+    }
+
+    /// Asks, and expects to be refused.
+    pub(crate) fn refused(&mut self, who: &str, command: Command) -> Refusal {
+        let text = format!("{command:?}");
+        match self.try_ask(who, command) {
+            Err(refusal) => refusal,
+            Ok(outcome) => panic!("{who} was not refused: {outcome:?} for {text}"),
+        }
+    }
+
+    pub(crate) fn try_ask(&mut self, who: &str, command: Command) -> Result<Outcome, Refusal> {
+        let by = match who {
+            "regatta" => Actor::Regatta,
+            "ann" => Actor::Person("ann".into()),
+            name => Actor::Agent(agent(name)),
+        };
+        self.request(Request { by, key: None, command })
+    }
+
+    /// Asks under a key.
+    pub(crate) fn ask_as(&mut self, key: &str, command: Command) -> Result<Outcome, Refusal> {
+        let key = Some(RequestKey::new(key).unwrap());
+        self.request(Request { by: Actor::Person("ann".into()), key, command })
+    }
+
+    /// The one way anything happens: decides, checks every law, and commits.
+    pub(crate) fn request(&mut self, request: Request) -> Result<Outcome, Refusal> {
+        self.transcript.push(crate::golden::command_line(&request, self.now));
+        let before = self.board.clone();
+        let decided = decide(&self.board, &request, self.now);
+        self.laws.check_answer(&before, &request, &decided, self.now);
+        let done = match decided {
+            Ok(done) => done,
+            Err(refusal) => {
+                self.transcript.push(crate::golden::refusal_line(&refusal));
+                return Err(refusal);
+            }
+        };
+        self.commit(&before, done)
+    }
+
+    fn commit(&mut self, before: &Board, done: Commit) -> Result<Outcome, Refusal> {
+        for recorded in &done.events {
+            // What the log keeps is text: the event must survive that.
+            let text = serde_json::to_string(recorded).unwrap();
+            assert_eq!(serde_json::from_str::<Recorded>(&text).unwrap(), *recorded, "an event changes when stored");
+            let at_that_time = self.folded.clone();
+            self.folded.fold(recorded);
+            self.laws.check_event(&at_that_time, recorded, &self.folded);
+        }
+        for (key, row) in &done.rows {
+            match row {
+                Some(row) => self.store.insert(key.clone(), row.clone()),
+                None => self.store.remove(key),
+            };
+        }
+        self.store.insert(RowKey::Meta, Row::Meta(done.board.meta()));
+        for (key, effect) in &done.effects {
+            assert!(
+                self.outbox.insert(*key, effect.clone()).is_none(),
+                "two effects of one name {key}: performing one would drop the other"
+            );
+        }
+        self.transcript.extend(crate::golden::commit_lines(&done));
+        match &done.outcome {
+            Outcome::Polled(Some(grant)) if !done.events.is_empty() => self.grants.push(grant.clone()),
+            _ => {}
+        }
+        for claim in done.board.claims.values().filter(|it| it.ttl_ms.is_some()) {
+            let held = Held { claim: claim.id, token: claim.token };
+            if !self.leases.contains(&held) {
+                self.leases.push(held);
+            }
+        }
+        self.log.extend(done.events.iter().cloned());
+        self.board = done.board;
+        // D4: the log is the truth. And so are the rows, which is what a restart reads.
+        assert!(self.folded == self.board, "D4: the fold of the events is not the board");
+        assert!(self.reloaded() == self.board, "the rows do not give the board back");
+        self.laws.check_commit(before, &self.board, &done.events, &done.effects, self.now);
+        Ok(done.outcome)
+    }
+
+    /// The board as a restart would find it.
+    pub(crate) fn reloaded(&self) -> Board {
+        Board::from_rows(self.store.values().filter(|it| it.is_live()).cloned())
+    }
+
+    /// A finished or cancelled task as the store keeps it.
+    pub(crate) fn stored(&self, id: TaskId) -> Task {
+        match self.store.get(&RowKey::Task(id)) {
+            Some(Row::Task(task)) => Task::clone(task),
+            other => panic!("{id} is not stored: {other:?}"),
+        }
+    }
+
+    // Time.
+
+    /// Lets time pass; whatever falls due is ticked at its own moment.
+    pub(crate) fn advance(&mut self, ms: u64) {
+        let target = self.now.at + ms;
+        while let Some(at) = self.board.next_deadline(self.now).filter(|it| *it <= target) {
+            self.pass(at - self.now.at);
+            self.ask("regatta", Command::Tick);
+        }
+        self.pass(target - self.now.at);
+    }
+
+    /// Lets time pass without a tick: the daemon is slow.
+    pub(crate) fn pass(&mut self, ms: u64) {
+        self.now.at += ms;
+        self.now.wall = self.now.wall.saturating_add(ms);
+    }
+
+    /// Somebody sets the machine's date.
+    pub(crate) fn jump_wall(&mut self, ms: i64) {
+        self.now.wall = self.now.wall.saturating_add_signed(ms);
+    }
+
+    /// The daemon dies and another takes over from the rows.
+    pub(crate) fn restart(&mut self) {
+        self.board = self.reloaded();
+        self.ask("regatta", Command::Resume { pid: 42 });
+    }
+
+    // Agents and tasks.
+
+    pub(crate) fn register(&mut self, name: &str, max_tasks: u32) {
+        self.ask("ann", Command::RegisterAgent(registers(name, max_tasks)));
+    }
+
+    pub(crate) fn add(&mut self, add: Add) -> TaskId {
+        self.add_for(add, None, How::Direct)
+    }
+
+    pub(crate) fn add_task(&mut self, subject: &str, manifest: &[&str]) -> TaskId {
+        self.add(work(subject, manifest))
+    }
+
+    pub(crate) fn add_for(&mut self, add: Add, assign: Option<&str>, how: How) -> TaskId {
+        match self.ask("ann", Command::AddTask { task: add, assign: assign.map(agent), how }) {
+            Outcome::Task(id) => id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn edit(&mut self, task: TaskId, edit: task::Edit) {
+        self.ask("ann", Command::EditTask { task, edit });
+    }
+
+    pub(crate) fn assign(&mut self, task: TaskId, to: Option<&str>, how: How) {
+        self.ask("ann", Command::AssignTask { task, to: to.map(agent), how });
+    }
+
+    /// Lets agent `ada` work on the next task until it has conflicted too often.
+    pub(crate) fn conflict_until_a_person_is_needed(&mut self) {
+        for _ in 0..task::MOST_FAILURES {
+            let grant = self.take("ada");
+            let landing = self.submit(&grant);
+            self.tried(landing, Tried::Conflict { paths: vec!["src/words.rs".into()] });
+        }
+    }
+
+    pub(crate) fn cancel(&mut self, task: TaskId) {
+        self.ask("ann", Command::CancelTask { task, reason: "no longer wanted".into() });
+    }
+
+    pub(crate) fn stop(&mut self, task: TaskId) {
+        self.ask("ann", Command::StopTask { task, reason: "stopped by hand".into() });
+    }
+
+    pub(crate) fn poll(&mut self, name: &str) -> Option<Grant> {
+        polled(self.ask(name, Command::Poll(polls(name))))
+    }
+
+    pub(crate) fn poll_supervised(&mut self, name: &str) -> Option<Grant> {
+        polled(self.ask("regatta", Command::PollSupervised(polls(name))))
+    }
+
+    /// Polls, and expects work.
+    pub(crate) fn take(&mut self, name: &str) -> Grant {
+        self.poll(name).unwrap_or_else(|| panic!("{name} got nothing"))
+    }
+
+    pub(crate) fn take_supervised(&mut self, name: &str) -> Grant {
+        self.poll_supervised(name).unwrap_or_else(|| panic!("{name} got nothing"))
+    }
+
+    pub(crate) fn task(&self, id: TaskId) -> &Task {
+        self.board.tasks.get(&id).unwrap_or_else(|| panic!("{id} is not open"))
+    }
+
+    /// Where a task is, whether it is open or not.
+    pub(crate) fn status(&self, id: TaskId) -> Status {
+        self.board.tasks.get(&id).map(|it| it.status).or_else(|| self.board.settled(id)).unwrap()
+    }
+
+    pub(crate) fn reasons(&self, id: TaskId) -> Vec<WaitKind> {
+        schedule::wait_reasons(&self.board, self.task(id), self.now).into_iter().map(|it| it.kind).collect()
+    }
+
+    pub(crate) fn ready(&self, name: &str) -> Option<TaskId> {
+        crate::laws::next_task(&self.board, &polls(name))
+    }
+
+    // Attempts.
+
+    pub(crate) fn finish(&mut self, grant: &Grant) {
+        self.ask("ada", finishes(grant));
+    }
+
+    pub(crate) fn give_up(&mut self, grant: &Grant) {
+        let Grant { task, attempt, token, .. } = *grant;
+        self.ask("ada", Command::GiveUp { task, attempt, token, reason: Some("too hard".into()) });
+    }
+
+    pub(crate) fn judge(&mut self, grant: &Grant, verdict: Verdict) -> Option<LandingId> {
+        let Grant { attempt, token, .. } = *grant;
+        match self.ask("regatta", Command::ReportJudged { attempt, token, verdict }) {
+            Outcome::Judged { landing } => landing,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// One attempt that is done and fails its checks.
+    pub(crate) fn fail_once(&mut self, grant: &Grant) {
+        self.finish(grant);
+        self.judge(grant, Verdict::Failed { reason: "1 test failed".into() });
+    }
+
+    /// Work that is done and passes its own checks, on its way to the trunk.
+    pub(crate) fn submit(&mut self, grant: &Grant) -> LandingId {
+        self.finish(grant);
+        let changed: Vec<String> = self.task(grant.task).files.iter().map(|it| it.as_str().replace('*', "x")).collect();
+        let changed = if changed.is_empty() { vec!["notes.txt".to_owned()] } else { changed };
+        let verdict = Verdict::Passed { commit: commit(0xc0 + grant.attempt.0), base: commit(self.trunk), changed };
+        self.judge(grant, verdict).expect("work that passed goes to the queue")
+    }
+
+    // Landings.
+
+    pub(crate) fn tried(&mut self, landing: LandingId, found: Tried) {
+        self.ask("regatta", Command::ReportTried { landing, found });
+    }
+
+    /// The merge onto the tip passed its checks.
+    pub(crate) fn merge(&mut self, landing: LandingId) {
+        let found = Tried::Passed { old: commit(self.trunk), new: commit(self.trunk + 1) };
+        self.tried(landing, found);
+    }
+
+    pub(crate) fn moved(&mut self, landing: LandingId, found: Moved) {
+        let fence = self.fence(landing);
+        if found == Moved::Moved {
+            self.trunk += 1;
+        }
+        self.ask("regatta", Command::ReportMoved { landing, fence, found });
+    }
+
+    pub(crate) fn fence(&self, landing: LandingId) -> u64 {
+        match self.board.landings.get(&landing).map(|it| &it.state) {
+            Some(regatta_core::landing::State::Moving { fence, .. }) => *fence,
+            other => panic!("{landing} does not move the trunk: {other:?}"),
+        }
+    }
+
+    pub(crate) fn land(&mut self, landing: LandingId) {
+        self.merge(landing);
+        self.moved(landing, Moved::Moved);
+    }
+
+    pub(crate) fn finish_and_land(&mut self, grant: &Grant) {
+        let landing = self.submit(grant);
+        self.land(landing);
+        assert_eq!(self.status(grant.task), Status::Completed);
+    }
+
+    /// How a landing stands, in one word.
+    pub(crate) fn landing(&self, id: LandingId) -> &'static str {
+        use regatta_core::landing::State;
+        match self.board.landings.get(&id).map(|it| &it.state) {
+            None => "gone",
+            Some(State::Queued) => "queued",
+            Some(State::Trying) => "trying",
+            Some(State::Validated { .. }) => "validated",
+            Some(State::Moving { .. }) => "moving",
+        }
+    }
+
+    // Claims.
+
+    pub(crate) fn hold(&mut self, name: &str, uris: &[&str]) -> Held {
+        self.hold_with(name, acquire(Owner::Agent(agent(name)), uris))
+    }
+
+    pub(crate) fn hold_with(&mut self, name: &str, ask: Acquire) -> Held {
+        match self.ask(name, Command::Acquire(ask)) {
+            Outcome::Claim(Acquired::Granted { claim, token, .. }) => Held { claim, token },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Stands in line.
+    pub(crate) fn wait_for(&mut self, name: &str, uris: &[&str], wait_ms: u64) -> WaitId {
+        let ask = Acquire { wait_ms, ..acquire(Owner::Agent(agent(name)), uris) };
+        match self.ask(name, Command::Acquire(ask)) {
+            Outcome::Claim(Acquired::Waiting { wait, .. }) => wait,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The claim that came of a place in line, if one did.
+    pub(crate) fn granted_from(&self, wait: WaitId) -> Option<Held> {
+        self.board
+            .claims
+            .values()
+            .find(|it| it.from_wait == Some(wait))
+            .map(|it| Held { claim: it.id, token: it.token })
+    }
+
+    pub(crate) fn release(&mut self, name: &str, held: Held) {
+        self.ask(name, Command::Release { claim: held.claim, token: held.token });
+    }
+
+    pub(crate) fn owner_of(&self, text: &str) -> Option<Owner> {
+        let asked = uri(text);
+        self.board.claims.values().find(|it| it.uris.iter().any(|it| it.overlaps(&asked))).map(|it| it.owner.clone())
+    }
+
+    // The log.
+
+    /// The kinds of the events since a revision.
+    pub(crate) fn kinds_since(&self, revision: u64) -> Vec<&'static str> {
+        self.log.iter().filter(|it| it.revision > revision).map(|it| it.event.kind()).collect()
+    }
+
+    pub(crate) fn count(&self, kind: &str) -> usize {
+        self.log.iter().filter(|it| it.event.kind() == kind).count()
+    }
+}
+
+pub(crate) fn registers(name: &str, max_tasks: u32) -> Register {
+    Register {
+        name: agent(name),
+        runtime: Runtime::Outside,
+        role: Role::Worker,
+        provider: None,
+        description: String::new(),
+        max_tasks,
+    }
+}
+
+pub(crate) fn polled(outcome: Outcome) -> Option<Grant> {
+    match outcome {
+        Outcome::Polled(grant) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn finishes(grant: &Grant) -> Command {
+    Command::Finish { task: grant.task, attempt: grant.attempt, token: grant.token, output: None }
+}
+
+pub(crate) fn exits(grant: &Grant, how: regatta_core::attempt::Exited) -> Command {
+    Command::ReportExited { attempt: grant.attempt, token: grant.token, how }
+}
+
+pub(crate) fn owner_attempt(id: AttemptId) -> Owner {
+    Owner::Attempt(id)
+}

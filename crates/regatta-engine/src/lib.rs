@@ -1,0 +1,331 @@
+//! The shell around the core: one writer, the ports, performing effects, timers and recovery.
+//!
+//! A request walks: [`Engine::ask`] → [`writer`] (decide, commit, answer) → [`perform`] (what the commit
+//! asks of the world, through the [`ports`]) → a report, which is a request again. Nothing here decides a
+//! rule; nothing outside `writer.rs` stores anything.
+
+pub mod ports; // what the engine needs from the world
+pub mod timer; // where time enters
+pub mod writer; // where state is written, one call
+
+mod brief; // what an agent is told
+mod contract; // checking a directory against a validation contract
+mod perform; // doing what a commit asks
+mod runner; // the daemon's own runner: polls for its missions' agents
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use regatta_core::board::Board;
+use regatta_core::claim::{Acquire, Acquired};
+use regatta_core::command::{Actor, Command, Outcome, Request};
+use regatta_core::effect::EffectKey;
+use regatta_core::event::Recorded;
+use regatta_core::ids::{RequestKey, WaitId};
+use regatta_core::refusal::Refusal;
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+use ports::agents::Agents;
+use ports::git::Git;
+use ports::store::{History, Store};
+use timer::{Alarm, Clock, FleetClock};
+use writer::{Answer, Note, Outlets, Writer};
+pub use writer::{Failure, Reply};
+
+/// The world, as the engine sees it.
+pub struct Ports {
+    pub store: Box<dyn Store>,
+    pub git: Arc<dyn Git>,
+    pub agents: Arc<dyn Agents>,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// What the engine must know of the program it is part of.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How the scripted agent is started.
+    pub scripted_argv: Vec<String>,
+    /// Variables that every attempt gets, such as how to reach this daemon.
+    pub attempt_env: Vec<(String, String)>,
+    /// How long a stopped agent may take to end by itself.
+    pub grace: Duration,
+    /// How many requests may wait for the writer before callers are held back.
+    pub queue: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { scripted_argv: vec![], attempt_env: vec![], grace: Duration::from_secs(30), queue: 4096 }
+    }
+}
+
+/// What a start found.
+#[derive(Clone, Debug, Default)]
+pub struct Recovered {
+    /// Effects that were stored and not yet performed.
+    pub effects: usize,
+    pub attempts: usize,
+    pub open_tasks: usize,
+    pub landings: usize,
+    pub claims: usize,
+}
+
+/// A handle on the engine. Clones share it; [`Engine::shutdown`] ends it for all.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    notes: mpsc::Sender<Note>,
+    board: watch::Receiver<Arc<Board>>,
+    events: broadcast::Sender<Arc<[Recorded]>>,
+    history: Arc<dyn History>,
+    git: Arc<dyn Git>,
+    agents: Arc<dyn Agents>,
+    clock: Arc<FleetClock>,
+    settings: Settings,
+    alarm: Arc<Alarm>,
+    /// Set once; nothing new starts after it, and what waits for a process lets go of it.
+    stopping: AtomicBool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Engine {
+    /// Loads the board, starts the threads, performs what a crash left undone, and is ready.
+    pub fn start(mut ports: Ports, settings: Settings) -> Result<(Engine, Recovered), Failure> {
+        let loaded = ports.store.load()?;
+        let recovered = Recovered {
+            effects: loaded.outbox.len(),
+            attempts: loaded.board.attempts.len(),
+            open_tasks: loaded.board.tasks.len(),
+            landings: loaded.board.landings.len(),
+            claims: loaded.board.claims.len(),
+        };
+        let clock = Arc::new(FleetClock::from(ports.clock, loaded.board.at));
+        let (notes, inbox) = mpsc::channel(settings.queue);
+        let (board_sender, board) = watch::channel(Arc::new(loaded.board.clone()));
+        let (events, _) = broadcast::channel(1024);
+        let alarm = Arc::new(Alarm::default());
+        let (effect_sender, effect_receiver) = std::sync::mpsc::channel();
+        for (key, effect) in loaded.outbox {
+            let _open = effect_sender.send((key, effect));
+        }
+        let outlets = Outlets {
+            board: board_sender,
+            events: events.clone(),
+            effects: Box::new(move |key, effect| {
+                let _stopping = effect_sender.send((key, effect));
+            }),
+            alarm: alarm.clone(),
+        };
+        let shared = Arc::new(Shared {
+            notes,
+            board,
+            events,
+            history: ports.store.history(),
+            git: ports.git,
+            agents: ports.agents,
+            clock: clock.clone(),
+            settings,
+            alarm,
+            stopping: AtomicBool::new(false),
+            threads: Mutex::new(Vec::new()),
+        });
+        let engine = Engine { shared };
+        let writer = Writer { board: loaded.board, store: ports.store, clock: clock.clone(), outlets };
+        engine.spawn("writer", move || writer.run(inbox));
+        let (alarm, notes) = (engine.shared.alarm.clone(), engine.shared.notes.clone());
+        engine.spawn("timer", move || {
+            alarm.run(&clock, || {
+                let _stopping = notes.blocking_send(Note::Ring);
+            });
+        });
+        engine.submit(Request {
+            by: Actor::Regatta,
+            key: None,
+            command: Command::Resume { pid: std::process::id() },
+        })?;
+        perform::start(&engine, effect_receiver);
+        runner::start(&engine);
+        Ok((engine, recovered))
+    }
+
+    /// Asks, and waits for the durable answer. For threads; tasks use [`Engine::ask`].
+    pub fn submit(&self, request: Request) -> Answer {
+        self.report(request, None)
+    }
+
+    /// Asks, saying which effect this settles: both are stored together.
+    fn report(&self, request: Request, performed: Option<EffectKey>) -> Answer {
+        let (answer, reply) = oneshot::channel();
+        self.shared
+            .notes
+            .blocking_send(Note::Submit { request: Box::new(request), performed, answer })
+            .map_err(|_| Failure::Stopping)?;
+        reply.blocking_recv().map_err(|_| Failure::Stopping)?
+    }
+
+    /// Asks, and waits for the durable answer. A full queue holds the caller back.
+    pub async fn ask(&self, request: Request) -> Answer {
+        let (answer, reply) = oneshot::channel();
+        self.shared
+            .notes
+            .send(Note::Submit { request: Box::new(request), performed: None, answer })
+            .await
+            .map_err(|_| Failure::Stopping)?;
+        reply.await.map_err(|_| Failure::Stopping)?
+    }
+
+    /// Acquires a claim, standing in line as long as was asked. A caller that stops waiting leaves no wait behind.
+    pub async fn acquire(&self, by: Actor, key: Option<RequestKey>, ask: Acquire) -> Answer {
+        let asked = ask.clone();
+        let reply = self.ask(Request { by: by.clone(), key, command: Command::Acquire(ask) }).await?;
+        let Outcome::Claim(Acquired::Waiting { wait, .. }) = reply.outcome else { return Ok(reply) };
+        let mut place = Place { engine: self, wait, left: false };
+        let mut board = self.shared.board.clone();
+        loop {
+            let now = board.borrow_and_update().clone();
+            if !now.waits.contains_key(&wait) {
+                place.left = true;
+                return match now.claims.values().find(|it| it.from_wait == Some(wait)) {
+                    Some(claim) => {
+                        let ttl_ms = claim.expires_at.map_or(0, |at| at.saturating_sub(self.now().at));
+                        let outcome = Outcome::Claim(Acquired::Granted { claim: claim.id, token: claim.token, ttl_ms });
+                        Ok(Reply { revision: now.revision, outcome })
+                    }
+                    None => {
+                        let draft = regatta_core::board::Draft::of(&now, self.now());
+                        let holders =
+                            regatta_core::claim::in_the_way(&draft, &asked.uris, asked.mode, None, self.now());
+                        Err(Failure::Refused { refusal: Refusal::ClaimHeld { holders }, revision: now.revision })
+                    }
+                };
+            }
+            board.changed().await.map_err(|_| Failure::Stopping)?;
+        }
+    }
+
+    /// The board as of the last commit. Reading it holds nobody up.
+    pub fn board(&self) -> Arc<Board> {
+        self.shared.board.borrow().clone()
+    }
+
+    /// The board, and a way to wait for the next one.
+    pub fn watch(&self) -> watch::Receiver<Arc<Board>> {
+        self.shared.board.clone()
+    }
+
+    /// Events as they are committed. Who falls behind is told so and reads on from the history.
+    pub fn events(&self) -> broadcast::Receiver<Arc<[Recorded]>> {
+        self.shared.events.subscribe()
+    }
+
+    /// Everything that was ever committed.
+    pub fn history(&self) -> &Arc<dyn History> {
+        &self.shared.history
+    }
+
+    /// The version-control port, for doors that only look.
+    pub fn git(&self) -> &Arc<dyn Git> {
+        &self.shared.git
+    }
+
+    /// The port to programs, for doors that only look.
+    pub fn agents(&self) -> &Arc<dyn Agents> {
+        &self.shared.agents
+    }
+
+    /// The moment, on the fleet clock.
+    pub fn now(&self) -> regatta_core::ids::Now {
+        self.shared.clock.now()
+    }
+
+    /// Writes an exact copy of the store; returns the revision it is at.
+    pub async fn backup(&self, to: PathBuf) -> Result<u64, Failure> {
+        let (answer, reply) = oneshot::channel();
+        self.shared.notes.send(Note::Backup { to, answer }).await.map_err(|_| Failure::Stopping)?;
+        Ok(reply.await.map_err(|_| Failure::Stopping)??)
+    }
+
+    /// Checks the whole store for damage.
+    pub async fn check(&self) -> Result<(), Failure> {
+        let (answer, reply) = oneshot::channel();
+        self.shared.notes.send(Note::Check { answer }).await.map_err(|_| Failure::Stopping)?;
+        Ok(reply.await.map_err(|_| Failure::Stopping)??)
+    }
+
+    /// Ends every attempt whose program is ours; their tasks wait again. Returns when no program is left.
+    pub fn stop_attempts(&self, reason: &str) -> Result<usize, Failure> {
+        self.shared.stopping.store(true, Ordering::SeqCst); // the runner starts nothing more
+        let tasks: Vec<_> = self.board().attempts.values().filter(|it| it.supervised).map(|it| it.task).collect();
+        for task in &tasks {
+            let stop = Command::StopTask { task: *task, reason: reason.to_owned() };
+            match self.submit(Request { by: Actor::Regatta, key: None, command: stop }) {
+                Ok(_) | Err(Failure::Refused { .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        perform::wait_until_stopped(self);
+        Ok(tasks.len())
+    }
+
+    /// Ends the engine: what is queued is answered, programs go on, effects under way are left for the next start.
+    pub fn shutdown(&self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.alarm.end();
+        let _ended = self.shared.notes.blocking_send(Note::Stop);
+        let threads = std::mem::take(&mut *self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let me = std::thread::current().id();
+        for thread in threads.into_iter().filter(|it| it.thread().id() != me) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the engine had panicked");
+            }
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.shared.stopping.load(Ordering::SeqCst)
+    }
+
+    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) {
+        // Small stacks: one thread waits for each running attempt, and there may be hundreds.
+        let spawned = std::thread::Builder::new().name(name.to_owned()).stack_size(512 * 1024).spawn(work);
+        match spawned {
+            Ok(thread) => {
+                let mut threads = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner);
+                threads.retain(|it| !it.is_finished());
+                threads.push(thread);
+            }
+            Err(error) => tracing::error!("the machine gives no thread for {name}: {error}"),
+        }
+    }
+}
+
+/// A place in line that is given up when nobody waits for it any more.
+struct Place<'a> {
+    engine: &'a Engine,
+    wait: WaitId,
+    left: bool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.left {
+            return;
+        }
+        let request = Request { by: Actor::Regatta, key: None, command: Command::CancelWait { wait: self.wait } };
+        let (answer, _) = oneshot::channel();
+        let note = Note::Submit { request: Box::new(request), performed: None, answer };
+        if let Err(mpsc::error::TrySendError::Full(note)) = self.engine.shared.notes.try_send(note) {
+            // The queue is full: a thread waits for room so that the place is given up all the same.
+            let notes = self.engine.shared.notes.clone();
+            self.engine.spawn("cancel-wait", move || {
+                let _stopping = notes.blocking_send(note);
+            });
+        }
+    }
+}

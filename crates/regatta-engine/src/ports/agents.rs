@@ -1,0 +1,118 @@
+//! What the engine needs to run programs: agents, and the checks that judge their work.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use regatta_core::ids::AttemptId;
+
+/// A program to start for an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The attempt it works for; at most one program ever runs for an attempt.
+    pub attempt: AttemptId,
+    /// The program and its arguments. `{prompt}` in an argument is replaced by the prompt.
+    pub argv: Vec<String>,
+    /// Where it works.
+    pub workspace: PathBuf,
+    /// What it is asked to do; also on its standard input and in the file `REGATTA_PROMPT_FILE` names.
+    pub prompt: String,
+    /// The steps of the scripted agent, as a JSON array, if the task has them (`REGATTA_SCRIPT_FILE`).
+    pub script: Option<String>,
+    /// Variables on top of the allow-list.
+    pub env: Vec<(String, String)>,
+}
+
+/// A process as no other can be mistaken for it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ProcessIdentity {
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in the kernel's clock ticks since boot.
+    pub start_ticks: u64,
+    /// Which boot of the machine that was.
+    pub boot_id: String,
+}
+
+/// How a program ended.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Exit {
+    /// It returned this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+    /// It could not be started.
+    NotStarted(String),
+    /// Its supervisor vanished without an exit record (power cut, kill -9 of the shim).
+    Lost,
+}
+
+/// Where an attempt's program is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProcessState {
+    /// Nothing was ever started for this attempt.
+    NotStarted,
+    /// Its supervisor is alive.
+    Running(ProcessIdentity),
+    /// It has ended.
+    Exited(Exit),
+}
+
+/// A command that judges a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// A shell command line of the user's, run by `sh -c`.
+    pub command: String,
+    /// Where it runs.
+    pub dir: PathBuf,
+    /// Variables on top of the allow-list.
+    pub env: Vec<(String, String)>,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// What a check said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckResult {
+    /// How it ended.
+    pub exit: Exit,
+    /// It was stopped because its time ran out.
+    pub timed_out: bool,
+    /// The last part of what it printed (both streams), at most 16 KiB, valid UTF-8.
+    pub output: String,
+}
+
+impl CheckResult {
+    /// Whether it passed.
+    pub fn passed(&self) -> bool {
+        !self.timed_out && self.exit == Exit::Code(0)
+    }
+}
+
+/// A program that could not be run, in words for a person.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct AgentError {
+    /// What happened and why, one sentence.
+    pub what: String,
+    /// What to do next.
+    pub hint: String,
+}
+
+/// The port to programs.
+pub trait Agents: Send + Sync {
+    /// Starts the attempt's program under a supervisor that outlives this process; a second call for
+    /// the same attempt starts nothing.
+    fn start(&self, launch: &Launch) -> Result<(), AgentError>;
+    /// Where the attempt's program is now.
+    fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
+    /// Waits until the attempt's program has ended and no process of it is left. `None` when `patience` ran out.
+    fn wait(&self, attempt: AttemptId, patience: Duration) -> Result<Option<Exit>, AgentError>;
+    /// Ends the attempt's whole process tree: SIGTERM, then after `grace` SIGKILL; returns when it is gone.
+    fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
+    /// Runs a check to its end; ends its whole tree when the time is up.
+    fn check(&self, check: &Check) -> Result<CheckResult, AgentError>;
+    /// The file the attempt's program writes its output to.
+    fn log(&self, attempt: AttemptId) -> PathBuf;
+    /// The file in which the attempt's program may leave its result.
+    fn result_file(&self, attempt: AttemptId) -> PathBuf;
+}

@@ -1,0 +1,114 @@
+//! What the engine needs from storage: keep commits, give the board back, read history.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use regatta_core::attempt::Attempt;
+use regatta_core::board::{Board, Meta, Rows};
+use regatta_core::bus::Message;
+use regatta_core::effect::{Effect, EffectKey};
+use regatta_core::event::Recorded;
+use regatta_core::ids::{AgentName, AttemptId, ChannelName, Label, MessageId, MissionId, ProjectName, TaskId};
+use regatta_core::landing::Landing;
+use regatta_core::mission::Mission;
+use regatta_core::task::{Status, Task};
+
+/// What is stored in one transaction: all of it or nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// The revision the store must be at; anything else means a second writer, and nothing is stored.
+    pub after: u64,
+    /// Where the board is afterwards.
+    pub meta: Meta,
+    /// New events, in order, without gaps.
+    pub events: Vec<Recorded>,
+    /// Rows as they are afterwards; `None` means gone.
+    pub rows: Rows,
+    /// New effects for the outbox.
+    pub effects: Vec<(EffectKey, Effect)>,
+    /// Effects that leave the outbox.
+    pub performed: Vec<EffectKey>,
+}
+
+/// What a store gives at start.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The board, exactly as it was after the last commit.
+    pub board: Board,
+    /// Effects that were stored and not yet performed, oldest first.
+    pub outbox: Vec<(EffectKey, Effect)>,
+}
+
+/// The writing side. One thread owns it.
+pub trait Store: Send {
+    /// Reads the board and the outbox.
+    fn load(&mut self) -> Result<Loaded, StoreError>;
+    /// Stores a batch durably: when this returns, it survives the machine's power being cut.
+    fn commit(&mut self, batch: &Batch) -> Result<(), StoreError>;
+    /// Checks the whole store for damage (D3).
+    fn check(&mut self) -> Result<(), StoreError>;
+    /// Writes an exact copy of the store, as of the last commit, to a new file (D7).
+    fn backup(&mut self, to: &Path) -> Result<(), StoreError>;
+    /// The reading side, for any thread; it never blocks the writer.
+    fn history(&self) -> Arc<dyn History>;
+}
+
+/// Which messages are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MessageFilter {
+    pub channel: Option<ChannelName>,
+    pub label: Option<Label>,
+    /// Who sent it, as [`regatta_core::command::Actor`] prints.
+    pub from: Option<String>,
+    pub mention: Option<AgentName>,
+    /// Only messages after this one.
+    pub after: Option<MessageId>,
+    /// At most this many: the newest, in the order they were posted; with `after`, the oldest after it.
+    pub limit: usize,
+}
+
+/// Which tasks are wanted; an empty list of statuses means all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskFilter {
+    pub project: Option<ProjectName>,
+    pub mission: Option<MissionId>,
+    pub statuses: Vec<Status>,
+    /// Only tasks after this one.
+    pub after: Option<TaskId>,
+    /// At most this many, by number; 0 means all.
+    pub limit: usize,
+}
+
+/// The reading side: everything that was ever committed.
+pub trait History: Send + Sync {
+    /// Events after a revision, in order, at most `limit`.
+    fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError>;
+    /// Messages that match.
+    fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError>;
+    /// How many messages a channel has after one.
+    fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError>;
+    /// A task, open or ended.
+    fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError>;
+    /// Tasks that match, by number.
+    fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError>;
+    /// An attempt, live or ended.
+    fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError>;
+    /// All attempts on a task, by number.
+    fn attempts_of(&self, task: TaskId) -> Result<Vec<Attempt>, StoreError>;
+    /// A project's newest landings, ended or not, newest first, at most `limit`.
+    fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError>;
+    /// A mission, running (`true`) or ended.
+    fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError>;
+}
+
+/// Why the store could not, in words for a person.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct StoreError {
+    /// `disk_full`, `read_only`, `corrupt`, `newer_version`, `old_sqlite`, `second_writer`, `io`.
+    pub code: &'static str,
+    /// What happened and why, one sentence without a period.
+    pub what: String,
+    /// What to do next.
+    pub hint: String,
+}

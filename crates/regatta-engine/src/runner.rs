@@ -1,0 +1,97 @@
+//! The daemon's own runner: whenever the board changes, it polls for the agents of the running missions.
+//!
+//! It uses the same verb as any runner elsewhere, so capacity, order and claims are decided in one place.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use regatta_core::agent::{self, Runtime};
+use regatta_core::board::Board;
+use regatta_core::command::{Actor, Command, Outcome, Request};
+use regatta_core::ids::{AgentName, MissionId};
+use regatta_core::mission::State;
+use regatta_core::schedule::Poll;
+use tokio::sync::watch;
+
+use crate::perform::{LOOK_UP, block_on_until};
+use crate::{Engine, Failure};
+
+/// What a round of polls found.
+enum Round {
+    Granted,
+    /// Only a change of the board can make the next round differ.
+    Nothing,
+    /// The store could not keep it; it is tried again soon.
+    Failed,
+}
+
+/// Starts the thread.
+pub(crate) fn start(engine: &Engine) {
+    let (it, mut board) = (engine.clone(), engine.watch());
+    engine.spawn("runner", move || {
+        while !it.is_stopping() {
+            let now = board.borrow_and_update().clone();
+            match poll_all(&it, &now) {
+                Round::Granted => {}
+                Round::Nothing => {
+                    if !wait_for_change(&it, &mut board) {
+                        return;
+                    }
+                }
+                Round::Failed => std::thread::sleep(LOOK_UP),
+            }
+        }
+    });
+}
+
+/// Blocks until the board changes; `false` when the engine stops.
+fn wait_for_change(engine: &Engine, board: &mut watch::Receiver<Arc<Board>>) -> bool {
+    loop {
+        match block_on_until(board.changed(), Instant::now() + LOOK_UP) {
+            Some(changed) => return changed.is_ok(),
+            None if engine.is_stopping() => return false,
+            None => {}
+        }
+    }
+}
+
+/// Polls once for everyone with room.
+fn poll_all(engine: &Engine, board: &Board) -> Round {
+    let mut round = Round::Nothing;
+    for (mission, agent) in candidates(board) {
+        let ask = Poll { agent, project: None, mission: Some(mission), lease_ms: None };
+        match engine.submit(Request { by: Actor::Regatta, key: None, command: Command::PollSupervised(ask) }) {
+            Ok(reply) if matches!(reply.outcome, Outcome::Polled(Some(_))) => round = Round::Granted,
+            Ok(_) => {}
+            Err(Failure::Refused { refusal, .. }) => {
+                tracing::warn!("the runner's poll was refused: {}", refusal.message())
+            }
+            Err(Failure::Store(_) | Failure::Stopping) => return Round::Failed,
+        }
+    }
+    round
+}
+
+/// Who may get something: least busy first, so that work spreads over a mission's agents.
+fn candidates(board: &Board) -> Vec<(MissionId, AgentName)> {
+    if board.attempts.len() as u32 >= board.limits.max_attempts {
+        return Vec::new();
+    }
+    let mut found: Vec<(u32, MissionId, AgentName)> = Vec::new();
+    for mission in board.missions.values().filter(|it| it.state == State::Active) {
+        let waiting = board
+            .open_tasks_of(mission.id)
+            .any(|(_, id)| board.tasks.get(&id).is_some_and(|it| it.status.is_waiting()));
+        if !waiting {
+            continue;
+        }
+        for agent in mission.agents.iter().filter_map(|it| board.agents.get(it)) {
+            let room = agent::capacity(board, agent);
+            if room.available > 0 && !matches!(agent.runtime, Runtime::Outside) {
+                found.push((room.current, mission.id, agent.name.clone()));
+            }
+        }
+    }
+    found.sort();
+    found.into_iter().map(|(_, mission, agent)| (mission, agent)).collect()
+}

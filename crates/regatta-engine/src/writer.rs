@@ -1,0 +1,175 @@
+//! The one writer: decide, commit, answer, then perform. In that order, always.
+//!
+//! One thread owns the board and the store. Commands that wait together are decided one after the other and
+//! committed together; each is answered when the batch is durable, refusals too, so that nobody is told
+//! of a state that a crash could take back.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use regatta_core::board::Board;
+use regatta_core::command::{Actor, Command, Commit, Outcome, Request, decide};
+use regatta_core::effect::{Effect, EffectKey};
+use regatta_core::event::Recorded;
+use regatta_core::refusal::Refusal;
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+use crate::ports::store::{Batch, Store, StoreError};
+use crate::timer::{Alarm, FleetClock};
+
+/// The most commands in one transaction: enough to share an fsync, few enough to answer soon.
+const LARGEST_BATCH: usize = 512;
+
+/// The answer to an accepted command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Where the fleet's log was when the command was decided: cursor, witness and token in one.
+    pub revision: u64,
+    /// What the command gave.
+    pub outcome: Outcome,
+}
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The rules do not allow it, as of `revision`.
+    #[error("{}", refusal.message())]
+    Refused { refusal: Refusal, revision: u64 },
+    /// The store could not keep it; nothing was changed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The daemon is stopping.
+    #[error("the daemon is stopping")]
+    Stopping,
+}
+
+pub(crate) type Answer = Result<Reply, Failure>;
+
+/// What the writer is told.
+pub(crate) enum Note {
+    Submit { request: Box<Request>, performed: Option<EffectKey>, answer: oneshot::Sender<Answer> },
+    Ring,
+    Backup { to: PathBuf, answer: oneshot::Sender<Result<u64, StoreError>> },
+    Check { answer: oneshot::Sender<Result<(), StoreError>> },
+    Stop,
+}
+
+/// What the writer tells.
+pub(crate) struct Outlets {
+    pub(crate) board: watch::Sender<Arc<Board>>,
+    pub(crate) events: broadcast::Sender<Arc<[Recorded]>>,
+    pub(crate) effects: Box<dyn Fn(EffectKey, Effect) + Send>,
+    pub(crate) alarm: Arc<Alarm>,
+}
+
+pub(crate) struct Writer {
+    pub(crate) board: Board,
+    pub(crate) store: Box<dyn Store>,
+    pub(crate) clock: Arc<FleetClock>,
+    pub(crate) outlets: Outlets,
+}
+
+impl Writer {
+    /// Works until told to stop, or until nobody can tell it anything.
+    pub(crate) fn run(mut self, mut inbox: mpsc::Receiver<Note>) {
+        let mut notes = Vec::with_capacity(LARGEST_BATCH);
+        loop {
+            if inbox.blocking_recv_many(&mut notes, LARGEST_BATCH) == 0 {
+                return;
+            }
+            if self.turn(&mut notes) {
+                inbox.close();
+            }
+        }
+    }
+
+    /// One batch. Returns whether it was told to stop.
+    fn turn(&mut self, notes: &mut Vec<Note>) -> bool {
+        let now = self.clock.now();
+        let before = self.board.clone();
+        let mut batch = Batch { after: before.revision, ..Batch::default() };
+        let mut answers = Vec::with_capacity(notes.len());
+        let mut after = Vec::new();
+        let mut stop = false;
+        if !self.board.due(now).is_empty() {
+            let tick = Request { by: Actor::Regatta, key: None, command: Command::Tick };
+            if let Err(refusal) = decide(&self.board, &tick, now).map(|commit| self.take(commit, &mut batch)) {
+                tracing::error!(code = refusal.code(), "what fell due could not be settled: {}", refusal.message());
+            }
+        }
+        for note in notes.drain(..) {
+            match note {
+                Note::Submit { request, performed, answer } => {
+                    let decided = decide(&self.board, &request, now).map(|commit| self.take(commit, &mut batch));
+                    let revision = self.board.revision;
+                    answers.push((
+                        answer,
+                        match decided {
+                            Ok(outcome) => Ok(Reply { revision, outcome }),
+                            Err(refusal) => Err(Failure::Refused { refusal, revision }),
+                        },
+                    ));
+                    batch.performed.extend(performed);
+                }
+                Note::Ring => {}
+                Note::Stop => stop = true,
+                other => after.push(other),
+            }
+        }
+        match self.commit(&mut batch) {
+            Ok(()) => {
+                for (answer, reply) in answers {
+                    // The caller may have hung up; what was decided stands.
+                    let _gone = answer.send(reply);
+                }
+                for (key, effect) in batch.effects {
+                    (self.outlets.effects)(key, effect);
+                }
+                self.outlets.alarm.set(self.board.next_deadline(now));
+            }
+            Err(error) => {
+                tracing::error!(code = error.code, "nothing of this batch was kept: {error}");
+                self.board = before;
+                for (answer, _) in answers {
+                    let _gone = answer.send(Err(Failure::Store(error.clone())));
+                }
+                // What fell due is settled when the store is well again.
+                self.outlets.alarm.set(Some(now.at + 1_000));
+            }
+        }
+        for note in after {
+            match note {
+                Note::Backup { to, answer } => {
+                    let _gone = answer.send(self.store.backup(&to).map(|()| self.board.revision));
+                }
+                Note::Check { answer } => {
+                    let _gone = answer.send(self.store.check());
+                }
+                Note::Submit { .. } | Note::Ring | Note::Stop => {}
+            }
+        }
+        stop
+    }
+
+    fn take(&mut self, commit: Commit, batch: &mut Batch) -> Outcome {
+        self.board = commit.board;
+        batch.events.extend(commit.events);
+        batch.rows.extend(commit.rows);
+        batch.effects.extend(commit.effects);
+        commit.outcome
+    }
+
+    /// The only place where state is written.
+    fn commit(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
+        if batch.events.is_empty() && batch.performed.is_empty() {
+            return Ok(());
+        }
+        batch.meta = self.board.meta();
+        self.store.commit(batch)?;
+        if !batch.events.is_empty() {
+            self.outlets.board.send_replace(Arc::new(self.board.clone()));
+            let _nobody_listens = self.outlets.events.send(std::mem::take(&mut batch.events).into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! Durable before answered, and together when they wait together.
+
+use regatta_core::command::{Command, Outcome};
+use regatta_core::fleet::Limits;
+use regatta_core::ids::TaskId;
+use regatta_core::refusal::Refusal;
+use regatta_engine::Failure;
+use regatta_engine::ports::store::{Store, StoreError};
+use regatta_testkit::memory::Fault;
+use regatta_testkit::steps::Life;
+
+use crate::support::*;
+
+fn disk_full() -> StoreError {
+    StoreError { code: "disk_full", what: "the disk is full".into(), hint: "free some".into() }
+}
+
+/// D1, L4: nobody is answered before the commit returned.
+#[test]
+fn d1_an_answer_comes_after_the_commit() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    say(&engine, add_project());
+    let commit = life.hold_next("store.commit");
+    let mut accepted = send(&engine, ask(add_task("a")));
+    commit.reached();
+    // Refused by what the same batch's successor decides, and answered no earlier than the state it was refused on.
+    let mut refused = send(&engine, ask(Command::CancelTask { task: TaskId(7), reason: "no".into() }));
+    assert!(poll(&mut accepted).is_none() && poll(&mut refused).is_none());
+    assert_eq!(world.store.clone().load().unwrap().board.tasks.len(), 0);
+    commit.release();
+    let reply = block_on(accepted).unwrap();
+    assert_eq!(reply.outcome, Outcome::Task(TaskId(1)));
+    assert!(world.store.clone().load().unwrap().board.revision >= reply.revision);
+    let refusal = block_on(refused).unwrap_err();
+    assert!(
+        matches!(refusal, Failure::Refused { refusal: Refusal::NoSuchTask { .. }, revision } if revision >= reply.revision)
+    );
+    engine.shutdown();
+}
+
+/// D1, L4, P9: a batch that could not be stored leaves no trace, and everybody in it is told.
+#[test]
+fn p9_a_commit_that_fails_changes_nothing_and_the_next_one_works() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    say(&engine, add_project());
+    say(&engine, register("ann"));
+    let commit = life.hold_next("store.commit");
+    let first = send(&engine, ask(post("first")));
+    commit.reached();
+    let mission = mission(&["ann"], vec![planned("a", "a", &[])]);
+    let batch: Vec<_> =
+        [post("second"), mission.clone(), add_task("b"), Command::CancelTask { task: TaskId(9), reason: "no".into() }]
+            .map(|it| send(&engine, ask(it)))
+            .into();
+    world.store.fail_after(1, Fault::Before(disk_full()));
+    let mut events = engine.events();
+    commit.release();
+    block_on(first).unwrap();
+    let before = until(&engine, "the first is in", |board| board.counters.message == 1);
+    for answer in batch {
+        assert_eq!(block_on(answer), Err(Failure::Store(disk_full())));
+    }
+
+    assert_eq!((engine.board(), folded(&engine)), (before.clone(), (*before).clone()));
+    assert_eq!(events.try_recv().unwrap().last().unwrap().revision, before.revision);
+    assert!(events.try_recv().is_err(), "an event of the failed batch was told");
+    assert_eq!((world.outbox(), life.calls("git.prepare"), life.calls("agents.start")), (0, 0, 0));
+
+    say(&engine, mission);
+    until_done(&engine, &life, &world);
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+/// P9: what effects have to report is not lost when the store cannot keep it for a while.
+#[test]
+fn p9_a_report_waits_for_the_store() {
+    let world = World::new(|program| program.wait_for("go").map_or_else(|it| it, |()| append_own_name(program)));
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    world.agents.until_started(regatta_core::ids::AttemptId(1));
+    world.store.fail_next(Fault::Before(disk_full()));
+    world.agents.let_go("go");
+    until_done(&engine, &life, &world);
+    assert_eq!(world.agents.programs()["T1"], 1);
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+#[test]
+fn commands_that_wait_together_are_committed_together() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    say(&engine, add_project());
+    let commit = life.hold_next("store.commit");
+    let first = send(&engine, ask(post("first")));
+    commit.reached();
+    let before = world.store.commits();
+    let all: Vec<_> = (0..400).map(|nth| send(&engine, ask(post(&format!("number {nth}"))))).collect();
+    commit.release();
+    block_on(first).unwrap();
+    let revisions: Vec<u64> = all.into_iter().map(|it| block_on(it).unwrap().revision).collect();
+    assert!(revisions.is_sorted_by(|a, b| a < b), "each has its own revision, in the order they came");
+    assert_eq!(world.store.commits() - before, 2, "the one that was held, and one for all the rest");
+    engine.shutdown();
+}
+
+/// Requests of many threads are all answered once, whatever batches they land in.
+#[test]
+fn many_threads_share_the_writer() {
+    let world = World::new(append_own_name);
+    let engine = world.start();
+    say(&engine, add_project());
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let engine = &engine;
+            scope.spawn(move || (0..50).for_each(|nth| _ = say(engine, post(&format!("{thread}.{nth}")))));
+        }
+    });
+    assert_eq!(engine.board().counters.message, 400);
+    assert_eq!(folded(&engine), *engine.board());
+    engine.shutdown();
+}
+
+#[test]
+fn a_full_queue_holds_callers_back() {
+    let mut world = World::new(append_own_name);
+    world.settings.queue = 2;
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    let commit = life.hold_next("store.commit");
+    let first = send(&engine, ask(post("in the writer's hand")));
+    commit.reached();
+    let queued = [send(&engine, ask(post("queued"))), send(&engine, ask(post("queued too")))];
+    let held_back = send(&engine, ask(post("held back and given up")));
+    let patient = send(&engine, ask(post("held back and patient")));
+    drop(held_back);
+    commit.release();
+    block_on(first).unwrap();
+    for it in queued {
+        block_on(it).unwrap();
+    }
+    block_on(patient).unwrap();
+    assert_eq!(engine.board().counters.message, 4, "who gave up before there was room was never heard");
+    engine.shutdown();
+}
+
+/// J9: the same key gives the same answer, before a restart and after it.
+#[test]
+fn j9_the_same_key_gives_the_same_answer_after_a_restart() {
+    let world = World::new(append_own_name);
+    let engine = world.start();
+    say(&engine, add_project());
+    let first = engine.submit(keyed("k1", add_task("a"))).unwrap();
+    let revision = engine.board().revision;
+    assert_eq!(engine.submit(keyed("k1", add_task("a"))).unwrap().outcome, first.outcome);
+    assert_eq!(engine.board().revision, revision);
+    engine.shutdown();
+
+    let engine = world.start();
+    assert_eq!(engine.submit(keyed("k1", add_task("a"))).unwrap().outcome, first.outcome);
+    assert_eq!(engine.submit(keyed("k2", add_task("a"))).unwrap().outcome, Outcome::Task(TaskId(2)));
+    assert_eq!(engine.board().tasks.len(), 2);
+    engine.shutdown();
+}
+
+/// J9: the key also covers two copies of a request that meet in one batch.
+#[test]
+fn j9_the_same_key_twice_in_one_batch_does_it_once() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    let commit = life.hold_next("store.commit");
+    let first = send(&engine, ask(Command::SetLimits { limits: Limits { max_attempts: 3 } }));
+    commit.reached();
+    let [one, two] = [0, 1].map(|_| send(&engine, keyed("k", post("once"))));
+    commit.release();
+    block_on(first).unwrap();
+    assert_eq!(block_on(one).unwrap().outcome, block_on(two).unwrap().outcome);
+    assert_eq!(engine.board().counters.message, 1);
+    engine.shutdown();
+}

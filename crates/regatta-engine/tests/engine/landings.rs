@@ -1,0 +1,258 @@
+//! From a task to the trunk, through every port.
+
+use std::path::Path;
+use std::time::Duration;
+
+use regatta_core::attempt::Cause;
+use regatta_core::command::Command;
+use regatta_core::event::Event;
+use regatta_core::ids::{LandingId, TaskId};
+use regatta_core::task::Status;
+use regatta_engine::ports::agents::Exit;
+use regatta_testkit::steps::Life;
+
+use crate::support::*;
+
+fn trunk(world: &World) -> Vec<(String, String)> {
+    world.git.trunk(Path::new(REPO)).into_iter().collect()
+}
+
+fn on_trunk(world: &World, file: &str) -> String {
+    world.git.trunk(Path::new(REPO)).get(file).cloned().unwrap_or_default()
+}
+
+#[test]
+fn one_task_goes_from_the_plan_to_the_trunk() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    until_done(&engine, &life, &world);
+
+    assert_eq!(trunk(&world), [("README".into(), "shop\n".into()), ("a".into(), "T1\n".into())]);
+    assert_eq!(world.git.log(Path::new(REPO)), ["first", "Change a"]);
+    let task = engine.history().task(tasks[0]).unwrap().unwrap();
+    assert_eq!((task.status, task.landed.as_ref()), (Status::Completed, Some(&world.git.moves()[0].new)));
+    let attempts = engine.history().attempts_of(tasks[0]).unwrap();
+    assert_eq!(attempts.iter().map(|it| it.ended.as_ref().unwrap().cause).collect::<Vec<_>>(), [Cause::Submitted]);
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+/// J5, and L1 on files: who depends on a task or shares its files starts from a trunk that has its work.
+#[test]
+fn j5_dependencies_and_overlapping_manifests_keep_their_order() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    // The first and the second share a file, the third depends on the first, the fourth on all.
+    let plan = vec![
+        planned("log", "log", &[]),
+        planned("log", "lo?", &[]),
+        planned("c", "c", &[0]),
+        planned("log", "**", &[0, 1, 2]),
+    ];
+    launch(&engine, &["ann", "bob", "cid"], plan);
+    until_done(&engine, &life, &world);
+
+    assert_eq!((on_trunk(&world, "log"), on_trunk(&world, "c")), ("T1\nT2\nT4\n".into(), "T3\n".into()));
+    let mut completed = Vec::new();
+    for it in engine.history().events(0, usize::MAX).unwrap() {
+        match &it.event {
+            Event::TaskCompleted(it) => completed.push(*it.task()),
+            Event::TaskStarted(it) if *it.task() == TaskId(3) => assert!(completed.contains(&TaskId(1))),
+            Event::TaskStarted(it) if *it.task() == TaskId(4) => assert_eq!(completed.len(), 3),
+            _ => {}
+        }
+    }
+    assert_eq!(world.git.moves().len(), 4);
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+#[test]
+fn what_conflicts_comes_back_and_is_done_again_on_the_new_trunk() {
+    let world = World::new(|program| {
+        if program.nth() == 1 {
+            program.git().person_commits(Path::new(REPO), "a", "a person's\n");
+        }
+        append_own_name(program)
+    });
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    until_done(&engine, &life, &world);
+
+    assert_eq!(on_trunk(&world, "a"), "a person's\nT1\n");
+    assert_eq!((world.agents.programs()["T1"], world.git.moves().len()), (2, 1));
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+/// Q1: what is red after the merge does not land, though it was green by itself.
+#[test]
+fn q1_a_merge_that_fails_its_checks_does_not_land() {
+    let world = World::new(|program| {
+        if program.nth() == 1 {
+            program.git().person_commits(Path::new(REPO), "limit", "1\n");
+        }
+        program.write("a", if program.read("limit").is_empty() { "too much\n" } else { "little\n" });
+        Exit::Code(0)
+    });
+    world.agents.judge_by(|_, files| {
+        let limited = files.contains_key("limit") && files.get("a").is_some_and(|it| it == "too much\n");
+        if limited { Err("over the limit".into()) } else { Ok(()) }
+    });
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    until_done(&engine, &life, &world);
+
+    assert_eq!(on_trunk(&world, "a"), "little\n");
+    let landings = engine.history().landings(&shop(), 9).unwrap();
+    assert!(format!("{:?}", landings[1].end).contains("over the limit"), "{:?}", landings[1].end);
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+#[test]
+fn programs_that_fail_three_times_fail_their_task_and_free_everything() {
+    let (world, life) = (World::new(|_| Exit::Code(3)), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    until_done(&engine, &life, &world);
+
+    let task = engine.history().task(tasks[0]).unwrap().unwrap();
+    assert_eq!(task.status, Status::Failed);
+    assert!(task.reason.unwrap().contains("exited with 3"));
+    assert_eq!(world.agents.programs()["T1"], 3);
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+#[test]
+fn what_is_outside_the_manifest_is_found_from_the_diff() {
+    let world = World::new(|program| {
+        program.write(if program.nth() == 1 { "elsewhere" } else { "a" }, "new\n");
+        Exit::Code(0)
+    });
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    until_done(&engine, &life, &world);
+
+    let attempts = engine.history().attempts_of(tasks[0]).unwrap();
+    let causes: Vec<_> = attempts.iter().map(|it| it.ended.as_ref().unwrap().cause).collect();
+    assert_eq!(causes, [Cause::ScopeEscape, Cause::Submitted]);
+    // Q5, Q6: what did not land is kept all the same.
+    assert_eq!(world.git.kept(attempts[0].id).unwrap()["elsewhere"], "new\n");
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+#[test]
+fn a_dirty_checkout_holds_the_landing_until_it_is_clean() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    world.git.set_dirty(Path::new(REPO), &["README"]);
+    let engine = world.start_in(&life).unwrap();
+    let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    let board = until(&engine, "the landing is held", |board| board.landings.values().any(|it| it.held.is_some()));
+    assert!(board.landings[&LandingId(1)].held.as_ref().unwrap().contains("README"));
+    assert_eq!(world.git.moves(), []);
+
+    world.git.set_dirty(Path::new(REPO), &[]);
+    say(&engine, Command::Land { task: tasks[0] });
+    until_done(&engine, &life, &world);
+    assert_eq!(on_trunk(&world, "a"), "T1\n");
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+/// Q2: a trunk that moved after the trial is not overwritten; the merge is made again.
+#[test]
+fn q2_a_trunk_that_moved_meanwhile_is_merged_with_again() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let moving = life.hold_next("git.move_trunk");
+    let engine = world.start_in(&life).unwrap();
+    launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    moving.reached();
+    world.git.person_commits(Path::new(REPO), "b", "a person's\n");
+    moving.release();
+    until_done(&engine, &life, &world);
+
+    assert_eq!((on_trunk(&world, "a"), on_trunk(&world, "b")), ("T1\n".into(), "a person's\n".into()));
+    assert_eq!((world.git.moves().len(), life.calls("git.stage")), (1, 2));
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+/// L6: a move whose claim expired meanwhile may happen, since the ref decides that, but its report says nothing.
+#[test]
+fn l6_a_move_whose_fence_fell_cannot_report() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let moving = life.hold_next("git.move_trunk");
+    let engine = world.start_in(&life).unwrap();
+    launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    moving.reached();
+    let staging = life.hold_next("git.tip");
+    world.clock.turn(Duration::from_secs(121));
+    say(&engine, post("somebody speaks, so the writer looks at the clock"));
+    let board = until(&engine, "it is tried again", |board| board.landings.values().all(|it| it.tries == 2));
+    assert!(board.claims.values().all(|it| it.ttl_ms.is_none()), "the trunk is free");
+    staging.reached();
+
+    // The old move goes through while the new trial has not begun: its report is stale.
+    life.until("only the old move and the new trial are left to do", || world.outbox() == 2);
+    moving.release();
+    life.until("the old move is settled", || world.outbox() == 1);
+    assert_eq!(world.git.moves().len(), 1);
+    assert!(!engine.board().landings.is_empty(), "L6: a stale fence landed it");
+    staging.release();
+    until_done(&engine, &life, &world);
+
+    assert_eq!((on_trunk(&world, "a"), world.git.moves().len()), ("T1\n".into(), 1));
+    let landed = engine
+        .history()
+        .events(0, usize::MAX)
+        .unwrap()
+        .into_iter()
+        .filter(|it| matches!(it.event, Event::LandingLanded(_)));
+    assert_eq!(landed.count(), 1, "Q7");
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+/// A port that fails once costs a try and nothing else.
+#[test]
+fn a_failing_port_is_tried_again() {
+    for call in
+        ["git.trial_merge", "git.stage", "git.move_trunk", "agents.check", "git.tip", "git.capture", "git.prepare"]
+    {
+        let (world, life) = (World::new(append_own_name), Life::new());
+        life.fail_next(call, "the disk is full");
+        let engine = world.start_in(&life).unwrap();
+        launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+        let settled = |board: &regatta_core::board::Board| {
+            board.tasks.is_empty() || board.landings.values().any(|it| it.held.is_some())
+        };
+        until(&engine, "it landed, or waits before it is tried again", settled);
+        world.clock.turn(Duration::from_secs(10));
+        say(&engine, post("tick"));
+        until_done(&engine, &life, &world);
+        assert_eq!(on_trunk(&world, "a"), "T1\n", "{call}");
+        assert_clean(&engine, &world);
+        engine.shutdown();
+    }
+}
+
+/// J2: an attempt whose program cannot be watched is not replaced while that program may still run.
+#[test]
+fn j2_a_program_that_cannot_be_watched_is_ended_before_the_next_one_starts() {
+    let world = World::new(|program| if program.nth() == 1 { program.hang() } else { append_own_name(program) });
+    let life = Life::new();
+    life.fail_next("agents.wait", "the run directory cannot be read");
+    let engine = world.start_in(&life).unwrap();
+    launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    until_done(&engine, &life, &world);
+    assert_eq!(world.agents.programs()["T1"], 2);
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}

@@ -1,0 +1,12 @@
+//! The engine against the fake world: one story per promise, low-level ones first, and a crash between every two
+//! steps last.
+
+#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+
+mod claims; // waiting in line
+mod commits; // durable before answered; together when they wait together
+mod crash; // a crash between every two steps
+mod landings; // from a task to the trunk
+mod restarts; // shutdown, stop, and going on
+mod support;
+mod views; // snapshots, watching, events

@@ -1,0 +1,290 @@
+//! Shutdown, stop, and going on: programs outlive the engine, and nothing is done twice.
+
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use regatta_core::attempt::Cause;
+use regatta_core::board::Board;
+use regatta_core::ids::AttemptId;
+use regatta_core::task::Status;
+use regatta_engine::ports::agents::Exit;
+use regatta_engine::{Engine, Failure, Ports};
+use regatta_testkit::fake_agents::Program;
+use regatta_testkit::memory::Fault;
+use regatta_testkit::steps::{Life, LivingStore};
+
+use crate::support::*;
+
+const FIRST: AttemptId = AttemptId(1);
+
+/// Works when the test lets it go.
+fn patient(program: &Program) -> Exit {
+    program.wait_for("go").map_or_else(|it| it, |()| append_own_name(program))
+}
+
+fn start_patient(world: &World, life: &Life) -> Engine {
+    let engine = world.start_in(life).unwrap();
+    launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    world.agents.until_started(FIRST);
+    engine
+}
+
+fn finish_once(world: &World) {
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    world.agents.let_go("go");
+    until_done(&engine, &life, world);
+    assert_eq!(world.git.trunk(Path::new(REPO))["a"], "T1\n");
+    assert_eq!((world.agents.programs()["T1"], world.agents.asked(FIRST), world.git.moves().len()), (1, 1, 1));
+    assert_clean(&engine, world);
+    engine.shutdown();
+}
+
+#[test]
+fn shutdown_answers_what_is_queued() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    let commit = life.hold_next("store.commit");
+    let first = send(&engine, ask(post("in the writer's hand")));
+    commit.reached();
+    let queued: Vec<_> = (0..20).map(|nth| send(&engine, ask(post(&format!("{nth}"))))).collect();
+    let stopping = std::thread::spawn({
+        let engine = engine.clone();
+        move || engine.shutdown()
+    });
+    commit.release();
+    block_on(first).unwrap();
+    for it in queued {
+        block_on(it).unwrap();
+    }
+    stopping.join().unwrap();
+    assert_eq!(engine.submit(ask(post("too late"))), Err(Failure::Stopping));
+    assert_eq!(engine.board().counters.message, 21);
+}
+
+/// J11: a clean restart changes nothing but the mark that there was one.
+#[test]
+fn j11_a_clean_restart_changes_nothing() {
+    let world = World::new(append_own_name);
+    let engine = world.start();
+    say(&engine, add_project());
+    say(&engine, register("ann"));
+    say(&engine, add_task("a"));
+    granted(&say(&engine, regatta_core::command::Command::Acquire(acquire("ann", "file://shop/b", 0))));
+    let before = engine.board();
+    engine.shutdown();
+    let engine = world.start();
+    let mut after = Board::clone(&engine.board());
+    after.revision = before.revision;
+    assert_eq!(after, *before);
+    engine.shutdown();
+}
+
+/// P1: a daemon that shuts down ends no agent; the next one joins it and it is done once.
+#[test]
+fn p1_programs_go_on_without_the_engine() {
+    let world = World::new(patient);
+    start_patient(&world, &Life::new()).shutdown();
+    assert_eq!(world.agents.running(), [FIRST]);
+    finish_once(&world);
+}
+
+#[test]
+fn p1_a_program_that_ends_while_nobody_looks_is_found() {
+    let world = World::new(patient);
+    start_patient(&world, &Life::new()).shutdown();
+    world.agents.let_go("go");
+    finish_once(&world);
+}
+
+/// P1: the same after `kill -9`.
+#[test]
+fn p1_a_killed_engine_ends_no_program() {
+    let (world, life) = (World::new(patient), Life::new());
+    let killed = start_patient(&world, &life);
+    life.end();
+    finish_once(&world);
+    killed.shutdown();
+}
+
+#[test]
+fn a_program_that_vanished_costs_its_task_nothing() {
+    let world = World::new(|program| if program.nth() == 1 { patient(program) } else { append_own_name(program) });
+    start_patient(&world, &Life::new()).shutdown();
+    world.agents.lose(FIRST);
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    until_done(&engine, &life, &world);
+    let ended = engine.history().attempt(FIRST).unwrap().unwrap().ended.unwrap();
+    assert_eq!(
+        (ended.cause, engine.history().task(regatta_core::ids::TaskId(1)).unwrap().unwrap().failures),
+        (Cause::Lost, 0)
+    );
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+/// J2: when the next engine cannot see how a program is, it does not start another beside it.
+#[test]
+fn j2_a_program_that_cannot_be_seen_is_ended_first() {
+    let world = World::new(|program| if program.nth() == 1 { program.hang() } else { append_own_name(program) });
+    start_patient(&world, &Life::new()).shutdown();
+    let life = Life::new();
+    life.fail_next("agents.state", "the run directory cannot be read");
+    let engine = world.start_in(&life).unwrap();
+    until_done(&engine, &life, &world);
+    assert_eq!(world.agents.programs()["T1"], 2);
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+/// Q7: the trunk moved, the report did not, and a person has committed on top since.
+#[test]
+fn q7_what_landed_before_the_crash_is_not_landed_again() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let killed = world.start_in(&life).unwrap();
+    let unreported = life.hold_next("git.unkept"); // so that the report of the move is the only commit to come
+    launch(&killed, &["ann"], vec![planned("a", "a", &[])]);
+    unreported.reached();
+    life.until("the trunk has moved", || !world.git.moves().is_empty());
+    life.end();
+    world.git.person_commits(Path::new(REPO), "b", "on top\n");
+
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    until_done(&engine, &life, &world);
+    assert_eq!(world.git.moves().len(), 1);
+    assert_eq!(world.git.log(Path::new(REPO)), ["first", "Change a", "a person's"]);
+    assert_clean(&engine, &world);
+    engine.shutdown();
+    killed.shutdown();
+}
+
+/// P3: stop leaves nothing running; the tasks wait again, and what was done is kept.
+#[test]
+fn p3_stop_leaves_nothing_running() {
+    let world = World::new(|program| {
+        program.append("a", "half\n");
+        if program.task() == "T1" { program.hang() } else { program.hang_stubbornly() }
+    });
+    let engine = world.start();
+    launch(&engine, &["ann", "bob"], vec![planned("a", "a", &[]), planned("b", "b", &[])]);
+    world.agents.until_started(FIRST);
+    world.agents.until_started(AttemptId(2));
+    assert_eq!(engine.stop_attempts("enough"), Ok(2));
+    assert_eq!(world.agents.running(), []);
+    let board = engine.board();
+    assert!(board.attempts.is_empty() && board.claims.is_empty());
+    assert!(board.tasks.values().all(|it| it.status == Status::Unassigned && it.failures == 0));
+    engine.shutdown();
+    // The sweep goes on at the next start, and nothing is lost by it.
+    let life = Life::new();
+    world.agents.let_go("go");
+    let engine = world.start_in(&life).unwrap();
+    life.until("the old workspaces are gone", || {
+        world.git.kept(FIRST).is_some() && !world.git.workspaces().contains(&FIRST)
+    });
+    assert_eq!(world.git.kept(FIRST).unwrap()["a"], "half\n");
+    assert_eq!(engine.stop_attempts("enough"), Ok(2));
+    engine.shutdown();
+    world.git.assert_lawful();
+}
+
+/// P3, P10: also when the store is slower than the engine's threads look up.
+#[test]
+fn p3_stop_waits_for_a_slow_store() {
+    let (world, life) = (World::new(Program::hang), Life::new());
+    let engine = start_patient(&world, &life);
+    let commit = life.hold_next("store.commit");
+    let stopping = std::thread::spawn({
+        let engine = engine.clone();
+        move || engine.stop_attempts("enough")
+    });
+    commit.reached();
+    std::thread::sleep(Duration::from_millis(600)); // the store is slow: longer than any thread waits between two looks
+    commit.release();
+    assert_eq!(stopping.join().unwrap(), Ok(1));
+    assert_eq!((world.agents.running(), engine.board().attempts.len()), (vec![], 0));
+    engine.shutdown();
+}
+
+/// P3: an attempt that was being granted when the stop came is stopped too.
+#[test]
+fn p3_stop_catches_what_is_just_being_granted() {
+    let (world, life) = (World::new(Program::hang), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    say(&engine, add_project());
+    say(&engine, register("ann"));
+    let commit = life.hold_next("store.commit");
+    let started = send(&engine, ask(mission(&["ann"], vec![planned("a", "a", &[])])));
+    commit.reached();
+    let grant = life.hold_next("store.commit");
+    commit.release();
+    block_on(started).unwrap();
+    grant.reached();
+    let (said, heard) = mpsc::channel();
+    let stopper = engine.clone();
+    std::thread::spawn(move || said.send(stopper.stop_attempts("enough")));
+    let early = heard.recv_timeout(Duration::from_millis(300));
+    assert!(early.is_err(), "the stop returned while an attempt was being granted");
+    grant.release();
+    heard.recv().unwrap().unwrap();
+    engine.shutdown();
+    assert_eq!(world.agents.running(), []);
+    assert!(engine.board().attempts.is_empty());
+}
+
+/// Shutting down at any moment joins every thread, and going on afterwards does everything once.
+#[test]
+fn shutdown_joins_every_thread_wherever_it_comes() {
+    let work = |rounds: u64| {
+        let world = World::new(append_own_name);
+        for round in 0..rounds {
+            let life = Life::new();
+            let git = Arc::new(world.git.in_life(&life));
+            let store = Box::new(LivingStore::new(&life, world.store.clone()));
+            let agents = Arc::new(world.agents.in_life(&life));
+            let ports = Ports { store, git: git.clone(), agents, clock: Arc::new(world.clock.clone()) };
+            let engine = Engine::start(ports, world.settings.clone()).unwrap().0;
+            if round == 0 {
+                launch(
+                    &engine,
+                    &["ann", "bob"],
+                    (0..6).map(|nth| planned(&format!("{nth}"), &format!("{nth}"), &[])).collect(),
+                );
+            }
+            life.until("it has done something", || life.steps() > 20 || engine.board().tasks.is_empty());
+            engine.shutdown();
+            drop(engine);
+            assert_eq!(Arc::strong_count(&git), 1, "a thread is left");
+        }
+        let life = Life::new();
+        let engine = world.start_in(&life).unwrap();
+        until_done(&engine, &life, &world);
+        assert_eq!(world.git.moves().len(), 6);
+        assert!(world.agents.programs().values().all(|it| *it == 1), "{:?}", world.agents.programs());
+        assert_clean(&engine, &world);
+        engine.shutdown();
+    };
+    std::thread::scope(|scope| (0..6).for_each(|_| _ = scope.spawn(|| work(6))));
+}
+
+/// A start that fails leaves no thread behind either.
+#[test]
+fn a_start_that_fails_leaves_no_thread() {
+    let world = World::new(append_own_name);
+    let error =
+        regatta_engine::ports::store::StoreError { code: "disk_full", what: "full".into(), hint: "free some".into() };
+    world.store.fail_next(Fault::Before(error.clone()));
+    let git = Arc::new(world.git.in_life(&Life::new()));
+    let ports = Ports {
+        store: Box::new(world.store.clone()),
+        git: git.clone(),
+        agents: Arc::new(world.agents.clone()),
+        clock: Arc::new(world.clock.clone()),
+    };
+    let failed = Engine::start(ports, world.settings.clone()).err();
+    assert_eq!(failed, Some(Failure::Store(error)));
+    assert_eq!(Arc::strong_count(&git), 1, "a thread is left");
+}

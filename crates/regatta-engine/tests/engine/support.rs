@@ -1,0 +1,301 @@
+//! The fake world around an engine, and how tests talk to it and wait for it.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use regatta_core::board::Board;
+use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
+use regatta_core::command::{Actor, Command, Outcome, PlannedTask, Request};
+use regatta_core::ids::{AgentName, BranchName, ChannelName, ClaimId, MissionId, ProjectName, RequestKey, TaskId};
+use regatta_core::pattern::{PathPattern, Uri};
+use regatta_core::{agent, bus, mission, project, task};
+use regatta_engine::ports::agents::Exit;
+use regatta_engine::ports::store::Store;
+use regatta_engine::timer::{Clock, MachineClock};
+use regatta_engine::{Engine, Failure, Ports, Reply, Settings};
+use regatta_testkit::fake_agents::{FakeAgents, Program};
+use regatta_testkit::fake_clock::FakeClock;
+use regatta_testkit::fake_git::FakeGit;
+use regatta_testkit::memory::MemoryStore;
+use regatta_testkit::steps::{Life, LivingStore, PATIENCE};
+
+/// Where the fake repository is.
+pub(crate) const REPO: &str = "/nowhere/shop";
+
+/// Everything outside the engine. It outlives every engine.
+pub(crate) struct World {
+    pub(crate) store: MemoryStore,
+    pub(crate) git: FakeGit,
+    pub(crate) agents: FakeAgents,
+    pub(crate) clock: FakeClock,
+    /// Whether the machine's clock is used instead of the fake one.
+    pub(crate) real_time: bool,
+    pub(crate) settings: Settings,
+}
+
+/// The usual program: adds its task's number to the file its description names.
+pub(crate) fn append_own_name(program: &Program) -> Exit {
+    let file = described_file(program);
+    program.append(&file, &format!("{}\n", program.task()));
+    Exit::Code(0)
+}
+
+/// The file that a task's description names: the third line of the prompt.
+pub(crate) fn described_file(program: &Program) -> String {
+    program.launch().prompt.lines().nth(2).unwrap().to_owned()
+}
+
+impl World {
+    /// A world whose programs do `script`, with a repository and nothing else.
+    pub(crate) fn new(script: impl Fn(&Program) -> Exit + Send + Sync + 'static) -> World {
+        let git = FakeGit::new();
+        git.create(Path::new(REPO), &[("README", "shop\n")]);
+        git.require("test");
+        let agents = FakeAgents::new(&git, script);
+        let settings = Settings { grace: Duration::from_millis(300), ..Settings::default() };
+        World { store: MemoryStore::new(), git, agents, clock: FakeClock::new(), real_time: false, settings }
+    }
+
+    /// Starts an engine in this world.
+    pub(crate) fn start(&self) -> Engine {
+        self.start_in(&Life::new()).unwrap()
+    }
+
+    /// Starts an engine whose every call is a step of `life`.
+    pub(crate) fn start_in(&self, life: &Life) -> Result<Engine, Failure> {
+        let clock: Arc<dyn Clock> = if self.real_time { Arc::new(MachineClock) } else { Arc::new(self.clock.clone()) };
+        let ports = Ports {
+            store: Box::new(LivingStore::new(life, self.store.clone())),
+            git: Arc::new(self.git.in_life(life)),
+            agents: Arc::new(self.agents.in_life(life)),
+            clock,
+        };
+        Engine::start(ports, self.settings.clone()).map(|it| it.0)
+    }
+
+    /// How many effects are stored and not performed.
+    pub(crate) fn outbox(&self) -> usize {
+        self.store.clone().load().unwrap().outbox.len()
+    }
+}
+
+pub(crate) fn person() -> Actor {
+    Actor::Person("ann".into())
+}
+
+pub(crate) fn ask(command: Command) -> Request {
+    Request { by: person(), key: None, command }
+}
+
+pub(crate) fn keyed(key: &str, command: Command) -> Request {
+    Request { by: person(), key: Some(RequestKey::new(key).unwrap()), command }
+}
+
+pub(crate) fn say(engine: &Engine, command: Command) -> Reply {
+    engine.submit(ask(command)).unwrap()
+}
+
+pub(crate) fn name(text: &str) -> AgentName {
+    AgentName::new(text).unwrap()
+}
+
+pub(crate) fn shop() -> ProjectName {
+    ProjectName::new("shop").unwrap()
+}
+
+pub(crate) fn add_project() -> Command {
+    Command::AddProject(project::Add {
+        name: shop(),
+        location: REPO.into(),
+        trunk: BranchName::new("main").unwrap(),
+        validation: vec!["test".into()],
+        validation_timeout_ms: 60_000,
+        checkout: project::Checkout::Update,
+    })
+}
+
+pub(crate) fn register(agent: &str) -> Command {
+    Command::RegisterAgent(agent::Register {
+        name: name(agent),
+        runtime: agent::Runtime::Command { argv: vec!["work".into()] },
+        role: agent::Role::Worker,
+        provider: None,
+        description: String::new(),
+        max_tasks: 1,
+    })
+}
+
+/// A task that changes one file.
+pub(crate) fn task_on(file: &str, manifest: &str) -> task::Add {
+    task::Add {
+        project: shop(),
+        subject: format!("Change {file}"),
+        description: file.into(),
+        issue_type: task::IssueType::Task,
+        files: vec![PathPattern::new(manifest).unwrap()],
+        validation: task::Validation::default(),
+        blocked_by: vec![],
+        priority: 2,
+        expects: task::Expects::Changes,
+        effort: None,
+        provider: None,
+        script: None,
+        alias: None,
+        backlog: false,
+    }
+}
+
+pub(crate) fn planned(file: &str, manifest: &str, after: &[usize]) -> PlannedTask {
+    PlannedTask { task: task_on(file, manifest), after: after.to_vec(), assign: None }
+}
+
+pub(crate) fn mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command {
+    let mission = mission::Start {
+        project: shop(),
+        title: "All of it".into(),
+        agents: agents.iter().map(|it| name(it)).collect(),
+        max_workers: 8,
+        mode: mission::Mode::Flow,
+    };
+    Command::StartMission { mission, tasks, adopt: vec![] }
+}
+
+/// Registers the project and the agents, and starts a mission.
+pub(crate) fn launch(engine: &Engine, agents: &[&str], tasks: Vec<PlannedTask>) -> (MissionId, Vec<TaskId>) {
+    say(engine, add_project());
+    for agent in agents {
+        say(engine, register(agent));
+    }
+    match say(engine, mission(agents, tasks)).outcome {
+        Outcome::Mission { mission, tasks } => (mission, tasks),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn add_task(file: &str) -> Command {
+    Command::AddTask { task: task_on(file, file), assign: None, how: task::How::Direct }
+}
+
+pub(crate) fn post(text: &str) -> Command {
+    Command::Post(bus::Post {
+        channel: ChannelName::new("shop").unwrap(),
+        text: text.into(),
+        labels: vec![],
+        reply_to: None,
+    })
+}
+
+pub(crate) fn acquire(owner: &str, uri: &str, wait_ms: u64) -> Acquire {
+    Acquire {
+        owner: Owner::Agent(name(owner)),
+        uris: vec![Uri::new(uri).unwrap()],
+        mode: Mode::Exclusive,
+        ttl_ms: 60_000,
+        wait_ms,
+        memo: String::new(),
+    }
+}
+
+pub(crate) fn granted(reply: &Reply) -> (ClaimId, u64) {
+    match &reply.outcome {
+        Outcome::Claim(Acquired::Granted { claim, token, .. }) => (*claim, *token),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits until the board is as said; panics when that takes too long.
+pub(crate) fn until(engine: &Engine, what: &str, holds: impl Fn(&Board) -> bool) -> Arc<Board> {
+    let mut watch = engine.watch();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let board = watch.borrow_and_update().clone();
+        if holds(&board) {
+            return board;
+        }
+        let changed = block_on_until(watch.changed(), deadline);
+        let tasks: Vec<_> = board.tasks.values().map(|it| (it.id, it.status, it.reason.clone())).collect();
+        changed.unwrap_or_else(|| panic!("it took too long until {what}: {tasks:?}")).unwrap();
+    }
+}
+
+/// Waits until every task has ended and nothing is left to perform.
+pub(crate) fn until_done(engine: &Engine, life: &Life, world: &World) {
+    until(engine, "every task has ended", |board| board.counters.task > 0 && board.tasks.is_empty());
+    life.until("everything is performed", || world.outbox() == 0);
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread, at most until `deadline`.
+pub(crate) fn block_on_until<T>(future: impl Future<Output = T>, deadline: Instant) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        if let Poll::Ready(it) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(it);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        std::thread::park_timeout(left);
+    }
+}
+
+/// Runs a future on this thread; panics when that takes too long.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    block_on_until(future, Instant::now() + PATIENCE).expect("the future ends in time")
+}
+
+/// A future that a test polls by hand.
+pub(crate) type Hand<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// Polls once; `None` while it is not done.
+pub(crate) fn poll<T>(future: &mut Hand<'_, T>) -> Option<T> {
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(it) => Some(it),
+        Poll::Pending => None,
+    }
+}
+
+/// Asks and returns at once; the request is in the writer's queue if there was room.
+pub(crate) fn send(engine: &Engine, request: Request) -> Hand<'_, Result<Reply, Failure>> {
+    let mut future: Hand<'_, _> = Box::pin(engine.ask(request));
+    assert!(poll(&mut future).is_none(), "the writer is held back");
+    future
+}
+
+/// The fold of everything that was ever recorded (D4).
+pub(crate) fn folded(engine: &Engine) -> Board {
+    let mut board = Board::default();
+    for event in engine.history().events(0, usize::MAX).unwrap() {
+        board.fold(&event);
+    }
+    board
+}
+
+/// Checks what must hold when all is done.
+pub(crate) fn assert_clean(engine: &Engine, world: &World) {
+    let board = engine.board();
+    assert!(board.claims.is_empty(), "claims are left: {:?}", board.claims);
+    assert!(
+        board.waits.is_empty() && board.attempts.is_empty() && board.landings.is_empty() && board.missions.is_empty()
+    );
+    assert_eq!(world.git.workspaces(), [], "workspaces are left");
+    assert_eq!(world.git.staged(), [], "staging directories are left");
+    assert_eq!(world.agents.running(), [], "programs are left");
+    assert_eq!(world.outbox(), 0, "effects are left");
+    assert_eq!(folded(engine), *board, "D4");
+    world.git.assert_lawful();
+    world.agents.assert_lawful();
+}

@@ -1,0 +1,114 @@
+//! Snapshots, watching, and events.
+
+use std::time::Duration;
+
+use regatta_testkit::steps::{Life, PATIENCE};
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::support::*;
+
+#[test]
+fn reading_does_not_wait_for_the_store() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    let before = engine.board().revision;
+    let commit = life.hold_next("store.commit");
+    let written = send(&engine, ask(post("held")));
+    commit.reached();
+    let (said, heard) = std::sync::mpsc::channel();
+    let reader = engine.clone();
+    std::thread::spawn(move || said.send((reader.board().revision, reader.watch().borrow().revision, reader.now())));
+    let (board, watched, _) = heard.recv_timeout(PATIENCE).expect("a reader is not held up");
+    assert_eq!((board, watched), (before, before), "what is not durable is not shown");
+    commit.release();
+    block_on(written).unwrap();
+    assert!(engine.board().revision > before);
+    engine.shutdown();
+}
+
+#[test]
+fn events_come_in_order_and_without_gaps() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    let from = engine.board().revision;
+    let (mut events, mut watch) = (engine.events(), engine.watch());
+    launch(&engine, &["ann", "bob"], vec![planned("a", "a", &[]), planned("b", "b", &[0]), planned("c", "c", &[])]);
+    until_done(&engine, &life, &world);
+    let last = engine.board().revision;
+
+    let mut heard = Vec::new();
+    while heard.len() < (last - from) as usize {
+        heard.extend(block_on(events.recv()).unwrap().iter().cloned());
+    }
+    assert!((from + 1..=last).eq(heard.iter().map(|it| it.revision)));
+    assert_eq!(heard, engine.history().events(from, usize::MAX).unwrap());
+    assert_eq!(watch.borrow_and_update().revision, last);
+    engine.shutdown();
+}
+
+/// A watcher sees revisions only rise, and never one whose events are not in the history yet.
+#[test]
+fn a_watcher_sees_only_what_is_durable_and_never_goes_back() {
+    let world = World::new(append_own_name);
+    let engine = world.start();
+    let mut watch = engine.watch();
+    let target = engine.board().revision + 300;
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..300).for_each(|nth| _ = say(&engine, post(&format!("{nth}")))));
+        let mut seen = 0;
+        while seen < target {
+            let now = watch.borrow_and_update().revision;
+            assert!(now >= seen);
+            seen = now;
+            assert_eq!(engine.history().events(seen - 1, 1).unwrap().len(), 1);
+            if seen < target {
+                block_on(watch.changed()).unwrap();
+            }
+        }
+    });
+    engine.shutdown();
+}
+
+#[test]
+fn who_falls_behind_is_told_and_reads_on_from_the_history() {
+    let world = World::new(append_own_name);
+    let engine = world.start();
+    let from = engine.board().revision;
+    let mut events = engine.events();
+    for nth in 0..1_100 {
+        say(&engine, post(&format!("{nth}")));
+    }
+    let RecvError::Lagged(missed) = block_on(events.recv()).unwrap_err() else { panic!("the engine is open") };
+    let mut heard = engine.history().events(from, missed as usize).unwrap();
+    while heard.len() < 1_100 {
+        heard.extend(block_on(events.recv()).unwrap().iter().cloned());
+    }
+    assert!((from + 1..=from + 1_100).eq(heard.iter().map(|it| it.revision)));
+    engine.shutdown();
+}
+
+#[test]
+fn the_store_is_checked_and_copied_between_two_commits() {
+    let world = World::new(append_own_name);
+    let engine = world.start();
+    say(&engine, post("kept"));
+    block_on(engine.check()).unwrap();
+    let path = std::path::PathBuf::from("/nowhere/copy");
+    assert_eq!(block_on(engine.backup(path.clone())), Ok(engine.board().revision));
+    engine.shutdown();
+    let copy = World { store: world.store.open_backup(&path).unwrap(), ..World::new(append_own_name) };
+    assert_eq!(copy.start().board().counters.message, 1);
+}
+
+/// A lease ends by itself, in real time and not early (L5).
+#[test]
+fn l5_a_lease_ends_by_itself_and_not_early() {
+    let world = World { real_time: true, ..World::new(append_own_name) };
+    let engine = world.start();
+    let started = std::time::Instant::now();
+    let lease = regatta_core::claim::Acquire { ttl_ms: 120, ..acquire("ann", "file://shop/a", 0) };
+    say(&engine, regatta_core::command::Command::Acquire(lease));
+    until(&engine, "the lease has ended", |board| board.claims.is_empty());
+    assert!(started.elapsed() >= Duration::from_millis(120));
+    engine.shutdown();
+}

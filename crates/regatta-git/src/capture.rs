@@ -1,0 +1,254 @@
+//! Keeps what an agent left on disk.
+//!
+//! The workspace's `.git` is never opened: the agent may have put hooks, filters, a file or a link there (S5). The
+//! files are read through the vault, with an index of our own that starts as the workspace's base each time, so
+//! that the outcome depends on the files alone.
+//!
+//! - Ignored files are left out, by the `.gitignore` files in the tree; files the base tracks never are.
+//! - A repository that the agent made inside the workspace is kept as plain files: git would record only the id
+//!   of a commit that nobody else has. Its own history is not kept.
+//! - A submodule of the base stays at the base's commit while its directory is empty or a repository. If it is
+//!   gone, or holds plain files, that is kept. What is inside a checked-out submodule is not kept, and
+//!   [`unkept`](regatta_engine::ports::git::Git::unkept) says so.
+
+use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
+
+use regatta_core::ids::{AttemptId, CommitId};
+use regatta_engine::ports::git::{Authorship, Capture, GitError, Repo};
+
+use crate::places::Key;
+use crate::run::{Call, Said, join, path_of, split, text_of};
+use crate::vault::{base_ref, keep_ref};
+use crate::{GitAdapter, disk, words};
+
+/// A workspace's files as a tree in the vault.
+struct Snapshot {
+    tree: CommitId,
+    /// Checked-out submodules, whose files are in no tree.
+    submodules: Vec<Vec<u8>>,
+}
+
+/// The files of one workspace, seen through the vault.
+struct Lens<'a> {
+    adapter: &'a GitAdapter,
+    vault: &'a Path,
+    tree: &'a Path,
+    index: &'a Path,
+}
+
+impl Lens<'_> {
+    fn git(&self, doing: &'static str) -> Call {
+        self.adapter.git.ours(self.vault, doing).work_tree(self.tree).index(self.index)
+    }
+
+    /// Runs a call that reads files, and takes a file it passed over for an error.
+    fn read(&self, call: Call) -> Result<Said, GitError> {
+        let said = call.done();
+        let complaints = match &said {
+            Ok(said) => &said.stderr,
+            Err(error) => &error.what,
+        };
+        if complaints.contains("Permission denied") {
+            return Err(words::unreadable(self.tree, complaints));
+        }
+        if complaints.contains("Ignoring path") {
+            return Err(words::unstorable(self.tree, complaints));
+        }
+        said
+    }
+
+    /// The submodules in the index: their commits and paths.
+    fn gitlinks(&self) -> Result<Vec<(String, Vec<u8>)>, GitError> {
+        let entries = self.git("list the base's files").args(["ls-files", "--stage", "-z"]).list()?;
+        let link = |it: Vec<u8>| {
+            let rest = it.strip_prefix(b"160000 ")?;
+            let tab = rest.iter().position(|it| *it == b'\t')?;
+            let commit = rest[..tab].split(|it| *it == b' ').next()?;
+            Some((text_of(commit), rest[tab + 1..].to_vec()))
+        };
+        Ok(entries.into_iter().filter_map(link).collect())
+    }
+
+    /// New files that are not ignored, those in nested repositories too, but for `submodules`.
+    fn untracked(&self, submodules: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, GitError> {
+        let list = || self.git("list new files").args(["ls-files", "--others", "--exclude-standard", "-z"]);
+        let found = split(&self.read(list())?.stdout);
+        // Git names a repository within, with a slash, and does not look into it.
+        let (mut nested, mut files): (Vec<_>, Vec<_>) = found.into_iter().partition(|it| it.ends_with(b"/"));
+        nested.retain(|it| !submodules.contains(it));
+        let mut within = Vec::new();
+        let nothing = self.index.with_extension("nothing");
+        while let Some(top) = nested.pop() {
+            let found = self.read(list().work_tree(&self.tree.join(path_of(&top))).index(&nothing))?;
+            for path in split(&found.stdout) {
+                let path = [top.as_slice(), &path].concat();
+                if path.ends_with(b"/") { nested.push(path) } else { within.push(path) }
+            }
+        }
+        if !within.is_empty() {
+            // Seen from within, the rules of the directories above were not known.
+            let ignored = self.ignored(&within)?;
+            files.extend(within.into_iter().filter(|it| !ignored.contains(it)));
+        }
+        Ok(files)
+    }
+
+    /// Which of these paths are ignored.
+    fn ignored(&self, paths: &[Vec<u8>]) -> Result<HashSet<Vec<u8>>, GitError> {
+        const DOING: &str = "ask which files are ignored";
+        // A name may start with `:`, which alone would be magic.
+        let asked: Vec<_> = paths.iter().map(|it| [b"./", it.as_slice()].concat()).collect();
+        let call = self.git(DOING).args(["check-ignore", "-z", "--stdin"]);
+        let said = call.input(join(asked.iter().map(Vec::as_slice))).run()?;
+        if !matches!(said.status, Some(0 | 1)) {
+            return Err(words::git_failed(DOING, &said.stderr));
+        }
+        Ok(split(&said.stdout).iter().filter_map(|it| it.strip_prefix(b"./").map(<[u8]>::to_vec)).collect())
+    }
+
+    fn update_index(&self, flags: &[&str], input: Vec<u8>) -> Result<(), GitError> {
+        if input.is_empty() {
+            return Ok(());
+        }
+        let call = self.git("read the workspace's files").args(["update-index", "-z"]);
+        let call = flags.iter().fold(call, |call, flag| call.arg(flag));
+        self.read(call.input(input)).map(drop)
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, GitError> {
+        let links = self.gitlinks()?;
+        // With a submodule in the index git would run `git status` in it, under a configuration of the agent's.
+        self.update_index(&["--force-remove", "--stdin"], join(links.iter().map(|(_, path)| path.as_slice())))?;
+        self.read(self.git("read the workspace's files").args(["add", "--update"]))?;
+        let (mut submodules, mut held) = (Vec::new(), Vec::new());
+        for (commit, path) in links {
+            let dir = self.tree.join(path_of(&path));
+            let repository = disk::is_real_dir(&dir) && disk::occupied(&dir.join(".git"));
+            let empty = disk::is_real_dir(&dir) && dir.read_dir().is_ok_and(|mut it| it.next().is_none());
+            if repository || empty {
+                held.extend_from_slice(format!("160000 {commit} 0\t").as_bytes());
+                held.extend_from_slice(&path);
+                held.push(0);
+            }
+            if repository {
+                submodules.push([path.as_slice(), b"/"].concat());
+            }
+        }
+        let files = self.untracked(&submodules)?;
+        let files = join(files.iter().map(Vec::as_slice));
+        self.update_index(&["--add", "--remove", "--replace", "--stdin"], files)?;
+        self.update_index(&["--index-info"], held)?;
+        let tree = self.git("write the captured tree").arg("write-tree").object()?;
+        Ok(Snapshot { tree, submodules })
+    }
+}
+
+impl GitAdapter {
+    fn snapshot(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        vault: &Path,
+        base: Option<&CommitId>,
+    ) -> Result<Snapshot, GitError> {
+        let tree = self.places.workspace(&repo.project, attempt);
+        if !disk::is_real_dir(&tree) {
+            return Err(words::no_workspace(attempt, &tree));
+        }
+        let index = self.places.scratch(&repo.project);
+        let lens = Lens { adapter: self, vault, tree: &tree, index: index.path() };
+        if let Some(base) = base {
+            let kept = self.places.base_index(&repo.project, attempt);
+            // Without it every file is read again: slower, and no less right.
+            if disk::copy_index(&kept, index.path()).is_err() {
+                disk::remove(index.path())?;
+                lens.git("read the base").args(["read-tree", base.as_str()]).done()?;
+            }
+        }
+        lens.snapshot()
+    }
+
+    pub(crate) fn capture_workspace(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError> {
+        self.locks.holding(Key::Attempt(repo.project.clone(), attempt), || {
+            let vault = self.vault(repo)?;
+            let Some(base) = self.find(&vault, &base_ref(attempt))? else {
+                return Err(words::no_workspace(attempt, &self.places.workspace(&repo.project, attempt)));
+            };
+            let snapshot = self.snapshot(repo, attempt, &vault, Some(&base))?;
+            let commit = if snapshot.tree == self.tree_of(&vault, &base)? {
+                base.clone()
+            } else {
+                self.commit_tree(&vault, &snapshot.tree, &base, authorship)?
+            };
+            disk::sync_objects(&vault)?;
+            self.pin(&vault, attempt, &commit)?;
+            let mut changed: Vec<String> = self
+                .git
+                .ours(&vault, "list the captured changes")
+                .args(["diff-tree", "-r", "--name-only", "-z", "--no-renames", base.as_str(), commit.as_str()])
+                .list()?
+                .iter()
+                .map(|it| text_of(it))
+                .collect();
+            changed.sort_unstable();
+            Ok(Capture { commit, base, changed })
+        })
+    }
+
+    /// Keeps `commit` for good, and what was kept before it as well (Q3).
+    fn pin(&self, vault: &Path, attempt: AttemptId, commit: &CommitId) -> Result<(), GitError> {
+        let keep = keep_ref(attempt);
+        let changes = match self.find(vault, &keep)? {
+            Some(old) if old == *commit => return Ok(()),
+            Some(old) => format!("update {keep}-{} {old}\nupdate {keep} {commit} {old}\n", &old.as_str()[..12]),
+            None => format!("create {keep} {commit}\n"),
+        };
+        self.update_refs(vault, changes)
+    }
+
+    pub(crate) fn unkept_paths(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
+        self.locks.holding(Key::Attempt(repo.project.clone(), attempt), || {
+            if !disk::occupied(&self.places.workspace(&repo.project, attempt)) {
+                return Ok(Vec::new());
+            }
+            let vault = self.vault(repo)?;
+            let base = self.find(&vault, &base_ref(attempt))?;
+            let snapshot = self.snapshot(repo, attempt, &vault, base.as_ref())?;
+            let keep = keep_ref(attempt);
+            let mut keepers = self
+                .git
+                .ours(&vault, "list what is kept")
+                .args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"])
+                .line()?
+                .lines()
+                .filter(|it| it.strip_prefix(&keep).is_some_and(|rest| rest.is_empty() || rest.starts_with('-')))
+                .map(str::to_owned)
+                .collect::<Vec<_>>();
+            keepers.push(self.refresh(repo)?.to_string());
+            keepers.extend(base.map(|it| it.to_string()));
+            let mut unkept: Option<BTreeSet<Vec<u8>>> = None;
+            for keeper in keepers {
+                let differ: BTreeSet<Vec<u8>> = self
+                    .git
+                    .ours(&vault, "compare the workspace with what is kept")
+                    .args(["diff-tree", "-r", "--name-only", "-z", "--no-renames", "--diff-filter=d"])
+                    .args([keeper.as_str(), snapshot.tree.as_str()])
+                    .list()?
+                    .into_iter()
+                    .collect();
+                unkept = Some(match unkept {
+                    Some(before) => before.intersection(&differ).cloned().collect(),
+                    None => differ,
+                });
+            }
+            let unkept = unkept.unwrap_or_default();
+            Ok(unkept.iter().chain(&snapshot.submodules).map(|it| text_of(it)).collect())
+        })
+    }
+}

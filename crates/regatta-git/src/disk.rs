@@ -1,0 +1,172 @@
+//! Files and directories: making them last, and making them go.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use regatta_engine::ports::git::GitError;
+
+use crate::words;
+
+/// Writes a file and waits until it is on disk.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
+    File::create(path)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .map_err(|cause| words::io("write", path, &cause))
+}
+
+/// Writes a file and leaves it to the kernel.
+pub(crate) fn write_unhurried(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
+    fs::write(path, bytes).map_err(|cause| words::io("write", path, &cause))
+}
+
+/// Adds to the end of a file.
+pub(crate) fn append(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
+    let file = File::options().append(true).open(path);
+    file.and_then(|mut it| it.write_all(bytes)).map_err(|cause| words::io("write", path, &cause))
+}
+
+pub(crate) fn make_dirs(path: &Path) -> Result<(), GitError> {
+    fs::create_dir_all(path).map_err(|cause| words::io("create", path, &cause))
+}
+
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), GitError> {
+    fs::rename(from, to).map_err(|cause| words::io("rename", from, &cause))?;
+    to.parent().map_or(Ok(()), sync_dir)
+}
+
+/// Waits until the directory's entries are on disk: git waits for its files, but not for their names.
+pub(crate) fn sync_dir(path: &Path) -> Result<(), GitError> {
+    File::open(path).and_then(|it| it.sync_all()).map_err(|cause| words::io("flush", path, &cause))
+}
+
+/// Waits until everything on the file system that holds `path` is on disk.
+///
+/// For a tree of many small files one such wait is far cheaper than one for each file.
+pub(crate) fn sync_everything(path: &Path) -> Result<(), GitError> {
+    File::open(path)
+        .and_then(|it| rustix::fs::syncfs(&it).map_err(io::Error::from))
+        .map_err(|cause| words::io("flush", path, &cause))
+}
+
+/// Waits until the names of a repository's objects are on disk.
+///
+/// Clean directories cost microseconds, so no bookkeeping of which ones changed is worth its risk.
+pub(crate) fn sync_objects(git_dir: &Path) -> Result<(), GitError> {
+    let objects = git_dir.join("objects");
+    let entries = fs::read_dir(&objects).map_err(|cause| words::io("read", &objects, &cause))?;
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|it| it.is_dir()) {
+            match sync_dir(&entry.path()) {
+                // Git removes a fan-out directory that became empty.
+                Err(_) if !entry.path().exists() => {}
+                outcome => outcome?,
+            }
+        }
+    }
+    sync_dir(&objects)
+}
+
+/// Copies an index together with its time.
+///
+/// Git looks into a file again when it is not older than the index; with a younger time on the copy, an edit in
+/// the very moment after the checkout would be missed.
+pub(crate) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
+    let time = fs::metadata(from)?.modified()?;
+    fs::copy(from, to)?;
+    File::options().append(true).open(to)?.set_modified(time)
+}
+
+/// Whether there is something at `path`, be it a link to nowhere.
+pub(crate) fn occupied(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+/// Whether `path` is a directory itself, not a link to one.
+pub(crate) fn is_real_dir(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|it| it.is_dir())
+}
+
+/// Removes a file or a whole tree, following no link; nothing there is fine.
+pub(crate) fn remove(path: &Path) -> Result<(), GitError> {
+    let failed = |cause: io::Error| words::io("remove", path, &cause);
+    match fs::symlink_metadata(path) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(cause) => return Err(failed(cause)),
+        Ok(found) if !found.is_dir() => return fs::remove_file(path).map_err(failed),
+        Ok(_) => {}
+    }
+    match fs::remove_dir_all(path) {
+        Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
+            // Agents and package managers make directories read-only.
+            unlock(path).map_err(failed)?;
+            fs::remove_dir_all(path).map_err(failed)
+        }
+        outcome => outcome.map_err(failed),
+    }
+}
+
+/// Makes every directory of a tree writable.
+fn unlock(top: &Path) -> io::Result<()> {
+    let mut left = vec![top.to_path_buf()];
+    while let Some(dir) = left.pop() {
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))?;
+        for entry in fs::read_dir(&dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `path` with a dot before its name and `suffix` after it.
+pub(crate) fn hidden(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsStr::new(".").to_owned();
+    name.push(path.file_name().unwrap_or_default());
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+
+    #[test]
+    fn a_copied_index_is_as_old_as_the_original() {
+        let home = tempfile::tempdir().unwrap();
+        let (from, to) = (home.path().join("from"), home.path().join("to"));
+        let time = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
+        fs::write(&from, "index").unwrap();
+        File::options().append(true).open(&from).unwrap().set_modified(time).unwrap();
+        copy_index(&from, &to).unwrap();
+        assert_eq!(fs::metadata(&to).unwrap().modified().unwrap(), time);
+    }
+
+    #[test]
+    fn removing_follows_no_link_and_minds_no_read_only_directory() {
+        let home = tempfile::tempdir().unwrap();
+        let (tree, outside) = (home.path().join("tree"), home.path().join("outside"));
+        fs::create_dir_all(tree.join("locked/deep")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("precious"), "x").unwrap();
+        fs::write(tree.join("locked/deep/file"), "x").unwrap();
+        std::os::unix::fs::symlink(&outside, tree.join("locked/link")).unwrap();
+        fs::set_permissions(tree.join("locked"), fs::Permissions::from_mode(0o500)).unwrap();
+        unlock(&tree).unwrap();
+        assert_eq!(fs::metadata(tree.join("locked")).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::set_permissions(tree.join("locked/deep"), fs::Permissions::from_mode(0o000)).unwrap();
+        remove(&tree).unwrap();
+        remove(&tree).unwrap();
+        assert!(!occupied(&tree) && outside.join("precious").exists());
+
+        std::os::unix::fs::symlink(&outside, &tree).unwrap();
+        remove(&tree).unwrap();
+        assert!(!occupied(&tree) && outside.join("precious").exists());
+    }
+}

@@ -1,0 +1,170 @@
+//! Looks at the user's repository, changing nothing.
+
+use std::path::{Path, PathBuf};
+
+use regatta_core::ids::{BranchName, CommitId};
+use regatta_engine::ports::git::{GitError, Repo, RepoFacts};
+
+use crate::run::{Said, text_of};
+use crate::{GitAdapter, words};
+
+const MOST_DIRTY_NAMED: usize = 10;
+
+/// The user's repository, as found on disk.
+#[derive(Debug)]
+pub(crate) struct UserRepo {
+    /// The working tree's top, or the bare repository itself.
+    pub(crate) top: PathBuf,
+    /// This checkout's own part: HEAD, the index.
+    pub(crate) git_dir: PathBuf,
+    /// What all linked worktrees share: refs and objects.
+    pub(crate) common: PathBuf,
+    pub(crate) bare: bool,
+}
+
+/// A tracked file that differs from HEAD or from the index.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) path: Vec<u8>,
+    /// The working tree differs from the index.
+    pub(crate) edited: bool,
+}
+
+impl GitAdapter {
+    pub(crate) fn facts(&self, path: &Path) -> Result<RepoFacts, GitError> {
+        let user = self.discover(path, false)?;
+        let head = self.head_branch(&user)?;
+        let born = self
+            .git
+            .users(&user.top, "read HEAD")
+            .args(["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])
+            .object_if_any()?
+            .is_some();
+        let mut dirty = Vec::new();
+        if !user.bare {
+            let changes = self.changes(&user.top)?;
+            dirty = changes.iter().map(|it| text_of(&it.path)).take(MOST_DIRTY_NAMED).collect();
+        }
+        Ok(RepoFacts {
+            unborn: !born && head.is_some(),
+            // A name that we do not accept is as good as none: nothing can land on it.
+            branch: head.filter(|_| born).and_then(|it| BranchName::new(it.strip_prefix("refs/heads/")?).ok()),
+            bare: user.bare,
+            dirty,
+            in_progress: in_progress(&user.git_dir),
+            top: user.top,
+        })
+    }
+
+    /// Finds the repository whose top is `path`.
+    pub(crate) fn discover_at(&self, path: &Path) -> Result<UserRepo, GitError> {
+        self.discover(path, true)
+    }
+
+    fn discover(&self, path: &Path, exactly_here: bool) -> Result<UserRepo, GitError> {
+        const DOING: &str = "find the repository";
+        let path = std::path::absolute(path).map_err(|cause| words::io("find", path, &cause))?;
+        if !path.is_dir() {
+            return Err(words::not_a_repository(&path));
+        }
+        let call = || {
+            let call = self.git.users(&path, DOING);
+            let call = if exactly_here { call.no_higher_than(&path) } else { call };
+            call.args(["rev-parse", "--path-format=absolute"])
+        };
+        let said =
+            call().args(["--is-bare-repository", "--is-inside-work-tree", "--git-dir", "--git-common-dir"]).run()?;
+        if said.status != Some(0) && said.stderr.contains("not a git repository") {
+            return Err(words::not_a_repository(&path));
+        }
+        let lines = lines(DOING, &said)?;
+        let [bare, inside, git_dir, common] = lines.as_slice() else {
+            return Err(words::unexpected(DOING));
+        };
+        let bare = *bare == b"true";
+        let top = if bare {
+            path_from(git_dir)
+        } else if *inside == b"true" {
+            let said = call().arg("--show-toplevel").run()?;
+            lines_of_one(DOING, &said)?
+        } else {
+            return Err(words::inside_git_directory(&path));
+        };
+        Ok(UserRepo { top, git_dir: path_from(git_dir), common: path_from(common), bare })
+    }
+
+    /// The ref that HEAD names, whether or not it exists.
+    pub(crate) fn head_branch(&self, user: &UserRepo) -> Result<Option<String>, GitError> {
+        let said = self.git.users(&user.top, "read HEAD").args(["symbolic-ref", "--quiet", "HEAD"]).run()?;
+        match said.status {
+            Some(0) => Ok(Some(text_of(said.stdout.trim_ascii_end()))),
+            Some(1) => Ok(None),
+            _ => Err(words::git_failed("read HEAD", &said.stderr)),
+        }
+    }
+
+    /// The trunk's tip in the user's repository.
+    pub(crate) fn trunk_tip(&self, user: &UserRepo, repo: &Repo) -> Result<CommitId, GitError> {
+        let name = format!("refs/heads/{}", repo.trunk);
+        let tip = self
+            .git
+            .ours(&user.common, "read the trunk")
+            .args(["rev-parse", "--verify", "--quiet"])
+            .arg(format!("{name}^{{commit}}"))
+            .object_if_any()?;
+        match tip {
+            Some(tip) => Ok(tip),
+            None if self.head_branch(user)? == Some(name) => Err(words::unborn_branch(&repo.trunk, &user.top)),
+            None => Err(words::no_such_branch(&repo.trunk, &user.top)),
+        }
+    }
+
+    /// Tracked files of a checkout that differ from HEAD or from the index.
+    ///
+    /// Submodules are left out: moving the trunk never touches their files.
+    pub(crate) fn changes(&self, top: &Path) -> Result<Vec<Change>, GitError> {
+        const DOING: &str = "compare the working tree with HEAD";
+        let entries = self
+            .git
+            .users(top, DOING)
+            .args(["status", "--porcelain=v1", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=all"])
+            .list()?;
+        let entry = |it: Vec<u8>| match it.as_slice() {
+            [_, tree, b' ', path @ ..] => Ok(Change { edited: *tree != b' ', path: path.to_vec() }),
+            _ => Err(words::unexpected(DOING)),
+        };
+        entries.into_iter().map(entry).collect()
+    }
+}
+
+/// What the checkout with this git directory is in the middle of.
+pub(crate) fn in_progress(git_dir: &Path) -> Option<&'static str> {
+    const SIGNS: &[(&str, &str)] = &[
+        ("rebase-merge", "a rebase"),
+        ("rebase-apply/applying", "applying patches"),
+        ("rebase-apply", "a rebase"),
+        ("MERGE_HEAD", "a merge"),
+        ("CHERRY_PICK_HEAD", "a cherry-pick"),
+        ("REVERT_HEAD", "a revert"),
+        ("BISECT_LOG", "a bisect"),
+    ];
+    SIGNS.iter().find(|(sign, _)| git_dir.join(sign).exists()).map(|(_, what)| *what)
+}
+
+fn lines<'a>(doing: &str, said: &'a Said) -> Result<Vec<&'a [u8]>, GitError> {
+    if said.status != Some(0) {
+        return Err(words::git_failed(doing, &said.stderr));
+    }
+    Ok(said.stdout.split(|it| *it == b'\n').filter(|it| !it.is_empty()).collect())
+}
+
+fn lines_of_one(doing: &str, said: &Said) -> Result<PathBuf, GitError> {
+    match lines(doing, said)?.as_slice() {
+        [only] => Ok(path_from(only)),
+        _ => Err(words::unexpected(doing)),
+    }
+}
+
+fn path_from(bytes: &[u8]) -> PathBuf {
+    crate::run::path_of(bytes).to_path_buf()
+}

@@ -1,0 +1,422 @@
+//! Moves the trunk. Nothing else in Regatta does.
+//!
+//! Objects first, then one compare-and-swap of the ref (Q2), then the checkouts of it. A checkout that is not
+//! clean, or where a file lies in the way, stops the move before the ref changes. A crash after the ref is
+//! finished by the same call again: the trunk is then at the new commit, and a checkout whose index still is
+//! the old tree is brought along.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::{GitError, Move, Repo, TrunkPermit};
+
+use crate::inspect::{UserRepo, in_progress};
+use crate::places::Key;
+use crate::run::{join, path_of, text_of};
+use crate::vault::FETCH;
+use crate::{GitAdapter, disk, words};
+
+/// How long to wait for an editor's or a prompt's `git status` to let go of the index.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// One move: what is moved, and between which commits.
+struct Step<'a> {
+    repo: &'a Repo,
+    user: &'a UserRepo,
+    old: &'a CommitId,
+    new: &'a CommitId,
+}
+
+/// A working tree of the user's that has the trunk checked out.
+struct Checkout {
+    top: PathBuf,
+    git_dir: PathBuf,
+}
+
+impl GitAdapter {
+    pub(crate) fn land(
+        &self,
+        permit: &TrunkPermit,
+        repo: &Repo,
+        old: &CommitId,
+        new: &CommitId,
+    ) -> Result<Move, GitError> {
+        if *permit.project() != repo.project {
+            return Err(words::wrong_permit(permit.project().as_str(), repo.project.as_str()));
+        }
+        self.locks.holding(Key::Trunk(repo.project.clone()), || {
+            let user = self.discover_at(&repo.path)?;
+            let step = Step { repo, user: &user, old, new };
+            let tip = self.trunk_tip(&user, repo)?;
+            if tip == *new {
+                self.finish(&step)?;
+                return Ok(Move::Moved);
+            }
+            if tip != *old {
+                return Ok(Move::Elsewhere(tip));
+            }
+            self.bring_objects(&step)?;
+            let checkouts = self.checkouts(&step)?;
+            let mut blocked = BTreeSet::new();
+            for checkout in &checkouts {
+                blocked.append(&mut self.in_the_way(&step, checkout)?);
+            }
+            if !blocked.is_empty() {
+                return Ok(Move::Dirty(blocked.iter().map(|it| text_of(it)).collect()));
+            }
+            if let Some(elsewhere) = self.swap(&step, permit)? {
+                return Ok(Move::Elsewhere(elsewhere));
+            }
+            for checkout in &checkouts {
+                self.advance(&step, checkout)?;
+            }
+            Ok(Move::Moved)
+        })
+    }
+
+    /// Copies what the new commit needs into the user's repository, where nothing refers to it yet.
+    fn bring_objects(&self, step: &Step<'_>) -> Result<(), GitError> {
+        let vault = self.vault_with(step.repo, step.new)?;
+        self.vault_with(step.repo, step.old)?;
+        let follows = self
+            .git
+            .ours(&vault, "compare two commits of the trunk")
+            .args(["merge-base", "--is-ancestor", step.old.as_str(), step.new.as_str()])
+            .yes()?;
+        if !follows {
+            return Err(words::not_a_descendant(step.old, step.new));
+        }
+        // Also when the commit seems to be there: fetch checks that all it refers to is, too.
+        self.git
+            .ours(&step.user.common, "copy the commit into your repository")
+            .args(FETCH)
+            .arg(&vault)
+            .arg(step.new.as_str())
+            .done()?;
+        disk::sync_objects(&step.user.common)
+    }
+
+    /// Moves the ref if it still is where it was, and says where it is if not.
+    fn swap(&self, step: &Step<'_>, permit: &TrunkPermit) -> Result<Option<CommitId>, GitError> {
+        let Step { repo, user, old, new } = step;
+        let name = format!("refs/heads/{}", repo.trunk);
+        let moved = self
+            .git
+            .ours(&user.common, "move the trunk")
+            .args(["update-ref", "--create-reflog", "-m"])
+            .arg(format!("regatta: landing {}", permit.landing()))
+            .arg("--stdin")
+            .input(format!("start\nupdate {name} {new} {old}\nprepare\ncommit\n").into())
+            .done();
+        if let Err(error) = moved {
+            // Somebody was faster, or somebody did just this: both show in where the trunk is now.
+            let tip = self.trunk_tip(user, repo)?;
+            return if tip == **new {
+                Ok(None)
+            } else if tip == **old {
+                Err(error)
+            } else {
+                Ok(Some(tip))
+            };
+        }
+        // Absent where refs are kept otherwise than in files.
+        if let Some(folder) = user.common.join(&name).parent().filter(|it| it.is_dir()) {
+            disk::sync_dir(folder)?;
+        }
+        Ok(None)
+    }
+
+    /// Every working tree of the user's in which the trunk is checked out.
+    fn checkouts(&self, step: &Step<'_>) -> Result<Vec<Checkout>, GitError> {
+        let Step { repo, user, .. } = step;
+        let name = format!("refs/heads/{}", repo.trunk);
+        if !repo.update_checkout {
+            return Ok(Vec::new()); // the user asked for their working trees to be left alone
+        }
+        refuse_during_rebase(step, &name)?;
+        let mut found = Vec::new();
+        if !user.bare && self.head_branch(user)?.as_ref() == Some(&name) {
+            found.push(Checkout { top: user.top.clone(), git_dir: user.git_dir.clone() });
+        }
+        let listed = self.git.ours(&user.common, "list your worktrees").args(["worktree", "list", "--porcelain", "-z"]);
+        let mut top = PathBuf::new();
+        for line in listed.list()? {
+            if let Some(path) = line.strip_prefix(b"worktree ") {
+                top = path_of(path).to_path_buf();
+            }
+            let here = line.strip_prefix(b"branch ").is_some_and(|it| it == name.as_bytes());
+            // One that was deleted by hand is still listed.
+            if !here || !top.is_dir() || same_place(&top, &user.top) {
+                continue;
+            }
+            match self.discover_at(&top) {
+                Ok(other) if other.bare => {}
+                Ok(other) => found.push(Checkout { top: other.top, git_dir: other.git_dir }),
+                // Git lists the git directory itself when it lies apart from its working tree.
+                Err(error) if error.code == "not_a_repository" => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Paths of a checkout that keep it from being brought from the old commit to the new one.
+    fn in_the_way(&self, step: &Step<'_>, checkout: &Checkout) -> Result<BTreeSet<Vec<u8>>, GitError> {
+        if let Some(what) = in_progress(&checkout.git_dir).filter(|it| *it != "a bisect") {
+            return Err(words::in_the_middle(what, &checkout.top));
+        }
+        wait_for_index(checkout)?;
+        let mut blocked = self.staged(step.old, checkout)?;
+        blocked.append(&mut self.edited(checkout)?);
+        blocked.append(&mut self.collisions(step, checkout)?);
+        if blocked.is_empty() {
+            // Git has the last word, and does nothing yet.
+            self.refresh_index(checkout)?;
+            let said = self.read_tree(step, checkout, &["--dry-run"])?;
+            if said.0 != Some(0) {
+                blocked.extend(named_path(&said.1));
+                if blocked.is_empty() {
+                    return Err(words::git_failed("check your working tree", &said.1));
+                }
+            }
+        }
+        Ok(blocked)
+    }
+
+    /// Tracked files whose staged content is not the commit's.
+    fn staged(&self, commit: &CommitId, checkout: &Checkout) -> Result<BTreeSet<Vec<u8>>, GitError> {
+        self.git
+            .users(&checkout.top, "compare the index with a commit")
+            .args(["diff-index", "--cached", "--name-only", "-z", "--no-renames", "--ignore-submodules=none"])
+            .arg(commit.as_str())
+            .list()
+            .map(|it| it.into_iter().collect())
+    }
+
+    /// Tracked files whose content in the working tree is not what the index says.
+    fn edited(&self, checkout: &Checkout) -> Result<BTreeSet<Vec<u8>>, GitError> {
+        let changes = self.changes(&checkout.top)?;
+        Ok(changes.into_iter().filter(|it| it.edited).map(|it| it.path).collect())
+    }
+
+    /// Untracked files, ignored ones too, where the new commit has a file.
+    ///
+    /// Git itself would overwrite an ignored file here; to a person it may be the only copy of something.
+    fn collisions(&self, step: &Step<'_>, checkout: &Checkout) -> Result<BTreeSet<Vec<u8>>, GitError> {
+        let leaving: BTreeSet<Vec<u8>> = self.between(step, "--diff-filter=DT")?.into_iter().collect();
+        let arriving = self.between(step, "--diff-filter=A")?;
+        Ok(arriving.iter().filter_map(|path| collision(&checkout.top, path, &leaving)).collect())
+    }
+
+    fn between(&self, step: &Step<'_>, filter: &str) -> Result<Vec<Vec<u8>>, GitError> {
+        self.git
+            .ours(&step.user.common, "compare two commits of the trunk")
+            .args(["diff-tree", "-r", "--name-only", "-z", "--no-renames", filter])
+            .args([step.old.as_str(), step.new.as_str()])
+            .list()
+    }
+
+    /// Lets the index know of files that were touched but not changed.
+    fn refresh_index(&self, checkout: &Checkout) -> Result<(), GitError> {
+        let call = self.git.users(&checkout.top, "refresh the index");
+        // It fails when a file differs; the comparison that follows says which.
+        call.args(["update-index", "-q", "--ignore-submodules", "--refresh"]).run().map(drop)
+    }
+
+    fn read_tree(
+        &self,
+        step: &Step<'_>,
+        checkout: &Checkout,
+        flags: &[&str],
+    ) -> Result<(Option<i32>, String), GitError> {
+        let call = self.git.users(&checkout.top, "update your working tree").args(["read-tree", "-m", "-u"]);
+        let call = flags.iter().fold(call, |call, flag| call.arg(flag));
+        let said = call.args([step.old.as_str(), step.new.as_str()]).run()?;
+        Ok((said.status, said.stderr))
+    }
+
+    /// Brings a clean checkout from the old commit to the new one.
+    fn advance(&self, step: &Step<'_>, checkout: &Checkout) -> Result<(), GitError> {
+        let since = Instant::now();
+        loop {
+            wait_for_index(checkout)?;
+            let (status, stderr) = self.read_tree(step, checkout, &[])?;
+            if status == Some(0) {
+                return Ok(());
+            }
+            if !stderr.contains("index.lock") {
+                return Err(words::checkout_behind(&checkout.top, step.old, step.new, &stderr));
+            }
+            // Somebody took the index between our look and git's.
+            if since.elapsed() > LOCK_PATIENCE {
+                return Err(words::locked(&checkout.git_dir.join("index.lock")));
+            }
+        }
+    }
+
+    /// Finishes the checkouts after the ref has moved, as far as no change of a person's is in the way.
+    fn finish(&self, step: &Step<'_>) -> Result<(), GitError> {
+        for checkout in self.checkouts(step)? {
+            wait_for_index(&checkout)?;
+            if in_progress(&checkout.git_dir).is_some() || !self.staged(step.old, &checkout)?.is_empty() {
+                // It has followed already, or a person works there.
+                continue;
+            }
+            if self.in_the_way(step, &checkout)?.is_empty() || self.mend(step, &checkout)? {
+                self.advance(step, &checkout)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes the index after a crash amid an update, when files are new and the index is old.
+    ///
+    /// Only if every file that differs is exactly the new commit's: anything else is a person's.
+    fn mend(&self, step: &Step<'_>, checkout: &Checkout) -> Result<bool, GitError> {
+        let mut differing = self.edited(checkout)?;
+        differing.append(&mut self.collisions(step, checkout)?);
+        let input = join(differing.iter().map(Vec::as_slice));
+        let update = |index: &Path| {
+            let call = self.git.users(&checkout.top, "complete the index").index(index);
+            call.args(["update-index", "--add", "--remove", "--replace", "-z", "--stdin"]).input(input.clone()).done()
+        };
+        self.vault(step.repo)?;
+        let real = checkout.git_dir.join("index");
+        let trial = self.places.scratch(&step.repo.project);
+        disk::copy_index(&real, trial.path()).map_err(|cause| words::io("copy", &real, &cause))?;
+        update(trial.path())?;
+        let wrong = self
+            .git
+            .users(&checkout.top, "compare the index with the new commit")
+            .index(trial.path())
+            .args(["diff-index", "--cached", "--name-only", "-z", "--no-renames", step.new.as_str()])
+            .list()?;
+        if wrong.iter().any(|it| differing.contains(it)) {
+            return Ok(false);
+        }
+        update(&real)?;
+        Ok(true)
+    }
+}
+
+/// Refuses while the trunk is being rebased: the branch is then checked out nowhere, but is about to be moved.
+fn refuse_during_rebase(step: &Step<'_>, name: &str) -> Result<(), GitError> {
+    let mut git_dirs = vec![step.user.common.clone()];
+    if let Ok(entries) = fs::read_dir(step.user.common.join("worktrees")) {
+        git_dirs.extend(entries.flatten().map(|it| it.path()));
+    }
+    let rebased = |dir: &PathBuf| {
+        ["rebase-merge", "rebase-apply"]
+            .iter()
+            .any(|kind| fs::read_to_string(dir.join(kind).join("head-name")).is_ok_and(|it| it.trim() == name))
+    };
+    if git_dirs.iter().any(rebased) { Err(words::being_rebased(&step.repo.trunk)) } else { Ok(()) }
+}
+
+/// Waits a moment while another git program holds the checkout's index.
+fn wait_for_index(checkout: &Checkout) -> Result<(), GitError> {
+    let lock = checkout.git_dir.join("index.lock");
+    let since = Instant::now();
+    while disk::occupied(&lock) {
+        if since.elapsed() > LOCK_PATIENCE {
+            return Err(words::locked(&lock));
+        }
+        thread::sleep(LOCK_PAUSE);
+    }
+    Ok(())
+}
+
+/// What lies where the new file `path` has to go, unless it is a tracked file that leaves.
+fn collision(top: &Path, path: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<Vec<u8>> {
+    let ends = path.iter().enumerate().filter(|(_, it)| **it == b'/').map(|(at, _)| at).chain([path.len()]);
+    for end in ends {
+        let part = &path[..end];
+        let found = fs::symlink_metadata(top.join(path_of(part))).ok()?;
+        if !found.is_dir() {
+            return (!leaving.contains(part)).then(|| part.to_vec());
+        }
+    }
+    // A directory stands where a file is to be: every file in it must leave.
+    stranger(top, path, leaving)
+}
+
+/// The first file below `dir` that does not leave.
+fn stranger(top: &Path, dir: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt;
+    let mut left = vec![dir.to_vec()];
+    while let Some(dir) = left.pop() {
+        for entry in fs::read_dir(top.join(path_of(&dir))).ok()?.flatten() {
+            let path = [dir.as_slice(), b"/", entry.file_name().as_bytes()].concat();
+            if entry.file_type().is_ok_and(|it| it.is_dir()) {
+                left.push(path);
+            } else if !leaving.contains(&path) {
+                return Some(path);
+            }
+        }
+    }
+    None
+}
+
+/// The path that git names in its refusal.
+fn named_path(stderr: &str) -> Option<Vec<u8>> {
+    let line = stderr.lines().find(|it| it.starts_with("error: "))?;
+    let (first, last) = (line.find('\'')?, line.rfind('\'')?);
+    (first < last).then(|| line.as_bytes()[first + 1..last].to_vec())
+}
+
+fn same_place(one: &Path, other: &Path) -> bool {
+    matches!((fs::canonicalize(one), fs::canonicalize(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+#[cfg(test)]
+mod tests {
+    use regatta_core::ids::{BranchName, ProjectName};
+
+    use super::*;
+
+    /// A race that no test from outside can win: a file changes between the last check and the update.
+    #[test]
+    fn a_change_at_the_last_moment_is_not_overwritten() {
+        let home = tempfile::tempdir().unwrap();
+        let adapter = GitAdapter::new(home.path().join("data"));
+        let path = home.path().join("repo");
+        fs::create_dir(&path).unwrap();
+        let git = |args: &[&str]| {
+            let call = adapter.git.ours_in(&path, "arrange the test");
+            args.iter().fold(call, |call, arg| call.arg(arg)).line().unwrap()
+        };
+        git(&["init", "-q", "-b", "main"]);
+        let commit = |text: &str| {
+            fs::write(path.join("a"), text).unwrap();
+            fs::write(path.join("b"), text).unwrap();
+            git(&["add", "-A"]);
+            git(&["commit", "-q", "-m", text]);
+            CommitId::new(&git(&["rev-parse", "HEAD"])).unwrap()
+        };
+        let (old, new) = (commit("old"), commit("new"));
+        git(&["read-tree", "-m", "-u", new.as_str(), old.as_str()]);
+
+        let project = ProjectName::new("shop").unwrap();
+        let repo = Repo { project, path: path.clone(), trunk: BranchName::new("main").unwrap(), update_checkout: true };
+        let user = adapter.discover_at(&path).unwrap();
+        let step = Step { repo: &repo, user: &user, old: &old, new: &new };
+        let checkout = adapter.checkouts(&step).unwrap().remove(0);
+        assert!(adapter.in_the_way(&step, &checkout).unwrap().is_empty());
+        fs::write(path.join("b"), "a person's").unwrap();
+        assert_eq!(adapter.advance(&step, &checkout).unwrap_err().code, "checkout_behind");
+        assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "a person's");
+        assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "old");
+        // Asked again, the trunk is where it should be, and the file still comes first.
+        adapter.finish(&step).unwrap();
+        assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "a person's");
+        // The hint's own remedy works.
+        fs::write(path.join("b"), "old").unwrap();
+        adapter.finish(&step).unwrap();
+        assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "new");
+    }
+}

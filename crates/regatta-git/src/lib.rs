@@ -1,0 +1,108 @@
+//! Workspaces, capture, trial merges and the one move of the trunk.
+//!
+//! Three repositories, and who may write each:
+//!
+//! | repository | where | who writes |
+//! |---|---|---|
+//! | the user's | where the user keeps it | `land.rs` only: objects, the trunk, a clean checkout of it |
+//! | the vault | `vaults/<project>.git` | this crate: every capture, keep-ref and merge lives here |
+//! | a workspace's own | `workspaces/<project>/<attempt>/.git` | the agent; this crate makes it and never believes it |
+//!
+//! In reading order: `run` starts git, and nothing else does; `places` says what is where; `inspect` looks at
+//! the user's repository; `vault` keeps our own; `workspace` makes and removes working trees; `capture` keeps
+//! what an agent left; `merge` tries a merge; `land` moves the trunk; `words` holds the sentences for people.
+//!
+//! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's repository),
+//! alternates that point at the user's repository (a `git gc` there could take objects away), garbage collection
+//! of the vault, and Git LFS (agents see and we keep the pointer files).
+
+mod capture;
+mod disk;
+mod inspect;
+mod land;
+mod merge;
+mod places;
+mod run;
+pub mod sample;
+mod vault;
+mod words;
+mod workspace;
+
+use std::path::{Path, PathBuf};
+
+use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId};
+use regatta_engine::ports::git::{
+    Authorship, Capture, Git, GitError, Move, ReachabilityProof, Repo, RepoFacts, Trial, TrunkPermit, Workspace,
+};
+
+use crate::places::{Locks, Places};
+use crate::run::Runner;
+
+/// Does the engine's version control with the `git` program.
+#[derive(Debug)]
+pub struct GitAdapter {
+    places: Places,
+    locks: Locks,
+    git: Runner,
+}
+
+impl GitAdapter {
+    /// Makes an adapter that keeps everything under `data_dir`, creating nothing yet.
+    pub fn new(data_dir: PathBuf) -> GitAdapter {
+        // A relative directory would mean another place after a change of directory.
+        let data_dir = std::path::absolute(&data_dir).unwrap_or(data_dir);
+        let places = Places::new(data_dir);
+        let git = Runner::new(places.global_config());
+        GitAdapter { places, locks: Locks::default(), git }
+    }
+}
+
+/// The git program's version, and whether it is new enough (2.39 or later).
+pub fn version() -> Result<(String, bool), GitError> {
+    let said =
+        Runner::new("/dev/null".into()).ours_in(Path::new("/"), "ask git for its version").args(["version"]).done()?;
+    let text = String::from_utf8_lossy(&said.stdout).trim().trim_start_matches("git version ").to_owned();
+    let mut numbers = text.split('.').map(|it| it.parse::<u32>().unwrap_or(0));
+    let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    Ok((text, (major, minor) >= (2, 39)))
+}
+
+impl Git for GitAdapter {
+    fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError> {
+        self.facts(path)
+    }
+    fn tip(&self, repo: &Repo) -> Result<CommitId, GitError> {
+        let user = self.discover_at(&repo.path)?;
+        self.trunk_tip(&user, repo)
+    }
+    fn prepare(&self, repo: &Repo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError> {
+        self.prepare_workspace(repo, attempt, branch)
+    }
+    fn capture(&self, repo: &Repo, attempt: AttemptId, authorship: &Authorship) -> Result<Capture, GitError> {
+        self.capture_workspace(repo, attempt, authorship)
+    }
+    fn trial_merge(
+        &self,
+        repo: &Repo,
+        tip: &CommitId,
+        commit: &CommitId,
+        authorship: &Authorship,
+    ) -> Result<Trial, GitError> {
+        self.merge_onto(repo, tip, commit, authorship)
+    }
+    fn stage(&self, repo: &Repo, landing: LandingId, commit: &CommitId) -> Result<PathBuf, GitError> {
+        self.stage_commit(repo, landing, commit)
+    }
+    fn unstage(&self, repo: &Repo, landing: LandingId) -> Result<(), GitError> {
+        self.remove_stage(repo, landing)
+    }
+    fn move_trunk(&self, permit: &TrunkPermit, repo: &Repo, old: &CommitId, new: &CommitId) -> Result<Move, GitError> {
+        self.land(permit, repo, old, new)
+    }
+    fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
+        self.unkept_paths(repo, attempt)
+    }
+    fn remove_workspace(&self, proof: &ReachabilityProof, repo: &Repo) -> Result<(), GitError> {
+        self.destroy_workspace(proof, repo)
+    }
+}

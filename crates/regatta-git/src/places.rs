@@ -1,0 +1,133 @@
+//! What is where under the data directory, and who may work there at a time.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use regatta_core::ids::{AttemptId, LandingId, ProjectName};
+
+/// The layout of the data directory.
+///
+/// Names that start with a dot are things being made or removed: no project, attempt or landing has such a name.
+#[derive(Debug)]
+pub(crate) struct Places {
+    data: PathBuf,
+    scratch: AtomicU64,
+}
+
+impl Places {
+    pub(crate) fn new(data: PathBuf) -> Places {
+        Places { data, scratch: AtomicU64::new(0) }
+    }
+    /// Our whole "global" git configuration.
+    pub(crate) fn global_config(&self) -> PathBuf {
+        self.data.join("vaults").join(".gitconfig")
+    }
+    pub(crate) fn vault(&self, project: &ProjectName) -> PathBuf {
+        self.data.join("vaults").join(format!("{project}.git"))
+    }
+    pub(crate) fn unborn_vault(&self, project: &ProjectName) -> PathBuf {
+        self.data.join("vaults").join(format!(".{project}.new"))
+    }
+    pub(crate) fn workspaces(&self, project: &ProjectName) -> PathBuf {
+        self.data.join("workspaces").join(project.as_str())
+    }
+    pub(crate) fn workspace(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
+        self.workspaces(project).join(attempt.to_string())
+    }
+    pub(crate) fn staging(&self, project: &ProjectName, landing: LandingId) -> PathBuf {
+        self.data.join("staging").join(project.as_str()).join(landing.to_string())
+    }
+    /// The index as it was when the workspace was made, so that a capture reads only files that changed since.
+    pub(crate) fn base_index(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
+        self.vault(project).join("regatta").join(format!("{attempt}.index"))
+    }
+    /// A file name nobody else uses, removed when dropped.
+    pub(crate) fn scratch(&self, project: &ProjectName) -> Scratch {
+        let number = self.scratch.fetch_add(1, Ordering::Relaxed);
+        let name = format!("scratch-{}-{number}", std::process::id());
+        Scratch(self.vault(project).join("regatta").join(name))
+    }
+}
+
+/// A temporary file's name.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // It usually exists; when it does not, nothing is left to do.
+        let _ = fs::remove_file(&self.0);
+        let _ = fs::remove_file(self.0.with_extension("lock"));
+    }
+}
+
+/// What one thread at a time may work on.
+///
+/// Taken in the order of the variants, so that two threads never wait for each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Key {
+    Attempt(ProjectName, AttemptId),
+    Landing(ProjectName, LandingId),
+    Trunk(ProjectName),
+    Vault(ProjectName),
+}
+
+/// The locks of this process. The daemon is the data directory's only process, so these are enough.
+#[derive(Debug, Default)]
+pub(crate) struct Locks(Mutex<HashMap<Key, Arc<Mutex<()>>>>);
+
+impl Locks {
+    /// Runs `work` while nobody else works on `key`.
+    pub(crate) fn holding<T>(&self, key: Key, work: impl FnOnce() -> T) -> T {
+        let lock = Arc::clone(self.table().entry(key.clone()).or_default());
+        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = work();
+        drop(guard);
+        drop(lock);
+        // Attempts come and go for ever: the last one out forgets the lock.
+        let mut table = self.table();
+        if table.get(&key).is_some_and(|it| Arc::strong_count(it) == 1) {
+            table.remove(&key);
+        }
+        done
+    }
+
+    fn table(&self) -> MutexGuard<'_, HashMap<Key, Arc<Mutex<()>>>> {
+        // The table is whole between any two statements, so a panic elsewhere spoils nothing.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_excludes_others_and_is_forgotten_afterwards() {
+        let locks = Locks::default();
+        let key = || Key::Vault(ProjectName::new("shop").unwrap());
+        let inside = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        locks.holding(key(), || {
+                            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                            inside.fetch_sub(1, Ordering::SeqCst);
+                        });
+                    }
+                });
+            }
+        });
+        assert!(locks.table().is_empty());
+    }
+}

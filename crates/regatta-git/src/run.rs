@@ -1,0 +1,354 @@
+//! The one place that starts git.
+//!
+//! Every process starts from an empty environment. There are two configurations:
+//!
+//! - **ours**: no system configuration, and a global one that is our own file (it says only that repositories
+//!   of any owner may be read: `git fetch` hands `-c` settings to neither side's helper, but does hand it this
+//!   file). Used for the vault and wherever content an agent wrote is read. A filter named in an agent's
+//!   `.gitattributes` is configured nowhere, so it runs nothing (S5).
+//! - **the user's**: for looking at the user's checkout and updating it. Line endings, ignore-case, LFS filters
+//!   and the list of trusted directories are the user's own there; under any other configuration an unchanged
+//!   file could look changed, or be written differently from how `git pull` would write it.
+//!
+//! Hooks, file-system monitors, background maintenance, signing and remote helpers are off in both.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::{Authorship, GitError};
+
+use crate::words;
+
+/// The most that one git process may print, to bound the daemon's memory.
+const STDOUT_LIMIT: usize = 256 << 20;
+const STDERR_LIMIT: u64 = 64 << 10;
+
+const SETTINGS: &[&str] = &[
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.quotePath=false",
+    // What is reported as done is on disk: git by default leaves loose objects to the kernel.
+    "core.fsync=loose-object,pack,pack-metadata,reference,index",
+    "core.packedRefsTimeout=10000",
+    "core.filesRefLockTimeout=2000",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "fetch.writeCommitGraph=false",
+    "submodule.recurse=false",
+    "commit.gpgSign=false",
+    "protocol.allow=never",
+    "protocol.file.allow=always",
+    "protocol.ext.allow=never",
+];
+
+/// Starts git.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    program: OsString,
+    global_config: PathBuf,
+    path: OsString,
+    user: Vec<(&'static str, OsString)>,
+}
+
+impl Runner {
+    pub(crate) fn new(global_config: PathBuf) -> Runner {
+        let user = ["HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(|name| Some((name, env::var_os(name)?)));
+        Runner {
+            program: "git".into(),
+            global_config,
+            path: env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
+            user: user.collect(),
+        }
+    }
+
+    /// The contents of our global configuration.
+    pub(crate) fn global_config(&self) -> (&Path, &'static str) {
+        (&self.global_config, "[safe]\n\tdirectory = *\n")
+    }
+
+    /// A call under our configuration on the repository `git_dir`.
+    pub(crate) fn ours(&self, git_dir: &Path, doing: &'static str) -> Call {
+        let mut call = self.bare_call(doing);
+        call.command.env("GIT_DIR", git_dir).current_dir(git_dir);
+        call
+    }
+
+    /// A call under our configuration that finds its repository from `dir`.
+    pub(crate) fn ours_in(&self, dir: &Path, doing: &'static str) -> Call {
+        let mut call = self.bare_call(doing);
+        call.command.current_dir(dir);
+        call
+    }
+
+    /// A call under the user's configuration that finds its repository from `dir`.
+    pub(crate) fn users(&self, dir: &Path, doing: &'static str) -> Call {
+        let mut call = self.start(doing);
+        call.command.envs(self.user.iter().map(|(name, value)| (name, value))).current_dir(dir);
+        call
+    }
+
+    fn bare_call(&self, doing: &'static str) -> Call {
+        let mut call = self.start(doing);
+        call.command
+            .args(["-c", "safe.directory=*"])
+            .env("HOME", "/nonexistent")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_ATTR_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", &self.global_config);
+        call
+    }
+
+    fn start(&self, doing: &'static str) -> Call {
+        let mut command = Command::new(&self.program);
+        command
+            .env_clear()
+            .env("PATH", &self.path)
+            .env("LC_ALL", "C")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_OPTIONAL_LOCKS", "0")
+            .env("GIT_NO_REPLACE_OBJECTS", "1")
+            .env("GIT_AUTHOR_NAME", "Regatta")
+            .env("GIT_AUTHOR_EMAIL", "regatta@localhost")
+            .env("GIT_COMMITTER_NAME", "Regatta")
+            .env("GIT_COMMITTER_EMAIL", "regatta@localhost")
+            // Ctrl-C in the daemon's terminal must not cut git off in the middle of a checkout.
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for setting in SETTINGS {
+            command.args(["-c", setting]);
+        }
+        Call { command, doing, input: None }
+    }
+}
+
+/// What a finished git process said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    /// Its exit status; none if a signal ended it.
+    pub(crate) status: Option<i32>,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+/// One git process to be.
+#[derive(Debug)]
+pub(crate) struct Call {
+    command: Command,
+    doing: &'static str,
+    input: Option<Vec<u8>>,
+}
+
+impl Call {
+    pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Call {
+        self.command.arg(arg);
+        self
+    }
+    pub(crate) fn args<const N: usize>(mut self, args: [&str; N]) -> Call {
+        self.command.args(args);
+        self
+    }
+    /// Works on the files in `tree`, from its top.
+    pub(crate) fn work_tree(mut self, tree: &Path) -> Call {
+        self.command.env("GIT_WORK_TREE", tree).current_dir(tree);
+        self
+    }
+    pub(crate) fn index(mut self, index: &Path) -> Call {
+        self.command.env("GIT_INDEX_FILE", index);
+        self
+    }
+    /// Leaves writing to the kernel, for what is made again after a crash. Comes before the command's name.
+    pub(crate) fn unhurried(mut self) -> Call {
+        self.command.args(["-c", "core.fsync=none"]);
+        self
+    }
+    /// Looks for the repository at the current directory only, not above it.
+    pub(crate) fn no_higher_than(mut self, dir: &Path) -> Call {
+        if let Some(parent) = dir.parent() {
+            self.command.env("GIT_CEILING_DIRECTORIES", parent);
+        }
+        self
+    }
+    pub(crate) fn authorship(mut self, by: &Authorship) -> Call {
+        let date = format!("@{} +0000", by.seconds);
+        // Git refuses an empty name; it drops `<`, `>` and line ends by itself.
+        let name = if by.name.trim().is_empty() { "Regatta" } else { &by.name };
+        self.command
+            .env("GIT_AUTHOR_NAME", name)
+            .env("GIT_AUTHOR_EMAIL", &by.email)
+            .env("GIT_AUTHOR_DATE", &date)
+            .env("GIT_COMMITTER_NAME", name)
+            .env("GIT_COMMITTER_EMAIL", &by.email)
+            .env("GIT_COMMITTER_DATE", &date);
+        self
+    }
+    pub(crate) fn input(mut self, input: Vec<u8>) -> Call {
+        self.input = Some(input);
+        self
+    }
+
+    /// Runs it to its end, whatever its status.
+    pub(crate) fn run(mut self) -> Result<Said, GitError> {
+        if self.input.is_some() {
+            self.command.stdin(Stdio::piped());
+        }
+        let mut child = self.command.spawn().map_err(|cause| {
+            // A missing working directory is reported as "not found", too.
+            let here = self.command.get_current_dir().is_none_or(Path::is_dir);
+            if cause.kind() == io::ErrorKind::NotFound && here {
+                return words::git_missing();
+            }
+            match self.command.get_current_dir() {
+                Some(dir) if !here => words::io("go to", dir, &cause),
+                _ => words::not_started(self.doing, &cause),
+            }
+        })?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let input = self.input.take();
+        thread::scope(|scope| {
+            if let (Some(mut pipe), Some(input)) = (stdin, input) {
+                // If git stops reading, its status and its words say why.
+                scope.spawn(move || drop(pipe.write_all(&input)));
+            }
+            let complaints = scope.spawn(move || {
+                let mut kept = Vec::new();
+                if let Some(mut pipe) = stderr {
+                    let _ = pipe.by_ref().take(STDERR_LIMIT).read_to_end(&mut kept);
+                    let _ = io::copy(&mut pipe, &mut io::sink());
+                }
+                kept
+            });
+            let mut printed = Vec::new();
+            let mut flooded = false;
+            if let Some(pipe) = stdout {
+                let read = pipe.take(STDOUT_LIMIT as u64 + 1).read_to_end(&mut printed);
+                read.map_err(|cause| words::not_started(self.doing, &cause))?;
+                flooded = printed.len() > STDOUT_LIMIT;
+            }
+            if flooded {
+                let _ = child.kill();
+            }
+            let status = child.wait().map_err(|cause| words::not_started(self.doing, &cause))?;
+            if flooded {
+                return Err(words::too_much_output(self.doing, STDOUT_LIMIT));
+            }
+            let complaints = complaints.join().unwrap_or_default();
+            let stderr = String::from_utf8_lossy(&complaints).into_owned();
+            Ok(Said { status: status.code(), stdout: printed, stderr })
+        })
+    }
+
+    /// Runs it and expects success.
+    pub(crate) fn done(self) -> Result<Said, GitError> {
+        let doing = self.doing;
+        let said = self.run()?;
+        if said.status == Some(0) { Ok(said) } else { Err(words::git_failed(doing, &said.stderr)) }
+    }
+
+    /// Runs it and answers whether it succeeded, where 1 means "no".
+    pub(crate) fn yes(self) -> Result<bool, GitError> {
+        let doing = self.doing;
+        let said = self.run()?;
+        match said.status {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(words::git_failed(doing, &said.stderr)),
+        }
+    }
+
+    /// Runs it and gives the one line it prints.
+    pub(crate) fn line(self) -> Result<String, GitError> {
+        let said = self.done()?;
+        Ok(String::from_utf8_lossy(&said.stdout).trim_end_matches('\n').to_owned())
+    }
+
+    /// Runs it and gives the object it names.
+    pub(crate) fn object(self) -> Result<CommitId, GitError> {
+        let doing = self.doing;
+        CommitId::new(&self.line()?).map_err(|_| words::unexpected(doing))
+    }
+
+    /// Runs a `rev-parse --verify --quiet` and gives the object, if there is one.
+    pub(crate) fn object_if_any(self) -> Result<Option<CommitId>, GitError> {
+        let doing = self.doing;
+        let said = self.run()?;
+        match said.status {
+            Some(0) => {
+                let text = String::from_utf8_lossy(&said.stdout);
+                CommitId::new(text.trim_end()).map(Some).map_err(|_| words::unexpected(doing))
+            }
+            Some(1) => Ok(None),
+            _ => Err(words::git_failed(doing, &said.stderr)),
+        }
+    }
+
+    /// Runs it and gives what it prints, split at NUL.
+    pub(crate) fn list(self) -> Result<Vec<Vec<u8>>, GitError> {
+        Ok(split(&self.done()?.stdout))
+    }
+}
+
+/// Splits at NUL, leaving out what is empty.
+pub(crate) fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
+    bytes.split(|it| *it == 0).filter(|it| !it.is_empty()).map(<[u8]>::to_vec).collect()
+}
+
+/// Joins with NUL after each, as git's `-z` input wants it.
+pub(crate) fn join<'a>(items: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut joined = Vec::new();
+    for item in items {
+        joined.extend_from_slice(item);
+        joined.push(0);
+    }
+    joined
+}
+
+/// A path as git printed it.
+pub(crate) fn path_of(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+/// A path as people and the port read it.
+pub(crate) fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runner() -> Runner {
+        Runner::new("/nonexistent/gitconfig".into())
+    }
+
+    #[test]
+    fn a_missing_program_is_told_from_a_missing_directory() {
+        let mut missing = runner();
+        missing.program = "/nonexistent/git".into();
+        assert_eq!(missing.ours_in(Path::new("/"), "x").arg("version").run().unwrap_err().code, "git_missing");
+        assert_eq!(runner().ours_in(Path::new("/nonexistent"), "x").arg("version").run().unwrap_err().code, "io");
+    }
+
+    #[test]
+    fn s3_the_environment_is_built_from_nothing() {
+        let call = runner().ours(Path::new("/"), "x");
+        let names: Vec<_> = call.command.get_envs().filter_map(|(name, _)| name.to_str()).collect();
+        assert!(names.iter().all(|it| it.starts_with("GIT_") || ["PATH", "HOME", "LC_ALL"].contains(it)), "{names:?}");
+        let shown = call.args(["config", "--get", "core.hooksPath"]).line().unwrap();
+        assert_eq!(shown, "/dev/null");
+    }
+
+    #[test]
+    fn lists_survive_a_round_trip() {
+        assert_eq!(split(&join([b"a b".as_slice(), b"-c"])), [b"a b".to_vec(), b"-c".to_vec()]);
+        assert!(split(b"").is_empty());
+    }
+}

@@ -1,0 +1,157 @@
+//! The vault: Regatta's own bare repository of a project.
+//!
+//! It holds what was fetched from the user's trunk (`refs/regatta/trunk`), where each workspace started
+//! (`refs/regatta/base/<attempt>`) and everything ever captured (`refs/regatta/keep/…`). Its objects are its own:
+//! whatever the user's repository drops, forgets or rewrites, nothing here goes away.
+
+use std::path::{Path, PathBuf};
+
+use regatta_core::ids::{AttemptId, CommitId};
+use regatta_engine::ports::git::{Authorship, GitError, Repo};
+
+use crate::places::Key;
+use crate::{GitAdapter, disk, words};
+
+/// The trunk as last seen in the user's repository. A copy: moving it moves nothing of the user's.
+const SEEN: &str = "refs/regatta/trunk";
+
+pub(crate) fn base_ref(attempt: AttemptId) -> String {
+    format!("refs/regatta/base/{attempt}")
+}
+
+pub(crate) fn keep_ref(attempt: AttemptId) -> String {
+    format!("refs/regatta/keep/{attempt}")
+}
+
+/// The object format that ids of this length belong to.
+pub(crate) fn object_format(id: &CommitId) -> &'static str {
+    if id.as_str().len() == 64 { "--object-format=sha256" } else { "--object-format=sha1" }
+}
+
+impl GitAdapter {
+    /// Finds the project's vault, or makes it.
+    pub(crate) fn vault(&self, repo: &Repo) -> Result<PathBuf, GitError> {
+        self.locks.holding(Key::Vault(repo.project.clone()), || self.vault_held(repo))
+    }
+
+    fn vault_held(&self, repo: &Repo) -> Result<PathBuf, GitError> {
+        let vault = self.places.vault(&repo.project);
+        if vault.is_dir() {
+            return Ok(vault);
+        }
+        let user = self.discover_at(&repo.path)?;
+        let tip = self.trunk_tip(&user, repo)?;
+        // Made aside and renamed, so that a crash leaves no half of one; nobody has worked in what it left.
+        let new = self.places.unborn_vault(&repo.project);
+        disk::remove(&new)?;
+        disk::make_dirs(&new)?;
+        let (config, text) = self.git.global_config();
+        if !config.exists() {
+            disk::write(config, text.as_bytes())?;
+        }
+        self.git
+            .ours_in(&new, "create the vault")
+            .args(["init", "--quiet", "--bare", "--template="])
+            .arg(object_format(&tip))
+            .done()?;
+        // A landing's commit is fetched by its id: it is on no ref until it has landed.
+        disk::append(&new.join("config"), b"[uploadpack]\n\tallowAnySHA1InWant = true\n")?;
+        disk::make_dirs(&new.join("info"))?;
+        disk::write(&new.join("info").join("exclude"), b".regatta/\n")?;
+        disk::make_dirs(&new.join("regatta"))?;
+        self.fetch_trunk(&new, &user.common, repo)?;
+        disk::sync_objects(&new)?;
+        disk::rename(&new, &vault)?;
+        Ok(vault)
+    }
+
+    /// Brings the vault up to the user's trunk and gives its tip.
+    pub(crate) fn refresh(&self, repo: &Repo) -> Result<CommitId, GitError> {
+        self.locks.holding(Key::Vault(repo.project.clone()), || {
+            let vault = self.vault_held(repo)?;
+            let user = self.discover_at(&repo.path)?;
+            let tip = self.trunk_tip(&user, repo)?;
+            if self.find(&vault, SEEN)? == Some(tip.clone()) {
+                return Ok(tip);
+            }
+            self.fetch_trunk(&vault, &user.common, repo)?;
+            disk::sync_objects(&vault)?;
+            // The trunk may have moved on meanwhile: what was fetched is what counts.
+            self.find(&vault, SEEN)?.ok_or_else(|| words::no_such_branch(&repo.trunk, &user.top))
+        })
+    }
+
+    fn fetch_trunk(&self, vault: &Path, user: &Path, repo: &Repo) -> Result<(), GitError> {
+        self.git
+            .ours(vault, "fetch the trunk into the vault")
+            .args(FETCH)
+            .arg(user)
+            .arg(format!("+refs/heads/{}:{SEEN}", repo.trunk))
+            .done()
+            .map(drop)
+    }
+
+    /// Makes sure that the vault has `commit`, looking for it on the user's trunk if need be.
+    pub(crate) fn vault_with(&self, repo: &Repo, commit: &CommitId) -> Result<PathBuf, GitError> {
+        let vault = self.vault(repo)?;
+        let has = || self.find(&vault, &format!("{commit}^{{commit}}")).map(|it| it.is_some());
+        if !has()? {
+            self.refresh(repo)?;
+            if !has()? {
+                return Err(words::no_such_commit(commit));
+            }
+        }
+        Ok(vault)
+    }
+
+    /// The object that `name` names in the vault, if any. The name is one of ours: a ref in full or an id.
+    pub(crate) fn find(&self, vault: &Path, name: &str) -> Result<Option<CommitId>, GitError> {
+        self.git.ours(vault, "look up an object").args(["rev-parse", "--verify", "--quiet", name]).object_if_any()
+    }
+
+    /// The tree of a commit.
+    pub(crate) fn tree_of(&self, vault: &Path, commit: &CommitId) -> Result<CommitId, GitError> {
+        self.find(vault, &format!("{commit}^{{tree}}"))?.ok_or_else(|| words::no_such_commit(commit))
+    }
+
+    /// Makes a commit that only the arguments determine: the same ones give the same commit.
+    pub(crate) fn commit_tree(
+        &self,
+        vault: &Path,
+        tree: &CommitId,
+        parent: &CommitId,
+        by: &Authorship,
+    ) -> Result<CommitId, GitError> {
+        self.git
+            .ours(vault, "make a commit")
+            .authorship(by)
+            .args(["commit-tree", "-p", parent.as_str(), tree.as_str()])
+            .input(by.message.clone().into_bytes())
+            .object()
+    }
+
+    /// Changes refs of the vault in one transaction, and waits until their names are on disk.
+    pub(crate) fn update_refs(&self, vault: &Path, changes: String) -> Result<(), GitError> {
+        self.git.ours(vault, "update the vault's refs").args(["update-ref", "--stdin"]).input(changes.into()).done()?;
+        for folder in ["base", "keep"] {
+            let folder = vault.join("refs").join("regatta").join(folder);
+            if folder.is_dir() {
+                disk::sync_dir(&folder)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A fetch that brings objects and does nothing else.
+pub(crate) const FETCH: [&str; 8] = [
+    "fetch",
+    "--quiet",
+    "--no-tags",
+    "--no-write-fetch-head",
+    "--no-auto-maintenance",
+    "--no-recurse-submodules",
+    // A shallow clone of the user's gives a vault that is shallow at the same commits.
+    "--update-shallow",
+    "--end-of-options",
+];

@@ -1,0 +1,222 @@
+//! Every sentence this crate says to a person.
+
+use std::io;
+use std::path::Path;
+
+use regatta_core::ids::{AttemptId, BranchName, CommitId};
+use regatta_engine::ports::git::GitError;
+
+fn error(code: &'static str, what: String, hint: impl Into<String>) -> GitError {
+    GitError { code, what, hint: hint.into() }
+}
+
+pub(crate) fn git_missing() -> GitError {
+    error(
+        "git_missing",
+        "The program `git` was not found on the PATH.".into(),
+        "Install git 2.39 or newer, for example with `apt install git`, then try again.",
+    )
+}
+
+pub(crate) fn io(doing: &str, path: &Path, cause: &io::Error) -> GitError {
+    let hint = match cause.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "Free some disk space, then try again.",
+        io::ErrorKind::PermissionDenied => "Give the user who runs Regatta access to that path, then try again.",
+        _ => "Check that path, then try again.",
+    };
+    error("io", format!("Regatta could not {doing} {}: {cause}.", path.display()), hint)
+}
+
+/// Turns what git printed into a sentence, and the causes a person can do something about into their own code.
+pub(crate) fn git_failed(doing: &str, printed: &str) -> GitError {
+    let reason = first_complaint(printed);
+    let what = format!("Git could not {doing}: {reason}.");
+    if printed.contains("dubious ownership") {
+        return error(
+            "unsafe_repository",
+            what,
+            "The repository belongs to another user. If you trust it, run `git config --global --add safe.directory PATH`.",
+        );
+    }
+    if printed.contains(".lock': File exists") {
+        return error(
+            "busy",
+            what,
+            "Another git program is at work there. If none is, remove the lock file that is named, then try again.",
+        );
+    }
+    if printed.contains("No space left on device") {
+        return error("git_failed", what, "Free some disk space, then try again.");
+    }
+    error("git_failed", what, "Run `git fsck` in the repository to see whether it is sound, then try again.")
+}
+
+pub(crate) fn not_started(doing: &str, cause: &io::Error) -> GitError {
+    error("git_failed", format!("Git could not {doing}: {cause}."), "Try again.")
+}
+
+pub(crate) fn too_much_output(doing: &str, limit: usize) -> GitError {
+    error(
+        "git_failed",
+        format!("Git printed more than {} MiB when asked to {doing}.", limit >> 20),
+        "The repository has more files than Regatta can handle; tell us about it.",
+    )
+}
+
+pub(crate) fn unexpected(doing: &str) -> GitError {
+    error(
+        "git_failed",
+        format!("Git answered something unexpected when asked to {doing}."),
+        "Check that `git --version` says 2.39 or newer.",
+    )
+}
+
+pub(crate) fn not_a_repository(path: &Path) -> GitError {
+    error(
+        "not_a_repository",
+        format!("There is no git repository at {}.", path.display()),
+        "Run `git init` there, or name another directory with `regatta -C PATH`.",
+    )
+}
+
+pub(crate) fn inside_git_directory(path: &Path) -> GitError {
+    error(
+        "not_a_repository",
+        format!("{} is inside a `.git` directory, not in a working tree.", path.display()),
+        "Go to the working tree, or name it with `regatta -C PATH`.",
+    )
+}
+
+pub(crate) fn unborn_branch(trunk: &BranchName, path: &Path) -> GitError {
+    error(
+        "unborn_branch",
+        format!("The branch {trunk} in {} has no commit yet.", path.display()),
+        "Make a first commit there: `git commit --allow-empty -m start`.",
+    )
+}
+
+pub(crate) fn no_such_branch(trunk: &BranchName, path: &Path) -> GitError {
+    error(
+        "no_such_branch",
+        format!("There is no branch {trunk} in {}.", path.display()),
+        format!("Create it with `git branch {trunk}`, or choose another trunk for the project."),
+    )
+}
+
+pub(crate) fn no_such_commit(commit: &CommitId) -> GitError {
+    error(
+        "no_such_commit",
+        format!("The commit {commit} is neither in the vault nor on the trunk."),
+        "The trunk may have been rewritten: submit the work again.",
+    )
+}
+
+pub(crate) fn no_workspace(attempt: AttemptId, path: &Path) -> GitError {
+    error(
+        "no_workspace",
+        format!("The attempt {attempt} has no workspace at {}.", path.display()),
+        "Start a new attempt on the task.",
+    )
+}
+
+pub(crate) fn isolation_failed(path: &Path) -> GitError {
+    error(
+        "isolation_failed",
+        format!("The workspace {} would share a git directory with something else.", path.display()),
+        "Look for a `.git` or a symbolic link above the data directory, then try again.",
+    )
+}
+
+pub(crate) fn unreadable(path: &Path, printed: &str) -> GitError {
+    error(
+        "unreadable",
+        format!("Some files in {} cannot be read: {}.", path.display(), first_complaint(printed)),
+        "Make them readable with `chmod -R u+rwX`, then try again.",
+    )
+}
+
+pub(crate) fn unstorable(path: &Path, printed: &str) -> GitError {
+    error(
+        "unstorable",
+        format!("Some files in {} have names that git does not store: {}.", path.display(), first_complaint(printed)),
+        "Rename or remove them, then try again.",
+    )
+}
+
+pub(crate) fn wrong_permit(permitted: &str, asked: &str) -> GitError {
+    error(
+        "wrong_permit",
+        format!("The permit is for the trunk of {permitted}, not of {asked}."),
+        "This is a fault in Regatta; tell us about it.",
+    )
+}
+
+pub(crate) fn not_a_descendant(old: &CommitId, new: &CommitId) -> GitError {
+    error(
+        "not_a_descendant",
+        format!("The commit {new} does not follow {old}, so the trunk would lose commits."),
+        "This is a fault in Regatta; tell us about it.",
+    )
+}
+
+pub(crate) fn locked(lock: &Path) -> GitError {
+    error(
+        "busy",
+        format!("Another git program holds {}.", lock.display()),
+        "Let it finish. If none is running, remove that file; Regatta then goes on by itself.",
+    )
+}
+
+pub(crate) fn in_the_middle(of: &str, path: &Path) -> GitError {
+    error(
+        "busy",
+        format!("The checkout of the trunk at {} is in the middle of {of}.", path.display()),
+        "Finish or abort it; Regatta then goes on by itself.",
+    )
+}
+
+pub(crate) fn being_rebased(trunk: &BranchName) -> GitError {
+    error(
+        "busy",
+        format!("The branch {trunk} is being rebased."),
+        "Finish or abort the rebase; Regatta then goes on by itself.",
+    )
+}
+
+pub(crate) fn checkout_behind(path: &Path, old: &CommitId, new: &CommitId, printed: &str) -> GitError {
+    error(
+        "checkout_behind",
+        format!(
+            "The trunk moved to {new}, but its checkout at {} could not follow: {}.",
+            path.display(),
+            first_complaint(printed)
+        ),
+        // Not `git checkout` or `git reset`: those would overwrite other changes.
+        format!("Move your change to that file away, then run `git read-tree -m -u {old} {new}` there."),
+    )
+}
+
+/// The line in which git says what is wrong, short enough to show.
+fn first_complaint(printed: &str) -> String {
+    let lines = || printed.lines().map(str::trim).filter(|it| !it.is_empty());
+    let line = lines()
+        .find_map(|it| it.strip_prefix("fatal: ").or_else(|| it.strip_prefix("error: ")))
+        .or_else(|| lines().next())
+        .unwrap_or("it said nothing more");
+    line.trim_end_matches('.').chars().take(300).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_git_prints_becomes_one_sentence_with_a_code() {
+        let told = git_failed("read the trunk", "warning: x\nfatal: bad object HEAD.\nmore\n");
+        assert_eq!((told.code, told.what.as_str()), ("git_failed", "Git could not read the trunk: bad object HEAD."));
+        assert_eq!(git_failed("x", "fatal: Unable to create '/r/.git/index.lock': File exists.").code, "busy");
+        assert_eq!(git_failed("x", "fatal: detected dubious ownership in repository").code, "unsafe_repository");
+        assert!(git_failed("x", &"y".repeat(9000)).what.len() < 400);
+        assert!(git_failed("x", "").what.contains("nothing more"));
+    }
+}

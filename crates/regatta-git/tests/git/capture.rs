@@ -1,0 +1,302 @@
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use regatta_engine::ports::git::Git;
+
+use crate::world::*;
+
+/// Configures `dir`'s repository to run something at every turn.
+fn poison(dir: &Path, canary: &Path) {
+    let touch = format!("touch '{}'; cat", canary.display());
+    let script = dir.join(".git/evil");
+    write(&script, format!("#!/bin/sh\n{touch}\n"));
+    make_executable(&script);
+    let script = script.to_str().unwrap().to_owned();
+    for key in ["core.fsmonitor", "core.sshCommand", "core.pager", "core.editor", "core.alternateRefsCommand"] {
+        git(dir, &["config", key, &script]);
+    }
+    for key in ["filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "diff.evil.textconv"] {
+        git(dir, &["config", key, &touch]);
+    }
+    git(dir, &["config", "filter.evil.required", "true"]);
+    for hook in ["pre-commit", "post-index-change", "reference-transaction", "post-checkout"] {
+        let hook = dir.join(".git/hooks").join(hook);
+        write(&hook, format!("#!/bin/sh\n{touch}\n"));
+        make_executable(&hook);
+    }
+    write(dir.join(".gitattributes"), "* filter=evil diff=evil\n");
+}
+
+#[test]
+fn s5_nothing_the_agent_configured_is_run() {
+    let world = World::new();
+    let canary = world.home.path().join("canary");
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("a.txt"), "work\n");
+    poison(&workspace, &canary);
+    // The trap works: the agent's own git falls into it.
+    try_git(&workspace, ["status"]);
+    assert!(canary.exists());
+    fs::remove_file(&canary).unwrap();
+
+    let capture = world.capture(A1);
+    assert_eq!(capture.changed, [".gitattributes", "a.txt"]);
+    world.unkept(A1);
+    let old = world.tip();
+    let new = world.clean_trial(&capture.commit);
+    world.git.stage(&world.repo, L1, &new).unwrap();
+    world.land(&old, &new);
+    world.prepare(A2);
+    world.remove(A1);
+    assert!(!canary.exists());
+    assert_eq!(world.kept(&capture.commit, "a.txt"), "work");
+}
+
+#[test]
+fn s5_a_poisoned_submodule_runs_nothing_and_keeps_its_place() {
+    let world = World::new();
+    let sub = world.user().join("sub");
+    init(&sub, &[]);
+    write(sub.join("inner"), "x\n");
+    commit_all(&sub, "in the submodule");
+    for other in ["empty", "emptied", "plain"] {
+        init(&world.user().join(other), &[]);
+        commit_all(&world.user().join(other), "x");
+    }
+    commit_all(world.user(), "with submodules");
+    let workspace = world.prepare(A1).path;
+    assert_eq!(world.capture(A1).changed, Vec::<String>::new());
+
+    let canary = world.home.path().join("canary");
+    let theirs = workspace.join("sub");
+    git(&workspace, &["clone", "-q", sub.to_str().unwrap(), "sub"]);
+    poison(&theirs, &canary);
+    write(theirs.join("inner"), "y\n");
+    fs::remove_dir(workspace.join("emptied")).unwrap();
+    write(workspace.join("plain/file"), "x\n");
+    let capture = world.capture(A1);
+    assert!(!canary.exists());
+    assert_eq!(capture.changed, ["emptied", "plain", "plain/file"]);
+    let entry = git(&world.vault(), &["ls-tree", capture.commit.as_str(), "sub"]);
+    assert!(entry.starts_with("160000 commit"), "{entry}");
+    // What is inside is not kept, and that is said.
+    assert_eq!(world.unkept(A1), ["sub/"]);
+    assert!(!canary.exists());
+}
+
+#[test]
+fn what_the_agent_did_to_its_git_directory_does_not_matter() {
+    let world = World::new();
+    let elsewhere = world.user().join(".git");
+    type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
+    let damages: [Damage<'_>; 6] = [
+        ("committed", &|it| drop(commit_all(it, "the agent's own"))),
+        ("deleted", &|it| fs::remove_dir_all(it.join(".git")).unwrap()),
+        ("a file", &|it| {
+            fs::remove_dir_all(it.join(".git")).unwrap();
+            write(it.join(".git"), format!("gitdir: {}\n", elsewhere.display()));
+        }),
+        ("a link", &|it| {
+            fs::remove_dir_all(it.join(".git")).unwrap();
+            symlink(&elsewhere, it.join(".git")).unwrap();
+        }),
+        ("torn", &|it| write(it.join(".git/HEAD"), "nonsense")),
+        ("hidden files", &|it| {
+            git(it, &["update-index", "--assume-unchanged", "a.txt"]);
+            write(it.join(".git/info/exclude"), "*\n");
+        }),
+    ];
+    let before = git(world.user(), &["show-ref"]);
+    for (number, (name, damage)) in damages.iter().enumerate() {
+        let attempt = regatta_core::ids::AttemptId(number as u64 + 1);
+        let workspace = world.prepare(attempt).path;
+        write(workspace.join("a.txt"), "work\n");
+        write(workspace.join("new.txt"), "new\n");
+        damage(&workspace);
+        let capture = world.capture(attempt);
+        assert_eq!(capture.changed, ["a.txt", "new.txt"], "{name}");
+        assert_eq!(world.prepare(attempt).base, capture.base, "{name}");
+        world.remove(attempt);
+    }
+    assert_eq!(git(world.user(), &["show-ref"]), before);
+    assert_eq!(world.status(), "");
+}
+
+#[test]
+fn q3_every_capture_stays_reachable() {
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    let captures: Vec<_> = ["first\n", "second\n", "third\n", "first\n"]
+        .map(|text| {
+            write(workspace.join("a.txt"), text);
+            (text.trim(), world.capture(A1).commit)
+        })
+        .into();
+    assert_eq!(captures[0].1, captures[3].1, "the same input gives the same commit");
+    world.remove(A1);
+    write(world.user().join("a.txt"), "rewritten\n");
+    git(world.user(), &["commit", "-q", "-a", "--amend", "-m", "rewritten"]);
+    world.prepare(A2);
+    git(&world.vault(), &["gc", "-q", "--prune=now"]);
+    for (text, commit) in &captures {
+        assert_eq!(world.kept(commit, "a.txt"), *text);
+    }
+    assert_eq!(git(&world.vault(), &["rev-parse", "refs/regatta/keep/A1"]), captures[3].1.as_str());
+    git(&world.vault(), &["fsck", "--strict", "--connectivity-only"]);
+}
+
+#[test]
+fn ignored_files_are_left_out_and_tracked_ones_never_are() {
+    let world = World::new();
+    write(world.user().join("tracked.log"), "x\n");
+    git(world.user(), &["add", "-f", "tracked.log"]);
+    commit_all(world.user(), "a tracked log");
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("tracked.log"), "y\n");
+    write(workspace.join("other.log"), "x");
+    write(workspace.join(".env"), "SECRET=1");
+    write(workspace.join("target/debug/big"), "x");
+    write(workspace.join(".regatta/result.json"), "{}");
+    write(workspace.join("sub/.gitignore"), "made/\n");
+    write(workspace.join("sub/made/x"), "x");
+    // Later captures start from the base again: what was ignored in between is not left over.
+    write(workspace.join("later.tmp"), "x");
+    assert_eq!(world.capture(A1).changed, ["later.tmp", "sub/.gitignore", "tracked.log"]);
+    write(workspace.join("sub/.gitignore"), "made/\n");
+    write(workspace.join(".gitignore"), "*.log\ntarget/\n.env\n*.tmp\n");
+    assert_eq!(world.capture(A1).changed, [".gitignore", "sub/.gitignore", "tracked.log"]);
+}
+
+#[test]
+fn s7_any_name_mode_and_kind_of_file_is_kept_as_it_is() {
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    let names: [&[u8]; 10] = [
+        b"-rf",
+        b"--force",
+        b"with space.txt",
+        "\u{fc}nic\u{f6}de \u{1F6A3}.txt".as_bytes(),
+        b"new\nline",
+        b":(top)magic",
+        b"*",
+        b"quote\"d\\path",
+        b"latin-\xe4.txt",
+        b"-dir/-file",
+    ];
+    for name in names {
+        write(workspace.join(OsStr::from_bytes(name)), "x\n");
+    }
+    symlink("/etc/passwd", workspace.join("link")).unwrap();
+    symlink("nowhere", workspace.join("dangling")).unwrap();
+    fs::set_permissions(workspace.join("a.txt"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(workspace.join("run.sh"), fs::Permissions::from_mode(0o644)).unwrap();
+    make_fifo(&workspace.join("fifo"));
+
+    let capture = world.capture(A1);
+    assert_eq!(capture.changed.len(), names.len() + 4, "{:?}", capture.changed);
+    assert!(capture.changed.is_sorted());
+    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    let old = world.tip();
+    let new = world.clean_trial(&capture.commit);
+    let stage = world.git.stage(&world.repo, L1, &new).unwrap();
+    assert_eq!(world.land(&old, &new), regatta_engine::ports::git::Move::Moved);
+    for place in [stage.as_path(), world.user()] {
+        for name in names {
+            assert_eq!(read(place.join(OsStr::from_bytes(name))), "x\n");
+        }
+        assert_eq!(fs::read_link(place.join("link")).unwrap(), Path::new("/etc/passwd"));
+        assert_eq!(fs::read_link(place.join("dangling")).unwrap(), Path::new("nowhere"));
+        let mode = |name| fs::metadata(place.join(name)).unwrap().permissions().mode() & 0o111;
+        assert_eq!((mode("a.txt"), mode("run.sh")), (0o111, 0));
+    }
+    assert_eq!(world.status(), "");
+}
+
+/// A pipe, which no tree can hold.
+fn make_fifo(path: &Path) {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[test]
+fn files_and_directories_that_change_places_are_kept() {
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    fs::remove_dir_all(workspace.join("src")).unwrap();
+    write(workspace.join("src"), "a file now\n");
+    fs::remove_file(workspace.join("a.txt")).unwrap();
+    write(workspace.join("a.txt/inner"), "a directory now\n");
+    let outside = world.home.path().join("outside");
+    write(outside.join("secret"), "x");
+    fs::remove_file(workspace.join("run.sh")).unwrap();
+    symlink(&outside, workspace.join("run.sh")).unwrap();
+    let capture = world.capture(A1);
+    assert_eq!(capture.changed, ["a.txt", "a.txt/inner", "run.sh", "src", "src/lib.rs"]);
+    assert_eq!(world.kept(&capture.commit, "run.sh"), outside.to_str().unwrap());
+}
+
+#[test]
+fn s6_a_directory_turned_into_a_link_leads_nowhere() {
+    let world = World::new();
+    let outside = world.home.path().join("outside");
+    write(outside.join("lib.rs"), "secret\n");
+    let workspace = world.prepare(A1).path;
+    fs::remove_dir_all(workspace.join("src")).unwrap();
+    symlink(&outside, workspace.join("src")).unwrap();
+    let capture = world.capture(A1);
+    assert_eq!(capture.changed, ["src", "src/lib.rs"]);
+    assert_eq!(world.kept(&capture.commit, "src"), outside.to_str().unwrap());
+
+    // The whole workspace as a link is no workspace.
+    fs::remove_dir_all(&workspace).unwrap();
+    symlink(&outside, &workspace).unwrap();
+    assert_eq!(world.git.capture(&world.repo, A1, &by("x")).unwrap_err().code, "no_workspace");
+}
+
+#[test]
+fn a_repository_within_is_kept_as_plain_files() {
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    let app = workspace.join("app dir");
+    init(&app, &[]);
+    write(app.join("main.rs"), "x\n");
+    write(app.join(".gitignore"), "dist/\n");
+    commit_all(&app, "scaffolded");
+    write(app.join("dist/out"), "ignored by its own rule");
+    write(app.join("target/out"), "ignored by the rule above");
+    write(app.join("x.log"), "ignored by the rule above");
+    init(&app.join("vendor/lib"), &[]);
+    write(app.join("vendor/lib/lib.rs"), "x\n");
+    init(&workspace.join("unborn"), &[]);
+    // Around tracked files, too.
+    init(&workspace.join("src"), &[]);
+    write(workspace.join("src/new.rs"), "x\n");
+    let capture = world.capture(A1);
+    assert_eq!(capture.changed, ["app dir/.gitignore", "app dir/main.rs", "app dir/vendor/lib/lib.rs", "src/new.rs"]);
+    assert!(!git(&world.vault(), &["ls-tree", "-r", capture.commit.as_str()]).contains("160000"));
+    assert_eq!(world.unkept(A1), Vec::<String>::new());
+}
+
+#[test]
+fn an_edit_in_the_moment_after_the_checkout_is_seen() {
+    let world = World::new();
+    // The same size, within the same tick of the file system's clock, more often than not.
+    for number in 1..=12 {
+        let attempt = regatta_core::ids::AttemptId(number);
+        let workspace = world.prepare(attempt).path;
+        fs::write(workspace.join("a.txt"), "eno\n").unwrap();
+        assert_eq!(world.capture(attempt).changed, ["a.txt"]);
+    }
+}
+
+#[test]
+fn without_our_index_the_capture_is_the_same() {
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("a.txt"), "work\n");
+    let capture = world.capture(A1);
+    fs::remove_file(world.vault().join("regatta/A1.index")).unwrap();
+    assert_eq!(world.capture(A1), capture);
+}

@@ -1,0 +1,258 @@
+//! The user's checkout of the trunk: brought along when clean, never overwritten.
+
+use std::fs;
+use std::path::Path;
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::{Git, Move};
+
+use crate::world::*;
+
+/// What a person could lose: every file outside `.git`, ignored ones too, and what git thinks of them.
+fn everything(dir: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut left = vec![dir.to_path_buf()];
+    while let Some(next) = left.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_name().unwrap() == ".git" {
+                continue;
+            }
+            if path.is_dir() {
+                left.push(path);
+            } else {
+                found.push((path.display().to_string(), read(&path)));
+            }
+        }
+    }
+    found.push(("status".into(), git(dir, &["status", "--porcelain", "--ignored"])));
+    found.sort();
+    found
+}
+
+fn refused(world: &World, old: &CommitId, new: &CommitId) -> Vec<String> {
+    let before = everything(world.user());
+    let Move::Dirty(paths) = world.land(old, new) else { panic!("it moved") };
+    assert_eq!(world.tip(), *old, "the ref moved");
+    assert_eq!(everything(world.user()), before);
+    paths
+}
+
+#[test]
+fn a_dirty_checkout_stops_the_move_before_the_ref() {
+    let world = World::new();
+    let old = world.tip();
+    let new = world.change(A1, &[("a.txt", "two\n")]);
+
+    write(world.user().join("a.txt"), "a person's\n");
+    assert_eq!(refused(&world, &old, &new), ["a.txt"]);
+    git(world.user(), &["add", "a.txt"]);
+    assert_eq!(refused(&world, &old, &new), ["a.txt"]);
+    git(world.user(), &["reset", "-q", "--hard"]);
+    fs::remove_file(world.user().join("run.sh")).unwrap();
+    write(world.user().join("src/lib.rs"), "edited\n");
+    assert_eq!(refused(&world, &old, &new), ["run.sh", "src/lib.rs"]);
+
+    git(world.user(), &["checkout", "-q", "."]);
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.status(), "");
+}
+
+#[test]
+fn an_untracked_or_ignored_file_in_the_way_stops_the_move() {
+    let world = World::new();
+    let old = world.tip();
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("plain.txt"), "agent's\n");
+    write(workspace.join(".gitignore"), "nothing\n");
+    write(workspace.join(".env"), "agent's\n");
+    write(workspace.join("deep/er/file"), "agent's\n");
+    // A file takes the place of a directory, and the other way round.
+    fs::remove_dir_all(workspace.join("src")).unwrap();
+    write(workspace.join("src"), "a file now\n");
+    fs::remove_file(workspace.join("run.sh")).unwrap();
+    write(workspace.join("run.sh/inner"), "a directory now\n");
+    let new = world.clean_trial(&world.capture(A1).commit);
+
+    for (path, told) in
+        [("plain.txt", "plain.txt"), (".env", ".env"), ("deep/er", "deep/er"), ("src/notes.log", "src/notes.log")]
+    {
+        let file = world.user().join(path);
+        write(&file, "a person's only copy\n");
+        assert_eq!(refused(&world, &old, &new), [told]);
+        assert_eq!(read(&file), "a person's only copy\n");
+        fs::remove_file(&file).unwrap();
+        let _ = fs::remove_dir(world.user().join("deep"));
+    }
+    write(world.user().join("unrelated.txt"), "stays\n");
+    write(world.user().join("run.log"), "ignored, stays\n");
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(read(world.user().join("src")), "a file now\n");
+    assert_eq!(read(world.user().join("run.sh/inner")), "a directory now\n");
+    assert_eq!(read(world.user().join("unrelated.txt")), "stays\n");
+    assert_eq!(read(world.user().join("run.log")), "ignored, stays\n");
+    assert_eq!(world.status(), "?? run.log\n?? unrelated.txt");
+}
+
+#[test]
+fn a_file_that_was_touched_but_not_changed_does_not_count() {
+    let world = World::new();
+    let old = world.tip();
+    let new = world.change(A1, &[("a.txt", "two\n")]);
+    fs::remove_file(world.user().join("a.txt")).unwrap();
+    write(world.user().join("a.txt"), "one\n");
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.status(), "");
+}
+
+#[test]
+fn a_linked_worktree_of_the_users_is_a_checkout_too() {
+    let world = World::new();
+    let old = world.tip();
+    git(world.user(), &["checkout", "-q", "-b", "feature"]);
+    let linked = world.home.path().join("linked tree");
+    git(world.user(), &["worktree", "add", "-q", linked.to_str().unwrap(), "main"]);
+    let new = world.change(A1, &[("a.txt", "two\n")]);
+
+    write(linked.join("a.txt"), "a person's\n");
+    assert_eq!(world.land(&old, &new), Move::Dirty(vec!["a.txt".into()]));
+    assert_eq!(world.tip(), old);
+    git(&linked, &["checkout", "-q", "."]);
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(read(linked.join("a.txt")), "two\n");
+    assert_eq!(git(&linked, &["status", "--porcelain"]), "");
+    assert_eq!(read(world.user().join("a.txt")), "one\n");
+    assert_eq!(world.status(), "");
+
+    // The same, seen from the linked tree, and with that tree deleted by hand.
+    let from_linked = World::around(temp(), linked.clone());
+    let next = from_linked.change(A1, &[("a.txt", "three\n")]);
+    assert_eq!(from_linked.land(&new, &next), Move::Moved);
+    assert_eq!(read(linked.join("a.txt")), "three\n");
+    fs::remove_dir_all(&linked).unwrap();
+    let last = world.change(A2, &[("a.txt", "four\n")]);
+    assert_eq!(world.land(&next, &last), Move::Moved);
+    assert_eq!(world.tip(), last);
+}
+
+#[test]
+fn a_crash_after_the_ref_moved_is_finished_by_the_same_call() {
+    let world = World::new();
+    let old = world.tip();
+    let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
+    git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
+    git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+    assert_ne!(world.status(), "");
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.status(), "");
+    assert_eq!(read(world.user().join("new.txt")), "new\n");
+}
+
+#[test]
+fn a_crash_amid_the_update_of_the_files_is_finished_by_the_same_call() {
+    let world = World::new();
+    let old = world.tip();
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("a.txt"), "two\n");
+    write(workspace.join("new.txt"), "new\n");
+    write(workspace.join("z.txt"), "z\n");
+    fs::remove_file(workspace.join("src/lib.rs")).unwrap();
+    let new = world.clean_trial(&world.capture(A1).commit);
+    git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
+    git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+    // Git writes the files first and the index last.
+    write(world.user().join("a.txt"), "two\n");
+    write(world.user().join("new.txt"), "new\n");
+    fs::remove_file(world.user().join("src/lib.rs")).unwrap();
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.status(), "");
+    assert_eq!(read(world.user().join("z.txt")), "z\n");
+}
+
+#[test]
+fn after_a_crash_a_persons_change_still_comes_first() {
+    for (path, text) in [("a.txt", "a person's\n"), ("new.txt", "a person's\n"), ("run.sh", "a person's\n")] {
+        let world = World::new();
+        let old = world.tip();
+        let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
+        git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
+        git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+        write(world.user().join(path), text);
+        let before = everything(world.user());
+        assert_eq!(world.land(&old, &new), Move::Moved, "the trunk is there, whatever the checkout");
+        assert_eq!(everything(world.user()), before);
+        // The next landing says what is in the way.
+        let next = world.change(A2, &[("b.txt", "b\n")]);
+        assert!(matches!(world.land(&new, &next), Move::Dirty(_)));
+        assert_eq!(everything(world.user()), before);
+    }
+}
+
+#[test]
+fn a_locked_index_or_an_unfinished_operation_is_busy_and_moves_nothing() {
+    let world = World::new();
+    let old = world.tip();
+    let new = world.change(A1, &[("a.txt", "two\n")]);
+    let busy = |world: &World| {
+        let error = world.git.move_trunk(&world.permit(), &world.repo, &old, &new).unwrap_err();
+        assert_eq!(error.code, "busy", "{error:?}");
+        assert_eq!(world.tip(), old);
+        error.what
+    };
+    let git_dir = world.user().join(".git");
+    write(git_dir.join("index.lock"), "");
+    assert!(busy(&world).contains("index.lock"));
+    fs::remove_file(git_dir.join("index.lock")).unwrap();
+
+    write(git_dir.join("MERGE_HEAD"), old.as_str());
+    assert!(busy(&world).contains("a merge"));
+    fs::remove_file(git_dir.join("MERGE_HEAD")).unwrap();
+
+    git(world.user(), &["checkout", "-q", "--detach"]);
+    write(git_dir.join("rebase-merge/head-name"), "refs/heads/main\n");
+    assert!(busy(&world).contains("rebased"));
+    fs::remove_dir_all(git_dir.join("rebase-merge")).unwrap();
+    git(world.user(), &["checkout", "-q", "main"]);
+    write(git_dir.join("refs/heads/main.lock"), "");
+    busy(&world);
+    fs::remove_file(git_dir.join("refs/heads/main.lock")).unwrap();
+    assert_eq!(world.land(&old, &new), Move::Moved);
+}
+
+#[test]
+fn the_users_line_endings_are_kept_and_their_hooks_do_not_run() {
+    let world = World::new();
+    git(world.user(), &["config", "core.autocrlf", "true"]);
+    fs::remove_file(world.user().join("a.txt")).unwrap();
+    git(world.user(), &["checkout", "-q", "."]);
+    assert_eq!(read(world.user().join("a.txt")), "one\r\n");
+    let canary = world.home.path().join("canary");
+    for hook in ["reference-transaction", "post-checkout", "post-merge", "post-index-change"] {
+        let hook = world.user().join(".git/hooks").join(hook);
+        write(&hook, format!("#!/bin/sh\ntouch '{}'\n", canary.display()));
+        make_executable(&hook);
+    }
+    let old = world.tip();
+    let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert!(!canary.exists());
+    assert_eq!(read(world.user().join("a.txt")), "two\r\n");
+    assert_eq!(read(world.user().join("new.txt")), "new\r\n");
+    assert_eq!(world.status(), "");
+}
+
+#[test]
+fn a_submodule_of_the_users_stops_nothing() {
+    let world = World::new();
+    let sub = world.user().join("sub");
+    init(&sub, &[]);
+    commit_all(&sub, "in the submodule");
+    commit_all(world.user(), "with a submodule");
+    write(sub.join("edited"), "x");
+    commit_all(&sub, "ahead of the pointer");
+    let old = world.tip();
+    let new = world.change(A1, &[("a.txt", "two\n")]);
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.status(), " M sub");
+    assert_eq!(read(sub.join("edited")), "x");
+}

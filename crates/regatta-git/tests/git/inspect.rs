@@ -1,0 +1,101 @@
+use std::fs;
+use std::path::Path;
+
+use regatta_engine::ports::git::{Git, RepoFacts};
+use regatta_git::GitAdapter;
+
+use crate::world::*;
+
+fn look(path: &Path) -> RepoFacts {
+    GitAdapter::new("/nonexistent".into()).inspect(path).unwrap()
+}
+
+#[test]
+fn a_repository_is_described_from_anywhere_in_it() {
+    let world = World::new();
+    let facts = look(world.user());
+    let expected = RepoFacts {
+        top: fs::canonicalize(world.user()).unwrap(),
+        branch: Some(branch("main")),
+        unborn: false,
+        bare: false,
+        dirty: vec![],
+        in_progress: None,
+    };
+    assert_eq!(facts, expected);
+    assert_eq!(look(&world.user().join("src")), expected);
+
+    write(world.user().join("a.txt"), "edited\n");
+    write(world.user().join("untracked"), "x");
+    let index = fs::read(world.user().join(".git/index")).unwrap();
+    assert_eq!(look(&world.user().join("src")).dirty, ["a.txt"]);
+    assert_eq!(fs::read(world.user().join(".git/index")).unwrap(), index, "looking changes nothing");
+    git(world.user(), &["checkout", "-q", "--detach"]);
+    assert_eq!((look(world.user()).branch, look(world.user()).unborn), (None, false));
+
+    let linked = world.home.path().join("linked");
+    git(world.user(), &["worktree", "add", "-q", linked.to_str().unwrap(), "main"]);
+    let facts = look(&linked);
+    assert_eq!((facts.branch, facts.top), (Some(branch("main")), fs::canonicalize(&linked).unwrap()));
+
+    for number in 0..30 {
+        write(world.user().join(format!("many/{number}")), "x");
+    }
+    git(world.user(), &["add", "-A"]);
+    assert_eq!(look(world.user()).dirty.len(), 10);
+}
+
+#[test]
+fn an_unfinished_operation_is_named() {
+    let world = World::new();
+    for (sign, name) in [
+        ("rebase-merge/done", "a rebase"),
+        ("rebase-apply/applying", "applying patches"),
+        ("rebase-apply/next", "a rebase"),
+        ("MERGE_HEAD", "a merge"),
+        ("CHERRY_PICK_HEAD", "a cherry-pick"),
+        ("REVERT_HEAD", "a revert"),
+        ("BISECT_LOG", "a bisect"),
+    ] {
+        let path = world.user().join(".git").join(sign);
+        write(&path, world.tip().as_str());
+        assert_eq!(look(world.user()).in_progress, Some(name));
+        fs::remove_file(&path).unwrap();
+        let _ = fs::remove_dir(path.parent().unwrap());
+    }
+}
+
+#[test]
+fn what_is_no_usable_repository_is_told_with_a_way_out() {
+    let home = temp();
+    let adapter = GitAdapter::new(home.path().join("data"));
+    let told = adapter.inspect(home.path()).unwrap_err();
+    assert_eq!(told.code, "not_a_repository");
+    assert!(told.hint.contains("git init") && told.hint.contains("regatta -C PATH"));
+    assert_eq!(adapter.inspect(&home.path().join("absent")).unwrap_err().code, "not_a_repository");
+
+    let path = home.path().join("fresh");
+    init(&path, &[]);
+    let facts = look(&path);
+    assert_eq!((facts.branch, facts.unborn), (None, true));
+    assert_eq!(adapter.inspect(&path.join(".git")).unwrap_err().code, "not_a_repository");
+    let world = World::around(home, path.clone());
+    assert_eq!(world.git.tip(&world.repo).unwrap_err().code, "unborn_branch");
+    assert_eq!(world.git.prepare(&world.repo, A1, &branch("x")).unwrap_err().code, "unborn_branch");
+    assert!(!world.vault().exists());
+
+    commit_all(&path, "first");
+    git(&path, &["branch", "-q", "-M", "trunk"]);
+    assert_eq!(world.git.tip(&world.repo).unwrap_err().code, "no_such_branch");
+
+    git(world.home.path(), &["clone", "-q", "--bare", "fresh", "bare.git"]);
+    let facts = look(&world.home.path().join("bare.git"));
+    assert_eq!((facts.bare, facts.branch), (true, Some(branch("trunk"))));
+    assert_eq!(facts.top, fs::canonicalize(world.home.path().join("bare.git")).unwrap());
+
+    // A registered repository that is gone is not replaced by one that happens to lie above it.
+    let mut inner = World::around(world.home, path.join("inner"));
+    fs::create_dir(inner.user()).unwrap();
+    inner.repo.trunk = branch("trunk");
+    assert_eq!(inner.git.tip(&inner.repo).unwrap_err().code, "not_a_repository");
+}

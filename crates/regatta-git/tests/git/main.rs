@@ -1,0 +1,11 @@
+//! The git adapter against real repositories on disk.
+
+#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+
+mod capture;
+mod checkout;
+mod inspect;
+mod land;
+mod merge;
+mod workspace;
+mod world;

@@ -1,0 +1,165 @@
+//! A user's repository, a data directory, and a hand to work in both.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
+use regatta_engine::ports::git::{
+    Authorship, Capture, Git, Move, ReachabilityProof, Repo, Trial, TrunkPermit, Workspace,
+};
+use regatta_git::GitAdapter;
+use tempfile::TempDir;
+
+pub(crate) struct World {
+    pub(crate) home: TempDir,
+    pub(crate) repo: Repo,
+    pub(crate) git: GitAdapter,
+}
+
+pub(crate) const A1: AttemptId = AttemptId(1);
+pub(crate) const A2: AttemptId = AttemptId(2);
+pub(crate) const L1: LandingId = LandingId(1);
+
+pub(crate) fn branch(name: &str) -> BranchName {
+    BranchName::new(name).unwrap()
+}
+
+pub(crate) fn by(message: &str) -> Authorship {
+    Authorship { name: "amber".into(), email: "amber@regatta.invalid".into(), message: message.into(), seconds: 1000 }
+}
+
+pub(crate) fn write(path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
+    fs::create_dir_all(path.as_ref().parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+pub(crate) fn read(path: impl AsRef<Path>) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned()
+}
+
+pub(crate) fn make_executable(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A directory in memory where there is one: these tests wait for the disk a lot.
+pub(crate) fn temp() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+/// Runs git as a person or an agent would, with hooks and all.
+pub(crate) fn try_git<S: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item = S>) -> Output {
+    Command::new("git")
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap())
+        .env("HOME", "/nonexistent")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .envs([("GIT_AUTHOR_NAME", "Ann"), ("GIT_AUTHOR_EMAIL", "ann@example.org")])
+        .envs([("GIT_COMMITTER_NAME", "Ann"), ("GIT_COMMITTER_EMAIL", "ann@example.org")])
+        .current_dir(dir)
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
+    let output = try_git(dir, args);
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+}
+
+pub(crate) fn init(dir: &Path, args: &[&str]) {
+    fs::create_dir_all(dir).unwrap();
+    git(dir, &[&["init", "-q", "-b", "main"], args].concat());
+}
+
+pub(crate) fn commit_all(dir: &Path, message: &str) -> CommitId {
+    git(dir, &["add", "-A"]);
+    git(dir, &["commit", "-q", "--allow-empty", "-m", message]);
+    CommitId::new(&git(dir, &["rev-parse", "HEAD"])).unwrap()
+}
+
+impl World {
+    /// A repository with `a.txt`, `src/lib.rs` and `run.sh` on `main`, checked out and clean.
+    pub(crate) fn new() -> World {
+        World::made(&[])
+    }
+
+    pub(crate) fn made(init_args: &[&str]) -> World {
+        let home = temp();
+        let path = home.path().join("user's repo");
+        init(&path, init_args);
+        write(path.join("a.txt"), "one\n");
+        write(path.join("src/lib.rs"), "fn main() {}\n");
+        write(path.join("run.sh"), "#!/bin/sh\n");
+        make_executable(&path.join("run.sh"));
+        write(path.join(".gitignore"), "*.log\ntarget/\n.env\n");
+        commit_all(&path, "start");
+        World::around(home, path)
+    }
+
+    pub(crate) fn around(home: TempDir, path: PathBuf) -> World {
+        let git = GitAdapter::new(home.path().join("data dir"));
+        let repo =
+            Repo { project: ProjectName::new("shop").unwrap(), path, trunk: branch("main"), update_checkout: true };
+        World { home, repo, git }
+    }
+
+    pub(crate) fn user(&self) -> &Path {
+        &self.repo.path
+    }
+    pub(crate) fn data(&self) -> PathBuf {
+        self.home.path().join("data dir")
+    }
+    pub(crate) fn vault(&self) -> PathBuf {
+        self.data().join("vaults/shop.git")
+    }
+    pub(crate) fn tip(&self) -> CommitId {
+        self.git.tip(&self.repo).unwrap()
+    }
+    pub(crate) fn prepare(&self, attempt: AttemptId) -> Workspace {
+        self.git.prepare(&self.repo, attempt, &branch(&format!("regatta/{attempt}"))).unwrap()
+    }
+    pub(crate) fn capture(&self, attempt: AttemptId) -> Capture {
+        self.git.capture(&self.repo, attempt, &by("work")).unwrap()
+    }
+    pub(crate) fn trial(&self, commit: &CommitId) -> Trial {
+        self.git.trial_merge(&self.repo, &self.tip(), commit, &by("land it")).unwrap()
+    }
+    pub(crate) fn clean_trial(&self, commit: &CommitId) -> CommitId {
+        match self.trial(commit) {
+            Trial::Clean(merged) => merged,
+            other => panic!("{other:?}"),
+        }
+    }
+    /// A commit ready to land that has these files changed.
+    pub(crate) fn change(&self, attempt: AttemptId, files: &[(&str, &str)]) -> CommitId {
+        let workspace = self.prepare(attempt);
+        for (path, text) in files {
+            write(workspace.path.join(path), text);
+        }
+        self.clean_trial(&self.capture(attempt).commit)
+    }
+    pub(crate) fn permit(&self) -> TrunkPermit {
+        TrunkPermit::for_tests(self.repo.project.clone())
+    }
+    pub(crate) fn land(&self, old: &CommitId, new: &CommitId) -> Move {
+        self.git.move_trunk(&self.permit(), &self.repo, old, new).unwrap()
+    }
+    pub(crate) fn unkept(&self, attempt: AttemptId) -> Vec<String> {
+        self.git.unkept(&self.repo, attempt).unwrap()
+    }
+    pub(crate) fn remove(&self, attempt: AttemptId) {
+        self.git.remove_workspace(&ReachabilityProof::for_tests(attempt), &self.repo).unwrap();
+    }
+    pub(crate) fn status(&self) -> String {
+        git(self.user(), &["status", "--porcelain"])
+    }
+    /// A file of a commit in the vault.
+    pub(crate) fn kept(&self, commit: &CommitId, path: &str) -> String {
+        git(&self.vault(), &["cat-file", "blob", &format!("{commit}:{path}")])
+    }
+}

@@ -1,0 +1,157 @@
+//! The doors: HTTP on loopback and on a unix socket, with a token always, and events as a stream.
+//!
+//! [`guard`] decides who gets in; [`calls`] carries out the verbs of `regatta-api`'s table on the engine;
+//! [`stream`] sends events from any revision on. Nothing here decides a rule or computes a status.
+
+mod calls; // one arm per verb
+mod guard; // token, Host, Origin
+mod names; // readable names
+mod stream; // events as they are committed
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::serve::ListenerExt;
+use regatta_api::{Call, Problem};
+use regatta_core::command::Actor;
+use regatta_core::ids::RequestKey;
+use regatta_engine::Engine;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
+
+/// The largest request body: a plan of a thousand tasks fits.
+const LARGEST_BODY: usize = 8 * 1024 * 1024;
+
+/// What the doors need.
+pub struct Doors {
+    pub engine: Engine,
+    /// What every caller must show.
+    pub token: String,
+    pub tcp: TcpListener,
+    pub unix: Option<UnixListener>,
+}
+
+/// What [`serve`] ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Somebody asked over a door; agents go on if `keep_agents`.
+    Down { keep_agents: bool },
+    /// The caller's own signal.
+    Signalled,
+}
+
+/// What every handler shares.
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) token: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) down: watch::Sender<Option<Ended>>,
+}
+
+/// Serves until somebody asks for `down` or `signal` ends. Requests under way are finished first.
+pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'static) -> std::io::Result<Ended> {
+    let address = doors.tcp.local_addr()?;
+    let (down, mut asked) = watch::channel(None);
+    let shared = Arc::new(Shared { engine: doors.engine, token: doors.token, address, down: down.clone() });
+    let router = router(shared.clone());
+    tokio::spawn(async move {
+        signal.await;
+        down.send_if_modified(|it| {
+            let first = it.is_none();
+            it.get_or_insert(Ended::Signalled);
+            first
+        });
+    });
+    // Nagle's algorithm would hold small answers back for 40 ms.
+    let tcp = doors.tcp.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!("no-delay was not set: {error}");
+        }
+    });
+    let over_tcp = axum::serve(tcp, router.clone()).with_graceful_shutdown(ended(asked.clone()));
+    let over_unix = async {
+        match doors.unix {
+            Some(unix) => axum::serve(unix, router).with_graceful_shutdown(ended(asked.clone())).await,
+            None => Ok(()),
+        }
+    };
+    let both = async { tokio::try_join!(async { over_tcp.await }, over_unix) };
+    // A stream or a long poll that does not let go must not keep the daemon from ending.
+    let patience = async {
+        ended(asked.clone()).await;
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    };
+    tokio::select! {
+        served = both => { served?; }
+        () = patience => {}
+    }
+    let ended = *asked.borrow_and_update();
+    Ok(ended.unwrap_or(Ended::Signalled))
+}
+
+async fn ended(mut asked: watch::Receiver<Option<Ended>>) {
+    let _sender_gone = asked.wait_for(Option::is_some).await;
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/api/v1/events", get(stream::events))
+        .route("/api/v1/{verb}", post(call))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .fallback(|| async {
+            problem(&Problem::new(
+                404,
+                "no_such_page",
+                "there is nothing at this address",
+                "verbs are called with POST /api/v1/VERB",
+            ))
+        })
+        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::check))
+        .with_state(shared)
+}
+
+async fn call(
+    State(shared): State<Arc<Shared>>,
+    Path(verb): Path<String>,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Response {
+    let key = match headers.get("idempotency-key").map(|it| it.to_str().ok().and_then(|it| RequestKey::new(it).ok())) {
+        None => None,
+        Some(Some(key)) => Some(key),
+        Some(None) => {
+            return problem(&Problem::new(
+                400,
+                "bad_key",
+                "the Idempotency-Key cannot be used",
+                "send 1 to 200 printable ASCII characters",
+            ));
+        }
+    };
+    let by = headers
+        .get("x-regatta-person")
+        .and_then(|it| it.to_str().ok())
+        .filter(|it| it.len() <= 64 && it.bytes().all(|it| it.is_ascii_graphic()))
+        .map_or(Actor::Person("operator".into()), |it| Actor::Person(it.into()));
+    let answer = match Call::parse(&verb, &body) {
+        Ok(call) => calls::carry_out(&shared, call, by, key).await,
+        Err(error) => Err(error),
+    };
+    match answer {
+        Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
+        Err(error) => problem(&error),
+    }
+}
+
+/// A problem as a response (RFC 9457).
+pub(crate) fn problem(problem: &Problem) -> Response {
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = serde_json::to_vec(problem).unwrap_or_default();
+    (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+}

@@ -1,0 +1,210 @@
+//! The whole store at once: checking it, copying it exactly (D7), and putting a copy back.
+//!
+//! A restored store goes on at a revision far above every number it may have handed out before, so that no
+//! token is ever given twice (L2): 2^32 above the backup's or the replaced store's, whichever is higher, and
+//! once more for every store that was replaced before it, should none of them be readable. The log then
+//! has a jump there; it is written down in `gaps`, so that [`check`] can tell it from a loss. The fleet
+//! clock does not go back either: it goes on from the later of the two.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regatta_core::board::Meta;
+use regatta_engine::ports::store::StoreError;
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::config::DbConfig;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::commit::number;
+use crate::load::{self, decode};
+use crate::words::{self, Fault};
+use crate::{files, open, schema};
+
+/// How far a restored store's revision is above all before it.
+const LEAP: u64 = 1 << 32;
+
+/// Checks the whole store for damage (D3): pages, indexes, references, the log's continuity, every row.
+pub(crate) fn check(connection: &Connection) -> Result<(), Fault> {
+    open::sound(connection, "integrity_check")?;
+    let astray: Option<String> = {
+        let mut statement = connection.prepare("PRAGMA foreign_key_check")?;
+        let mut rows = statement.query([])?;
+        rows.next()?.map(|row| row.get(0)).transpose()?
+    };
+    if let Some(table) = astray {
+        return Err(Fault::Damaged(format!("a row of its table {table} belongs to a row that is gone")));
+    }
+    continuous(connection)?;
+    load::read_all(connection)
+}
+
+/// Events follow each other without a gap, except where a restore made one, up to the store's revision.
+fn continuous(connection: &Connection) -> Result<(), Fault> {
+    let numbers = |sql: &str| -> Result<Vec<(i64, i64)>, Fault> {
+        let mut statement = connection.prepare(sql)?;
+        let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(found.collect::<Result<_, _>>()?)
+    };
+    let gaps: BTreeMap<i64, i64> = numbers("SELECT last, next FROM gaps")?.into_iter().collect();
+    let leap = |mut at: i64| {
+        while let Some(next) = gaps.get(&at).filter(|it| **it > at) {
+            at = *next;
+        }
+        at
+    };
+    let mut last = 0;
+    let mut statement = connection.prepare("SELECT revision FROM events ORDER BY revision")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let revision: i64 = row.get(0)?;
+        if revision != leap(last) + 1 {
+            return Err(Fault::Damaged(format!("event {} is missing from its log", leap(last) + 1)));
+        }
+        last = revision;
+    }
+    let meta = meta(connection)?;
+    let column: i64 = connection.query_row("SELECT revision FROM meta WHERE id = 1", [], |row| row.get(0))?;
+    if column != leap(last) || u64::try_from(column) != Ok(meta.revision) {
+        return Err(Fault::Damaged(format!(
+            "it says it is at revision {}, and its log ends at {}",
+            meta.revision,
+            leap(last)
+        )));
+    }
+    Ok(())
+}
+
+/// Copies the store as of the last commit to a new file, which is there whole or not at all.
+pub(crate) fn copy(connection: &Connection, to: &Path) -> Result<(), Fault> {
+    let cannot = |cause| Fault::Said(words::io("write the backup", to, &cause));
+    if to.try_exists().map_err(cannot)? {
+        return Err(words::there_already(to).into());
+    }
+    let partial = files::beside(to, ".partial");
+    files::create_private(&partial).map_err(cannot)?;
+    let copied = copy_pages(connection, &partial).map_err(|it| it.say("write the backup", to).into());
+    let settled = copied.and_then(|()| files::settle(&partial, to).map_err(cannot));
+    if settled.is_err() {
+        files::remove_all(&partial).map_err(cannot)?;
+    }
+    settled
+}
+
+fn copy_pages(connection: &Connection, to: &Path) -> Result<(), Fault> {
+    let mut copy =
+        Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    // What is unfinished is thrown away, and the whole is made durable once, at the end.
+    copy.pragma_update(None, "journal_mode", "off")?;
+    copy.pragma_update(None, "synchronous", "off")?;
+    let step = Backup::new(connection, &mut copy)?.step(-1)?;
+    match step {
+        StepResult::Done => Ok(copy.close().map_err(|(_, cause)| cause)?),
+        _ => Err(Fault::Damaged("its pages could not all be copied".into())),
+    }
+}
+
+/// Puts the backup `from` in the place of the store at `to`, which no daemon may have open.
+///
+/// Nothing is changed unless the backup is sound. What was at `to` is kept as `backups/replaced-N.db`.
+pub fn restore(from: &Path, to: &Path) -> Result<(), StoreError> {
+    open::inspect_header(from)?;
+    let nascent = files::beside(to, ".restoring");
+    let prepared = prepare(from, &nascent).and_then(|()| {
+        let (nth, old) = replaced(to);
+        leap(&nascent, nth, old).map_err(|it| it.say("restore", to))?;
+        move_aside(to, nth)
+    });
+    let settled = prepared.and_then(|()| files::settle(&nascent, to).map_err(|it| words::io("restore", to, &it)));
+    if settled.is_err() {
+        files::remove_all(&nascent).map_err(|it| words::io("restore", to, &it))?;
+    }
+    settled
+}
+
+/// Copies the backup, with a log beside it if it has one, and sees that the copy is sound and of this schema.
+fn prepare(from: &Path, nascent: &Path) -> Result<(), StoreError> {
+    let copy = |from: &Path, to: &Path| -> std::io::Result<()> {
+        files::create_private(to)?;
+        let mut target = fs::OpenOptions::new().write(true).open(to)?;
+        std::io::copy(&mut fs::File::open(from)?, &mut target).map(|_| ())
+    };
+    copy(from, nascent).map_err(|it| words::io("copy", from, &it))?;
+    let log = files::beside(from, "-wal");
+    if files::has_content(&log) {
+        copy(&log, &files::beside(nascent, "-wal")).map_err(|it| words::io("copy", &log, &it))?;
+    }
+    let verify = || {
+        let mut store = open::connect(nascent)?;
+        open::inspect(&store, from)?;
+        open::sound(&store, "integrity_check")?;
+        schema::migrate(&mut store, schema::MIGRATIONS)?;
+        check(&store)
+    };
+    verify().map_err(|it| it.say("read", from))
+}
+
+/// The number under which the store at `to` is put away, and what it said of itself, if it can be read.
+fn replaced(to: &Path) -> (u64, Option<Meta>) {
+    let names = fs::read_dir(files::backups(to))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|it| it.file_name().into_string().ok());
+    let used = names
+        .filter_map(|it| it.strip_prefix("replaced-")?.strip_suffix(".db")?.parse::<u64>().ok())
+        .max()
+        .unwrap_or(0);
+    let old = if to.exists() { meta_of(to).ok() } else { None };
+    // A log whose store was put away by a restore that did not get further belongs to that one.
+    let orphan = !to.exists() && used > 0 && files::beside(to, "-wal").exists();
+    (if orphan { used } else { used + 1 }, old)
+}
+
+/// Reads from a store that may be damaged, and leaves it and its log as they are.
+fn meta_of(path: &Path) -> Result<Meta, Fault> {
+    let store = open::connect(path)?;
+    store.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    meta(&store)
+}
+
+fn leap(nascent: &Path, nth: u64, old: Option<Meta>) -> Result<(), Fault> {
+    let mut store = open::connect(nascent)?;
+    open::set_up(&store)?;
+    let change = store.transaction()?;
+    let mut meta = meta(&change)?;
+    let last = meta.revision;
+    meta.revision = last.max(old.map_or(0, |it| it.revision)) + nth * LEAP;
+    meta.at = meta.at.max(old.map_or(0, |it| it.at));
+    change.execute("INSERT INTO gaps (last, next) VALUES (?1, ?2)", (number(last)?, number(meta.revision)?))?;
+    change.execute(
+        "UPDATE meta SET revision = ?1, body = ?2 WHERE id = 1",
+        (number(meta.revision)?, serde_json::to_string(&meta)?),
+    )?;
+    change.commit()?;
+    store.close().map_err(|(_, cause)| cause)?;
+    Ok(())
+}
+
+fn meta(connection: &Connection) -> Result<Meta, Fault> {
+    let body: String = connection.query_row("SELECT body FROM meta WHERE id = 1", [], |row| row.get(0))?;
+    decode("meta", ValueRef::Integer(1), body.as_bytes())
+}
+
+/// Puts the old store away with its log. The store goes first: a log alone is refused at open, while a store
+/// without its log would be taken for one that lost nothing.
+fn move_aside(to: &Path, nth: u64) -> Result<(), StoreError> {
+    let cannot = |cause| words::io("put away", to, &cause);
+    let parts: Vec<(PathBuf, &str)> =
+        ["", "-wal", "-shm"].map(|it| (files::beside(to, it), it)).into_iter().filter(|it| it.0.exists()).collect();
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let directory = files::make_backups(to).map_err(cannot)?;
+    let target = directory.join(format!("replaced-{nth}.db"));
+    for (part, suffix) in parts {
+        fs::rename(&part, files::beside(&target, suffix)).map_err(cannot)?;
+    }
+    files::sync(&directory).and_then(|()| files::sync(files::directory(to))).map_err(cannot)
+}

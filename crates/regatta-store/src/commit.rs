@@ -1,0 +1,254 @@
+//! Where a batch becomes durable: one transaction, and the only statements that write rows.
+//!
+//! This is the hot path of every claim in the fleet. Statements are prepared once, JSON goes through one
+//! buffer that is kept, and SQLite takes it from there.
+
+use std::path::Path;
+
+use regatta_core::board::{Row, RowKey};
+use regatta_core::bus::Message;
+use regatta_engine::ports::store::Batch;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, ToSql, TransactionBehavior};
+use serde::Serialize;
+
+use crate::load::decode;
+use crate::words::{self, Fault};
+
+/// Stores a batch, or nothing of it. `json` is only a buffer.
+pub(crate) fn commit(connection: &mut Connection, json: &mut Vec<u8>, batch: &Batch, path: &Path) -> Result<(), Fault> {
+    let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let stored: i64 =
+        change.prepare_cached("SELECT revision FROM meta WHERE id = 1")?.query_row([], |row| row.get(0))?;
+    if u64::try_from(stored) != Ok(batch.after) {
+        return Err(words::moved_on(path, batch.after, stored.unsigned_abs()).into());
+    }
+    Writer { connection: &change, json }.write(batch)?;
+    change.commit()?;
+    Ok(())
+}
+
+struct Writer<'a> {
+    connection: &'a Connection,
+    json: &'a mut Vec<u8>,
+}
+
+/// Text that is known to be UTF-8, because serde wrote it.
+struct Json<'a>(&'a [u8]);
+
+impl ToSql for Json<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(ValueRef::Text(self.0)))
+    }
+}
+
+impl Writer<'_> {
+    fn write(&mut self, batch: &Batch) -> Result<(), Fault> {
+        self.events(batch)?;
+        for (key, row) in &batch.rows {
+            match row {
+                Some(row) => self.put(row)?,
+                None => self.remove(key)?,
+            }
+        }
+        for (key, effect) in &batch.effects {
+            let body = json(self.json, effect)?;
+            run(
+                self.connection,
+                "INSERT INTO outbox (revision, nth, body) VALUES (?1, ?2, ?3)",
+                (number(key.revision)?, key.nth, body),
+            )?;
+        }
+        for key in &batch.performed {
+            run(
+                self.connection,
+                "DELETE FROM outbox WHERE revision = ?1 AND nth = ?2",
+                (number(key.revision)?, key.nth),
+            )?;
+        }
+        let body = json(self.json, &batch.meta)?;
+        run(
+            self.connection,
+            "UPDATE meta SET revision = ?1, body = ?2 WHERE id = 1",
+            (number(batch.meta.revision)?, body),
+        )
+    }
+
+    /// The log has no gap, so what would make one is not stored.
+    fn events(&mut self, batch: &Batch) -> Result<(), Fault> {
+        let mut last = batch.after;
+        let mut insert = self.connection.prepare_cached(
+            "INSERT INTO events (revision, at, wall, by, kind, subject, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?;
+        for it in &batch.events {
+            if it.revision != last + 1 {
+                return Err(words::out_of_order(last + 1, it.revision).into());
+            }
+            last = it.revision;
+            let body = json(self.json, &it.event)?;
+            let (at, wall) = (number(it.now.at)?, number(it.now.wall)?);
+            insert.execute((
+                number(it.revision)?,
+                at,
+                wall,
+                it.by.to_string(),
+                it.event.kind(),
+                it.event.subject(),
+                body,
+            ))?;
+        }
+        if batch.meta.revision != last {
+            return Err(words::out_of_order(last, batch.meta.revision).into());
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, row: &Row) -> Result<(), Fault> {
+        let (db, text) = (self.connection, &mut *self.json);
+        let live = row.is_live();
+        match row {
+            Row::Meta(_) => Ok(()), // the batch's own is written
+            Row::Project(it) => run(
+                db,
+                "INSERT OR REPLACE INTO projects (name, body) VALUES (?1, ?2)",
+                (it.name.as_str(), json(text, it)?),
+            ),
+            Row::Agent(it) => run(
+                db,
+                "INSERT OR REPLACE INTO agents (name, body) VALUES (?1, ?2)",
+                (it.name.as_str(), json(text, it)?),
+            ),
+            Row::Mission(it, _) => run(
+                db,
+                "INSERT OR REPLACE INTO missions (id, live, body) VALUES (?1, ?2, ?3)",
+                (number(it.id.0)?, live, json(text, it)?),
+            ),
+            Row::Task(it) => {
+                let mission = it.mission.map(|it| number(it.0)).transpose()?;
+                run(
+                    db,
+                    "INSERT OR REPLACE INTO tasks (id, project, mission, status, live, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                    (number(it.id.0)?, it.project.as_str(), mission, it.status.name(), live, json(text, it)?),
+                )
+            }
+            Row::Attempt(it) => run(
+                db,
+                "INSERT OR REPLACE INTO attempts (id, task, live, body) VALUES (?1, ?2, ?3, ?4)",
+                (number(it.id.0)?, number(it.task.0)?, live, json(text, it)?),
+            ),
+            Row::Claim(it) => {
+                run(db, "INSERT OR REPLACE INTO claims (id, body) VALUES (?1, ?2)", (number(it.id.0)?, json(text, it)?))
+            }
+            Row::Wait(it) => {
+                run(db, "INSERT OR REPLACE INTO waits (id, body) VALUES (?1, ?2)", (number(it.id.0)?, json(text, it)?))
+            }
+            Row::Landing(it) => run(
+                db,
+                "INSERT OR REPLACE INTO landings (id, project, live, body) VALUES (?1, ?2, ?3, ?4)",
+                (number(it.id.0)?, it.project.as_str(), live, json(text, it)?),
+            ),
+            Row::Cursor(it) => run(
+                db,
+                "INSERT OR REPLACE INTO cursors (agent, channel, body) VALUES (?1, ?2, ?3)",
+                (it.agent.as_str(), it.channel.as_str(), json(text, it)?),
+            ),
+            Row::Answer(it) => run(
+                db,
+                "INSERT OR REPLACE INTO answers (request, body) VALUES (?1, ?2)",
+                (it.key.as_str(), json(text, it)?),
+            ),
+            Row::Message(it) => self.put_message(it),
+        }
+    }
+
+    fn remove(&mut self, key: &RowKey) -> Result<(), Fault> {
+        let db = self.connection;
+        match key {
+            RowKey::Meta => Ok(()), // there is always one
+            RowKey::Project(it) => run(db, "DELETE FROM projects WHERE name = ?1", [it.as_str()]),
+            RowKey::Agent(it) => run(db, "DELETE FROM agents WHERE name = ?1", [it.as_str()]),
+            RowKey::Mission(it) => run(db, "DELETE FROM missions WHERE id = ?1", [number(it.0)?]),
+            RowKey::Task(it) => run(db, "DELETE FROM tasks WHERE id = ?1", [number(it.0)?]),
+            RowKey::Attempt(it) => run(db, "DELETE FROM attempts WHERE id = ?1", [number(it.0)?]),
+            RowKey::Claim(it) => run(db, "DELETE FROM claims WHERE id = ?1", [number(it.0)?]),
+            RowKey::Wait(it) => run(db, "DELETE FROM waits WHERE id = ?1", [number(it.0)?]),
+            RowKey::Landing(it) => run(db, "DELETE FROM landings WHERE id = ?1", [number(it.0)?]),
+            RowKey::Cursor(agent, channel) => {
+                run(db, "DELETE FROM cursors WHERE agent = ?1 AND channel = ?2", [agent.as_str(), channel.as_str()])
+            }
+            RowKey::Answer(it) => run(db, "DELETE FROM answers WHERE request = ?1", [it.as_str()]),
+            RowKey::Message(it) => self.remove_message(number(it.0)?),
+        }
+    }
+
+    fn put_message(&mut self, it: &Message) -> Result<(), Fault> {
+        let id = number(it.id.0)?;
+        let sender = it.sender.to_string();
+        const INSERT: &str = "INSERT OR IGNORE INTO messages (id, channel, sender, body) VALUES (?1, ?2, ?3, ?4)";
+        if prepared(self.connection, INSERT)?.execute((id, it.channel.as_str(), &sender, json(self.json, it)?))? == 0 {
+            self.remove_message(id)?;
+            run(self.connection, INSERT, (id, it.channel.as_str(), &sender, json(self.json, it)?))?;
+        }
+        for label in &it.labels {
+            run(
+                self.connection,
+                "INSERT OR IGNORE INTO message_labels (label, message) VALUES (?1, ?2)",
+                (label.as_str(), id),
+            )?;
+        }
+        for agent in &it.mentions {
+            run(
+                self.connection,
+                "INSERT OR IGNORE INTO message_mentions (agent, message) VALUES (?1, ?2)",
+                (agent.as_str(), id),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn remove_message(&mut self, id: i64) -> Result<(), Fault> {
+        let old = prepared(self.connection, "SELECT body FROM messages WHERE id = ?1")?
+            .query_row([id], |row| row.get::<_, String>(0))
+            .optional()?;
+        if let Some(old) = old {
+            // Its labels are found by their names: an index for something that never happens would cost every message.
+            let old: Message = decode("messages", ValueRef::Integer(id), old.as_bytes())?;
+            for label in &old.labels {
+                run(
+                    self.connection,
+                    "DELETE FROM message_labels WHERE label = ?1 AND message = ?2",
+                    (label.as_str(), id),
+                )?;
+            }
+            for agent in &old.mentions {
+                run(
+                    self.connection,
+                    "DELETE FROM message_mentions WHERE agent = ?1 AND message = ?2",
+                    (agent.as_str(), id),
+                )?;
+            }
+            run(self.connection, "DELETE FROM messages WHERE id = ?1", [id])?;
+        }
+        Ok(())
+    }
+}
+
+fn json<'a>(buffer: &'a mut Vec<u8>, it: &impl Serialize) -> Result<Json<'a>, Fault> {
+    buffer.clear();
+    serde_json::to_writer(&mut *buffer, it)?;
+    Ok(Json(buffer))
+}
+
+fn prepared<'a>(connection: &'a Connection, sql: &str) -> Result<CachedStatement<'a>, Fault> {
+    Ok(connection.prepare_cached(sql)?)
+}
+
+fn run(connection: &Connection, sql: &str, params: impl Params) -> Result<(), Fault> {
+    prepared(connection, sql)?.execute(params)?;
+    Ok(())
+}
+
+/// SQLite's numbers have a sign.
+pub(crate) fn number(it: u64) -> Result<i64, Fault> {
+    i64::try_from(it).map_err(|_| words::too_large(it).into())
+}

@@ -1,0 +1,272 @@
+//! The reading side: a few connections that cannot write, for any thread.
+//!
+//! Each question is answered as of one commit. A reader takes nothing the writer waits for; it only keeps
+//! the log from being reset while it reads, so every read here is short.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use regatta_core::attempt::Attempt;
+use regatta_core::bus::Message;
+use regatta_core::command::Actor;
+use regatta_core::event::Recorded;
+use regatta_core::ids::{AttemptId, ChannelName, MessageId, MissionId, Now, ProjectName, TaskId};
+use regatta_core::landing::Landing;
+use regatta_core::mission::Mission;
+use regatta_core::task::{Status, Task};
+use regatta_engine::ports::store::{History, MessageFilter, StoreError, TaskFilter};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params_from_iter};
+use serde::de::DeserializeOwned;
+
+use crate::load::{decode, text};
+use crate::words::{self, Fault};
+
+/// How many connections are kept for the next reader. More readers than that at once open their own.
+const KEPT: usize = 4;
+
+/// Reads everything that was ever committed.
+#[derive(Debug)]
+pub struct SqliteHistory {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl SqliteHistory {
+    /// Opens the reading side of a store that a [`SqliteStore`](crate::SqliteStore) has open.
+    pub(crate) fn open(path: &Path) -> Result<SqliteHistory, StoreError> {
+        let first = connect(path).map_err(|it| words::sqlite("read", path, &it))?;
+        Ok(SqliteHistory { path: path.to_owned(), idle: Mutex::new(vec![first]) })
+    }
+
+    fn read<T>(&self, ask: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, StoreError> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = idle().pop();
+        let answer = || -> Result<(T, Connection), Fault> {
+            let connection = kept.map_or_else(|| connect(&self.path), Ok)?;
+            let seen = connection.unchecked_transaction()?;
+            let answer = ask(&seen)?;
+            drop(seen);
+            Ok((answer, connection))
+        };
+        // A connection on which something failed is not kept.
+        let (answer, connection) = answer().map_err(|it| it.say("read", &self.path))?;
+        let mut idle = idle();
+        if idle.len() < KEPT {
+            idle.push(connection);
+        }
+        Ok(answer)
+    }
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let connection =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.pragma_update(None, "query_only", true)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "temp_store", "memory")?;
+    connection.busy_timeout(std::time::Duration::from_secs(1))?;
+    connection.set_prepared_statement_cache_capacity(32);
+    Ok(connection)
+}
+
+impl History for SqliteHistory {
+    fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT revision, body, at, wall, by FROM events WHERE revision > ?1 ORDER BY revision LIMIT ?2",
+            )?;
+            let mut rows = statement.query((bound(after), at_most(limit)))?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                let event = decode("events", row.get_ref(0)?, text(row.get_ref(1)?))?;
+                let now = Now { at: unsigned(row.get(2)?), wall: unsigned(row.get(3)?) };
+                let revision: i64 = row.get(0)?;
+                let by = Actor::try_from(row.get::<_, String>(4)?)
+                    .map_err(|it| Fault::Damaged(format!("event {revision} is by nobody: {it}")))?;
+                found.push(Recorded { revision: unsigned(revision), now, by, event });
+            }
+            Ok(found)
+        })
+    }
+
+    fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError> {
+        self.read(|db| messages(db, filter))
+    }
+
+    fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError> {
+        self.read(|db| {
+            let mut count = db.prepare_cached("SELECT count(*) FROM messages WHERE channel = ?1 AND id > ?2")?;
+            Ok(unsigned(count.query_row((channel.as_str(), bound(after.0)), |row| row.get(0))?))
+        })
+    }
+
+    fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
+        self.read(|db| one(db, "tasks", "SELECT id, body FROM tasks WHERE id = ?1", id.0))
+    }
+
+    fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError> {
+        self.read(|db| tasks(db, filter))
+    }
+
+    fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
+        self.read(|db| one(db, "attempts", "SELECT id, body FROM attempts WHERE id = ?1", id.0))
+    }
+
+    fn attempts_of(&self, task: TaskId) -> Result<Vec<Attempt>, StoreError> {
+        let sql = "SELECT id, body FROM attempts WHERE task = ?1 ORDER BY id";
+        self.read(|db| all(db, "attempts", sql, vec![bound(task.0).into()]))
+    }
+
+    fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError> {
+        let sql = "SELECT id, body FROM landings WHERE project = ?1 ORDER BY id DESC LIMIT ?2";
+        self.read(|db| all(db, "landings", sql, vec![project.to_string().into(), at_most(limit).into()]))
+    }
+
+    fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError> {
+        self.read(|db| {
+            let live = db
+                .prepare_cached("SELECT live FROM missions WHERE id = ?1")?
+                .query_row([bound(id.0)], |row| row.get(0))
+                .optional()?;
+            let mission = one(db, "missions", "SELECT id, body FROM missions WHERE id = ?1", id.0)?;
+            Ok(mission.zip(live))
+        })
+    }
+}
+
+/// One line of an index: what it is called, and which messages are in it.
+struct Source {
+    from: &'static str,
+    key: &'static str,
+    id: &'static str,
+    value: String,
+}
+
+/// Walks the shortest of the indexes that apply, and asks the rest of each message found there. SQLite
+/// cannot know which one that is: a label may be on nearly every message or on three.
+fn messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>, Fault> {
+    let source = |from, key, id, value: Option<String>| value.map(|value| Source { from, key, id, value });
+    let mut sources: Vec<Source> = [
+        source("message_labels", "label", "message", filter.label.as_ref().map(ToString::to_string)),
+        source("message_mentions", "agent", "message", filter.mention.as_ref().map(ToString::to_string)),
+        source("messages", "channel", "id", filter.channel.as_ref().map(ToString::to_string)),
+        source("messages", "sender", "id", filter.from.clone()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let after = bound(filter.after.unwrap_or_default().0);
+    if sources.len() > 1 {
+        let mut sized = Vec::new();
+        for it in sources {
+            let sql = format!(
+                "SELECT count(*) FROM (SELECT 1 FROM {} WHERE {} = ?1 AND {} > ?2 LIMIT 2000)",
+                it.from, it.key, it.id
+            );
+            let size: i64 = db.prepare_cached(&sql)?.query_row((&it.value, after), |row| row.get(0))?;
+            sized.push((size, it));
+        }
+        sized.sort_by_key(|it| it.0);
+        sources = sized.into_iter().map(|it| it.1).collect();
+    }
+    let mut values = vec![Value::from(after), at_most(filter.limit).into()];
+    let mut sql = String::from("SELECT m.id, m.body FROM ");
+    let mut order = "m.id";
+    let mut rest = String::new();
+    for (nth, it) in sources.into_iter().enumerate() {
+        values.push(it.value.into());
+        let place = values.len();
+        let Source { from, key, id, .. } = it;
+        // A plus sign keeps SQLite from taking that column's index after all.
+        match (nth, from) {
+            (0, "messages") => rest += &format!(" AND m.{key} = ?{place}"),
+            (0, _) => {
+                sql += &format!("{from} s CROSS JOIN ");
+                rest += &format!(" AND s.{key} = ?{place} AND m.id = s.{id}");
+                order = "s.message";
+            }
+            (_, "messages") => rest += &format!(" AND +m.{key} = ?{place}"),
+            _ => rest += &format!(" AND EXISTS (SELECT 1 FROM {from} x WHERE x.{key} = ?{place} AND x.{id} = m.id)"),
+        }
+    }
+    let newest = filter.after.is_none();
+    let direction = if newest { "DESC" } else { "ASC" };
+    sql += &format!("messages m WHERE {order} > ?1{rest} ORDER BY {order} {direction} LIMIT ?2");
+    let mut found: Vec<Message> = all(db, "messages", &sql, values)?;
+    if newest {
+        found.reverse();
+    }
+    Ok(found)
+}
+
+/// Asks for each status by itself: each is a walk along an index that can stop at the limit.
+fn tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, Fault> {
+    let limit = if filter.limit == 0 { -1 } else { at_most(filter.limit) };
+    let mut sql = String::from("SELECT id, body FROM tasks WHERE id > ?1");
+    let mut values = vec![Value::from(bound(filter.after.unwrap_or_default().0)), limit.into()];
+    if let Some(project) = &filter.project {
+        values.push(project.to_string().into());
+        sql += &format!(" AND project = ?{}", values.len());
+    }
+    if let Some(mission) = filter.mission {
+        values.push(bound(mission.0).into());
+        sql += &format!(" AND mission = ?{}", values.len());
+    }
+    let mut statuses: BTreeSet<Status> = filter.statuses.iter().copied().collect();
+    if statuses.is_empty() && filter.mission.is_none() && filter.project.is_some() {
+        statuses.extend(Status::ALL);
+    }
+    if statuses.is_empty() {
+        return all(db, "tasks", &format!("{sql} ORDER BY id LIMIT ?2"), values);
+    }
+    let mut found: Vec<Task> = Vec::new();
+    for status in statuses {
+        let mut values = values.clone();
+        values.push(status.name().to_owned().into());
+        found.extend(all::<Task>(
+            db,
+            "tasks",
+            &format!("{sql} AND status = ?{} ORDER BY id LIMIT ?2", values.len()),
+            values,
+        )?);
+    }
+    found.sort_by_key(|it| it.id);
+    if filter.limit > 0 {
+        found.truncate(filter.limit);
+    }
+    Ok(found)
+}
+
+fn all<T: DeserializeOwned>(
+    db: &Connection,
+    table: &'static str,
+    sql: &str,
+    values: Vec<Value>,
+) -> Result<Vec<T>, Fault> {
+    let mut statement = db.prepare_cached(sql)?;
+    let mut rows = statement.query(params_from_iter(values))?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(decode(table, row.get_ref(0)?, text(row.get_ref(1)?))?);
+    }
+    Ok(found)
+}
+
+fn one<T: DeserializeOwned>(db: &Connection, table: &'static str, sql: &str, id: u64) -> Result<Option<T>, Fault> {
+    Ok(all(db, table, sql, vec![bound(id).into()])?.pop())
+}
+
+fn at_most(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// A number to look for. One that no row can have is still asked for, and not found.
+fn bound(it: u64) -> i64 {
+    i64::try_from(it).unwrap_or(i64::MAX)
+}
+
+fn unsigned(it: i64) -> u64 {
+    it.unsigned_abs()
+}

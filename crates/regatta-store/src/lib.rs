@@ -1,0 +1,23 @@
+//! Keep commits, give the board back, read history: SQLite.
+//!
+//! The store keeps whole rows and knows nothing of what they mean: `load(commit(x)) == x` is its contract,
+//! and the suite in `regatta_testkit::store_suite` holds every store to it. One thread owns
+//! [`SqliteStore`] and with it the only connection that writes; any thread may read through
+//! [`SqliteHistory`], which sees what is committed and never makes the writer wait (WAL).
+//!
+//! Deliberately absent: rules. There is no trigger, no check and no query here that decides anything; the
+//! few columns beside a row's `body` are there to find it.
+
+mod backup; // exact copies, and putting one back
+mod commit; // where a batch becomes durable
+mod files; // names and modes of files beside the store
+mod history; // the reading side
+mod load; // the board, from its live rows
+mod open; // what is checked before a file is trusted
+mod schema; // tables, migrations
+mod store; // the port
+mod words; // every sentence this crate says
+
+pub use backup::restore;
+pub use history::SqliteHistory;
+pub use store::SqliteStore;

@@ -1,0 +1,95 @@
+//! The board, from its live rows; and the reading of every row, to see that it can be read.
+
+use std::sync::Arc;
+
+use regatta_core::board::{Board, Row};
+use regatta_core::effect::EffectKey;
+use regatta_core::event::Event;
+use regatta_engine::ports::store::Loaded;
+use rusqlite::Connection;
+use rusqlite::types::ValueRef;
+use serde::de::DeserializeOwned;
+
+use crate::words::Fault;
+
+/// Reads the board and the outbox, as of one commit.
+pub(crate) fn load(connection: &Connection) -> Result<Loaded, Fault> {
+    let seen = connection.unchecked_transaction()?;
+    let mut rows = Vec::new();
+    read(&seen, "meta", "SELECT id, body FROM meta", |it| rows.push(Row::Meta(it)))?;
+    if rows.is_empty() {
+        return Err(Fault::Damaged("it does not say at which revision it is".into()));
+    }
+    read(&seen, "projects", "SELECT name, body FROM projects", |it| rows.push(Row::Project(Arc::new(it))))?;
+    read(&seen, "agents", "SELECT name, body FROM agents", |it| rows.push(Row::Agent(Arc::new(it))))?;
+    read(&seen, "missions", "SELECT id, body FROM missions WHERE live = 1", |it| {
+        rows.push(Row::Mission(Arc::new(it), true))
+    })?;
+    read(&seen, "tasks", "SELECT id, body FROM tasks WHERE live = 1", |it| rows.push(Row::Task(Arc::new(it))))?;
+    read(&seen, "attempts", "SELECT id, body FROM attempts WHERE live = 1", |it| {
+        rows.push(Row::Attempt(Arc::new(it)))
+    })?;
+    read(&seen, "claims", "SELECT id, body FROM claims", |it| rows.push(Row::Claim(Arc::new(it))))?;
+    read(&seen, "waits", "SELECT id, body FROM waits", |it| rows.push(Row::Wait(Arc::new(it))))?;
+    read(&seen, "landings", "SELECT id, body FROM landings WHERE live = 1", |it| {
+        rows.push(Row::Landing(Arc::new(it)))
+    })?;
+    read(&seen, "cursors", "SELECT agent, body FROM cursors", |it| rows.push(Row::Cursor(it)))?;
+    read(&seen, "answers", "SELECT request, body FROM answers", |it| rows.push(Row::Answer(Arc::new(it))))?;
+    let outbox = outbox(&seen)?;
+    Ok(Loaded { board: Board::from_rows(rows), outbox })
+}
+
+fn outbox(connection: &Connection) -> Result<Vec<(EffectKey, regatta_core::effect::Effect)>, Fault> {
+    let mut found = Vec::new();
+    let mut statement = connection.prepare_cached("SELECT revision, body, nth FROM outbox ORDER BY revision, nth")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let key = EffectKey { revision: row.get::<_, i64>(0)?.unsigned_abs(), nth: row.get(2)? };
+        found.push((key, decode("outbox", row.get_ref(0)?, text(row.get_ref(1)?))?));
+    }
+    Ok(found)
+}
+
+/// Reads every row there is, live or history: bytes that changed inside a text are found only so.
+pub(crate) fn read_all(connection: &Connection) -> Result<(), Fault> {
+    use regatta_core::{attempt, bus, landing, mission, task};
+    load(connection)?;
+    read(connection, "missions", "SELECT id, body FROM missions", |_: mission::Mission| ())?;
+    read(connection, "tasks", "SELECT id, body FROM tasks", |_: task::Task| ())?;
+    read(connection, "attempts", "SELECT id, body FROM attempts", |_: attempt::Attempt| ())?;
+    read(connection, "landings", "SELECT id, body FROM landings", |_: landing::Landing| ())?;
+    read(connection, "messages", "SELECT id, body FROM messages", |_: bus::Message| ())?;
+    read(connection, "events", "SELECT revision, body FROM events", |_: Event| ())
+}
+
+/// Reads rows of one table: the name of each, and its body.
+fn read<T: DeserializeOwned>(
+    connection: &Connection,
+    table: &'static str,
+    sql: &str,
+    mut each: impl FnMut(T),
+) -> Result<(), Fault> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        each(decode(table, row.get_ref(0)?, text(row.get_ref(1)?))?);
+    }
+    Ok(())
+}
+
+/// What a text column holds. A number there would be damage, and has no JSON form of ours.
+pub(crate) fn text(it: ValueRef<'_>) -> &[u8] {
+    it.as_bytes().unwrap_or_default()
+}
+
+/// Makes a stored body a row again, or says which one cannot be read.
+pub(crate) fn decode<T: DeserializeOwned>(table: &'static str, id: ValueRef<'_>, body: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(body).map_err(|cause| {
+        let id = match id {
+            ValueRef::Integer(it) => it.to_string(),
+            other => String::from_utf8_lossy(text(other)).into_owned(),
+        };
+        Fault::Row { table, id, cause }
+    })
+}

@@ -1,0 +1,219 @@
+//! What is checked before a file is trusted, and how a store comes to be.
+//!
+//! A new store is built under another name and renamed into place, so a file that is there and empty or
+//! half-made was never a store. A file that is refused is left as it is: what this module writes to an
+//! existing file before it trusts it is nothing.
+//!
+//! Every open reads the header, the application id, the schema's number and every declaration. Only a file
+//! of up to [`QUICK_CHECK_BYTES`] gets SQLite's `quick_check` as well: it reads every page, history too, and
+//! a store grows for ever while a start must stay quick. In a larger store damage to live rows is found by
+//! the load that follows each open, which reads all of them; damage elsewhere by [`Store::check`].
+//!
+//! [`Store::check`]: regatta_engine::ports::store::Store::check
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use regatta_engine::ports::store::StoreError;
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::words::{self, Fault};
+use crate::{backup, files, schema};
+
+/// Checking this much takes some 50 ms.
+pub(crate) const QUICK_CHECK_BYTES: u64 = 64 * 1024 * 1024;
+
+/// How long a lock of somebody else's is waited for. Nobody else should have one: this only bridges the
+/// moment in which another connection of ours closes.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Opens the store at `path` for writing; makes it if there is none.
+pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
+    if !is_new_enough(rusqlite::version_number()) {
+        return Err(words::old_sqlite(rusqlite::version()));
+    }
+    match path.try_exists() {
+        Ok(true) => {}
+        // The log without its store: made anew, the store would take the old log for its own.
+        Ok(false) if files::has_content(&files::beside(path, "-wal")) => {
+            return Err(words::corrupt(path, "its log is there and the store itself is gone"));
+        }
+        Ok(false) => create(path)?,
+        Err(cause) => return Err(words::io("open", path, &cause)),
+    }
+    inspect_header(path)?;
+    files::make_private(path).map_err(|it| words::io("open", path, &it))?;
+    let mut connection = connect(path).map_err(|it| it.say("open", path))?;
+    admit(&mut connection, path).map_err(|it| it.say("open", path))?;
+    Ok(connection)
+}
+
+/// SQLite below 3.51.3 can damage a database when it resets its log; 3.52 was withdrawn without that fix.
+fn is_new_enough(version: i32) -> bool {
+    (3_051_003..3_052_000).contains(&version) || version >= 3_053_000
+}
+
+fn create(path: &Path) -> Result<(), StoreError> {
+    let nascent = files::beside(path, ".new");
+    files::create_private(&nascent).map_err(|it| words::io("create", path, &it))?;
+    let made = connect(&nascent).and_then(|mut it| {
+        set_up(&it)?;
+        schema::begin(&mut it)?;
+        it.close().map_err(|(_, cause)| cause.into())
+    });
+    made.map_err(|it| it.say("create", path))?;
+    files::settle(&nascent, path).map_err(|it| words::io("create", path, &it))
+}
+
+/// Reads what can be read without SQLite, which would begin to repair.
+pub(crate) fn inspect_header(path: &Path) -> Result<(), StoreError> {
+    let mut header = Vec::with_capacity(100);
+    let read = File::options().read(true).open(path).and_then(|it| it.take(100).read_to_end(&mut header));
+    read.map_err(|it| words::io("read", path, &it))?;
+    if header.is_empty() {
+        return Err(words::corrupt(path, "it is empty"));
+    }
+    if !header.starts_with(b"SQLite format 3\0") || header.len() < 100 {
+        return Err(words::foreign(path, "it is no SQLite file"));
+    }
+    let number =
+        |at: usize| i64::from(u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]));
+    if number(68) != schema::APPLICATION_ID {
+        return Err(words::foreign(path, "it is another program's SQLite file"));
+    }
+    if number(60) > schema::newest() {
+        return Err(words::newer(path, number(60), schema::newest()));
+    }
+    Ok(())
+}
+
+/// Opens a connection that writes, and changes nothing yet.
+pub(crate) fn connect(path: &Path) -> Result<Connection, Fault> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(PATIENCE)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    Ok(connection)
+}
+
+/// How the writing connection works.
+pub(crate) fn set_up(connection: &Connection) -> Result<(), Fault> {
+    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
+    if mode != "wal" {
+        return Err(Fault::Damaged(format!("its disk does not allow a write-ahead log (the mode stayed {mode})")));
+    }
+    connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    // 16 MiB: a batch of 512 claims writes about 0.5 MiB of log, so a checkpoint comes every 30 batches.
+    connection.pragma_update(None, "wal_autocheckpoint", 4_000)?;
+    // A reader that stayed long may have let the log grow; it shrinks again afterwards.
+    connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+    connection.pragma_update(None, "cache_size", -32 * 1024)?;
+    // Sorting never needs a disk that may be full.
+    connection.pragma_update(None, "temp_store", "memory")?;
+    Ok(())
+}
+
+/// Checks that the file is a sound store, and brings it to this program's schema.
+fn admit(connection: &mut Connection, path: &Path) -> Result<(), Fault> {
+    // Until it is trusted, closing it must not move its log into it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    inspect(connection, path)?;
+    if path.metadata().is_ok_and(|it| it.len() <= QUICK_CHECK_BYTES) {
+        sound(connection, "quick_check")?;
+    }
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    set_up(connection)?;
+    bring_forward(connection, path, schema::MIGRATIONS)?;
+    if schema::declared(connection)? != schema::expected()? {
+        return Err(Fault::Damaged(format!("its tables are not those of schema {}", schema::newest())));
+    }
+    Ok(())
+}
+
+/// Whose file it is and what schema it has, with its log taken into account.
+pub(crate) fn inspect(connection: &Connection, path: &Path) -> Result<(), Fault> {
+    let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let version = schema::version(connection)?;
+    if application != schema::APPLICATION_ID {
+        return Err(words::foreign(path, "it is another program's SQLite file").into());
+    }
+    if version > schema::newest() {
+        return Err(words::newer(path, version, schema::newest()).into());
+    }
+    if version == 0 {
+        return Err(Fault::Damaged("it has no schema".into()));
+    }
+    Ok(())
+}
+
+/// Runs SQLite's own check, `quick_check` or `integrity_check`.
+pub(crate) fn sound(connection: &Connection, check: &str) -> Result<(), Fault> {
+    let found: String = connection.query_row(&format!("PRAGMA {check}(1)"), [], |row| row.get(0))?;
+    if found == "ok" { Ok(()) } else { Err(Fault::Damaged(found.replace('\n', " "))) }
+}
+
+/// Migrates, after a copy of the store as it was is safe beside it.
+fn bring_forward(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), Fault> {
+    let to = migrations.len();
+    if schema::version(connection)? < to as i64 {
+        let directory = files::make_backups(path).map_err(|it| words::io("create", &files::backups(path), &it))?;
+        let mut copy = directory.join(format!("before-schema-{to}.db"));
+        for nth in 2.. {
+            // One from an earlier try stays: who knows what happened in between.
+            if !copy.exists() {
+                break;
+            }
+            copy = directory.join(format!("before-schema-{to}-{nth}.db"));
+        }
+        backup::copy(connection, &copy)?;
+        schema::migrate(connection, migrations)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_sqlite_that_can_damage_a_store_are_refused() {
+        for old in [3_007_017, 3_046_000, 3_050_004, 3_051_000, 3_051_002, 3_052_000] {
+            assert!(!is_new_enough(old), "{old}");
+        }
+        for new in [3_051_003, 3_051_009, 3_053_000, 3_054_001, 4_000_000] {
+            assert!(is_new_enough(new), "{new}");
+        }
+        assert!(is_new_enough(rusqlite::version_number()));
+    }
+
+    #[test]
+    fn an_older_store_is_copied_before_it_is_brought_forward() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("regatta.db");
+        let mut store = open(&path).unwrap();
+        let later: Vec<&str> = schema::MIGRATIONS.iter().copied().chain(["CREATE TABLE more (x)"]).collect();
+        let broken: Vec<&str> =
+            schema::MIGRATIONS.iter().copied().chain(["CREATE TABLE more (x); SELECT nothing"]).collect();
+
+        assert!(bring_forward(&mut store, &path, &broken).is_err());
+        assert_eq!(schema::declared(&store).unwrap(), schema::expected().unwrap());
+        bring_forward(&mut store, &path, &later).unwrap();
+        assert_eq!(schema::version(&store).unwrap(), 2);
+        for copy in ["backups/before-schema-2.db", "backups/before-schema-2-2.db"] {
+            let copy = open(&directory.path().join(copy)).unwrap();
+            assert_eq!(schema::version(&copy).unwrap(), 1, "the copy is from before");
+        }
+
+        // D6: the program that does not know schema 2 leaves it alone.
+        drop(store);
+        let before = std::fs::read(&path).unwrap();
+        assert_eq!(open(&path).unwrap_err().code, "newer_version");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+}

@@ -1,0 +1,126 @@
+//! Tables and migrations.
+//!
+//! Migrations only go forward, each in one transaction with its number (`PRAGMA user_version`), so that a
+//! store is at one schema or at the next. A migration that was ever shipped is never edited.
+
+use regatta_core::board::Meta;
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::words::Fault;
+
+/// "Rgta": how a store of ours is told from any other SQLite file.
+pub(crate) const APPLICATION_ID: i64 = 0x5267_7461;
+
+/// What brings a store from schema `n` to `n + 1`, in order.
+///
+/// One table per noun: the whole row as JSON in `body`, and beside it only what is needed to find it.
+/// `live` is whether the board needs the row when it is loaded.
+pub(crate) const MIGRATIONS: &[&str] = &["
+CREATE TABLE meta (id INTEGER PRIMARY KEY CHECK (id = 1), revision INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE TABLE projects (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE agents (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
+CREATE TABLE missions (id INTEGER PRIMARY KEY, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE INDEX missions_live ON missions (live) WHERE live = 1;
+
+CREATE TABLE tasks (id INTEGER PRIMARY KEY, project TEXT NOT NULL, mission INTEGER, status TEXT NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE INDEX tasks_live ON tasks (live) WHERE live = 1;
+CREATE INDEX tasks_status ON tasks (status);
+CREATE INDEX tasks_project ON tasks (project, status);
+CREATE INDEX tasks_mission ON tasks (mission) WHERE mission IS NOT NULL;
+
+CREATE TABLE attempts (id INTEGER PRIMARY KEY, task INTEGER NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE INDEX attempts_live ON attempts (live) WHERE live = 1;
+CREATE INDEX attempts_task ON attempts (task);
+
+CREATE TABLE claims (id INTEGER PRIMARY KEY, body TEXT NOT NULL) STRICT;
+CREATE TABLE waits (id INTEGER PRIMARY KEY, body TEXT NOT NULL) STRICT;
+
+CREATE TABLE landings (id INTEGER PRIMARY KEY, project TEXT NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE INDEX landings_live ON landings (live) WHERE live = 1;
+CREATE INDEX landings_project ON landings (project);
+
+CREATE TABLE cursors (agent TEXT NOT NULL, channel TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (agent, channel)) STRICT, WITHOUT ROWID;
+CREATE TABLE answers (request TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
+CREATE TABLE messages (id INTEGER PRIMARY KEY, channel TEXT NOT NULL, sender TEXT NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE INDEX messages_channel ON messages (channel);
+CREATE INDEX messages_sender ON messages (sender);
+CREATE TABLE message_labels (label TEXT NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (label, message)) STRICT, WITHOUT ROWID;
+CREATE TABLE message_mentions (agent TEXT NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (agent, message)) STRICT, WITHOUT ROWID;
+
+CREATE TABLE events (revision INTEGER PRIMARY KEY, at INTEGER NOT NULL, wall INTEGER NOT NULL, by TEXT NOT NULL, kind TEXT NOT NULL, subject TEXT NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE TABLE outbox (revision INTEGER NOT NULL, nth INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (revision, nth)) STRICT, WITHOUT ROWID;
+
+-- Where the log jumps: a restored store goes on far above every number it may have handed out before.
+CREATE TABLE gaps (last INTEGER PRIMARY KEY, next INTEGER NOT NULL) STRICT;
+"];
+
+/// The schema this program writes.
+pub(crate) fn newest() -> i64 {
+    MIGRATIONS.len() as i64
+}
+
+/// The schema a store has.
+pub(crate) fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Brings a store forward; what is there already stays as it is.
+pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> Result<(), Fault> {
+    for (to, sql) in (1_i64..).zip(migrations) {
+        if version(connection)? < to {
+            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            change.execute_batch(sql)?;
+            change.pragma_update(None, "user_version", to)?;
+            change.commit()?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes an empty database a store that holds an empty board.
+pub(crate) fn begin(connection: &mut Connection) -> Result<(), Fault> {
+    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+    migrate(connection, MIGRATIONS)?;
+    connection.execute(
+        "INSERT INTO meta (id, revision, body) VALUES (1, 0, ?1)",
+        [serde_json::to_string(&Meta::default())?],
+    )?;
+    Ok(())
+}
+
+/// Everything that is declared in a database, to compare it with what should be.
+pub(crate) fn declared(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
+    let mut found = connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name")?;
+    found.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
+/// The same for a store of this program's own making.
+pub(crate) fn expected() -> Result<Vec<(String, Option<String>)>, Fault> {
+    let mut model = Connection::open_in_memory()?;
+    migrate(&mut model, MIGRATIONS)?;
+    Ok(declared(&model)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_migration_is_applied_once_and_whole_or_not_at_all() {
+        let mut store = Connection::open_in_memory().unwrap();
+        migrate(&mut store, &["CREATE TABLE a (x)"]).unwrap();
+        migrate(&mut store, &["CREATE TABLE a (x)"]).unwrap();
+        assert_eq!(version(&store).unwrap(), 1);
+
+        let broken = ["CREATE TABLE a (x)", "CREATE TABLE b (x); INSERT INTO nowhere VALUES (1)"];
+        assert!(migrate(&mut store, &broken).is_err());
+        assert_eq!(version(&store).unwrap(), 1);
+        assert_eq!(declared(&store).unwrap().len(), 1, "half a migration stayed");
+
+        migrate(&mut store, &["CREATE TABLE a (x)", "CREATE TABLE b (x)", "CREATE TABLE c (x)"]).unwrap();
+        assert_eq!(version(&store).unwrap(), 3);
+        assert_eq!(declared(&store).unwrap().len(), 3);
+    }
+}

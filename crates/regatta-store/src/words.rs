@@ -1,0 +1,223 @@
+//! Every sentence this crate says to a person, and how SQLite's failures become ours.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use regatta_engine::ports::store::StoreError;
+use rusqlite::ErrorCode;
+
+use crate::files;
+
+/// What went wrong inside, before it is known in which file and while doing what.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("{0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// A stored row that is not what its table holds.
+    #[error("{cause}")]
+    Row { table: &'static str, id: String, cause: serde_json::Error },
+    /// A row that cannot be written as JSON.
+    #[error("{0}")]
+    Write(#[from] serde_json::Error),
+    #[error("{0}")]
+    Damaged(String),
+    #[error("{0}")]
+    Said(#[from] StoreError),
+}
+
+impl Fault {
+    /// Says it: `doing` is what was tried on the store at `path`.
+    pub(crate) fn say(self, doing: &str, path: &Path) -> StoreError {
+        match self {
+            Fault::Sqlite(cause) => sqlite(doing, path, &cause),
+            Fault::Row { table, id, cause } => {
+                corrupt(path, &format!("row {id} of its table {table} cannot be read ({cause})"))
+            }
+            Fault::Write(cause) => {
+                error("io", format!("Regatta could not {doing}: a row has no JSON form ({cause})"), REPORT)
+            }
+            Fault::Damaged(what) => corrupt(path, &what),
+            Fault::Said(said) => said,
+        }
+    }
+}
+
+const REPORT: &str = "nothing was recorded; this is a fault of Regatta's, please report it";
+
+fn error(code: &'static str, what: impl Into<String>, hint: impl Into<String>) -> StoreError {
+    StoreError { code, what: what.into(), hint: hint.into() }
+}
+
+/// A failure of SQLite's, by its cause. A disk that is full or read-only sometimes shows only as a
+/// failed call of the system's, so for those the disk is asked.
+pub(crate) fn sqlite(doing: &str, path: &Path, cause: &rusqlite::Error) -> StoreError {
+    match cause.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => disk_full(path),
+        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) if files::is_full(files::directory(path)) => {
+            disk_full(path)
+        }
+        Some(ErrorCode::CannotOpen) if files::is_read_only(files::directory(path)) => read_only(path),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => read_only(path),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => corrupt(path, &cause.to_string()),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => error(
+            "second_writer",
+            format!("another program is writing to the store {}, so nothing was recorded", path.display()),
+            "one daemon serves one store: stop the other one (regatta stop), then try again",
+        ),
+        _ => error(
+            "io",
+            format!("Regatta could not {doing} {}: {cause}", path.display()),
+            "check that disk, then try again",
+        ),
+    }
+}
+
+/// A failure of the file system's.
+pub(crate) fn io(doing: &str, path: &Path, cause: &io::Error) -> StoreError {
+    match cause.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => disk_full(path),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => read_only(path),
+        _ => error(
+            "io",
+            format!("Regatta could not {doing} {}: {cause}", path.display()),
+            "check that path, then try again",
+        ),
+    }
+}
+
+fn disk_full(path: &Path) -> StoreError {
+    let hint = format!("free some space at {} and try again", files::directory(path).display());
+    error("disk_full", "the disk is full; nothing was recorded", hint)
+}
+
+fn read_only(path: &Path) -> StoreError {
+    error(
+        "read_only",
+        format!("the store {} cannot be written; nothing was recorded", path.display()),
+        format!(
+            "let the user who runs Regatta write to {}, and see that its disk is mounted for writing",
+            files::directory(path).display()
+        ),
+    )
+}
+
+/// Damage. Nothing is deleted or overwritten: the way back is a backup, and the newest one is named.
+pub(crate) fn corrupt(path: &Path, why: &str) -> StoreError {
+    let hint = match newest_backup(path) {
+        Some(backup) => {
+            format!("nothing was changed; put the newest backup back: regatta restore {}", backup.display())
+        }
+        None => format!(
+            "nothing was changed; put a backup back with regatta restore FILE, or move {} away to begin anew",
+            path.display()
+        ),
+    };
+    error("corrupt", format!("the store {} is damaged: {why}", path.display()), hint)
+}
+
+/// A file that was never a store of ours.
+pub(crate) fn foreign(path: &Path, why: &str) -> StoreError {
+    error(
+        "corrupt",
+        format!("{} is not a store of Regatta's: {why}", path.display()),
+        match newest_backup(path) {
+            Some(backup) => {
+                format!("nothing was changed; put the newest backup back: regatta restore {}", backup.display())
+            }
+            None => "nothing was changed; name another file, or put a backup back: regatta restore FILE".into(),
+        },
+    )
+}
+
+pub(crate) fn newer(path: &Path, theirs: i64, ours: i64) -> StoreError {
+    error(
+        "newer_version",
+        format!(
+            "the store {} has schema {theirs}, and this program knows only up to {ours}; nothing was changed",
+            path.display()
+        ),
+        "run the newer version of Regatta that wrote it, or restore a backup from before: regatta restore FILE",
+    )
+}
+
+pub(crate) fn old_sqlite(version: &str) -> StoreError {
+    error(
+        "old_sqlite",
+        format!("this program was built with SQLite {version}, which can damage a store when its log is reset"),
+        "use a build of Regatta with SQLite 3.51.3 or newer",
+    )
+}
+
+pub(crate) fn moved_on(path: &Path, expected: u64, stored: u64) -> StoreError {
+    error(
+        "second_writer",
+        format!(
+            "the store {} is at revision {stored}, not {expected}: another program wrote to it, so nothing was recorded",
+            path.display()
+        ),
+        "one daemon serves one store: stop the other one (regatta stop), then start this one again",
+    )
+}
+
+pub(crate) fn out_of_order(expected: u64, found: u64) -> StoreError {
+    error(
+        "io",
+        format!("the events to be stored do not follow each other: {found} came where {expected} belongs"),
+        REPORT,
+    )
+}
+
+pub(crate) fn too_large(number: u64) -> StoreError {
+    error("io", format!("the number {number} is too large for the store"), REPORT)
+}
+
+pub(crate) fn there_already(to: &Path) -> StoreError {
+    error(
+        "io",
+        format!("{} is there already, and a backup overwrites nothing", to.display()),
+        "name a new file, or move that one away",
+    )
+}
+
+fn newest_backup(path: &Path) -> Option<PathBuf> {
+    let written = |it: &PathBuf| it.metadata().and_then(|it| it.modified()).ok();
+    let found = std::fs::read_dir(files::backups(path)).ok()?.flatten().map(|it| it.path());
+    found.filter(|it| it.extension().is_some_and(|it| it == "db")).max_by_key(written)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_failure_of_sqlite_has_its_code() {
+        use rusqlite::ffi;
+        let code = |it| {
+            sqlite(
+                "write to",
+                Path::new("/nowhere/regatta.db"),
+                &rusqlite::Error::SqliteFailure(ffi::Error::new(it), None),
+            )
+            .code
+        };
+        assert_eq!(code(ffi::SQLITE_FULL), "disk_full");
+        assert_eq!(code(ffi::SQLITE_READONLY), "read_only");
+        assert_eq!(code(ffi::SQLITE_READONLY_DIRECTORY), "read_only");
+        assert_eq!(code(ffi::SQLITE_PERM), "read_only");
+        assert_eq!(code(ffi::SQLITE_CORRUPT), "corrupt");
+        assert_eq!(code(ffi::SQLITE_CORRUPT_INDEX), "corrupt");
+        assert_eq!(code(ffi::SQLITE_NOTADB), "corrupt");
+        assert_eq!(code(ffi::SQLITE_BUSY), "second_writer");
+        assert_eq!(code(ffi::SQLITE_IOERR_FSYNC), "io");
+        assert_eq!(code(ffi::SQLITE_CANTOPEN), "io");
+    }
+
+    #[test]
+    fn each_failure_of_the_file_system_has_its_code() {
+        let code = |it: io::ErrorKind| io("read", Path::new("/nowhere/regatta.db"), &it.into()).code;
+        assert_eq!(code(io::ErrorKind::StorageFull), "disk_full");
+        assert_eq!(code(io::ErrorKind::ReadOnlyFilesystem), "read_only");
+        assert_eq!(code(io::ErrorKind::PermissionDenied), "read_only");
+        assert_eq!(code(io::ErrorKind::NotFound), "io");
+    }
+}

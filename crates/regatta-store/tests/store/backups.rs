@@ -1,0 +1,196 @@
+//! Copies, and putting one back.
+
+use std::fs;
+
+use regatta_core::command::{Actor, Command};
+use regatta_core::fleet::Limits;
+use regatta_core::ids::Now;
+use regatta_engine::ports::store::Store;
+use regatta_store::{SqliteStore, restore};
+use regatta_testkit::store_suite::story::{Step, Teller, everything};
+
+use crate::support::{Place, mode};
+
+const LEAP: u64 = 1 << 32;
+
+fn commit_all(store: &mut dyn Store, steps: &[Step]) {
+    for step in steps {
+        store.commit(&step.batch).unwrap();
+    }
+}
+
+/// One more commit on whatever the store holds; its first event's revision.
+fn one_more(store: &mut dyn Store, max_attempts: u32) -> u64 {
+    let mut teller = Teller::default();
+    teller.board = store.load().unwrap().board;
+    teller.now = Now { at: teller.board.at, wall: 1 };
+    teller.tell(&Actor::Regatta, None, Command::SetLimits { limits: Limits { max_attempts } });
+    store.commit(&teller.steps[0].batch).unwrap();
+    teller.steps[0].batch.events[0].revision
+}
+
+/// D7, L2: what is put back is the backup exactly, but goes on where no number was ever handed out.
+#[test]
+fn l2_a_restored_store_is_the_backup_and_never_repeats_a_number() {
+    let steps = everything();
+    let (before, after) = steps.split_at(60);
+    let place = Place::new();
+    let mut store = place.store();
+    commit_all(&mut store, before);
+    let backup = place.file("copy.db");
+    store.backup(&backup).unwrap();
+    let copied = fs::read(&backup).unwrap();
+    commit_all(&mut store, after);
+    drop(store);
+
+    let mut highest = steps.last().unwrap().board.revision;
+    for (nth, times) in [(1, 11), (2, 12), (3, 13)] {
+        restore(&backup, &place.path()).unwrap();
+        let mut store = place.store();
+        let found = store.load().unwrap();
+        let expected = before.last().unwrap();
+        assert!(found.board.revision >= highest + LEAP, "{} after {highest}", found.board.revision);
+        assert!(
+            found.board.at >= if nth == 1 { steps.last().unwrap().board.at } else { expected.board.at },
+            "the clock went back"
+        );
+        let mut board = found.board.clone();
+        (board.revision, board.at) = (expected.board.revision, expected.board.at);
+        assert!(board == expected.board && found.outbox == expected.outbox);
+        store.check().unwrap();
+        highest = one_more(&mut store, times);
+        assert_eq!(highest, found.board.revision + 1);
+        store.check().unwrap();
+        let events = store.history().events(expected.board.revision, 10).unwrap();
+        assert_eq!(events.iter().map(|it| it.revision).collect::<Vec<_>>(), [highest]);
+        assert!(place.file(&format!("backups/replaced-{nth}.db")).exists());
+    }
+    assert_eq!(fs::read(&backup).unwrap(), copied, "the backup is as it was");
+    // What was replaced first is all there.
+    let mut first = SqliteStore::open(&place.file("backups/replaced-1.db")).unwrap();
+    assert!(first.load().unwrap().board == steps.last().unwrap().board);
+}
+
+/// D3: a jump in the log is fine only where a restore made it.
+#[test]
+fn d3_a_gap_that_no_restore_made_is_found_after_a_restore_too() {
+    let steps = everything();
+    let place = Place::filled(&steps);
+    place.store().backup(&place.file("copy.db")).unwrap();
+    restore(&place.file("copy.db"), &place.path()).unwrap();
+    let mut store = place.store();
+    one_more(&mut store, 11);
+    one_more(&mut store, 12);
+    store.check().unwrap();
+    drop(store);
+    place.raw().execute_batch("DELETE FROM events WHERE revision = (SELECT max(revision) FROM events) - 1").unwrap();
+    assert_eq!(place.store().check().unwrap_err().code, "corrupt");
+}
+
+/// L2: also when what is replaced can no longer say how far it was.
+#[test]
+fn l2_replacing_a_damaged_store_keeps_it_and_repeats_no_number() {
+    let steps = everything();
+    let place = Place::filled(&steps);
+    place.store().backup(&place.file("copy.db")).unwrap();
+    let mut revisions = Vec::new();
+    for nth in 1..=3 {
+        fs::write(place.path(), format!("damage {nth}")).unwrap();
+        fs::write(place.file("regatta.db-wal"), "its log").unwrap();
+        restore(&place.file("copy.db"), &place.path()).unwrap();
+        assert_eq!(
+            fs::read(place.file(&format!("backups/replaced-{nth}.db"))).unwrap(),
+            format!("damage {nth}").as_bytes()
+        );
+        assert_eq!(fs::read(place.file(&format!("backups/replaced-{nth}.db-wal"))).unwrap(), b"its log");
+        let mut store = place.store();
+        store.check().unwrap();
+        revisions.push(one_more(&mut store, 11));
+    }
+    assert!(revisions.windows(2).all(|it| it[0] + LEAP <= it[1]), "{revisions:?}");
+}
+
+#[test]
+fn a_backup_that_is_not_sound_is_refused_and_nothing_is_changed() {
+    let steps = everything();
+    let place = Place::filled(&steps);
+    let before = fs::read(place.path()).unwrap();
+    let sound = place.file("copy.db");
+    place.store().backup(&sound).unwrap();
+    let (torn, empty, newer, gap) =
+        (place.file("torn.db"), place.file("empty.db"), place.file("newer.db"), place.file("gap.db"));
+    let bytes = fs::read(&sound).unwrap();
+    fs::write(&torn, &bytes[..bytes.len() / 2]).unwrap();
+    fs::write(&empty, "").unwrap();
+    fs::copy(&sound, &newer).unwrap();
+    rusqlite::Connection::open(&newer).unwrap().pragma_update(None, "user_version", 9).unwrap();
+    fs::copy(&sound, &gap).unwrap();
+    rusqlite::Connection::open(&gap).unwrap().execute_batch("DELETE FROM events WHERE revision = 3").unwrap();
+    for (from, code) in [
+        (torn, "corrupt"),
+        (empty, "corrupt"),
+        (newer, "newer_version"),
+        (gap, "corrupt"),
+        (place.file("none.db"), "io"),
+    ] {
+        let why = restore(&from, &place.path()).unwrap_err();
+        assert_eq!(why.code, code, "{why:?}");
+        assert!(why.what.contains(&*from.to_string_lossy()), "{why:?}");
+        assert_eq!(fs::read(place.path()).unwrap(), before);
+        assert!(!place.file("backups").exists() && !place.file("regatta.db.restoring").exists());
+    }
+}
+
+/// D2: a restore that a crash cut off between two of its steps is simply run again.
+#[test]
+fn d2_a_restore_that_was_cut_off_is_run_again() {
+    let steps = everything();
+    let place = Place::filled(&steps);
+    place.store().backup(&place.file("copy.db")).unwrap();
+    fs::create_dir(place.file("backups")).unwrap();
+    // The old store was put away, its log not yet, and the new one was not in its place.
+    fs::rename(place.path(), place.file("backups/replaced-1.db")).unwrap();
+    fs::write(place.file("regatta.db-wal"), "its log").unwrap();
+    fs::write(place.file("regatta.db.restoring"), "half").unwrap();
+    assert_eq!(place.refused().code, "corrupt", "a log without its store");
+    restore(&place.file("copy.db"), &place.path()).unwrap();
+    assert_eq!(fs::read(place.file("backups/replaced-1.db-wal")).unwrap(), b"its log");
+    let mut store = place.store();
+    store.check().unwrap();
+    assert!(store.load().unwrap().board.revision >= steps.last().unwrap().board.revision + LEAP);
+}
+
+#[test]
+fn a_store_can_be_restored_where_none_was() {
+    let steps = everything();
+    let (place, elsewhere) = (Place::filled(&steps), Place::new());
+    place.store().backup(&place.file("copy.db")).unwrap();
+    restore(&place.file("copy.db"), &elsewhere.path()).unwrap();
+    assert_eq!(mode(&elsewhere.path()), 0o600);
+    assert!(!elsewhere.file("backups").exists());
+    assert_eq!(elsewhere.store().load().unwrap().board.tasks, steps.last().unwrap().board.tasks);
+}
+
+/// A file that was copied by hand while the store was open has its log beside it.
+#[test]
+fn a_copy_with_its_log_is_restored_with_it() {
+    let steps = everything();
+    let (place, elsewhere) = (Place::new(), Place::new());
+    let mut store = place.store();
+    commit_all(&mut store, &steps);
+    fs::copy(place.path(), elsewhere.file("hand.db")).unwrap();
+    fs::copy(place.file("regatta.db-wal"), elsewhere.file("hand.db-wal")).unwrap();
+    restore(&elsewhere.file("hand.db"), &elsewhere.path()).unwrap();
+    assert_eq!(elsewhere.store().load().unwrap().board.tasks, steps.last().unwrap().board.tasks);
+}
+
+/// A leftover of a backup that a crash cut off is in nobody's way.
+#[test]
+fn a_backup_that_was_cut_off_is_made_anew() {
+    let steps = everything();
+    let place = Place::filled(&steps);
+    fs::write(place.file("copy.db.partial"), "half").unwrap();
+    place.store().backup(&place.file("copy.db")).unwrap();
+    assert!(!place.file("copy.db.partial").exists());
+    assert!(SqliteStore::open(&place.file("copy.db")).unwrap().load().unwrap().board == steps.last().unwrap().board);
+}

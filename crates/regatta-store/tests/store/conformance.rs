@@ -1,0 +1,57 @@
+//! Both stores, held to the same suite.
+
+mod sqlite {
+    regatta_testkit::store_suite!(crate::support::Place::new());
+}
+
+mod memory {
+    use std::path::{Path, PathBuf};
+
+    use regatta_engine::ports::store::{Store, StoreError};
+    use regatta_testkit::memory::{Fault, MemoryStore};
+    use regatta_testkit::store_suite::Harness;
+    use regatta_testkit::store_suite::story::everything;
+
+    #[derive(Default)]
+    struct Memory(MemoryStore);
+
+    impl Harness for Memory {
+        fn open(&mut self) -> Box<dyn Store> {
+            Box::new(self.0.clone())
+        }
+        fn after_crash(&mut self) -> Box<dyn Store> {
+            Box::new(self.0.snapshot())
+        }
+        fn backup_path(&mut self) -> PathBuf {
+            "/nowhere/backup.db".into()
+        }
+        fn open_backup(&mut self, path: &Path) -> Box<dyn Store> {
+            Box::new(self.0.open_backup(path).unwrap())
+        }
+        fn while_broken(&mut self, during: &mut dyn FnMut()) {
+            self.0.fail_next(Fault::Before(full()));
+            during();
+        }
+    }
+
+    fn full() -> StoreError {
+        StoreError { code: "disk_full", what: "the disk is full".into(), hint: "free some space".into() }
+    }
+
+    regatta_testkit::store_suite!(Memory::default());
+
+    #[test]
+    fn a_lost_answer_leaves_the_commit_and_a_failure_leaves_nothing() {
+        let steps = everything();
+        let mut store = MemoryStore::new();
+        store.fail_after(1, Fault::Before(full()));
+        store.commit(&steps[0].batch).unwrap();
+        assert_eq!(store.commit(&steps[1].batch), Err(full()));
+        assert_eq!(store.load().unwrap().board.revision, steps[0].board.revision);
+        store.fail_next(Fault::After(full()));
+        assert_eq!(store.commit(&steps[1].batch), Err(full()));
+        assert!(store.clone().load().unwrap().board == steps[1].board);
+        store.commit(&steps[2].batch).unwrap();
+        assert_eq!(store.commits(), 3);
+    }
+}

@@ -1,0 +1,192 @@
+//! Files that are no store, no longer a store, or not yet this program's store: refused, and left alone.
+
+use std::fs;
+
+use regatta_engine::ports::store::{MessageFilter, Store};
+use regatta_store::SqliteStore;
+use regatta_testkit::store_suite::story::everything;
+use rusqlite::Connection;
+
+use crate::support::Place;
+
+/// Asserts that it is refused in helpful words, and that no byte of it changed.
+fn assert_refused(place: &Place, code: &str, what: &str) {
+    let before = fs::read(place.path()).unwrap();
+    let why = place.refused();
+    assert_eq!(why.code, code, "{what}: {why:?}");
+    assert!(why.what.contains("regatta.db") && why.hint.contains("regatta restore"), "{what}: {why:?}");
+    assert!(!why.what.ends_with('.') && !why.what.contains('\n'), "{what}: {why:?}");
+    assert!(fs::read(place.path()).unwrap() == before, "{what}: it was changed");
+}
+
+#[test]
+fn what_is_no_store_is_refused_and_left_alone() {
+    let place = Place::new();
+    for (what, bytes) in [
+        ("zero length", vec![]),
+        ("short", b"SQLite format 3\0".to_vec()),
+        ("text", b"Dear diary, ".repeat(1000)),
+        ("random bytes", (0..20_000_u32).map(|it| (it.wrapping_mul(2_654_435_761) >> 13) as u8).collect()),
+    ] {
+        fs::write(place.path(), bytes).unwrap();
+        assert_refused(&place, "corrupt", what);
+    }
+    fs::remove_file(place.path()).unwrap();
+    Connection::open(place.path()).unwrap().execute_batch("CREATE TABLE songs (title)").unwrap();
+    assert_refused(&place, "corrupt", "another program's database");
+}
+
+#[test]
+fn a_damaged_store_is_refused_and_left_alone() {
+    let sound = fs::read(Place::filled(&everything()).path()).unwrap();
+    let spoilt = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = sound.clone();
+        change(&mut bytes);
+        bytes
+    };
+    let cases = [
+        ("truncated to half", spoilt(&|it| it.truncate(it.len() / 2))),
+        ("truncated inside a page", spoilt(&|it| it.truncate(it.len() - 1_000))),
+        ("garbage in the middle", spoilt(&|it| (it.len() / 3..it.len() / 3 * 2).for_each(|at| it[at] = 0xA5))),
+        ("zeroes in the middle", spoilt(&|it| (it.len() / 3..it.len() / 3 * 2).for_each(|at| it[at] = 0))),
+        ("a garbled first page", spoilt(&|it| it[100..4096].fill(0x5A))),
+    ];
+    for (what, bytes) in cases {
+        let place = Place::new();
+        fs::write(place.path(), bytes).unwrap();
+        assert_refused(&place, "corrupt", what);
+    }
+}
+
+#[test]
+fn the_newest_backup_is_named() {
+    let place = Place::new();
+    fs::create_dir(place.file("backups")).unwrap();
+    fs::write(place.file("backups/hourly-7.db"), "…").unwrap();
+    fs::write(place.path(), "").unwrap();
+    assert!(
+        place.refused().hint.ends_with(&format!("regatta restore {}", place.file("backups/hourly-7.db").display()))
+    );
+}
+
+#[test]
+fn tables_that_are_not_ours_are_damage() {
+    let place = Place::filled(&everything());
+    place.raw().execute_batch("DROP TABLE waits").unwrap();
+    assert_refused(&place, "corrupt", "a table is missing");
+    let place = Place::filled(&everything());
+    place.raw().execute_batch("CREATE TRIGGER bad AFTER INSERT ON events BEGIN DELETE FROM claims; END").unwrap();
+    assert_refused(&place, "corrupt", "a trigger was planted");
+}
+
+/// D6: a store of a newer program is not opened, whether its number is in the file or still in the log.
+#[test]
+fn d6_a_newer_store_is_refused_and_left_alone() {
+    let place = Place::filled(&everything());
+    place.raw().pragma_update(None, "user_version", 2).unwrap();
+    assert_refused(&place, "newer_version", "in the file");
+
+    let place = Place::filled(&everything());
+    let theirs = place.raw(); // it stays open, so the log stays
+    theirs.pragma_update(None, "user_version", 7).unwrap();
+    let log = fs::read(place.file("regatta.db-wal")).unwrap();
+    assert_refused(&place, "newer_version", "in the log");
+    assert!(place.refused().what.contains("schema 7"));
+    assert_eq!(fs::read(place.file("regatta.db-wal")).unwrap(), log);
+}
+
+#[test]
+fn a_log_without_its_store_is_not_taken_for_a_new_store() {
+    let place = Place::new();
+    fs::write(place.file("regatta.db-wal"), "some log").unwrap();
+    assert_eq!(place.refused().code, "corrupt");
+    assert!(!place.path().exists());
+    assert_eq!(fs::read(place.file("regatta.db-wal")).unwrap(), b"some log");
+}
+
+/// What a crash while the store was first made leaves is made again.
+#[test]
+fn a_store_that_was_never_finished_is_made_anew() {
+    let place = Place::new();
+    fs::write(place.file("regatta.db.new"), "half").unwrap();
+    fs::write(place.file("regatta.db.new-wal"), "half").unwrap();
+    place.store().check().unwrap();
+    assert!(!place.file("regatta.db.new").exists());
+}
+
+#[test]
+fn a_row_that_cannot_be_read_is_named() {
+    let place = Place::filled(&everything());
+    place
+        .raw()
+        .execute_batch("UPDATE claims SET body = '{\"id\": 1}' WHERE id = (SELECT max(id) FROM claims)")
+        .unwrap();
+    place.raw().execute_batch("UPDATE messages SET body = substr(body, 1, 20) WHERE id = 2").unwrap();
+    let mut store = place.store();
+    let why = store.load().unwrap_err();
+    assert_eq!(why.code, "corrupt");
+    assert!(why.what.contains("of its table claims"), "{why:?}");
+    let everyone = MessageFilter { limit: 100, ..MessageFilter::default() };
+    let why = store.history().messages(&everyone).unwrap_err();
+    assert!(why.code == "corrupt" && why.what.contains("row 2 of its table messages"), "{why:?}");
+}
+
+/// D3: the check finds what a load does not look at.
+#[test]
+fn d3_the_check_finds_a_gap_a_lost_reference_and_a_bad_row() {
+    for (what, damage) in [
+        ("event 5 is missing", "DELETE FROM events WHERE revision = 5"),
+        ("event 1 is missing", "DELETE FROM events WHERE revision = 1"),
+        ("its log ends at", "DELETE FROM events WHERE revision = (SELECT max(revision) FROM events)"),
+        ("its log ends at", "UPDATE meta SET revision = revision + 1"),
+        ("message_labels", "PRAGMA foreign_keys = 0; INSERT INTO message_labels VALUES ('task', 999)"),
+        ("row 3 of its table events", "UPDATE events SET body = '{}' WHERE revision = 3"),
+        ("row 2 of its table tasks", "UPDATE tasks SET body = 'x' WHERE id = 2"),
+    ] {
+        let place = Place::filled(&everything());
+        place.raw().execute_batch(damage).unwrap();
+        let mut store = place.store();
+        let why = store.check().unwrap_err();
+        assert_eq!(why.code, "corrupt", "{damage}");
+        assert!(why.what.contains(what), "{damage}: {why:?}");
+    }
+}
+
+/// D3: an index that does not say what its table says passes the quick check at open, and not this one.
+#[test]
+fn d3_the_check_finds_an_index_that_disagrees() {
+    let place = Place::filled(&everything());
+    let hide = "PRAGMA writable_schema = 1; CREATE TABLE aside AS SELECT * FROM sqlite_schema WHERE name = 'tasks_status'; DELETE FROM sqlite_schema WHERE name = 'tasks_status'";
+    place.raw().execute_batch(hide).unwrap();
+    place.raw().execute_batch("UPDATE tasks SET status = 'lost' WHERE id = 2").unwrap();
+    place
+        .raw()
+        .execute_batch("PRAGMA writable_schema = 1; INSERT INTO sqlite_schema SELECT * FROM aside; DROP TABLE aside")
+        .unwrap();
+    let mut store = place.store();
+    let why = store.check().unwrap_err();
+    assert!(why.code == "corrupt" && why.what.contains("tasks_status"), "{why:?}");
+}
+
+/// D1: a log that a crash cut off in the middle of a commit is cut at the last whole one.
+#[test]
+fn d1_a_torn_log_ends_at_the_last_whole_commit() {
+    let steps = everything();
+    let place = Place::new();
+    let mut store = place.store();
+    for step in &steps[..20] {
+        store.commit(&step.batch).unwrap();
+    }
+    let whole = fs::metadata(place.file("regatta.db-wal")).unwrap().len();
+    store.commit(&steps[20].batch).unwrap();
+    let (file, log) = (fs::read(place.path()).unwrap(), fs::read(place.file("regatta.db-wal")).unwrap());
+    for kept in [whole, whole + 1, whole + 4096, log.len() as u64 - 1] {
+        let crashed = Place::new();
+        fs::write(crashed.path(), &file).unwrap();
+        fs::write(crashed.file("regatta.db-wal"), &log[..kept as usize]).unwrap();
+        let mut found = SqliteStore::open(&crashed.path()).unwrap();
+        assert!(found.load().unwrap().board == steps[19].board, "cut at {kept} of {}", log.len());
+        found.check().unwrap();
+        found.commit(&steps[20].batch).unwrap();
+    }
+}

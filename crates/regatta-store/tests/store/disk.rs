@@ -1,0 +1,179 @@
+//! Full disks, disks that cannot be written, other programs, and who may read the files.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use regatta_engine::ports::store::Store;
+use regatta_store::SqliteStore;
+use regatta_testkit::store_suite::story::{Step, everything};
+
+use crate::support::{Place, directory, mode};
+
+/// Commits until it is refused; says after which step and how.
+fn commit_until_refused(store: &mut SqliteStore, steps: &[Step]) -> (usize, regatta_engine::ports::store::StoreError) {
+    steps
+        .iter()
+        .enumerate()
+        .find_map(|(nth, step)| store.commit(&step.batch).err().map(|why| (nth, why)))
+        .expect("something should have been refused")
+}
+
+/// One row with a long text in it fills small disks quickly.
+fn large(steps: &[Step]) -> Vec<Step> {
+    use regatta_core::ids::ChannelName;
+    use regatta_core::{bus, command};
+    let mut teller = regatta_testkit::store_suite::story::Teller::default();
+    teller.board = steps.last().unwrap().board.clone();
+    teller.now = regatta_core::ids::Now { at: teller.board.at, wall: 1 };
+    for nth in 0..80 {
+        let post = bus::Post {
+            channel: ChannelName::new("shop").unwrap(),
+            text: format!("{nth} ").repeat(15_000),
+            labels: vec![],
+            reply_to: None,
+        };
+        teller.tell(&command::Actor::Regatta, None, command::Command::Post(post));
+    }
+    teller.steps
+}
+
+/// A small disk of its own, while it lives. Only root may have one.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount() -> Option<SmallDisk> {
+        let place = directory();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(place.path()).output();
+        mounted.is_ok_and(|it| it.status.success()).then_some(SmallDisk(place))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("regatta.db")
+    }
+
+    fn remount(&self, how: &str) {
+        let done = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(self.0.path()).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
+
+/// The real thing, where the tests may mount one: the disk fills, is refused, gets room, and goes on.
+#[test]
+fn a_full_disk_records_nothing_and_is_used_again_when_it_has_room() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let steps = everything();
+    let mut store = SqliteStore::open(&disk.path()).unwrap();
+    for step in &steps {
+        store.commit(&step.batch).unwrap();
+    }
+    let large = large(&steps);
+    let (nth, why) = commit_until_refused(&mut store, &large);
+    assert_eq!(why.code, "disk_full", "{why:?}");
+    for _ in 0..3 {
+        assert_eq!(store.commit(&large[nth].batch).unwrap_err().code, "disk_full");
+    }
+    assert!(store.load().unwrap().board == large[nth - 1].board, "what was acknowledged is there, and no more");
+    assert_eq!(store.backup(&disk.path().with_extension("copy")).unwrap_err().code, "disk_full");
+    assert!(!disk.path().with_extension("copy").exists() && !disk.path().with_extension("copy.partial").exists());
+    disk.remount("size=64m");
+    for step in &large[nth..] {
+        store.commit(&step.batch).unwrap();
+    }
+    store.check().unwrap();
+    drop(store);
+    assert!(SqliteStore::open(&disk.path()).unwrap().load().unwrap().board == large.last().unwrap().board);
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_is_read_only() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    drop(SqliteStore::open(&disk.path()).unwrap());
+    disk.remount("ro");
+    assert_eq!(SqliteStore::open(&disk.path()).unwrap_err().code, "read_only");
+    assert_eq!(SqliteStore::open(&disk.0.path().join("other.db")).unwrap_err().code, "read_only");
+    disk.remount("rw");
+    SqliteStore::open(&disk.path()).unwrap();
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_said_so() {
+    let why = SqliteStore::open(Path::new("/nowhere/at/all/regatta.db")).unwrap_err();
+    assert!(why.code == "io" && why.what.contains("/nowhere/at/all/regatta.db"), "{why:?}");
+}
+
+#[test]
+fn a_program_that_holds_the_store_is_a_second_writer_until_it_lets_go() {
+    let steps = everything();
+    let place = Place::new();
+    let mut store = place.store();
+    let theirs = place.raw();
+    theirs.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert_eq!(store.commit(&steps[0].batch).unwrap_err().code, "second_writer");
+    theirs.execute_batch("ROLLBACK").unwrap();
+    store.commit(&steps[0].batch).unwrap();
+}
+
+/// A reader in the middle of its work holds up no commit, and sees no half of one.
+#[test]
+fn a_reader_never_blocks_the_writer() {
+    let steps = everything();
+    let place = Place::new();
+    let mut store = place.store();
+    store.commit(&steps[0].batch).unwrap();
+    let reader = place.raw();
+    reader.execute_batch("BEGIN").unwrap();
+    let count = || reader.query_row("SELECT count(*) FROM events", [], |row| row.get::<_, i64>(0)).unwrap();
+    let seen = count();
+    for step in &steps[1..] {
+        store.commit(&step.batch).unwrap();
+    }
+    assert_eq!(count(), seen);
+}
+
+/// Many threads read while one writes: each answer is as of one commit.
+#[test]
+fn threads_read_while_the_writer_writes() {
+    let steps = everything();
+    let place = Place::new();
+    let mut store = place.store();
+    let history = store.history();
+    let last = steps.last().unwrap().board.revision;
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut seen = 0;
+                while seen < last {
+                    let events = history.events(seen, 50).unwrap();
+                    assert!(events.iter().zip(seen + 1..).all(|(it, at)| it.revision == at));
+                    seen = events.last().map_or(seen, |it| it.revision);
+                    assert!(history.tasks(&Default::default()).unwrap().is_sorted_by_key(|it| it.id));
+                }
+            });
+        }
+        for step in &steps {
+            store.commit(&step.batch).unwrap();
+        }
+    });
+}
+
+#[test]
+fn only_the_owner_may_read_the_files() {
+    let steps = everything();
+    let place = Place::new();
+    let mut store = place.store();
+    store.commit(&steps[0].batch).unwrap();
+    store.backup(&place.file("copy.db")).unwrap();
+    for name in ["regatta.db", "regatta.db-wal", "regatta.db-shm", "copy.db"] {
+        assert_eq!(mode(&place.file(name)), 0o600, "{name}");
+    }
+    drop(store);
+    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    drop(place.store());
+    assert_eq!(mode(&place.path()), 0o600, "it is made private again");
+}

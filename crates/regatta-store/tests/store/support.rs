@@ -1,0 +1,104 @@
+//! Stores in a directory of their own.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use regatta_engine::ports::store::{Store, StoreError};
+use regatta_store::SqliteStore;
+use regatta_testkit::store_suite::Harness;
+use regatta_testkit::store_suite::story::Step;
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+/// A directory on a memory file system, when there is one: these tests sync often.
+pub(crate) fn directory() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
+    }
+}
+
+/// A store in a file, and copies of it.
+pub(crate) struct Place {
+    directory: TempDir,
+    copies: usize,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        Place { directory: directory(), copies: 0 }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join("regatta.db")
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) fn store(&self) -> SqliteStore {
+        SqliteStore::open(&self.path()).unwrap()
+    }
+
+    /// Why it does not open.
+    pub(crate) fn refused(&self) -> StoreError {
+        SqliteStore::open(&self.path()).map(|_| ()).unwrap_err()
+    }
+
+    /// A closed store with these commits in it.
+    pub(crate) fn filled(steps: &[Step]) -> Place {
+        let place = Place::new();
+        let mut store = place.store();
+        for step in steps {
+            store.commit(&step.batch).unwrap();
+        }
+        place
+    }
+
+    /// A connection that no rule binds.
+    pub(crate) fn raw(&self) -> Connection {
+        Connection::open(self.path()).unwrap()
+    }
+}
+
+pub(crate) fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o777
+}
+
+impl Harness for Place {
+    fn open(&mut self) -> Box<dyn Store> {
+        Box::new(self.store())
+    }
+
+    /// A process that dies leaves the file and the log as they are at that moment.
+    fn after_crash(&mut self) -> Box<dyn Store> {
+        self.copies += 1;
+        let copy = self.file(&format!("crash-{}", self.copies));
+        fs::create_dir(&copy).unwrap();
+        for name in ["regatta.db", "regatta.db-wal"] {
+            fs::copy(self.file(name), copy.join(name)).unwrap();
+        }
+        Box::new(SqliteStore::open(&copy.join("regatta.db")).unwrap())
+    }
+
+    fn backup_path(&mut self) -> PathBuf {
+        self.file("backup.db")
+    }
+
+    fn open_backup(&mut self, path: &Path) -> Box<dyn Store> {
+        Box::new(SqliteStore::open(path).unwrap())
+    }
+
+    /// The revision is written last, and cannot be.
+    fn while_broken(&mut self, during: &mut dyn FnMut()) {
+        self.raw()
+            .execute_batch("CREATE TRIGGER broken BEFORE UPDATE ON meta BEGIN SELECT RAISE(ABORT, 'broken'); END")
+            .unwrap();
+        during();
+        self.raw().execute_batch("DROP TRIGGER broken").unwrap();
+    }
+}

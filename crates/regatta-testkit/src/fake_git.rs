@@ -1,0 +1,430 @@
+//! Version control in memory: the contract of the port, and a judge that notes every unlawful move of a trunk.
+//!
+//! A tree is a map from path to content; merging is three-way by path. The repositories outlive the engine: a
+//! handle of another [`Life`] sees the same ones. What would break a rule of landing (Q1, Q2, Q5) is done as asked
+//! and noted, and [`FakeGit::assert_lawful`] fails the test.
+//!
+//! Deliberately absent: disks. Directories are names, so a contract's `files_exist` and `content_check`, which the
+//! engine reads itself, cannot be checked here; commands can (see [`crate::fake_agents`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
+use regatta_engine::ports::git::{
+    Authorship, Capture, Git, GitError, Move, ReachabilityProof, Repo, RepoFacts, Trial, TrunkPermit, Workspace,
+};
+
+use crate::steps::Life;
+
+/// A tree: content by path.
+pub type Files = BTreeMap<String, String>;
+
+/// One move of a trunk that took place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrunkMove {
+    pub project: ProjectName,
+    pub landing: LandingId,
+    pub fence: u64,
+    pub old: CommitId,
+    pub new: CommitId,
+}
+
+#[derive(Clone, Debug)]
+struct Commit {
+    parent: Option<CommitId>,
+    message: String,
+    files: Files,
+}
+
+#[derive(Clone, Debug)]
+struct Trunk {
+    tip: CommitId,
+    /// Files with changes of a person's in the checkout.
+    dirty: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Space {
+    branch: BranchName,
+    base: CommitId,
+    files: Files,
+}
+
+#[derive(Default)]
+struct World {
+    commits: BTreeMap<CommitId, Commit>,
+    trunks: BTreeMap<PathBuf, Trunk>,
+    spaces: BTreeMap<AttemptId, Space>,
+    /// The keep-refs, newest last.
+    kept: BTreeMap<AttemptId, Vec<CommitId>>,
+    staged: BTreeMap<LandingId, CommitId>,
+    ever_staged: BTreeSet<CommitId>,
+    passed: BTreeSet<(CommitId, String)>,
+    required: BTreeSet<String>,
+    moves: Vec<TrunkMove>,
+    unlawful: Vec<String>,
+}
+
+/// Version control for tests. Clones and handles of other lives share the repositories.
+#[derive(Clone, Default)]
+pub struct FakeGit {
+    world: Arc<Mutex<World>>,
+    life: Life,
+}
+
+impl FakeGit {
+    /// A world without repositories.
+    pub fn new() -> FakeGit {
+        FakeGit::default()
+    }
+
+    /// A handle for one life of the engine; its calls are named `git.<method>`.
+    pub fn in_life(&self, life: &Life) -> FakeGit {
+        FakeGit { world: self.world.clone(), life: life.clone() }
+    }
+
+    /// Makes a repository whose trunk has one commit.
+    pub fn create(&self, path: &Path, files: &[(&str, &str)]) -> CommitId {
+        let files = files.iter().map(|(path, content)| ((*path).to_owned(), (*content).to_owned())).collect();
+        let mut world = self.lock();
+        let tip = world.commit(None, files, "first", 0);
+        world.trunks.insert(path.to_owned(), Trunk { tip: tip.clone(), dirty: vec![] });
+        tip
+    }
+
+    /// Lets a staged commit land only when this command passed on exactly that commit (Q1).
+    pub fn require(&self, command: &str) {
+        self.lock().required.insert(command.to_owned());
+    }
+
+    /// What is on the trunk.
+    pub fn trunk(&self, path: &Path) -> Files {
+        let world = self.lock();
+        world.files(&world.trunks[path].tip)
+    }
+
+    /// The messages of the trunk's commits, oldest first.
+    pub fn log(&self, path: &Path) -> Vec<String> {
+        let world = self.lock();
+        let mut at = Some(world.trunks[path].tip.clone());
+        let mut found = Vec::new();
+        while let Some(commit) = at.and_then(|it| world.commits.get(&it)) {
+            found.push(commit.message.lines().next().unwrap_or_default().to_owned());
+            at = commit.parent.clone();
+        }
+        found.reverse();
+        found
+    }
+
+    /// A person commits to the trunk, past Regatta.
+    pub fn person_commits(&self, path: &Path, file: &str, content: &str) -> CommitId {
+        let mut world = self.lock();
+        let old = world.trunks[path].tip.clone();
+        let mut files = world.files(&old);
+        files.insert(file.to_owned(), content.to_owned());
+        let tip = world.commit(Some(old), files, "a person's", 0);
+        world.trunks.get_mut(path).unwrap().tip = tip.clone();
+        tip
+    }
+
+    /// A person has changed these files in the checkout, and not committed them.
+    pub fn set_dirty(&self, path: &Path, files: &[&str]) {
+        self.lock().trunks.get_mut(path).unwrap().dirty = files.iter().map(|it| (*it).to_owned()).collect();
+    }
+
+    /// Every move of a trunk that took place, in order.
+    pub fn moves(&self) -> Vec<TrunkMove> {
+        self.lock().moves.clone()
+    }
+
+    /// The attempts whose workspaces exist.
+    pub fn workspaces(&self) -> Vec<AttemptId> {
+        self.lock().spaces.keys().copied().collect()
+    }
+
+    /// The landings whose staging directories exist.
+    pub fn staged(&self) -> Vec<LandingId> {
+        self.lock().staged.keys().copied().collect()
+    }
+
+    /// What was captured of an attempt last.
+    pub fn kept(&self, attempt: AttemptId) -> Option<Files> {
+        let world = self.lock();
+        let commit = world.kept.get(&attempt)?.last()?;
+        Some(world.files(commit))
+    }
+
+    /// Changes what is in a workspace, as a program in it would. `false` when there is none.
+    pub fn edit(&self, attempt: AttemptId, change: impl FnOnce(&mut Files)) -> bool {
+        self.lock().spaces.get_mut(&attempt).map(|it| change(&mut it.files)).is_some()
+    }
+
+    /// What is in a directory that [`Git::prepare`] or [`Git::stage`] made.
+    pub fn look_into(&self, dir: &Path) -> Option<Files> {
+        let world = self.lock();
+        match place(dir)? {
+            Place::Space(attempt) => world.spaces.get(&attempt).map(|it| it.files.clone()),
+            Place::Stage(landing) => world.staged.get(&landing).map(|it| world.files(it)),
+        }
+    }
+
+    /// Notes that a check passed in a directory: what is staged there is validated as that exact commit.
+    pub(crate) fn note_passed(&self, dir: &Path, command: &str) {
+        let mut world = self.lock();
+        if let Some(Place::Stage(landing)) = place(dir)
+            && let Some(commit) = world.staged.get(&landing).cloned()
+        {
+            world.passed.insert((commit, command.to_owned()));
+        }
+    }
+
+    /// Fails if a trunk ever moved to a tree that was not validated (Q1), not by compare-and-swap (Q2), under a
+    /// fence older than one before it (L6), or if a workspace went whose content nothing keeps (Q5).
+    pub fn assert_lawful(&self) {
+        let world = self.lock();
+        assert!(world.unlawful.is_empty(), "{:?}", world.unlawful);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call<T>(
+        &self,
+        call: &'static str,
+        effect: impl FnOnce(&mut World) -> Result<T, GitError>,
+    ) -> Result<T, GitError> {
+        self.life.call(call, || effect(&mut self.lock())).unwrap_or_else(|what| Err(error("io", &what)))
+    }
+}
+
+fn error(code: &'static str, what: &str) -> GitError {
+    GitError { code, what: what.to_owned(), hint: "see the test".into() }
+}
+
+enum Place {
+    Space(AttemptId),
+    Stage(LandingId),
+}
+
+fn place(dir: &Path) -> Option<Place> {
+    let name = dir.file_name()?.to_str()?;
+    match dir.parent()?.file_name()?.to_str()? {
+        "workspaces" => name.parse().ok().map(Place::Space),
+        "staging" => name.parse().ok().map(Place::Stage),
+        _ => None,
+    }
+}
+
+impl World {
+    /// The same input gives the same commit, as the port asks.
+    fn commit(&mut self, parent: Option<CommitId>, files: Files, message: &str, seconds: u64) -> CommitId {
+        let part = |salt: u8| {
+            let mut hasher = DefaultHasher::new();
+            (salt, &parent, &files, message, seconds).hash(&mut hasher);
+            hasher.finish()
+        };
+        let id = CommitId::new(&format!("{:016x}{:016x}{:08x}", part(1), part(2), part(3) as u32)).unwrap();
+        self.commits.insert(id.clone(), Commit { parent, message: message.to_owned(), files });
+        id
+    }
+
+    fn files(&self, commit: &CommitId) -> Files {
+        self.commits.get(commit).map(|it| it.files.clone()).unwrap_or_default()
+    }
+
+    fn trunk(&self, repo: &Repo) -> Result<&Trunk, GitError> {
+        self.trunks.get(&repo.path).ok_or_else(|| error("not_a_repository", "there is no repository there"))
+    }
+
+    fn space(&self, attempt: AttemptId) -> Result<&Space, GitError> {
+        self.spaces.get(&attempt).ok_or_else(|| error("no_workspace", &format!("{attempt} has no workspace")))
+    }
+
+    fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
+        let Some(space) = self.spaces.get(&attempt) else { return Ok(vec![]) };
+        let mut keepers: Vec<Files> = self.kept.get(&attempt).into_iter().flatten().map(|it| self.files(it)).collect();
+        keepers.push(self.files(&self.trunk(repo)?.tip));
+        keepers.push(self.files(&space.base));
+        let lost = |(path, content): &(&String, &String)| !keepers.iter().any(|it| it.get(*path) == Some(content));
+        Ok(space.files.iter().filter(lost).map(|it| it.0.clone()).collect())
+    }
+
+    fn judge_move(&mut self, permit: &TrunkPermit, old: &CommitId, new: &CommitId) {
+        let mut faults = Vec::new();
+        if !self.ever_staged.contains(new) {
+            faults.push(format!("Q1: {new} was never staged"));
+        }
+        for command in &self.required {
+            if !self.passed.contains(&(new.clone(), command.clone())) {
+                faults.push(format!("Q1: `{command}` did not pass on {new}"));
+            }
+        }
+        if self.commits.get(new).and_then(|it| it.parent.as_ref()) != Some(old) {
+            faults.push(format!("Q2: {new} is no child of {old}"));
+        }
+        if self.moves.iter().any(|it| it.project == *permit.project() && it.fence >= permit.fence()) {
+            faults.push(format!("L6: fence {} is no newer than the last one", permit.fence()));
+        }
+        if self.moves.iter().any(|it| it.landing == permit.landing()) {
+            faults.push(format!("Q7: {} moved the trunk before", permit.landing()));
+        }
+        self.unlawful.extend(faults.into_iter().map(|it| format!("{}: {it}", permit.landing())));
+    }
+}
+
+/// Merges by path; `Err` names the paths that both sides changed differently.
+fn merge(base: &Files, ours: &Files, theirs: &Files) -> Result<Files, Vec<String>> {
+    let mut merged = Files::new();
+    let mut conflicts = Vec::new();
+    let paths: BTreeSet<&String> = base.keys().chain(ours.keys()).chain(theirs.keys()).collect();
+    for path in paths {
+        let (was, mine, yours) = (base.get(path), ours.get(path), theirs.get(path));
+        let result = match () {
+            () if mine == yours || yours == was => mine,
+            () if mine == was => yours,
+            () => {
+                conflicts.push(path.clone());
+                None
+            }
+        };
+        if let Some(content) = result {
+            merged.insert(path.clone(), content.clone());
+        }
+    }
+    if conflicts.is_empty() { Ok(merged) } else { Err(conflicts) }
+}
+
+impl Git for FakeGit {
+    fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError> {
+        self.call("git.inspect", |world| {
+            let trunk =
+                world.trunks.get(path).ok_or_else(|| error("not_a_repository", "there is no repository there"))?;
+            let branch = BranchName::new("main").ok();
+            Ok(RepoFacts {
+                top: path.to_owned(),
+                branch,
+                unborn: false,
+                bare: false,
+                dirty: trunk.dirty.clone(),
+                in_progress: None,
+            })
+        })
+    }
+
+    fn tip(&self, repo: &Repo) -> Result<CommitId, GitError> {
+        self.call("git.tip", |world| world.trunk(repo).map(|it| it.tip.clone()))
+    }
+
+    fn prepare(&self, repo: &Repo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError> {
+        self.call("git.prepare", |world| {
+            let tip = world.trunk(repo)?.tip.clone();
+            let files = world.files(&tip);
+            let space =
+                world.spaces.entry(attempt).or_insert_with(|| Space { branch: branch.clone(), base: tip, files });
+            let path = PathBuf::from(format!("/nowhere/workspaces/{attempt}"));
+            Ok(Workspace { path, branch: space.branch.clone(), base: space.base.clone() })
+        })
+    }
+
+    fn capture(&self, _: &Repo, attempt: AttemptId, authorship: &Authorship) -> Result<Capture, GitError> {
+        self.call("git.capture", |world| {
+            let Space { base, files, .. } = world.space(attempt)?.clone();
+            let before = world.files(&base);
+            let paths: BTreeSet<&String> = before.keys().chain(files.keys()).collect();
+            let changed = paths.into_iter().filter(|it| before.get(*it) != files.get(*it)).cloned().collect();
+            let commit = world.commit(Some(base.clone()), files, &authorship.message, authorship.seconds);
+            let kept = world.kept.entry(attempt).or_default();
+            if kept.last() != Some(&commit) {
+                kept.push(commit.clone());
+            }
+            Ok(Capture { commit, base, changed })
+        })
+    }
+
+    fn trial_merge(
+        &self,
+        _: &Repo,
+        tip: &CommitId,
+        commit: &CommitId,
+        authorship: &Authorship,
+    ) -> Result<Trial, GitError> {
+        self.call("git.trial_merge", |world| {
+            let Some(Commit { parent: Some(base), files: theirs, .. }) = world.commits.get(commit).cloned() else {
+                return Err(error("no_such_commit", &format!("there is no {commit}")));
+            };
+            let ours = world.files(tip);
+            Ok(match merge(&world.files(&base), &ours, &theirs) {
+                Err(paths) => Trial::Conflict(paths),
+                Ok(merged) if merged == ours => Trial::Empty,
+                Ok(merged) => {
+                    Trial::Clean(world.commit(Some(tip.clone()), merged, &authorship.message, authorship.seconds))
+                }
+            })
+        })
+    }
+
+    fn stage(&self, _: &Repo, landing: LandingId, commit: &CommitId) -> Result<PathBuf, GitError> {
+        self.call("git.stage", |world| {
+            if !world.commits.contains_key(commit) {
+                return Err(error("no_such_commit", &format!("there is no {commit}")));
+            }
+            world.staged.insert(landing, commit.clone());
+            world.ever_staged.insert(commit.clone());
+            Ok(PathBuf::from(format!("/nowhere/staging/{landing}")))
+        })
+    }
+
+    fn unstage(&self, _: &Repo, landing: LandingId) -> Result<(), GitError> {
+        self.call("git.unstage", |world| {
+            world.staged.remove(&landing);
+            Ok(())
+        })
+    }
+
+    fn move_trunk(&self, permit: &TrunkPermit, repo: &Repo, old: &CommitId, new: &CommitId) -> Result<Move, GitError> {
+        self.call("git.move_trunk", |world| {
+            if *permit.project() != repo.project {
+                return Err(error("wrong_permit", "the permit is another project's"));
+            }
+            let Trunk { tip, dirty } = world.trunk(repo)?.clone();
+            if tip == *new {
+                return Ok(Move::Moved);
+            }
+            if tip != *old {
+                return Ok(Move::Elsewhere(tip));
+            }
+            if !dirty.is_empty() {
+                return Ok(Move::Dirty(dirty));
+            }
+            world.judge_move(permit, old, new);
+            world.moves.push(TrunkMove {
+                project: permit.project().clone(),
+                landing: permit.landing(),
+                fence: permit.fence(),
+                old: old.clone(),
+                new: new.clone(),
+            });
+            world.trunks.insert(repo.path.clone(), Trunk { tip: new.clone(), dirty });
+            Ok(Move::Moved)
+        })
+    }
+
+    fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
+        self.call("git.unkept", |world| world.unkept(repo, attempt))
+    }
+
+    fn remove_workspace(&self, proof: &ReachabilityProof, repo: &Repo) -> Result<(), GitError> {
+        self.call("git.remove_workspace", |world| {
+            let lost = world.unkept(repo, proof.attempt())?;
+            if !lost.is_empty() {
+                world.unlawful.push(format!("Q5: {} went with {lost:?} in it", proof.attempt()));
+            }
+            world.spaces.remove(&proof.attempt());
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,265 @@
+//! A store in memory: the same contract as SQLite's, and failures on demand.
+//!
+//! A clone is another handle to the same data, so "restart" is: drop everything, load from a clone.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use regatta_core::attempt::Attempt;
+use regatta_core::board::{Board, Meta, Row, RowKey};
+use regatta_core::bus::Message;
+use regatta_core::effect::{Effect, EffectKey};
+use regatta_core::event::Recorded;
+use regatta_core::ids::{AttemptId, ChannelName, MessageId, MissionId, ProjectName, TaskId};
+use regatta_core::landing::Landing;
+use regatta_core::mission::Mission;
+use regatta_core::task::Task;
+use regatta_engine::ports::store::{Batch, History, Loaded, MessageFilter, Store, StoreError, TaskFilter};
+
+/// How a commit fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing is stored: a full disk.
+    Before(StoreError),
+    /// All is stored and the answer is lost: a crash between the commit and its caller.
+    After(StoreError),
+}
+
+#[derive(Clone, Debug, Default)]
+struct Kept {
+    meta: Meta,
+    rows: BTreeMap<RowKey, Row>,
+    events: Vec<Recorded>,
+    outbox: BTreeMap<EffectKey, Effect>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    kept: Kept,
+    /// After this many commits, one fails.
+    fault: Option<(usize, Fault)>,
+    commits: usize,
+    copies: BTreeMap<PathBuf, Kept>,
+}
+
+/// A store in memory. Clones share their data.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStore {
+    shared: Arc<Mutex<Shared>>,
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> MemoryStore {
+        MemoryStore::default()
+    }
+
+    /// Lets the next commit fail.
+    pub fn fail_next(&self, fault: Fault) {
+        self.fail_after(0, fault);
+    }
+
+    /// Lets one commit fail after `commits` more have succeeded.
+    pub fn fail_after(&self, commits: usize, fault: Fault) {
+        self.lock().fault = Some((commits, fault));
+    }
+
+    /// How many commits were stored.
+    pub fn commits(&self) -> usize {
+        self.lock().commits
+    }
+
+    /// What is there now, as a store of its own: the world after a crash, while this one goes on.
+    pub fn snapshot(&self) -> MemoryStore {
+        MemoryStore::of(self.lock().kept.clone())
+    }
+
+    /// Opens what [`Store::backup`] wrote to `path`. It wrote no file.
+    pub fn open_backup(&self, path: &Path) -> Option<MemoryStore> {
+        self.lock().copies.get(path).cloned().map(MemoryStore::of)
+    }
+
+    fn of(kept: Kept) -> MemoryStore {
+        MemoryStore { shared: Arc::new(Mutex::new(Shared { kept, ..Shared::default() })) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rows<T>(&self, choose: impl Fn(&Row) -> Option<T>) -> Vec<T> {
+        self.lock().kept.rows.values().filter_map(choose).collect()
+    }
+}
+
+fn error(code: &'static str, what: String) -> StoreError {
+    StoreError { code, what, hint: "see the test".into() }
+}
+
+impl Kept {
+    fn store(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        if self.meta.revision != batch.after {
+            return Err(error(
+                "second_writer",
+                format!("the store is at revision {}, not {}", self.meta.revision, batch.after),
+            ));
+        }
+        let expected = (batch.after + 1..).zip(&batch.events);
+        if let Some((at, found)) = expected.into_iter().find(|(at, it)| *at != it.revision) {
+            return Err(error("io", format!("event {} came where {at} belongs", found.revision)));
+        }
+        if batch.meta.revision != batch.after + batch.events.len() as u64 {
+            return Err(error("io", format!("the batch does not end at revision {}", batch.meta.revision)));
+        }
+        if let Some((key, _)) = batch.effects.iter().find(|it| self.outbox.contains_key(&it.0)) {
+            return Err(error("io", format!("effect {key} is in the outbox already")));
+        }
+        self.meta = batch.meta;
+        self.events.extend(batch.events.iter().cloned());
+        for (key, row) in &batch.rows {
+            match row {
+                Some(row) => self.rows.insert(key.clone(), row.clone()),
+                None => self.rows.remove(key),
+            };
+        }
+        self.outbox.extend(batch.effects.iter().cloned());
+        for key in &batch.performed {
+            self.outbox.remove(key);
+        }
+        Ok(())
+    }
+}
+
+impl Store for MemoryStore {
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        let Shared { kept, .. } = &*self.lock();
+        let live = kept.rows.values().filter(|it| it.is_live()).cloned();
+        let board = Board::from_rows(live.chain([Row::Meta(kept.meta)]));
+        Ok(Loaded { board, outbox: kept.outbox.iter().map(|(key, effect)| (*key, effect.clone())).collect() })
+    }
+
+    fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        let mut shared = self.lock();
+        let fault = match shared.fault.take() {
+            Some((0, fault)) => Some(fault),
+            Some((left, fault)) => {
+                shared.fault = Some((left - 1, fault));
+                None
+            }
+            None => None,
+        };
+        if let Some(Fault::Before(error)) = fault {
+            return Err(error);
+        }
+        shared.kept.store(batch)?;
+        shared.commits += 1;
+        match fault {
+            Some(Fault::After(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn check(&mut self) -> Result<(), StoreError> {
+        let Shared { kept, .. } = &*self.lock();
+        let last = kept.events.last().map_or(0, |it| it.revision);
+        let whole = (1..).zip(&kept.events).all(|(at, it)| at == it.revision) && last == kept.meta.revision;
+        if whole { Ok(()) } else { Err(error("corrupt", "an event is missing from the log".into())) }
+    }
+
+    fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
+        let mut shared = self.lock();
+        if to.exists() || shared.copies.contains_key(to) {
+            return Err(error("io", format!("{} is there already", to.display())));
+        }
+        let copy = shared.kept.clone();
+        shared.copies.insert(to.to_owned(), copy);
+        Ok(())
+    }
+
+    fn history(&self) -> Arc<dyn History> {
+        Arc::new(self.clone())
+    }
+}
+
+impl History for MemoryStore {
+    fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError> {
+        Ok(self.lock().kept.events.iter().filter(|it| it.revision > after).take(limit).cloned().collect())
+    }
+
+    fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError> {
+        let mut found = self.rows(|row| match row {
+            Row::Message(it)
+                if filter.channel.as_ref().is_none_or(|want| it.channel == *want)
+                    && filter.label.as_ref().is_none_or(|want| it.labels.contains(want))
+                    && filter.from.as_ref().is_none_or(|want| it.sender.to_string() == *want)
+                    && filter.mention.as_ref().is_none_or(|want| it.mentions.contains(want))
+                    && filter.after.is_none_or(|after| it.id > after) =>
+            {
+                Some(Message::clone(it))
+            }
+            _ => None,
+        });
+        match filter.after {
+            Some(_) => found.truncate(filter.limit),
+            None => drop(found.drain(..found.len().saturating_sub(filter.limit))),
+        }
+        Ok(found)
+    }
+
+    fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError> {
+        let found =
+            self.rows(|row| matches!(row, Row::Message(it) if it.channel == *channel && it.id > after).then_some(()));
+        Ok(found.len() as u64)
+    }
+
+    fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
+        Ok(self.rows(|row| if let Row::Task(it) = row { (it.id == id).then(|| Task::clone(it)) } else { None }).pop())
+    }
+
+    fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError> {
+        let mut found = self.rows(|row| match row {
+            Row::Task(it)
+                if filter.project.as_ref().is_none_or(|want| it.project == *want)
+                    && filter.mission.is_none_or(|want| it.mission == Some(want))
+                    && (filter.statuses.is_empty() || filter.statuses.contains(&it.status))
+                    && filter.after.is_none_or(|after| it.id > after) =>
+            {
+                Some(Task::clone(it))
+            }
+            _ => None,
+        });
+        if filter.limit > 0 {
+            found.truncate(filter.limit);
+        }
+        Ok(found)
+    }
+
+    fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
+        Ok(self
+            .rows(|row| if let Row::Attempt(it) = row { (it.id == id).then(|| Attempt::clone(it)) } else { None })
+            .pop())
+    }
+
+    fn attempts_of(&self, task: TaskId) -> Result<Vec<Attempt>, StoreError> {
+        Ok(self
+            .rows(|row| if let Row::Attempt(it) = row { (it.task == task).then(|| Attempt::clone(it)) } else { None }))
+    }
+
+    fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError> {
+        let mut found = self.rows(|row| {
+            if let Row::Landing(it) = row { (it.project == *project).then(|| Landing::clone(it)) } else { None }
+        });
+        found.reverse();
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError> {
+        Ok(self
+            .rows(|row| {
+                if let Row::Mission(it, live) = row { (it.id == id).then(|| (Mission::clone(it), *live)) } else { None }
+            })
+            .pop())
+    }
+}

@@ -1,0 +1,249 @@
+//! What the reading side must find, against an expectation by brute force.
+
+use std::collections::BTreeSet;
+
+use regatta_core::attempt::Attempt;
+use regatta_core::board::Row;
+use regatta_core::bus::Message;
+use regatta_core::command::Actor;
+use regatta_core::event::Recorded;
+use regatta_core::ids::{AttemptId, ChannelName, Label, MessageId, MissionId, TaskId};
+use regatta_core::landing::Landing;
+use regatta_core::task::{Status, Task};
+use regatta_engine::ports::store::{Batch, MessageFilter, TaskFilter};
+
+use super::story::{agent, everything, person, project};
+use super::{Harness, commit_all, events, rows};
+
+pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn Harness) {
+    let steps = everything();
+    let mut store = harness.open();
+    commit_all(&mut *store, &steps);
+    let (key, old) = rows(&steps)
+        .into_iter()
+        .find(|(_, it)| matches!(it, Row::Message(it) if !it.labels.is_empty() && !it.mentions.is_empty()))
+        .unwrap();
+    let Row::Message(old) = old else { unreachable!() };
+    let new = Message {
+        labels: vec![Label::new("new").unwrap()],
+        mentions: vec![agent("newcomer")],
+        channel: ChannelName::new("elsewhere").unwrap(),
+        ..Message::clone(&old)
+    };
+    let last = &steps.last().unwrap().board;
+    let batch = |row: Option<Row>| Batch {
+        after: last.revision,
+        meta: last.meta(),
+        rows: [(key.clone(), row)].into(),
+        ..Batch::default()
+    };
+    store.commit(&batch(Some(Row::Message(new.clone().into())))).unwrap();
+    let history = store.history();
+    let by = |it: &Message| MessageFilter {
+        channel: Some(it.channel.clone()),
+        label: Some(it.labels[0].clone()),
+        mention: Some(it.mentions[0].clone()),
+        limit: 9,
+        ..MessageFilter::default()
+    };
+    let narrow = |filter: MessageFilter, channel: bool, label: bool| MessageFilter {
+        channel: filter.channel.filter(|_| channel),
+        label: filter.label.filter(|_| label),
+        mention: filter.mention.filter(|_| !channel && !label),
+        ..filter
+    };
+    for (channel, label) in [(true, false), (false, true), (false, false)] {
+        let found = history.messages(&narrow(by(&new), channel, label)).unwrap();
+        assert_eq!(found, std::slice::from_ref(&new));
+        assert!(history.messages(&narrow(by(&old), channel, label)).unwrap().iter().all(|it| it.id != old.id));
+    }
+    store.check().unwrap();
+    store.commit(&batch(None)).unwrap();
+    assert_eq!(history.messages(&by(&new)).unwrap(), []);
+    store.check().unwrap();
+}
+
+pub fn history_sees_each_commit_at_once(harness: &mut dyn Harness) {
+    let mut store = harness.open();
+    let history = store.history();
+    for step in everything() {
+        store.commit(&step.batch).unwrap();
+        assert_eq!(history.events(step.batch.after, 1000).unwrap(), step.batch.events);
+        for task in step.board.tasks.values() {
+            assert_eq!(history.task(task.id).unwrap().as_ref(), Some(&**task));
+        }
+    }
+}
+
+pub fn j12_tasks_are_found_by_every_filter(harness: &mut dyn Harness) {
+    let steps = everything();
+    let mut store = harness.open();
+    commit_all(&mut *store, &steps);
+    let history = store.history();
+    let all: Vec<Task> = rows(&steps)
+        .into_values()
+        .filter_map(|it| if let Row::Task(it) = it { Some(Task::clone(&it)) } else { None })
+        .collect();
+    let mut statuses: Vec<Vec<Status>> = Status::ALL.iter().map(|it| vec![*it]).collect();
+    statuses.extend([
+        vec![],
+        Status::ALL.to_vec(),
+        vec![Status::Completed, Status::Failed, Status::Completed],
+        vec![Status::Offered, Status::Backlog],
+    ]);
+    let mut matched = 0;
+    for statuses in &statuses {
+        for project in [None, Some(project("shop")), Some(project("docs")), Some(project("none"))] {
+            for mission in [None, Some(MissionId(1)), Some(MissionId(2)), Some(MissionId(9))] {
+                for after in [None, Some(TaskId(0)), Some(TaskId(3)), Some(TaskId(u64::MAX))] {
+                    for limit in [0, 1, 2, 100] {
+                        let filter =
+                            TaskFilter { project: project.clone(), mission, statuses: statuses.clone(), after, limit };
+                        let mut expected: Vec<&Task> = all
+                            .iter()
+                            .filter(|it| project.as_ref().is_none_or(|want| it.project == *want))
+                            .filter(|it| mission.is_none() || it.mission == mission)
+                            .filter(|it| statuses.is_empty() || statuses.contains(&it.status))
+                            .filter(|it| after.is_none_or(|after| it.id > after))
+                            .collect();
+                        expected.truncate(if limit == 0 { usize::MAX } else { limit });
+                        let found = history.tasks(&filter).unwrap();
+                        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{filter:?}");
+                        matched += usize::from(!found.is_empty());
+                    }
+                }
+            }
+        }
+    }
+    assert!(matched > 100, "only {matched} filters found anything");
+}
+
+pub fn j12_what_ended_is_found_in_history(harness: &mut dyn Harness) {
+    let steps = everything();
+    let mut store = harness.open();
+    commit_all(&mut *store, &steps);
+    let (history, board) = (store.history(), &steps.last().unwrap().board);
+    let rows: Vec<Row> = rows(&steps).into_values().collect();
+    let attempts: Vec<&Attempt> =
+        rows.iter().filter_map(|it| if let Row::Attempt(it) = it { Some(&**it) } else { None }).collect();
+    let landings: Vec<&Landing> =
+        rows.iter().filter_map(|it| if let Row::Landing(it) = it { Some(&**it) } else { None }).collect();
+    assert!(attempts.iter().any(|it| it.ended.is_some()) && landings.iter().any(|it| it.end.is_some()));
+    for it in &attempts {
+        assert_eq!(history.attempt(it.id).unwrap().as_ref(), Some(*it));
+    }
+    assert_eq!(history.attempt(AttemptId(999)).unwrap(), None);
+    for task in (0..=board.counters.task + 1).map(TaskId) {
+        let expected: Vec<&Attempt> = attempts.iter().copied().filter(|it| it.task == task).collect();
+        assert_eq!(history.attempts_of(task).unwrap().iter().collect::<Vec<_>>(), expected);
+    }
+    for name in [project("shop"), project("docs"), project("none")] {
+        for limit in [0, 1, 3, 100] {
+            let expected: Vec<&Landing> =
+                landings.iter().rev().copied().filter(|it| it.project == name).take(limit).collect();
+            assert_eq!(history.landings(&name, limit).unwrap().iter().collect::<Vec<_>>(), expected);
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for row in &rows {
+        match row {
+            Row::Mission(it, running) => {
+                assert_eq!(history.mission(it.id).unwrap(), Some(((**it).clone(), *running)));
+                seen.insert(*running);
+            }
+            Row::Task(it) => assert_eq!(history.task(it.id).unwrap().as_ref(), Some(&**it)),
+            _ => {}
+        }
+    }
+    assert_eq!(seen.len(), 2, "the story has a running mission and one that ended");
+}
+
+pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn Harness) {
+    let steps = everything();
+    let mut store = harness.open();
+    commit_all(&mut *store, &steps);
+    let history = store.history();
+    let all: Vec<Message> = rows(&steps)
+        .into_values()
+        .filter_map(|it| if let Row::Message(it) = it { Some(Message::clone(&it)) } else { None })
+        .collect();
+    let channels = ["general", "shop", "@ann", "none"].map(|it| ChannelName::new(it).unwrap());
+    let labels = ["task", "coord:merge", "count", "none"].map(|it| Label::new(it).unwrap());
+    let senders = [person("ann"), Actor::Agent(agent("bob")), Actor::Regatta].map(|it| it.to_string());
+    let mentions = ["ann", "bob", "none"].map(agent);
+    fn or_none<T: Clone>(it: &[T]) -> Vec<Option<T>> {
+        [None].into_iter().chain(it.iter().cloned().map(Some)).collect()
+    }
+    let mut matched = 0;
+    for channel in or_none(&channels) {
+        for label in or_none(&labels) {
+            for from in or_none(&senders) {
+                for mention in or_none(&mentions) {
+                    for (after, limit) in [
+                        (None, 100),
+                        (None, 2),
+                        (None, 0),
+                        (Some(0), 2),
+                        (Some(3), 100),
+                        (Some(4), 1),
+                        (Some(u64::MAX), 9),
+                    ] {
+                        let after = after.map(MessageId);
+                        let filter = MessageFilter {
+                            channel: channel.clone(),
+                            label: label.clone(),
+                            from: from.clone(),
+                            mention: mention.clone(),
+                            after,
+                            limit,
+                        };
+                        let mut expected: Vec<&Message> = all
+                            .iter()
+                            .filter(|it| channel.as_ref().is_none_or(|want| it.channel == *want))
+                            .filter(|it| label.as_ref().is_none_or(|want| it.labels.contains(want)))
+                            .filter(|it| from.as_ref().is_none_or(|want| it.sender.to_string() == *want))
+                            .filter(|it| mention.as_ref().is_none_or(|want| it.mentions.contains(want)))
+                            .filter(|it| after.is_none_or(|after| it.id > after))
+                            .collect();
+                        let skipped = if after.is_none() { expected.len().saturating_sub(limit) } else { 0 };
+                        expected = expected.into_iter().skip(skipped).take(limit).collect();
+                        assert_eq!(
+                            history.messages(&filter).unwrap().iter().collect::<Vec<_>>(),
+                            expected,
+                            "{filter:?}"
+                        );
+                        matched += usize::from(!expected.is_empty());
+                    }
+                }
+            }
+        }
+    }
+    assert!(matched > 100, "only {matched} filters found anything");
+    for channel in &channels {
+        for after in [0, 3, 5, u64::MAX] {
+            let expected = all.iter().filter(|it| it.channel == *channel && it.id.0 > after).count() as u64;
+            assert_eq!(history.count_messages(channel, MessageId(after)).unwrap(), expected);
+        }
+    }
+}
+
+pub fn events_are_read_page_by_page(harness: &mut dyn Harness) {
+    let steps = everything();
+    let mut store = harness.open();
+    commit_all(&mut *store, &steps);
+    let (history, expected) = (store.history(), events(&steps));
+    for size in [1, 7, 1000] {
+        let mut found: Vec<Recorded> = Vec::new();
+        loop {
+            let page = history.events(found.last().map_or(0, |it| it.revision), size).unwrap();
+            assert!(page.len() <= size);
+            if page.is_empty() {
+                break;
+            }
+            found.extend(page);
+        }
+        assert_eq!(found, expected);
+    }
+    assert_eq!(history.events(0, 0).unwrap(), []);
+    assert_eq!(history.events(u64::MAX, 9).unwrap(), []);
+}

@@ -1,0 +1,369 @@
+//! A history in which everything happens that can: every kind of event, made by real commands.
+
+use std::collections::BTreeMap;
+
+use regatta_core::attempt::{Exited, Verdict};
+use regatta_core::board::Board;
+use regatta_core::bus::Post;
+use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
+use regatta_core::command::{Actor, Command, Outcome, PlannedTask, Request, decide};
+use regatta_core::effect::{Effect, EffectKey};
+use regatta_core::fleet::Limits;
+use regatta_core::ids::{
+    AgentName, BranchName, ChannelName, CommitId, LandingId, MissionId, Now, ProjectName, RequestKey, TaskId, WaitId,
+};
+use regatta_core::landing::{Moved, Tried};
+use regatta_core::pattern::{PathPattern, Uri};
+use regatta_core::schedule::{Grant, Poll};
+use regatta_core::task::{Add, Edit, Expects, How, IssueType};
+use regatta_core::{agent, mission, project, task};
+use regatta_engine::ports::store::Batch;
+
+/// One commit, and what must be true after it.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub batch: Batch,
+    pub board: Board,
+    pub outbox: Vec<(EffectKey, Effect)>,
+}
+
+/// Makes history, one command at a time.
+#[derive(Debug, Default)]
+pub struct Teller {
+    pub board: Board,
+    pub now: Now,
+    pub steps: Vec<Step>,
+    outbox: BTreeMap<EffectKey, Effect>,
+}
+
+impl Teller {
+    /// Does what `by` asks, which must be granted, and keeps the commit.
+    pub fn tell(&mut self, by: &Actor, key: Option<&str>, command: Command) -> Outcome {
+        self.now = Now { at: self.now.at + 7, wall: self.now.wall + 7 };
+        let request = Request { by: by.clone(), key: key.map(|it| RequestKey::new(it).unwrap()), command };
+        let done = decide(&self.board, &request, self.now)
+            .unwrap_or_else(|why| panic!("{:?}: {}", request.command, why.message()));
+        // Every third commit takes the oldest effects off the list, as the reports of a shell would.
+        let most = if self.steps.len() % 3 == 2 { self.outbox.len() / 2 } else { 0 };
+        let performed: Vec<EffectKey> = self.outbox.keys().take(most).copied().collect();
+        for key in &performed {
+            self.outbox.remove(key);
+        }
+        self.outbox.extend(done.effects.iter().cloned());
+        let batch = Batch {
+            after: self.board.revision,
+            meta: done.board.meta(),
+            events: done.events,
+            rows: done.rows,
+            effects: done.effects,
+            performed,
+        };
+        self.board = done.board.clone();
+        let outbox = self.outbox.iter().map(|(key, effect)| (*key, effect.clone())).collect();
+        self.steps.push(Step { batch, board: done.board, outbox });
+        done.outcome
+    }
+
+    fn shell(&mut self, command: Command) -> Outcome {
+        self.tell(&Actor::Regatta, None, command)
+    }
+
+    fn ann(&mut self, command: Command) -> Outcome {
+        self.tell(&person("ann"), None, command)
+    }
+
+    fn later(&mut self, ms: u64) {
+        self.now = Now { at: self.now.at + ms, wall: self.now.wall + ms };
+        self.shell(Command::Tick);
+    }
+
+    fn poll(&mut self, who: &str, supervised: bool) -> Grant {
+        let ask = Poll { agent: agent(who), project: None, mission: None, lease_ms: None };
+        let command = if supervised { Command::PollSupervised(ask) } else { Command::Poll(ask) };
+        match self.tell(&Actor::Agent(agent(who)), None, command) {
+            Outcome::Polled(Some(grant)) => grant,
+            other => panic!("{who} got {other:?}"),
+        }
+    }
+
+    fn acquire(&mut self, who: &str, uri: &str, wait_ms: u64) -> Acquired {
+        let uris = vec![Uri::new(uri).unwrap()];
+        let ask = Acquire {
+            owner: Owner::Agent(agent(who)),
+            uris,
+            mode: Mode::Exclusive,
+            ttl_ms: 60_000,
+            wait_ms,
+            memo: "mine".into(),
+        };
+        match self.tell(&Actor::Agent(agent(who)), None, Command::Acquire(ask)) {
+            Outcome::Claim(it) => it,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn release(&mut self, held: &Acquired) {
+        let Acquired::Granted { claim, token, .. } = held else { panic!("{held:?} is not held") };
+        self.ann(Command::Release { claim: *claim, token: *token });
+    }
+
+    fn post(&mut self, by: Actor, channel: &str, text: &str, labels: &[&str]) {
+        let labels = labels.iter().map(|it| regatta_core::ids::Label::new(it).unwrap()).collect();
+        self.tell(
+            &by,
+            None,
+            Command::Post(Post {
+                channel: ChannelName::new(channel).unwrap(),
+                text: text.into(),
+                labels,
+                reply_to: None,
+            }),
+        );
+    }
+
+    fn judge(&mut self, grant: &Grant, verdict: Verdict) -> Option<LandingId> {
+        match self.shell(Command::ReportJudged { attempt: grant.attempt, token: grant.token, verdict }) {
+            Outcome::Judged { landing } => landing,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Lets a supervised attempt finish, and its work pass into the landing queue.
+    fn submit(&mut self, grant: &Grant, changed: &str) -> LandingId {
+        self.shell(Command::ReportExited {
+            attempt: grant.attempt,
+            token: grant.token,
+            how: Exited::Done { output: Some("done".into()) },
+        });
+        self.judge(grant, passed(&[changed])).expect("it changed something")
+    }
+
+    fn moved(&mut self, landing: LandingId, found: Moved) {
+        let regatta_core::landing::State::Moving { fence, .. } = self.board.landings[&landing].state else {
+            panic!("it does not move")
+        };
+        self.shell(Command::ReportMoved { landing, fence, found });
+    }
+}
+
+/// Everything that can happen, in some order. It ends with something live of every kind.
+pub fn everything() -> Vec<Step> {
+    let mut it = Teller::default();
+    people_and_projects(&mut it);
+    a_task_from_outside(&mut it);
+    a_task_with_troubles(&mut it);
+    missions(&mut it);
+    claims(&mut it);
+    talk(&mut it);
+    // A day later whatever was leased has lapsed and the first answers are forgotten.
+    it.later(25 * 3_600_000);
+    it.shell(Command::Resume { pid: 2 });
+    what_stays(&mut it);
+    it.steps
+}
+
+fn people_and_projects(it: &mut Teller) {
+    it.now = Now { at: 1_000, wall: 1_700_000_000_000 };
+    it.shell(Command::Resume { pid: 1 });
+    it.ann(Command::SetLimits { limits: Limits { max_attempts: 20 } });
+    for (name, validation) in [("shop", vec![]), ("shop", vec!["make test".to_owned()]), ("docs", vec![])] {
+        it.ann(Command::AddProject(project::Add {
+            name: project(name),
+            location: format!("/src/{name}"),
+            trunk: BranchName::new("main").unwrap(),
+            validation,
+            validation_timeout_ms: 60_000,
+            checkout: project::Checkout::Update,
+        }));
+    }
+    let command = agent::Runtime::Command { argv: vec!["claude".into(), "--print".into()] };
+    for (name, runtime) in
+        [("ann", agent::Runtime::Outside), ("bob", agent::Runtime::Scripted), ("shop-dev/cy", command)]
+    {
+        let role = if name == "ann" { agent::Role::Lead } else { agent::Role::Worker };
+        let description = "“quotes”, \"quotes\" and ümlauts\n".to_owned();
+        it.ann(Command::RegisterAgent(agent::Register {
+            name: agent(name),
+            runtime,
+            role,
+            provider: None,
+            description,
+            max_tasks: 5,
+        }));
+    }
+    it.ann(Command::RemoveAgent { agent: agent("shop-dev/cy") });
+}
+
+/// An offer is taken, worked on by somebody outside, and lands.
+fn a_task_from_outside(it: &mut Teller) {
+    it.tell(
+        &person("ann"),
+        Some("add-1"),
+        Command::AddTask { task: add("shop", "Trouble", "src/a.rs"), assign: None, how: How::Direct },
+    );
+    it.ann(Command::AddTask { task: add("shop", "Ease", "src/b.rs"), assign: Some(agent("ann")), how: How::Offer });
+    it.ann(Command::AnswerOffer { task: TaskId(2), agent: agent("ann"), accept: true });
+    it.ann(Command::EditTask { task: TaskId(1), edit: Edit { priority: Some(1), ..Edit::default() } });
+    let grant = it.poll("ann", false);
+    assert_eq!(grant.task, TaskId(2));
+    let (task, attempt, token) = (grant.task, grant.attempt, grant.token);
+    it.ann(Command::Progress { task, attempt, token, text: "half way".into() });
+    it.ann(Command::Finish { task, attempt, token, output: None });
+    let landing = it.judge(&grant, passed(&["src/b.rs"])).expect("it changed something");
+    it.shell(Command::ReportTried { landing, found: Tried::Held { reason: "no room on the disk".into() } });
+    it.later(60_000);
+    it.shell(Command::ReportTried { landing, found: Tried::Passed { old: commit('1'), new: commit('2') } });
+    it.moved(landing, Moved::Moved);
+}
+
+/// It is stopped, fails, conflicts, needs a person, waits for the trunk, and lands in the end.
+fn a_task_with_troubles(it: &mut Teller) {
+    let grant = it.poll("bob", true);
+    it.ann(Command::StopTask { task: TaskId(1), reason: "not now".into() });
+    it.shell(Command::ReportExited { attempt: grant.attempt, token: grant.token, how: Exited::Lost });
+    let grant = it.poll("bob", true);
+    it.shell(Command::ReportExited { attempt: grant.attempt, token: grant.token, how: Exited::Done { output: None } });
+    it.judge(&grant, Verdict::Failed { reason: "make test: 2 failed".into() });
+    for found in [Tried::Conflict { paths: vec!["src/a.rs".into()] }, Tried::Red { reason: "make test".into() }] {
+        let grant = it.poll("bob", true);
+        let landing = it.submit(&grant, "src/a.rs");
+        it.shell(Command::ReportTried { landing, found });
+    }
+    it.ann(Command::Land { task: TaskId(1) });
+    let landing = *it.board.landings.keys().next().expect("it is queued again");
+    let trunk = it.acquire("ann", "workspace://shop/default", 0);
+    it.shell(Command::ReportTried { landing, found: Tried::Passed { old: commit('2'), new: commit('3') } });
+    it.release(&trunk);
+    it.moved(landing, Moved::Elsewhere);
+    it.shell(Command::ReportTried { landing, found: Tried::AlreadyThere { tip: commit('4') } });
+}
+
+/// One mission is drained, goes on, and ends with what failed; the other stays.
+fn missions(it: &mut Teller) {
+    for (title, mode) in [("First", mission::Mode::Flow), ("Second", mission::Mode::Waves)] {
+        let planned = |subject: &str, after: Vec<usize>| PlannedTask {
+            task: add("shop", subject, &format!("{title}/{subject}")),
+            after,
+            assign: None,
+        };
+        let tasks = vec![planned("one", vec![]), planned("two", vec![0])];
+        let mission = mission::Start {
+            project: project("shop"),
+            title: title.into(),
+            agents: vec![agent("ann"), agent("bob")],
+            max_workers: 4,
+            mode,
+        };
+        it.tell(&person("ann"), Some(title), Command::StartMission { mission, tasks, adopt: vec![] });
+    }
+    it.ann(Command::DrainMission { mission: MissionId(1) });
+    it.ann(Command::ResumeMission { mission: MissionId(1) });
+    let grant = it.poll("ann", false);
+    it.ann(Command::GiveUp {
+        task: grant.task,
+        attempt: grant.attempt,
+        token: grant.token,
+        reason: Some("too hard".into()),
+    });
+    it.ann(Command::CancelTask { task: TaskId(4), reason: "its blocker failed".into() });
+    let report = Add { issue_type: IssueType::Docs, expects: Expects::Report, ..add("docs", "What is there?", "none") };
+    it.ann(Command::AddTask { task: report, assign: Some(agent("bob")), how: How::Queue });
+    let grant = it.poll("bob", true);
+    it.shell(Command::ReportExited {
+        attempt: grant.attempt,
+        token: grant.token,
+        how: Exited::Done { output: Some("Nothing.\n".into()) },
+    });
+    it.judge(&grant, passed(&[]));
+}
+
+fn claims(it: &mut Teller) {
+    let held = it.acquire("ann", "file://docs/**", 0);
+    let Acquired::Granted { claim, token, .. } = held else { panic!() };
+    it.ann(Command::Renew { claim, token });
+    it.acquire("bob", "file://docs/a.md", 5_000);
+    it.shell(Command::CancelWait { wait: WaitId(1) });
+    it.acquire("bob", "file://docs/b.md", 5_000);
+    it.release(&held);
+    it.acquire("ann", "port://8080", 0);
+    it.acquire("bob", "port://8080", 3_600_000);
+}
+
+fn talk(it: &mut Teller) {
+    let bob = || Actor::Agent(agent("bob"));
+    it.post(person("ann"), "general", "Hello @bob, and you, @ann", &[]);
+    it.post(bob(), "general", "@ann yes", &["task", "coord:merge"]);
+    it.post(bob(), "@ann", "a word in private", &["task"]);
+    it.post(Actor::Regatta, "shop", "It is late, @bob.", &["task", "task"]);
+    for nth in 0..5 {
+        it.post(person("ann"), "shop", &format!("number {nth}, ümlaut \u{1F6A3} \0 @bob"), &["count"]);
+    }
+    let (channel, read) = (ChannelName::new("general").unwrap(), regatta_core::ids::MessageId(2));
+    it.tell(&bob(), None, Command::MarkRead { agent: agent("bob"), channel, read });
+}
+
+/// Leaves something live of every kind.
+fn what_stays(it: &mut Teller) {
+    it.ann(Command::AddTask { task: add("shop", "Offered", "x/offered"), assign: Some(agent("bob")), how: How::Offer });
+    it.ann(Command::AddTask {
+        task: Add { backlog: true, ..add("docs", "Someday", "x/someday") },
+        assign: None,
+        how: How::Direct,
+    });
+    it.ann(Command::AddTask { task: add("shop", "Cancelled", "x/c"), assign: None, how: How::Direct });
+    it.ann(Command::CancelTask { task: TaskId(it.board.counters.task), reason: "never mind".into() });
+    it.tell(
+        &person("ann"),
+        Some("add-2"),
+        Command::AddTask { task: add("shop", "Landing", "x/l"), assign: Some(agent("ann")), how: How::Direct },
+    );
+    let grant = it.poll("ann", true);
+    it.submit(&grant, "x/l");
+    it.poll("bob", false);
+    it.acquire("ann", "port://9090", 0);
+    it.acquire("bob", "port://9090", 3_600_000);
+    it.shell(Command::Tick);
+}
+
+fn add(project_name: &str, subject: &str, file: &str) -> Add {
+    Add {
+        project: project(project_name),
+        subject: subject.into(),
+        description: "It says \"so\":\n\t{\"a\": [1, null]}".into(),
+        issue_type: IssueType::Feature,
+        files: vec![PathPattern::new(file).unwrap()],
+        validation: task::Validation { tests: vec!["make test".into()], ..task::Validation::default() },
+        blocked_by: vec![],
+        priority: 2,
+        expects: Expects::Changes,
+        effort: Some("high".into()),
+        provider: None,
+        script: None,
+        alias: Some("bd-1".into()),
+        backlog: false,
+    }
+}
+
+fn passed(changed: &[&str]) -> Verdict {
+    Verdict::Passed {
+        commit: commit('a'),
+        base: commit('b'),
+        changed: changed.iter().map(|it| (*it).to_owned()).collect(),
+    }
+}
+
+fn commit(digit: char) -> CommitId {
+    CommitId::new(&digit.to_string().repeat(40)).unwrap()
+}
+
+pub(crate) fn person(name: &str) -> Actor {
+    Actor::Person(name.into())
+}
+
+pub(crate) fn agent(name: &str) -> AgentName {
+    AgentName::new(name).unwrap()
+}
+
+pub(crate) fn project(name: &str) -> ProjectName {
+    ProjectName::new(name).unwrap()
+}

@@ -1,0 +1,702 @@
+//! What may be typed. Help texts are imperative, without a period.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use regatta_core::ids::{
+    AgentName, AttemptId, BranchName, ChannelName, ClaimId, Label, MessageId, ProjectName, TaskId,
+};
+use regatta_core::pattern::Uri;
+
+use crate::settings::duration_ms;
+
+/// The help of `regatta` alone: seven groups, under forty words.
+const HELP: &str = "\
+regatta runs a team of coding agents on one git repository and lands their work
+
+Usage: regatta [OPTIONS] [WORD]
+
+Start     init       put this repository under management
+          demo       see the whole thing work on a throw-away repository
+          doctor     find what is wrong, and the fix
+          up, down   start the daemon in the background; stop it and the agents
+Work      run        start a plan: tasks in, validated commits out
+          add        add a task
+          edit       change a task
+          assign     give a task to an agent
+See       status     what everybody is doing
+          show       a task, an attempt, an agent or a mission
+          why        why a task waits
+          events     what happened, from any revision on
+          logs       what an attempt's program printed
+Land      land       land a task's finished work
+          queue      the landing queue
+Control   stop       stop a task, a mission or everything; work is kept
+Set up    agent      the agents
+          config     the settings and where they come from
+
+Plumbing  serve project task claim msg name schema completions man version backup restore
+
+Options:
+  -C, --repo PATH     act as if started there
+      --project NAME  the project, where it is not clear from the directory
+      --json          one JSON object on standard output
+  -q, --quiet         only errors and asked-for data; -qq nothing
+  -v, --verbose       say more; -vv everything
+      --color WHEN    auto, always or never
+      --no-input      never ask
+  -y, --yes           answer yes
+      --timeout 10m   give up after that long (exit 124)
+      --server URL    another daemon
+      --no-hint       no next: lines
+  -h, --help          this; regatta WORD --help for one word, regatta help exit-codes
+  -V, --version       the version
+";
+
+/// The table of exit codes, for `regatta help exit-codes` and the manual.
+pub(crate) const EXIT_CODES: &str = "\
+  0  done
+  1  failed
+  2  usage: what was typed cannot be understood
+  3  needs a person (only with --wait)
+  4  no agent to do the work, or not signed in
+  5  conflict or stale: claim_held, stale_token, stale_attempt, already_exists
+  6  the daemon cannot be reached
+  7  budget reached
+  8  partly done: some tasks landed, some did not
+124  timed out
+130  interrupted
+";
+
+#[derive(Debug, Parser)]
+#[command(name = "regatta", version, override_help = HELP, disable_help_subcommand = true, args_conflicts_with_subcommands = false)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) word: Option<Word>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// Act as if started in PATH
+    #[arg(short = 'C', long, global = true, value_name = "PATH", env = "REGATTA_REPO", hide_env = true, hide = true)]
+    pub(crate) repo: Option<PathBuf>,
+    /// Name the project
+    #[arg(long, global = true, value_name = "NAME", hide = true)]
+    pub(crate) project: Option<ProjectName>,
+    /// Print one JSON object
+    #[arg(long, global = true, hide = true)]
+    pub(crate) json: bool,
+    /// Print only errors and asked-for data
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, hide = true)]
+    pub(crate) quiet: u8,
+    /// Say more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, hide = true)]
+    pub(crate) verbose: u8,
+    /// Use colours
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = When::Auto, env = "REGATTA_COLOR", hide_env = true, hide = true)]
+    pub(crate) color: When,
+    /// Never ask
+    #[arg(long, global = true, env = "REGATTA_NO_INPUT", hide_env = true, value_parser = clap::builder::FalseyValueParser::new(), hide = true)]
+    pub(crate) no_input: bool,
+    /// Answer yes
+    #[arg(short, long, global = true, hide = true)]
+    pub(crate) yes: bool,
+    /// Give up after that long
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration_ms, hide = true)]
+    pub(crate) timeout: Option<u64>,
+    /// Use another daemon
+    #[arg(long, global = true, value_name = "URL", env = "REGATTA_SERVER", hide_env = true, hide = true)]
+    pub(crate) server: Option<String>,
+    /// Print no next: lines
+    #[arg(long, global = true, hide = true)]
+    pub(crate) no_hint: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Word {
+    /// Put this repository under management
+    Init(Init),
+    /// See the whole thing work on a throw-away repository
+    Demo(Demo),
+    /// Find what is wrong, and the fix
+    Doctor,
+    /// Start the daemon in the background
+    Up {
+        /// Replace the daemon that runs; agents go on
+        #[arg(long)]
+        restart: bool,
+    },
+    /// Stop the daemon and the agents
+    Down {
+        /// Let the agents go on; the next daemon joins them again
+        #[arg(long)]
+        keep_agents: bool,
+    },
+    /// Start a plan: tasks in, validated commits out
+    Run(Run),
+    /// Add a task
+    Add(Box<TaskAdd>),
+    /// Change a task
+    Edit(Box<TaskEdit>),
+    /// Give a task to an agent
+    Assign(Assign),
+    /// Show what everybody is doing
+    Status,
+    /// Show a task, an attempt, an agent or a mission
+    Show {
+        /// T21, A5, M3 or an agent's name
+        id: String,
+    },
+    /// Say why a task waits
+    Why {
+        /// The task
+        id: String,
+    },
+    /// Print what happened, from any revision on
+    Events(Events),
+    /// Print what an attempt's program printed
+    Logs {
+        /// The attempt, or its task
+        id: String,
+        /// Go on until it ends
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Land a task's finished work
+    Land {
+        /// The task
+        id: TaskId,
+        /// Wait until it has landed or is out
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Show the landing queue
+    Queue,
+    /// Stop a task, a mission or everything; work is kept
+    Stop(Stop),
+    /// Manage the agents
+    #[command(subcommand)]
+    Agent(AgentWord),
+    /// Show the settings and where they come from
+    #[command(subcommand)]
+    Config(ConfigWord),
+
+    /// Run the daemon in the foreground
+    #[command(hide = true)]
+    Serve {
+        /// Listen on this loopback address; port 0 takes a free one
+        #[arg(long, value_name = "127.0.0.1:PORT")]
+        listen: Option<String>,
+    },
+    /// Manage the projects
+    #[command(subcommand, hide = true)]
+    Project(ProjectWord),
+    /// Manage tasks one by one
+    #[command(subcommand, hide = true)]
+    Task(TaskWord),
+    /// Manage claims
+    #[command(subcommand, hide = true)]
+    Claim(ClaimWord),
+    /// Send and read messages
+    #[command(subcommand, hide = true)]
+    Msg(MsgWord),
+    /// Print a readable name that nobody has
+    #[command(hide = true)]
+    Name,
+    /// Print the JSON Schema of a verb's input or of an answer
+    #[command(hide = true)]
+    Schema {
+        /// Such as task.add, task.list, plan or config; none lists them
+        kind: Option<String>,
+    },
+    /// Print a completion script
+    #[command(hide = true)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual, or write its pages to a directory
+    #[command(hide = true)]
+    Man {
+        /// Write one page per word there
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
+    /// Print the version
+    #[command(hide = true)]
+    Version,
+    /// Write a copy of the store to a new file
+    #[command(hide = true)]
+    Backup {
+        /// The new file
+        file: PathBuf,
+    },
+    /// Put a copy of the store back; the daemon must be down
+    #[command(hide = true)]
+    Restore {
+        /// The copy
+        file: PathBuf,
+    },
+    /// Print help on a word or a topic
+    #[command(hide = true)]
+    Help {
+        /// A word, or exit-codes
+        topic: Vec<String>,
+    },
+    /// Follow a script (internal)
+    #[command(hide = true)]
+    ScriptedAgent,
+    /// Supervise an attempt's program (internal)
+    #[command(hide = true)]
+    Shim {
+        /// What the adapter passes
+        args: Vec<OsString>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// Land on this branch; the one checked out if not given
+    #[arg(long)]
+    pub(crate) trunk: Option<BranchName>,
+    /// Run this on every tree that lands; may be given again
+    #[arg(long, value_name = "CMD")]
+    pub(crate) validate: Vec<String>,
+    /// Print regatta.toml instead of writing it; change nothing
+    #[arg(long)]
+    pub(crate) print: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Use that many scripted agents
+    #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=300))]
+    pub(crate) size: u32,
+    /// Keep the repository
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Leave the daemon up
+    #[arg(long)]
+    pub(crate) serve: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The plan, in TOML or JSON; - reads standard input; none takes the ready tasks on the board
+    pub(crate) plan: Option<PathBuf>,
+    /// Wait until nothing more happens by itself; the exit code tells the outcome
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Start each task as soon as it is ready, or layer by layer
+    #[arg(long, value_enum, default_value_t = Mode::Flow)]
+    pub(crate) mode: Mode,
+    /// Run at most that many at once
+    #[arg(long, value_name = "N")]
+    pub(crate) max_workers: Option<u32>,
+    /// Use these agents; "scripted" is always there
+    #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
+    pub(crate) agents: Vec<AgentName>,
+    /// Show the plan and start nothing
+    #[arg(long)]
+    pub(crate) plan_only: bool,
+    /// Let a stopped mission go on
+    #[arg(long, value_name = "MISSION", num_args = 0..=1, default_missing_value = "")]
+    pub(crate) resume: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    Flow,
+    Waves,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Type {
+    Feature,
+    Bug,
+    Task,
+    Docs,
+    Chore,
+    Ci,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskAdd {
+    /// One line that says what is to be done
+    pub(crate) subject: String,
+    /// What kind of work it is
+    #[arg(long = "type", value_enum, default_value_t = Type::Task)]
+    pub(crate) issue_type: Type,
+    /// The files it may touch: src/a.rs,web/**
+    #[arg(long, value_name = "PATTERNS", value_delimiter = ',')]
+    pub(crate) files: Vec<String>,
+    /// A command that must pass; may be given again
+    #[arg(long, value_name = "CMD")]
+    pub(crate) validate: Vec<String>,
+    /// Tasks that must land first: T1,T2
+    #[arg(long, value_name = "TASKS", value_delimiter = ',')]
+    pub(crate) blocked_by: Vec<TaskId>,
+    /// 0 comes first, 9 last
+    #[arg(long, default_value_t = 2)]
+    pub(crate) priority: u8,
+    /// The details
+    #[arg(short, long, default_value = "", value_name = "TEXT")]
+    pub(crate) description: String,
+    /// Finish with a report instead of changes
+    #[arg(long)]
+    pub(crate) report: bool,
+    /// The scripted agent's steps, as a JSON array
+    #[arg(long, value_name = "JSON")]
+    pub(crate) script: Option<String>,
+    /// Do not give it to anybody yet
+    #[arg(long)]
+    pub(crate) backlog: bool,
+    /// Give it to this agent
+    #[arg(long, value_name = "NAME")]
+    pub(crate) assign: Option<AgentName>,
+    /// Offer it instead
+    #[arg(long, requires = "assign", conflicts_with = "queue")]
+    pub(crate) offer: bool,
+    /// Put it into the agent's line, however full
+    #[arg(long, requires = "assign")]
+    pub(crate) queue: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TaskEdit {
+    /// The task
+    pub(crate) id: TaskId,
+    /// Say it differently
+    #[arg(long)]
+    pub(crate) subject: Option<String>,
+    /// Describe it differently
+    #[arg(short, long)]
+    pub(crate) description: Option<String>,
+    /// Change its kind
+    #[arg(long = "type", value_enum)]
+    pub(crate) issue_type: Option<Type>,
+    /// Change its manifest
+    #[arg(long, value_name = "PATTERNS", value_delimiter = ',')]
+    pub(crate) files: Option<Vec<String>>,
+    /// Change the commands that must pass
+    #[arg(long, value_name = "CMD")]
+    pub(crate) validate: Option<Vec<String>>,
+    /// Change its blockers; "" takes them away
+    #[arg(long, value_name = "TASKS")]
+    pub(crate) blocked_by: Option<String>,
+    /// Change its priority
+    #[arg(long)]
+    pub(crate) priority: Option<u8>,
+    /// Keep it from starting, with a reason
+    #[arg(long, value_name = "REASON", conflicts_with = "ready")]
+    pub(crate) pause: Option<String>,
+    /// Let it start: out of the backlog, not paused
+    #[arg(long)]
+    pub(crate) ready: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Assign {
+    /// The task
+    pub(crate) id: TaskId,
+    /// The agent; nobody if not given
+    pub(crate) agent: Option<AgentName>,
+    /// Offer it instead
+    #[arg(long, requires = "agent", conflicts_with = "queue")]
+    pub(crate) offer: bool,
+    /// Put it into the agent's line, however full
+    #[arg(long, requires = "agent")]
+    pub(crate) queue: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// Start after this revision
+    #[arg(long, value_name = "REVISION")]
+    pub(crate) after: Option<u64>,
+    /// Go on as things happen
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Stop {
+    /// A task, an attempt or a mission; everything if not given
+    pub(crate) id: Option<String>,
+    /// Let what runs finish and start nothing new
+    #[arg(long, conflicts_with = "now")]
+    pub(crate) drain: bool,
+    /// End what runs (the default)
+    #[arg(long)]
+    pub(crate) now: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AgentWord {
+    /// Register an agent, or change it
+    Add {
+        name: AgentName,
+        /// How its program is driven
+        #[arg(long, value_enum)]
+        runtime: RuntimeArg,
+        /// How many tasks at once, 1 to 20
+        #[arg(long, default_value_t = 1, env = "MAX_CONCURRENT_TASKS", hide_env = true)]
+        max_tasks: u32,
+        /// The program and its arguments, for the command runtime; {prompt} stands for the prompt
+        #[arg(long, value_name = "COMMAND")]
+        command: Option<String>,
+        /// Who makes the program
+        #[arg(long)]
+        provider: Option<String>,
+        /// What it is there for
+        #[arg(long, default_value = "")]
+        description: String,
+    },
+    /// List the agents
+    List,
+    /// Show one
+    Show { name: AgentName },
+    /// Remove one that has nothing to do
+    Rm { name: AgentName },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RuntimeArg {
+    /// The built-in agent that follows a task's script
+    Scripted,
+    /// Any program
+    Command,
+    /// Started by somebody else, who polls in its name
+    Outside,
+    /// Not in this version yet
+    Acp,
+    /// Not in this version yet
+    Claude,
+    /// Not in this version yet
+    Codex,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigWord {
+    /// Show every setting
+    Show {
+        /// Say where each comes from
+        #[arg(long)]
+        origin: bool,
+    },
+    /// Change a setting of the running daemon: max_attempts
+    Set { name: String, value: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProjectWord {
+    /// List the projects
+    List,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttemptArgs {
+    /// The task
+    pub(crate) id: TaskId,
+    /// The attempt that speaks
+    #[arg(long, env = "REGATTA_ATTEMPT", hide_env = true)]
+    pub(crate) attempt: AttemptId,
+    /// Its token
+    #[arg(long, env = "REGATTA_ATTEMPT_TOKEN", hide_env = true)]
+    pub(crate) token: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TaskWord {
+    /// Add a task
+    Add(Box<TaskAdd>),
+    /// List tasks
+    List {
+        /// Ended ones too
+        #[arg(long)]
+        all: bool,
+        /// Only these: pending,in_progress
+        #[arg(long, value_delimiter = ',')]
+        status: Vec<String>,
+        /// Only this mission's
+        #[arg(long)]
+        mission: Option<String>,
+        /// At most that many
+        #[arg(long, default_value_t = 0)]
+        limit: usize,
+    },
+    /// Show one
+    Show { id: String },
+    /// Change one
+    Set(Box<TaskEdit>),
+    /// Give one to an agent
+    Assign(Assign),
+    /// Take an offered task
+    Accept {
+        id: TaskId,
+        #[arg(long = "as", value_name = "NAME")]
+        agent: AgentName,
+    },
+    /// Decline an offered task
+    Reject {
+        id: TaskId,
+        #[arg(long = "as", value_name = "NAME")]
+        agent: AgentName,
+    },
+    /// Cancel one
+    Cancel {
+        id: TaskId,
+        #[arg(short = 'm', long)]
+        reason: Option<String>,
+    },
+    /// Take the next ready task
+    Poll {
+        /// In whose name
+        #[arg(long = "as", value_name = "NAME")]
+        agent: AgentName,
+        /// Wait that long for one
+        #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0")]
+        wait: u64,
+        /// How long the attempt may be silent
+        #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
+        lease: Option<u64>,
+    },
+    /// Say what an attempt is doing
+    Progress {
+        #[command(flatten)]
+        attempt: AttemptArgs,
+        /// One line
+        text: Option<String>,
+    },
+    /// Say that an attempt is done
+    Finish {
+        #[command(flatten)]
+        attempt: AttemptArgs,
+        /// What came of it
+        #[arg(long)]
+        output: Option<String>,
+    },
+    /// Say that an attempt gave up
+    Fail {
+        #[command(flatten)]
+        attempt: AttemptArgs,
+        /// Why
+        #[arg(short = 'm', long)]
+        reason: Option<String>,
+    },
+    /// Add tasks from a plan file or a JSON list
+    Import { file: PathBuf },
+    /// Print all tasks as a plan file
+    Export {
+        /// Ended ones too
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClaimWord {
+    /// Acquire all of the URIs, or none
+    Acquire {
+        #[arg(required = true)]
+        uris: Vec<Uri>,
+        /// In whose name
+        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
+        agent: AgentName,
+        /// How long it lives without renewal
+        #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "60s")]
+        ttl: u64,
+        /// Let others share it
+        #[arg(long)]
+        shared: bool,
+        /// Stand in line that long
+        #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0")]
+        wait: u64,
+        /// What it is for
+        #[arg(short = 'm', long, default_value = "")]
+        memo: String,
+    },
+    /// Prolong one by its TTL
+    Renew {
+        claim: ClaimId,
+        #[arg(long)]
+        token: u64,
+    },
+    /// End one
+    Release {
+        claim: ClaimId,
+        #[arg(long)]
+        token: u64,
+    },
+    /// List who holds what, and who waits
+    List,
+    /// Say whether URIs are free
+    Check {
+        #[arg(required = true)]
+        uris: Vec<Uri>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MsgWord {
+    /// Post a message
+    Send {
+        channel: ChannelName,
+        text: String,
+        #[arg(short = 'L', long = "label", value_name = "LABEL")]
+        labels: Vec<Label>,
+        /// In whose name; yours if not given
+        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
+        agent: Option<AgentName>,
+        /// Answer this message
+        #[arg(long, value_name = "MESSAGE")]
+        reply_to: Option<MessageId>,
+    },
+    /// List messages, oldest first
+    History {
+        channel: ChannelName,
+        #[arg(short = 'L', long, value_name = "LABEL")]
+        label: Option<Label>,
+        /// Only this sender's
+        #[arg(long, value_name = "NAME")]
+        from: Option<String>,
+        /// Only messages after this one
+        #[arg(long, value_name = "MESSAGE")]
+        after: Option<MessageId>,
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// Wait for a message
+    Wait {
+        channel: ChannelName,
+        #[arg(short = 'L', long, value_name = "LABEL")]
+        label: Option<Label>,
+        #[arg(long, value_name = "NAME")]
+        from: Option<String>,
+        /// Only messages that mention this agent
+        #[arg(long, value_name = "NAME")]
+        mention: Option<AgentName>,
+        /// Count messages after this one, not only new ones
+        #[arg(long, value_name = "MESSAGE")]
+        after: Option<MessageId>,
+    },
+    /// Print an agent's unread messages and mark them read
+    Read {
+        channel: ChannelName,
+        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
+        agent: AgentName,
+        /// Leave them unread
+        #[arg(long)]
+        keep_unread: bool,
+    },
+}

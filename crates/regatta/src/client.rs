@@ -1,0 +1,338 @@
+//! Talking to the daemon: over its unix socket if it can be had, else over loopback; starting it if need be.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use regatta_api::view::{Answer, EventView};
+use regatta_api::{Call, Problem};
+use serde::de::DeserializeOwned;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Runtime;
+
+use crate::daemon::{self, Place};
+use crate::out::{Failed, failed};
+
+/// A way to the daemon.
+pub(crate) struct Client {
+    runtime: Runtime,
+    place: Place,
+    /// Another machine's daemon, if one was named.
+    server: Option<String>,
+    token: String,
+    timeout: Option<Duration>,
+}
+
+/// What a call gave.
+#[derive(Debug)]
+pub(crate) struct Got<T> {
+    pub(crate) revision: u64,
+    pub(crate) data: T,
+}
+
+impl Client {
+    /// Finds the daemon of a data directory, starting it if it is not there.
+    pub(crate) fn connect(
+        data_dir: &Path,
+        server: Option<String>,
+        timeout: Option<Duration>,
+    ) -> Result<Client, Failed> {
+        let client = Client::idle(data_dir, server, timeout)?;
+        if client.server.is_some() {
+            return client.with_token();
+        }
+        if !client.is_up() {
+            start(data_dir, &[])?;
+        }
+        client.with_token()
+    }
+
+    /// Finds the daemon of a data directory; `None` when it is not running.
+    pub(crate) fn find(data_dir: &Path, timeout: Option<Duration>) -> Result<Option<Client>, Failed> {
+        let client = Client::idle(data_dir, None, timeout)?;
+        if client.is_up() { client.with_token().map(Some) } else { Ok(None) }
+    }
+
+    fn idle(data_dir: &Path, server: Option<String>, timeout: Option<Duration>) -> Result<Client, Failed> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|it| {
+            failed("io", format!("the machine gives no more resources: {it}"), "close something and try again")
+        })?;
+        Ok(Client { runtime, place: Place::new(data_dir), server, token: String::new(), timeout })
+    }
+
+    fn with_token(mut self) -> Result<Client, Failed> {
+        self.token = match (&self.server, std::env::var("REGATTA_TOKEN")) {
+            (Some(_), Ok(token)) => token,
+            _ => daemon::read_token(&self.place)?,
+        };
+        Ok(self)
+    }
+
+    fn is_up(&self) -> bool {
+        self.runtime.block_on(async { self.open().await.is_ok() })
+    }
+
+    async fn open(&self) -> Result<SendRequest<Full<Bytes>>, Failed> {
+        let address = match &self.server {
+            Some(url) => url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/').to_owned(),
+            None => {
+                if let Ok(stream) = UnixStream::connect(self.place.short_socket()?.path()).await {
+                    return shake_hands(TokioIo::new(stream)).await;
+                }
+                daemon::read_card(&self.place).map(|it| it.address()).ok_or_else(unreachable)?
+            }
+        };
+        let stream = TcpStream::connect(&address).await.map_err(|_| unreachable())?;
+        shake_hands(TokioIo::new(stream)).await
+    }
+
+    fn request(&self, method: &str, path: &str) -> hyper::http::request::Builder {
+        let host = self
+            .server
+            .as_deref()
+            .map_or("localhost".to_owned(), |it| it.trim_start_matches("http://").trim_end_matches('/').to_owned());
+        hyper::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", host)
+            .header("authorization", format!("Bearer {}", self.token))
+            .header("x-regatta-person", std::env::var("USER").unwrap_or_else(|_| "operator".into()))
+    }
+
+    /// Carries out a call. A write that loses its connection is asked again under the same key: it happens once.
+    pub(crate) fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<Got<T>, Failed> {
+        let body = call.to_json().map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+        let path = format!("/api/v1/{}", call.verb().name);
+        let key = new_key();
+        let once = async {
+            for round in 0.. {
+                match self.send(&path, &key, body.clone()).await {
+                    Err(Failed::Problem(it)) if it.code == "unreachable" && round < 3 && self.server.is_none() => {
+                        // The daemon went away in the middle: another one takes over the same store.
+                        if self.open().await.is_err() {
+                            let dir = self.place.dir.clone();
+                            tokio::task::spawn_blocking(move || start(&dir, &[]))
+                                .await
+                                .map_err(|_| unreachable())??;
+                        }
+                    }
+                    other => return other,
+                }
+            }
+            Err(unreachable())
+        };
+        let answer = self.runtime.block_on(async {
+            match self.timeout {
+                Some(timeout) => tokio::time::timeout(timeout, once).await.map_err(|_| timed_out())?,
+                None => once.await,
+            }
+        })?;
+        let answer: Answer<T> = serde_json::from_slice(&answer).map_err(|it| {
+            failed(
+                "bug",
+                format!("the daemon's answer cannot be read: {it}"),
+                "the daemon may be of another version: regatta up --restart",
+            )
+        })?;
+        Ok(Got { revision: answer.revision, data: answer.data })
+    }
+
+    /// Carries out a call from within [`Client::events`], whose loop is busy on this thread: on a thread and
+    /// a connection of its own.
+    pub(crate) fn call_aside<T: DeserializeOwned + Send + 'static>(&self, call: Call) -> Result<Got<T>, Failed> {
+        let (dir, server) = (self.place.dir.clone(), self.server.clone());
+        let asked = std::thread::spawn(move || Client::connect(&dir, server, None)?.call(&call));
+        asked.join().map_err(|_| failed("bug", "a call broke down", "please report this"))?
+    }
+
+    async fn send(&self, path: &str, key: &str, body: Vec<u8>) -> Result<Bytes, Failed> {
+        let mut sender = self.open().await?;
+        let request =
+            self.request("POST", path).header("content-type", "application/json").header("idempotency-key", key);
+        let request =
+            request.body(Full::from(body)).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+        let response = sender.send_request(request).await.map_err(|_| unreachable())?;
+        let status = response.status();
+        let body = response.into_body().collect().await.map_err(|_| unreachable())?.to_bytes();
+        if status.is_success() { Ok(body) } else { Err(problem(status.as_u16(), &body).into()) }
+    }
+
+    /// Reads events after a revision; `each` says whether to go on. Without `follow` it ends with the last one.
+    pub(crate) fn events(
+        &self,
+        after: u64,
+        follow: bool,
+        mut each: impl FnMut(Seen) -> Result<bool, Failed>,
+    ) -> Result<(), Failed> {
+        self.runtime.block_on(async {
+            let mut sender = self.open().await?;
+            let path = format!("/api/v1/events?after={after}&follow={follow}");
+            let request = self
+                .request("GET", &path)
+                .body(Full::default())
+                .map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+            let response = sender.send_request(request).await.map_err(|_| unreachable())?;
+            let status = response.status();
+            if !status.is_success() {
+                let body = response.into_body().collect().await.map_err(|_| unreachable())?.to_bytes();
+                return Err(problem(status.as_u16(), &body).into());
+            }
+            read_events(response.into_body(), &mut each).await
+        })
+    }
+
+    /// Where the daemon is, for people.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+}
+
+/// What a reader of events sees.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    Event(Box<EventView>),
+    /// Nothing for a moment: time to redraw, or to look at the clock.
+    Quiet,
+}
+
+async fn read_events(mut body: Incoming, each: &mut impl FnMut(Seen) -> Result<bool, Failed>) -> Result<(), Failed> {
+    let mut text: Vec<u8> = Vec::new();
+    loop {
+        let frame = tokio::select! {
+            frame = body.frame() => frame,
+            () = tokio::time::sleep(Duration::from_millis(250)) => {
+                if !each(Seen::Quiet)? { return Ok(()) }
+                continue;
+            }
+            signal = tokio::signal::ctrl_c() => {
+                signal.map_err(|it| failed("io", it.to_string(), "try again"))?;
+                return Err(Failed::Code(130));
+            }
+        };
+        let Some(frame) = frame else { return Ok(()) };
+        let frame = frame.map_err(|_| unreachable())?;
+        text.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it));
+        while let Some(end) = text.windows(2).position(|it| it == b"\n\n") {
+            let message: Vec<u8> = text.drain(..end + 2).collect();
+            for line in message.split(|it| *it == b'\n') {
+                if let Some(data) = line.strip_prefix(b"data: ")
+                    && let Ok(event) = serde_json::from_slice(data)
+                    && !each(Seen::Event(event))?
+                {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+async fn shake_hands<T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static>(
+    io: T,
+) -> Result<SendRequest<Full<Bytes>>, Failed> {
+    let (sender, connection) = http1::handshake(io).await.map_err(|_| unreachable())?;
+    tokio::spawn(async move {
+        // Its end shows at the sender.
+        let _ended = connection.await;
+    });
+    Ok(sender)
+}
+
+fn problem(status: u16, body: &[u8]) -> Problem {
+    serde_json::from_slice(body).unwrap_or_else(|_| {
+        let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
+        Problem::new(
+            status,
+            "http",
+            format!("the daemon answered {status}: {text}"),
+            "the daemon may be of another version: regatta up --restart",
+        )
+    })
+}
+
+fn unreachable() -> Failed {
+    failed("unreachable", "the daemon cannot be reached", "start it: regatta up, or see what is wrong: regatta doctor")
+}
+
+fn timed_out() -> Failed {
+    failed("timed_out", "it took longer than --timeout allows", "give it longer: --timeout 10m")
+}
+
+/// A key for one request, from the kernel's own dice.
+fn new_key() -> String {
+    daemon::random_hex(16).unwrap_or_else(|_| format!("{}-{:?}", std::process::id(), std::time::Instant::now()))
+}
+
+/// Starts the daemon in the background and waits until it is ready. Of several callers at once, one starts it.
+pub(crate) fn start(data_dir: &Path, flags: &[OsString]) -> Result<(), Failed> {
+    let place = Place::new(data_dir);
+    place.make()?;
+    let gate = place.dir.join("start.lock");
+    let gate = std::fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(&gate)
+        .map_err(|it| place.broken(&it))?;
+    rustix::fs::flock(&gate, rustix::fs::FlockOperation::LockExclusive).map_err(|it| place.broken(&it.into()))?;
+    if Client::idle(data_dir, None, None)?.is_up() {
+        return Ok(()); // somebody else was first
+    }
+    let exe = std::env::current_exe()
+        .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
+    let log = place.log();
+    let errors =
+        std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&log).map_err(|it| place.broken(&it))?;
+    let mut child = Command::new(exe)
+        .args(["serve", "--json"])
+        .args(flags)
+        .env("REGATTA_DATA_DIR", data_dir)
+        .env_remove("REGATTA_AGENT")
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(errors)
+        .spawn()
+        .map_err(|it| {
+            failed("io", format!("the daemon could not be started: {it}"), "see what the machine lacks: regatta doctor")
+        })?;
+    let mut first = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        // A broken pipe reads as an empty line, which is "not ready".
+        let _read = BufReader::new(stdout).read_line(&mut first);
+    }
+    if first.contains("\"kind\":\"ready\"") {
+        return Ok(());
+    }
+    // It said why on standard error, as one JSON object, last.
+    let _status = child.wait();
+    Err(last_error(&log)
+        .unwrap_or_else(|| failed("io", "the daemon ended before it was ready", format!("see {}", log.display()))))
+}
+
+fn last_error(log: &PathBuf) -> Option<Failed> {
+    #[derive(serde::Deserialize)]
+    struct Envelope {
+        error: Body,
+    }
+    #[derive(serde::Deserialize)]
+    struct Body {
+        code: String,
+        message: String,
+        hint: String,
+    }
+    let text = std::fs::read(log).ok()?;
+    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(16 * 1024)..]).into_owned();
+    let found: Envelope = text.lines().rev().find_map(|it| serde_json::from_str(it).ok())?;
+    Some(failed(&found.error.code, found.error.message, found.error.hint))
+}

@@ -1,0 +1,324 @@
+//! The daemon: one per data directory, found by its socket, its card and its token.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use regatta_engine::Engine;
+use regatta_server::{Doors, Ended};
+use serde::{Deserialize, Serialize};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::out::{Failed, Out, Said, failed, usage};
+use crate::settings;
+use crate::wire;
+
+/// A data directory and the names of what is in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) dir: PathBuf,
+}
+
+/// Who runs the daemon and how to reach it; written when it is ready, removed when it ends.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Card {
+    pub(crate) url: String,
+    pub(crate) pid: u32,
+    pub(crate) data_dir: String,
+    #[serde(default)]
+    pub(crate) version: String,
+}
+
+impl Card {
+    /// Host and port.
+    pub(crate) fn address(&self) -> String {
+        self.url.trim_start_matches("http://").trim_end_matches('/').to_owned()
+    }
+}
+
+/// A path to the socket that is short enough for the kernel, and what keeps it valid.
+pub(crate) struct ShortPath {
+    path: PathBuf,
+    _dir: Option<File>,
+}
+
+impl ShortPath {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Place {
+    pub(crate) fn new(dir: &Path) -> Place {
+        Place { dir: dir.to_owned() }
+    }
+
+    /// Makes the directory, for its owner only.
+    pub(crate) fn make(&self) -> Result<(), Failed> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(|it| self.broken(&it))?;
+        std::fs::create_dir_all(self.dir.join("logs")).map_err(|it| self.broken(&it))
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.dir.join("logs/daemon.log")
+    }
+
+    fn card(&self) -> PathBuf {
+        self.dir.join("daemon.json")
+    }
+
+    fn token(&self) -> PathBuf {
+        self.dir.join("token")
+    }
+
+    /// The socket's path. The kernel takes at most 107 bytes, so a long one goes through an open directory.
+    pub(crate) fn short_socket(&self) -> Result<ShortPath, Failed> {
+        let path = self.dir.join("daemon.sock");
+        if path.as_os_str().len() < 100 {
+            return Ok(ShortPath { path, _dir: None });
+        }
+        use std::os::fd::AsRawFd;
+        let dir = File::open(&self.dir).map_err(|it| self.broken(&it))?;
+        Ok(ShortPath { path: PathBuf::from(format!("/proc/self/fd/{}/daemon.sock", dir.as_raw_fd())), _dir: Some(dir) })
+    }
+
+    /// What an error of the data directory means for a person.
+    pub(crate) fn broken(&self, error: &std::io::Error) -> Failed {
+        let dir = self.dir.display();
+        let (code, what, hint) = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => (
+                "read_only",
+                "may not be written",
+                "look at its owner and mode, or set REGATTA_DATA_DIR to a directory of yours",
+            ),
+            std::io::ErrorKind::ReadOnlyFilesystem => (
+                "read_only",
+                "is on a read-only file system",
+                "set REGATTA_DATA_DIR to a directory that can be written",
+            ),
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                ("disk_full", "has no room left", "free some space there and try again; nothing was lost")
+            }
+            std::io::ErrorKind::NotADirectory | std::io::ErrorKind::AlreadyExists => {
+                ("bad_config", "is not a directory", "set REGATTA_DATA_DIR to a directory")
+            }
+            _ => ("io", "cannot be used", "see what is wrong: regatta doctor"),
+        };
+        failed(code, format!("the data directory {dir} {what}: {error}"), hint)
+    }
+}
+
+/// Bytes from the kernel's dice, as hex.
+pub(crate) fn random_hex(bytes: usize) -> std::io::Result<String> {
+    let mut dice = vec![0; bytes];
+    File::open("/dev/urandom")?.read_exact(&mut dice)?;
+    Ok(dice.iter().map(|it| format!("{it:02x}")).collect())
+}
+
+/// Reads the token that every caller must show.
+pub(crate) fn read_token(place: &Place) -> Result<String, Failed> {
+    match std::fs::read_to_string(place.token()) {
+        Ok(token) => Ok(token.trim().to_owned()),
+        Err(error) => Err(failed(
+            "no_token",
+            format!("the token in {} cannot be read: {error}", place.token().display()),
+            "it is made by the daemon at its first start: regatta up",
+        )),
+    }
+}
+
+/// Reads the card of a daemon that said it is ready.
+pub(crate) fn read_card(place: &Place) -> Option<Card> {
+    serde_json::from_slice(&std::fs::read(place.card()).ok()?).ok()
+}
+
+/// Writes a file whole or not at all, readable by its owner only (D8).
+fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    let temporary = path.with_extension("new");
+    let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, path)?;
+    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+/// Makes the token at the first start, with 256 bits of dice.
+fn make_token(place: &Place) -> Result<String, Failed> {
+    if let Ok(token) = read_token(place)
+        && token.len() >= 32
+    {
+        return Ok(token);
+    }
+    let token = random_hex(32).map_err(|it| place.broken(&it))?;
+    write_whole(&place.token(), &format!("{token}\n")).map_err(|it| place.broken(&it))?;
+    Ok(token)
+}
+
+/// Takes the data directory for this process; a second daemon is refused with the first one's name.
+fn take(place: &Place) -> Result<File, Failed> {
+    let path = place.dir.join("daemon.lock");
+    let lock = std::fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|it| place.broken(&it))?;
+    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let who = match read_card(place) {
+                Some(card) => format!("pid {}, at {}", card.pid, card.url),
+                None => "it is still starting".into(),
+            };
+            Err(failed(
+                "already_running",
+                format!("a daemon already runs on {} ({who})", place.dir.display()),
+                "use it as it is: regatta status; or stop it: regatta down",
+            ))
+        }
+        Err(error) => Err(place.broken(&error.into())),
+    }
+}
+
+/// Runs the daemon in the foreground until it is told to stop.
+pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said {
+    let place = Place::new(data_dir);
+    place.make()?;
+    let lock = take(&place)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|it| {
+        failed("io", format!("the machine gives no more resources: {it}"), "close something and try again")
+    })?;
+    let token = make_token(&place)?;
+    let (ports, settings) = wire::ports(data_dir)?;
+    let (engine, recovered) = Engine::start(ports, settings).map_err(|it| match it {
+        regatta_engine::Failure::Store(error) => wire::from_store(error),
+        other => failed("io", other.to_string(), "see what is wrong: regatta doctor"),
+    })?;
+    if recovered.effects > 0 {
+        tracing::info!(
+            "recovered: {} tasks open, {} attempts live, {} landings, {} claims, {} effects to perform",
+            recovered.open_tasks,
+            recovered.attempts,
+            recovered.landings,
+            recovered.claims,
+            recovered.effects
+        );
+    }
+    set_limits(&engine)?;
+    let ended = runtime.block_on(open_doors(out, &place, engine.clone(), token, listen));
+    if let Ok(Ended::Down { keep_agents: false }) = ended
+        && let Err(error) = engine.stop_attempts("the daemon was told to stop")
+    {
+        tracing::error!("agents could not be stopped: {error}");
+    }
+    engine.shutdown();
+    // The card and the socket say that somebody is here; they go before the lock does.
+    let _gone = std::fs::remove_file(place.card());
+    let _gone = std::fs::remove_file(place.dir.join("daemon.sock"));
+    drop(lock);
+    ended.map(|_| ())
+}
+
+/// Brings the machine's limits to what the settings say, if they say something.
+fn set_limits(engine: &Engine) -> Said {
+    let settings = settings::all(Path::new("/"))?;
+    let Some(chosen) = settings.iter().find(|it| it.name == "daemon.max_attempts" && it.origin != "default") else {
+        return Ok(());
+    };
+    let Ok(max_attempts) = chosen.value.parse() else {
+        return Err(failed(
+            "bad_config",
+            format!("daemon.max_attempts is {:?}, which is not a number", chosen.value),
+            format!("mend it in {}", chosen.origin),
+        ));
+    };
+    let limits = regatta_core::fleet::Limits { max_attempts };
+    let command = regatta_core::command::Command::SetLimits { limits };
+    let request = regatta_core::command::Request { by: regatta_core::command::Actor::Regatta, key: None, command };
+    engine
+        .submit(request)
+        .map(|_| ())
+        .map_err(|it| failed("bad_config", it.to_string(), format!("mend it in {}", chosen.origin)))
+}
+
+async fn open_doors(
+    out: &Out,
+    place: &Place,
+    engine: Engine,
+    token: String,
+    listen: Option<String>,
+) -> Result<Ended, Failed> {
+    let tcp = bind(listen).await?;
+    let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
+    let unix = bind_unix(place);
+    let mut terminate = signal(SignalKind::terminate()).map_err(|it| place.broken(&it))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|it| place.broken(&it))?;
+    let card = Card {
+        url: format!("http://{address}/"),
+        pid: std::process::id(),
+        data_dir: place.dir.display().to_string(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    };
+    let text = serde_json::to_string(&card).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+    write_whole(&place.card(), &text).map_err(|it| place.broken(&it))?;
+    out.answer("ready", &card, &[], |_| {
+        format!("ready at {} (pid {}, data in {})\n", card.url, card.pid, card.data_dir)
+    })?;
+    let signalled = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    regatta_server::serve(Doors { engine, token, tcp, unix }, signalled).await.map_err(|it| place.broken(&it))
+}
+
+async fn bind(listen: Option<String>) -> Result<TcpListener, Failed> {
+    let (wanted, chosen) = match &listen {
+        Some(text) => (text.clone(), true),
+        None => {
+            let all = settings::all(Path::new("/"))?;
+            let found = all.iter().find(|it| it.name == "daemon.listen");
+            found.map_or(("127.0.0.1:0".into(), false), |it| (it.value.clone(), it.origin != "default"))
+        }
+    };
+    let address: SocketAddr = wanted.replace("localhost", "127.0.0.1").parse().map_err(|_| {
+        usage(
+            format!("{wanted:?} is not an address to listen on"),
+            "write it as 127.0.0.1:7777; port 0 takes a free one",
+        )
+    })?;
+    if !address.ip().is_loopback() {
+        return Err(usage(
+            format!("{address} is beyond this machine, and this daemon speaks no TLS"),
+            "listen on 127.0.0.1, and reach it through ssh from elsewhere",
+        ));
+    }
+    match TcpListener::bind(address).await {
+        Ok(listener) => Ok(listener),
+        // The usual port is taken by another data directory's daemon: any other will do.
+        Err(_) if !chosen => TcpListener::bind((address.ip(), 0))
+            .await
+            .map_err(|it| failed("io", format!("no port can be had: {it}"), "see what is wrong: regatta doctor")),
+        Err(error) => {
+            Err(failed("io", format!("cannot listen on {address}: {error}"), "choose another port; 0 takes a free one"))
+        }
+    }
+}
+
+/// The unix socket, for its owner only. Without one, loopback is enough.
+fn bind_unix(place: &Place) -> Option<UnixListener> {
+    let _stale = std::fs::remove_file(place.dir.join("daemon.sock")); // the lock says that nobody else uses it
+    let bound = place.short_socket().ok().and_then(|it| UnixListener::bind(it.path()).ok());
+    if bound.is_some() {
+        let _mode = std::fs::set_permissions(place.dir.join("daemon.sock"), std::fs::Permissions::from_mode(0o600));
+    } else {
+        tracing::warn!("no unix socket in {}; callers use loopback", place.dir.display());
+    }
+    bound
+}

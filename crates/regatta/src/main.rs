@@ -1,0 +1,22 @@
+//! The `regatta` program: the command line, the daemon, and what ties them to the world.
+//!
+//! `args` is what may be typed; `out` is how everything is said; `client` talks to the daemon and `daemon`
+//! is it; `wire` is the only place that names adapters. The words live in `words/`, one file per group of
+//! the help.
+
+mod args; // what may be typed
+mod client; // talking to the daemon
+mod daemon; // being it
+mod follow; // watching a mission to its end
+mod out; // how everything is said
+mod plan; // reading plan files
+mod schema; // JSON Schema of what goes in and comes out
+mod settings; // flag > environment > regatta.toml > config.toml > default
+mod wire; // the only place that names adapters
+mod words; // one file per group of commands
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    words::run(std::env::args_os().collect())
+}

@@ -1,0 +1,280 @@
+//! How everything is said: answers on standard output, everything else on standard error; tables that never
+//! wrap; one JSON object with `--json`; errors with what, why and how.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use regatta_api::Problem;
+use serde::Serialize;
+
+/// How to speak.
+#[derive(Clone, Debug)]
+pub(crate) struct Out {
+    pub(crate) json: bool,
+    pub(crate) quiet: u8,
+    pub(crate) colour: bool,
+    pub(crate) hints: bool,
+    pub(crate) unicode: bool,
+}
+
+/// Why a command ended badly. Every word of the CLI returns this.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// In words, for people and programs.
+    Problem(Box<Problem>),
+    /// All is said; only the code is left.
+    Code(u8),
+}
+
+impl From<Problem> for Failed {
+    fn from(it: Problem) -> Failed {
+        Failed::Problem(Box::new(it))
+    }
+}
+
+/// Makes a problem that did not come from the daemon.
+pub(crate) fn failed(code: &str, message: impl Into<String>, hint: impl Into<String>) -> Failed {
+    Problem::new(500, code, message, hint).into()
+}
+
+/// Makes a problem with what was typed: exit code 2.
+pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Failed {
+    Problem::new(400, "usage", message, hint).into()
+}
+
+pub(crate) type Said = Result<(), Failed>;
+
+impl Out {
+    /// Prints an answer: JSON if asked, else what `text` makes of it. `next` are commands that make sense now.
+    pub(crate) fn answer<T: Serialize>(
+        &self,
+        kind: &str,
+        data: &T,
+        next: &[String],
+        text: impl FnOnce(&Out) -> String,
+    ) -> Said {
+        if self.json {
+            #[derive(Serialize)]
+            struct Envelope<'a, T> {
+                v: u32,
+                kind: &'a str,
+                data: &'a T,
+                #[serde(skip_serializing_if = "<[String]>::is_empty")]
+                next: &'a [String],
+            }
+            let line = serde_json::to_string(&Envelope { v: 1, kind, data, next })
+                .map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+            return self.print(&format!("{line}\n"));
+        }
+        if self.quiet >= 2 {
+            return Ok(());
+        }
+        self.print(&text(self))?;
+        if self.hints && self.quiet == 0 && !next.is_empty() {
+            self.note(&format!("next: {}", next.join(" · ")));
+        }
+        Ok(())
+    }
+
+    /// Writes to standard output. A reader that went away is not an error.
+    pub(crate) fn print(&self, text: &str) -> Said {
+        let mut stdout = std::io::stdout().lock();
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(Failed::Code(0)),
+            Err(error) => {
+                Err(failed("io", format!("the answer could not be printed: {error}"), "look at where the output goes"))
+            }
+        }
+    }
+
+    /// Says something beside the answer.
+    pub(crate) fn note(&self, text: &str) {
+        if self.quiet == 0 && !self.json {
+            // Nothing can be done if even standard error is gone.
+            let _gone = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+
+    /// Ends a command.
+    pub(crate) fn finish(&self, said: Said) -> ExitCode {
+        match said {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Failed::Code(code)) => ExitCode::from(code),
+            Err(Failed::Problem(problem)) => {
+                let code = problem.exit_code();
+                let text = if self.json { json_error(&problem) } else { self.error(&problem) };
+                let _gone = write!(std::io::stderr(), "{text}");
+                ExitCode::from(code)
+            }
+        }
+    }
+
+    fn error(&self, problem: &Problem) -> String {
+        let mut text = format!("{} {}\n", self.paint("error:", "31;1"), problem.message);
+        if !problem.hint.is_empty() {
+            text += &format!("  {} {}\n", self.paint("hint", "36"), problem.hint);
+        }
+        text
+    }
+
+    /// Colours a word, if colours are wanted.
+    pub(crate) fn paint(&self, word: &str, style: &str) -> String {
+        if self.colour { format!("\x1b[{style}m{word}\x1b[0m") } else { word.to_owned() }
+    }
+
+    /// A state with its glyph, its word and its colour.
+    pub(crate) fn state(&self, word: &str) -> String {
+        let (glyph, plain, style) = match word {
+            "working" | "busy" => ("▶", ">", "34"),
+            "waiting" | "backlog" => ("‖", "=", "33"),
+            "needs you" => ("!", "!", "35;1"),
+            "review" => ("◇", "?", "36"),
+            "landing" => ("⇢", "-", "36"),
+            "landed" | "done" => ("✓", "+", "32"),
+            "failed" | "cancelled" => ("✕", "x", "31"),
+            _ => ("·", ".", "2"),
+        };
+        self.paint(&format!("{} {word}", if self.unicode { glyph } else { plain }), style)
+    }
+}
+
+/// A problem as the one object that `--json` prints on standard error.
+pub(crate) fn json_error(problem: &Problem) -> String {
+    #[derive(Serialize)]
+    struct Envelope<'a> {
+        v: u32,
+        error: Body<'a>,
+    }
+    #[derive(Serialize)]
+    struct Body<'a> {
+        code: &'a str,
+        message: &'a str,
+        hint: &'a str,
+        retryable: bool,
+        #[serde(rename = "ref", skip_serializing_if = "Option::is_none")]
+        about: Option<&'a str>,
+    }
+    let body = Body {
+        code: &problem.code,
+        message: &problem.message,
+        hint: &problem.hint,
+        retryable: problem.retryable,
+        about: problem.about.as_deref(),
+    };
+    serde_json::to_string(&Envelope { v: 1, error: body }).map(|it| it + "\n").unwrap_or_default()
+}
+
+/// Whether the program runs inside an agent: then there are no hints, prompts or progress.
+pub(crate) fn in_agent() -> bool {
+    ["REGATTA_AGENT", "CLAUDECODE", "CODEX_SANDBOX", "GEMINI_CLI", "OPENCODE"]
+        .iter()
+        .any(|it| std::env::var_os(it).is_some())
+}
+
+/// Whether somebody is watching standard output.
+pub(crate) fn watched() -> bool {
+    std::io::stdout().is_terminal() && !in_agent() && std::env::var_os("TERM").is_none_or(|it| it != "dumb")
+}
+
+/// A table: columns as wide as they need, the last one cut to the window, one line per row always.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|it| width(it)).max().unwrap_or(0))
+        .collect();
+    let window = window_width();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (at, cell) in row.iter().enumerate() {
+            if at + 1 == row.len() {
+                line += &cut(cell, window.map(|it| it.saturating_sub(width(&line))));
+            } else {
+                line += cell;
+                line += &" ".repeat(widths[at] - width(cell) + 2);
+            }
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// How wide the window is, if there is one.
+fn window_width() -> Option<usize> {
+    if !watched() {
+        return None; // files and programs get whole lines
+    }
+    std::env::var("COLUMNS").ok().and_then(|it| it.parse().ok()).or_else(|| {
+        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+        (size.ws_col > 0).then_some(usize::from(size.ws_col))
+    })
+}
+
+/// How many characters a cell shows, colours apart.
+fn width(cell: &str) -> usize {
+    let mut shown = 0;
+    let mut escaped = false;
+    for it in cell.chars() {
+        match (escaped, it) {
+            (false, '\x1b') => escaped = true,
+            (true, 'm') => escaped = false,
+            (true, _) => {}
+            (false, _) => shown += 1,
+        }
+    }
+    shown
+}
+
+fn cut(cell: &str, room: Option<usize>) -> String {
+    match room {
+        Some(room) if width(cell) > room && !cell.contains('\x1b') => {
+            cell.chars().take(room.saturating_sub(1)).chain(['…']).collect()
+        }
+        _ => cell.to_owned(),
+    }
+}
+
+/// How long ago, in a word: `12s`, `4m`, `3h`, `2d`.
+pub(crate) fn ago(wall_ms: u64) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |it| it.as_millis() as u64);
+    span(now.saturating_sub(wall_ms))
+}
+
+/// A duration in a word.
+pub(crate) fn span(ms: u64) -> String {
+    match ms / 1_000 {
+        it @ 0..60 => format!("{it}s"),
+        it @ 60..3_600 => format!("{}m", it / 60),
+        it @ 3_600..172_800 => format!("{}h", it / 3_600),
+        it => format!("{}d", it / 86_400),
+    }
+}
+
+/// Makes text from elsewhere safe to show: no control characters reach the terminal.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|it| if it.is_control() && it != '\n' { ' ' } else { it }).collect()
+}
+
+/// The first line of a text, safe to show.
+pub(crate) fn line(text: &str) -> String {
+    plain(text.lines().next().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_one_line_and_colours_take_no_room() {
+        let rows = vec![
+            vec!["T1".into(), "\x1b[31mred\x1b[0m".into(), "x".into()],
+            vec!["T100".into(), "longer".into(), "y".into()],
+        ];
+        let text = table(&rows);
+        assert_eq!(text.lines().count(), 2);
+        assert_eq!(text.lines().map(|it| width(it)).collect::<Vec<_>>(), [15, 15]);
+        assert_eq!(plain("a\x1b[2Jb\u{7}"), "a [2Jb ");
+    }
+}

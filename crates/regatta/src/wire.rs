@@ -1,0 +1,48 @@
+//! The only place that names adapters: which store, which version control, which way to run programs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use regatta_agents::AgentsAdapter;
+use regatta_engine::timer::MachineClock;
+use regatta_engine::{Ports, Settings};
+use regatta_git::GitAdapter;
+use regatta_store::SqliteStore;
+
+use crate::out::{Failed, failed};
+
+/// The store's file in a data directory.
+pub(crate) const STORE: &str = "regatta.db";
+
+/// Opens the world for the engine.
+pub(crate) fn ports(data_dir: &Path) -> Result<(Ports, Settings), Failed> {
+    let exe = std::env::current_exe()
+        .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
+    let store = SqliteStore::open(&data_dir.join(STORE)).map_err(from_store)?;
+    let ports = Ports {
+        store: Box::new(store),
+        git: Arc::new(GitAdapter::new(data_dir.to_owned())),
+        agents: Arc::new(AgentsAdapter::new(data_dir.to_owned(), exe.clone())),
+        clock: Arc::new(MachineClock),
+    };
+    let scripted_argv = vec![exe.to_string_lossy().into_owned(), "scripted-agent".into()];
+    // An agent's own program finds its login and its tools where the user has them; nothing else leaks (S3).
+    let homes = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "NVM_DIR"];
+    let attempt_env = homes.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))).collect();
+    Ok((ports, Settings { scripted_argv, attempt_env, ..Settings::default() }))
+}
+
+/// Version control without a daemon, for looking.
+pub(crate) fn git(data_dir: &Path) -> impl regatta_engine::ports::git::Git + use<> {
+    GitAdapter::new(data_dir.to_owned())
+}
+
+/// Puts a copy of a store back. The daemon must be down.
+pub(crate) fn restore(from: &Path, data_dir: &Path) -> Result<(), Failed> {
+    regatta_store::restore(from, &data_dir.join(STORE)).map_err(from_store)
+}
+
+/// A store's error, for people.
+pub(crate) fn from_store(error: regatta_engine::ports::store::StoreError) -> Failed {
+    failed(error.code, error.what, error.hint)
+}

@@ -1,0 +1,270 @@
+//! `demo`: a small real repository, seven tasks, three scripted agents at once, everything landed and checked.
+
+use std::path::Path;
+use std::time::Instant;
+
+use regatta_api::Call;
+use regatta_api::input::{self, RuntimeName};
+use regatta_api::view::{AgentView, MissionView, ProjectView};
+use regatta_core::agent::Role;
+use regatta_core::ids::AgentName;
+use regatta_core::mission;
+use regatta_core::project::Checkout;
+use serde::Serialize;
+
+use crate::args::Demo;
+use crate::client::{Client, Got};
+use crate::follow::{self, Ending};
+use crate::out::{Failed, Said, failed, table};
+use crate::plan;
+
+use super::App;
+use super::start::{start_for, stop_for};
+
+/// The repository the demo works on: greetings in a few languages, with a test.
+const FILES: &[(&str, &str)] = &[
+    ("README.md", "# Greet\n\nSays hello. `./greet.sh LANGUAGE`\n"),
+    ("greet.sh", GREET),
+    ("words/en.txt", "hello\n"),
+    ("test.sh", TEST),
+];
+
+const GREET: &str = r#"#!/bin/sh
+# Says hello in the language of the first argument.
+language="${1:-en}"
+cat "$(dirname "$0")/words/$language.txt"
+"#;
+
+const TEST: &str = r#"#!/bin/sh
+# Every language has one word, and the program says it.
+set -e
+cd "$(dirname "$0")"
+for file in words/*.txt; do
+  language="$(basename "$file" .txt)"
+  [ "$(wc -l < "$file")" -eq 1 ] || { echo "$file must have one line"; exit 1; }
+  [ "$(sh ./greet.sh "$language")" = "$(cat "$file")" ] || { echo "greet.sh $language is wrong"; exit 1; }
+done
+echo "all languages pass"
+"#;
+
+/// Seven tasks: two layers of dependencies, and two tasks that want `greet.sh`.
+const PLAN: &str = r##"
+title = "Greet in three languages"
+
+[[task]]
+id = "french"
+subject = "Greet in French"
+files = ["words/fr.txt"]
+script = [{ say = "writing the word list" }, { write = { path = "words/fr.txt", text = "bonjour\n" } }, { run = "sh ./test.sh" }]
+
+[[task]]
+id = "german"
+subject = "Greet in German"
+files = ["words/de.txt"]
+script = [{ write = { path = "words/de.txt", text = "hallo\n" } }, { sleep = 0.3 }, { run = "sh ./test.sh" }]
+
+[[task]]
+id = "fallback"
+subject = "Fall back to English"
+issue_type = "bug"
+files = ["greet.sh"]
+script = [
+  { say = "an unknown language must not fail" },
+  { replace = { path = "greet.sh", from = "cat \"$(dirname \"$0\")/words/$language.txt\"", to = "words=\"$(dirname \"$0\")/words\"\n[ -f \"$words/$language.txt\" ] || language=en\ncat \"$words/$language.txt\"" } },
+  { run = "test \"$(sh ./greet.sh xx)\" = hello" },
+]
+validation = { tests = "test \"$(sh ./greet.sh xx)\" = hello" }
+
+[[task]]
+id = "usage"
+subject = "Explain the usage"
+files = ["greet.sh"]
+script = [
+  { replace = { path = "greet.sh", from = "language=\"${1:-en}\"", to = "if [ \"$1\" = --help ]; then echo \"usage: greet.sh [LANGUAGE]\"; exit 0; fi\nlanguage=\"${1:-en}\"" } },
+]
+validation = { tests = "sh ./greet.sh --help | grep -q usage" }
+
+[[task]]
+id = "list"
+subject = "List the languages"
+files = ["languages.txt"]
+blocked_by = ["french", "german"]
+script = [{ run = "ls words | sed 's/.txt//' > languages.txt" }]
+validation = { content_check = [{ file = "languages.txt", pattern = "fr" }, { file = "languages.txt", pattern = "de" }] }
+
+[[task]]
+id = "readme"
+subject = "Describe the languages"
+issue_type = "docs"
+files = ["README.md"]
+blocked_by = ["list", "usage"]
+script = [{ append = { path = "README.md", text = "\nLanguages: see languages.txt. An unknown one is greeted in English.\n" } }]
+
+[[task]]
+id = "changelog"
+subject = "Start the changelog"
+issue_type = "docs"
+files = ["CHANGELOG.md"]
+blocked_by = ["fallback"]
+script = [{ write = { path = "CHANGELOG.md", text = "# Changes\n\n- French and German\n- English as the fallback\n" } }]
+"##;
+
+/// What the demo did, for programs.
+#[derive(Serialize)]
+struct Outcome {
+    repo: String,
+    tasks: usize,
+    landed: usize,
+    agents: usize,
+    seconds: f64,
+    url: Option<String>,
+    data_dir: String,
+}
+
+pub(super) fn demo(app: &App, ask: &Demo) -> Said {
+    let began = Instant::now();
+    let place = tempfile::Builder::new().prefix("regatta-demo-").tempdir();
+    let place = place.map_err(|it| {
+        failed("io", format!("no temporary directory can be had: {it}"), "set TMPDIR to a directory with room")
+    })?;
+    let (repo, data_dir) = (place.path().join("greet"), place.path().join("data"));
+    regatta_git::sample::make(&repo, FILES).map_err(|it| failed(it.code, it.what, it.hint))?;
+    app.out.note(&format!(
+        "regatta {} · demo: {} scripted agents, no API key, nothing leaves this machine",
+        env!("CARGO_PKG_VERSION"),
+        ask.size
+    ));
+    app.out.note(&format!("repo  {}   (a small shell project with tests)", repo.display()));
+    let client = start_for(&data_dir)?;
+    let played = play(app, ask, &client, &repo, began);
+    let keep = ask.keep || ask.serve;
+    let stopped = if ask.serve { Ok(()) } else { stop_for(&client) };
+    let kept = keep.then(|| place.keep());
+    let (said, landed_all) = played?;
+    stopped?;
+    said_goodbye(app, ask, kept.as_deref(), &said)?;
+    if landed_all { Ok(()) } else { Err(Failed::Code(8)) }
+}
+
+/// Runs the demo's mission to its end.
+fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> Result<(Told, bool), Failed> {
+    let add = input::ProjectAdd {
+        path: repo.to_string_lossy().into_owned(),
+        name: None,
+        trunk: None,
+        validation: vec!["sh ./test.sh".into()],
+        validation_timeout_ms: Some(60_000),
+        checkout: Checkout::Update,
+    };
+    let project: Got<ProjectView> = client.call(&Call::ProjectAdd(add))?;
+    let mut agents = Vec::new();
+    for nth in 1..=ask.size {
+        let name = AgentName::new(&format!("scripted-{nth}"))
+            .map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+        let add = input::AgentAdd {
+            name: name.clone(),
+            runtime: RuntimeName::Scripted,
+            command: vec![],
+            role: Role::Worker,
+            provider: None,
+            description: "follows each task's script".into(),
+            max_tasks: 1,
+        };
+        let _added: Got<AgentView> = client.call(&Call::AgentAdd(add))?;
+        agents.push(name);
+    }
+    let _limits: Got<String> = client.call(&Call::LimitsSet(input::Limits { max_attempts: ask.size }))?;
+    let plan = plan::parse(&plan_for(ask.size), false, "demo.toml")?;
+    let start = input::MissionStart {
+        project: Some(project.data.name),
+        title: plan.title.clone(),
+        agents,
+        max_workers: ask.size,
+        mode: mission::Mode::Flow,
+        tasks: plan.tasks,
+        adopt: vec![],
+    };
+    let got: Got<MissionView> = client.call(&Call::MissionStart(start))?;
+    let id = got.data.mission.id;
+    app.out.note(&format!("{id} \"{}\"   {} tasks", got.data.mission.title, got.data.tasks.len()));
+    let ending = follow::follow(&app.out, client, id, got.revision, app.timeout())?;
+    let last: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
+    let landed = last.data.tasks.iter().filter(|it| it.word == "landed").count();
+    let told = Told {
+        table: table(&super::task_rows(&app.out, &last.data.tasks)),
+        graph: regatta_git::sample::graph(repo, last.data.tasks.len() + 1)
+            .map_err(|it| failed(it.code, it.what, it.hint))?,
+        outcome: Outcome {
+            repo: repo.display().to_string(),
+            tasks: last.data.tasks.len(),
+            landed,
+            agents: ask.size as usize,
+            seconds: (began.elapsed().as_millis() as f64) / 1_000.0,
+            url: crate::daemon::read_card(client.place()).map(|it| it.url).filter(|_| ask.serve),
+            data_dir: client.place().dir.display().to_string(),
+        },
+    };
+    match ending {
+        Ending::TimedOut => Err(Failed::Code(124)),
+        Ending::Detached => Err(Failed::Code(130)),
+        Ending::Settled => Ok((told, landed == last.data.tasks.len())),
+    }
+}
+
+struct Told {
+    table: String,
+    graph: String,
+    outcome: Outcome,
+}
+
+fn said_goodbye(app: &App, ask: &Demo, kept: Option<&Path>, told: &Told) -> Said {
+    let it = &told.outcome;
+    app.out.answer("demo", it, &[], |_| {
+        let mut text = format!("{}\n{}\n", told.table.trim_end(), told.graph.trim_end());
+        text += &format!(
+            "done   {} of {} landed in {:.1} s by {} agents · $0.00 (scripted)\n",
+            it.landed, it.tasks, it.seconds, it.agents
+        );
+        match kept {
+            Some(_) => text += &format!("look   git -C {} log --graph --stat\n", it.repo),
+            None => text += "look   regatta demo --keep   keeps the repository to look at\n",
+        }
+        if ask.serve {
+            text += &format!(
+                "daemon REGATTA_DATA_DIR={} regatta status   ({})\n",
+                it.data_dir,
+                it.url.as_deref().unwrap_or("up")
+            );
+        }
+        text += "yours  cd your-repo && regatta init && regatta run PLAN.toml --agents scripted\n";
+        text
+    })
+}
+
+/// The plan for that many agents: the seven tasks, and for more agents two more tasks each.
+fn plan_for(size: u32) -> String {
+    let mut text = PLAN.to_owned();
+    for nth in 3..size {
+        let (word, pause) = (format!("x{nth}"), f64::from(nth % 5) / 10.0);
+        text += &format!(
+            "\n[[task]]\nid = \"{word}\"\nsubject = \"Greet in language {nth}\"\nfiles = [\"words/{word}.txt\"]\n\
+             script = [{{ write = {{ path = \"words/{word}.txt\", text = \"greeting {nth}\\n\" }} }}, {{ sleep = {pause} }}]\n\
+             \n[[task]]\nid = \"note-{word}\"\nsubject = \"Note language {nth}\"\nissue_type = \"docs\"\nfiles = [\"notes/{word}.md\"]\n\
+             blocked_by = [\"{word}\"]\nscript = [{{ write = {{ path = \"notes/{word}.md\", text = \"Language {nth}.\\n\" }} }}]\n"
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_demo_has_two_tasks_more_than_twice_its_agents() {
+        for size in [1, 3, 4, 300] {
+            let plan = plan::parse(&plan_for(size), false, "demo.toml").unwrap();
+            assert_eq!(plan.tasks.len(), 7.max(2 * size as usize + 1), "{size}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! `doctor`: what is wrong, and the exact fix. Checks are data.
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::AgentView;
+use regatta_core::agent::Runtime;
+use regatta_engine::ports::git::Git;
+use serde::Serialize;
+
+use crate::client::{Client, Got};
+use crate::out::{Failed, Said, table};
+use crate::{daemon, settings, wire};
+
+use super::App;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Level {
+    Ok,
+    Warn,
+    Bad,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+struct Check {
+    id: &'static str,
+    level: Level,
+    text: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    fix: String,
+}
+
+fn check(id: &'static str, level: Level, text: impl Into<String>, fix: impl Into<String>) -> Check {
+    Check { id, level, text: text.into(), fix: fix.into() }
+}
+
+pub(super) fn doctor(app: &App) -> Said {
+    let mut checks = vec![git_program()];
+    let data_dir = app.data_dir();
+    checks.push(match &data_dir {
+        Ok(dir) => match daemon::Place::new(dir).make() {
+            Ok(()) => check("data", Level::Ok, dir.display().to_string(), ""),
+            Err(error) => from_failed("data", &error),
+        },
+        Err(error) => from_failed("data", error),
+    });
+    checks.push(match settings::all(&app.here()?) {
+        Ok(_) => check("config", Level::Ok, "settings can be read", ""),
+        Err(error) => from_failed("config", &error),
+    });
+    if let Ok(dir) = &data_dir {
+        checks.push(disk(dir));
+        checks.push(repository(app, dir)?);
+        checks.extend(store_and_agents(app));
+    }
+    let bad = checks.iter().filter(|it| it.level == Level::Bad).count();
+    app.out.answer("doctor", &checks, &[], |out| {
+        let rows: Vec<Vec<String>> = checks
+            .iter()
+            .map(|it| {
+                let (glyph, style) = match it.level {
+                    Level::Ok => (if out.unicode { "✓" } else { "+" }, "32"),
+                    Level::Warn => ("!", "33"),
+                    Level::Bad => (if out.unicode { "✕" } else { "x" }, "31"),
+                };
+                vec![format!("{} {}", out.paint(glyph, style), it.id), it.text.clone(), it.fix.clone()]
+            })
+            .collect();
+        table(&rows) + &if bad == 0 { "all is well\n".to_owned() } else { format!("{bad} to fix\n") }
+    })?;
+    if bad == 0 { Ok(()) } else { Err(Failed::Code(1)) }
+}
+
+fn from_failed(id: &'static str, error: &Failed) -> Check {
+    match error {
+        Failed::Problem(it) => check(id, Level::Bad, it.message.clone(), it.hint.clone()),
+        Failed::Code(code) => check(id, Level::Bad, format!("failed with {code}"), ""),
+    }
+}
+
+fn git_program() -> Check {
+    match regatta_git::version() {
+        Ok((version, true)) => check("git", Level::Ok, version, ""),
+        Ok((version, false)) => check("git", Level::Bad, format!("{version} is too old"), "install git 2.39 or later"),
+        Err(error) => check("git", Level::Bad, error.what, error.hint),
+    }
+}
+
+fn disk(dir: &std::path::Path) -> Check {
+    match rustix::fs::statvfs(dir) {
+        Ok(it) => {
+            let free = it.f_bavail.saturating_mul(it.f_frsize) / (1 << 20);
+            let level = if free < 500 {
+                Level::Bad
+            } else if free < 2_048 {
+                Level::Warn
+            } else {
+                Level::Ok
+            };
+            let fix =
+                if level == Level::Ok { "" } else { "free some space: each workspace is a copy of the repository" };
+            check("disk", level, format!("{free} MB free"), fix)
+        }
+        Err(error) => check("disk", Level::Warn, format!("free space cannot be read: {error}"), ""),
+    }
+}
+
+fn repository(app: &App, data_dir: &std::path::Path) -> Result<Check, Failed> {
+    Ok(match wire::git(data_dir).inspect(&app.here()?) {
+        Err(error) => check("repo", Level::Warn, error.what, error.hint),
+        Ok(facts) if facts.unborn => check("repo", Level::Bad, "no commit yet", "git commit --allow-empty -m start"),
+        Ok(facts) => match (&facts.in_progress, facts.dirty.is_empty()) {
+            (Some(what), _) => check(
+                "repo",
+                Level::Warn,
+                format!("in the middle of {what}"),
+                "finish or abort it: landing waits until then",
+            ),
+            (None, false) => check(
+                "repo",
+                Level::Warn,
+                format!("changes in {}", facts.dirty.join(", ")),
+                "commit or stash them: landing waits if they are in the way",
+            ),
+            (None, true) => check(
+                "repo",
+                Level::Ok,
+                format!("clean, on {}", facts.branch.map_or("no branch".into(), |it| it.to_string())),
+                "",
+            ),
+        },
+    })
+}
+
+fn store_and_agents(app: &App) -> Vec<Check> {
+    let client: Client = match app.client() {
+        Ok(client) => client,
+        Err(error) => return vec![from_failed("daemon", &error)],
+    };
+    let url = daemon::read_card(client.place())
+        .map_or("up".into(), |it| format!("{} (pid {}, {})", it.url, it.pid, it.version));
+    let mut checks = vec![check("daemon", Level::Ok, url, "")];
+    checks.push(match client.call::<String>(&Call::Check(input::Nothing {})) {
+        Ok(_) => check("store", Level::Ok, "whole", ""),
+        Err(error) => from_failed("store", &error),
+    });
+    let agents: Result<Got<Vec<AgentView>>, Failed> = client.call(&Call::AgentList(input::Nothing {}));
+    match agents {
+        Err(error) => checks.push(from_failed("agents", &error)),
+        Ok(got) if got.data.is_empty() => checks.push(check(
+            "agents",
+            Level::Warn,
+            "none yet",
+            "regatta agent add NAME --runtime command --command '…'",
+        )),
+        Ok(got) => {
+            for it in &got.data {
+                let Runtime::Command { argv } = &it.agent.runtime else { continue };
+                let program = argv.first().map(String::as_str).unwrap_or_default();
+                checks.push(match found(program) {
+                    true => check("agent", Level::Ok, format!("{}: {program}", it.agent.name), ""),
+                    false => check(
+                        "agent",
+                        Level::Bad,
+                        format!("{}: {program} is not installed", it.agent.name),
+                        format!("install it, or: regatta agent rm {}", it.agent.name),
+                    ),
+                });
+            }
+        }
+    }
+    checks
+}
+
+fn found(program: &str) -> bool {
+    if program.contains('/') {
+        return std::path::Path::new(program).is_file();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|it| it.join(program).is_file())
+}

@@ -1,0 +1,206 @@
+//! The words, one file per group of the help: each turns what was typed into calls and draws the answer.
+
+mod claim;
+mod demo;
+mod doctor;
+mod msg;
+mod plumbing;
+mod see;
+mod setup;
+mod start;
+mod task;
+mod work;
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::ProjectView;
+use regatta_core::ids::ProjectName;
+use serde::de::DeserializeOwned;
+
+use crate::args::{Cli, Global, When, Word};
+use crate::client::{Client, Got};
+use crate::out::{self, Failed, Out, Said, failed};
+use crate::settings;
+
+/// What every word has at hand.
+pub(crate) struct App {
+    pub(crate) out: Out,
+    pub(crate) global: Global,
+}
+
+impl App {
+    /// Where the user is.
+    pub(crate) fn here(&self) -> Result<PathBuf, Failed> {
+        let path = self.global.repo.clone().unwrap_or_else(|| PathBuf::from("."));
+        path.canonicalize().map_err(|it| {
+            out::usage(format!("{} cannot be entered: {it}", path.display()), "name a directory that exists")
+        })
+    }
+
+    pub(crate) fn data_dir(&self) -> Result<PathBuf, Failed> {
+        Ok(settings::data_dir()?.0)
+    }
+
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.global.timeout.map(Duration::from_millis)
+    }
+
+    /// The daemon, started if need be.
+    pub(crate) fn client(&self) -> Result<Client, Failed> {
+        Client::connect(&self.data_dir()?, self.global.server.clone(), self.timeout())
+    }
+
+    /// Carries out one call.
+    pub(crate) fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<Got<T>, Failed> {
+        self.client()?.call(call)
+    }
+
+    /// The project that is meant: named, or the one whose repository the user is in. `None` when neither.
+    pub(crate) fn project(&self, client: &Client) -> Result<Option<ProjectName>, Failed> {
+        if let Some(name) = &self.global.project {
+            return Ok(Some(name.clone()));
+        }
+        let here = self.here()?;
+        let projects: Got<Vec<ProjectView>> = client.call(&Call::ProjectList(input::Nothing {}))?;
+        let inside = projects.data.into_iter().filter(|it| here.starts_with(&it.path));
+        Ok(inside.max_by_key(|it| it.path.len()).map(|it| it.name))
+    }
+
+    /// Whether a person can be asked.
+    pub(crate) fn may_ask(&self) -> bool {
+        !self.global.no_input
+            && !self.global.yes
+            && !self.out.json
+            && std::io::stdin().is_terminal()
+            && out::watched()
+            && std::env::var_os("CI").is_none()
+    }
+}
+
+/// Reads what was typed and does it.
+pub(crate) fn run(typed: Vec<OsString>) -> ExitCode {
+    let json = typed.iter().any(|it| it == "--json");
+    let cli = match Cli::try_parse_from(&typed) {
+        Ok(cli) => cli,
+        Err(error) if json && error.use_stderr() => {
+            let text = error.to_string();
+            let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            let problem = regatta_api::Problem::new(400, "usage", message, "regatta --help");
+            eprint_all(&out::json_error(&problem));
+            return ExitCode::from(2);
+        }
+        Err(error) => {
+            let code = error.exit_code();
+            // Help that nobody reads is not an error.
+            let _gone = error.print();
+            return ExitCode::from(u8::try_from(code).unwrap_or(2));
+        }
+    };
+    let out = how_to_speak(&cli.global);
+    log(cli.global.verbose, matches!(cli.word, Some(Word::Serve { .. })));
+    let app = App { out, global: cli.global };
+    let said = dispatch(&app, cli.word);
+    app.out.finish(said)
+}
+
+fn eprint_all(text: &str) {
+    use std::io::Write;
+    let _gone = write!(std::io::stderr(), "{text}");
+}
+
+fn how_to_speak(global: &Global) -> Out {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|it| !it.is_empty());
+    let colour = match global.color {
+        When::Always => true,
+        When::Never => false,
+        When::Auto if set("NO_COLOR") => false,
+        When::Auto if set("CLICOLOR_FORCE") => true,
+        When::Auto => out::watched(),
+    };
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(|it| std::env::var(it).ok().filter(|it| !it.is_empty()))
+        .unwrap_or_default();
+    let plain = !locale.is_empty() && !locale.to_ascii_lowercase().contains("utf");
+    Out { json: global.json, quiet: global.quiet, colour, hints: out::watched() && !global.no_hint, unicode: !plain }
+}
+
+fn log(verbose: u8, daemon: bool) {
+    let level = match (verbose, daemon) {
+        (0, false) => "error",
+        (0, true) => "info",
+        (1, _) => "debug",
+        _ => "trace",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("REGATTA_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+}
+
+fn dispatch(app: &App, word: Option<Word>) -> Said {
+    match word {
+        None => start::alone(app),
+        Some(Word::Init(it)) => start::init(app, &it),
+        Some(Word::Demo(it)) => demo::demo(app, &it),
+        Some(Word::Doctor) => doctor::doctor(app),
+        Some(Word::Up { restart }) => start::up(app, restart),
+        Some(Word::Down { keep_agents }) => start::down(app, keep_agents),
+        Some(Word::Run(it)) => work::run(app, &it),
+        Some(Word::Add(it)) => task::add(app, *it),
+        Some(Word::Edit(it)) => task::edit(app, *it),
+        Some(Word::Assign(it)) => task::assign(app, it),
+        Some(Word::Status) => see::status(app),
+        Some(Word::Show { id }) => see::show(app, &id),
+        Some(Word::Why { id }) => see::why(app, &id),
+        Some(Word::Events(it)) => see::events(app, &it),
+        Some(Word::Logs { id, follow }) => see::logs(app, &id, follow),
+        Some(Word::Land { id, wait }) => work::land(app, id, wait),
+        Some(Word::Queue) => see::queue(app),
+        Some(Word::Stop(it)) => work::stop(app, it),
+        Some(Word::Agent(it)) => setup::agent(app, it),
+        Some(Word::Config(it)) => setup::config(app, it),
+        Some(Word::Project(it)) => setup::project(app, &it),
+        Some(Word::Serve { listen }) => crate::daemon::serve(&app.out, &app.data_dir()?, listen),
+        Some(Word::Task(it)) => task::task(app, it),
+        Some(Word::Claim(it)) => claim::claim(app, it),
+        Some(Word::Msg(it)) => msg::msg(app, it),
+        Some(Word::Name) => plumbing::name(app),
+        Some(Word::Schema { kind }) => plumbing::schema(app, kind.as_deref()),
+        Some(Word::Completions { shell }) => plumbing::completions(app, shell),
+        Some(Word::Man { out }) => plumbing::man(app, out),
+        Some(Word::Version) => plumbing::version(app),
+        Some(Word::Backup { file }) => plumbing::backup(app, &file),
+        Some(Word::Restore { file }) => plumbing::restore(app, &file),
+        Some(Word::Help { topic }) => plumbing::help(app, &topic),
+        Some(Word::ScriptedAgent) => {
+            let script = std::env::var_os("REGATTA_SCRIPT_FILE").map(PathBuf::from);
+            ended(regatta_agents::scripted::main(script, &mut std::io::stdout()))
+        }
+        Some(Word::Shim { args }) => match args.first() {
+            Some(dir) => ended(regatta_agents::shim::main(std::path::Path::new(dir))),
+            None => Err(failed("usage", "shim needs a directory", "this word is for Regatta itself")),
+        },
+    }
+}
+
+/// Passes an exit code on; all was said by whoever made it.
+fn ended(code: ExitCode) -> Said {
+    if code == ExitCode::SUCCESS { Ok(()) } else { Err(Failed::Code(if code == ExitCode::from(2) { 2 } else { 1 })) }
+}
+
+/// Tasks as rows of a table.
+pub(crate) fn task_rows(out: &Out, tasks: &[regatta_api::view::TaskView]) -> Vec<Vec<String>> {
+    task::rows(out, tasks)
+}

@@ -1,0 +1,115 @@
+//! Plumbing: `name`, `schema`, `completions`, `man`, `version`, `backup`, `restore`, `help`.
+
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory;
+use regatta_api::input;
+use regatta_api::{Call, VERBS};
+
+use crate::args::{Cli, EXIT_CODES};
+use crate::client::{Client, Got};
+use crate::out::{Said, failed, table, usage};
+use crate::wire;
+
+use super::App;
+
+pub(super) fn name(app: &App) -> Said {
+    let got: Got<String> = app.call(&Call::Name(input::Nothing {}))?;
+    app.out.answer("name", &got.data, &[], |_| format!("{}\n", got.data))
+}
+
+pub(super) fn schema(app: &App, kind: Option<&str>) -> Said {
+    let Some(kind) = kind else {
+        let rows: Vec<Vec<String>> = VERBS.iter().map(|it| vec![it.name.to_owned(), it.help.to_owned()]).collect();
+        let names: Vec<&str> = VERBS.iter().map(|it| it.name).collect();
+        return app.out.answer("schema", &names, &["regatta schema task.add".into()], |_| table(&rows));
+    };
+    let Some(found) = crate::schema::of(kind) else {
+        return Err(usage(format!("there is no schema for {kind:?}"), "see them all: regatta schema"));
+    };
+    let text =
+        serde_json::to_string_pretty(&found).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+    app.out.print(&format!("{text}\n"))
+}
+
+pub(super) fn completions(app: &App, shell: clap_complete::Shell) -> Said {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "regatta", &mut script);
+    app.out.print(&String::from_utf8_lossy(&script))
+}
+
+pub(super) fn man(app: &App, out: Option<PathBuf>) -> Said {
+    let io = |it: std::io::Error| {
+        failed("io", format!("the manual cannot be written: {it}"), "name a directory that can be written")
+    };
+    let mut command = Cli::command();
+    command.build();
+    let Some(dir) = out else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command).render(&mut page).map_err(io)?;
+        return app.out.print(&String::from_utf8_lossy(&page));
+    };
+    std::fs::create_dir_all(&dir).map_err(io)?;
+    let mut wrote = Vec::new();
+    let mut open = vec![(String::from("regatta"), command)];
+    while let Some((name, command)) = open.pop() {
+        for below in command.get_subcommands() {
+            open.push((format!("{name}-{}", below.get_name()), below.clone()));
+        }
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command).title(&name).render(&mut page).map_err(io)?;
+        let file = dir.join(format!("{name}.1"));
+        std::fs::write(&file, page).map_err(io)?;
+        wrote.push(file.display().to_string());
+    }
+    app.out.answer("man", &wrote, &[], |_| format!("wrote {} pages to {}\n", wrote.len(), dir.display()))
+}
+
+pub(super) fn version(app: &App) -> Said {
+    let version = env!("CARGO_PKG_VERSION");
+    app.out.answer("version", &serde_json::json!({ "version": version, "api": 1 }), &[], |_| {
+        format!("regatta {version}\n")
+    })
+}
+
+pub(super) fn backup(app: &App, file: &Path) -> Said {
+    let file = std::path::absolute(file).map_err(|it| usage(it.to_string(), "name a new file"))?;
+    let path =
+        file.to_str().ok_or_else(|| usage("the file's name is not valid UTF-8", "choose another one"))?.to_owned();
+    let got: Got<String> = app.call(&Call::Backup(input::File { path }))?;
+    let data = serde_json::json!({ "file": got.data, "revision": got.revision });
+    app.out.answer("backup", &data, &[], |_| format!("wrote {} at revision {}\n", got.data, got.revision))
+}
+
+pub(super) fn restore(app: &App, file: &Path) -> Said {
+    let data_dir = app.data_dir()?;
+    if Client::find(&data_dir, app.timeout())?.is_some() {
+        return Err(failed(
+            "in_use",
+            "the daemon is running on the store that would be replaced",
+            "stop it first: regatta down",
+        ));
+    }
+    crate::daemon::Place::new(&data_dir).make()?;
+    wire::restore(file, &data_dir)?;
+    let data = serde_json::json!({ "file": file.display().to_string(), "data_dir": data_dir.display().to_string() });
+    app.out.answer("restore", &data, &["regatta up".into()], |_| {
+        format!("restored {}; what was there is in {}\n", file.display(), data_dir.join("backups").display())
+    })
+}
+
+pub(super) fn help(app: &App, topic: &[String]) -> Said {
+    if topic == ["exit-codes"] {
+        return app.out.print(EXIT_CODES);
+    }
+    let mut command = Cli::command();
+    command.build();
+    let mut at = &mut command;
+    for word in topic {
+        at = at
+            .find_subcommand_mut(word)
+            .ok_or_else(|| usage(format!("there is no word {:?}", topic.join(" ")), "see them all: regatta --help"))?;
+    }
+    let text = at.render_long_help().to_string();
+    app.out.print(&format!("{}\n", text.trim_end()))
+}

@@ -1,0 +1,269 @@
+//! See: `status`, `show`, `why`, `events`, `logs`, `queue`.
+
+use std::io::{Read, Seek, SeekFrom};
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::{AgentView, EventView, MissionView, QueueView, StatusView, TaskView, WhyView};
+use regatta_core::attempt::Attempt;
+use regatta_core::ids::{AttemptId, TaskId};
+
+use crate::args::Events;
+use crate::client::{Got, Seen};
+use crate::out::{Failed, Out, Said, ago, failed, line, plain, table, usage};
+
+use super::App;
+use super::task::rows;
+
+pub(super) fn status(app: &App) -> Said {
+    let client = app.client()?;
+    let project = app.project(&client)?;
+    let got: Got<StatusView> = client.call(&Call::Status(input::Scope { project }))?;
+    let it = &got.data;
+    let mut next = vec!["regatta events --follow".to_owned()];
+    if let Some(task) = it.tasks.iter().find(|it| it.word == "needs you") {
+        next.insert(0, format!("regatta why {}", task.task.id));
+    }
+    app.out.answer("status", it, &next, |out| {
+        let tips: Vec<String> = it
+            .projects
+            .iter()
+            .map(|it| format!("{} {}", it.trunk, it.tip.as_ref().map_or("-", |it| &it.as_str()[..10])))
+            .collect();
+        let mut text = format!(
+            "{} working · {} waiting · {} need you · queue {} · {} landed · {}\n",
+            it.working,
+            it.waiting,
+            it.needs_you,
+            it.landing,
+            it.landed,
+            if tips.is_empty() { "no project yet".into() } else { tips.join(" · ") }
+        );
+        text += &table(&rows(out, &it.tasks));
+        text
+    })
+}
+
+pub(super) fn show(app: &App, id: &str) -> Said {
+    let got: Got<serde_json::Value> = app.call(&Call::Show(input::Id { id: id.into() }))?;
+    let data = got.data;
+    // What came back says what it is by what it has.
+    if data.get("subject").is_some() {
+        let task: TaskView = read(data.clone())?;
+        app.out.answer("task.show", &task, &[format!("regatta why {}", task.task.id)], |out| draw_task(out, &task))
+    } else if data.get("capacity").is_some() {
+        let agent: AgentView = read(data.clone())?;
+        app.out.answer("agent.show", &agent, &[], |out| super::setup::draw(out, std::slice::from_ref(&agent)))
+    } else if data.get("outlook").is_some() {
+        let mission: MissionView = read(data.clone())?;
+        app.out.answer("mission.show", &mission, &[], |out| draw_mission(out, &mission))
+    } else {
+        let attempt: Attempt = read(data.clone())?;
+        app.out.answer("attempt.show", &attempt, &[format!("regatta logs {}", attempt.id)], |_| draw_attempt(&attempt))
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(data: serde_json::Value) -> Result<T, Failed> {
+    serde_json::from_value(data).map_err(|it| {
+        failed(
+            "bug",
+            format!("the daemon's answer cannot be read: {it}"),
+            "the daemon may be of another version: regatta up --restart",
+        )
+    })
+}
+
+fn draw_task(out: &Out, view: &TaskView) -> String {
+    let it = &view.task;
+    let mut facts: Vec<Vec<String>> = Vec::new();
+    let mut fact = |name: &str, value: String| {
+        if !value.is_empty() {
+            facts.push(vec![name.into(), value]);
+        }
+    };
+    let list = |items: &[String]| items.join(" ");
+    fact("state", format!("{} ({})", out.state(&view.word), it.status));
+    fact("project", it.project.to_string());
+    fact("agent", it.agent.as_ref().or(it.assignee.as_ref()).map(ToString::to_string).unwrap_or_default());
+    fact("type", format!("{:?}, priority {}", it.issue_type, it.priority).to_lowercase());
+    fact("files", list(&it.files.iter().map(ToString::to_string).collect::<Vec<_>>()));
+    fact("needs", list(&it.blocked_by.iter().map(ToString::to_string).collect::<Vec<_>>()));
+    fact(
+        "checks",
+        plain(&it.validation.lint.iter().chain(&it.validation.tests).cloned().collect::<Vec<_>>().join(" · ")),
+    );
+    fact("landed", it.landed.as_ref().map(ToString::to_string).unwrap_or_default());
+    fact("reason", line(it.reason.as_deref().unwrap_or_default()));
+    fact("output", line(it.output.as_deref().unwrap_or_default()));
+    for reason in &view.waits {
+        fact("waits", line(&reason.text));
+    }
+    for attempt in &view.attempts {
+        fact("attempt", draw_attempt(attempt).trim_end().to_owned());
+    }
+    format!(
+        "{} \"{}\"\n{}{}",
+        it.id,
+        line(&it.subject),
+        table(&facts),
+        if it.description.is_empty() { String::new() } else { format!("\n{}\n", plain(&it.description)) }
+    )
+}
+
+fn draw_attempt(it: &Attempt) -> String {
+    let how = match &it.ended {
+        None => format!("{:?}", it.phase).to_lowercase(),
+        Some(end) if end.detail.is_empty() => format!("{:?}", end.cause).to_lowercase(),
+        Some(end) => format!("{:?}: {}", end.cause, line(&end.detail)).to_lowercase(),
+    };
+    format!("{} on {} by {}, {} ago: {how}\n", it.id, it.task, it.agent, ago(it.started_wall))
+}
+
+/// Draws a mission and its tasks.
+pub(crate) fn draw_mission(out: &Out, it: &MissionView) -> String {
+    let landed = it.tasks.iter().filter(|it| matches!(it.word.as_str(), "landed" | "done")).count();
+    format!(
+        "{} {}   {landed} of {} landed\n{}",
+        it.mission.id,
+        line(&it.mission.title),
+        it.tasks.len(),
+        table(&rows(out, &it.tasks))
+    )
+}
+
+pub(super) fn why(app: &App, id: &str) -> Said {
+    let got: Got<WhyView> = app.call(&Call::Why(input::Id { id: id.into() }))?;
+    let it = &got.data;
+    app.out.answer("why", it, &[format!("regatta show {}", it.task.task.id)], |out| {
+        let mut text =
+            format!("{} \"{}\"   {}\n", it.task.task.id, line(&it.task.task.subject), out.state(&it.task.word));
+        let mut facts = Vec::new();
+        for (nth, reason) in it.task.waits.iter().enumerate() {
+            let kind = serde_json::to_value(reason.kind)
+                .ok()
+                .and_then(|it| it.as_str().map(str::to_owned))
+                .unwrap_or_default();
+            facts.push(vec![if nth == 0 { "now".into() } else { "and".into() }, kind, line(&reason.text)]);
+        }
+        for past in &it.past {
+            facts.push(vec!["past".into(), format!("{} ago", ago(past.wall)), line(&past.text)]);
+        }
+        text += &table(&facts);
+        text
+    })
+}
+
+pub(super) fn events(app: &App, ask: &Events) -> Said {
+    let client = app.client()?;
+    let out = &app.out;
+    let after = ask.after.unwrap_or(0);
+    client.events(after, ask.follow, |seen| {
+        if let Seen::Event(event) = seen {
+            let text = if out.json {
+                serde_json::to_string(&event).map_err(|it| failed("bug", it.to_string(), "please report this"))? + "\n"
+            } else {
+                draw_event(&event)
+            };
+            out.print(&text)?;
+        }
+        Ok(true)
+    })
+}
+
+fn draw_event(it: &EventView) -> String {
+    let time = it.time.get(11..19).unwrap_or(&it.time);
+    let mut data = it.data.to_string();
+    if data.len() > 160 {
+        data = data.chars().take(159).chain(['…']).collect();
+    }
+    format!("{:>7} {time} {:<18} {:<10} {}\n", it.revision, it.kind, it.subject, plain(&data))
+}
+
+pub(super) fn logs(app: &App, id: &str, follow: bool) -> Said {
+    let client = app.client()?;
+    let attempt: AttemptId = if id.starts_with(['T', 't']) {
+        let task: TaskId = id
+            .parse()
+            .map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name an attempt: regatta show T1"))?;
+        let got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
+        let last = got.data.attempts.last().map(|it| it.id);
+        last.ok_or_else(|| {
+            failed("no_such_attempt", format!("{task} has had no attempt yet"), format!("see why: regatta why {task}"))
+        })?
+    } else {
+        id.parse()
+            .map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name an attempt: A5, or its task: T21"))?
+    };
+    let show = || -> Result<Attempt, Failed> {
+        Ok(client.call_aside(Call::Show(input::Id { id: attempt.to_string() }))?.data)
+    };
+    let first = show()?;
+    let path = client.place().dir.join("attempts").join(attempt.to_string()).join("out.log");
+    let mut at = 0;
+    let copy = |at: &mut u64| -> Said {
+        let Ok(mut file) = std::fs::File::open(&path) else { return Ok(()) };
+        let mut bytes = Vec::new();
+        let read = file.seek(SeekFrom::Start(*at)).and_then(|_| file.take(4 << 20).read_to_end(&mut bytes));
+        *at += read
+            .map_err(|it| failed("io", format!("{} cannot be read: {it}", path.display()), "look at its permissions"))?
+            as u64;
+        let text = String::from_utf8_lossy(&bytes);
+        if app.out.json {
+            text.lines().try_for_each(|line| {
+                app.out.print(&format!("{}\n", serde_json::json!({ "attempt": attempt, "line": line })))
+            })
+        } else {
+            app.out.print(&text)
+        }
+    };
+    copy(&mut at)?;
+    if !follow || first.ended.is_some() {
+        return Ok(());
+    }
+    client.events(got_revision(&client)?, true, |seen| {
+        copy(&mut at)?;
+        match seen {
+            Seen::Event(event) => Ok(!(event.kind == "attempt.ended" && event.subject == attempt.to_string())),
+            Seen::Quiet => Ok(show()?.ended.is_none()),
+        }
+    })?;
+    copy(&mut at)
+}
+
+fn got_revision(client: &crate::client::Client) -> Result<u64, Failed> {
+    let got: Got<serde_json::Value> = client.call(&Call::AgentList(input::Nothing {}))?;
+    Ok(got.revision)
+}
+
+pub(super) fn queue(app: &App) -> Said {
+    let client = app.client()?;
+    let project = app.project(&client)?;
+    let got: Got<Vec<QueueView>> = client.call(&Call::Queue(input::Scope { project }))?;
+    app.out.answer("queue", &got.data, &[], |_| {
+        let mut text = String::new();
+        for it in &got.data {
+            text += &format!("{} → {}\n", it.project, it.trunk);
+            let waiting = it.queue.iter().map(|it| {
+                vec![
+                    it.position.map_or(String::new(), |it| it.to_string()),
+                    it.task.to_string(),
+                    it.state.clone(),
+                    line(&it.subject),
+                    line(&it.detail),
+                ]
+            });
+            let recent = it.recent.iter().take(10).map(|it| {
+                let what = it.commit.as_ref().map_or_else(|| line(&it.detail), |it| it.as_str()[..10].to_owned());
+                vec![
+                    if it.state == "landed" { "✓".into() } else { "x".into() },
+                    it.task.to_string(),
+                    it.state.clone(),
+                    line(&it.subject),
+                    what,
+                ]
+            });
+            text += &table(&waiting.chain(recent).collect::<Vec<_>>());
+        }
+        if got.data.is_empty() { "no project yet\n".into() } else { text }
+    })
+}

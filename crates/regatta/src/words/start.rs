@@ -1,0 +1,211 @@
+//! Start: `init`, `up`, `down`, and `regatta` alone.
+
+use std::path::Path;
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::ProjectView;
+use regatta_core::ids::{BranchName, ProjectName};
+use regatta_core::project::Checkout;
+use regatta_engine::ports::git::Git;
+use serde::Serialize;
+
+use crate::args::Init;
+use crate::client::{self, Client, Got};
+use crate::daemon;
+use crate::out::{Failed, Said, failed, usage};
+use crate::settings::{self, value};
+use crate::wire;
+
+use super::App;
+
+/// `regatta` alone: the status inside a repository that is set up, else how to start.
+pub(super) fn alone(app: &App) -> Said {
+    let data_dir = app.data_dir()?;
+    if let Some(client) = Client::find(&data_dir, app.timeout())?
+        && app.project(&client)?.is_some()
+    {
+        return super::see::status(app);
+    }
+    let text = "\
+regatta demo          see the whole thing work, in ten seconds, on a throw-away repository
+regatta init          put this repository under management
+regatta run PLAN      start a plan; regatta run PLAN --agents scripted rehearses it
+regatta status        what everybody is doing
+regatta --help        every word
+";
+    app.out.answer("start", &serde_json::json!({ "words": ["demo", "init", "run", "status"] }), &[], |_| text.into())
+}
+
+/// What `init` found and did.
+#[derive(Serialize)]
+struct Initialised {
+    project: ProjectView,
+    wrote: Option<String>,
+}
+
+pub(super) fn init(app: &App, ask: &Init) -> Said {
+    let here = app.here()?;
+    let facts = wire::git(&app.data_dir()?).inspect(&here).map_err(|it| failed(it.code, it.what, it.hint))?;
+    if facts.unborn && ask.trunk.is_none() {
+        return Err(failed(
+            "unborn_branch",
+            "the repository has no commit yet, so there is nothing to start from",
+            "make the first commit: git commit --allow-empty -m start",
+        ));
+    }
+    let settings = settings::all(&facts.top)?;
+    let found = |name: &str| Some(value(&settings, name)).filter(|it| !it.is_empty());
+    let trunk = match (&ask.trunk, found("project.trunk")) {
+        (Some(trunk), _) => Some(trunk.clone()),
+        (None, Some(text)) => {
+            Some(BranchName::new(&text).map_err(|it| usage(it.to_string(), "mend project.trunk in regatta.toml"))?)
+        }
+        (None, None) => facts.branch.clone(),
+    };
+    let known = settings::read(&facts.top.join("regatta.toml"))?;
+    let commands = match known.as_ref().and_then(|it| it.validation.commands.clone()) {
+        _ if !ask.validate.is_empty() => ask.validate.clone(),
+        Some(commands) => commands,
+        None => detect_tests(&facts.top).into_iter().collect(),
+    };
+    let name = match (&app.global.project, found("project.name")) {
+        (Some(name), _) => Some(name.clone()),
+        (None, Some(text)) => {
+            Some(ProjectName::new(&text).map_err(|it| usage(it.to_string(), "mend project.name in regatta.toml"))?)
+        }
+        (None, None) => None,
+    };
+    let text = file_text(name.as_ref(), trunk.as_ref(), &commands);
+    if ask.print {
+        return app.out.answer("config.file", &text, &[], |_| text.clone());
+    }
+    let timeout = settings::duration_ms(&value(&settings, "validation.timeout"))
+        .map_err(|it| failed("bad_config", it, "mend validation.timeout"))?;
+    let checkout = match value(&settings, "landing.checkout").as_str() {
+        "skip" => Checkout::Skip,
+        "update" => Checkout::Update,
+        other => return Err(failed("bad_config", format!("landing.checkout is {other:?}"), "it is update or skip")),
+    };
+    let add = input::ProjectAdd {
+        path: here.to_string_lossy().into_owned(),
+        name,
+        trunk,
+        validation: commands.clone(),
+        validation_timeout_ms: Some(timeout),
+        checkout,
+    };
+    let project: Got<ProjectView> = app.call(&Call::ProjectAdd(add))?;
+    let file = facts.top.join("regatta.toml");
+    let wrote = if known.is_none() && !facts.bare {
+        std::fs::write(
+            &file,
+            file_text(Some(&project.data.name), BranchName::new(&project.data.trunk).ok().as_ref(), &commands),
+        )
+        .map_err(|it| {
+            failed("io", format!("{} cannot be written: {it}", file.display()), "look at the directory's permissions")
+        })?;
+        Some(file.display().to_string())
+    } else {
+        None
+    };
+    let next = [
+        "regatta agent add claude-1 --runtime command --command 'claude -p {prompt}'".to_owned(),
+        "regatta run PLAN.toml".to_owned(),
+    ];
+    let done = Initialised { project: project.data, wrote };
+    app.out.answer("init", &done, &next, |_| {
+        let it = &done.project;
+        let checks = if it.validation.is_empty() {
+            "nothing checks it yet: set [validation] commands in regatta.toml and run regatta init again".into()
+        } else {
+            it.validation.join(" · ")
+        };
+        let mut text = format!("project {}  {}\ntrunk   {}\nchecks  {checks}\n", it.name, it.path, it.trunk);
+        if let Some(file) = &done.wrote {
+            text += &format!("wrote   {file}\n");
+        }
+        text
+    })
+}
+
+/// The twelve lines of `regatta.toml`.
+fn file_text(name: Option<&ProjectName>, trunk: Option<&BranchName>, commands: &[String]) -> String {
+    let quote = |it: &str| toml::Value::String(it.into()).to_string();
+    let name = name.map_or("# name = \"shop\"".into(), |it| format!("name = {}", quote(it.as_str())));
+    let trunk = trunk.map_or("# trunk = \"main\"".into(), |it| format!("trunk = {}", quote(it.as_str())));
+    let commands: Vec<String> = commands.iter().map(|it| quote(it)).collect();
+    format!(
+        "# Regatta's settings for this repository. See them all: regatta config show --origin\n\
+         [project]\n{name}\n{trunk}   # work lands here\n\n\
+         [validation]\ncommands = [{}]   # must pass on every tree that lands\n# timeout = \"10m\"\n\n\
+         [run]\n# max_workers = 5\n# agents = [\"claude-1\"]\n",
+        commands.join(", ")
+    )
+}
+
+/// How a repository of a known kind runs its tests.
+fn detect_tests(top: &Path) -> Option<String> {
+    let has = |name: &str| top.join(name).is_file();
+    let says = |name: &str, word: &str| std::fs::read_to_string(top.join(name)).is_ok_and(|it| it.contains(word));
+    let found = if has("Cargo.toml") {
+        "cargo test"
+    } else if has("go.mod") {
+        "go test ./..."
+    } else if says("package.json", "\"test\"") {
+        "npm test"
+    } else if has("pytest.ini") || says("pyproject.toml", "pytest") {
+        "python3 -m pytest"
+    } else if says("Makefile", "\ntest:") {
+        "make test"
+    } else if has("test.sh") {
+        "sh ./test.sh"
+    } else {
+        return None;
+    };
+    Some(found.into())
+}
+
+pub(super) fn up(app: &App, restart: bool) -> Said {
+    let data_dir = app.data_dir()?;
+    if restart && let Some(client) = Client::find(&data_dir, app.timeout())? {
+        stop_daemon(&client, true)?;
+    }
+    let before = Client::find(&data_dir, app.timeout())?.is_some();
+    let client = app.client()?;
+    let card = daemon::read_card(client.place()).ok_or_else(|| {
+        failed("unreachable", "the daemon is up but its card is missing", "try again: regatta up --restart")
+    })?;
+    let word = if before { "already up" } else { "up" };
+    app.out.answer("up", &card, &["regatta status".into()], |_| format!("{word} at {} (pid {})\n", card.url, card.pid))
+}
+
+pub(super) fn down(app: &App, keep_agents: bool) -> Said {
+    let Some(client) = Client::find(&app.data_dir()?, app.timeout())? else {
+        return app
+            .out
+            .answer("down", &serde_json::json!({ "was_up": false }), &[], |_| "the daemon was not running\n".into());
+    };
+    stop_daemon(&client, keep_agents)?;
+    app.out.answer("down", &serde_json::json!({ "was_up": true }), &[], |_| "down\n".into())
+}
+
+/// Tells the daemon to stop and waits until it has let go of its data directory.
+fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Failed> {
+    let _pid: Got<u32> = client.call(&Call::Down(input::Down { keep_agents }))?;
+    let lock = client.place().dir.join("daemon.lock");
+    let lock = std::fs::File::open(&lock).map_err(|it| client.place().broken(&it))?;
+    // The daemon holds this lock for as long as it lives: getting it means that it is gone.
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared).map_err(|it| client.place().broken(&it.into()))
+}
+
+/// Starts a daemon for a data directory of its own.
+pub(super) fn start_for(data_dir: &Path) -> Result<Client, Failed> {
+    client::start(data_dir, &["--listen".into(), "127.0.0.1:0".into()])?;
+    Client::connect(data_dir, None, None)
+}
+
+/// Stops the daemon of a data directory of its own.
+pub(super) fn stop_for(client: &Client) -> Result<(), Failed> {
+    stop_daemon(client, false)
+}

@@ -1,0 +1,351 @@
+//! Tasks one by one: `add`, `edit`, `assign`, and everything under `task`.
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::{GrantedAttempt, TaskView};
+use regatta_core::ids::TaskId;
+use regatta_core::task::{Edit, Expects, How, IssueType, Status, Validation};
+use serde::Serialize;
+
+use crate::args::{Assign, AttemptArgs, TaskAdd, TaskEdit, TaskWord, Type};
+use crate::client::Got;
+use crate::out::{Failed, Out, Said, ago, failed, line, table, usage};
+use crate::plan;
+
+use super::App;
+
+impl From<Type> for IssueType {
+    fn from(it: Type) -> IssueType {
+        match it {
+            Type::Feature => IssueType::Feature,
+            Type::Bug => IssueType::Bug,
+            Type::Task => IssueType::Task,
+            Type::Docs => IssueType::Docs,
+            Type::Chore => IssueType::Chore,
+            Type::Ci => IssueType::Ci,
+        }
+    }
+}
+
+fn how(offer: bool, queue: bool) -> How {
+    match (offer, queue) {
+        (true, _) => How::Offer,
+        (_, true) => How::Queue,
+        _ => How::Direct,
+    }
+}
+
+fn manifest(files: &[String]) -> Result<Vec<regatta_core::pattern::PathPattern>, Failed> {
+    plan::expand(files).map_err(|it| usage(it, "name files relative to the repository's top: src/a.rs,web/**"))
+}
+
+pub(super) fn add(app: &App, ask: TaskAdd) -> Said {
+    let script: Option<serde_json::Value> = match &ask.script {
+        None => None,
+        Some(text) => {
+            regatta_agents::script::parse(text).map_err(|it| {
+                usage(format!("the script cannot be followed: {it}"), "see the steps: regatta schema plan")
+            })?;
+            serde_json::from_str(text).ok()
+        }
+    };
+    let files = manifest(&ask.files)?;
+    let client = app.client()?;
+    let add = input::TaskAdd {
+        project: app.project(&client)?,
+        subject: ask.subject,
+        description: ask.description,
+        issue_type: ask.issue_type.into(),
+        files,
+        validation: Validation { tests: ask.validate, ..Validation::default() },
+        blocked_by: ask.blocked_by,
+        priority: ask.priority,
+        expects: if ask.report { Expects::Report } else { Expects::Changes },
+        effort: None,
+        provider: None,
+        script,
+        alias: None,
+        backlog: ask.backlog,
+        assign: ask.assign,
+        how: how(ask.offer, ask.queue),
+    };
+    let got: Got<TaskView> = client.call(&Call::TaskAdd(add))?;
+    said(app, "task.add", &got.data, "added")
+}
+
+/// Says what became of a task, in one line, with why it waits.
+fn said(app: &App, kind: &str, task: &TaskView, verb: &str) -> Said {
+    let next = [format!("regatta show {}", task.task.id), format!("regatta why {}", task.task.id)];
+    app.out.answer(kind, task, &next, |out| {
+        let mut text = format!("{verb} {} \"{}\"  {}\n", task.task.id, line(&task.task.subject), out.state(&task.word));
+        if let Some(reason) = task.waits.first() {
+            text += &format!("  {}\n", line(&reason.text));
+        }
+        text
+    })
+}
+
+pub(super) fn edit(app: &App, ask: TaskEdit) -> Said {
+    let blocked_by = match ask.blocked_by.as_deref() {
+        None => None,
+        Some(text) => {
+            let ids: Result<Vec<TaskId>, _> =
+                text.split(',').map(str::trim).filter(|it| !it.is_empty()).map(str::parse).collect();
+            Some(ids.map_err(|it| usage(it.to_string(), "write them as T1,T2"))?)
+        }
+    };
+    let paused = match (ask.pause, ask.ready) {
+        (Some(reason), _) => Some(Some(reason)),
+        (None, true) => Some(None),
+        (None, false) => None,
+    };
+    let edit = Edit {
+        subject: ask.subject,
+        description: ask.description,
+        issue_type: ask.issue_type.map(Into::into),
+        files: ask.files.map(|it| manifest(&it)).transpose()?,
+        validation: ask.validate.map(|tests| Validation { tests, ..Validation::default() }),
+        blocked_by,
+        priority: ask.priority,
+        script: None,
+        paused,
+        backlog: None,
+    };
+    let client = app.client()?;
+    let mut edit = edit;
+    if ask.ready {
+        let now: Got<TaskView> = client.call(&Call::Show(input::Id { id: ask.id.to_string() }))?;
+        edit.backlog = (now.data.task.status == Status::Backlog).then_some(false);
+    }
+    let got: Got<TaskView> = client.call(&Call::TaskSet(input::TaskSet { task: ask.id, edit, script: None }))?;
+    said(app, "task.set", &got.data, "changed")
+}
+
+pub(super) fn assign(app: &App, ask: Assign) -> Said {
+    let got: Got<TaskView> =
+        app.call(&Call::TaskAssign(input::TaskAssign { task: ask.id, to: ask.agent, how: how(ask.offer, ask.queue) }))?;
+    said(app, "task.assign", &got.data, "assigned")
+}
+
+pub(super) fn task(app: &App, word: TaskWord) -> Said {
+    match word {
+        TaskWord::Add(it) => add(app, *it),
+        TaskWord::Set(it) => edit(app, *it),
+        TaskWord::Assign(it) => assign(app, it),
+        TaskWord::Show { id } => super::see::show(app, &id),
+        TaskWord::List { all, status, mission, limit } => list(app, all, &status, mission, limit),
+        TaskWord::Accept { id, agent } => {
+            let got: Got<TaskView> = app.call(&Call::TaskAccept(input::OfferAnswer { task: id, agent }))?;
+            said(app, "task.accept", &got.data, "accepted")
+        }
+        TaskWord::Reject { id, agent } => {
+            let got: Got<TaskView> = app.call(&Call::TaskReject(input::OfferAnswer { task: id, agent }))?;
+            said(app, "task.reject", &got.data, "declined")
+        }
+        TaskWord::Cancel { id, reason } => {
+            let got: Got<TaskView> = app.call(&Call::TaskCancel(input::TaskCancel { task: id, reason }))?;
+            said(app, "task.cancel", &got.data, "cancelled")
+        }
+        TaskWord::Poll { agent, wait, lease } => {
+            let client = app.client()?;
+            let project = app.project(&client)?;
+            let got: Got<Option<GrantedAttempt>> =
+                client.call(&Call::TaskPoll(input::TaskPoll { agent, project, wait_ms: wait, lease_ms: lease }))?;
+            app.out.answer("task.poll", &got.data, &[], |_| match &got.data {
+                None => "nothing to do\n".into(),
+                Some(it) => {
+                    let place = it.workspace.as_deref().map_or(String::new(), |it| format!("\nworkspace {it}"));
+                    format!(
+                        "{} \"{}\"\nattempt {} token {}{place}\n",
+                        it.task.task.id,
+                        line(&it.task.task.subject),
+                        it.attempt,
+                        it.token
+                    )
+                }
+            })
+        }
+        TaskWord::Progress { attempt: AttemptArgs { id, attempt, token }, text } => {
+            let call =
+                Call::TaskProgress(input::TaskProgress { task: id, attempt, token, text: text.unwrap_or_default() });
+            let got: Got<TaskView> = app.call(&call)?;
+            said(app, "task.progress", &got.data, "noted")
+        }
+        TaskWord::Finish { attempt: AttemptArgs { id, attempt, token }, output } => {
+            let got: Got<TaskView> =
+                app.call(&Call::TaskFinish(input::TaskFinish { task: id, attempt, token, output }))?;
+            said(app, "task.finish", &got.data, "finished")
+        }
+        TaskWord::Fail { attempt: AttemptArgs { id, attempt, token }, reason } => {
+            let got: Got<TaskView> = app.call(&Call::TaskFail(input::TaskFail { task: id, attempt, token, reason }))?;
+            said(app, "task.fail", &got.data, "failed")
+        }
+        TaskWord::Import { file } => import(app, &file),
+        TaskWord::Export { all } => export(app, all),
+    }
+}
+
+fn list(app: &App, all: bool, status: &[String], mission: Option<String>, limit: usize) -> Said {
+    let status: Result<Vec<Status>, Failed> = status
+        .iter()
+        .map(|text| {
+            let found = Status::ALL.into_iter().find(|it| it.name() == text);
+            found.ok_or_else(|| {
+                usage(
+                    format!("{text:?} is not a status"),
+                    format!("it is one of {}", Status::ALL.map(Status::name).join(", ")),
+                )
+            })
+        })
+        .collect();
+    let client = app.client()?;
+    let call = Call::TaskList(input::TaskList { project: app.project(&client)?, mission, status: status?, all, limit });
+    let got: Got<Vec<TaskView>> = client.call(&call)?;
+    let next = if got.data.is_empty() { vec!["regatta add SUBJECT --files src/**".into()] } else { vec![] };
+    app.out.answer("task.list", &got.data, &next, |out| {
+        if got.data.is_empty() { "no tasks\n".into() } else { table(&rows(out, &got.data)) }
+    })
+}
+
+/// Tasks as rows: number, state, agent, age, subject and the first reason it waits.
+pub(super) fn rows(out: &Out, tasks: &[TaskView]) -> Vec<Vec<String>> {
+    tasks
+        .iter()
+        .map(|it| {
+            let agent = it.task.agent.as_ref().or(it.task.assignee.as_ref()).map_or("-".into(), ToString::to_string);
+            let doing = match (it.word.as_str(), it.waits.first()) {
+                ("working", _) if it.task.status == Status::Validating => "validating".into(),
+                ("working", _) => line(&it.task.progress),
+                (_, Some(reason)) => line(&reason.text),
+                (_, None) => it.task.landed.as_ref().map_or_else(
+                    || line(it.task.reason.as_deref().unwrap_or_default()),
+                    |it| it.as_str()[..10].to_owned(),
+                ),
+            };
+            vec![
+                it.task.id.to_string(),
+                out.state(&it.word),
+                line(&it.task.subject),
+                agent,
+                ago(it.task.updated_wall),
+                doing,
+            ]
+        })
+        .collect()
+}
+
+/// Adds a plan's tasks one by one, with nobody to work on them yet. A task whose name in the plan is on the
+/// board already is left as it is, so importing twice changes nothing.
+fn import(app: &App, file: &std::path::Path) -> Said {
+    let plan = plan::read(file)?;
+    let client = app.client()?;
+    let project = app.project(&client)?;
+    let known: Got<Vec<TaskView>> = client.call(&Call::TaskList(input::TaskList {
+        project: project.clone(),
+        mission: None,
+        status: vec![],
+        all: true,
+        limit: 0,
+    }))?;
+    let on_board =
+        |alias: &str| known.data.iter().find(|it| it.task.alias.as_deref() == Some(alias)).map(|it| it.task.id);
+    let depends_on: Vec<Vec<usize>> = plan.tasks.iter().map(|it| it.after.clone()).collect();
+    let layers = regatta_core::graph::layers(plan.tasks.len(), &depends_on, |_, _| false)
+        .map_err(|_| failed("bug", "the plan has a cycle", "please report this"))?;
+    let mut order: Vec<usize> = (0..plan.tasks.len()).collect();
+    order.sort_by_key(|it| (layers[*it], *it));
+    let mut ids: Vec<Option<TaskId>> = vec![None; plan.tasks.len()];
+    let (mut added, mut there) = (Vec::new(), Vec::new());
+    for at in order {
+        if let Some(id) = on_board(&plan.names[at]) {
+            ids[at] = Some(id);
+            there.push(id);
+            continue;
+        }
+        let it = &plan.tasks[at].task;
+        let call = Call::TaskAdd(input::TaskAdd {
+            project: project.clone(),
+            subject: it.subject.clone(),
+            description: it.description.clone(),
+            issue_type: it.issue_type,
+            files: it.files.clone(),
+            validation: it.validation.clone(),
+            blocked_by: plan.tasks[at].after.iter().filter_map(|on| ids[*on]).collect(),
+            priority: it.priority,
+            expects: it.expects,
+            effort: it.effort.clone(),
+            provider: it.provider.clone(),
+            script: it.script.clone(),
+            alias: it.alias.clone(),
+            backlog: false,
+            assign: it.assign.clone(),
+            how: How::Queue,
+        });
+        let got: Got<TaskView> = client.call(&call)?;
+        ids[at] = Some(got.data.task.id);
+        added.push(got.data.task.id);
+    }
+    let data = serde_json::json!({ "added": added, "there": there });
+    app.out.answer("task.import", &data, &["regatta task list".into()], |_| {
+        format!("added {}, {} were there already\n", added.len(), there.len())
+    })
+}
+
+/// A task as a plan file writes it.
+#[derive(Serialize)]
+struct Exported {
+    id: String,
+    subject: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    description: String,
+    issue_type: IssueType,
+    files: Vec<String>,
+    validation: Validation,
+    blocked_by: Vec<String>,
+    priority: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    script: Option<serde_json::Value>,
+}
+
+fn export(app: &App, all: bool) -> Said {
+    let client = app.client()?;
+    let call = Call::TaskList(input::TaskList {
+        project: app.project(&client)?,
+        mission: None,
+        status: vec![],
+        all,
+        limit: 0,
+    });
+    let got: Got<Vec<TaskView>> = client.call(&call)?;
+    let shown: Vec<TaskId> = got.data.iter().map(|it| it.task.id).collect();
+    let name = |id: TaskId| {
+        got.data
+            .iter()
+            .find(|it| it.task.id == id)
+            .and_then(|it| it.task.alias.clone())
+            .unwrap_or_else(|| id.to_string())
+    };
+    let tasks: Vec<Exported> = got
+        .data
+        .iter()
+        .map(|it| Exported {
+            id: name(it.task.id),
+            subject: it.task.subject.clone(),
+            description: it.task.description.clone(),
+            issue_type: it.task.issue_type,
+            files: it.task.files.iter().map(ToString::to_string).collect(),
+            validation: it.task.validation.clone(),
+            // A blocker that is not exported has landed, or a plan could not name it.
+            blocked_by: it.task.blocked_by.iter().filter(|it| shown.contains(it)).map(|it| name(*it)).collect(),
+            priority: it.task.priority,
+            script: it.task.script.as_deref().and_then(|it| serde_json::from_str(it).ok()),
+        })
+        .collect();
+    #[derive(Serialize)]
+    struct File {
+        task: Vec<Exported>,
+    }
+    let file = File { task: tasks };
+    let text = toml::to_string(&file).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+    app.out.answer("task.export", &file, &[], |_| text)
+}
