@@ -14,6 +14,7 @@ use regatta_core::event::Event;
 use regatta_core::ids::TaskId;
 use regatta_core::task::Status;
 use regatta_engine::ports::agents::Exit;
+use regatta_engine::ports::store::Store;
 use regatta_engine::{Engine, Failure};
 use regatta_testkit::fake_agents::Program;
 use regatta_testkit::steps::Life;
@@ -98,13 +99,19 @@ fn live(world: &World, life: &Life, client: &mut Client, funerals: &mut Vec<Join
     assert!(engine.board().revision >= client.revision, "D1: the client was told of revision {}", client.revision);
     let all_said = client.talk(&engine);
     assert!(all_said || life.is_over());
-    let done = || engine.board().counters.task == 3 && engine.board().tasks.is_empty() && world.outbox() == 0;
+    // Asked of the store, since the board is shown after the step in which it is stored.
+    let done = || {
+        let stored = world.store.clone().load().unwrap();
+        stored.board.counters.task == 3 && stored.board.tasks.is_empty() && stored.outbox.is_empty()
+    };
     life.until("everything is done", || life.is_over() || done());
     if life.is_over() {
         // The dead hold up nobody: their threads end by themselves, in the background.
         funerals.push(std::thread::spawn(move || engine.shutdown()));
         return false;
     }
+    let revision = world.store.clone().load().unwrap().board.revision;
+    until(&engine, "all of it is shown", |board| board.revision == revision);
     assert_all_done_once(world, &engine, client);
     funerals.push(std::thread::spawn(move || engine.shutdown()));
     true

@@ -277,14 +277,14 @@ fn a_start_that_fails_leaves_no_thread() {
     let error =
         regatta_engine::ports::store::StoreError { code: "disk_full", what: "full".into(), hint: "free some".into() };
     world.store.fail_next(Fault::Before(error.clone()));
-    let git = Arc::new(world.git.in_life(&Life::new()));
+    let clock = Arc::new(world.clock.clone());
     let ports = Ports {
         store: Box::new(world.store.clone()),
-        git: git.clone(),
+        git: Arc::new(world.git.clone()),
         agents: Arc::new(world.agents.clone()),
-        clock: Arc::new(world.clock.clone()),
+        clock: clock.clone(),
     };
     let failed = Engine::start(ports, world.settings.clone()).err();
     assert_eq!(failed, Some(Failure::Store(error)));
-    assert_eq!(Arc::strong_count(&git), 1, "a thread is left");
+    assert_eq!(Arc::strong_count(&clock), 1, "a thread is left");
 }
