@@ -91,6 +91,9 @@ struct Shared {
     alarm: Arc<Alarm>,
     /// Set once; nothing new starts after it, and what waits for a process lets go of it.
     stopping: AtomicBool,
+    /// Whether the runner may start attempts. It holds this while one is granted, so that who forbids it knows
+    /// that none is on its way.
+    may_start: Mutex<bool>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -133,10 +136,12 @@ impl Engine {
             settings,
             alarm,
             stopping: AtomicBool::new(false),
+            may_start: Mutex::new(true),
             threads: Mutex::new(Vec::new()),
         });
         let engine = Engine { shared };
-        let writer = Writer { board: loaded.board, store: ports.store, clock: clock.clone(), outlets };
+        let writer =
+            Writer { board: loaded.board, store: ports.store, clock: clock.clone(), outlets, hung_up: Vec::new() };
         engine.spawn("writer", move || writer.run(inbox));
         let (alarm, notes) = (engine.shared.alarm.clone(), engine.shared.notes.clone());
         engine.spawn("timer", move || {
@@ -144,11 +149,11 @@ impl Engine {
                 let _stopping = notes.blocking_send(Note::Ring);
             });
         });
-        engine.submit(Request {
-            by: Actor::Regatta,
-            key: None,
-            command: Command::Resume { pid: std::process::id() },
-        })?;
+        let resume = Command::Resume { pid: std::process::id() };
+        if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command: resume }) {
+            engine.shutdown(); // no thread outlives a start that failed
+            return Err(failure);
+        }
         perform::start(&engine, effect_receiver);
         runner::start(&engine);
         Ok((engine, recovered))
@@ -183,7 +188,12 @@ impl Engine {
     /// Acquires a claim, standing in line as long as was asked. A caller that stops waiting leaves no wait behind.
     pub async fn acquire(&self, by: Actor, key: Option<RequestKey>, ask: Acquire) -> Answer {
         let asked = ask.clone();
-        let reply = self.ask(Request { by: by.clone(), key, command: Command::Acquire(ask) }).await?;
+        let request = Box::new(Request { by, key, command: Command::Acquire(ask) });
+        let (answer, reply) = oneshot::channel();
+        let note = Note::Submit { request, performed: None, answer };
+        self.shared.notes.send(note).await.map_err(|_| Failure::Stopping)?;
+        let mut told = Told { engine: self, reply };
+        let reply = (&mut told.reply).await.map_err(|_| Failure::Stopping)??;
         let Outcome::Claim(Acquired::Waiting { wait, .. }) = reply.outcome else { return Ok(reply) };
         let mut place = Place { engine: self, wait, left: false };
         let mut board = self.shared.board.clone();
@@ -260,7 +270,8 @@ impl Engine {
 
     /// Ends every attempt whose program is ours; their tasks wait again. Returns when no program is left.
     pub fn stop_attempts(&self, reason: &str) -> Result<usize, Failure> {
-        self.shared.stopping.store(true, Ordering::SeqCst); // the runner starts nothing more
+        // From here on nothing more is started, nor on its way. The engine itself goes on: it has to stop them.
+        *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner) = false;
         let tasks: Vec<_> = self.board().attempts.values().filter(|it| it.supervised).map(|it| it.task).collect();
         for task in &tasks {
             let stop = Command::StopTask { task: *task, reason: reason.to_owned() };
@@ -278,11 +289,17 @@ impl Engine {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.alarm.end();
         let _ended = self.shared.notes.blocking_send(Note::Stop);
-        let threads = std::mem::take(&mut *self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner));
         let me = std::thread::current().id();
-        for thread in threads.into_iter().filter(|it| it.thread().id() != me) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the engine had panicked");
+        loop {
+            // A thread may have started another before it ended, so this is done until none is left.
+            let threads = std::mem::take(&mut *self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner));
+            if threads.is_empty() {
+                return;
+            }
+            for thread in threads.into_iter().filter(|it| it.thread().id() != me) {
+                if thread.join().is_err() {
+                    tracing::error!("a thread of the engine had panicked");
+                }
             }
         }
     }
@@ -301,6 +318,21 @@ impl Engine {
                 threads.push(thread);
             }
             Err(error) => tracing::error!("the machine gives no thread for {name}: {error}"),
+        }
+    }
+}
+
+/// An answer that is on its way: when nobody waits for it any more, the place in line it names is given up.
+struct Told<'a> {
+    engine: &'a Engine,
+    reply: oneshot::Receiver<Answer>,
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        self.reply.close(); // what is not sent yet, the writer now sees that nobody reads
+        if let Ok(Ok(Reply { outcome: Outcome::Claim(Acquired::Waiting { wait, .. }), .. })) = self.reply.try_recv() {
+            drop(Place { engine: self.engine, wait, left: false });
         }
     }
 }

@@ -129,14 +129,14 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
     let (id, agents) = (scene.attempt.id, &engine.shared.agents);
     let state = match agents.state(id) {
         Ok(state) => state,
-        Err(error) => return Some(Exited::NotRun { reason: error.to_string() }),
+        Err(error) => return not_run(engine, id, error.to_string()),
     };
     if state == ProcessState::NotStarted {
         if is_stopping(engine, id) {
             return Some(Exited::Lost); // stopped before it began: it simply ends
         }
         if let Err(reason) = launch(engine, scene) {
-            return Some(Exited::NotRun { reason });
+            return not_run(engine, id, reason);
         }
         // A stop that came while it was being started found nothing to stop.
         if is_stopping(engine, id)
@@ -146,15 +146,28 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
         }
     }
     loop {
-        if engine.is_stopping() && !is_stopping(engine, id) {
+        if engine.is_stopping() {
             return None; // its program goes on; the next start joins it again
         }
         match agents.wait(id, LOOK_UP) {
             Ok(None) => {}
             Ok(Some(exit)) => return Some(how_it_ended(engine, id, exit)),
-            Err(error) => return Some(Exited::NotRun { reason: error.to_string() }),
+            Err(error) => return not_run(engine, id, error.to_string()),
         }
     }
+}
+
+/// Gives an attempt up whose program could not be started or watched, once nothing of it can be running: its files
+/// go to the next attempt then. `None` when the engine stops first.
+fn not_run(engine: &Engine, id: AttemptId, reason: String) -> Option<Exited> {
+    while let Err(error) = engine.shared.agents.stop(id, engine.shared.settings.grace) {
+        tracing::error!(attempt = %id, "whether its program runs is unknown ({reason}) and it could not be stopped: {error}");
+        if engine.is_stopping() {
+            return None;
+        }
+        std::thread::sleep(LOOK_UP);
+    }
+    Some(Exited::NotRun { reason })
 }
 
 fn is_stopping(engine: &Engine, id: AttemptId) -> bool {

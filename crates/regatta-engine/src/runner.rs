@@ -2,7 +2,7 @@
 //!
 //! It uses the same verb as any runner elsewhere, so capacity, order and claims are decided in one place.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use regatta_core::agent::{self, Runtime};
@@ -59,6 +59,10 @@ fn wait_for_change(engine: &Engine, board: &mut watch::Receiver<Arc<Board>>) -> 
 fn poll_all(engine: &Engine, board: &Board) -> Round {
     let mut round = Round::Nothing;
     for (mission, agent) in candidates(board) {
+        let may_start = engine.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*may_start {
+            return Round::Nothing;
+        }
         let ask = Poll { agent, project: None, mission: Some(mission), lease_ms: None };
         match engine.submit(Request { by: Actor::Regatta, key: None, command: Command::PollSupervised(ask) }) {
             Ok(reply) if matches!(reply.outcome, Outcome::Polled(Some(_))) => round = Round::Granted,

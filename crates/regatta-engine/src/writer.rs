@@ -8,9 +8,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use regatta_core::board::Board;
+use regatta_core::claim::Acquired;
 use regatta_core::command::{Actor, Command, Commit, Outcome, Request, decide};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
+use regatta_core::ids::WaitId;
 use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -67,6 +69,8 @@ pub(crate) struct Writer {
     pub(crate) store: Box<dyn Store>,
     pub(crate) clock: Arc<FleetClock>,
     pub(crate) outlets: Outlets,
+    /// Places in line whose callers hung up before they could be told of them.
+    pub(crate) hung_up: Vec<WaitId>,
 }
 
 impl Writer {
@@ -77,7 +81,12 @@ impl Writer {
             if inbox.blocking_recv_many(&mut notes, LARGEST_BATCH) == 0 {
                 return;
             }
-            if self.turn(&mut notes) {
+            let mut stop = self.turn(&mut notes);
+            if !self.hung_up.is_empty() {
+                notes.extend(self.hung_up.drain(..).map(give_up));
+                stop |= self.turn(&mut notes);
+            }
+            if stop {
                 inbox.close();
             }
         }
@@ -119,8 +128,12 @@ impl Writer {
         match self.commit(&mut batch) {
             Ok(()) => {
                 for (answer, reply) in answers {
-                    // The caller may have hung up; what was decided stands.
-                    let _gone = answer.send(reply);
+                    // The caller may have hung up; what was decided stands, but nobody stands in line for no one.
+                    if let Err(Ok(Reply { outcome: Outcome::Claim(Acquired::Waiting { wait, .. }), .. })) =
+                        answer.send(reply)
+                    {
+                        self.hung_up.push(wait);
+                    }
                 }
                 for (key, effect) in batch.effects {
                     (self.outlets.effects)(key, effect);
@@ -172,4 +185,10 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// Ends a wait for a caller that is gone. Should the store not keep even that, it ends at its own deadline.
+fn give_up(wait: WaitId) -> Note {
+    let request = Request { by: Actor::Regatta, key: None, command: Command::CancelWait { wait } };
+    Note::Submit { request: Box::new(request), performed: None, answer: oneshot::channel().0 }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use regatta_core::attempt::Cause;
 use regatta_core::board::Board;
-use regatta_core::ids::AttemptId;
+use regatta_core::command::Command;
+use regatta_core::ids::{AttemptId, TaskId};
 use regatta_core::task::Status;
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::{Engine, Failure, Ports};
@@ -71,7 +72,7 @@ fn j11_a_clean_restart_changes_nothing() {
     say(&engine, add_project());
     say(&engine, register("ann"));
     say(&engine, add_task("a"));
-    granted(&say(&engine, regatta_core::command::Command::Acquire(acquire("ann", "file://shop/b", 0))));
+    granted(&say(&engine, Command::Acquire(acquire("ann", "file://shop/b", 0))));
     let before = engine.board();
     engine.shutdown();
     let engine = world.start();
@@ -118,7 +119,7 @@ fn a_program_that_vanished_costs_its_task_nothing() {
     until_done(&engine, &life, &world);
     let ended = engine.history().attempt(FIRST).unwrap().unwrap().ended.unwrap();
     assert_eq!(
-        (ended.cause, engine.history().task(regatta_core::ids::TaskId(1)).unwrap().unwrap().failures),
+        (ended.cause, engine.history().task(TaskId(1)).unwrap().unwrap().failures),
         (Cause::Lost, 0)
     );
     assert_clean(&engine, &world);
@@ -233,6 +234,25 @@ fn p3_stop_catches_what_is_just_being_granted() {
     engine.shutdown();
     assert_eq!(world.agents.running(), []);
     assert!(engine.board().attempts.is_empty());
+}
+
+/// P10: a stop that failed is not called one; it holds up no shutdown, and the next start tries again.
+#[test]
+fn p10_a_stop_that_failed_is_tried_again() {
+    let (world, life) = (World::new(Program::hang), Life::new());
+    let engine = start_patient(&world, &life);
+    life.fail_next("agents.stop", "the kernel says no");
+    say(&engine, Command::StopTask { task: TaskId(1), reason: "enough".into() });
+    life.until("the stop was tried", || life.calls("agents.stop") == 1);
+    engine.shutdown();
+    assert_eq!((world.agents.running(), engine.board().attempts.len()), (vec![FIRST], 1));
+
+    let engine = world.start();
+    until(&engine, "the first attempt has ended", |board| !board.attempts.contains_key(&FIRST));
+    assert!(!world.agents.running().contains(&FIRST));
+    engine.stop_attempts("enough").unwrap();
+    engine.shutdown();
+    world.agents.assert_lawful();
 }
 
 /// Shutting down at any moment joins every thread, and going on afterwards does everything once.
