@@ -1,5 +1,56 @@
 //! Tidy, bench, generate, release: what developers run and users do not.
+//!
+//! `cargo xtask bench WORD` measures; each report is printed and kept in `target/bench/WORD.txt`. Tidy is a
+//! plain test (`tests/tidy.rs`), so that `cargo test` runs it.
 
-fn main() -> anyhow::Result<()> {
-    anyhow::bail!("cargo xtask bench claims | decide | start")
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the developer who runs it")]
+
+mod args; // what may be typed
+mod bench; // the measurements
+mod dice; // numbers that look random and are the same every time
+mod report; // what is printed, and kept in a file
+mod world; // an engine without git and agents, and stores that count
+
+use std::process::ExitCode;
+
+use args::Args;
+
+const USAGE: &str = "\
+cargo xtask bench claims        [--seconds 12] [--callers 64] [--rounds 3] [--threads] [--store sqlite|memory] [--side engine|baseline]
+cargo xtask bench linearizable  [--ops 1000000] [--agents 500] [--seed 1] [--plant NAME]
+cargo xtask bench decide        [--samples 20000]
+cargo xtask bench start         [--binary PATH] [--runs 5]
+cargo xtask bench all
+Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Returns whether all that was demanded holds.
+fn run() -> anyhow::Result<bool> {
+    let args = Args::parse(std::env::args().skip(1))?;
+    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["bench", "claims"] => bench::claims::run(&args),
+        ["bench", "linearizable"] => bench::linearizable::run(&args),
+        ["bench", "decide"] => bench::decide::run(&args),
+        ["bench", "start"] => bench::start::run(&args),
+        ["bench", "all"] => {
+            let all = [bench::claims::run, bench::decide::run, bench::linearizable::run, bench::start::run];
+            let mut good = true;
+            for bench in all {
+                good &= bench(&args)?;
+            }
+            Ok(good)
+        }
+        _ => anyhow::bail!("usage:\n{USAGE}"),
+    }
 }

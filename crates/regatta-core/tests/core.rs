@@ -4,6 +4,8 @@
 //! checks every law of [`laws`], so each story checks all invariants on its way. Tables of rules first, then
 //! golden scenarios, then random command sequences.
 
+#![allow(clippy::unwrap_used, reason = "a story that cannot go on has failed")]
+
 #[path = "core/laws.rs"]
 mod laws;
 #[path = "core/world.rs"]

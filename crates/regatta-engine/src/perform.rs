@@ -242,13 +242,27 @@ fn result_detail(engine: &Engine, id: AttemptId) -> Option<String> {
 }
 
 fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let Some(scene) = scene(engine, id) else { return report(engine, key, Command::ReportPerformed) };
+    let Some(scene) = scene(engine, id) else { return settle_ended(engine, key, id) };
     match engine.shared.git.prepare(&scene.repo, id, &scene.task.branch()) {
+        Ok(_) if has_ended(engine, id) => settle_ended(engine, key, id),
         Ok(_) => report(engine, key, Command::ReportPerformed),
         Err(error) => {
             let how = Exited::NotRun { reason: error.to_string() };
             report(engine, key, Command::ReportExited { attempt: id, token: scene.attempt.token, how });
         }
+    }
+}
+
+fn has_ended(engine: &Engine, id: AttemptId) -> bool {
+    !engine.board().attempts.contains_key(&id)
+}
+
+/// Settles what was to be done in the workspace of an attempt that has ended meanwhile. The sweep may have come and
+/// gone before the workspace was made, so it is swept again.
+fn settle_ended(engine: &Engine, key: EffectKey, id: AttemptId) {
+    match remove_workspace(engine, id) {
+        Ok(()) => report(engine, key, Command::ReportPerformed),
+        Err(reason) => tracing::warn!(attempt = %id, "its workspace stays: {reason}"),
     }
 }
 
@@ -267,8 +281,11 @@ fn capture(engine: &Engine, scene: &Scene) -> Result<Capture, GitError> {
 }
 
 fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let Some(scene) = scene(engine, id) else { return report(engine, key, Command::ReportPerformed) };
+    let Some(scene) = scene(engine, id) else { return settle_ended(engine, key, id) };
     let verdict = judge(engine, &scene);
+    if has_ended(engine, id) {
+        return settle_ended(engine, key, id);
+    }
     report(engine, key, Command::ReportJudged { attempt: id, token: scene.attempt.token, verdict });
 }
 

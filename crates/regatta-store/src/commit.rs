@@ -16,6 +16,9 @@ use crate::load::decode;
 use crate::words::{self, Fault};
 
 /// Stores a batch, or nothing of it. `json` is only a buffer.
+///
+/// One failure leaves a doubt that no store can settle: when the last sync itself fails, the commit is taken
+/// back and the next one writes over it, but should the machine stop in between, it may be found whole.
 pub(crate) fn commit(connection: &mut Connection, json: &mut Vec<u8>, batch: &Batch, path: &Path) -> Result<(), Fault> {
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let stored: i64 =

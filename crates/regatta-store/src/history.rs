@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use regatta_core::attempt::Attempt;
 use regatta_core::bus::Message;
@@ -40,9 +40,17 @@ impl SqliteHistory {
         Ok(SqliteHistory { path: path.to_owned(), idle: Mutex::new(vec![first]) })
     }
 
+    /// Closes the connections that nobody uses now; a later read opens its own.
+    pub(crate) fn rest(&self) {
+        self.idle().clear();
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn read<T>(&self, ask: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, StoreError> {
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = idle().pop();
+        let kept = self.idle().pop();
         let answer = || -> Result<(T, Connection), Fault> {
             let connection = kept.map_or_else(|| connect(&self.path), Ok)?;
             let seen = connection.unchecked_transaction()?;
@@ -52,7 +60,7 @@ impl SqliteHistory {
         };
         // A connection on which something failed is not kept.
         let (answer, connection) = answer().map_err(|it| it.say("read", &self.path))?;
-        let mut idle = idle();
+        let mut idle = self.idle();
         if idle.len() < KEPT {
             idle.push(connection);
         }

@@ -194,6 +194,7 @@ pub fn effects_stay_in_the_outbox_until_they_are_performed(harness: &mut dyn Har
     let mut left = last.outbox.clone();
     assert!(left.len() > 1, "the story leaves some");
     assert!(left.is_sorted_by_key(|it| it.0), "oldest first");
+    assert_eq!(store.load().unwrap().outbox, left);
     // The newest first, so that order does not hide a mistake. Nothing else happens, so no event is there.
     while let Some((key, _)) = left.pop() {
         let batch =

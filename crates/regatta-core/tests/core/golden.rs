@@ -17,7 +17,13 @@ use crate::world::{MINUTE, SECOND, World, acquire, agent, exits, shop, work};
 pub(crate) fn command_line(request: &Request, now: Now) -> String {
     let mut value = serde_json::to_value(&request.command).unwrap();
     let name = value.as_object_mut().and_then(|it| it.remove("command")).unwrap();
-    format!("\n{} {}: {}{}", clock(now), request.by, name.as_str().unwrap_or_default(), brief(&value))
+    format!(
+        "\n{} {}: {}{}",
+        clock(now),
+        request.by.to_string().trim_end_matches(':'),
+        name.as_str().unwrap_or_default(),
+        brief(&value)
+    )
 }
 
 pub(crate) fn refusal_line(refusal: &Refusal) -> String {
@@ -97,9 +103,10 @@ fn check(name: &str, world: &World) {
         return;
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    if let Some(nth) = (0..).find(|nth| kept.lines().nth(*nth) != found.lines().nth(*nth)).filter(|_| kept != found) {
-        let (want, got) = (kept.lines().nth(nth), found.lines().nth(nth));
-        panic!("{path}:{}\n kept {want:?}\nfound {got:?}\nUPDATE_GOLDEN=1 writes it again", nth + 1);
+    if kept != found {
+        let same = kept.lines().zip(found.lines()).take_while(|(kept, found)| kept == found).count();
+        let (want, got) = (kept.lines().nth(same), found.lines().nth(same));
+        panic!("{path}:{}\n kept {want:?}\nfound {got:?}\nUPDATE_GOLDEN=1 writes it again", same + 1);
     }
 }
 

@@ -220,6 +220,31 @@ fn l6_a_move_whose_fence_fell_cannot_report() {
     engine.shutdown();
 }
 
+/// L6: also when the landing is moving the trunk again by then, under a newer fence.
+#[test]
+fn l6_a_stale_fence_does_not_speak_for_a_newer_one() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let old_move = life.hold_next("git.move_trunk");
+    let engine = world.start_in(&life).unwrap();
+    launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    old_move.reached();
+    let new_move = life.hold_next("git.move_trunk");
+    world.clock.turn(Duration::from_secs(121));
+    say(&engine, post("somebody speaks, so the writer looks at the clock"));
+    new_move.reached();
+
+    life.until("only the two moves are left to do", || world.outbox() == 2);
+    old_move.release();
+    life.until("the old move is settled", || world.outbox() == 1);
+    assert_eq!(world.git.moves().len(), 1);
+    assert!(!engine.board().landings.is_empty(), "L6: a stale fence landed it");
+    new_move.release();
+    until_done(&engine, &life, &world);
+    assert_eq!((on_trunk(&world, "a"), world.git.moves().len()), ("T1\n".into(), 1), "Q7");
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
 /// A port that fails once costs a try and nothing else.
 #[test]
 fn a_failing_port_is_tried_again() {
@@ -255,4 +280,34 @@ fn j2_a_program_that_cannot_be_watched_is_ended_before_the_next_one_starts() {
     assert_eq!(world.agents.programs()["T1"], 2);
     assert_clean(&engine, &world);
     engine.shutdown();
+}
+
+/// An attempt from outside may end while its workspace is being made, or looked at: none is left behind, and what
+/// was in it is kept (Q5).
+#[test]
+fn a_workspace_does_not_outlive_an_attempt_that_ended_meanwhile() {
+    for finished in [false, true] {
+        let (world, life) = (World::new(append_own_name), Life::new());
+        let engine = world.start_in(&life).unwrap();
+        say(&engine, add_project());
+        say(&engine, register_outside("ann"));
+        say(&engine, add_task("a"));
+        let mut making = (!finished).then(|| life.hold_next("git.prepare"));
+        let (attempt, token) = polled(&say(&engine, poll_for("ann")));
+        if finished {
+            life.until("the workspace is there", || world.outbox() == 0);
+            world.git.edit(attempt, |files| _ = files.insert("a".into(), "by hand\n".into()));
+            making = Some(life.hold_next("git.prepare"));
+            say(&engine, Command::Finish { task: TaskId(1), attempt, token, output: None });
+        }
+        let making = making.unwrap();
+        making.reached();
+        say(&engine, Command::CancelTask { task: TaskId(1), reason: "never mind".into() });
+        life.until("the sweep has come and gone", || world.outbox() == 1);
+        making.release();
+        life.until("everything is performed", || world.outbox() == 0);
+        assert_eq!(world.git.kept(attempt).is_some_and(|it| it["a"] == "by hand\n"), finished);
+        assert_clean(&engine, &world);
+        engine.shutdown();
+    }
 }

@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use regatta_core::board::Board;
 use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
 use regatta_core::command::{Actor, Command, Outcome, PlannedTask, Request};
-use regatta_core::ids::{AgentName, BranchName, ChannelName, ClaimId, MissionId, ProjectName, RequestKey, TaskId};
+use regatta_core::ids::{
+    AgentName, AttemptId, BranchName, ChannelName, ClaimId, MissionId, ProjectName, RequestKey, TaskId,
+};
 use regatta_core::pattern::{PathPattern, Uri};
-use regatta_core::{agent, bus, mission, project, task};
+use regatta_core::{agent, bus, mission, project, schedule, task};
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::ports::store::Store;
 use regatta_engine::timer::{Clock, MachineClock};
@@ -127,6 +129,27 @@ pub(crate) fn register(agent: &str) -> Command {
         description: String::new(),
         max_tasks: 1,
     })
+}
+
+/// An agent that somebody else starts.
+pub(crate) fn register_outside(agent: &str) -> Command {
+    match register(agent) {
+        Command::RegisterAgent(it) => {
+            Command::RegisterAgent(agent::Register { runtime: agent::Runtime::Outside, ..it })
+        }
+        other => other,
+    }
+}
+
+pub(crate) fn poll_for(agent: &str) -> Command {
+    Command::Poll(schedule::Poll { agent: name(agent), project: None, mission: None, lease_ms: None })
+}
+
+pub(crate) fn polled(reply: &Reply) -> (AttemptId, u64) {
+    match &reply.outcome {
+        Outcome::Polled(Some(grant)) => (grant.attempt, grant.token),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A task that changes one file.

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use regatta_engine::ports::store::Store;
+use regatta_engine::ports::store::{Store, TaskFilter};
 use regatta_store::SqliteStore;
 use regatta_testkit::store_suite::story::{Step, everything};
 
@@ -143,23 +144,42 @@ fn threads_read_while_the_writer_writes() {
     let place = Place::new();
     let mut store = place.store();
     let history = store.history();
-    let last = steps.last().unwrap().board.revision;
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
                 let mut seen = 0;
-                while seen < last {
-                    let events = history.events(seen, 50).unwrap();
+                loop {
+                    let last_round = done.load(Ordering::SeqCst);
+                    let events = history.events(seen, usize::MAX).unwrap();
                     assert!(events.iter().zip(seen + 1..).all(|(it, at)| it.revision == at));
                     seen = events.last().map_or(seen, |it| it.revision);
-                    assert!(history.tasks(&Default::default()).unwrap().is_sorted_by_key(|it| it.id));
+                    assert!(history.tasks(&TaskFilter::default()).unwrap().is_sorted_by_key(|it| it.id));
+                    if last_round {
+                        return assert_eq!(seen, steps.last().unwrap().board.revision);
+                    }
                 }
             });
         }
-        for step in &steps {
-            store.commit(&step.batch).unwrap();
-        }
+        let written = steps.iter().try_for_each(|it| store.commit(&it.batch));
+        done.store(true, Ordering::SeqCst);
+        written.unwrap();
     });
+}
+
+/// A store that was closed is one file: nothing is left that a copy by hand would miss.
+#[test]
+fn a_closed_store_has_no_log_although_it_was_read() {
+    let steps = everything();
+    let place = Place::filled(&steps[..9]);
+    let mut store = place.store();
+    let history = store.history();
+    assert_eq!(history.events(0, 3).unwrap().len(), 3);
+    store.commit(&steps[9].batch).unwrap();
+    drop(store);
+    assert!(!place.file("regatta.db-wal").exists());
+    assert_eq!(history.events(0, 3).unwrap().len(), 3, "who still has it may still read");
+    assert!(place.store().load().unwrap().board == steps[9].board);
 }
 
 #[test]

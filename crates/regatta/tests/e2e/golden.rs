@@ -1,0 +1,55 @@
+//! What people read, kept in files. `UPDATE_GOLDEN=1 cargo test -p regatta --test e2e` writes them anew.
+
+use std::path::Path;
+
+/// Compares a text with the file of that name.
+#[track_caller]
+pub(crate) fn check(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/golden").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|it| it == "1") {
+        std::fs::write(&path, text).unwrap();
+        return;
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        kept == text,
+        "{name} has changed (UPDATE_GOLDEN=1 accepts it).\n--- kept\n{kept}\n--- now\n{text}"
+    );
+}
+
+/// Takes out what differs from run to run: paths of the test's own, commits, ages, times, ports and processes.
+/// Columns keep a fixed place only where their content does, so runs of spaces become two.
+pub(crate) fn plain(text: &str, root: &Path) -> String {
+    let text = text.replace(root.to_str().unwrap(), "ROOT");
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let cells: Vec<String> = line.trim_end().split("  ").filter(|it| !it.is_empty()).map(cell).collect();
+        let indent = if line.starts_with("  ") { "  " } else { "" };
+        lines.push(format!("{indent}{}\n", cells.join("  ")));
+    }
+    lines.concat()
+}
+
+fn cell(cell: &str) -> String {
+    cell.trim().split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn word(word: &str) -> String {
+    let core = word.trim_end_matches([',', ':', ')']);
+    let tail = &word[core.len()..];
+    let hex = core.len() >= 10 && core.bytes().all(|it| it.is_ascii_hexdigit()) && !core.bytes().all(|it| it == b'0');
+    let age = core.strip_suffix(['s', 'm']).is_some_and(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()));
+    let clock = core.len() == 8 && core.bytes().enumerate().all(|(at, it)| if at % 3 == 2 { it == b':' } else { it.is_ascii_digit() });
+    let shown = if hex {
+        "COMMIT"
+    } else if age {
+        "AGE"
+    } else if clock {
+        "TIME"
+    } else if core.starts_with("http://127.0.0.1:") {
+        "URL"
+    } else {
+        core
+    };
+    format!("{shown}{tail}")
+}

@@ -1,0 +1,162 @@
+//! A tiny HTTP client: it sends what the CLI would not, and reads streams as slowly as it likes.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Reply {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+}
+
+/// Where a daemon is and what opens its door.
+#[derive(Clone, Debug)]
+pub(crate) struct Door {
+    data: std::path::PathBuf,
+    pub(crate) token: String,
+}
+
+impl Door {
+    pub(crate) fn of(data: &Path) -> Door {
+        let token = std::fs::read_to_string(data.join("token")).unwrap().trim().to_owned();
+        Door { data: data.to_owned(), token }
+    }
+
+    /// The loopback address of the daemon that is up.
+    pub(crate) fn address(&self) -> String {
+        let card: Value = serde_json::from_slice(&std::fs::read(self.data.join("daemon.json")).unwrap()).unwrap();
+        card["url"].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/').to_owned()
+    }
+
+    /// Calls a verb over the unix socket; an error means that the daemon is not there or went away.
+    pub(crate) fn call(&self, verb: &str, input: &Value, key: Option<&str>) -> std::io::Result<Reply> {
+        let stream = UnixStream::connect(self.data.join("daemon.sock"))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let mut headers = vec![
+            ("host", "localhost".to_owned()),
+            ("authorization", format!("Bearer {}", self.token)),
+            ("content-type", "application/json".to_owned()),
+        ];
+        headers.extend(key.map(|it| ("idempotency-key", it.to_owned())));
+        let body = serde_json::to_vec(input)?;
+        exchange(stream, "POST", &format!("/api/v1/{verb}"), &headers, &body)
+    }
+
+    /// Calls a verb that must succeed; gives its data.
+    #[track_caller]
+    pub(crate) fn ask(&self, verb: &str, input: Value) -> Value {
+        let reply = self.call(verb, &input, None).unwrap();
+        assert_eq!(reply.status, 200, "{verb} {input}: {}", String::from_utf8_lossy(&reply.body));
+        reply.json()["data"].clone()
+    }
+
+    /// Sends anything over loopback.
+    pub(crate) fn over_tcp(&self, method: &str, path: &str, headers: &[(&str, String)], body: &[u8]) -> Reply {
+        let stream = TcpStream::connect(self.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        exchange(stream, method, path, headers, body).unwrap()
+    }
+
+    /// Opens the stream of events.
+    pub(crate) fn events(&self, query: &str, last_event_id: Option<u64>) -> Events {
+        let mut stream = UnixStream::connect(self.data.join("daemon.sock")).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let resume = last_event_id.map_or(String::new(), |it| format!("last-event-id: {it}\r\n"));
+        let head = format!(
+            "GET /api/v1/events{query} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n{resume}\r\n",
+            self.token
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut reader = BufReader::with_capacity(256, stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert!(line.starts_with("HTTP/1.1 200"), "{line}");
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).unwrap();
+        }
+        Events { reader, text: Vec::new() }
+    }
+}
+
+/// One request on a connection of its own.
+fn exchange(
+    mut stream: impl Read + Write,
+    method: &str,
+    path: &str,
+    headers: &[(&str, String)],
+    body: &[u8],
+) -> std::io::Result<Reply> {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    head += "\r\n";
+    let mut message = head.into_bytes();
+    message.extend_from_slice(body);
+    // A daemon that refuses a large body may hang up before all of it is sent; its answer still counts.
+    let _cut = stream.write_all(&message);
+    let mut reply = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut reply)
+        && reply.is_empty()
+    {
+        return Err(error);
+    }
+    let cut = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the answer was cut");
+    let end = reply.windows(4).position(|it| it == b"\r\n\r\n").ok_or_else(cut)?;
+    let head = String::from_utf8_lossy(&reply[..end]).to_ascii_lowercase();
+    let status = head.split(' ').nth(1).and_then(|it| it.parse().ok()).ok_or_else(cut)?;
+    let length = head.lines().find_map(|it| it.strip_prefix("content-length: ")?.parse::<usize>().ok());
+    let body = reply[end + 4..].to_vec();
+    // An answer that the daemon did not live to finish was never given.
+    if length.is_some_and(|it| it != body.len()) {
+        return Err(cut());
+    }
+    Ok(Reply { status, body })
+}
+
+/// A stream of events, taken out of its chunks.
+pub(crate) struct Events {
+    reader: BufReader<UnixStream>,
+    text: Vec<u8>,
+}
+
+impl Iterator for Events {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(end) = self.text.windows(2).position(|it| it == b"\n\n") {
+                let message: Vec<u8> = self.text.drain(..end + 2).collect();
+                let message = String::from_utf8(message).unwrap();
+                let field = |name: &str| message.lines().find_map(|it| it.strip_prefix(name));
+                let Some(data) = field("data: ") else { continue }; // a comment keeps the connection alive
+                let event: Value = serde_json::from_str(data).unwrap();
+                assert_eq!(field("id: "), Some(event["revision"].to_string().as_str()));
+                assert_eq!(field("event: "), event["kind"].as_str());
+                return Some(event);
+            }
+            let mut size = String::new();
+            self.reader.read_line(&mut size).ok().filter(|it| *it > 0)?;
+            let size = usize::from_str_radix(size.trim(), 16).unwrap();
+            if size == 0 {
+                return None;
+            }
+            let mut chunk = vec![0; size + 2];
+            self.reader.read_exact(&mut chunk).ok()?;
+            self.text.extend_from_slice(&chunk[..size]);
+        }
+    }
+}

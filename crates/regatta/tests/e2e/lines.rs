@@ -1,0 +1,330 @@
+//! The lines that scripts rely on (UX §2.8), one by one, as a script reads them.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::world::{LONG, World, finish, run, text};
+
+/// `serve` says on its first line that it is ready, where and as whom; a signal ends it in order.
+#[test]
+fn serve_says_ready_first() {
+    let world = World::new();
+    for _ in 0..2 {
+        let mut command = world.command(&["serve", "--listen", "127.0.0.1:0", "--json"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut first).unwrap();
+        let ready: Value = serde_json::from_str(&first).unwrap();
+        assert_eq!((&ready["v"], &ready["kind"]), (&json!(1), &json!("ready")), "{ready}");
+        assert_eq!(ready["data"]["pid"], child.id());
+        assert_eq!(ready["data"]["data_dir"], text(&world.data));
+        assert!(ready["data"]["url"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{ready}");
+        assert_eq!(world.card().unwrap()["pid"], child.id());
+        world.json(&["claim", "list"]);
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
+        child.stdout = Some(stdout.into_inner());
+        let ran = finish(child, LONG).unwrap();
+        assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{ran:?}");
+        assert!(world.card().is_none() && !world.data.join("daemon.sock").exists(), "it leaves no card behind");
+    }
+}
+
+/// Projects and agents.
+#[test]
+fn projects_and_agents_are_listed() {
+    let world = World::with_repo();
+    let made = world.json(&["init", "--trunk", "main", "--validate", "sh ./test.sh", "--yes"]);
+    assert_eq!(made["project"]["trunk"], "main");
+    let projects = world.json(&["project", "list"]);
+    assert_eq!((&projects[0]["name"], &projects[0]["path"]), (&json!("shop"), &json!(text(&world.repo))));
+    let agent = world.json(&["agent", "add", "scripted-1", "--runtime", "scripted", "--max-tasks", "3"]);
+    assert_eq!((&agent["name"], &agent["max_tasks"]), (&json!("scripted-1"), &json!(3)), "{agent}");
+    assert_eq!(agent["capacity"], json!({ "max": 3, "current": 0, "available": 3 }), "{agent}");
+    world.json(&["agent", "add", "cmd-1", "--runtime", "command", "--command", "sh -c 'true' {prompt}"]);
+    let names: Vec<String> = list(&world.json(&["agent", "list"]), "name");
+    assert_eq!(names, ["cmd-1", "scripted-1"]);
+    assert_eq!(world.json(&["agent", "show", "cmd-1"])["runtime"], world.json(&["agent", "list"])[0]["runtime"]);
+    world.json(&["agent", "rm", "cmd-1"]);
+    assert_eq!(list(&world.json(&["agent", "list"]), "name"), ["scripted-1"]);
+    for bad in ["0", "21"] {
+        world.refused(&["agent", "add", "x", "--runtime", "scripted", "--max-tasks", bad], 2);
+    }
+    world.refused(&["agent", "add", "x", "--runtime", "command"], 2);
+    world.refused(&["agent", "add", "x", "--runtime", "scripted", "--command", "sh"], 2);
+    assert_eq!(world.refused(&["agent", "add", "x", "--runtime", "acp"], 1)["code"], "not_yet");
+}
+
+fn list(data: &Value, field: &str) -> Vec<String> {
+    data.as_array().unwrap().iter().map(|it| it[field].as_str().unwrap().to_owned()).collect()
+}
+
+/// Tasks: add with everything, list, show, set, assign in its three ways, cancel, import, export.
+#[test]
+fn tasks_are_added_listed_changed_and_cancelled() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "1"]);
+    let first = world.json(&["task", "add", "First", "--type", "task", "--files", "a.rs,b/**", "--validate", "true"]);
+    assert_eq!((&first["id"], &first["status"]), (&json!("T1"), &json!("unassigned")), "{first}");
+    assert_eq!(first["files"], json!(["a.rs", "b/**"]));
+    assert!(!first["waits"].as_array().unwrap().is_empty(), "W1: whoever waits has a reason");
+    let second = world.json(&["add", "Second", "--files", "c.rs", "--blocked-by", "T1", "--priority", "1"]);
+    assert_eq!((&second["blocked_by"], &second["priority"]), (&json!(["T1"]), &json!(1)), "{second}");
+    let third = world.json(&["task", "add", "Third", "--files", "d.rs", "--assign", "zoe"]);
+    assert_eq!((&third["status"], &third["assignee"]), (&json!("pending"), &json!("zoe")), "{third}");
+    assert_eq!(world.json(&["task", "poll", "--as", "zoe"])["task"]["id"], "T3");
+    // A full agent: refused with its figures and the ways out; --offer and --queue wait.
+    let full = world.refused(&["task", "add", "Fourth", "--files", "e.rs", "--assign", "zoe"], 1);
+    assert_eq!(full["code"], "at_capacity");
+    assert!(full["message"].as_str().unwrap().contains("1/1"), "{full}");
+    assert!(full["hint"].as_str().unwrap().contains("--offer") && full["hint"].as_str().unwrap().contains("--queue"));
+    let offered = world.json(&["task", "add", "Fourth", "--files", "e.rs", "--assign", "zoe", "--offer"]);
+    assert_eq!(offered["status"], "offered", "{offered}");
+    let queued = world.json(&["task", "add", "Fifth", "--files", "f.rs", "--assign", "zoe", "--queue"]);
+    assert_eq!(queued["status"], "pending", "{queued}");
+    let rejected = world.json(&["task", "reject", offered["id"].as_str().unwrap(), "--as", "zoe"]);
+    assert_eq!(rejected["status"], "unassigned", "{rejected}");
+    assert_eq!(list(&world.json(&["task", "list"]), "id"), ["T1", "T2", "T3", "T4", "T5"]);
+    assert_eq!(list(&world.json(&["task", "list", "--status", "in_progress"]), "id"), ["T3"]);
+    assert_eq!(list(&world.json(&["task", "list", "--limit", "2"]), "id"), ["T1", "T2"]);
+    assert_eq!(world.json(&["task", "show", "t1"])["id"], "T1", "ids are case-free");
+    let changed = world.json(&["edit", "T1", "--subject", "First, better", "--priority", "0", "--pause", "wait for Ann"]);
+    assert_eq!((&changed["subject"], &changed["paused"]), (&json!("First, better"), &json!("wait for Ann")));
+    assert!(world.ok(&["why", "T1"]).contains("it is paused: wait for Ann"));
+    world.json(&["edit", "T1", "--ready"]);
+    assert_eq!(world.json(&["assign", "T1", "zoe", "--queue"])["assignee"], "zoe");
+    let cancelled = world.json(&["task", "cancel", "T1", "-m", "not needed"]);
+    assert_eq!((&cancelled["status"], &cancelled["reason"]), (&json!("cancelled"), &json!("not needed")));
+    let error = world.refused(&["task", "cancel", "T1"], 1);
+    assert!(error["message"].as_str().unwrap().contains("final"), "J7: {error}");
+    assert_eq!(list(&world.json(&["task", "list"]), "id"), ["T2", "T3", "T4", "T5"]);
+    assert_eq!(list(&world.json(&["task", "list", "--all"]), "id").len(), 5);
+}
+
+/// What is exported can be imported elsewhere, and importing twice changes nothing.
+#[test]
+fn tasks_travel_as_a_plan() {
+    let world = World::set_up();
+    let plan = world.plan(
+        "[[task]]\nid = \"a\"\nsubject = \"First\"\ndescription = \"two\\nlines\"\nissue_type = \"bug\"\nfiles = [\"x/{a,b}.rs\"]\n\
+         validation = { tests = \"true\", lint = [\"true\", \"true\"], files_exist = [\"x/a.rs\"], content_check = { file = \"x/a.rs\", pattern = \"fn\" } }\n\
+         priority = 1\nscript = [{ say = \"hi\" }, { sleep = 0.5 }, { write = { path = \"x/a.rs\", text = \"fn\" } }]\n\
+         [[task]]\nid = \"b\"\nsubject = \"Second\"\nfiles = [\"y.rs\"]\nblocked_by = [\"a\"]\nexpects = \"report\"\neffort = \"small\"\n",
+    );
+    let imported = world.json(&["task", "import", &plan]);
+    assert_eq!(imported, json!({ "added": ["T1", "T2"], "there": [] }));
+    assert_eq!(world.json(&["task", "import", &plan]), json!({ "added": [], "there": ["T1", "T2"] }));
+    let exported = world.ok(&["task", "export"]);
+    let other = World::set_up();
+    let file = other.plan(&exported);
+    assert_eq!(other.json(&["task", "import", &file])["added"], json!(["T1", "T2"]));
+    let told = |world: &World| -> Vec<Value> {
+        let mut tasks = world.json(&["task", "list"]);
+        for task in tasks.as_array_mut().unwrap() {
+            for moment in ["created_wall", "updated_wall"] {
+                task[moment] = Value::Null;
+            }
+        }
+        tasks.as_array().unwrap().clone()
+    };
+    assert_eq!(told(&other), told(&world), "nothing is lost on the way:\n{exported}");
+    assert_eq!(world.json(&["task", "export"])["task"].as_array().unwrap().len(), 2);
+}
+
+/// Claims: granted with a token; held is exit 5 with `claim_held`; only the token renews and releases (L6, L8).
+#[test]
+fn claims_are_granted_held_renewed_and_released() {
+    let world = World::new();
+    let uri = "file://shop/src/**";
+    let grant = world.json(&["claim", "acquire", uri, "agent://zoe", "--as", "zoe", "--ttl", "60s", "-m", "refactor"]);
+    assert_eq!((&grant["claim"], &grant["ttl_ms"]), (&json!("C1"), &json!(60_000)), "{grant}");
+    let token = grant["token"].to_string();
+    let error = world.refused(&["claim", "acquire", "file://shop/src/a.rs", "--as", "yan", "--ttl", "60s"], 5);
+    assert_eq!((&error["code"], &error["retryable"], &error["ref"]), (&json!("claim_held"), &json!(true), &json!("C1")));
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("held by zoe (refactor), for 5") && message.contains("unless renewed"), "{message}");
+    // All or nothing (L7).
+    world.refused(&["claim", "acquire", "file://shop/b.rs", "file://shop/src/b.rs", "--as", "yan"], 5);
+    assert_eq!(world.json(&["claim", "check", "file://shop/b.rs"]), json!({ "free": true, "holders": [] }));
+    let check = world.json(&["claim", "check", "file://shop/src/b.rs"]);
+    assert_eq!((&check["free"], &check["holders"][0]["owner"]), (&json!(false), &json!({ "agent": "zoe" })), "{check}");
+    // A wait that runs out is the same refusal.
+    let error = world.refused(&["claim", "acquire", uri, "--as", "yan", "--wait", "100ms"], 5);
+    assert_eq!(error["code"], "claim_held");
+    assert_eq!(world.json(&["claim", "list"])["waiting"], json!([]), "nobody is left in line");
+    for word in ["renew", "release"] {
+        assert_eq!(world.refused(&["claim", word, "C1", "--token", "1"], 5)["code"], "stale_token");
+    }
+    assert_eq!(world.json(&["claim", "renew", "C1", "--token", &token])["ttl_ms"], 60_000);
+    // The one who waits is served when it is released.
+    std::thread::scope(|threads| {
+        let waiting = threads.spawn(|| world.json(&["claim", "acquire", uri, "--as", "yan", "--wait", "60s"]));
+        assert!(crate::world::until(LONG, || world.json(&["claim", "list"])["waiting"] != json!([])));
+        world.json(&["claim", "release", "C1", "--token", &token]);
+        let next = waiting.join().unwrap();
+        assert!(next["token"].as_u64() > grant["token"].as_u64(), "L2: {next}");
+    });
+    assert_eq!(world.refused(&["claim", "renew", "C1", "--token", &token], 5)["code"], "claim_ended");
+    world.json(&["claim", "acquire", "port://shop/8080", "--as", "a", "--shared"]);
+    world.json(&["claim", "acquire", "port://shop/8080", "--as", "b", "--shared"]);
+    world.refused(&["claim", "acquire", "port://shop/8080", "--as", "c"], 5);
+    let held = world.json(&["claim", "list"]);
+    assert_eq!(held["held"].as_array().unwrap().len(), 3);
+    assert!(held["held"][0].get("token").is_none(), "the token is its holder's secret: {held}");
+    assert_eq!(world.ok(&["claim", "list"]).lines().count(), 3);
+}
+
+/// Messages: labels, senders, replies, waiting, unread.
+#[test]
+fn messages_are_sent_filtered_and_waited_for() {
+    let world = World::new();
+    let first = world.json(&["msg", "send", "dev", "hello @yan", "-L", "note", "-L", "hi", "--as", "zoe"]);
+    assert_eq!((&first["id"], &first["channel"]), (&json!("B1"), &json!("dev")), "{first}");
+    world.json(&["msg", "send", "dev", "all right", "--reply-to", "B1"]);
+    world.json(&["msg", "send", "other", "elsewhere"]);
+    let texts = |args: &[&str]| list(&world.json(&[&["msg", "history"], args].concat()), "text");
+    assert_eq!(texts(&["dev"]), ["hello @yan", "all right"]);
+    assert_eq!(texts(&["dev", "-L", "note"]), ["hello @yan"]);
+    assert_eq!(texts(&["dev", "--from", "zoe"]), ["hello @yan"]);
+    assert_eq!(texts(&["dev", "--after", "B1"]), ["all right"]);
+    assert_eq!(texts(&["dev", "--limit", "1"]).len(), 1);
+    std::thread::scope(|threads| {
+        let waiting = threads.spawn(|| world.json(&["msg", "wait", "dev", "-L", "ping", "--timeout", "60s"]));
+        // Others do not end the wait; the one that does may come before or after it has begun.
+        let woken = || {
+            world.json(&["msg", "send", "dev", "no", "-L", "pong"]);
+            world.json(&["msg", "send", "dev", "now", "-L", "ping"]);
+            waiting.is_finished()
+        };
+        assert!(crate::world::until(LONG, woken));
+        assert_eq!(waiting.join().unwrap()["text"], "now");
+    });
+    assert_eq!(world.refused(&["msg", "wait", "dev", "--timeout", "100ms"], 124)["code"], "timed_out");
+    assert!(world.json(&["msg", "read", "dev", "--as", "yan"]).as_array().unwrap().len() >= 4);
+    assert_eq!(world.json(&["msg", "read", "dev", "--as", "yan"]), json!([]));
+}
+
+/// Events: one object per line with revision, time, kind, subject and data; from any revision on; followed.
+#[test]
+fn events_are_lines_without_gaps() {
+    let world = World::new();
+    for nth in 0..5 {
+        world.json(&["msg", "send", "dev", &format!("message {nth}")]);
+    }
+    let events = world.events();
+    for (at, event) in events.iter().enumerate() {
+        assert_eq!(event["revision"], at as u64 + 1, "{event}");
+        let time = event["time"].as_str().unwrap();
+        assert!(time.len() >= 20 && time.as_bytes()[10] == b'T' && time.ends_with('Z'), "RFC 3339: {event}");
+        assert!(event["kind"].is_string() && event["subject"].is_string() && event["data"].is_object(), "{event}");
+    }
+    let last = events.len() - 1;
+    let after = world.ok(&["events", "--after", &last.to_string(), "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&after).unwrap(), events[last]);
+    assert_eq!(world.refused(&["events", "--after", "99999"], 2)["code"], "no_such_revision");
+    // Followed: what comes later arrives on the same stream.
+    let mut follow = world.command(&["events", "--after", &events.len().to_string(), "--follow", "--json"]);
+    let mut child = follow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    world.json(&["msg", "send", "dev", "one more"]);
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    let event: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&event["revision"], &event["kind"]), (&json!(events.len() + 1), &json!("message.posted")));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
+    child.stdout = Some(lines.into_inner());
+    assert_eq!(finish(child, LONG).unwrap().code, 130);
+}
+
+/// Land, queue, why, status and stop, on work that runs.
+#[test]
+fn work_is_watched_landed_and_stopped() {
+    let world = World::set_up();
+    assert_eq!(world.refused(&["land", "T9", "--wait"], 1)["code"], "no_such_task");
+    world.ok(&["task", "add", "Later", "--files", "l.txt"]);
+    assert_eq!(world.refused(&["land", "T1"], 1)["code"], "nothing_to_land");
+    assert_eq!(world.json(&["stop"]), json!([]), "nothing runs");
+    let plan = world.plan(
+        "[[task]]\nid = \"h\"\nsubject = \"Hang\"\nfiles = [\"h.txt\"]\nscript = [{ hang = true }]\n\
+         [[task]]\nid = \"n\"\nsubject = \"Next\"\nfiles = [\"n.txt\"]\nblocked_by = [\"h\"]\n",
+    );
+    let mission = world.json(&["run", &plan, "--agents", "scripted", "--yes"]);
+    assert_eq!((&mission["id"], mission["tasks"].as_array().unwrap().len()), (&json!("M1"), 2), "{mission}");
+    assert!(crate::world::until(LONG, || world.json(&["show", "T2"])["word"] == "working"));
+    let why = world.json(&["why", "T3"]);
+    assert_eq!(why["task"]["waits"][0]["kind"], "dep", "{why}");
+    let status = world.json(&["status"]);
+    assert_eq!((&status["working"], &status["waiting"]), (&json!(1), &json!(2)), "{status}");
+    assert_eq!(world.json(&["queue"])[0]["queue"], json!([]));
+    assert_eq!(world.json(&["show", "M1"])["title"], "plan");
+    assert_eq!(world.json(&["show", "scripted"])["state"], "busy");
+    assert_eq!(world.json(&["show", "A1"])["task"], "T2");
+    let refused = world.refused(&["agent", "rm", "scripted"], 5);
+    assert_eq!(refused["code"], "in_use", "{refused}");
+    assert_eq!(world.json(&["stop", "--drain"]), json!(["M1"]));
+    assert_eq!(world.json(&["show", "T2"])["word"], "working", "draining lets what runs finish (J10)");
+    assert_eq!(world.json(&["stop", "--now"]), json!(["M1"]));
+    assert!(crate::world::until(LONG, || world.json(&["agent", "show", "scripted"])["state"] == "idle"));
+    assert_eq!(world.json(&["show", "T2"])["word"], "waiting", "all work is kept");
+    world.json(&["run", "--resume", "M1"]);
+    assert!(crate::world::until(LONG, || world.json(&["agent", "show", "scripted"])["state"] == "busy"));
+}
+
+/// The plumbing: name, schema, completions, man, version, backup, restore, config.
+#[test]
+fn the_plumbing_works() {
+    let world = World::set_up();
+    assert!(world.json(&["name"]).as_str().unwrap().contains('-'));
+    assert_eq!(world.json(&["version"])["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(world.ok(&["--version"]), format!("regatta {}\n", env!("CARGO_PKG_VERSION")));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(world.ok(&["completions", shell]).contains("regatta"), "{shell}");
+    }
+    assert!(world.ok(&["man"]).contains(".TH"));
+    let pages = world.root.join("man");
+    world.json(&["man", "--out", text(&pages)]);
+    assert!(pages.join("regatta.1").is_file() && pages.join("regatta-task-poll.1").is_file());
+    let verbs = world.json(&["schema"]);
+    assert!(verbs.as_array().unwrap().len() > 30, "{verbs}");
+    world.ok(&["task", "add", "Keep me", "--files", "k.txt"]);
+    let copy = world.root.join("copy.db");
+    world.json(&["backup", text(&copy)]);
+    let again = world.refused(&["backup", text(&copy)], 1);
+    assert!(again["message"].as_str().unwrap().contains("overwrites nothing"), "{again}");
+    world.ok(&["task", "cancel", "T1"]);
+    assert_eq!(world.refused(&["restore", text(&copy)], 1)["code"], "in_use");
+    world.ok(&["down"]);
+    world.json(&["restore", text(&copy)]);
+    assert_eq!(world.json(&["task", "list"])[0]["subject"], "Keep me", "D7");
+    let settings = world.json(&["config", "show", "--origin"]);
+    let origin = |name: &str| settings.as_array().unwrap().iter().find(|it| it["name"] == name).unwrap()["origin"].clone();
+    assert_eq!((origin("data_dir"), origin("run.max_workers")), (json!("REGATTA_DATA_DIR"), json!("default")));
+    assert_eq!(origin("project.name"), text(&world.repo.join("regatta.toml")));
+    assert_eq!(world.json(&["config", "set", "max_attempts", "2"]), json!({ "max_attempts": 2 }));
+}
+
+/// `up` and `down` are the same however often they are said, and `--restart` replaces the daemon.
+#[test]
+fn up_and_down_may_be_said_twice() {
+    let world = World::new();
+    assert_eq!(world.json(&["down"]), json!({ "was_up": false }));
+    let first = world.json(&["up"]);
+    assert_eq!(world.json(&["up"]), first);
+    world.ok(&["msg", "send", "dev", "kept"]);
+    let before = world.events().len();
+    let second = world.json(&["up", "--restart"]);
+    assert_ne!(second["pid"], first["pid"]);
+    assert_eq!(world.json(&["msg", "history", "dev"])[0]["text"], "kept");
+    let after = world.events();
+    let new: Vec<&Value> = after[before..].iter().filter(|it| it["kind"] != "fleet.resumed").collect();
+    assert_eq!(new, [] as [&Value; 0], "J11: a clean restart changes nothing");
+    assert_eq!(world.json(&["down"]), json!({ "was_up": true }));
+    assert_eq!(world.json(&["down"]), json!({ "was_up": false }));
+    // Global flags may stand before or after the word.
+    for args in [["--json", "version"], ["version", "--json"]] {
+        let ran = run(world.command(&args), None);
+        assert!(ran.code == 0 && ran.out.starts_with("{\"v\":1"), "{ran:?}");
+    }
+}

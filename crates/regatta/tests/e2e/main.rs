@@ -1,0 +1,23 @@
+//! The real binary, real git, real processes: each test has a data directory and a home of its own, and
+//! leaves nothing running behind.
+//!
+//! `world` starts commands and ends daemons; `http` is a client that can misbehave; `golden` compares what
+//! people read. Invariants of DESIGN §6 are named where they are checked.
+
+#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+
+mod golden; // what people read, kept beside the tests
+mod http; // a tiny client, for what the CLI would not send
+mod world; // a data directory, a home, a repository, and the binary
+
+mod bad_input; // what is typed or found is wrong: a sentence, a next step, an exit code
+mod demo; // the first command of a newcomer
+mod disks; // full, read-only, corrupt, far away
+mod doors; // who gets in
+mod kills; // kill -9, two hundred times
+mod lines; // the lines that scripts rely on
+mod looks; // colours, widths, words
+mod outside; // an agent that nobody started polls, works and finishes
+mod races; // many at once, one winner
+mod runs; // a plan on the user's own repository
+mod streams; // events without gaps

@@ -1,0 +1,140 @@
+//! An outside agent's whole day from the CLI: poll, work in the workspace, finish, and the queue lands it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::world::{LONG, World, until};
+
+fn poll(world: &World, name: &str) -> Value {
+    world.json(&["task", "poll", "--as", name])
+}
+
+fn as_attempt<'a>(word: &'a str, grant: &'a Value, token: &'a str) -> Vec<&'a str> {
+    let (task, attempt) = (grant["task"]["id"].as_str().unwrap(), grant["attempt"].as_str().unwrap());
+    vec!["task", word, task, "--attempt", attempt, "--token", token]
+}
+
+fn token(grant: &Value) -> String {
+    grant["token"].to_string()
+}
+
+/// From the poll to the trunk.
+#[test]
+fn an_outside_agent_polls_works_and_lands() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
+    world.ok(&["task", "add", "Say hello", "--files", "hello.txt,docs/**", "--validate", "test -s hello.txt"]);
+    assert_eq!(poll(&world, "zoe")["task"]["id"], "T1");
+    assert_eq!(poll(&world, "zoe"), Value::Null, "one slot, one task (J4)");
+    let shown = world.json(&["show", "T1"]);
+    assert_eq!(shown["attempts"][0]["token"], 0, "the token is its holder's alone: {shown}");
+
+    let world = World::set_up();
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
+    // A poll may wait for the task that comes.
+    std::thread::scope(|threads| {
+        let waiting = threads.spawn(|| world.json(&["task", "poll", "--as", "zoe", "--wait", "60s"]));
+        world.ok(&["task", "add", "Say hello", "--files", "hello.txt,docs/**", "--validate", "test -s hello.txt"]);
+        let grant = waiting.join().unwrap();
+        let place = PathBuf::from(grant["workspace"].as_str().unwrap());
+        assert!(place.starts_with(&world.data) && place.join("test.sh").is_file(), "{grant}");
+        assert!(world.git_in(&place, &["symbolic-ref", "--short", "HEAD"]).starts_with("regatta/t1-"), "{grant}");
+        std::fs::write(place.join("hello.txt"), "hello\n").unwrap();
+        std::fs::create_dir(place.join("docs")).unwrap();
+        std::fs::write(place.join("docs/hello.md"), "# Hello\n").unwrap();
+        let token = token(&grant);
+        let mut progress = as_attempt("progress", &grant, &token);
+        progress.push("writing the docs");
+        world.json(&progress);
+        assert!(world.ok(&["status"]).contains("writing the docs"));
+        let finished = world.json(&[as_attempt("finish", &grant, &token), vec!["--output", "said hello"]].concat());
+        assert!(["working", "landing", "landed"].contains(&finished["word"].as_str().unwrap()), "{finished}");
+        let landed = until(LONG, || world.json(&["show", "T1"])["word"] == "landed");
+        assert!(landed, "{}", world.ok(&["why", "T1"]));
+        assert_eq!(world.read("hello.txt"), "hello\n");
+        assert_eq!(world.json(&["show", "T1"])["output"], "said hello");
+        assert!(world.git(&["log", "-1", "--format=%an"]).starts_with("zoe"));
+        // J7: terminal is final, and the attempt's word is over (J3).
+        let error = world.refused(&as_attempt("finish", &grant, &token), 5);
+        assert_eq!(error["code"], "stale_attempt", "{error}");
+        assert!(until(LONG, || !Path::new(&place).exists()), "the workspace is removed after its landing");
+    });
+}
+
+/// J3: only the live attempt's token acts. A stale one changes nothing, and is told so with exit 5.
+#[test]
+fn a_stale_attempt_has_no_say() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
+    world.ok(&["agent", "add", "yan", "--runtime", "outside"]);
+    world.ok(&["task", "add", "Say hello", "--files", "hello.txt"]);
+    let old = poll(&world, "zoe");
+    let revision = world.events().len();
+    for word in ["finish", "fail", "progress"] {
+        let error = world.refused(&as_attempt(word, &old, "999999"), 5);
+        assert_eq!(error["code"], "stale_attempt", "{word}: {error}");
+    }
+    assert_eq!(world.events().len(), revision, "nothing was changed");
+    world.json(&["stop", "T1"]);
+    let new = poll(&world, "yan");
+    assert_ne!(new["attempt"], old["attempt"]);
+    assert!(new["token"].as_u64() > old["token"].as_u64(), "tokens only rise (L2): {old} {new}");
+    let error = world.refused(&as_attempt("finish", &old, &token(&old)), 5);
+    assert!(error["message"].as_str().unwrap().contains(new["attempt"].as_str().unwrap()), "who speaks now: {error}");
+    assert_eq!(error["hint"], "stop working on it and poll again: regatta task poll");
+    assert_eq!(world.json(&["show", "T1"])["agent"], "yan");
+}
+
+/// Giving up is final for the task and frees the slot at once.
+#[test]
+fn failing_frees_the_slot() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
+    world.ok(&["task", "add", "First", "--files", "one.txt"]);
+    world.ok(&["task", "add", "Second", "--files", "two.txt", "--blocked-by", "T1"]);
+    world.ok(&["task", "add", "Third", "--files", "three.txt"]);
+    let first = poll(&world, "zoe");
+    assert_eq!(world.json(&["show", "zoe"])["capacity"]["available"], 0);
+    let token = token(&first);
+    let failed = world.json(&[as_attempt("fail", &first, &token), vec!["-m", "cannot be done"]].concat());
+    assert_eq!((&failed["word"], &failed["reason"]), (&"failed".into(), &"cannot be done".into()), "{failed}");
+    assert_eq!(world.json(&["show", "zoe"])["capacity"]["available"], 1);
+    assert_eq!(world.json(&["claim", "list"])["held"], serde_json::json!([]), "its claims ended with it (L11)");
+    assert_eq!(poll(&world, "zoe")["task"]["id"], "T3", "what needs the failed one stays blocked (J5)");
+}
+
+/// A conflict comes back with what landed since; the next attempt starts on the new trunk and lands.
+#[test]
+fn a_conflict_comes_back_and_lands_the_second_time() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
+    world.ok(&["task", "add", "Shout five", "--files", "a.txt"]);
+    let first = poll(&world, "zoe");
+    let edit = |grant: &Value| {
+        let file = Path::new(grant["workspace"].as_str().unwrap()).join("a.txt");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let text = text.lines().map(|it| if it.starts_with("five") { "FIVE\n".into() } else { format!("{it}\n") });
+        std::fs::write(file, text.collect::<String>()).unwrap();
+    };
+    edit(&first);
+    world.write("a.txt", &world.read("a.txt").replace("five", "five, said Ann"));
+    world.commit("Ann's own five");
+    world.json(&as_attempt("finish", &first, &token(&first)));
+    let second = world.json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
+    assert_eq!(second["task"]["failures"], 1, "{second}");
+    let reason = second["task"]["reason"].as_str().unwrap();
+    assert!(reason.contains("conflicts with what landed since in a.txt"), "{reason}");
+    let queue = world.ok(&["queue"]);
+    assert!(queue.contains("conflicts with what landed since"), "{queue}");
+    edit(&second);
+    world.json(&as_attempt("finish", &second, &token(&second)));
+    let done = world.run(&["msg", "wait", "shop", "-L", "coord:merge", "--after", "B0", "--timeout", "60s"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(world.read("a.txt").contains("\nFIVE\n"));
+    // Q6: the side that did not land is kept in the vault.
+    let vault = world.data.join("vaults/shop.git");
+    let vault = if vault.is_dir() { vault } else { world.data.join("vaults/shop") };
+    let kept = world.git_in(&vault, &["for-each-ref", "--format=%(refname)"]);
+    assert!(kept.lines().count() >= 2, "both attempts are kept: {kept}");
+}

@@ -1,0 +1,372 @@
+//! A plan on the user's own repository, with the scripted agent and with any command as the agent.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::world::{LONG, World, finish, run, text, until};
+
+/// A scripted task that writes one file.
+fn writes(id: &str, path: &str, content: &str, more: &str) -> String {
+    format!(
+        "[[task]]\nid = \"{id}\"\nsubject = \"Write {path}\"\nfiles = [\"{path}\"]\n\
+         script = [{{ write = {{ path = \"{path}\", text = \"{content}\\n\" }} }}]\n{more}\n"
+    )
+}
+
+/// Runs a plan with the scripted agent and waits; gives the mission and how it ended.
+fn run_plan(world: &World, plan: &str, flags: &[&str]) -> (Value, i32) {
+    let path = world.plan(plan);
+    let (data, ran) = world.answer(&[&["run", &path, "--agents", "scripted", "--wait"], flags].concat());
+    (data, ran.code)
+}
+
+fn task<'a>(mission: &'a Value, alias: &str) -> &'a Value {
+    mission["tasks"].as_array().unwrap().iter().find(|it| it["alias"] == alias).unwrap()
+}
+
+/// Setting up writes one file, once, and says what it found.
+#[test]
+fn init_finds_what_it_can_and_changes_nothing_the_second_time() {
+    let world = World::with_repo();
+    let first = world.json(&["init", "--yes"]);
+    assert_eq!(first["project"]["name"], "shop");
+    assert_eq!(first["project"]["trunk"], "main");
+    assert_eq!(first["project"]["validation"], serde_json::json!(["sh ./test.sh"]), "found by itself");
+    let file = world.read("regatta.toml");
+    assert_eq!(first["wrote"], text(&world.repo.join("regatta.toml")));
+    assert_eq!(file.lines().count(), 12, "{file}");
+    let settings: toml::Table = file.parse().unwrap();
+    assert_eq!(settings["project"]["name"].as_str(), Some("shop"));
+    assert_eq!(settings["project"]["trunk"].as_str(), Some("main"));
+    assert_eq!(settings["validation"]["commands"].as_array().unwrap().len(), 1);
+    assert_eq!(world.git(&["status", "--porcelain"]), "?? regatta.toml", "nothing else is touched");
+
+    let revision = world.events().len();
+    let second = world.json(&["init", "--yes"]);
+    assert_eq!(second["project"], first["project"]);
+    assert_eq!(second["wrote"], Value::Null);
+    assert_eq!(world.read("regatta.toml"), file);
+    assert_eq!(world.json(&["project", "list"]).as_array().unwrap().len(), 1);
+    let kinds: Vec<Value> = world.events()[revision..].iter().map(|it| it["kind"].clone()).collect();
+    assert!(!kinds.iter().any(|it| it.as_str().unwrap().starts_with("project.")), "nothing changed: {kinds:?}");
+
+    // What the user wrote in the file counts, and a flag counts more.
+    world.write("regatta.toml", "[project]\nname = \"shop\"\n[validation]\ncommands = [\"true\"]\n");
+    assert_eq!(world.json(&["init", "--yes"])["project"]["validation"], serde_json::json!(["true"]));
+    let flagged = world.json(&["init", "--yes", "--validate", "sh ./test.sh", "--validate", "true"]);
+    assert_eq!(flagged["project"]["validation"], serde_json::json!(["sh ./test.sh", "true"]));
+    let printed = world.ok(&["init", "--print"]);
+    assert!(printed.parse::<toml::Table>().is_ok(), "{printed}");
+}
+
+/// All landed: exit 0, one commit per task by its agent, the checkout clean and green throughout.
+#[test]
+fn a_plan_lands_as_commits_by_its_agents() {
+    let world = World::set_up();
+    let plan = writes("b", "b.txt", "b", "description = \"Say b.\"")
+        + &writes("c", "src/c.txt", "c", "blocked_by = [\"b\"]\nvalidation = { files_exist = [\"b.txt\"] }")
+        + &writes("d", "d.txt", "d", "priority = 1");
+    let (mission, code) = run_plan(&world, &plan, &[]);
+    assert_eq!(code, 0, "{mission}");
+    assert_eq!(world.trunk().len(), 2 + 3);
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    assert_eq!((world.read("b.txt"), world.read("src/c.txt")), ("b\n".into(), "c\n".into()));
+    world.assert_green_everywhere();
+    let landed = task(&mission, "b")["landed"].as_str().unwrap();
+    let shown = world.git(&["show", "-s", "--format=%an <%ae>%n%B", landed]);
+    assert_eq!(
+        shown.trim_end(),
+        "scripted <scripted@regatta.invalid>\nWrite b.txt\n\nSay b.\n\nRegatta-Task: T1\nRegatta-Agent: scripted"
+    );
+    assert_eq!(world.git(&["show", "--name-only", "--format=", landed]), "b.txt");
+    // Nothing of ours is left in the user's repository.
+    assert_eq!(world.git(&["for-each-ref", "--format=%(refname)"]), "refs/heads/main");
+    assert_eq!(world.git(&["worktree", "list"]).lines().count(), 1);
+    let messages = world.json(&["msg", "history", "shop", "-L", "coord:merge"]);
+    assert_eq!(messages.as_array().unwrap().len(), 3, "each landing is announced: {messages}");
+}
+
+/// The same plan in TOML, in JSON, as a bare list, and from standard input.
+#[test]
+fn a_plan_may_be_toml_or_json_from_a_file_or_standard_input() {
+    let world = World::set_up();
+    let toml = writes("b", "b.txt", "b", "validation = { tests = \"test -e b.txt\" }");
+    let json = |id: &str| {
+        serde_json::json!([{ "id": id, "subject": format!("Write {id}"), "files": [format!("{id}.txt")],
+            "script": [{ "write": { "path": format!("{id}.txt"), "text": "x\n" } }] }])
+    };
+    let file = |name: &str, text: &str| {
+        let path = world.root.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let read = |args: &[&str], input: &str| {
+        let ran = world.run_with_input(&[args, &["--json"]].concat(), input);
+        assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+        serde_json::from_str::<Value>(&ran.out).unwrap()["data"].clone()
+    };
+    for (args, input) in [
+        (vec!["run", &file("p.toml", &toml), "--plan-only"], String::new()),
+        (vec!["run", "-", "--plan-only"], toml.clone()),
+        (vec!["run", &file("p.json", &serde_json::json!({ "task": json("b") }).to_string()), "--plan-only"], String::new()),
+        (vec!["run", "-", "--plan-only"], json("b").to_string()),
+    ] {
+        let plan = read(&args, &input);
+        assert_eq!(plan[0]["task"]["files"], serde_json::json!(["b.txt"]), "{args:?}: {plan}");
+    }
+    assert_eq!(world.json(&["task", "list"]), serde_json::json!([]), "--plan-only creates nothing");
+    let mission = read(&["run", "-", "--agents", "scripted", "--wait"], &serde_json::json!({ "title": "From a pipe", "tasks": json("c") }).to_string());
+    assert_eq!((&mission["title"], &mission["tasks"][0]["word"]), (&"From a pipe".into(), &"landed".into()));
+}
+
+/// Partly landed is 8, nothing landed is 1; the failed ones show their evidence, and the trunk stays green.
+#[test]
+fn failures_are_found_from_the_work_and_retried_three_times() {
+    let world = World::set_up();
+    let failing = writes("red", "bad", "x", "")
+        + &writes("escape", "elsewhere.txt", "x", "").replace("files = [\"elsewhere.txt\"]", "files = [\"mine.txt\"]")
+        + "[[task]]\nid = \"idle\"\nsubject = \"Say it is done\"\nfiles = [\"idle.txt\"]\nscript = [{ say = \"all done!\" }]\n"
+        + "[[task]]\nid = \"quits\"\nsubject = \"Give up\"\nfiles = [\"quits.txt\"]\nscript = [{ fail = \"no idea\" }]\n"
+        + &writes("after", "after.txt", "x", "blocked_by = [\"red\"]");
+    let plan = writes("good", "good.txt", "x", "") + &failing;
+    let (mission, code) = run_plan(&world, &plan, &[]);
+    assert_eq!(code, 8, "{mission}");
+    assert_eq!(task(&mission, "good")["word"], "landed");
+    assert_eq!(task(&mission, "after")["word"], "waiting", "its blocker is dead, and it says so");
+    assert!(task(&mission, "after")["waits"][0]["text"].as_str().unwrap().contains("which was failed"));
+    for (alias, evidence) in [
+        ("red", "bad is here"),
+        ("escape", "outside its manifest: elsewhere.txt"),
+        ("idle", "nothing had changed"),
+        ("quits", "no idea"),
+    ] {
+        let it = task(&mission, alias);
+        let reason = it["reason"].as_str().unwrap();
+        assert_eq!(it["word"], "failed", "{it}");
+        assert!(reason.contains("3 attempts failed") && reason.contains(evidence), "{alias}: {reason}");
+        let shown = world.json(&["show", it["id"].as_str().unwrap()]);
+        assert_eq!(shown["attempts"].as_array().unwrap().len(), 3, "{alias}");
+        let text = world.ok(&["why", it["id"].as_str().unwrap()]);
+        assert!(text.contains(evidence), "{alias}: {text}");
+    }
+    assert_eq!(world.trunk().len(), 3);
+    assert!(!world.repo.join("bad").exists() && !world.repo.join("elsewhere.txt").exists());
+    world.assert_green_everywhere();
+    let (mission, code) = run_plan(&world, &writes("red", "bad", "x", ""), &[]);
+    assert_eq!(code, 1, "{mission}");
+}
+
+/// Waves: nothing of a later wave starts before the earlier one has landed.
+#[test]
+fn waves_have_a_barrier_between_them() {
+    let world = World::set_up();
+    let plan = writes("one", "one.txt", "x", "")
+        + &writes("two", "two.txt", "x", "")
+        + &writes("three", "three.txt", "x", "blocked_by = [\"one\"]")
+        + &writes("four", "one.txt", "y", "");
+    let (mission, code) = run_plan(&world, &plan, &["--mode", "waves", "--max-workers", "2"]);
+    assert_eq!(code, 0, "{mission}");
+    let wave = |id: &Value| {
+        let it = mission["tasks"].as_array().unwrap().iter().find(|it| it["id"] == *id).unwrap();
+        it["wave"].as_u64().unwrap()
+    };
+    let mut completed = vec![0; 3];
+    let (mut running, mut most) = (0, 0);
+    for event in world.events() {
+        match event["kind"].as_str().unwrap() {
+            "task.started" => {
+                let mine = wave(&event["subject"]);
+                let sizes = [2, 2, 0]; // "four" overlaps "one", so it moves to the second wave
+                for before in 0..mine {
+                    assert_eq!(completed[before as usize], sizes[before as usize], "wave {mine} started early");
+                }
+            }
+            "attempt.started" => running += 1,
+            "attempt.ended" => running -= 1,
+            "task.completed" => completed[wave(&event["subject"]) as usize] += 1,
+            _ => {}
+        }
+        most = most.max(running);
+    }
+    assert!(most <= 2, "--max-workers 2 holds: {most}");
+    assert_eq!(world.read("one.txt"), "y\n");
+}
+
+/// A hanging agent: exit 124 leaves it at work; stop ends it and keeps the task; nothing is left running.
+#[test]
+fn a_timeout_is_124_and_stop_ends_what_hangs() {
+    let world = World::set_up();
+    let plan = "[[task]]\nid = \"h\"\nsubject = \"Hang\"\nfiles = [\"h.txt\"]\nscript = [{ write = { path = \"h.txt\", text = \"x\" } }, { hang = true }]\n";
+    let (mission, code) = run_plan(&world, plan, &["--timeout", "2s"]);
+    assert_eq!((code, &mission["tasks"][0]["word"]), (124, &"working".into()), "{mission}");
+    let stopped = world.json(&["stop", "T1", "--now"]);
+    assert_ne!(stopped["word"], "landed", "{stopped}");
+    assert!(until(LONG, || world.json(&["show", "T1"])["attempts"][0]["ended"].is_object()), "it ends");
+    assert_eq!(world.trunk().len(), 2);
+    // A mission that is told to stop lets nothing new start (J10), and may go on later.
+    world.ok(&["stop", "M1", "--drain"]);
+    let task = world.json(&["task", "list"])[0].clone();
+    assert_eq!(task["word"], "waiting", "{task}");
+}
+
+/// Any program is an agent: its prompt comes as an argument or on standard input.
+#[test]
+fn a_command_is_an_agent() {
+    let world = World::set_up();
+    let script = |name: &str, prompt: &str| {
+        let path = world.root.join(name);
+        // It does what the description asks: "write: FILE=TEXT".
+        let text = format!(
+            "{prompt} | sed -n 's/^write: \\(.*\\)=\\(.*\\)$/\\1 \\2/p' | while read file text; do\n\
+             echo \"writing $file\"; printf '%s\\n' \"$text\" > \"$file\"; done\n\
+             env | sort > \"$REGATTA_RESULT.env\"\n\
+             printf '{{\"type\":\"completion\",\"status\":\"done\",\"detail\":\"wrote it\"}}' > \"$REGATTA_RESULT\"\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let by_argument = script("argument.sh", "printf '%s\\n' \"$1\"");
+    let by_input = script("input.sh", "cat");
+    world.json(&["agent", "add", "arg-1", "--runtime", "command", "--command", &format!("sh {by_argument} {{prompt}}")]);
+    world.json(&["agent", "add", "in-1", "--runtime", "command", "--command", &format!("sh '{by_input}'")]);
+    let plan = world.plan(
+        "[[task]]\nsubject = \"By argument\"\nfiles = [\"x.txt\"]\ndescription = \"write: x.txt=ex\"\nagent = \"arg-1\"\n\
+         [[task]]\nsubject = \"By input\"\nfiles = [\"y.txt\"]\ndescription = \"write: y.txt=why $HOME `id` 'q'\"\nagent = \"in-1\"\n",
+    );
+    let (mission, ran) = world.answer(&["run", &plan, "--wait"]);
+    assert_eq!(ran.code, 0, "{mission}");
+    assert_eq!((world.read("x.txt"), world.read("y.txt")), ("ex\n".into(), "why $HOME `id` 'q'\n".into()));
+    assert_eq!(mission["tasks"][0]["output"], "wrote it", "the result file is read: {mission}");
+    let authors = world.git(&["log", "-2", "--format=%an"]);
+    let mut authors: Vec<&str> = authors.lines().collect();
+    authors.sort_unstable();
+    assert_eq!(authors, ["arg-1", "in-1"]);
+    assert!(world.ok(&["logs", "T1"]).contains("writing x.txt"));
+}
+
+/// No agent is exit 4, and the way out is named.
+#[test]
+fn without_an_agent_the_exit_code_is_4() {
+    let world = World::set_up();
+    let plan = world.plan(&writes("b", "b.txt", "b", ""));
+    let error = world.refused(&["run", &plan, "--wait"], 4);
+    assert_eq!(error["code"], "no_provider");
+    assert!(error["hint"].as_str().unwrap().contains("--agents scripted"), "{error}");
+}
+
+/// A person's changes are never overwritten: the landing waits, says why, and goes on when they are out of the way.
+#[test]
+fn a_dirty_checkout_needs_a_person_and_loses_nothing() {
+    let world = World::set_up();
+    let dirty = world.read("a.txt").replace("one\n", "ONE, by hand\n");
+    world.write("a.txt", &dirty);
+    world.write("mine.txt", "untracked and mine\n");
+    let plan = "[[task]]\nid = \"a\"\nsubject = \"Change a\"\nfiles = [\"a.txt\"]\n\
+                script = [{ replace = { path = \"a.txt\", from = \"nine\", to = \"NINE\" } }]\n"
+        .to_owned()
+        + &writes("m", "mine.txt", "theirs", "");
+    let (mission, code) = run_plan(&world, &plan, &[]);
+    assert_eq!(code, 3, "{mission}");
+    assert_eq!((world.read("a.txt"), world.read("mine.txt")), (dirty.clone(), "untracked and mine\n".to_owned()));
+    assert_eq!(world.trunk().len(), 2, "the ref does not move without the checkout");
+    let waits = task(&mission, "a")["waits"][0]["text"].as_str().unwrap();
+    assert!(waits.contains("commit or stash them") && waits.contains("a.txt"), "{waits}");
+    assert!(world.ok(&["status"]).contains("commit or stash them"));
+
+    world.git(&["commit", "-q", "-am", "By hand"]);
+    let landed = world.run(&["land", "T1", "--wait", "--timeout", "60s"]);
+    assert_eq!(landed.code, 0, "{landed:?}");
+    assert!(landed.out.starts_with("landed T1 as "), "{landed:?}");
+    let text = world.read("a.txt");
+    assert!(text.starts_with("ONE, by hand\n") && text.ends_with("NINE\n"), "both changes are there: {text}");
+    // The untracked file is in the way of the other task, and stays as it is.
+    let held = world.run(&["land", "T2", "--wait", "--timeout", "60s"]);
+    assert_eq!(held.code, 3, "{held:?}");
+    assert!(held.out.contains("mine.txt"), "{held:?}");
+    assert_eq!(world.read("mine.txt"), "untracked and mine\n");
+    std::fs::rename(world.repo.join("mine.txt"), world.root.join("mine.txt")).unwrap();
+    assert_eq!(world.run(&["land", "T2", "--wait", "--timeout", "60s"]).code, 0);
+    assert_eq!(world.read("mine.txt"), "theirs\n");
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+}
+
+/// A dirty file that no task touches is in nobody's way.
+#[test]
+fn changes_elsewhere_in_the_checkout_do_not_stop_a_landing() {
+    let world = World::set_up();
+    let dirty = world.read("a.txt") + "by hand\n";
+    world.write("a.txt", &dirty);
+    world.write("scratch/note.txt", "mine\n");
+    let (mission, code) = run_plan(&world, &writes("b", "b.txt", "b", ""), &[]);
+    assert_eq!(code, 0, "{mission}");
+    assert_eq!((world.read("a.txt"), world.read("b.txt")), (dirty, "b\n".to_owned()));
+    assert_eq!(world.git(&["status", "--porcelain"]), " M a.txt\n?? scratch/");
+}
+
+/// The user looks at an old commit: the trunk moves, what the user looks at does not.
+#[test]
+fn a_detached_head_is_left_alone() {
+    let world = World::set_up();
+    world.git(&["checkout", "-q", "--detach", "HEAD~1"]);
+    let before = world.git(&["rev-parse", "HEAD"]);
+    let (mission, code) = run_plan(&world, &writes("b", "b.txt", "b", ""), &[]);
+    assert_eq!(code, 0, "{mission}");
+    assert_eq!(world.git(&["rev-parse", "HEAD"]), before);
+    assert!(!world.repo.join("b.txt").exists());
+    assert_eq!(world.git(&["show", "main:b.txt"]), "b");
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    // Setting up while detached asks for the trunk's name, and takes it.
+    let fresh = World::with_repo();
+    fresh.git(&["checkout", "-q", "--detach"]);
+    let error = fresh.refused(&["init", "--yes"], 5);
+    assert_eq!(error["code"], "no_branch");
+    assert!(error["hint"].as_str().unwrap().contains("--trunk main"), "{error}");
+    assert_eq!(fresh.json(&["init", "--yes", "--trunk", "main"])["project"]["trunk"], "main");
+}
+
+/// A subdirectory and a linked worktree are the same project.
+#[test]
+fn any_place_in_the_repository_will_do() {
+    let world = World::set_up();
+    std::fs::create_dir(world.repo.join("deep")).unwrap();
+    let plan = world.plan(&writes("b", "b.txt", "b", ""));
+    let mut command = world.command(&["run", &plan, "--agents", "scripted", "--wait"]);
+    command.current_dir(world.repo.join("deep"));
+    let ran = run(command, None);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    // From anywhere else with -C, and with the flag after the word.
+    let mut command = world.command(&["status", "-C", text(&world.repo)]);
+    command.current_dir("/");
+    let ran = run(command, None);
+    assert!(ran.code == 0 && ran.out.contains("1 landed"), "{ran:?}");
+
+    let linked = world.root.join("linked");
+    world.git(&["worktree", "add", "-q", "-b", "feature", text(&linked)]);
+    let plan = world.plan(&writes("c", "c.txt", "c", ""));
+    let mut command = world.command(&["run", &plan, "--agents", "scripted", "--wait"]);
+    command.current_dir(&linked);
+    let ran = run(command, None);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(world.git(&["show", "main:c.txt"]), "c");
+    assert!(!linked.join("c.txt").exists(), "the user's other branch is left alone");
+    assert_eq!(world.read("c.txt"), "c\n", "the checkout of the trunk follows");
+}
+
+/// Ctrl-C detaches: the agents keep working, and the mission comes to its end without anybody watching.
+#[test]
+fn an_interrupt_detaches_and_the_work_goes_on() {
+    let world = World::set_up();
+    let plan = world.plan(&writes("b", "b.txt", "b", "").replace("script = [", "script = [{ sleep = \"1500ms\" }, "));
+    let mut command = world.command(&["run", &plan, "--agents", "scripted", "--wait"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    assert!(until(LONG, || world.run(&["task", "list", "--status", "in_progress"]).out.contains("T1")));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let ran = finish(child, LONG).unwrap();
+    assert_eq!(ran.code, 130, "{ran:?}");
+    assert!(ran.err.contains("detached; the agents keep working"), "{ran:?}");
+    let done = world.json(&["msg", "wait", "shop", "--after", "B0", "--timeout", "60s"]);
+    assert!(done["text"].as_str().unwrap().starts_with("Merged regatta/"), "{done}");
+    assert_eq!(world.read("b.txt"), "b\n");
+}

@@ -1,0 +1,80 @@
+//! Events without gaps: from any revision, at any speed, across connections.
+
+use serde_json::json;
+
+use crate::http::Door;
+use crate::world::World;
+
+const MANY: u64 = 2_000;
+
+/// Two thousand events, written while a slow reader reads: it sees each one once and in order. Then every place
+/// to resume from gives exactly the rest.
+#[test]
+fn a_slow_reader_sees_every_event_once_and_may_resume_anywhere() {
+    let world = World::new();
+    world.ok(&["up"]);
+    let door = Door::of(&world.data);
+    let slow = door.events("?after=0", None);
+    std::thread::scope(|threads| {
+        let writers: Vec<_> = (0..4)
+            .map(|writer| {
+                let door = &door;
+                threads.spawn(move || {
+                    for nth in 0..MANY / 4 {
+                        door.ask("msg.send", json!({ "channel": "dev", "text": format!("{writer}-{nth}") }));
+                    }
+                })
+            })
+            .collect();
+        let reader = threads.spawn(move || {
+            let mut expected = 1;
+            let mut posted = 0;
+            for event in slow {
+                assert_eq!(event["revision"], expected, "no gap, no repetition: {event}");
+                expected += 1;
+                posted += u64::from(event["kind"] == "message.posted");
+                if expected % 50 == 0 {
+                    // The reader's own slowness, not a wait: the daemon must not care.
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                }
+                if posted == MANY {
+                    break;
+                }
+            }
+            posted
+        });
+        writers.into_iter().for_each(|it| it.join().unwrap());
+        assert_eq!(reader.join().unwrap(), MANY);
+    });
+    let last = world.events().len() as u64;
+    assert!(last >= MANY);
+    let mut dice = crate::kills::Dice(7);
+    for _ in 0..20 {
+        let from = dice.below(last);
+        // The header is what a browser sends again after a lost connection; it counts more than the address.
+        let revisions: Vec<u64> = door
+            .events("?after=3&follow=false", Some(from))
+            .map(|it| it["revision"].as_u64().unwrap())
+            .collect();
+        assert!(revisions.iter().copied().eq(from + 1..=last), "after {from}: {} of {last}", revisions.len());
+    }
+    assert_eq!(door.events(&format!("?after={last}&follow=false"), None).count(), 0);
+    // With nothing asked, only what comes.
+    let mut coming = door.events("", None);
+    door.ask("msg.send", json!({ "channel": "dev", "text": "last" }));
+    assert_eq!(coming.next().unwrap()["revision"], last + 1);
+}
+
+/// A stream ends when the daemon does, and goes on with the next one where it was.
+#[test]
+fn a_stream_goes_on_after_a_restart() {
+    let world = World::new();
+    world.ok(&["msg", "send", "dev", "one"]);
+    let door = Door::of(&world.data);
+    let mut stream = door.events("?after=0", None);
+    let first = stream.next().unwrap()["revision"].as_u64().unwrap();
+    world.ok(&["up", "--restart"]);
+    let rest = stream.map(|it| it["revision"].as_u64().unwrap()).last().unwrap_or(first);
+    let next = door.events(&format!("?after={rest}"), None).next().unwrap();
+    assert_eq!((&next["revision"], &next["kind"]), (&json!(rest + 1), &json!("fleet.resumed")));
+}

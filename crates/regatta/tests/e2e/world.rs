@@ -1,0 +1,352 @@
+//! A data directory, a home and a repository of a test's own, and the binary to run on them.
+
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longer than anything here takes on a loaded machine; only a failing test waits for it.
+pub(crate) const LONG: Duration = Duration::from_secs(90);
+
+/// A place of a test's own. Its daemon is down, and nothing of it runs, when it goes.
+pub(crate) struct World {
+    pub(crate) root: PathBuf,
+    /// The user's repository; made by [`World::with_repo`].
+    pub(crate) repo: PathBuf,
+    pub(crate) data: PathBuf,
+    _directory: TempDir,
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// The validation of the sample repository: fails while a file called `bad` is there.
+const TEST: &str = "#!/bin/sh\nset -e\n[ ! -e bad ] || { echo \"bad is here\"; exit 1; }\n";
+
+impl World {
+    /// Only directories.
+    pub(crate) fn new() -> World {
+        // Commits are synchronous; memory is faster than a disk and just as true for a killed process.
+        let base = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
+        let directory = tempfile::Builder::new().prefix("regatta-e2e-").tempdir_in(base).unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        for name in ["home", "tmp", "shop"] {
+            std::fs::create_dir(root.join(name)).unwrap();
+        }
+        World { repo: root.join("shop"), data: root.join("data"), root, _directory: directory }
+    }
+
+    /// With a small repository called `shop`: a test, a text and one commit.
+    pub(crate) fn with_repo() -> World {
+        let world = World::new();
+        world.git(&["init", "-q", "-b", "main", "."]);
+        world.write("test.sh", TEST);
+        world.write("a.txt", "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n");
+        world.commit("Start");
+        world
+    }
+
+    /// With a repository that is set up, and committed as a careful user would.
+    pub(crate) fn set_up() -> World {
+        let world = World::with_repo();
+        world.ok(&["init", "--yes"]);
+        world.commit("Use regatta");
+        world
+    }
+
+    /// The binary in the repository, with nothing of the caller's environment.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
+        command.args(args).current_dir(&self.repo).stdin(Stdio::null());
+        self.clean(&mut command);
+        command
+    }
+
+    /// Takes the caller's environment away from a command.
+    pub(crate) fn clean(&self, command: &mut Command) {
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.root.join("home"))
+            .env("XDG_CONFIG_HOME", self.root.join("home/.config"))
+            .env("TMPDIR", self.root.join("tmp"))
+            .env("LANG", "C.UTF-8")
+            .env("USER", "ann")
+            .env("REGATTA_DATA_DIR", &self.data)
+            .env("REGATTA_LISTEN", "127.0.0.1:0");
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        run(self.command(args), None)
+    }
+
+    pub(crate) fn run_with_input(&self, args: &[&str], input: &str) -> Ran {
+        run(self.command(args), Some(input))
+    }
+
+    /// Runs a command that must succeed; gives what it printed.
+    #[track_caller]
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+        ran.out
+    }
+
+    /// Runs a command with `--json` that must succeed; gives the data of its one object.
+    #[track_caller]
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
+        let (data, ran) = self.answer(args);
+        assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+        assert_eq!(ran.err, "", "{args:?}: nothing beside the answer");
+        data
+    }
+
+    /// Runs a command with `--json` that gives an answer, whatever its exit code.
+    #[track_caller]
+    pub(crate) fn answer(&self, args: &[&str]) -> (Value, Ran) {
+        let ran = self.run(&[args, &["--json"]].concat());
+        assert_eq!(ran.out.lines().count(), 1, "{args:?}: exactly one object: {ran:?}");
+        let answer: Value = serde_json::from_str(&ran.out).unwrap_or_else(|it| panic!("{args:?}: {it}: {ran:?}"));
+        assert_eq!(answer["v"], 1, "{args:?}: {answer}");
+        assert!(answer["kind"].is_string(), "{args:?}: {answer}");
+        let known = ["v", "kind", "data", "next"];
+        assert!(answer.as_object().unwrap().keys().all(|it| known.contains(&it.as_str())), "{args:?}: {answer}");
+        (answer["data"].clone(), ran)
+    }
+
+    /// Runs a command with `--json` that must be refused with this exit code; gives the one error object.
+    #[track_caller]
+    pub(crate) fn refused(&self, args: &[&str], code: i32) -> Value {
+        let ran = self.run(&[args, &["--json"]].concat());
+        assert_eq!(ran.code, code, "{args:?}: {ran:?}");
+        assert_eq!(ran.out, "", "{args:?}: {ran:?}");
+        assert_eq!(ran.err.lines().count(), 1, "{args:?}: exactly one object: {ran:?}");
+        let answer: Value = serde_json::from_str(&ran.err).unwrap_or_else(|it| panic!("{args:?}: {it}: {ran:?}"));
+        let error = answer["error"].clone();
+        assert_eq!(answer["v"], 1, "{args:?}: {answer}");
+        for field in ["code", "message", "hint"] {
+            assert!(error[field].as_str().is_some_and(|it| !it.is_empty()), "{args:?}: {field} in {answer}");
+        }
+        assert!(error["retryable"].is_boolean(), "{args:?}: {answer}");
+        error
+    }
+
+    pub(crate) fn write(&self, path: &str, text: &str) {
+        let path = self.repo.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.repo.join(path)).unwrap()
+    }
+
+    /// Runs git in the user's repository, as the user.
+    #[track_caller]
+    pub(crate) fn git(&self, args: &[&str]) -> String {
+        self.git_in(&self.repo, args)
+    }
+
+    #[track_caller]
+    pub(crate) fn git_in(&self, directory: &Path, args: &[&str]) -> String {
+        let mut command = Command::new("git");
+        self.clean(&mut command);
+        for (name, value) in [("NAME", "Ann"), ("EMAIL", "ann@example.invalid")] {
+            command.env(format!("GIT_AUTHOR_{name}"), value).env(format!("GIT_COMMITTER_{name}"), value);
+        }
+        command.args(args).current_dir(directory);
+        let ran = run(command, None);
+        assert_eq!(ran.code, 0, "git {args:?}: {ran:?}");
+        ran.out.trim_end().to_owned()
+    }
+
+    pub(crate) fn commit(&self, message: &str) {
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "-m", message]);
+    }
+
+    /// The commits of the trunk, newest first, along first parents.
+    pub(crate) fn trunk(&self) -> Vec<String> {
+        self.git(&["rev-list", "--first-parent", "main"]).lines().map(str::to_owned).collect()
+    }
+
+    /// Passes `sh ./test.sh` at every commit of the trunk's first-parent history (Q1).
+    #[track_caller]
+    pub(crate) fn assert_green_everywhere(&self) {
+        assert_green_everywhere(self, &self.repo, &self.trunk());
+    }
+
+    /// What the daemon's card says, if there is one.
+    pub(crate) fn card(&self) -> Option<Value> {
+        serde_json::from_slice(&std::fs::read(self.data.join("daemon.json")).ok()?).ok()
+    }
+
+    /// Every process that has to do with this world: its path is in the arguments, the environment or the directory.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        processes_of(&self.root)
+    }
+
+    /// Every event there is.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let text = self.ok(&["events", "--json"]);
+        text.lines().map(|it| serde_json::from_str(it).unwrap()).collect()
+    }
+
+    /// A plan file in the repository's parent, so that the checkout stays clean.
+    pub(crate) fn plan(&self, text: &str) -> String {
+        let path = self.root.join("plan.toml");
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.card().is_some() {
+            let mut down = self.command(&["down", "--timeout", "20s"]);
+            down.current_dir(&self.root);
+            let _ended = run_for(down, None, Duration::from_secs(40));
+        }
+        let ended = until(Duration::from_secs(10), || self.processes().is_empty());
+        let left = self.processes();
+        for pid in &left {
+            kill(*pid);
+        }
+        if !ended && !std::thread::panicking() {
+            panic!("P3: processes were left running: {left:?}");
+        }
+    }
+}
+
+/// Passes `sh ./test.sh` at every one of these commits of a repository.
+#[track_caller]
+pub(crate) fn assert_green_everywhere(world: &World, repo: &Path, commits: &[String]) {
+    let place = tempfile::tempdir_in(&world.root).unwrap();
+    for commit in commits {
+        let tree = place.path().join(commit);
+        world.git_in(repo, &["worktree", "add", "-q", "--detach", tree.to_str().unwrap(), commit]);
+        let mut test = Command::new("sh");
+        world.clean(&mut test);
+        test.arg("./test.sh").current_dir(&tree);
+        let ran = run(test, None);
+        assert_eq!(ran.code, 0, "Q1: {commit} is red: {ran:?}");
+        world.git_in(repo, &["worktree", "remove", "--force", tree.to_str().unwrap()]);
+    }
+}
+
+/// Every process, zombies apart, that names a path in its arguments, its environment or its directory.
+pub(crate) fn processes_of(path: &Path) -> Vec<u32> {
+    let mark = path.as_os_str().as_encoded_bytes();
+    let has = |bytes: &[u8]| bytes.windows(mark.len()).any(|it| it == mark);
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|it| it.parse::<u32>().ok()) else { continue };
+        if pid == std::process::id() {
+            continue;
+        }
+        let proc = entry.path();
+        let named = ["cmdline", "environ"].iter().any(|it| std::fs::read(proc.join(it)).is_ok_and(|it| has(&it)))
+            || std::fs::read_link(proc.join("cwd")).is_ok_and(|it| has(it.as_os_str().as_encoded_bytes()));
+        if named && alive(pid) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+/// Whether a process runs; one that has ended and was not reaped does not.
+pub(crate) fn alive(pid: u32) -> bool {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&stat);
+    text.rsplit_once(") ").is_some_and(|it| !it.1.starts_with(['Z', 'X']))
+}
+
+/// Ends a process at once. Only ever one that a test of ours started.
+pub(crate) fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let _gone = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+}
+
+/// Looks again and again until something holds, or the time is up.
+pub(crate) fn until(deadline: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    loop {
+        if holds() {
+            return true;
+        }
+        if began.elapsed() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs a command to its end.
+#[track_caller]
+pub(crate) fn run(command: Command, input: Option<&str>) -> Ran {
+    let shown = format!("{command:?}");
+    run_for(command, input, LONG).unwrap_or_else(|| panic!("{shown} did not end within {LONG:?}"))
+}
+
+/// Runs a command to its end; `None` when it did not come in time and was killed.
+pub(crate) fn run_for(mut command: Command, input: Option<&str>, deadline: Duration) -> Option<Ran> {
+    if input.is_some() {
+        command.stdin(Stdio::piped());
+    }
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    if let Some(text) = input {
+        // A command that does not read its input is found by its answer.
+        let _unread = child.stdin.take().unwrap().write_all(text.as_bytes());
+    }
+    finish(child, deadline)
+}
+
+/// Waits for a child whose outputs are piped.
+pub(crate) fn finish(mut child: Child, deadline: Duration) -> Option<Ran> {
+    let out = read_aside(child.stdout.take().unwrap());
+    let err = read_aside(child.stderr.take().unwrap());
+    let mut status = None;
+    until(deadline, || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    if status.is_none() {
+        let _gone = child.kill();
+        let _reaped = child.wait();
+    }
+    let ran = Ran { code: status?.code().unwrap_or(-1), out: out.join().unwrap(), err: err.join().unwrap() };
+    assert!(!ran.err.contains("panicked"), "{ran:?}");
+    Some(ran)
+}
+
+fn read_aside(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Whether this process may mount things.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The words of a command line, for tables of cases.
+pub(crate) fn words(line: &str) -> Vec<&str> {
+    line.split_ascii_whitespace().collect()
+}
+
+/// A path as text.
+pub(crate) fn text(path: &(impl AsRef<OsStr> + ?Sized)) -> &str {
+    path.as_ref().to_str().unwrap()
+}

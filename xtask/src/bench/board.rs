@@ -1,0 +1,163 @@
+//! Boards with many open tasks, made as people make them: by commands.
+
+use regatta_core::board::Board;
+use regatta_core::command::{Actor, Command, Outcome, PlannedTask, Request, decide};
+use regatta_core::ids::{AgentName, BranchName, Now, ProjectName, TaskId};
+use regatta_core::pattern::PathPattern;
+use regatta_core::schedule::Poll;
+use regatta_core::task::{Add, How, IssueType, Validation};
+use regatta_core::{agent, fleet, mission, project};
+use regatta_engine::ports::store::Batch;
+
+use crate::dice::Dice;
+
+pub(crate) const AGENTS: usize = 100;
+const PROJECTS: [&str; 3] = ["shop", "docs-site", "ledger"];
+
+/// A board and what the store must be told of it.
+pub(crate) struct Fleet {
+    pub(crate) board: Board,
+    pub(crate) now: Now,
+    pub(crate) batch: Batch,
+    pub(crate) dice: Dice,
+    added: usize,
+}
+
+/// A task with nothing special about it.
+pub(crate) fn task(project: &ProjectName, subject: String) -> Add {
+    Add {
+        project: project.clone(),
+        subject,
+        description: String::new(),
+        issue_type: IssueType::default(),
+        files: vec![],
+        validation: Validation::default(),
+        blocked_by: vec![],
+        priority: 2,
+        expects: Default::default(),
+        effort: None,
+        provider: None,
+        script: None,
+        alias: None,
+        backlog: false,
+    }
+}
+
+pub(crate) fn agent_name(number: usize) -> anyhow::Result<AgentName> {
+    Ok(AgentName::new(&format!("shop-dev/worker-{number}"))?)
+}
+
+impl Fleet {
+    /// Three projects, a hundred agents, five missions, and no task that runs.
+    pub(crate) fn new() -> anyhow::Result<Fleet> {
+        let now = Now { at: 1, wall: 1_767_225_600_000 };
+        let mut fleet =
+            Fleet { board: Board::default(), now, batch: Batch::default(), dice: Dice::new(3), added: 0 };
+        fleet.run(Command::SetLimits { limits: fleet::Limits { max_attempts: 400 } })?;
+        for name in PROJECTS {
+            fleet.run(Command::AddProject(project::Add {
+                name: ProjectName::new(name)?,
+                location: format!("/src/{name}"),
+                trunk: BranchName::new("main")?,
+                validation: vec!["make test".into()],
+                validation_timeout_ms: 600_000,
+                checkout: project::Checkout::Update,
+            }))?;
+        }
+        for number in 0..AGENTS {
+            fleet.run(Command::RegisterAgent(agent::Register {
+                name: agent_name(number)?,
+                runtime: agent::Runtime::Outside,
+                role: agent::Role::Worker,
+                provider: None,
+                description: String::new(),
+                max_tasks: 5,
+            }))?;
+        }
+        Ok(fleet)
+    }
+
+    /// Decides and keeps; the batch grows until it is taken.
+    pub(crate) fn run(&mut self, command: Command) -> anyhow::Result<Outcome> {
+        self.now.at += 1;
+        let request = Request { by: Actor::Person("ann".into()), key: None, command };
+        let done = decide(&self.board, &request, self.now).map_err(|it| anyhow::anyhow!("{}", it.message()))?;
+        self.board = done.board;
+        self.batch.meta = self.board.meta();
+        self.batch.events.extend(done.events);
+        self.batch.rows.extend(done.rows);
+        self.batch.effects.extend(done.effects);
+        Ok(done.outcome)
+    }
+
+    /// What was decided since the last time.
+    pub(crate) fn take_batch(&mut self) -> Batch {
+        let next = Batch { after: self.board.revision, meta: self.board.meta(), ..Batch::default() };
+        std::mem::replace(&mut self.batch, next)
+    }
+
+    /// The next task: a manifest of its own, at times a shared file, at times blockers.
+    pub(crate) fn next_task(&mut self) -> anyhow::Result<Add> {
+        self.added += 1;
+        let (number, dice) = (self.added, &mut self.dice);
+        let name = ProjectName::new(PROJECTS[number % PROJECTS.len()])?;
+        let mut files = vec![format!("src/area-{}/part-{number}/**", number % 500)];
+        if dice.percent(40) {
+            files.push(format!("tests/part-{number}_*.rs"));
+        }
+        if dice.percent(2) {
+            files.push(format!("docs/chapter-{}.md", dice.below(2_000)));
+        }
+        let last = self.board.counters.task as usize;
+        let blockers = if last > 0 && dice.percent(30) { 1 + dice.below(2) } else { 0 };
+        let blocked_by = (0..blockers).map(|_| TaskId((last - dice.below(last.min(200))) as u64)).collect();
+        let kinds = [IssueType::Feature, IssueType::Bug, IssueType::Task, IssueType::Docs];
+        Ok(Add {
+            description: "As a customer I want this part to work, so that I can buy what it sells. ".repeat(4),
+            issue_type: kinds[dice.below(kinds.len())],
+            files: files.iter().map(|it| PathPattern::new(it)).collect::<Result<_, _>>()?,
+            validation: Validation { tests: vec![format!("make test-part-{number}")], ..Validation::default() },
+            blocked_by,
+            priority: dice.below(5) as u8,
+            ..task(&name, format!("Make part {number} work"))
+        })
+    }
+
+    /// Adds one task, at times in an agent's line.
+    pub(crate) fn add(&mut self) -> anyhow::Result<()> {
+        let task = self.next_task()?;
+        let assign = if self.dice.percent(5) { Some(agent_name(self.dice.below(AGENTS))?) } else { None };
+        self.run(Command::AddTask { task, assign, how: How::Queue }).map(|_| ())
+    }
+
+    /// Starts a mission of forty tasks.
+    pub(crate) fn start_mission(&mut self) -> anyhow::Result<()> {
+        let mut tasks = Vec::new();
+        for nth in 0..40 {
+            let task = Add { blocked_by: vec![], ..self.next_task()? };
+            let after = if nth > 4 && self.dice.percent(50) { vec![nth - 3] } else { vec![] };
+            tasks.push(PlannedTask { task, after, assign: None });
+        }
+        let agents = (0..5).map(|_| agent_name(self.dice.below(AGENTS))).collect::<Result<_, _>>()?;
+        let project = ProjectName::new(PROJECTS[0])?;
+        let mission =
+            mission::Start { project, title: "A goal".into(), agents, max_workers: 5, mode: mission::Mode::Flow };
+        self.run(Command::StartMission { mission, tasks, adopt: vec![] }).map(|_| ())
+    }
+
+    /// A board with this many open tasks.
+    pub(crate) fn with_tasks(open: usize) -> anyhow::Result<Fleet> {
+        let mut fleet = Fleet::new()?;
+        for _ in 0..5 {
+            fleet.start_mission()?;
+        }
+        while fleet.board.tasks.len() < open {
+            fleet.add()?;
+        }
+        Ok(fleet)
+    }
+
+    pub(crate) fn poll(agent: usize) -> anyhow::Result<Command> {
+        Ok(Command::Poll(Poll { agent: agent_name(agent)?, project: None, mission: None, lease_ms: None }))
+    }
+}

@@ -1,0 +1,128 @@
+//! What was asked and answered, as the callers saw it, and the log of events beside it.
+
+use std::sync::Arc;
+
+use regatta_core::board::Board;
+use regatta_core::command::Actor;
+use regatta_core::event::Event;
+use regatta_engine::ports::store;
+
+/// The author of events that nobody asked for: what fell due.
+pub(crate) const REGATTA: u32 = u32::MAX;
+
+/// One operation of one agent.
+#[derive(Clone, Debug)]
+pub(crate) struct Record {
+    pub(crate) agent: u32,
+    /// Nanoseconds since the run began.
+    pub(crate) asked: u64,
+    pub(crate) answered: u64,
+    pub(crate) op: Op,
+    pub(crate) answer: Answer,
+    /// The revision that the answer carried.
+    pub(crate) revision: u64,
+}
+
+/// What was asked. Patterns are numbers of the lake's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Acquire { patterns: Box<[u16]>, shared: bool, ttl_ms: u64 },
+    Renew { claim: u64, token: u64 },
+    Release { claim: u64, token: u64 },
+    /// A guarded write: only the live attempt's token may.
+    Write { slot: usize, attempt: u64, token: u64 },
+    /// The slot's attempt is ended by a person.
+    Stop { slot: usize },
+    /// A new attempt for the slot.
+    Poll { slot: usize },
+}
+
+/// What was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Granted { claim: u64, token: u64 },
+    Held(Vec<u64>),
+    Done,
+    /// The claim has ended.
+    Ended,
+    /// The token is not the live one.
+    Stale,
+    Begun { attempt: u64, token: u64 },
+    Nothing,
+    /// What no rule allows as an answer.
+    Odd(String),
+}
+
+/// What kind of event the log has; the rest cannot come from these operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Granted,
+    Renewed,
+    Released,
+    Kept,
+    Written,
+    Ended,
+    Returned,
+    Begun,
+    Started,
+    Other,
+}
+
+/// One event. Its revision is its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) by: u32,
+    pub(crate) kind: Kind,
+    pub(crate) subject: u64,
+    pub(crate) at: u64,
+}
+
+/// All that happened. The log's first entry has revision `first`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    pub(crate) records: Vec<Record>,
+    pub(crate) log: Vec<Entry>,
+    pub(crate) first: u64,
+}
+
+impl History {
+    pub(crate) fn entry(&self, revision: u64) -> Option<&Entry> {
+        self.log.get(usize::try_from(revision.checked_sub(self.first)?).ok()?)
+    }
+}
+
+/// Reads the whole log: the entries after `from`, and the board that all events fold to.
+pub(crate) fn read_log(store: &Arc<dyn store::History>, from: u64) -> anyhow::Result<(Vec<Entry>, Board)> {
+    let (mut log, mut board, mut after) = (Vec::new(), Board::default(), 0);
+    loop {
+        let some = store.events(after, 20_000)?;
+        let Some(last) = some.last() else { return Ok((log, board)) };
+        after = last.revision;
+        for it in &some {
+            board.fold(it);
+            if it.revision > from {
+                log.push(entry(it));
+            }
+        }
+    }
+}
+
+fn entry(it: &regatta_core::event::Recorded) -> Entry {
+    let by = match &it.by {
+        Actor::Agent(name) => name.as_str().trim_start_matches("agent-").parse().unwrap_or(REGATTA),
+        _ => REGATTA,
+    };
+    let (kind, subject) = match &it.event {
+        Event::ClaimGranted(it) => (Kind::Granted, it.claim().id.0),
+        Event::ClaimRenewed(it) => (Kind::Renewed, it.claim().0),
+        Event::ClaimReleased(it) => (Kind::Released, it.claim().0),
+        Event::AttemptRenewed(it) => (Kind::Kept, it.attempt().0),
+        Event::TaskProgressed(it) => (Kind::Written, it.attempt().0),
+        Event::AttemptEnded(it) => (Kind::Ended, it.attempt().0),
+        Event::TaskReturned(it) => (Kind::Returned, it.task().0),
+        Event::AttemptStarted(it) => (Kind::Begun, it.attempt().id.0),
+        Event::TaskStarted(it) => (Kind::Started, it.attempt().0),
+        _ => (Kind::Other, 0),
+    };
+    Entry { by, kind, subject, at: it.now.at }
+}

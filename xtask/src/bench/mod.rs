@@ -1,0 +1,13 @@
+//! The measurements, each with its targets.
+
+pub(crate) mod claims; // claims per second, against a connection per caller
+pub(crate) mod decide; // how long a decision takes on a small and on a large board
+pub(crate) mod linearizable; // a million operations, and whether they could have happened one by one
+pub(crate) mod start; // size, time to ready, memory at rest
+
+mod baseline; // what most programs would do instead of one writer
+mod board; // boards with many tasks
+mod checker; // the sequential model: an opinion independent of core's
+mod history; // what was asked, answered and logged
+mod lake; // the small universe of patterns, with overlap found by brute force
+mod plant; // faults that the checker must find

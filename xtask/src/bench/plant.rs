@@ -1,0 +1,188 @@
+//! Faults that the checker must find: a true history, changed as a broken engine would have made it.
+//!
+//! Where an engine would also have logged its mistake, the log is changed too, and every later revision and
+//! token is renumbered, so that nothing but the broken law gives the fault away.
+
+use super::checker::{Law, Verdict};
+use super::history::{Answer, Entry, History, Kind, Op, Record};
+
+/// Every fault, and the law it breaks.
+pub(crate) const FAULTS: [(&str, Law); 9] = [
+    ("double-grant", Law::Exclusion),
+    ("token-reuse", Law::Token),
+    ("stale-write", Law::Fence),
+    ("foreign-release", Law::Fence),
+    ("stale-read", Law::RealTime),
+    ("stale-answer", Law::Answer),
+    ("lost-ack", Law::Log),
+    ("lost-reply", Law::Log),
+    ("early-expiry", Law::Expiry),
+];
+
+/// Plants a fault in about one of `every` places; returns in how many.
+pub(crate) fn plant(history: &mut History, fault: &str, every: usize, truth: &Verdict) -> usize {
+    let places = |fits: fn(&Record) -> bool| -> Vec<usize> {
+        let fitting: Vec<usize> = (0..history.records.len()).filter(|it| fits(&history.records[*it])).collect();
+        // Not the very first: some faults need a past.
+        fitting.iter().copied().skip(fitting.len() / 3).step_by(every).collect()
+    };
+    match fault {
+        "double-grant" => {
+            let places = places(|it| matches!(it.answer, Answer::Held(_)));
+            insert(history, places, |record, nth, revision| {
+                let claim = (1 << 40) + nth;
+                record.answer = Answer::Granted { claim, token: revision };
+                vec![(Kind::Granted, claim)]
+            })
+        }
+        "stale-write" => {
+            let places = places(|it| matches!((&it.op, &it.answer), (Op::Write { .. }, Answer::Stale)));
+            insert(history, places, |record, _, _| {
+                record.answer = Answer::Done;
+                let Op::Write { attempt, .. } = record.op else { return vec![] };
+                vec![(Kind::Kept, attempt), (Kind::Written, attempt)]
+            })
+        }
+        "foreign-release" => {
+            let places = places(|it| matches!((&it.op, &it.answer), (Op::Release { .. }, Answer::Stale)));
+            insert(history, places, |record, _, _| {
+                record.answer = Answer::Done;
+                let Op::Release { claim, .. } = record.op else { return vec![] };
+                vec![(Kind::Released, claim)]
+            })
+        }
+        "token-reuse" => {
+            let places = places(|it| matches!(it.answer, Answer::Granted { .. }));
+            for it in &places {
+                if let Answer::Granted { token, .. } = &mut history.records[*it].answer {
+                    *token -= 1;
+                }
+            }
+            places.len()
+        }
+        "stale-read" => {
+            let places = places(|it| matches!(it.answer, Answer::Held(_)));
+            for it in &places {
+                // Answered from a state from before the question, by a long way.
+                let before = history.records[*it].revision / 2;
+                history.records[*it].revision = before.max(history.first);
+            }
+            places.len()
+        }
+        "stale-answer" => {
+            let places = places(|it| matches!(&it.answer, Answer::Held(holders) if holders.len() == 1));
+            for it in &places {
+                history.records[*it].answer = Answer::Held(vec![1]);
+            }
+            places.len()
+        }
+        "lost-ack" => {
+            let places = places(|it| matches!((&it.op, &it.answer), (Op::Renew { .. }, Answer::Done)));
+            remove(history, &places)
+        }
+        "lost-reply" => {
+            let places = places(|it| matches!((&it.op, &it.answer), (Op::Renew { .. }, Answer::Done)));
+            for it in places.iter().rev() {
+                history.records.remove(*it);
+            }
+            places.len()
+        }
+        "early-expiry" => {
+            let ends: Vec<(u64, u64)> = truth.expiries.iter().copied().step_by(every.div_ceil(100)).collect();
+            for (revision, due) in &ends {
+                if let Some(it) = history.log.get_mut((revision - history.first) as usize) {
+                    it.at = due - 1;
+                }
+            }
+            ends.len()
+        }
+        _ => 0,
+    }
+}
+
+/// Makes refused operations accepted, with their events right after the revision they were refused at.
+/// `accept` gets the record, the fault's number and the revision of its first event.
+fn insert(
+    history: &mut History,
+    mut places: Vec<usize>,
+    accept: impl Fn(&mut Record, u64, u64) -> Vec<(Kind, u64)>,
+) -> usize {
+    places.sort_by_key(|it| history.records[*it].revision);
+    let at = |revision: u64| history.entry(revision).map_or(0, |it| it.at);
+    let mut inserted: Vec<(u64, Vec<Entry>)> = Vec::new();
+    let mut accepted: Vec<(usize, Record)> = Vec::new();
+    let mut shift = 0;
+    for (nth, place) in (0..).zip(&places) {
+        let mut record = history.records[*place].clone();
+        let after = record.revision;
+        let events = accept(&mut record, nth, after + shift + 1);
+        let entries: Vec<Entry> = events
+            .into_iter()
+            .map(|(kind, subject)| Entry { by: record.agent, kind, subject, at: at(after) })
+            .collect();
+        shift += entries.len() as u64;
+        record.revision = after + shift;
+        accepted.push((*place, record));
+        inserted.push((after, entries));
+    }
+    let shifts: Vec<u64> = inserted
+        .iter()
+        .scan(0, |sum, it| {
+            *sum += it.1.len() as u64;
+            Some(*sum)
+        })
+        .collect();
+    let moved = |revision: u64| match inserted.partition_point(|it| it.0 < revision) {
+        0 => revision,
+        before => revision + shifts[before - 1],
+    };
+    for record in &mut history.records {
+        renumber(record, moved);
+    }
+    // What was accepted is numbered already, but for the token it was asked with.
+    for (place, mut record) in accepted {
+        renumber_op(&mut record.op, moved);
+        history.records[place] = record;
+    }
+    let mut log = Vec::with_capacity(history.log.len() + places.len() * 2);
+    let mut next = inserted.iter().peekable();
+    for (entry, revision) in history.log.iter().zip(history.first..) {
+        log.push(*entry);
+        while let Some((_, entries)) = next.next_if(|it| it.0 == revision) {
+            log.extend(entries);
+        }
+    }
+    history.log = log;
+    places.len()
+}
+
+/// Takes the events of accepted operations out of the log, as if they had never been durable.
+fn remove(history: &mut History, places: &[usize]) -> usize {
+    let mut gone: Vec<u64> = places.iter().map(|it| history.records[*it].revision).collect();
+    gone.sort_unstable();
+    let moved = |revision: u64| revision - gone.partition_point(|it| *it <= revision) as u64;
+    for record in &mut history.records {
+        renumber(record, moved);
+    }
+    let first = history.first;
+    let mut revision = first;
+    history.log.retain(|_| {
+        revision += 1;
+        gone.binary_search(&(revision - 1)).is_err()
+    });
+    places.len()
+}
+
+fn renumber(record: &mut Record, moved: impl Fn(u64) -> u64) {
+    record.revision = moved(record.revision);
+    if let Answer::Granted { token, .. } | Answer::Begun { token, .. } = &mut record.answer {
+        *token = moved(*token);
+    }
+    renumber_op(&mut record.op, moved);
+}
+
+fn renumber_op(op: &mut Op, moved: impl Fn(u64) -> u64) {
+    if let Op::Renew { token, .. } | Op::Release { token, .. } | Op::Write { token, .. } = op {
+        *token = moved(*token);
+    }
+}
