@@ -136,6 +136,14 @@ pub(crate) fn renew(draft: &mut Draft, id: AttemptId, now: Now) {
     }
 }
 
+/// Gives every attempt from outside one fresh lease after the daemon was away.
+pub(crate) fn refresh(draft: &mut Draft, now: Now) {
+    let outside: Vec<AttemptId> = draft.board().attempts.values().filter(|it| it.lease_ms.is_some()).map(|it| it.id).collect();
+    for id in outside {
+        renew(draft, id, now);
+    }
+}
+
 /// Ends an attempt at once, with all it holds.
 pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: Cause, detail: &str) {
     if draft.board().attempts.contains_key(&id) {

@@ -461,6 +461,7 @@ impl Board {
 
     /// Applies a recorded event: the fold that replays a log (D4).
     pub fn fold(&mut self, recorded: &Recorded) {
+        self.revision = recorded.revision - 1; // a restored store's log leaps once, so that no token repeats
         self.apply(&recorded.event, recorded.now, &mut Rows::new());
     }
 
@@ -474,7 +475,7 @@ impl Board {
             Event::RequestAnswered(it) => {
                 let answer = Answer {
                     key: it.key().clone(),
-                    outcome: it.outcome().clone(),
+                    command: *it.command(), outcome: it.outcome().clone(),
                     revision: self.revision,
                     until_at: *it.until_at(),
                 };

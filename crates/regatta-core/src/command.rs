@@ -255,6 +255,9 @@ pub struct Commit {
 pub fn decide(board: &Board, request: &Request, now: Now) -> Result<Commit, Refusal> {
     // Asked before under the same key: the same answer, and nothing happens again (J9).
     if let Some(answer) = request.key.as_ref().and_then(|it| board.answers.get(it)) {
+        if answer.command != fingerprint(request) {
+            return Err(Refusal::KeyReused { key: answer.key.clone() });
+        }
         return Ok(Commit {
             board: board.clone(),
             events: vec![],
@@ -268,7 +271,7 @@ pub fn decide(board: &Board, request: &Request, now: Now) -> Result<Commit, Refu
     if let Some(key) = &request.key
         && !draft.events().is_empty()
     {
-        fleet::remember(&mut draft, key.clone(), outcome.clone(), now);
+        fleet::remember(&mut draft, key.clone(), fingerprint(request), outcome.clone(), now);
     }
     let mut effects = Vec::new();
     let mut nth_event = 0;
@@ -285,6 +288,12 @@ pub fn decide(board: &Board, request: &Request, now: Now) -> Result<Commit, Refu
         .map(|(revision, event)| Recorded { revision, now, by: request.by.clone(), event })
         .collect();
     Ok(Commit { board: board_after, events, rows, effects, outcome })
+}
+
+/// A number for what is asked and by whom (FNV-1a over its text): good enough to notice a key used twice.
+fn fingerprint(request: &Request) -> u64 {
+    let text = format!("{} {:?}", request.by, request.command);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn run(draft: &mut Draft, request: &Request, now: Now) -> Result<Outcome, Refusal> {

@@ -90,7 +90,7 @@ events! {
 /// An event with its place in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// Its place: one number for the whole fleet, without gaps.
+    /// Its place: one number for the whole fleet, without gaps but where a backup was restored.
     pub revision: u64,
     /// The fleet clock and the date when it was decided.
     pub now: crate::ids::Now,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
-use crate::claim;
+use crate::{attempt, claim};
 use crate::command::Outcome;
 use crate::event::{Event, facts};
 use crate::ids::{Now, RequestKey};
@@ -26,6 +26,8 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     pub key: RequestKey,
+    /// What was asked, as a number: the same key for something else is a mistake.
+    pub command: u64,
     pub outcome: Outcome,
     /// The revision the first answer carried.
     pub revision: u64,
@@ -37,7 +39,7 @@ facts! {
     /// A daemon took over the board; every lease got one fresh TTL.
     Resumed { pid: u32 }
     Limited { limits: Limits }
-    Answered { key: RequestKey, outcome: Outcome, until_at: u64 }
+    Answered { key: RequestKey, command: u64, outcome: Outcome, until_at: u64 }
     Forgotten { key: RequestKey }
 }
 
@@ -54,6 +56,7 @@ pub fn resume(draft: &mut Draft, pid: u32, now: Now) {
         claim::cancel_wait(draft, wait);
     }
     claim::refresh(draft, now);
+    attempt::refresh(draft, now);
 }
 
 /// Sets the machine's limits.
@@ -68,8 +71,8 @@ pub fn limit(draft: &mut Draft, limits: Limits) -> Result<(), Refusal> {
 }
 
 /// Remembers what was answered under `key`.
-pub(crate) fn remember(draft: &mut Draft, key: RequestKey, outcome: Outcome, now: Now) {
-    draft.record(Event::RequestAnswered(Answered { key, outcome, until_at: now.at + ANSWER_KEPT_MS }));
+pub(crate) fn remember(draft: &mut Draft, key: RequestKey, command: u64, outcome: Outcome, now: Now) {
+    draft.record(Event::RequestAnswered(Answered { key, command, outcome, until_at: now.at + ANSWER_KEPT_MS }));
 }
 
 /// Forgets an answer that is old enough.

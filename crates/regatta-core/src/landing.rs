@@ -173,16 +173,15 @@ fn place(board: &Board, landing: &Landing) -> Place {
     Place { landing: landing.id, task: landing.task, position: ahead + 1 }
 }
 
-/// Begins the next landing of a project, if none is on its way and the first in line is not held.
+/// Begins the next landing of a project, if none is on its way. One that is held does not stop those behind
+/// it (Q9): what is in its way is usually not in theirs.
 pub(crate) fn begin_next(draft: &mut Draft, project: &ProjectName, now: Now) {
     if draft.board().queue_of(project).any(|it| it.state != State::Queued) {
         return;
     }
-    let first = draft.board().queue_of(project).next().cloned();
-    if let Some(first) = first
-        && first.retry_at.is_none_or(|at| at <= now.at)
-    {
-        begin(draft, first.id);
+    let next = draft.board().queue_of(project).find(|it| it.retry_at.is_none_or(|at| at <= now.at)).map(|it| it.id);
+    if let Some(next) = next {
+        begin(draft, next);
     }
 }
 

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Owner;
-use crate::ids::{AgentName, AttemptId, ClaimId, LandingId, MissionId, ProjectName, TaskId};
+use crate::ids::{AgentName, AttemptId, ClaimId, LandingId, MissionId, ProjectName, RequestKey, TaskId};
 use crate::pattern::Uri;
 use crate::task::Status;
 
@@ -59,6 +59,7 @@ pub enum Refusal {
     NotOffered { task: TaskId, agent: AgentName },
     NothingToLand { task: TaskId, status: Status },
     StaleLanding { landing: LandingId },
+    KeyReused { key: RequestKey },
 }
 
 impl Refusal {
@@ -90,6 +91,7 @@ impl Refusal {
             Refusal::NotOffered { .. } => "not_offered",
             Refusal::NothingToLand { .. } => "nothing_to_land",
             Refusal::StaleLanding { .. } => "stale_landing",
+            Refusal::KeyReused { .. } => "key_reused",
         }
     }
 
@@ -108,6 +110,7 @@ impl Refusal {
             | Refusal::StaleClaimToken { .. }
             | Refusal::StaleAttempt { .. }
             | Refusal::StaleLanding { .. }
+            | Refusal::KeyReused { .. }
             | Refusal::AlreadyThere { .. }
             | Refusal::InUse { .. } => Class::Conflict,
             Refusal::AtCapacity { .. }
@@ -197,6 +200,7 @@ impl Refusal {
             }
             Refusal::NotOffered { task, agent } => format!("{task} is not on offer to {agent}"),
             Refusal::NothingToLand { task, status } => format!("{task} is {status} and has no finished work to land"),
+            Refusal::KeyReused { key } => format!("the request key {key} was used for another request"),
             Refusal::StaleLanding { landing } => format!("{landing} has moved on, so this report changes nothing"),
         }
     }
@@ -232,6 +236,7 @@ impl Refusal {
             Refusal::Cycle { .. } => "take one of these blockers away".into(),
             Refusal::NotOffered { task, .. } => format!("see who has it: regatta show {task}"),
             Refusal::NothingToLand { task, .. } => format!("see why: regatta why {task}"),
+            Refusal::KeyReused { .. } => "use a new key for each request".into(),
             Refusal::StaleLanding { .. } => "see the queue with regatta queue".into(),
         }
     }

@@ -147,9 +147,19 @@ fn current_wave(board: &Board, mission: MissionId) -> u32 {
         .unwrap_or(0)
 }
 
-/// Whether a blocker of it can never complete.
+/// Whether it waits, however indirectly, for something that only a person can move on.
 fn stuck(board: &Board, task: &Task) -> bool {
-    task.blocked_by.iter().any(|it| matches!(board.settled(*it), Some(Status::Failed | Status::Cancelled)))
+    let mut open: Vec<TaskId> = task.blocked_by.clone();
+    let mut seen = BTreeSet::new();
+    while let Some(id) = open.pop() {
+        match (board.tasks.get(&id), board.settled(id)) {
+            (_, Some(Status::Failed | Status::Cancelled)) => return true,
+            (Some(blocker), _) if blocker.status == Status::NeedsHuman => return true,
+            (Some(blocker), _) if seen.insert(id) => open.extend(&blocker.blocked_by),
+            _ => {}
+        }
+    }
+    false
 }
 
 /// What keeps a task's contract from being complete, if anything does: the gate of DESIGN §5.
@@ -258,49 +268,37 @@ fn describe_owner(board: &Board, owner: &claim::Owner) -> String {
 }
 
 fn waits_for_agent(board: &Board, task: &Task, say: &mut impl FnMut(WaitKind, String)) {
-    if board.attempts.len() as u32 >= board.limits.max_attempts {
-        say(
-            WaitKind::Machine,
-            format!("this machine runs {} of at most {} attempts", board.attempts.len(), board.limits.max_attempts),
-        );
+    let running = board.attempts.len();
+    if running as u32 >= board.limits.max_attempts {
+        say(WaitKind::Machine, format!("this machine runs {running} of at most {} attempts", board.limits.max_attempts));
+    }
+    let mission = task.mission.and_then(|it| board.missions.get(&it));
+    if let Some(mission) = mission {
+        if mission.state != mission::State::Active {
+            say(WaitKind::Paused, format!("{} is draining: regatta run --resume", mission.id));
+        }
+        if mission.mode == mission::Mode::Waves && task.wave != current_wave(board, mission.id) {
+            let at_work = current_wave(board, mission.id) + 1;
+            say(WaitKind::Wave, format!("it is in wave {}, and wave {at_work} is at work", task.wave + 1));
+        }
+        let running = board.attempts.values().filter(|it| it.mission == Some(mission.id)).count();
+        if running >= mission.max_workers as usize {
+            let most = mission.max_workers;
+            say(WaitKind::Slot, format!("{} runs {running} of at most {most} workers", mission.id));
+        }
     }
     let slots = |name: &AgentName| {
-        board
-            .agents
-            .get(name)
-            .map(|it| agent::capacity(board, it))
-            .map(|it| (it.available == 0, format!("{name} {}/{}", it.current, it.max)))
+        let room = board.agents.get(name).map(|it| agent::capacity(board, it))?;
+        Some((room.available == 0, format!("{name} {}/{}", room.current, room.max)))
     };
-    match (&task.assignee, task.mission.and_then(|it| board.missions.get(&it))) {
-        (Some(name), _) => {
-            let kind = if task.status == Status::Offered { WaitKind::Offer } else { WaitKind::Runner };
-            match slots(name) {
-                Some((true, text)) => say(WaitKind::Slot, format!("its agent is at capacity: {text}")),
-                _ if kind == WaitKind::Offer => say(kind, format!("it is on offer to {name}, who has not answered")),
-                _ => say(kind, format!("{name} has not asked for it yet: regatta task poll --as {name}")),
-            }
-        }
+    match (&task.assignee, mission) {
+        (Some(name), _) => match slots(name) {
+            Some((true, text)) => say(WaitKind::Slot, format!("its agent is at capacity: {text}")),
+            _ if task.status == Status::Offered => say(WaitKind::Offer, format!("it is on offer to {name}, who has not answered")),
+            _ if mission.is_some() => say(WaitKind::Runner, format!("{name} has room and will take it when nothing above holds it")),
+            _ => say(WaitKind::Runner, format!("{name} has not asked for it yet: regatta task poll --as {name}")),
+        },
         (None, Some(mission)) => {
-            if mission.state != mission::State::Active {
-                say(WaitKind::Paused, format!("{} is draining: regatta run --resume", mission.id));
-            }
-            if mission.mode == mission::Mode::Waves && task.wave != current_wave(board, mission.id) {
-                say(
-                    WaitKind::Wave,
-                    format!(
-                        "it is in wave {}, and wave {} is at work",
-                        task.wave + 1,
-                        current_wave(board, mission.id) + 1
-                    ),
-                );
-            }
-            let running = board.attempts.values().filter(|it| it.mission == Some(mission.id)).count();
-            if running >= mission.max_workers as usize {
-                say(
-                    WaitKind::Slot,
-                    format!("{} runs {running} of at most {} workers", mission.id, mission.max_workers),
-                );
-            }
             let full: Vec<String> = mission.agents.iter().filter_map(&slots).filter(|it| it.0).map(|it| it.1).collect();
             if full.len() == mission.agents.len() {
                 say(WaitKind::Slot, format!("its agents are at capacity: {}", full.join(", ")));
@@ -373,10 +371,6 @@ pub fn outlook(board: &Board, mission: MissionId) -> Outlook {
             _ if dead.contains(&task.id) => out.stuck += 1,
             _ => {}
         }
-    }
-    // Behind a held landing the whole project's queue waits.
-    if out.held > 0 && out.running == 0 {
-        out.held = out.landing;
     }
     out
 }

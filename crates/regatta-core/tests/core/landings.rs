@@ -189,14 +189,16 @@ fn q2_a_trunk_that_moved_elsewhere_is_merged_again() {
     world.land(landings[0]);
 }
 
-/// A person's changes in the checkout hold the landing; it is tried again later, or when they say so.
+/// A person's changes in the checkout hold the landing, not those behind it (Q9); it is tried again later, or
+/// when they say so.
 #[test]
-fn a_dirty_checkout_holds_the_landing() {
+fn q9_a_dirty_checkout_holds_its_own_landing() {
     let (mut world, landings) = queue(&[2, 2]);
     let id = landings[0];
     world.merge(id);
     world.moved(id, Moved::Dirty { paths: vec!["src/0.rs".into()] });
-    assert_eq!((states(&world, &landings), world.owner_of(TRUNK)), (vec!["queued", "queued"], None));
+    assert_eq!((states(&world, &landings), world.owner_of(TRUNK)), (vec!["queued", "trying"], None));
+    world.land(landings[1]);
     assert_eq!(world.reasons(TaskId(1)), [WaitKind::Policy]);
     let reason = world.board.landings[&id].held.clone().unwrap();
     assert_eq!(reason, "the checkout of main has changes in src/0.rs: commit or stash them, then regatta land T1");
@@ -211,7 +213,6 @@ fn a_dirty_checkout_holds_the_landing() {
     world.ask("ann", Command::Land { task: TaskId(1) });
     assert_eq!(world.landing(id), "trying");
     world.land(id);
-    world.land(landings[1]);
 }
 
 /// Q10: asking for a held landing does not put two on their way.

@@ -37,6 +37,9 @@ impl Laws {
     /// What an answer must be, given the board it was decided on.
     pub(crate) fn check_answer(&self, before: &Board, request: &Request, decided: &Result<Commit, Refusal>, now: Now) {
         if let Some(known) = request.key.as_ref().and_then(|it| before.answers.get(it)) {
+            if let Err(Refusal::KeyReused { .. }) = decided {
+                return; // another request under the same key: `talk.rs` says when that is so
+            }
             let again = decided.as_ref().expect("J9: an answer given once is given again");
             assert_eq!(again.outcome, known.outcome, "J9: another answer under the same key");
             assert!(again.events.is_empty() && again.rows.is_empty() && again.effects.is_empty(), "J9: done twice");

@@ -82,6 +82,17 @@ fn j9_the_same_key_gets_the_same_answer() {
     assert_ne!(world.ask_as("one", add("words")), Ok(first), "a day later it is a new request");
 }
 
+/// J9: the same key for something else is a mistake and changes nothing.
+#[test]
+fn j9_a_key_means_one_request() {
+    let mut world = World::with(&[("ada", 3)]);
+    let add = |subject: &str| Command::AddTask { task: work(subject, &[]), assign: None, how: How::Direct };
+    world.ask_as("one", add("words")).unwrap();
+    let before = world.board.clone();
+    assert_eq!(world.ask_as("one", add("other words")).unwrap_err().code(), "key_reused");
+    assert_eq!(world.board, before);
+}
+
 /// J9, and a reply that was lost: the same poll under the same key gives the same attempt, not another.
 #[test]
 fn j9_a_lost_reply_is_answered_again() {
