@@ -9,12 +9,13 @@ use regatta_core::mission;
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project::Checkout;
 use regatta_core::task::{Edit, Expects, How, IssueType, Status, Validation};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 macro_rules! inputs {
     ($($(#[$doc:meta])* $name:ident { $($(#[$meta:meta])* $field:ident : $type:ty),* $(,)? })*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub struct $name { $($(#[$meta])* pub $field: $type),* }
     )*};
@@ -152,7 +153,7 @@ inputs! {
 }
 
 /// How an agent's program is driven, by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RuntimeName {
     Scripted,
@@ -162,7 +163,7 @@ pub enum RuntimeName {
 }
 
 /// A planned task: what [`TaskAdd`] takes, but for the project, which is the mission's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskAddFlat {
     pub subject: String,

@@ -6,6 +6,7 @@
 
 pub mod input; // what each verb takes
 pub mod problem; // how every door says no
+pub mod schema; // JSON Schema of inputs and answers
 pub mod verb; // the one table of verbs
 pub mod view; // what is shown
 

@@ -44,6 +44,13 @@ macro_rules! verbs {
                 let name = match self { $(Call::$variant(_) => $name,)* };
                 VERBS.iter().find(|it| it.name == name).expect("every call is in the table")
             }
+            /// The JSON Schema of a verb's input.
+            pub fn input_schema(name: &str) -> Option<schemars::Schema> {
+                match name {
+                    $($name => Some(schemars::schema_for!($input)),)*
+                    _ => None,
+                }
+            }
             /// The input, as it goes over the wire.
             pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
                 match self { $(Call::$variant(it) => serde_json::to_vec(it),)* }

@@ -15,17 +15,18 @@ use regatta_core::pattern::Uri;
 use regatta_core::refusal::Holder;
 use regatta_core::schedule::{self, Outlook, WaitReason};
 use regatta_core::task::{Status, Task};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// An answer: the data, and the revision it was true at.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Answer<T> {
     pub revision: u64,
     pub data: T,
 }
 
 /// A task with the word people see and why it waits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskView {
     #[serde(flatten)]
     pub task: Task,
@@ -65,7 +66,7 @@ pub fn word(task: &Task) -> &'static str {
 }
 
 /// An agent with its room.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AgentView {
     #[serde(flatten)]
     pub agent: Agent,
@@ -86,7 +87,7 @@ impl AgentView {
 }
 
 /// A claim that is held.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimView {
     pub claim: ClaimId,
     pub owner: Owner,
@@ -114,7 +115,7 @@ impl ClaimView {
 }
 
 /// A place in the line for a claim.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitView {
     pub wait: WaitId,
     pub owner: Owner,
@@ -135,14 +136,14 @@ impl WaitView {
 }
 
 /// Who holds what, and who waits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimsView {
     pub held: Vec<ClaimView>,
     pub waiting: Vec<WaitView>,
 }
 
 /// A granted claim, as the holder needs it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GrantedClaim {
     pub claim: ClaimId,
     pub token: u64,
@@ -150,14 +151,14 @@ pub struct GrantedClaim {
 }
 
 /// Whether URIs are free.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckView {
     pub free: bool,
     pub holders: Vec<Holder>,
 }
 
 /// A granted attempt, as the agent needs it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GrantedAttempt {
     pub attempt: AttemptId,
     pub token: u64,
@@ -167,7 +168,7 @@ pub struct GrantedAttempt {
 }
 
 /// One landing in the queue, or on its way out of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LandingView {
     pub landing: LandingId,
     pub task: TaskId,
@@ -211,7 +212,7 @@ impl LandingView {
 }
 
 /// A project's landing queue, and what came of the last ones.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueView {
     pub project: ProjectName,
     pub trunk: String,
@@ -220,7 +221,7 @@ pub struct QueueView {
 }
 
 /// How a mission stands.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MissionView {
     #[serde(flatten)]
     pub mission: Mission,
@@ -232,7 +233,7 @@ pub struct MissionView {
 }
 
 /// The fleet at a glance.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StatusView {
     pub working: usize,
     pub waiting: usize,
@@ -248,7 +249,7 @@ pub struct StatusView {
 }
 
 /// A project.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProjectView {
     pub name: ProjectName,
     pub path: String,
@@ -260,14 +261,14 @@ pub struct ProjectView {
 }
 
 /// Why something waits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WhyView {
     pub task: TaskView,
     pub past: Vec<PastView>,
 }
 
 /// Something that happened to it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PastView {
     pub revision: u64,
     pub wall: u64,
@@ -275,7 +276,7 @@ pub struct PastView {
 }
 
 /// An event as it goes over the wire.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EventView {
     pub revision: u64,
     /// RFC 3339.

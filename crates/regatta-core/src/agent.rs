@@ -9,6 +9,7 @@ use crate::refusal::Refusal;
 
 /// How an agent's program is driven.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "runtime")]
 pub enum Runtime {
     /// The built-in agent that follows a task's script.
@@ -32,6 +33,7 @@ impl Runtime {
 
 /// What an agent is there for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     Lead,
@@ -41,6 +43,7 @@ pub enum Role {
 
 /// A named identity that can do work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Agent {
     pub name: AgentName,
     pub runtime: Runtime,
@@ -61,6 +64,7 @@ facts! {
 
 /// What is asked of [`register`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Register {
     pub name: AgentName,
     pub runtime: Runtime,
@@ -132,6 +136,7 @@ pub fn find<'a>(board: &'a Board, name: &AgentName) -> Result<&'a Agent, Refusal
 
 /// How much an agent has to do: counted from live attempts, never stored (J4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Capacity {
     pub current: u32,
     pub max: u32,

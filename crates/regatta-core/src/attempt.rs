@@ -16,6 +16,7 @@ use crate::task::{self, Expects, Submission, Task};
 
 /// What an attempt is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     Working,
@@ -24,6 +25,7 @@ pub enum Phase {
 
 /// Why an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// Its work went to the landing queue.
@@ -52,6 +54,7 @@ pub enum Cause {
 
 /// One run of one agent on one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Attempt {
     pub id: AttemptId,
     pub task: TaskId,
@@ -75,6 +78,7 @@ pub struct Attempt {
 
 /// An attempt's end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct End {
     pub cause: Cause,
     pub detail: String,
@@ -138,7 +142,8 @@ pub(crate) fn renew(draft: &mut Draft, id: AttemptId, now: Now) {
 
 /// Gives every attempt from outside one fresh lease after the daemon was away.
 pub(crate) fn refresh(draft: &mut Draft, now: Now) {
-    let outside: Vec<AttemptId> = draft.board().attempts.values().filter(|it| it.lease_ms.is_some()).map(|it| it.id).collect();
+    let outside: Vec<AttemptId> =
+        draft.board().attempts.values().filter(|it| it.lease_ms.is_some()).map(|it| it.id).collect();
     for id in outside {
         renew(draft, id, now);
     }
@@ -186,6 +191,7 @@ pub fn expire(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal>
 
 /// How a supervised attempt's program ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Exited {
     /// It says it is done.
@@ -228,6 +234,7 @@ pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited) -> Resu
 
 /// What capturing and checking an attempt's work found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Its contract holds on this captured commit.

@@ -475,7 +475,8 @@ impl Board {
             Event::RequestAnswered(it) => {
                 let answer = Answer {
                     key: it.key().clone(),
-                    command: *it.command(), outcome: it.outcome().clone(),
+                    command: *it.command(),
+                    outcome: it.outcome().clone(),
                     revision: self.revision,
                     until_at: *it.until_at(),
                 };

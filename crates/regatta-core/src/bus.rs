@@ -12,6 +12,7 @@ use crate::refusal::Refusal;
 
 /// An entry of a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Message {
     pub id: MessageId,
     pub channel: ChannelName,
@@ -27,6 +28,7 @@ pub struct Message {
 
 /// How far an agent has read a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cursor {
     pub agent: AgentName,
     pub channel: ChannelName,
@@ -40,6 +42,7 @@ facts! {
 
 /// What is asked of [`post`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Post {
     pub channel: ChannelName,
     pub text: String,

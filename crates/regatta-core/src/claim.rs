@@ -18,6 +18,7 @@ use crate::refusal::{Holder, Refusal};
 
 /// Who holds a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
     Agent(AgentName),
@@ -37,6 +38,7 @@ impl fmt::Display for Owner {
 
 /// Whether others may hold the same at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     #[default]
@@ -46,6 +48,7 @@ pub enum Mode {
 
 /// A lease that is held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
     pub id: ClaimId,
     pub owner: Owner,
@@ -68,6 +71,7 @@ pub struct Claim {
 
 /// A place in the line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Wait {
     pub id: WaitId,
     pub owner: Owner,
@@ -82,6 +86,7 @@ pub struct Wait {
 
 /// Why a claim ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EndCause {
     Released,
@@ -91,6 +96,7 @@ pub enum EndCause {
 
 /// Why a wait ended without a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WaitCause {
     TimedOut,
@@ -110,6 +116,7 @@ facts! {
 
 /// What is asked of [`acquire`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Acquire {
     pub owner: Owner,
     pub uris: Vec<Uri>,
@@ -125,6 +132,7 @@ pub struct Acquire {
 
 /// What [`acquire`] gives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Acquired {
     Granted { claim: ClaimId, token: u64, ttl_ms: u64 },

@@ -25,6 +25,8 @@ pub enum Actor {
     Regatta,
 }
 
+crate::ids::described!(Actor, "person:NAME, an agent's name, or regatta:");
+
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
-use crate::{attempt, claim};
 use crate::command::Outcome;
 use crate::event::{Event, facts};
 use crate::ids::{Now, RequestKey};
 use crate::refusal::Refusal;
+use crate::{attempt, claim};
 
 /// Limits of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

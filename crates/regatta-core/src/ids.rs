@@ -24,12 +24,30 @@ impl BadName {
     }
 }
 
+/// Describes a name or number as what it is on the wire: a string.
+macro_rules! described {
+    ($name:ident, $what:expr) => {
+        #[cfg(feature = "schema")]
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "description": $what })
+            }
+        }
+    };
+}
+pub(crate) use described;
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $letter:literal, $what:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(into = "String", try_from = "String")]
         pub struct $name(pub u64);
+
+        described!($name, $what);
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,6 +99,8 @@ macro_rules! name {
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(into = "String", try_from = "String")]
         pub struct $name(std::sync::Arc<str>);
+
+        described!($name, concat!("a checked name: ", stringify!($name)));
 
         impl $name {
             /// Checks `text` and keeps it.

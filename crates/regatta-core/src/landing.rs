@@ -22,6 +22,7 @@ use crate::task::{self, Status, Submission, Task};
 
 /// Where a landing is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum State {
     Queued,
@@ -42,6 +43,7 @@ pub enum State {
 
 /// A branch on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Landing {
     pub id: LandingId,
     pub project: ProjectName,
@@ -64,6 +66,7 @@ pub struct Landing {
 
 /// A landing's end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum End {
     Landed {
@@ -132,6 +135,7 @@ fn queue(
 
 /// What [`land`] found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Place {
     pub landing: LandingId,
     pub task: TaskId,
@@ -199,6 +203,7 @@ pub fn retry(draft: &mut Draft, id: LandingId, now: Now) {
 
 /// What merging and validating found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Tried {
     /// The merge passed as exactly the tree of `new`, a child of the tip `old`.
@@ -264,6 +269,7 @@ pub(crate) fn take_trunk(draft: &mut Draft, id: LandingId, now: Now) -> Result<(
 
 /// What moving the trunk found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Moved {
     Moved,

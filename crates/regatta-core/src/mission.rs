@@ -9,6 +9,7 @@ use crate::refusal::Refusal;
 
 /// When a mission's tasks may start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// As soon as each is ready.
@@ -20,6 +21,7 @@ pub enum Mode {
 
 /// Where a running mission is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Its ready tasks start.
@@ -30,6 +32,7 @@ pub enum State {
 
 /// A goal and who may work on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mission {
     pub id: MissionId,
     pub project: ProjectName,
@@ -51,6 +54,7 @@ facts! {
 
 /// What is asked of [`start`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Start {
     pub project: ProjectName,
     pub title: String,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{BadName, ProjectName};
+use crate::ids::{BadName, ProjectName, described};
 
 /// The most characters a pattern may have, so that deciding overlap stays cheap.
 const LONGEST: usize = 1024;
@@ -23,6 +23,8 @@ const DEEPEST: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Uri(Arc<str>);
+
+described!(Uri, "scheme://path, with *, ? and ** where the scheme takes patterns");
 
 /// Schemes whose URIs name one thing each; a wildcard there would claim what nobody listed.
 const EXACT: [&str; 4] = ["agent", "respond", "message", "release"];
@@ -129,6 +131,8 @@ impl TryFrom<String> for Uri {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct PathPattern(Arc<str>);
+
+described!(PathPattern, "a path in the repository, with *, ? and **");
 
 impl PathPattern {
     /// Checks `text`; a trailing `/` means everything below.

@@ -9,6 +9,7 @@ use crate::refusal::Refusal;
 
 /// A repository under management.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Project {
     pub name: ProjectName,
     /// Where the repository is. Core only compares it; the shell knows what it means.
@@ -26,6 +27,7 @@ pub struct Project {
 
 /// What happens to the user's own checkout of the trunk when the trunk moves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Checkout {
     #[default]
@@ -40,6 +42,7 @@ facts! {
 
 /// What is asked of [`add`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Add {
     pub name: ProjectName,
     pub location: String,

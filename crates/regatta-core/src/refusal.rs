@@ -12,6 +12,7 @@ use crate::task::Status;
 
 /// Who is in the way of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Holder {
     pub claim: Option<ClaimId>,
     pub owner: Owner,
@@ -36,6 +37,7 @@ pub enum Class {
 
 /// Why a command changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Refusal {
     Invalid { what: String, hint: String },

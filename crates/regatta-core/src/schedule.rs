@@ -17,6 +17,7 @@ use crate::{agent, attempt, claim, mission, task};
 
 /// The closed set of things a task can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WaitKind {
     Dep,
@@ -45,6 +46,7 @@ pub enum WaitKind {
 
 /// One reason why a task waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitReason {
     pub kind: WaitKind,
     pub text: String,
@@ -52,6 +54,7 @@ pub struct WaitReason {
 
 /// What is asked of [`poll`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Poll {
     pub agent: AgentName,
     /// Only this project's tasks.
@@ -67,6 +70,7 @@ pub struct Poll {
 
 /// What a poll gave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Grant {
     pub attempt: AttemptId,
     pub token: u64,
@@ -270,7 +274,10 @@ fn describe_owner(board: &Board, owner: &claim::Owner) -> String {
 fn waits_for_agent(board: &Board, task: &Task, say: &mut impl FnMut(WaitKind, String)) {
     let running = board.attempts.len();
     if running as u32 >= board.limits.max_attempts {
-        say(WaitKind::Machine, format!("this machine runs {running} of at most {} attempts", board.limits.max_attempts));
+        say(
+            WaitKind::Machine,
+            format!("this machine runs {running} of at most {} attempts", board.limits.max_attempts),
+        );
     }
     let mission = task.mission.and_then(|it| board.missions.get(&it));
     if let Some(mission) = mission {
@@ -294,8 +301,12 @@ fn waits_for_agent(board: &Board, task: &Task, say: &mut impl FnMut(WaitKind, St
     match (&task.assignee, mission) {
         (Some(name), _) => match slots(name) {
             Some((true, text)) => say(WaitKind::Slot, format!("its agent is at capacity: {text}")),
-            _ if task.status == Status::Offered => say(WaitKind::Offer, format!("it is on offer to {name}, who has not answered")),
-            _ if mission.is_some() => say(WaitKind::Runner, format!("{name} has room and will take it when nothing above holds it")),
+            _ if task.status == Status::Offered => {
+                say(WaitKind::Offer, format!("it is on offer to {name}, who has not answered"))
+            }
+            _ if mission.is_some() => {
+                say(WaitKind::Runner, format!("{name} has room and will take it when nothing above holds it"))
+            }
             _ => say(WaitKind::Runner, format!("{name} has not asked for it yet: regatta task poll --as {name}")),
         },
         (None, Some(mission)) => {
@@ -315,6 +326,7 @@ fn waits_for_agent(board: &Board, task: &Task, say: &mut impl FnMut(WaitKind, St
 
 /// How a mission stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outlook {
     pub open: usize,
     pub running: usize,

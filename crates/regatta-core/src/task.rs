@@ -20,6 +20,7 @@ use crate::{agent, claim};
 
 /// Where a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     Backlog,
@@ -94,6 +95,7 @@ impl fmt::Display for Status {
 
 /// What kind of work it is; decides which gates apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum IssueType {
     Feature,
@@ -114,6 +116,7 @@ impl IssueType {
 
 /// What finishing it must leave behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Expects {
     #[default]
@@ -123,6 +126,7 @@ pub enum Expects {
 
 /// A pattern that must be found in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ContentCheck {
     pub file: String,
@@ -132,6 +136,7 @@ pub struct ContentCheck {
 
 /// The validation contract: what must hold before the work counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Validation {
     pub files_exist: Vec<String>,
@@ -149,6 +154,7 @@ impl Validation {
 
 /// Finished work, kept in the vault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Submission {
     pub attempt: AttemptId,
     pub commit: CommitId,
@@ -158,6 +164,7 @@ pub struct Submission {
 
 /// One unit of work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Task {
     pub id: TaskId,
     pub project: ProjectName,
@@ -285,6 +292,7 @@ pub const MOST_FAILURES: u32 = 3;
 
 /// What is asked of [`add`]. Blockers may name tasks on the board or tasks added before it in the same command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Add {
     pub project: ProjectName,
     pub subject: String,
@@ -396,6 +404,7 @@ fn check_words(subject: &str, description: &str) -> Result<(), Refusal> {
 
 /// What may change in a task that is not running.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Edit {
     pub subject: Option<String>,
@@ -468,6 +477,7 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
 
 /// How a task is given to an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum How {
     /// Now, or not at all.

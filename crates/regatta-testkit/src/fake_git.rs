@@ -150,11 +150,10 @@ impl FakeGit {
         self.lock().staged.keys().copied().collect()
     }
 
-    /// What was captured of an attempt last.
-    pub fn kept(&self, attempt: AttemptId) -> Option<Files> {
+    /// What was captured of an attempt, oldest first; a newer capture never lets go of an older one (Q3).
+    pub fn kept(&self, attempt: AttemptId) -> Vec<Files> {
         let world = self.lock();
-        let commit = world.kept.get(&attempt)?.last()?;
-        Some(world.files(commit))
+        world.kept.get(&attempt).into_iter().flatten().map(|it| world.files(it)).collect()
     }
 
     /// Changes what is in a workspace, as a program in it would. `false` when there is none.

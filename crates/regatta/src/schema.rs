@@ -1,7 +1,118 @@
-//! JSON Schema of what goes in and comes out.
+//! JSON Schema of what this program reads and prints: the API's, and plan and settings files.
 
-/// The schema of a verb's input, an answer, a plan or the settings.
-pub(crate) fn of(kind: &str) -> Option<serde_json::Value> {
-    let _ = kind;
-    None
+use serde_json::{Value, json};
+
+/// Every kind there is.
+pub(crate) fn kinds() -> Vec<String> {
+    regatta_api::schema::kinds().into_iter().chain(["plan".into(), "config".into()]).collect()
+}
+
+/// The schema called `kind`.
+pub(crate) fn of(kind: &str) -> Option<Value> {
+    match kind {
+        "plan" => Some(plan()),
+        "config" => Some(config()),
+        other => regatta_api::schema::of(other).map(Into::into),
+    }
+}
+
+fn one_or_many() -> Value {
+    json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
+}
+
+/// A plan file, in TOML or JSON.
+fn plan() -> Value {
+    let path_and_text = json!({
+        "type": "object",
+        "properties": { "path": { "type": "string" }, "text": { "type": "string" } },
+        "required": ["path", "text"]
+    });
+    let check = json!({
+        "type": "object",
+        "properties": { "file": { "type": "string" }, "pattern": { "type": "string" } },
+        "required": ["file", "pattern"],
+        "additionalProperties": false
+    });
+    let step = json!({
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": 1,
+        "properties": {
+            "say": { "type": "string" },
+            "write": path_and_text,
+            "append": path_and_text,
+            "replace": {
+                "type": "object",
+                "properties": { "path": { "type": "string" }, "from": { "type": "string" }, "to": { "type": "string" } },
+                "required": ["path", "from", "to"]
+            },
+            "remove": {},
+            "run": { "type": "string" },
+            "ask": {},
+            "permission": {},
+            "sleep": { "type": ["number", "string"] },
+            "usage": { "type": "object" },
+            "flood": { "type": "object" },
+            "hang": { "type": "boolean" },
+            "fail": { "type": "string" }
+        },
+        "additionalProperties": false
+    });
+    let task = json!({
+        "type": "object",
+        "properties": {
+            "id": { "type": "string" },
+            "subject": { "type": "string", "maxLength": 300 },
+            "description": { "type": "string" },
+            "issue_type": { "enum": ["feature", "bug", "task", "docs", "chore", "ci"] },
+            "files": { "type": "array", "items": { "type": "string" } },
+            "validation": {
+                "type": "object",
+                "properties": {
+                    "tests": one_or_many(),
+                    "lint": one_or_many(),
+                    "files_exist": one_or_many(),
+                    "content_check": { "anyOf": [check, { "type": "array", "items": check }] }
+                },
+                "additionalProperties": false
+            },
+            "blocked_by": { "type": "array", "items": { "type": "string" } },
+            "priority": { "type": "integer", "minimum": 0, "maximum": 9 },
+            "expects": { "enum": ["changes", "report"] },
+            "effort": { "type": "string" },
+            "agent": { "type": "string" },
+            "provider": { "type": "string" },
+            "script": { "type": "array", "items": step }
+        },
+        "required": ["subject"],
+        "additionalProperties": false
+    });
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "plan",
+        "type": "object",
+        "properties": { "title": { "type": "string" }, "task": { "type": "array", "items": task, "minItems": 1 } },
+        "required": ["task"],
+        "additionalProperties": false
+    })
+}
+
+/// `regatta.toml` and `config.toml`.
+fn config() -> Value {
+    let table =
+        |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
+    let strings = json!({ "type": "array", "items": { "type": "string" } });
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "config",
+        "type": "object",
+        "properties": {
+            "project": table(json!({ "name": { "type": "string" }, "trunk": { "type": "string" } })),
+            "validation": table(json!({ "commands": strings, "timeout": { "type": "string" } })),
+            "run": table(json!({ "max_workers": { "type": "integer" }, "agents": strings })),
+            "landing": table(json!({ "checkout": { "enum": ["update", "skip"] } })),
+            "daemon": table(json!({ "listen": { "type": "string" }, "max_attempts": { "type": "integer" } }))
+        },
+        "additionalProperties": false
+    })
 }

@@ -143,7 +143,7 @@ fn what_is_outside_the_manifest_is_found_from_the_diff() {
     let causes: Vec<_> = attempts.iter().map(|it| it.ended.as_ref().unwrap().cause).collect();
     assert_eq!(causes, [Cause::ScopeEscape, Cause::Submitted]);
     // Q5, Q6: what did not land is kept all the same.
-    assert_eq!(world.git.kept(attempts[0].id).unwrap()["elsewhere"], "new\n");
+    assert_eq!(world.git.kept(attempts[0].id)[0]["elsewhere"], "new\n");
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -306,7 +306,7 @@ fn a_workspace_does_not_outlive_an_attempt_that_ended_meanwhile() {
         life.until("the sweep has come and gone", || world.outbox() == 1);
         making.release();
         life.until("everything is performed", || world.outbox() == 0);
-        assert_eq!(world.git.kept(attempt).is_some_and(|it| it["a"] == "by hand\n"), finished);
+        assert_eq!(world.git.kept(attempt).iter().any(|it| it.contains_key("a")), finished);
         assert_clean(&engine, &world);
         engine.shutdown();
     }

@@ -20,9 +20,10 @@ pub(super) fn name(app: &App) -> Said {
 
 pub(super) fn schema(app: &App, kind: Option<&str>) -> Said {
     let Some(kind) = kind else {
-        let rows: Vec<Vec<String>> = VERBS.iter().map(|it| vec![it.name.to_owned(), it.help.to_owned()]).collect();
-        let names: Vec<&str> = VERBS.iter().map(|it| it.name).collect();
-        return app.out.answer("schema", &names, &["regatta schema task.add".into()], |_| table(&rows));
+        let kinds = crate::schema::kinds();
+        let help = |kind: &str| VERBS.iter().find(|it| it.name == kind).map_or("", |it| it.help).to_owned();
+        let rows: Vec<Vec<String>> = kinds.iter().map(|it| vec![it.clone(), help(it)]).collect();
+        return app.out.answer("schema", &kinds, &["regatta schema task.add".into()], |_| table(&rows));
     };
     let Some(found) = crate::schema::of(kind) else {
         return Err(usage(format!("there is no schema for {kind:?}"), "see them all: regatta schema"));

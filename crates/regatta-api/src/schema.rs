@@ -1,0 +1,70 @@
+//! JSON Schema of what goes in and comes out: `task.add` is a verb's input, `task.list:data` an answer's data.
+
+use regatta_core::attempt::Attempt;
+use regatta_core::bus::Message;
+use schemars::{Schema, schema_for};
+
+use crate::verb::{Call, VERBS};
+use crate::view;
+
+/// The schema called `kind`.
+pub fn of(kind: &str) -> Option<Schema> {
+    match kind.strip_suffix(":data") {
+        None => Call::input_schema(kind),
+        Some(answer) => answers().into_iter().find(|it| it.0 == answer).map(|it| it.1),
+    }
+}
+
+/// Every kind there is.
+pub fn kinds() -> Vec<String> {
+    let inputs = VERBS.iter().map(|it| it.name.to_owned());
+    inputs.chain(answers().into_iter().map(|it| format!("{}:data", it.0))).collect()
+}
+
+/// What the `data` of each answer is, by the `kind` it is printed under.
+fn answers() -> Vec<(&'static str, Schema)> {
+    vec![
+        ("status", schema_for!(view::StatusView)),
+        ("why", schema_for!(view::WhyView)),
+        ("task.list", schema_for!(Vec<view::TaskView>)),
+        ("task.show", schema_for!(view::TaskView)),
+        ("task.add", schema_for!(view::TaskView)),
+        ("task.poll", schema_for!(Option<view::GrantedAttempt>)),
+        ("attempt.show", schema_for!(Attempt)),
+        ("agent.list", schema_for!(Vec<view::AgentView>)),
+        ("agent.show", schema_for!(view::AgentView)),
+        ("project.list", schema_for!(Vec<view::ProjectView>)),
+        ("run", schema_for!(view::MissionView)),
+        ("queue", schema_for!(Vec<view::QueueView>)),
+        ("claim.acquire", schema_for!(view::GrantedClaim)),
+        ("claim.list", schema_for!(view::ClaimsView)),
+        ("claim.check", schema_for!(view::CheckView)),
+        ("msg.send", schema_for!(Message)),
+        ("msg.history", schema_for!(Vec<Message>)),
+        ("event", schema_for!(view::EventView)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What people and programs rely on is checked in: a change shows in the diff of `docs/schema.json`.
+    /// `UPDATE_GOLDEN=1` writes it anew; within v1 it may only grow.
+    #[test]
+    fn schemas_are_as_checked_in() {
+        let all: serde_json::Map<String, serde_json::Value> =
+            kinds().into_iter().map(|kind| (kind.clone(), of(&kind).map(Into::into).unwrap_or_default())).collect();
+        let mut text = serde_json::to_string_pretty(&all).unwrap();
+        text.push('\n');
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema.json");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        let known = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            known == text,
+            "the schemas changed: look at the change, then UPDATE_GOLDEN=1 cargo test -p regatta-api"
+        );
+    }
+}
