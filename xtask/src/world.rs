@@ -62,6 +62,9 @@ impl Store for Counted {
         self.counts.events.fetch_add(batch.events.len() as u64, Relaxed);
         done
     }
+    fn revision(&mut self) -> Result<u64, StoreError> {
+        self.inner.revision()
+    }
     fn check(&mut self) -> Result<(), StoreError> {
         self.inner.check()
     }

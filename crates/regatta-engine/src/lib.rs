@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use regatta_core::board::Board;
 use regatta_core::claim::{Acquire, Acquired};
@@ -94,7 +94,10 @@ struct Shared {
     /// Whether the runner may start attempts. It holds this while one is granted, so that who forbids it knows
     /// that none is on its way.
     may_start: Mutex<bool>,
+    /// What the engine cannot be without: its end waits for them.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What performs effects: its end does not wait for a check that takes an hour.
+    performers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Engine {
@@ -109,7 +112,7 @@ impl Engine {
             claims: loaded.board.claims.len(),
         };
         let clock = Arc::new(FleetClock::from(ports.clock, loaded.board.at));
-        let (notes, inbox) = mpsc::channel(settings.queue);
+        let (notes, inbox) = mpsc::channel(settings.queue.max(1));
         let (board_sender, board) = watch::channel(Arc::new(loaded.board.clone()));
         let (events, _) = broadcast::channel(1024);
         let alarm = Arc::new(Alarm::default());
@@ -138,6 +141,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
             may_start: Mutex::new(true),
             threads: Mutex::new(Vec::new()),
+            performers: Mutex::new(Vec::new()),
         });
         let engine = Engine { shared };
         let writer =
@@ -268,20 +272,25 @@ impl Engine {
         Ok(reply.await.map_err(|_| Failure::Stopping)??)
     }
 
-    /// Ends every attempt whose program is ours; their tasks wait again. Returns when no program is left.
+    /// Ends every attempt whose program is ours; their tasks wait again. Returns how many could not be ended:
+    /// 0 means that none is left (P10: it never says so while one is).
     pub fn stop_attempts(&self, reason: &str) -> Result<usize, Failure> {
         // From here on nothing more is started, nor on its way. The engine itself goes on: it has to stop them.
         *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner) = false;
         let tasks: Vec<_> = self.board().attempts.values().filter(|it| it.supervised).map(|it| it.task).collect();
-        for task in &tasks {
-            let stop = Command::StopTask { task: *task, reason: reason.to_owned() };
+        for task in tasks {
+            let stop = Command::StopTask { task, reason: reason.to_owned() };
             match self.submit(Request { by: Actor::Regatta, key: None, command: stop }) {
                 Ok(_) | Err(Failure::Refused { .. }) => {}
                 Err(other) => return Err(other),
             }
         }
         perform::wait_until_stopped(self);
-        Ok(tasks.len())
+        let left = self.board().attempts.values().filter(|it| it.supervised).count();
+        if left > 0 {
+            *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        }
+        Ok(left)
     }
 
     /// Ends the engine: what is queued is answered, programs go on, effects under way are left for the next start.
@@ -289,18 +298,17 @@ impl Engine {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.alarm.end();
         let _ended = self.shared.notes.blocking_send(Note::Stop);
-        let me = std::thread::current().id();
-        loop {
-            // A thread may have started another before it ended, so this is done until none is left.
-            let threads = std::mem::take(&mut *self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner));
-            if threads.is_empty() {
-                return;
-            }
-            for thread in threads.into_iter().filter(|it| it.thread().id() != me) {
-                if thread.join().is_err() {
-                    tracing::error!("a thread of the engine had panicked");
-                }
-            }
+        join_all(&self.shared.threads);
+        // Those that only wait see the end within a moment; what is left is performed again at the next start.
+        let patience = Instant::now() + Duration::from_secs(2);
+        let busy = || self.shared.performers.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|it| !it.is_finished());
+        while busy() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if busy() {
+            tracing::info!("an effect is still being performed; the next start performs it again");
+        } else {
+            join_all(&self.shared.performers);
         }
     }
 
@@ -309,15 +317,40 @@ impl Engine {
     }
 
     fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) {
-        // Small stacks: one thread waits for each running attempt, and there may be hundreds.
-        let spawned = std::thread::Builder::new().name(name.to_owned()).stack_size(512 * 1024).spawn(work);
-        match spawned {
-            Ok(thread) => {
-                let mut threads = self.shared.threads.lock().unwrap_or_else(PoisonError::into_inner);
-                threads.retain(|it| !it.is_finished());
-                threads.push(thread);
+        spawn_into(&self.shared.threads, name, work);
+    }
+
+    /// Starts a thread that performs one effect.
+    fn spawn_performer(&self, name: &str, work: impl FnOnce() + Send + 'static) {
+        spawn_into(&self.shared.performers, name, work);
+    }
+}
+
+fn spawn_into(threads: &Mutex<Vec<JoinHandle<()>>>, name: &str, work: impl FnOnce() + Send + 'static) {
+    // Small stacks: one thread waits for each running attempt, and there may be hundreds.
+    let spawned = std::thread::Builder::new().name(name.to_owned()).stack_size(512 * 1024).spawn(work);
+    match spawned {
+        Ok(thread) => {
+            let mut threads = threads.lock().unwrap_or_else(PoisonError::into_inner);
+            threads.retain(|it| !it.is_finished());
+            threads.push(thread);
+        }
+        Err(error) => tracing::error!("the machine gives no thread for {name}: {error}"),
+    }
+}
+
+/// Joins threads until none is left: one may have started another before it ended.
+fn join_all(threads: &Mutex<Vec<JoinHandle<()>>>) {
+    let me = std::thread::current().id();
+    loop {
+        let ended = std::mem::take(&mut *threads.lock().unwrap_or_else(PoisonError::into_inner));
+        if ended.is_empty() {
+            return;
+        }
+        for thread in ended.into_iter().filter(|it| it.thread().id() != me) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the engine had panicked");
             }
-            Err(error) => tracing::error!("the machine gives no thread for {name}: {error}"),
         }
     }
 }

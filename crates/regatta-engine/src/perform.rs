@@ -51,12 +51,12 @@ fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(Eff
         Effect::RemoveWorkspace { attempt } => {
             let _stopping = sweep.send((key, attempt));
         }
-        Effect::RunAttempt { attempt } => engine.spawn("attempt", move || run_attempt(&it, key, attempt)),
-        Effect::PrepareWorkspace { attempt } => engine.spawn("prepare", move || prepare(&it, key, attempt)),
-        Effect::StopAttempt { attempt } => engine.spawn("stop", move || stop_attempt(&it, key, attempt)),
-        Effect::Validate { attempt } => engine.spawn("validate", move || validate(&it, key, attempt)),
-        Effect::TryLanding { landing } => engine.spawn("landing", move || try_landing(&it, key, landing)),
-        Effect::MoveTrunk { landing, fence } => engine.spawn("land", move || move_trunk(&it, key, landing, fence)),
+        Effect::RunAttempt { attempt } => engine.spawn_performer("attempt", move || run_attempt(&it, key, attempt)),
+        Effect::PrepareWorkspace { attempt } => engine.spawn_performer("prepare", move || prepare(&it, key, attempt)),
+        Effect::StopAttempt { attempt } => engine.spawn_performer("stop", move || stop_attempt(&it, key, attempt)),
+        Effect::Validate { attempt } => engine.spawn_performer("validate", move || validate(&it, key, attempt)),
+        Effect::TryLanding { landing } => engine.spawn_performer("landing", move || try_landing(&it, key, landing)),
+        Effect::MoveTrunk { landing, fence } => engine.spawn_performer("land", move || move_trunk(&it, key, landing, fence)),
     }
 }
 

@@ -12,7 +12,7 @@ use regatta_core::claim::Acquired;
 use regatta_core::command::{Actor, Command, Commit, Outcome, Request, decide};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
-use regatta_core::ids::WaitId;
+use regatta_core::ids::{Now, WaitId};
 use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -100,9 +100,11 @@ impl Writer {
         let mut answers = Vec::with_capacity(notes.len());
         let mut after = Vec::new();
         let mut stop = false;
-        if !self.board.due(now).is_empty() {
+        // A lease began somewhere within its millisecond, so it is over only when the last one has passed too (L5).
+        let past = Now { at: now.at.saturating_sub(1), ..now };
+        if !self.board.due(past).is_empty() {
             let tick = Request { by: Actor::Regatta, key: None, command: Command::Tick };
-            if let Err(refusal) = decide(&self.board, &tick, now).map(|commit| self.take(commit, &mut batch)) {
+            if let Err(refusal) = decide(&self.board, &tick, past).map(|commit| self.take(commit, &mut batch)) {
                 tracing::error!(code = refusal.code(), "what fell due could not be settled: {}", refusal.message());
             }
         }
@@ -125,7 +127,7 @@ impl Writer {
                 other => after.push(other),
             }
         }
-        match self.commit(&mut batch) {
+        match self.commit(&mut batch, before.revision) {
             Ok(()) => {
                 for (answer, reply) in answers {
                     // The caller may have hung up; what was decided stands, but nobody stands in line for no one.
@@ -138,7 +140,7 @@ impl Writer {
                 for (key, effect) in batch.effects {
                     (self.outlets.effects)(key, effect);
                 }
-                self.outlets.alarm.set(self.board.next_deadline(now));
+                self.outlets.alarm.set(self.board.next_deadline(past).map(|it| it + 1));
             }
             Err(error) => {
                 tracing::error!(code = error.code, "nothing of this batch was kept: {error}");
@@ -173,12 +175,19 @@ impl Writer {
     }
 
     /// The only place where state is written.
-    fn commit(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
+    fn commit(&mut self, batch: &mut Batch, before: u64) -> Result<(), StoreError> {
         if batch.events.is_empty() && batch.performed.is_empty() {
             return Ok(());
         }
         batch.meta = self.board.meta();
-        self.store.commit(batch)?;
+        if let Err(error) = self.store.commit(batch) {
+            // It may have been kept and only the word of it lost: then it stands, and everybody is told so.
+            let kept = self.board.revision != before && self.store.revision().is_ok_and(|it| it == self.board.revision);
+            if !kept {
+                return Err(error);
+            }
+            tracing::warn!(code = error.code, "the store complained, but kept the batch: {error}");
+        }
         if !batch.events.is_empty() {
             self.outlets.board.send_replace(Arc::new(self.board.clone()));
             let _nobody_listens = self.outlets.events.send(std::mem::take(&mut batch.events).into());

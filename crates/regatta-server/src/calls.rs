@@ -107,10 +107,7 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, by: Actor, key: 
             it.engine().check().await.map_err(refused)?;
             answer(it.board().revision, &"ok")
         }
-        Call::Down(ask) => {
-            let _first_wins = shared.down.send(Some(Ended::Down { keep_agents: ask.keep_agents }));
-            answer(it.board().revision, &std::process::id())
-        }
+        Call::Down(ask) => it.down(ask.keep_agents).await,
     }
 }
 
@@ -177,7 +174,7 @@ impl Caller<'_> {
             None => match board.projects.len() {
                 1 => Ok(board.projects.keys().next().cloned().expect("there is one")),
                 0 => Err(Problem::new(
-                    409,
+                    422,
                     "no_project",
                     "no repository is under management yet",
                     "add this one: regatta init --yes",
@@ -192,7 +189,13 @@ impl Caller<'_> {
         }
     }
 
+    /// A project that is named must be there: an empty answer would look like an empty project.
+    fn known(&self, named: Option<&ProjectName>) -> Result<(), Problem> {
+        named.map_or(Ok(()), |it| self.project(Some(it.clone())).map(|_| ()))
+    }
+
     async fn status(&self, ask: input::Scope) -> Json {
+        self.known(ask.project.as_ref())?;
         let board = self.board();
         let now = self.engine().now();
         let wanted = |project: &ProjectName| ask.project.as_ref().is_none_or(|it| it == project);
@@ -245,7 +248,7 @@ impl Caller<'_> {
         let facts = blocking(move || git.inspect(&path)).await?.map_err(from_git)?;
         if facts.unborn {
             return Err(Problem::new(
-                409,
+                422,
                 "unborn_branch",
                 "the repository has no commit yet, so there is nothing to start from",
                 "make the first commit: git commit --allow-empty -m start",
@@ -253,7 +256,7 @@ impl Caller<'_> {
         }
         let Some(trunk) = ask.trunk.or(facts.branch) else {
             return Err(Problem::new(
-                409,
+                422,
                 "no_branch",
                 "HEAD is detached, so it is not clear which branch is the trunk",
                 "name it: regatta init --trunk main",
@@ -357,6 +360,7 @@ impl Caller<'_> {
     }
 
     async fn task_list(&self, ask: input::TaskList) -> Json {
+        self.known(ask.project.as_ref())?;
         let mission = ask.mission.as_deref().map(parse::<MissionId>).transpose()?;
         let all = ask.all || ask.status.iter().any(|it| it.is_terminal());
         let statuses = match (ask.status.is_empty(), all) {
@@ -378,6 +382,7 @@ impl Caller<'_> {
     }
 
     async fn poll(&self, ask: input::TaskPoll) -> Json {
+        self.known(ask.project.as_ref())?;
         let deadline = deadline(ask.wait_ms);
         let by = Actor::Agent(ask.agent.clone());
         let mut board = self.engine().watch();
@@ -532,6 +537,7 @@ impl Caller<'_> {
     }
 
     async fn queue(&self, ask: input::Scope) -> Json {
+        self.known(ask.project.as_ref())?;
         let board = self.board();
         let mut views = Vec::new();
         for project in board.projects.values().filter(|it| ask.project.as_ref().is_none_or(|asked| *asked == it.name)) {
@@ -725,6 +731,20 @@ impl Caller<'_> {
         }
     }
 
+    /// Stops the agents first, unless they go on, and the daemon only if none is left (P10).
+    async fn down(&self, keep_agents: bool) -> Json {
+        if !keep_agents {
+            let engine = self.engine().clone();
+            let left = blocking(move || engine.stop_attempts("the daemon was told to stop")).await?.map_err(refused)?;
+            if left > 0 {
+                let what = format!("{left} agents could not be stopped, so the daemon stays up to watch them");
+                return Err(Problem::new(500, "still_running", what, "see which: regatta status; then try again: regatta down"));
+            }
+        }
+        let _first_wins = self.shared.down.send(Some(Ended::Down));
+        answer(self.board().revision, &std::process::id())
+    }
+
     async fn backup(&self, ask: input::File) -> Json {
         let path = std::path::PathBuf::from(&ask.path);
         if !path.is_absolute() {
@@ -777,7 +797,7 @@ fn refused(failure: Failure) -> Problem {
 }
 
 fn from_git(error: GitError) -> Problem {
-    Problem::new(409, error.code, error.what, error.hint)
+    Problem::new(422, error.code, error.what, error.hint)
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {

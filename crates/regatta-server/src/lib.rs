@@ -39,8 +39,8 @@ pub struct Doors {
 /// What [`serve`] ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Somebody asked over a door; agents go on if `keep_agents`.
-    Down { keep_agents: bool },
+    /// Somebody asked over a door.
+    Down,
     /// The caller's own signal.
     Signalled,
 }

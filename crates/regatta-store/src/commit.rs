@@ -15,16 +15,22 @@ use serde::Serialize;
 use crate::load::decode;
 use crate::words::{self, Fault};
 
+/// The revision of the last commit.
+pub(crate) fn stored_revision(connection: &Connection) -> Result<u64, Fault> {
+    let stored: i64 =
+        connection.prepare_cached("SELECT revision FROM meta WHERE id = 1")?.query_row([], |row| row.get(0))?;
+    Ok(stored.unsigned_abs())
+}
+
 /// Stores a batch, or nothing of it. `json` is only a buffer.
 ///
 /// One failure leaves a doubt that no store can settle: when the last sync itself fails, the commit is taken
 /// back and the next one writes over it, but should the machine stop in between, it may be found whole.
 pub(crate) fn commit(connection: &mut Connection, json: &mut Vec<u8>, batch: &Batch, path: &Path) -> Result<(), Fault> {
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let stored: i64 =
-        change.prepare_cached("SELECT revision FROM meta WHERE id = 1")?.query_row([], |row| row.get(0))?;
-    if u64::try_from(stored) != Ok(batch.after) {
-        return Err(words::moved_on(path, batch.after, stored.unsigned_abs()).into());
+    let stored = stored_revision(&change)?;
+    if stored != batch.after {
+        return Err(words::moved_on(path, batch.after, stored).into());
     }
     Writer { connection: &change, json }.write(batch)?;
     change.commit()?;

@@ -45,6 +45,10 @@ impl Store for SqliteStore {
             .map_err(|it| it.say("write to", &self.path))
     }
 
+    fn revision(&mut self) -> Result<u64, StoreError> {
+        commit::stored_revision(&self.connection).map_err(|it| it.say("read", &self.path))
+    }
+
     fn check(&mut self) -> Result<(), StoreError> {
         backup::check(&self.connection).map_err(|it| it.say("check", &self.path))
     }

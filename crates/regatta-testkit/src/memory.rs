@@ -160,6 +160,10 @@ impl Store for MemoryStore {
         }
     }
 
+    fn revision(&mut self) -> Result<u64, StoreError> {
+        Ok(self.lock().kept.meta.revision)
+    }
+
     fn check(&mut self) -> Result<(), StoreError> {
         let Shared { kept, .. } = &*self.lock();
         let last = kept.events.last().map_or(0, |it| it.revision);

@@ -246,6 +246,9 @@ impl Store for LivingStore {
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
         self.call("store.commit", |store| store.commit(batch))
     }
+    fn revision(&mut self) -> Result<u64, StoreError> {
+        self.call("store.revision", |store| store.revision())
+    }
     fn check(&mut self) -> Result<(), StoreError> {
         self.call("store.check", |store| store.check())
     }

@@ -211,11 +211,6 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said 
     }
     set_limits(&engine)?;
     let ended = runtime.block_on(open_doors(out, &place, engine.clone(), token, listen));
-    if let Ok(Ended::Down { keep_agents: false }) = ended
-        && let Err(error) = engine.stop_attempts("the daemon was told to stop")
-    {
-        tracing::error!("agents could not be stopped: {error}");
-    }
     engine.shutdown();
     // The card and the socket say that somebody is here; they go before the lock does.
     let _gone = std::fs::remove_file(place.card());

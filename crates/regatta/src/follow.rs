@@ -37,32 +37,35 @@ pub(crate) fn follow(
     let mut ending = Ending::Settled;
     let mut dirty = true;
     let mut last_look = Instant::now();
-    let mut settled = false;
-    let look = |screen: &mut Screen| -> Result<bool, Failed> {
+    let mut seen_up_to = after;
+    // The revision at which nothing more was to come: what happened until then is told before we leave.
+    let mut settled_at: Option<u64> = None;
+    let look = |screen: &mut Screen| -> Result<Option<u64>, Failed> {
         let got: Got<MissionView> = client.call_aside(Call::MissionShow(input::Id { id: id.to_string() }))?;
         screen.draw(&got.data);
-        Ok(got.data.settled)
+        Ok(got.data.settled.then_some(got.revision))
     };
     let followed = client.events(after, true, |seen| {
         match seen {
             Seen::Event(event) => {
                 dirty = true;
+                seen_up_to = event.revision;
                 if let Some(text) = milestone(&event) {
                     screen.milestone(&text);
                 }
             }
             Seen::Quiet => dirty |= last_look.elapsed() > Duration::from_secs(2),
         }
-        if dirty && last_look.elapsed() > Duration::from_millis(if screen.live { 250 } else { 50 }) {
+        if settled_at.is_none() && dirty && last_look.elapsed() > Duration::from_millis(if screen.live { 250 } else { 50 }) {
             dirty = false;
             last_look = Instant::now();
-            settled = look(&mut screen)?;
+            settled_at = look(&mut screen)?;
         }
         if timeout.is_some_and(|it| began.elapsed() > it) {
             ending = Ending::TimedOut;
             return Ok(false);
         }
-        Ok(!settled)
+        Ok(settled_at.is_none_or(|it| seen_up_to < it))
     });
     screen.clear();
     match followed {

@@ -69,7 +69,7 @@ impl Out {
         if self.quiet >= 2 {
             return Ok(());
         }
-        self.print(&text(self))?;
+        self.print(&self.fold(text(self)))?;
         if self.hints && self.quiet == 0 && !next.is_empty() {
             self.note(&format!("next: {}", next.join(" · ")));
         }
@@ -92,8 +92,27 @@ impl Out {
     pub(crate) fn note(&self, text: &str) {
         if self.quiet == 0 && !self.json {
             // Nothing can be done if even standard error is gone.
-            let _gone = writeln!(std::io::stderr(), "{text}");
+            let _gone = writeln!(std::io::stderr(), "{}", self.fold(text.to_owned()));
         }
+    }
+
+    /// Writes our own signs in ASCII where the locale has no others.
+    fn fold(&self, text: String) -> String {
+        if self.unicode || text.is_ascii() {
+            return text;
+        }
+        let mut plain = String::with_capacity(text.len());
+        for it in text.chars() {
+            match it {
+                '·' => plain.push('|'),
+                '→' => plain.push_str("->"),
+                '…' => plain.push_str("..."),
+                '✓' => plain.push('+'),
+                '✕' => plain.push('x'),
+                other => plain.push(other),
+            }
+        }
+        plain
     }
 
     /// Ends a command.
@@ -103,8 +122,10 @@ impl Out {
             Err(Failed::Code(code)) => ExitCode::from(code),
             Err(Failed::Problem(problem)) => {
                 let code = problem.exit_code();
-                let text = if self.json { json_error(&problem) } else { self.error(&problem) };
-                let _gone = write!(std::io::stderr(), "{text}");
+                let text = if self.json { json_error(&problem) } else { self.fold(self.error(&problem)) };
+                if self.json || self.quiet < 2 {
+                    let _gone = write!(std::io::stderr(), "{text}");
+                }
                 ExitCode::from(code)
             }
         }
@@ -177,23 +198,38 @@ pub(crate) fn watched() -> bool {
     std::io::stdout().is_terminal() && !in_agent() && std::env::var_os("TERM").is_none_or(|it| it != "dumb")
 }
 
-/// A table: columns as wide as they need, the last one cut to the window, one line per row always.
+/// A table: columns as wide as they need, cut where the window is narrower, one line per row always.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    fit(rows, window_width())
+}
+
+/// The narrowest a column is made that has more to say.
+const NARROW: usize = 12;
+
+fn fit(rows: &[Vec<String>], window: Option<usize>) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns)
+    let mut widths: Vec<usize> = (0..columns)
         .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|it| width(it)).max().unwrap_or(0))
         .collect();
-    let window = window_width();
+    if let (Some(window), Some(last)) = (window, columns.checked_sub(1)) {
+        let room = window.saturating_sub(2 * last);
+        let over = |widths: &[usize]| widths.iter().sum::<usize>().saturating_sub(room);
+        // The last column says the most and bears cutting best; then the widest; then the last has what is left.
+        widths[last] -= over(&widths).min(widths[last].saturating_sub(NARROW));
+        while let Some(at) = (0..last).filter(|at| widths[*at] > NARROW).max_by_key(|at| widths[*at])
+            && over(&widths) > 0
+        {
+            widths[at] -= 1;
+        }
+        widths[last] -= over(&widths).min(widths[last]);
+    }
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
         for (at, cell) in row.iter().enumerate() {
-            if at + 1 == row.len() {
-                line += &cut(cell, window.map(|it| it.saturating_sub(width(&line))));
-            } else {
-                line += cell;
-                line += &" ".repeat(widths[at] - width(cell) + 2);
-            }
+            let cell = if window.is_some() { cut(cell, widths[at]) } else { cell.clone() };
+            line += &cell;
+            line += &" ".repeat((widths[at] + 2).saturating_sub(width(&cell)));
         }
         text += line.trim_end();
         text.push('\n');
@@ -227,12 +263,14 @@ fn width(cell: &str) -> usize {
     shown
 }
 
-fn cut(cell: &str, room: Option<usize>) -> String {
+/// A cell that is no wider than `room`, with a mark where something was left out.
+fn cut(cell: &str, room: usize) -> String {
+    if width(cell) <= room || cell.contains('\x1b') {
+        return cell.to_owned(); // only states have colours, and they are short
+    }
     match room {
-        Some(room) if width(cell) > room && !cell.contains('\x1b') => {
-            cell.chars().take(room.saturating_sub(1)).chain(['…']).collect()
-        }
-        _ => cell.to_owned(),
+        0 => String::new(),
+        _ => cell.chars().take(room - 1).chain(['…']).collect(),
     }
 }
 
@@ -276,5 +314,18 @@ mod tests {
         assert_eq!(text.lines().count(), 2);
         assert_eq!(text.lines().map(|it| width(it)).collect::<Vec<_>>(), [15, 15]);
         assert_eq!(plain("a\x1b[2Jb\u{7}"), "a [2Jb ");
+    }
+
+    #[test]
+    fn a_narrow_window_cuts_the_last_column_first_and_never_wraps() {
+        let row = |subject: &str, doing: &str| vec!["T1".into(), subject.into(), "-".into(), doing.into()];
+        let long = "a subject that is very much longer than the window";
+        for window in [0, 1, 10, 30, 40, 60] {
+            for line in fit(&[row(long, "short"), row("x", long)], Some(window)).lines() {
+                assert!(width(line) <= window.max(23), "{window}: {line}");
+            }
+        }
+        assert_eq!(fit(&[row("short", long)], Some(40)), "T1  short  -  a subject that is very mu…\n");
+        assert_eq!(fit(&[row("short", "x")], Some(40)), "T1  short  -  x\n");
     }
 }

@@ -105,9 +105,16 @@ pub(crate) fn read(path: &Path) -> Result<Plan, Failed> {
     let text = text.map_err(|it| {
         usage(format!("the plan {} cannot be read: {it}", path.display()), "name a plan file in TOML or JSON")
     })?;
-    let json = path.extension().is_some_and(|it| it == "json")
-        || (standard_input && text.trim_start().starts_with(['{', '[']));
+    let json = path.extension().is_some_and(|it| it == "json") || (standard_input && looks_like_json(&text));
     parse(&text, json, &path.display().to_string())
+}
+
+/// Whether a text with no name is JSON: a list of tasks begins with `[{`, and TOML's `[[task]]` does not.
+fn looks_like_json(text: &str) -> bool {
+    match text.trim_start().strip_prefix('[') {
+        Some(rest) => rest.trim_start().starts_with(['{', ']']),
+        None => text.trim_start().starts_with('{'),
+    }
 }
 
 /// Reads a plan from its text; `name` is what errors call it.

@@ -69,9 +69,9 @@ pub(crate) fn caller(
                 "renewed" => change
                     .prepare_cached("UPDATE claims SET expires_at = ?3 WHERE uri = ?1 AND token = ?2")?
                     .execute((uri, token, now + 60_000))?,
-                _ => change
-                    .prepare_cached("DELETE FROM claims WHERE uri = ?1 AND token = ?2")?
-                    .execute((uri, token))?,
+                _ => {
+                    change.prepare_cached("DELETE FROM claims WHERE uri = ?1 AND token = ?2")?.execute((uri, token))?
+                }
             };
             if changed != 1 {
                 return Err(rusqlite::Error::StatementChangedRows(changed));

@@ -256,10 +256,12 @@ impl Model<'_> {
                 Some(_) => Err((Law::Answer, "said to have ended, and is held")),
                 None => Ok(()),
             },
-            (Op::Renew { claim, token } | Op::Release { claim, token }, Answer::Stale) => match self.claims.get(claim) {
-                Some(held) if held.token != *token => Ok(()),
-                _ => Err((Law::Answer, "said to be a stale token, and is not")),
-            },
+            (Op::Renew { claim, token } | Op::Release { claim, token }, Answer::Stale) => {
+                match self.claims.get(claim) {
+                    Some(held) if held.token != *token => Ok(()),
+                    _ => Err((Law::Answer, "said to be a stale token, and is not")),
+                }
+            }
             (Op::Write { slot, attempt, token }, Answer::Done) => match self.slots[*slot] {
                 Some(live) if live == (*attempt, *token) => Ok(()),
                 _ => Err((Law::Fence, "a write with a stale token")),

@@ -147,7 +147,9 @@ fn print(report: &mut Report, ours: &mut Side, theirs: &mut Side, compare: bool)
         report.value(name, figures);
     }
     report.say("  commits/s are fsyncs/s but for checkpoints: under FULL each commit to the log is one fsync of it.");
-    report.say("  a caller's p99: the median over callers of each one's own; among all operations a starved caller's vanish.");
+    report.say(
+        "  a caller's p99: the median over callers of each one's own; among all operations a starved caller's vanish.",
+    );
     if ours.took > Duration::ZERO {
         report.say(format!(
             "  the writer was inside the store for {:.0} % of the time",
@@ -162,8 +164,9 @@ fn print(report: &mut Report, ours: &mut Side, theirs: &mut Side, compare: bool)
         let own = ours.own_p99.at(0.5).as_secs_f64() / theirs.own_p99.at(0.5).as_secs_f64().max(1e-9);
         report.value("ratio_caller_p99", own);
         report.target(speed >= 20.0, format!("{speed:.1} × the baseline's ops/s (target ≥ 20)"));
+        report.target(tail <= 0.2, format!("{tail:.4} of the baseline's p99 over all operations (target ≤ 0.2)"));
+        // Added after the line above was first seen to miss; both stand, so that nobody takes one for the other.
         report.target(own <= 0.2, format!("{own:.4} of the p99 that a caller of the baseline sees (target ≤ 0.2)"));
-        report.say(format!("         {tail:.4} of the baseline's p99 over all operations, which hides who starved"));
     }
 }
 

@@ -20,7 +20,8 @@ const SIZES: [usize; 2] = [1_000, 100_000];
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let samples: usize = args.number("samples", 20_000)?;
     let mut report = Report::new("decide", args);
-    report.say(format!("{} decisions on each board; 3 projects, {AGENTS} agents, 5 missions", thousands(samples as u64)));
+    report
+        .say(format!("{} decisions on each board; 3 projects, {AGENTS} agents, 5 missions", thousands(samples as u64)));
     report.say("  open tasks  running  claims  command           count     median        p99        max");
     let mut medians = Vec::new();
     for size in SIZES {

@@ -26,28 +26,52 @@ pub(crate) struct Record {
 /// What was asked. Patterns are numbers of the lake's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    Acquire { patterns: Box<[u16]>, shared: bool, ttl_ms: u64 },
-    Renew { claim: u64, token: u64 },
-    Release { claim: u64, token: u64 },
+    Acquire {
+        patterns: Box<[u16]>,
+        shared: bool,
+        ttl_ms: u64,
+    },
+    Renew {
+        claim: u64,
+        token: u64,
+    },
+    Release {
+        claim: u64,
+        token: u64,
+    },
     /// A guarded write: only the live attempt's token may.
-    Write { slot: usize, attempt: u64, token: u64 },
+    Write {
+        slot: usize,
+        attempt: u64,
+        token: u64,
+    },
     /// The slot's attempt is ended by a person.
-    Stop { slot: usize },
+    Stop {
+        slot: usize,
+    },
     /// A new attempt for the slot.
-    Poll { slot: usize },
+    Poll {
+        slot: usize,
+    },
 }
 
 /// What was answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Granted { claim: u64, token: u64 },
+    Granted {
+        claim: u64,
+        token: u64,
+    },
     Held(Vec<u64>),
     Done,
     /// The claim has ended.
     Ended,
     /// The token is not the live one.
     Stale,
-    Begun { attempt: u64, token: u64 },
+    Begun {
+        attempt: u64,
+        token: u64,
+    },
     Nothing,
     /// What no rule allows as an answer.
     Odd(String),

@@ -260,7 +260,8 @@ async fn work(shared: Arc<Shared>, number: u32, seed: u64) -> anyhow::Result<Vec
     let (mut held, mut records): (Vec<(u64, u64)>, Vec<Record>) = (Vec::new(), Vec::new());
     while shared.left.fetch_update(Relaxed, Relaxed, |it| it.checked_sub(1)).is_ok() {
         let op = choose(&shared, &mut dice, &held);
-        let request = Request { by: Actor::Agent(name.clone()), key: None, command: command(&shared.lake, &name, &op)? };
+        let request =
+            Request { by: Actor::Agent(name.clone()), key: None, command: command(&shared.lake, &name, &op)? };
         let asked = shared.began.elapsed().as_nanos() as u64;
         let reply = shared.engine.ask(request).await;
         let answered = shared.began.elapsed().as_nanos() as u64;
@@ -317,10 +318,17 @@ fn choose(shared: &Shared, dice: &mut Dice, held: &[(u64, u64)]) -> Op {
         _ => {
             let wide = dice.percent(12);
             let many = if dice.percent(15) { 2 + dice.below(2) } else { 1 };
-            let patterns = (0..many)
-                .map(|_| if wide { lake.files + dice.below(lake.uris.len() - lake.files) } else { dice.below(lake.files) })
-                .map(|it| it as u16)
-                .collect();
+            let patterns =
+                (0..many)
+                    .map(|_| {
+                        if wide {
+                            lake.files + dice.below(lake.uris.len() - lake.files)
+                        } else {
+                            dice.below(lake.files)
+                        }
+                    })
+                    .map(|it| it as u16)
+                    .collect();
             let ttl_ms = if dice.percent(3) { 40 } else { 3_600_000 };
             Op::Acquire { patterns, shared: dice.percent(25), ttl_ms }
         }
@@ -365,7 +373,9 @@ fn accepted(op: &Op, outcome: Outcome) -> Answer {
 
 fn refused(refusal: Refusal) -> Answer {
     match refusal {
-        Refusal::ClaimHeld { holders } => Answer::Held(holders.iter().filter_map(|it| it.claim).map(|it| it.0).collect()),
+        Refusal::ClaimHeld { holders } => {
+            Answer::Held(holders.iter().filter_map(|it| it.claim).map(|it| it.0).collect())
+        }
         Refusal::ClaimEnded { .. } => Answer::Ended,
         Refusal::StaleClaimToken { .. } | Refusal::StaleAttempt { .. } => Answer::Stale,
         other => Answer::Odd(format!("{other:?}")),
@@ -385,14 +395,14 @@ mod tests {
     #[test]
     fn l3_claims_are_linearizable_and_planted_faults_are_found() {
         let dir = tempfile::tempdir().unwrap();
-        let run = drive(Kind::Memory, dir.path(), &Arc::new(Lake::new().unwrap()), 30_000, 50, 7).unwrap();
+        let run = drive(Kind::Memory, dir.path(), &Arc::new(Lake::new().unwrap()), 10_000, 50, 7).unwrap();
         let truth = check(&run.lake, &run.history, &run.slots);
         assert_eq!(truth.violations(), 0, "{:?}", truth.examples);
         assert!(run.folded && run.sound);
-        assert_eq!(run.history.records.len(), 30_000);
+        assert_eq!(run.history.records.len(), 10_000);
         for (fault, law) in FAULTS {
             let mut planted = run.history.clone();
-            let many = plant(&mut planted, fault, 503, &truth);
+            let many = plant(&mut planted, fault, 101, &truth);
             let verdict = check(&run.lake, &planted, &run.slots);
             let caught = verdict.counts.get(&law).copied().unwrap_or(0);
             assert!(many > 0 && caught >= many, "{fault}: {many} planted, {:?} found", verdict.counts);

@@ -45,6 +45,8 @@ pub trait Store: Send {
     fn load(&mut self) -> Result<Loaded, StoreError>;
     /// Stores a batch durably: when this returns, it survives the machine's power being cut.
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError>;
+    /// The revision the store is at: after a failed commit it says whether that was kept all the same.
+    fn revision(&mut self) -> Result<u64, StoreError>;
     /// Checks the whole store for damage (D3).
     fn check(&mut self) -> Result<(), StoreError>;
     /// Writes an exact copy of the store, as of the last commit, to a new file (D7).

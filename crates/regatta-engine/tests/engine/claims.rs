@@ -52,9 +52,9 @@ fn a_wait_that_runs_out_says_who_is_in_the_way() {
     let engine = world.start();
     hold(&engine, "ann");
     let waiting = stand_in_line(&engine, acquire("bob", FILE, 1_000));
-    world.clock.turn(Duration::from_millis(999));
+    world.clock.turn(Duration::from_millis(1_000));
     say(&engine, post("tick"));
-    assert_eq!(engine.board().waits.len(), 1, "not early");
+    assert_eq!(engine.board().waits.len(), 1, "not early: the millisecond it began in counts in full");
     world.clock.turn(Duration::from_millis(1));
     say(&engine, post("tick"));
     match block_on(waiting) {

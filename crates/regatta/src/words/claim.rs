@@ -55,7 +55,10 @@ pub(super) fn claim(app: &App, word: ClaimWord) -> Said {
                     .data
                     .holders
                     .iter()
-                    .map(|it| format!("{} is held by {}  {}\n", it.uri, it.owner, line(&it.memo)))
+                    .map(|it| {
+                        let memo = if it.memo.is_empty() { String::new() } else { format!(" ({})", line(&it.memo)) };
+                        format!("{} is held by {}{memo}\n", it.uri, it.owner)
+                    })
                     .collect(),
             })
         }

@@ -121,7 +121,7 @@ fn repository(app: &App, data_dir: &std::path::Path) -> Result<Check, Failed> {
                 "repo",
                 Level::Warn,
                 format!("changes in {}", facts.dirty.join(", ")),
-                "commit or stash them: landing waits if they are in the way",
+                "commit or stash them: landing waits until then",
             ),
             (None, true) => check(
                 "repo",

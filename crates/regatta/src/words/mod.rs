@@ -13,7 +13,7 @@ mod work;
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -68,8 +68,9 @@ impl App {
             return Ok(Some(name.clone()));
         }
         let here = self.here()?;
+        let places: Vec<PathBuf> = main_worktree(&here).into_iter().chain([here]).collect();
         let projects: Got<Vec<ProjectView>> = client.call(&Call::ProjectList(input::Nothing {}))?;
-        let inside = projects.data.into_iter().filter(|it| here.starts_with(&it.path));
+        let inside = projects.data.into_iter().filter(|it| places.iter().any(|place| place.starts_with(&it.path)));
         Ok(inside.max_by_key(|it| it.path.len()).map(|it| it.name))
     }
 
@@ -84,6 +85,15 @@ impl App {
     }
 }
 
+/// The repository that a linked worktree belongs to: it is the same project.
+fn main_worktree(here: &Path) -> Option<PathBuf> {
+    let link = here.ancestors().map(|it| it.join(".git")).find(|it| it.exists())?;
+    let text = std::fs::read_to_string(&link).ok()?; // a directory where this is the repository itself
+    let git_dir = link.parent()?.join(text.strip_prefix("gitdir: ")?.trim_end());
+    let (worktrees, git_dir) = (git_dir.parent()?, git_dir.parent()?.parent()?);
+    (worktrees.file_name()? == "worktrees").then(|| git_dir.parent()?.canonicalize().ok())?
+}
+
 /// Reads what was typed and does it.
 pub(crate) fn run(typed: Vec<OsString>) -> ExitCode {
     let json = typed.iter().any(|it| it == "--json");
@@ -92,7 +102,9 @@ pub(crate) fn run(typed: Vec<OsString>) -> ExitCode {
         Err(error) if json && error.use_stderr() => {
             let text = error.to_string();
             let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            let problem = regatta_api::Problem::new(400, "usage", message, "regatta --help");
+            let tip = text.lines().find_map(|it| it.trim_start().strip_prefix("tip: "));
+            let hint = tip.map_or("regatta --help".to_owned(), |it| format!("{it}; or see regatta --help"));
+            let problem = regatta_api::Problem::new(400, "usage", message, hint);
             eprint_all(&out::json_error(&problem));
             return ExitCode::from(2);
         }
@@ -146,6 +158,8 @@ fn log(verbose: u8, daemon: bool) {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_target(false)
+        // A log on a full disk is a lost line. Complaining about it on the same disk would panic the thread.
+        .log_internal_errors(false)
         .init();
 }
 

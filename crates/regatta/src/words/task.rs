@@ -3,7 +3,7 @@
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::{GrantedAttempt, TaskView};
-use regatta_core::ids::TaskId;
+use regatta_core::ids::{AgentName, TaskId};
 use regatta_core::task::{Edit, Expects, How, IssueType, Status, Validation};
 use serde::Serialize;
 
@@ -303,6 +303,13 @@ struct Exported {
     validation: Validation,
     blocked_by: Vec<String>,
     priority: u8,
+    expects: Expects,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effort: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<AgentName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     script: Option<serde_json::Value>,
 }
@@ -338,6 +345,10 @@ fn export(app: &App, all: bool) -> Said {
             // A blocker that is not exported has landed, or a plan could not name it.
             blocked_by: it.task.blocked_by.iter().filter(|it| shown.contains(it)).map(|it| name(*it)).collect(),
             priority: it.task.priority,
+            expects: it.task.expects,
+            effort: it.task.effort.clone(),
+            agent: it.task.assignee.clone(),
+            provider: it.task.provider.clone(),
             script: it.task.script.as_deref().and_then(|it| serde_json::from_str(it).ok()),
         })
         .collect();

@@ -160,7 +160,7 @@ fn warn_if_dirty(app: &App) {
         && !facts.dirty.is_empty()
     {
         let files = facts.dirty.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
-        app.out.note(&format!("warning: the checkout has changes in {files}; if they are in the way, landing waits until you commit or stash them"));
+        app.out.note(&format!("warning: the checkout has changes in {files}; landing waits until you commit or stash them"));
     }
 }
 

@@ -1,0 +1,525 @@
+//! Rules about the source itself: absences that must hold, and what must be said somewhere.
+//!
+//! A rule reads the files as text, with comments and `#[cfg(test)]` modules taken out where it is about the
+//! program. Each rule's way of looking is tried on a planted offender, so that a rule that sees nothing is seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A source file, by its path from the workspace's top.
+struct Source {
+    path: String,
+    text: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is inside the workspace").to_owned()
+}
+
+fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let skip = name.to_string_lossy().starts_with('.') || name == "target" || name == "node_modules";
+        if path.is_dir() && !skip {
+            walk(&path, found);
+        } else if path.is_file() {
+            found.push(path);
+        }
+    }
+}
+
+/// Every Rust file below one of these directories.
+fn sources(under: &[&str]) -> Vec<Source> {
+    let mut paths = Vec::new();
+    for dir in under {
+        walk(&root().join(dir), &mut paths);
+    }
+    paths.retain(|it| it.extension().is_some_and(|it| it == "rs"));
+    paths.sort();
+    let found: Vec<Source> = paths
+        .into_iter()
+        .map(|it| Source {
+            path: it.strip_prefix(root()).expect("it was found there").to_string_lossy().into_owned(),
+            text: fs::read_to_string(&it).expect("sources are UTF-8"),
+        })
+        .collect();
+    assert!(!found.is_empty(), "nothing is left under {under:?}: mend this test's paths");
+    found
+}
+
+/// The members' names: `regatta-core`, …
+fn crates() -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(root().join("crates"))
+        .expect("the members are in crates/")
+        .flatten()
+        .filter(|it| it.path().join("Cargo.toml").exists())
+        .map(|it| it.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The program's own lines with their numbers: no comments, no `#[cfg(test)]` items.
+fn program(text: &str) -> Vec<(usize, String)> {
+    let mut lines = Vec::new();
+    let mut skipped: Option<(usize, bool)> = None; // depth in a test item, and whether its braces have opened
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = without_comment(line);
+        if skipped.is_none() && line.trim_start().starts_with("#[cfg(test)]") {
+            skipped = Some((0, false));
+            continue;
+        }
+        if let Some((mut depth, mut opened)) = skipped {
+            for it in line.chars() {
+                match it {
+                    '{' => (depth, opened) = (depth + 1, true),
+                    '}' => depth = depth.saturating_sub(1),
+                    ';' if !opened => opened = true,
+                    _ => {}
+                }
+            }
+            skipped = if opened && depth == 0 { None } else { Some((depth, opened)) };
+            continue;
+        }
+        if !line.trim().is_empty() {
+            lines.push((number, line.to_owned()));
+        }
+    }
+    lines
+}
+
+/// The line up to `//`, unless that is inside a string (as in a URI).
+fn without_comment(line: &str) -> &str {
+    let mut quoted = false;
+    let bytes = line.as_bytes();
+    for (at, it) in bytes.iter().enumerate() {
+        match it {
+            b'"' if at == 0 || bytes[at - 1] != b'\\' => quoted = !quoted,
+            b'/' if !quoted && bytes.get(at + 1) == Some(&b'/') => return &line[..at],
+            _ => {}
+        }
+    }
+    line
+}
+
+/// Whether `word` stands in the line as a whole word.
+fn has_word(line: &str, word: &str) -> bool {
+    let is_name = |it: Option<char>| it.is_some_and(|it| it.is_alphanumeric() || it == '_');
+    line.match_indices(word)
+        .any(|(at, _)| !is_name(line[..at].chars().next_back()) && !is_name(line[at + word.len()..].chars().next()))
+}
+
+/// Where lines offend, as `path:line: text`.
+fn offenders(sources: &[Source], offends: impl Fn(&str, &str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for source in sources {
+        for (number, line) in program(&source.text) {
+            if offends(&source.path, &line) {
+                found.push(format!("{}:{number}: {}", source.path, line.trim()));
+            }
+        }
+    }
+    found
+}
+
+#[track_caller]
+fn none(found: &[String], rule: &str) {
+    assert!(found.is_empty(), "{rule}:\n  {}", found.join("\n  "));
+}
+
+fn planted(path: &str, text: &str) -> Vec<Source> {
+    vec![Source { path: path.into(), text: text.into() }]
+}
+
+#[test]
+fn the_reader_of_sources_sees_what_it_should() {
+    let text = "use a; // std::fs\nlet x = \"http://y\"; call();\n#[cfg(test)]\nmod tests {\n  fn f() { g() }\n}\nfn end() {}\n#[cfg(test)]\nuse b;\nfn last() {}";
+    let lines: Vec<String> = program(text).into_iter().map(|it| it.1).collect();
+    assert_eq!(lines, ["use a; ", "let x = \"http://y\"; call();", "fn end() {}", "fn last() {}"]);
+    assert!(has_word("use rand::x", "rand") && !has_word("operand", "rand") && !has_word("stranded", "rand"));
+}
+
+// Core.
+
+fn is_impure(line: &str) -> bool {
+    let paths = ["std::time::Instant", "std::time::SystemTime", "SystemTime::", "Instant::", "UNIX_EPOCH"];
+    let modules = ["std::fs", "std::env", "std::process", "std::net", "std::thread", "std::io", "std::os"];
+    let words = ["async", "await", "rand", "getrandom", "RandomState", "HashMap", "HashSet", "tokio", "Mutex"];
+    let macros = ["println!", "eprintln!", "print!", "eprint!", "include_str!", "include_bytes!", "env!"];
+    paths.iter().chain(&modules).chain(&macros).any(|it| line.contains(it))
+        || words.iter().any(|it| has_word(line, it))
+        || (line.contains("std::{")
+            && ["fs", "env", "process", "net", "thread", "io"].iter().any(|it| has_word(line, it)))
+}
+
+/// A `HashMap` counts as randomness: its order differs from run to run.
+#[test]
+fn core_has_no_async_clock_randomness_files_processes_or_network() {
+    none(&offenders(&sources(&["crates/regatta-core/src"]), |_, line| is_impure(line)), "core is pure");
+    for bad in ["use std::{fs, fmt};", "let x = std::time::Instant::now();", "async fn f() {}", "rand::random()"] {
+        assert!(is_impure(bad), "{bad}");
+    }
+    assert!(!is_impure("/// ") && !is_impure("let stranded = task.operand;"));
+}
+
+/// The names in one table of a manifest, such as `[dependencies]`.
+fn table(manifest: &str, name: &str) -> BTreeMap<String, String> {
+    let mut inside = false;
+    let mut entries = BTreeMap::new();
+    for line in manifest.lines().map(|it| it.split(" #").next().unwrap_or(it).trim()) {
+        if line.starts_with('[') {
+            inside = line == format!("[{name}]");
+            // `[dependencies.x]` is the same, written longer.
+            if let Some(own) = line.strip_prefix(&format!("[{name}.")) {
+                entries.insert(own.trim_end_matches(']').to_owned(), "a table of its own".into());
+            }
+        } else if let Some((key, value)) = line.split_once('=').filter(|_| inside && !line.starts_with('#')) {
+            let (key, tail) = key.trim().split_once('.').unwrap_or((key.trim(), ""));
+            entries.insert(key.to_owned(), format!("{tail}={}", value.trim()));
+        }
+    }
+    entries
+}
+
+fn manifest(member: &str) -> String {
+    let dir = if member == "xtask" { root().join("xtask") } else { root().join("crates").join(member) };
+    fs::read_to_string(dir.join("Cargo.toml")).expect("every member has a manifest")
+}
+
+/// What core may have behind a feature that is off unless a door asks for it. DESIGN's table has three crates
+/// and no such exception: each one here is a deviation that somebody decided.
+const CORE_BEHIND_A_FEATURE: [&str; 1] = ["schemars"];
+
+#[test]
+fn core_depends_on_three_crates() {
+    let manifest = manifest("regatta-core");
+    let (optional, always): (Vec<_>, Vec<_>) =
+        table(&manifest, "dependencies").into_iter().partition(|it| it.1.contains("optional = true"));
+    assert_eq!(always.into_iter().map(|it| it.0).collect::<Vec<_>>(), ["imbl", "serde", "thiserror"]);
+    assert_eq!(optional.into_iter().map(|it| it.0).collect::<Vec<_>>(), CORE_BEHIND_A_FEATURE);
+    assert!(!table(&manifest, "features").contains_key("default"), "core has no feature that is on by itself");
+}
+
+/// Which of our crates each may know, by DESIGN §4.
+const MAY_KNOW: [(&str, &[&str]); 11] = [
+    ("regatta-core", &[]),
+    ("regatta-api", &["regatta-core"]),
+    ("regatta-engine", &["regatta-core"]),
+    ("regatta-store", &["regatta-core", "regatta-engine"]),
+    ("regatta-git", &["regatta-core", "regatta-engine"]),
+    ("regatta-agents", &["regatta-core", "regatta-engine"]),
+    ("regatta-bridges", &["regatta-core", "regatta-api", "regatta-engine"]),
+    ("regatta-server", &["regatta-core", "regatta-api", "regatta-engine"]),
+    ("regatta-testkit", &["regatta-core", "regatta-api", "regatta-engine"]),
+    (
+        "regatta",
+        &[
+            "regatta-core",
+            "regatta-api",
+            "regatta-engine",
+            "regatta-store",
+            "regatta-git",
+            "regatta-agents",
+            "regatta-server",
+            "regatta-bridges",
+        ],
+    ),
+    ("xtask", &["regatta-core", "regatta-api", "regatta-engine", "regatta-store", "regatta-testkit"]),
+];
+
+#[test]
+fn no_adapter_knows_another_and_nobody_knows_a_door() {
+    let rules: BTreeMap<&str, &[&str]> = MAY_KNOW.into_iter().collect();
+    for member in crates().iter().map(String::as_str).chain(["xtask"]) {
+        let Some(rule) = rules.get(member) else { panic!("{member} is not in DESIGN's table of crates") };
+        let manifest = manifest(member);
+        let all =
+            table(&manifest, "dependencies").into_keys().chain(table(&manifest, "build-dependencies").into_keys());
+        for it in all.filter(|it| it.starts_with("regatta")) {
+            assert!(rule.contains(&it.as_str()), "{member} may not depend on {it}; it may on {rule:?}");
+        }
+    }
+}
+
+#[test]
+fn a_dependency_has_one_version_named_once() {
+    for member in crates().iter().map(String::as_str).chain(["xtask"]) {
+        let manifest = manifest(member);
+        for name in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            for (key, value) in table(&manifest, name) {
+                let shared =
+                    value == "workspace=true" || (value.starts_with("={") && value.contains("workspace = true"));
+                assert!(shared && !value.contains("version"), "{member}: {key} names a version of its own ({value})");
+            }
+        }
+        assert!(!manifest.contains("[target."), "{member}: this test does not read [target.…] tables yet");
+    }
+    let planted = table(
+        "[dependencies]\na.workspace = true\nb = \"1\"\nc = { workspace = true, features = [] }\n[dev-dependencies]\nd = \"2\"",
+        "dependencies",
+    );
+    assert_eq!(planted["a"], "workspace=true");
+    assert_eq!(planted["b"], "=\"1\"");
+    assert_eq!(planted.len(), 3);
+}
+
+// One place each.
+
+fn commits(path: &str, line: &str) -> bool {
+    path != "crates/regatta-engine/src/writer.rs" && (line.contains("store.commit(") || line.contains("Store::commit("))
+}
+
+/// The testkit's suite and the store's own example and tests commit too: they are not the program.
+#[test]
+fn only_the_writer_commits() {
+    let program: Vec<Source> = program_sources();
+    none(&offenders(&program, commits), "only writer.rs commits");
+    let writer: Vec<Source> = program.into_iter().filter(|it| it.path.ends_with("engine/src/writer.rs")).collect();
+    assert_eq!(offenders(&writer, |_, line| line.contains("store.commit(")).len(), 1, "and it does so in one place");
+    assert_eq!(offenders(&planted("crates/x/src/a.rs", "fn f() { self.store.commit(batch) }"), commits).len(), 1);
+}
+
+/// Everything that is shipped: the members' `src`, without the testkit.
+fn program_sources() -> Vec<Source> {
+    let dirs: Vec<String> =
+        crates().into_iter().filter(|it| it != "regatta-testkit").map(|it| format!("crates/{it}/src")).collect();
+    sources(&dirs.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Writing a ref of the user's repository: `update-ref` there, or a push, a fetch or a merge into a branch.
+/// The vault's own refs and a workspace's disposable ones are updated elsewhere, each by `--stdin` in a git
+/// directory of Regatta's, and never under a name that is made from the trunk's.
+fn moves_a_trunk(path: &str, line: &str) -> bool {
+    let words = [
+        "\"update-ref\"",
+        "\"branch\"",
+        "\"push\"",
+        "\"reset\"",
+        "\"merge\"",
+        "\"rebase\"",
+        "\"checkout\"",
+        "\"switch\"",
+    ];
+    let ours = path.ends_with("git/src/vault.rs") || path.ends_with("git/src/workspace.rs");
+    path != "crates/regatta-git/src/land.rs"
+        && ((line.contains("refs/heads/") && line.contains("trunk") && line.contains(":refs/heads/"))
+            || words.iter().any(|it| line.contains(it) && !(ours && line.contains("--stdin"))))
+}
+
+#[test]
+fn only_land_moves_a_trunk() {
+    let git = sources(&["crates/regatta-git/src"]);
+    none(&offenders(&git, moves_a_trunk), "only land.rs moves a trunk");
+    let elsewhere = offenders(&git, |path, line| {
+        let reads = path.ends_with("inspect.rs") || (path.ends_with("vault.rs") && line.contains("+refs/heads/"));
+        line.contains("refs/heads/") && line.contains("trunk") && !path.ends_with("land.rs") && !reads
+    });
+    none(&elsewhere, "only land.rs writes, and inspect.rs and the vault's fetch read, the trunk's ref");
+    let permits = offenders(&program_sources(), |path, line| {
+        line.contains("TrunkPermit::mint")
+            && !path.ends_with("engine/src/perform.rs")
+            && !path.ends_with("ports/git.rs")
+    });
+    none(&permits, "only the engine mints a permit");
+    let bad = "self.git.theirs(repo).args([\"update-ref\", name, new])";
+    assert_eq!(offenders(&planted("crates/regatta-git/src/merge.rs", bad), moves_a_trunk).len(), 1);
+}
+
+fn starts_git(path: &str, line: &str) -> bool {
+    let runs = path == "crates/regatta-git/src/run.rs";
+    let spawns = line.contains("Command::new(");
+    (spawns && path.starts_with("crates/regatta-git/") && !runs)
+        || (spawns && line.contains("\"git\""))
+        || (!path.starts_with("crates/regatta-git/") && line.contains("arg(\"git\")"))
+}
+
+/// Who may start a program at all: git's module, the shim and its starter, the daemon's starter.
+const SPAWNERS: [&str; 5] = [
+    "crates/regatta-git/src/run.rs",
+    "crates/regatta-agents/src/shim.rs",
+    "crates/regatta-agents/src/supervise.rs",
+    "crates/regatta-agents/src/scripted.rs",
+    "crates/regatta/src/client.rs",
+];
+
+#[test]
+fn one_module_starts_git() {
+    let program = program_sources();
+    none(&offenders(&program, starts_git), "only git/src/run.rs starts git");
+    let strangers = offenders(&program, |path, line| line.contains("Command::new(") && !SPAWNERS.contains(&path));
+    none(&strangers, "a new place that starts programs needs a reason here");
+    assert_eq!(offenders(&planted("crates/regatta-git/src/merge.rs", "Command::new(git)"), starts_git).len(), 1);
+    assert_eq!(offenders(&planted("crates/regatta/src/x.rs", "Command::new(\"git\")"), starts_git).len(), 1);
+}
+
+#[test]
+fn only_wire_names_adapters() {
+    let named = offenders(&sources(&["crates/regatta/src", "crates/regatta-server/src"]), |path, line| {
+        let adapters = ["SqliteStore", "GitAdapter", "AgentsAdapter"];
+        path != "crates/regatta/src/wire.rs" && adapters.iter().any(|it| has_word(line, it))
+    });
+    none(&named, "only wire.rs names adapters");
+}
+
+// Every file.
+
+#[test]
+fn files_stay_short() {
+    let all = sources(&["crates", "xtask"]);
+    let length = |it: &Source| it.text.lines().count();
+    let mut long: Vec<(usize, &str)> =
+        all.iter().map(|it| (length(it), it.path.as_str())).filter(|it| it.0 > 500).collect();
+    long.sort_unstable_by(|a, b| b.cmp(a));
+    for (lines, path) in &long {
+        println!("{path} has {lines} lines; files should stay under 500");
+    }
+    let too_long: Vec<String> =
+        long.iter().filter(|it| it.0 > 800).map(|it| format!("{} ({} lines)", it.1, it.0)).collect();
+    none(&too_long, "files are split at 800 lines");
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    let marks: [String; 4] = ["todo", "unimplemented", "dbg"]
+        .map(|it| format!("{it}!("))
+        .into_iter()
+        .chain([format!("#[{}", "ignore")])
+        .collect::<Vec<_>>()
+        .try_into()
+        .expect("four");
+    let mut found = Vec::new();
+    for source in sources(&["crates", "xtask"]) {
+        for (number, line) in
+            (1..).zip(source.text.lines()).filter(|it| marks.iter().any(|mark| it.1.contains(mark.as_str())))
+        {
+            found.push(format!("{}:{number}: {}", source.path, line.trim()));
+        }
+    }
+    none(&found, "no placeholder and no ignored test");
+}
+
+// Invariants.
+
+/// The ids that tests must name now. An id enters this list with its first test and never leaves it.
+const HELD: [&str; 48] = [
+    "L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "L10", "L11", "L12", "J2", "J3", "J4", "J5", "J6", "J7",
+    "J8", "J9", "J10", "J11", "W1", "D1", "D2", "D3", "D4", "D6", "D7", "D8", "Q1", "Q2", "Q3", "Q5", "Q7", "Q10",
+    "Q11", "P1", "P3", "P4", "P5", "P6", "P7", "P10", "S3", "S5", "S6", "S7",
+];
+
+/// Claimed by this skeleton, and in no test yet: each waits for its test, and then moves up.
+const OWED: [&str; 3] = ["J1", "S1", "S2"];
+
+/// Whether a test's name (`fn l3_…`, `…_l3_…`) or a line of comment beside it names the id.
+fn names_id(text: &str, id: &str) -> bool {
+    let lower = format!("{}_", id.to_lowercase());
+    let in_name = |line: &str| {
+        line.split_once("fn ").is_some_and(|it| it.1.starts_with(&lower) || it.1.contains(&format!("_{lower}")))
+    };
+    text.lines().any(|line| (line.contains("//") && has_word(line, id)) || in_name(line))
+}
+
+/// Files of tests, suites that tests run, and the `#[cfg(test)]` part of every other file.
+fn tests() -> Vec<Source> {
+    sources(&["crates", "xtask"])
+        .into_iter()
+        .filter_map(|it| {
+            let whole = it.path.contains("/tests/") || it.path.starts_with("crates/regatta-testkit/");
+            let text = if whole { it.text } else { it.text.split_once("#[cfg(test)]\nmod tests")?.1.to_owned() };
+            (it.path != "xtask/tests/tidy.rs").then_some(Source { path: it.path, text })
+        })
+        .collect()
+}
+
+#[test]
+fn every_invariant_that_is_held_is_named_in_a_test() {
+    let tests = tests();
+    let named = |id: &str| tests.iter().any(|it| names_id(&it.text, id));
+    let missing: Vec<String> = HELD.iter().filter(|it| !named(it)).map(ToString::to_string).collect();
+    none(&missing, "these invariants are named in no test any more");
+    for id in OWED {
+        println!("{id} is {}", if named(id) { "tested now: move it from OWED to HELD" } else { "in no test yet" });
+    }
+    assert!(names_id("/// L3 in small.", "L3") && names_id("fn l3_holds() {", "L3") && !names_id("fn l30_x() {", "L3"));
+    assert!(!names_id("/// L12 only.", "L1") && !names_id("let x = \"L3\";", "L3"));
+    let all: BTreeSet<&str> = HELD.iter().chain(&OWED).copied().collect();
+    assert_eq!(all.len(), HELD.len() + OWED.len(), "an id is listed twice");
+}
+
+// Documents.
+
+fn document(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|_| panic!("{name} is missing"))
+}
+
+/// What stands between backticks on one line, outside of fenced blocks.
+fn quoted(text: &str) -> Vec<String> {
+    let mut fenced = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    found
+}
+
+/// Whether a quoted word is meant as a path of this repository.
+fn is_path(word: &str) -> bool {
+    let plain = word.chars().all(|it| it.is_ascii_alphanumeric() || "-_./".contains(it));
+    let known = ["crates/", "xtask/", "docs/", ".ci/"].iter().any(|it| word.starts_with(it));
+    plain && (known || word.ends_with(".rs") || word.ends_with(".md"))
+}
+
+#[test]
+fn every_path_that_a_document_names_exists() {
+    let mut paths = Vec::new();
+    walk(&root(), &mut paths);
+    let names: Vec<String> =
+        paths.iter().filter_map(|it| Some(it.strip_prefix(root()).ok()?.to_string_lossy().into_owned())).collect();
+    for document_name in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"] {
+        let words: Vec<String> = quoted(&document(document_name)).into_iter().filter(|it| is_path(it)).collect();
+        for word in &words {
+            // A bare `land.rs` may be anywhere; a path is from the top.
+            let exists = root().join(word).exists()
+                || (!word.contains('/') && names.iter().any(|it| it.ends_with(&format!("/{word}"))));
+            assert!(exists, "{document_name} names {word}, which does not exist");
+        }
+        assert!(
+            document_name != "ARCHITECTURE.md" || words.len() > 10,
+            "ARCHITECTURE.md names {} paths only",
+            words.len()
+        );
+    }
+    assert!(
+        is_path("crates/x/src/a.rs")
+            && is_path("land.rs")
+            && !is_path("workspace://<project>/default")
+            && !is_path("a/b")
+    );
+}
+
+#[test]
+fn the_readme_has_two_commands_and_they_are_run() {
+    let (readme, script) = (document("README.md"), document(".ci/run"));
+    for command in ["cargo run --release -- demo", "cargo test --workspace --locked"] {
+        assert!(readme.contains(command), "README.md does not say `{command}`");
+    }
+    assert!(script.contains("cargo test --workspace --locked"), ".ci/run does not run the README's tests");
+    let install = ["apt ", "apt-get", "rustup", "cargo install", "curl ", "wget ", "npm ", "pip "];
+    assert!(!install.iter().any(|it| script.contains(it)), ".ci/run installs nothing");
+}
+
+#[test]
+fn documents_are_there_and_the_toolchain_is_the_machine_s() {
+    let changes = document("CHANGELOG.md");
+    assert!(changes.contains("## "), "CHANGELOG.md has no section");
+    assert!(document("ARCHITECTURE.md").lines().count() < 250, "ARCHITECTURE.md is kept under 250 lines");
+    for name in ["rust-toolchain", "rust-toolchain.toml"] {
+        assert!(!root().join(name).exists(), "{name} would make a fresh machine download a toolchain");
+    }
+}
