@@ -9,7 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use regatta_core::agent::Runtime;
 use regatta_core::attempt::{Attempt, Exited, Verdict};
@@ -266,13 +266,23 @@ fn settle_ended(engine: &Engine, key: EffectKey, id: AttemptId) {
     }
 }
 
+/// How long after a failure an effect that must happen is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+
 fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
-    match engine.shared.agents.stop(id, engine.shared.settings.grace) {
-        // What runs the attempt sees the end and reports it.
-        Ok(_) => report(engine, key, Command::ReportPerformed),
-        // It stays in the outbox: the next start tries again, and nobody is told that it stopped (P10).
-        Err(error) => tracing::error!(attempt = %id, "could not be stopped: {error}"),
+    // Until it works, nobody is told that it stopped (P10); the next start tries again, too.
+    while let Err(error) = engine.shared.agents.stop(id, engine.shared.settings.grace) {
+        tracing::error!(attempt = %id, "could not be stopped: {error}");
+        let again = Instant::now() + AGAIN;
+        while Instant::now() < again {
+            if engine.is_stopping() {
+                return;
+            }
+            std::thread::sleep(LOOK_UP);
+        }
     }
+    // What runs the attempt sees the end and reports it.
+    report(engine, key, Command::ReportPerformed);
 }
 
 fn capture(engine: &Engine, scene: &Scene) -> Result<Capture, GitError> {
@@ -373,15 +383,24 @@ fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: u64) {
 }
 
 fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, AttemptId)>) {
+    let mut left: Vec<(Instant, EffectKey, AttemptId)> = Vec::new();
     loop {
-        match sweeps.recv_timeout(LOOK_UP) {
-            Ok((key, attempt)) => match remove_workspace(engine, attempt) {
-                Ok(()) => report(engine, key, Command::ReportPerformed),
-                // It stays in the outbox and on the disk: nothing is removed without its proof (Q5).
-                Err(reason) => tracing::warn!(%attempt, "its workspace stays: {reason}"),
-            },
-            Err(RecvTimeoutError::Timeout) if !engine.is_stopping() => {}
+        let next = match sweeps.recv_timeout(LOOK_UP) {
+            Ok(next) => Some(next),
+            Err(RecvTimeoutError::Timeout) if !engine.is_stopping() => {
+                let due = left.iter().position(|it| it.0 <= Instant::now());
+                due.map(|at| left.swap_remove(at)).map(|(_, key, attempt)| (key, attempt))
+            }
             Err(_) => return,
+        };
+        let Some((key, attempt)) = next else { continue };
+        match remove_workspace(engine, attempt) {
+            Ok(()) => report(engine, key, Command::ReportPerformed),
+            // It stays on the disk: nothing is removed without its proof (Q5).
+            Err(reason) => {
+                tracing::warn!(%attempt, "its workspace stays for now: {reason}");
+                left.push((Instant::now() + 12 * AGAIN, key, attempt));
+            }
         }
     }
 }
@@ -410,8 +429,8 @@ fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), String> {
 /// Waits until no attempt of ours is left, or the grace and a little more have passed.
 pub(crate) fn wait_until_stopped(engine: &Engine) {
     let mut board = engine.watch();
-    let deadline = std::time::Instant::now() + engine.shared.settings.grace + Duration::from_secs(10);
-    while board.borrow_and_update().attempts.values().any(|it| it.supervised) && std::time::Instant::now() < deadline {
+    let deadline = Instant::now() + engine.shared.settings.grace + Duration::from_secs(10);
+    while board.borrow_and_update().attempts.values().any(|it| it.supervised) && Instant::now() < deadline {
         let _ended = block_on_until(board.changed(), deadline);
     }
 }
@@ -425,7 +444,7 @@ impl Wake for Unpark {
 }
 
 /// Waits for a future on a plain thread, at most until `deadline`.
-pub(crate) fn block_on_until<T>(future: impl Future<Output = T>, deadline: std::time::Instant) -> Option<T> {
+pub(crate) fn block_on_until<T>(future: impl Future<Output = T>, deadline: Instant) -> Option<T> {
     let mut future = std::pin::pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
@@ -433,7 +452,7 @@ pub(crate) fn block_on_until<T>(future: impl Future<Output = T>, deadline: std::
         if let Poll::Ready(it) = future.as_mut().poll(&mut context) {
             return Some(it);
         }
-        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return None;
         }

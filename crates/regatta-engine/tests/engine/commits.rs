@@ -90,6 +90,21 @@ fn p9_a_report_waits_for_the_store() {
     engine.shutdown();
 }
 
+/// D1: a batch that was kept though the store complained stands: it is answered as done, and the engine goes on
+/// from it instead of from a board that the store has left behind.
+#[test]
+fn d1_what_was_kept_stands_though_the_store_complained() {
+    let world = World::new(append_own_name);
+    let engine = world.start();
+    say(&engine, add_project());
+    world.store.fail_next(Fault::After(disk_full()));
+    let first = block_on(send(&engine, ask(post("first")))).unwrap();
+    let second = block_on(send(&engine, ask(post("second")))).unwrap();
+    assert!(second.revision > first.revision);
+    assert_eq!(engine.board().counters.message, 2);
+    engine.shutdown();
+}
+
 #[test]
 fn commands_that_wait_together_are_committed_together() {
     let (world, life) = (World::new(append_own_name), Life::new());
