@@ -359,13 +359,29 @@ impl Board {
     }
 
     fn put_claim(&mut self, claim: Arc<Claim>, rows: &mut Rows) {
-        self.drop_claim(claim.id);
-        self.held.insert(claim.id.0, &claim.uris);
-        self.owned.insert((claim.owner.clone(), claim.id));
-        if let Some(at) = claim.expires_at {
-            self.due.insert((at, Due::Claim(claim.id)));
+        let old = self.claims.insert(claim.id, claim.clone());
+        // A renewal changes only the deadline: what stays the same is not indexed again.
+        if old.as_ref().is_none_or(|it| it.uris != claim.uris) {
+            if let Some(old) = &old {
+                self.held.remove(claim.id.0, &old.uris);
+            }
+            self.held.insert(claim.id.0, &claim.uris);
         }
-        self.claims.insert(claim.id, claim.clone());
+        if old.as_ref().is_none_or(|it| it.owner != claim.owner) {
+            if let Some(old) = &old {
+                self.owned.remove(&(old.owner.clone(), claim.id));
+            }
+            self.owned.insert((claim.owner.clone(), claim.id));
+        }
+        let before = old.and_then(|it| it.expires_at);
+        if before != claim.expires_at {
+            if let Some(at) = before {
+                self.due.remove(&(at, Due::Claim(claim.id)));
+            }
+            if let Some(at) = claim.expires_at {
+                self.due.insert((at, Due::Claim(claim.id)));
+            }
+        }
         rows.insert(RowKey::Claim(claim.id), Some(Row::Claim(claim)));
     }
 

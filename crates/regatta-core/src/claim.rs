@@ -176,7 +176,7 @@ pub fn acquire(draft: &mut Draft, ask: Acquire, now: Now) -> Result<Acquired, Re
     }
     let holders = in_the_way(draft, &ask.uris, ask.mode, None, now);
     if holders.is_empty() {
-        let (ttl_ms, id, token) = grant(draft, &ask, None, now);
+        let (ttl_ms, id, token) = grant(draft, ask, None, now);
         return Ok(Acquired::Granted { claim: id, token, ttl_ms });
     }
     if ask.wait_ms == 0 {
@@ -239,7 +239,7 @@ fn hold(draft: &mut Draft, owner: Owner, uris: Vec<Uri>, now: Now) {
 }
 
 /// The only place where a leased claim comes to be.
-fn grant(draft: &mut Draft, ask: &Acquire, wait: Option<WaitId>, now: Now) -> (u64, ClaimId, u64) {
+fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> (u64, ClaimId, u64) {
     let id = ClaimId(draft.board().counters.claim + 1);
     let token = draft.next_revision();
     let by_hand = matches!(ask.owner, Owner::Agent(_));
@@ -247,14 +247,14 @@ fn grant(draft: &mut Draft, ask: &Acquire, wait: Option<WaitId>, now: Now) -> (u
     let expires_at = latest_at.unwrap_or(u64::MAX).min(now.at + ask.ttl_ms);
     let claim = Claim {
         id,
-        owner: ask.owner.clone(),
-        uris: ask.uris.clone(),
+        owner: ask.owner,
+        uris: ask.uris,
         mode: ask.mode,
         token,
         ttl_ms: Some(ask.ttl_ms),
         expires_at: Some(expires_at),
         latest_at,
-        memo: ask.memo.clone(),
+        memo: ask.memo,
         from_wait: wait,
         granted_wall: now.wall,
     };
@@ -388,7 +388,7 @@ pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
                 wait_ms: 0,
                 memo: wait.memo.clone(),
             };
-            grant(draft, &ask, Some(wait.id), now);
+            grant(draft, ask, Some(wait.id), now);
         }
     }
 }

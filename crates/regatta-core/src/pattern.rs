@@ -6,6 +6,7 @@
 //! `[` and `]` are plain characters: real files are called `app/[id]/page.tsx`.
 
 use std::fmt;
+use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -380,46 +381,59 @@ fn product(
 /// Patterns with their owners' numbers, from which those that may overlap a given one are found fast.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PatternIndex {
-    by_prefix: OrdMap<(Arc<str>, u64, u32), Uri>,
+    /// By literal prefix: each holder's number and pattern, in order.
+    by_prefix: OrdMap<Arc<str>, Vec<(u64, Uri)>>,
 }
 
 impl PatternIndex {
     /// Adds all patterns of one number.
     pub fn insert(&mut self, number: u64, uris: &[Uri]) {
-        for (nth, uri) in (0u32..).zip(uris) {
-            self.by_prefix.insert((uri.literal_prefix().into(), number, nth), uri.clone());
+        for uri in uris {
+            let prefix = uri.literal_prefix();
+            match self.by_prefix.get_mut(prefix) {
+                Some(here) => {
+                    let at = here.partition_point(|it| (it.0, &it.1) < (number, uri));
+                    here.insert(at, (number, uri.clone()));
+                }
+                // A URI without wildcards is its own prefix: nothing is copied.
+                None if prefix.len() == uri.0.len() => _ = self.by_prefix.insert(uri.0.clone(), vec![(number, uri.clone())]),
+                None => _ = self.by_prefix.insert(prefix.into(), vec![(number, uri.clone())]),
+            }
         }
     }
 
     /// Removes all patterns of one number.
     pub fn remove(&mut self, number: u64, uris: &[Uri]) {
-        for (nth, uri) in (0u32..).zip(uris) {
-            self.by_prefix.remove(&(uri.literal_prefix().into(), number, nth));
+        for uri in uris {
+            let prefix = uri.literal_prefix();
+            let Some(here) = self.by_prefix.get_mut(prefix) else { continue };
+            if let Some(at) = here.iter().position(|it| it.0 == number && it.1 == *uri) {
+                here.remove(at);
+            }
+            if here.is_empty() {
+                self.by_prefix.remove(prefix);
+            }
         }
     }
 
     /// The numbers and patterns that overlap `uri`, each pair once.
     pub fn overlapping<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = (u64, &'a Uri)> + 'a {
         let prefix = uri.literal_prefix();
-        // Shorter prefixes lead here; longer ones start with ours and a slash.
+        // Shorter prefixes lead here. `://` ends in two slashes; trimmed, both give the same prefix, which counts once.
         let ancestors = prefix
             .match_indices('/')
-            .map(move |(at, _)| prefix[..at].trim_end_matches('/'))
+            .filter(move |(at, _)| !prefix[..*at].ends_with('/'))
+            .map(move |(at, _)| &prefix[..at])
             .chain([prefix])
-            .scan(None, |last, it| {
-                let seen = *last == Some(it);
-                *last = Some(it);
-                Some((!seen).then_some(it))
-            })
-            .flatten();
-        let here = ancestors.flat_map(move |it| {
-            let key: Arc<str> = it.into();
-            self.by_prefix.range((key.clone(), 0, 0)..=(key, u64::MAX, u32::MAX))
+            .filter(|_| !self.by_prefix.is_empty());
+        let here = ancestors.filter_map(|it| self.by_prefix.get(it));
+        // Longer prefixes start with ours and a slash; only a pattern with a wildcard reaches below its prefix.
+        let reaches = prefix.len() < uri.0.len() && !self.by_prefix.is_empty();
+        let below = reaches.then(|| {
+            let (from, to) = (format!("{prefix}/"), format!("{prefix}0"));
+            self.by_prefix.range::<_, str>((Bound::Included(from.as_str()), Bound::Excluded(to.as_str()))).map(|it| it.1)
         });
-        let below = self
-            .by_prefix
-            .range((Arc::<str>::from(format!("{prefix}/")), 0, 0)..(Arc::<str>::from(format!("{prefix}0")), 0, 0));
-        here.chain(below).filter(move |(_, it)| it.overlaps(uri)).map(|(key, it)| (key.1, it))
+        here.chain(below.into_iter().flatten()).flatten().filter(move |it| it.1.overlaps(uri)).map(|it| (it.0, &it.1))
     }
 }
 

@@ -116,6 +116,7 @@ impl Engine {
         let (board_sender, board) = watch::channel(Arc::new(loaded.board.clone()));
         let (events, _) = broadcast::channel(1024);
         let alarm = Arc::new(Alarm::default());
+        let (bell, rings) = watch::channel(0);
         let (effect_sender, effect_receiver) = std::sync::mpsc::channel();
         for (key, effect) in loaded.outbox {
             let _open = effect_sender.send((key, effect));
@@ -127,6 +128,7 @@ impl Engine {
                 let _stopping = effect_sender.send((key, effect));
             }),
             alarm: alarm.clone(),
+            missions: bell,
         };
         let shared = Arc::new(Shared {
             notes,
@@ -159,7 +161,7 @@ impl Engine {
             return Err(failure);
         }
         perform::start(&engine, effect_receiver);
-        runner::start(&engine);
+        runner::start(&engine, rings);
         Ok((engine, recovered))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! It uses the same verb as any runner elsewhere, so capacity, order and claims are decided in one place.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 use std::time::Instant;
 
 use regatta_core::agent::{self, Runtime};
@@ -26,15 +26,15 @@ enum Round {
 }
 
 /// Starts the thread.
-pub(crate) fn start(engine: &Engine) {
-    let (it, mut board) = (engine.clone(), engine.watch());
+pub(crate) fn start(engine: &Engine, mut rings: watch::Receiver<u64>) {
+    let it = engine.clone();
     engine.spawn("runner", move || {
         while !it.is_stopping() {
-            let now = board.borrow_and_update().clone();
-            match poll_all(&it, &now) {
+            rings.mark_unchanged();
+            match poll_all(&it, &it.board()) {
                 Round::Granted => {}
                 Round::Nothing => {
-                    if !wait_for_change(&it, &mut board) {
+                    if !wait_for_change(&it, &mut rings) {
                         return;
                     }
                 }
@@ -45,9 +45,9 @@ pub(crate) fn start(engine: &Engine) {
 }
 
 /// Blocks until the board changes; `false` when the engine stops.
-fn wait_for_change(engine: &Engine, board: &mut watch::Receiver<Arc<Board>>) -> bool {
+fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>) -> bool {
     loop {
-        match block_on_until(board.changed(), Instant::now() + LOOK_UP) {
+        match block_on_until(rings.changed(), Instant::now() + LOOK_UP) {
             Some(changed) => return changed.is_ok(),
             None if engine.is_stopping() => return false,
             None => {}

@@ -2,7 +2,7 @@
 //! timeout. Written as well as that can be: prepared statements, a small schema, one transaction per operation.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
@@ -33,14 +33,14 @@ pub(crate) fn caller(
     path: &Path,
     number: usize,
     uris: &[String],
-    stop: &AtomicBool,
+    steps: usize,
     commits: &AtomicU64,
 ) -> rusqlite::Result<Times> {
     let mut connection = connect(path)?;
     let mut dice = Dice::new(number as u64);
     let (holder, epoch) = (format!("agent-{number}"), Instant::now());
     let mut times = Times::default();
-    while !stop.load(Relaxed) {
+    for _ in 0..steps {
         let Some(uri) = dice.pick(uris) else { break };
         let mut token = 0;
         for kind in ["granted", "renewed", "released"] {

@@ -30,6 +30,12 @@ use crate::world::{self, Kind};
 
 /// Attempts whose tokens guard writes.
 const SLOTS: usize = 20;
+/// How long the leases live that are meant to run out.
+const BRIEF_MS: u64 = 40;
+/// How long a lease may outlive its time before the run is given up.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+/// How many agents begin with a lease that they forget.
+const FORGETFUL: u32 = 20;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let (ops, agents): (usize, usize) = (args.number("ops", 1_000_000)?, args.number("agents", 500)?);
@@ -176,6 +182,11 @@ pub(crate) fn drive(
         for task in tasks {
             records.extend(task.await.context("an agent panicked")??);
         }
+        // What nobody renews any more runs out before the books are closed.
+        let mut board = engine.watch();
+        while board.borrow_and_update().claims.values().any(|it| it.ttl_ms == Some(BRIEF_MS)) {
+            tokio::time::timeout(PATIENCE, board.changed()).await.context("a lease does not run out")??;
+        }
         Ok(())
     });
     ran?;
@@ -259,7 +270,12 @@ async fn work(shared: Arc<Shared>, number: u32, seed: u64) -> anyhow::Result<Vec
     let mut dice = Dice::new(seed ^ (u64::from(number) << 32));
     let (mut held, mut records): (Vec<(u64, u64)>, Vec<Record>) = (Vec::new(), Vec::new());
     while shared.left.fetch_update(Relaxed, Relaxed, |it| it.checked_sub(1)).is_ok() {
-        let op = choose(&shared, &mut dice, &held);
+        let forgetful = records.is_empty() && number < FORGETFUL;
+        let op = if forgetful {
+            Op::Acquire { patterns: [number as u16 * 2].into(), shared: false, ttl_ms: BRIEF_MS }
+        } else {
+            choose(&shared, &mut dice, &held)
+        };
         let request =
             Request { by: Actor::Agent(name.clone()), key: None, command: command(&shared.lake, &name, &op)? };
         let asked = shared.began.elapsed().as_nanos() as u64;
@@ -272,7 +288,9 @@ async fn work(shared: Arc<Shared>, number: u32, seed: u64) -> anyhow::Result<Vec
         };
         match (&op, &answer) {
             (Op::Acquire { .. }, Answer::Granted { claim, token }) => {
-                held.push((*claim, *token));
+                if !forgetful {
+                    held.push((*claim, *token));
+                }
                 let mut seen = shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
                 let nth = dice.below(1_000);
                 if seen.len() < 1_000 { seen.push((*claim, *token)) } else { seen[nth] = (*claim, *token) }
@@ -329,7 +347,7 @@ fn choose(shared: &Shared, dice: &mut Dice, held: &[(u64, u64)]) -> Op {
                     })
                     .map(|it| it as u16)
                     .collect();
-            let ttl_ms = if dice.percent(3) { 40 } else { 3_600_000 };
+            let ttl_ms = if dice.percent(3) { BRIEF_MS } else { 3_600_000 };
             Op::Acquire { patterns, shared: dice.percent(25), ttl_ms }
         }
     }

@@ -19,12 +19,14 @@ pub(crate) const FAULTS: [(&str, Law); 9] = [
     ("early-expiry", Law::Expiry),
 ];
 
-/// Plants a fault in about one of `every` places; returns in how many.
+/// Plants a fault in one of `every` places that fit, or in some twenty of them; returns in how many.
 pub(crate) fn plant(history: &mut History, fault: &str, every: usize, truth: &Verdict) -> usize {
     let places = |fits: fn(&Record) -> bool| -> Vec<usize> {
-        let fitting: Vec<usize> = (0..history.records.len()).filter(|it| fits(&history.records[*it])).collect();
-        // Not the very first: some faults need a past.
-        fitting.iter().copied().skip(fitting.len() / 3).step_by(every).collect()
+        let mut fitting: Vec<usize> = (0..history.records.len()).filter(|it| fits(&history.records[*it])).collect();
+        fitting.sort_by_key(|it| history.records[*it].revision);
+        // Not the very first: some faults need a past. What is rare anyway is planted more often.
+        let late = &fitting[fitting.len() / 3..];
+        late.iter().copied().step_by(every.min(late.len() / 20).max(1)).collect()
     };
     match fault {
         "double-grant" => {
@@ -64,8 +66,8 @@ pub(crate) fn plant(history: &mut History, fault: &str, every: usize, truth: &Ve
             let places = places(|it| matches!(it.answer, Answer::Held(_)));
             for it in &places {
                 // Answered from a state from before the question, by a long way.
-                let before = history.records[*it].revision / 2;
-                history.records[*it].revision = before.max(history.first);
+                let revision = history.records[*it].revision;
+                history.records[*it].revision = history.first + (revision - history.first) / 2;
             }
             places.len()
         }
@@ -82,13 +84,17 @@ pub(crate) fn plant(history: &mut History, fault: &str, every: usize, truth: &Ve
         }
         "lost-reply" => {
             let places = places(|it| matches!((&it.op, &it.answer), (Op::Renew { .. }, Answer::Done)));
-            for it in places.iter().rev() {
-                history.records.remove(*it);
-            }
-            places.len()
+            let mut nth = 0;
+            let lost: std::collections::BTreeSet<usize> = places.into_iter().collect();
+            history.records.retain(|_| {
+                nth += 1;
+                !lost.contains(&(nth - 1))
+            });
+            lost.len()
         }
         "early-expiry" => {
-            let ends: Vec<(u64, u64)> = truth.expiries.iter().copied().step_by(every.div_ceil(100)).collect();
+            let often = every.min(truth.expiries.len() / 20).max(1);
+            let ends: Vec<(u64, u64)> = truth.expiries.iter().copied().step_by(often).collect();
             for (revision, due) in &ends {
                 if let Some(it) = history.log.get_mut((revision - history.first) as usize) {
                     it.at = due - 1;

@@ -1,0 +1,155 @@
+//! Verbs that look at or set up the fleet: status, projects, agents.
+
+use super::*;
+
+impl Caller<'_> {
+    /// A project that is named must be there: an empty answer would look like an empty project.
+    pub(super) fn known(&self, named: Option<&ProjectName>) -> Result<(), Problem> {
+        named.map_or(Ok(()), |it| self.project(Some(it.clone())).map(|_| ()))
+    }
+
+    pub(super) async fn status(&self, ask: input::Scope) -> Json {
+        self.known(ask.project.as_ref())?;
+        let board = self.board();
+        let now = self.engine().now();
+        let wanted = |project: &ProjectName| ask.project.as_ref().is_none_or(|it| it == project);
+        let tasks: Vec<TaskView> =
+            board.tasks.values().filter(|it| wanted(&it.project)).map(|it| TaskView::of(&board, it, now)).collect();
+        let count = |word: &str| tasks.iter().filter(|it| it.word == word).count();
+        let (landed, failed) = board.ended_tasks();
+        let view = StatusView {
+            working: count("working"),
+            waiting: count("waiting"),
+            landing: count("landing"),
+            needs_you: count("needs you"),
+            landed,
+            failed,
+            projects: self.project_views(&board, ask.project.clone()).await?,
+            missions: board.missions.keys().copied().collect(),
+            agents: board.agents.values().map(|it| AgentView::of(&board, it)).collect(),
+            url: format!("http://{}/", self.shared.address),
+            tasks,
+        };
+        answer(board.revision, &view)
+    }
+
+    pub(super) async fn project_views(
+        &self,
+        board: &Arc<Board>,
+        only: Option<ProjectName>,
+    ) -> Result<Vec<ProjectView>, Problem> {
+        let (board, git) = (board.clone(), self.engine().git().clone());
+        blocking(move || {
+            let projects = board.projects.values().filter(|it| only.as_ref().is_none_or(|only| *only == it.name));
+            projects
+                .map(|it| ProjectView {
+                    name: it.name.clone(),
+                    path: it.location.clone(),
+                    trunk: it.trunk.to_string(),
+                    tip: git.tip(&Repo::of(it)).ok(),
+                    validation: it.validation.clone(),
+                    open_tasks: board.tasks.values().filter(|task| task.project == it.name).count(),
+                    queue: board.queue_of(&it.name).count(),
+                })
+                .collect()
+        })
+        .await
+    }
+
+    pub(super) async fn project_list(&self) -> Json {
+        let board = self.board();
+        answer(board.revision, &self.project_views(&board, None).await?)
+    }
+
+    pub(super) async fn project_add(&self, ask: input::ProjectAdd) -> Json {
+        let (git, path) = (self.engine().git().clone(), std::path::PathBuf::from(&ask.path));
+        let facts = blocking(move || git.inspect(&path)).await?.map_err(from_git)?;
+        if facts.unborn {
+            return Err(Problem::new(
+                422,
+                "unborn_branch",
+                "the repository has no commit yet, so there is nothing to start from",
+                "make the first commit: git commit --allow-empty -m start",
+            ));
+        }
+        let Some(trunk) = ask.trunk.or(facts.branch) else {
+            return Err(Problem::new(
+                422,
+                "no_branch",
+                "HEAD is detached, so it is not clear which branch is the trunk",
+                "name it: regatta init --trunk main",
+            ));
+        };
+        let Some(location) = facts.top.to_str().map(str::to_owned) else {
+            return Err(Problem::new(
+                400,
+                "bad_path",
+                "the repository's path is not valid UTF-8",
+                "move it to a path that is",
+            ));
+        };
+        let known = self.board().projects.values().find(|it| it.location == location).map(|it| it.name.clone());
+        let name = match ask.name.or(known) {
+            Some(name) => name,
+            None => self.free_name(&facts.top),
+        };
+        let (git, repo) = (
+            self.engine().git().clone(),
+            Repo { project: name.clone(), path: facts.top, trunk: trunk.clone(), update_checkout: false },
+        );
+        blocking(move || git.tip(&repo)).await?.map_err(from_git)?;
+        let add = project::Add {
+            name: name.clone(),
+            location,
+            trunk,
+            validation: ask.validation,
+            validation_timeout_ms: ask.validation_timeout_ms.unwrap_or(CHECK_TIMEOUT_MS),
+            checkout: ask.checkout,
+        };
+        let (revision, _) = self.ask(Command::AddProject(add)).await?;
+        let views = self.project_views(&self.board(), Some(name)).await?;
+        answer(revision, &views.first())
+    }
+
+    /// A name after the directory, with a number if another project has it.
+    pub(super) fn free_name(&self, top: &std::path::Path) -> ProjectName {
+        let folder = top.file_name().map(|it| it.to_string_lossy().into_owned()).unwrap_or_default();
+        let plain: String = folder
+            .chars()
+            .map(|it| if it.is_ascii_alphanumeric() || "-_.".contains(it) { it } else { '-' })
+            .take(50)
+            .collect();
+        let plain = plain.trim_start_matches(['-', '_', '.']);
+        let plain = if plain.is_empty() { "project" } else { plain };
+        let board = self.board();
+        let mut names = std::iter::once(plain.to_owned()).chain((2..).map(|it| format!("{plain}-{it}")));
+        names
+            .find_map(|it| ProjectName::new(&it).ok().filter(|it| !board.projects.contains_key(it)))
+            .expect("numbers never run out")
+    }
+
+    pub(super) async fn agent_add(&self, ask: input::AgentAdd) -> Json {
+        let runtime = match ask.runtime {
+            RuntimeName::Scripted => Runtime::Scripted,
+            RuntimeName::Outside => Runtime::Outside,
+            RuntimeName::Command => Runtime::Command { argv: ask.command },
+        };
+        let register = agent::Register {
+            name: ask.name.clone(),
+            runtime,
+            role: ask.role,
+            provider: ask.provider,
+            description: ask.description,
+            max_tasks: ask.max_tasks,
+        };
+        let (revision, _) = self.ask(Command::RegisterAgent(register)).await?;
+        let board = self.board();
+        answer(revision, &board.agents.get(&ask.name).map(|it| AgentView::of(&board, it)))
+    }
+
+    pub(super) fn agent_list(&self) -> Json {
+        let board = self.board();
+        let views: Vec<AgentView> = board.agents.values().map(|it| AgentView::of(&board, it)).collect();
+        answer(board.revision, &views)
+    }
+}

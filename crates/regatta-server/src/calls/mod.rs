@@ -1,0 +1,274 @@
+//! Carrying out the verbs: one arm per row of the table. Each turns its input into a command of the core, or
+//! into a look at the board or the history, and draws the answer.
+
+mod board; // status, projects, agents
+mod talk; // claims and messages
+mod work; // tasks, missions, landing
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use regatta_api::input::{self, RuntimeName};
+use regatta_api::view::{
+    AgentView, Answer, CheckView, ClaimView, ClaimsView, GrantedAttempt, GrantedClaim, LandingView, MissionView,
+    PastView, ProjectView, QueueView, StatusView, TaskView, WaitView, WhyView, without_token,
+};
+use regatta_api::{Call, Problem};
+use regatta_core::agent::{self, Runtime};
+use regatta_core::board::{Board, Draft};
+use regatta_core::claim::{self, Acquire, Acquired, Mode, Owner};
+use regatta_core::command::{Actor, Command, Outcome, PlannedTask, Request};
+use regatta_core::fleet::Limits;
+use regatta_core::ids::{AgentName, AttemptId, MessageId, MissionId, ProjectName, RequestKey, TaskId};
+use regatta_core::schedule::{self, Poll};
+use regatta_core::{bus, mission, project, task};
+use regatta_engine::ports::git::{GitError, Repo};
+use regatta_engine::ports::store::{History, MessageFilter, StoreError, TaskFilter};
+use regatta_engine::{Engine, Failure};
+use serde::Serialize;
+
+use crate::{Ended, Shared};
+
+type Json = Result<Vec<u8>, Problem>;
+
+/// The longest a call waits for something to happen.
+const LONGEST_WAIT_MS: u64 = 24 * 3_600_000;
+/// How long one check may take if the project does not say.
+const CHECK_TIMEOUT_MS: u64 = 600_000;
+
+/// Carries out one call for `by`.
+pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, by: Actor, key: Option<RequestKey>) -> Json {
+    let it = Caller { shared, by, key };
+    match call {
+        Call::Status(ask) => it.status(ask).await,
+        Call::Why(ask) => it.why(&ask.id).await,
+        Call::Show(ask) => it.show(&ask.id).await,
+        Call::ProjectAdd(ask) => it.project_add(ask).await,
+        Call::ProjectList(_) => it.project_list().await,
+        Call::AgentAdd(ask) => it.agent_add(ask).await,
+        Call::AgentList(_) => it.agent_list(),
+        Call::AgentRm(ask) => it.done(Command::RemoveAgent { agent: ask.name }).await,
+        Call::TaskAdd(ask) => it.task_add(ask).await,
+        Call::TaskList(ask) => it.task_list(ask).await,
+        Call::TaskSet(ask) => it.task_set(ask).await,
+        Call::TaskAssign(ask) => {
+            it.task(ask.task, Command::AssignTask { task: ask.task, to: ask.to, how: ask.how }).await
+        }
+        Call::TaskAccept(ask) => {
+            it.task(ask.task, Command::AnswerOffer { task: ask.task, agent: ask.agent, accept: true }).await
+        }
+        Call::TaskReject(ask) => {
+            it.task(ask.task, Command::AnswerOffer { task: ask.task, agent: ask.agent, accept: false }).await
+        }
+        Call::TaskCancel(ask) => {
+            let reason = ask.reason.unwrap_or_else(|| "cancelled by a person".into());
+            it.task(ask.task, Command::CancelTask { task: ask.task, reason }).await
+        }
+        Call::TaskPoll(ask) => it.poll(ask).await,
+        Call::TaskProgress(ask) => {
+            it.task(
+                ask.task,
+                Command::Progress { task: ask.task, attempt: ask.attempt, token: ask.token, text: ask.text },
+            )
+            .await
+        }
+        Call::TaskFinish(ask) => {
+            it.task(
+                ask.task,
+                Command::Finish { task: ask.task, attempt: ask.attempt, token: ask.token, output: ask.output },
+            )
+            .await
+        }
+        Call::TaskFail(ask) => {
+            it.task(
+                ask.task,
+                Command::GiveUp { task: ask.task, attempt: ask.attempt, token: ask.token, reason: ask.reason },
+            )
+            .await
+        }
+        Call::MissionStart(ask) => it.mission_start(ask).await,
+        Call::MissionShow(ask) => it.mission_show(&ask.id).await,
+        Call::Stop(ask) => it.stop(ask).await,
+        Call::Resume(ask) => it.done(Command::ResumeMission { mission: parse(&ask.id)? }).await,
+        Call::Land(ask) => it.land(parse(&ask.id)?).await,
+        Call::Queue(ask) => it.queue(ask).await,
+        Call::ClaimAcquire(ask) => it.claim_acquire(ask).await,
+        Call::ClaimRenew(ask) => it.claim_renew(ask).await,
+        Call::ClaimRelease(ask) => it.done(Command::Release { claim: ask.claim, token: ask.token }).await,
+        Call::ClaimList(_) => it.claim_list(),
+        Call::ClaimCheck(ask) => it.claim_check(&ask),
+        Call::MsgSend(ask) => it.msg_send(ask).await,
+        Call::MsgHistory(ask) => it.msg_history(ask).await,
+        Call::MsgWait(ask) => it.msg_wait(ask).await,
+        Call::MsgRead(ask) => it.msg_read(ask).await,
+        Call::Name(_) => {
+            let board = it.board();
+            answer(board.revision, &crate::names::fresh(&board, it.engine().now().wall))
+        }
+        Call::LimitsSet(ask) => it.done(Command::SetLimits { limits: Limits { max_attempts: ask.max_attempts } }).await,
+        Call::Backup(ask) => it.backup(ask).await,
+        Call::Check(_) => {
+            it.engine().check().await.map_err(refused)?;
+            answer(it.board().revision, &"ok")
+        }
+        Call::Down(ask) => it.down(ask.keep_agents).await,
+    }
+}
+
+struct Caller<'a> {
+    shared: &'a Arc<Shared>,
+    by: Actor,
+    key: Option<RequestKey>,
+}
+
+impl Caller<'_> {
+    fn engine(&self) -> &Engine {
+        &self.shared.engine
+    }
+
+    fn board(&self) -> Arc<Board> {
+        self.engine().board()
+    }
+
+    async fn ask(&self, command: Command) -> Result<(u64, Outcome), Problem> {
+        self.ask_as(self.by.clone(), command).await
+    }
+
+    async fn ask_as(&self, by: Actor, command: Command) -> Result<(u64, Outcome), Problem> {
+        let reply = self.engine().ask(Request { by, key: self.key.clone(), command }).await.map_err(refused)?;
+        Ok((reply.revision, reply.outcome))
+    }
+
+    async fn done(&self, command: Command) -> Json {
+        let (revision, _) = self.ask(command).await?;
+        answer(revision, &"done")
+    }
+
+    /// Asks, and answers with the task as it is afterwards.
+    async fn task(&self, id: TaskId, command: Command) -> Json {
+        let (revision, _) = self.ask(command).await?;
+        answer(revision, &self.task_view(id).await?)
+    }
+
+    /// Reads the history without holding up the others.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn History) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let history = self.engine().history().clone();
+        blocking(move || read(&*history)).await?.map_err(|it| refused(Failure::Store(it)))
+    }
+
+    async fn task_view(&self, id: TaskId) -> Result<TaskView, Problem> {
+        let board = self.board();
+        if let Some(task) = board.tasks.get(&id) {
+            return Ok(TaskView::of(&board, task, self.engine().now()));
+        }
+        let found = self.read(move |history| history.task(id)).await?;
+        let task = found.ok_or_else(|| Problem::from(&regatta_core::refusal::Refusal::NoSuchTask { task: id }))?;
+        Ok(TaskView::of(&board, &task, self.engine().now()))
+    }
+
+    /// The project that is meant: the named one, or the only one.
+    fn project(&self, named: Option<ProjectName>) -> Result<ProjectName, Problem> {
+        let board = self.board();
+        match named {
+            Some(name) if board.projects.contains_key(&name) => Ok(name),
+            Some(project) => Err(Problem::from(&regatta_core::refusal::Refusal::NoSuchProject { project })),
+            None => match board.projects.len() {
+                1 => Ok(board.projects.keys().next().cloned().expect("there is one")),
+                0 => Err(Problem::new(
+                    422,
+                    "no_project",
+                    "no repository is under management yet",
+                    "add this one: regatta init --yes",
+                )),
+                _ => Err(Problem::new(
+                    400,
+                    "which_project",
+                    "there are several projects",
+                    "run it inside one of them, or name it with --project",
+                )),
+            },
+        }
+    }
+
+    /// Stops the agents first, unless they go on, and the daemon only if none is left (P10).
+    async fn down(&self, keep_agents: bool) -> Json {
+        if !keep_agents {
+            let engine = self.engine().clone();
+            let left = blocking(move || engine.stop_attempts("the daemon was told to stop")).await?.map_err(refused)?;
+            if left > 0 {
+                let what = format!("{left} agents could not be stopped, so the daemon stays up to watch them");
+                return Err(Problem::new(
+                    500,
+                    "still_running",
+                    what,
+                    "see which: regatta status; then try again: regatta down",
+                ));
+            }
+        }
+        let _first_wins = self.shared.down.send(Some(Ended::Down));
+        answer(self.board().revision, &std::process::id())
+    }
+
+    async fn backup(&self, ask: input::File) -> Json {
+        let path = std::path::PathBuf::from(&ask.path);
+        if !path.is_absolute() {
+            return Err(Problem::new(
+                400,
+                "bad_path",
+                "the file's path is not absolute",
+                "give a path that starts with /",
+            ));
+        }
+        let revision = self.engine().backup(path).await.map_err(refused)?;
+        answer(revision, &ask.path)
+    }
+}
+
+fn deadline(wait_ms: u64) -> tokio::time::Instant {
+    tokio::time::Instant::now() + Duration::from_millis(wait_ms.min(LONGEST_WAIT_MS))
+}
+
+fn parse<T: std::str::FromStr<Err = regatta_core::ids::BadName>>(text: &str) -> Result<T, Problem> {
+    text.parse().map_err(|it: regatta_core::ids::BadName| {
+        Problem::new(400, "bad_id", it.to_string(), "see what there is: regatta status")
+    })
+}
+
+fn answer<T: Serialize>(revision: u64, data: &T) -> Json {
+    serde_json::to_vec(&Answer { revision, data })
+        .map_err(|it| Problem::new(500, "bug", format!("the answer could not be written: {it}"), "please report this"))
+}
+
+fn unexpected(outcome: &Outcome) -> Problem {
+    // A key that was used for another verb gives that verb's answer.
+    Problem::new(
+        409,
+        "key_reused",
+        format!("that Idempotency-Key was used for another request, which gave {outcome:?}"),
+        "use a new key for each request",
+    )
+}
+
+/// A failure of the engine, for the caller.
+fn refused(failure: Failure) -> Problem {
+    match failure {
+        Failure::Refused { refusal, .. } => Problem::from(&refusal),
+        Failure::Store(error) => {
+            Problem { retryable: error.code == "disk_full", ..Problem::new(507, error.code, error.what, error.hint) }
+        }
+        Failure::Stopping => Problem::new(503, "stopping", "the daemon is stopping", "start it again: regatta up"),
+    }
+}
+
+fn from_git(error: GitError) -> Problem {
+    Problem::new(422, error.code, error.what, error.hint)
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|it| Problem::new(500, "bug", format!("a request broke down: {it}"), "please report this"))
+}

@@ -1,0 +1,291 @@
+//! Verbs of the work: tasks, missions, landing.
+
+use super::*;
+
+impl Caller<'_> {
+    pub(super) async fn task_add(&self, ask: input::TaskAdd) -> Json {
+        let project = self.project(ask.project)?;
+        let add = task::Add {
+            project,
+            subject: ask.subject,
+            description: ask.description,
+            issue_type: ask.issue_type,
+            files: ask.files,
+            validation: ask.validation,
+            blocked_by: ask.blocked_by,
+            priority: ask.priority,
+            expects: ask.expects,
+            effort: ask.effort,
+            provider: ask.provider,
+            script: ask.script.map(|it| it.to_string()),
+            alias: ask.alias,
+            backlog: ask.backlog,
+        };
+        match self.ask(Command::AddTask { task: add, assign: ask.assign, how: ask.how }).await? {
+            (revision, Outcome::Task(id)) => answer(revision, &self.task_view(id).await?),
+            other => Err(unexpected(&other.1)),
+        }
+    }
+
+    pub(super) async fn task_list(&self, ask: input::TaskList) -> Json {
+        self.known(ask.project.as_ref())?;
+        let mission = ask.mission.as_deref().map(parse::<MissionId>).transpose()?;
+        let all = ask.all || ask.status.iter().any(|it| it.is_terminal());
+        let statuses = match (ask.status.is_empty(), all) {
+            (false, _) => ask.status,
+            (true, true) => vec![],
+            (true, false) => task::Status::ALL.into_iter().filter(|it| !it.is_terminal()).collect(),
+        };
+        let filter = TaskFilter { project: ask.project, mission, statuses, after: None, limit: ask.limit };
+        let tasks = self.read(move |history| history.tasks(&filter)).await?;
+        let (board, now) = (self.board(), self.engine().now());
+        let views: Vec<TaskView> =
+            tasks.iter().map(|it| TaskView::of(&board, board.tasks.get(&it.id).map_or(it, |it| it), now)).collect();
+        answer(board.revision, &views)
+    }
+
+    pub(super) async fn task_set(&self, ask: input::TaskSet) -> Json {
+        let edit = task::Edit { script: ask.script.map(|it| it.to_string()).or(ask.edit.script), ..ask.edit };
+        self.task(ask.task, Command::EditTask { task: ask.task, edit }).await
+    }
+
+    pub(super) async fn poll(&self, ask: input::TaskPoll) -> Json {
+        self.known(ask.project.as_ref())?;
+        let deadline = deadline(ask.wait_ms);
+        let by = Actor::Agent(ask.agent.clone());
+        let mut board = self.engine().watch();
+        loop {
+            board.mark_unchanged();
+            let poll =
+                Poll { agent: ask.agent.clone(), project: ask.project.clone(), mission: None, lease_ms: ask.lease_ms };
+            match self.ask_as(by.clone(), Command::Poll(poll)).await? {
+                (revision, Outcome::Polled(Some(grant))) => {
+                    let workspace = self.workspace_of(grant.attempt).await;
+                    let task = self.task_view(grant.task).await?;
+                    return answer(
+                        revision,
+                        &GrantedAttempt { attempt: grant.attempt, token: grant.token, task, workspace },
+                    );
+                }
+                (revision, _) => {
+                    if tokio::time::timeout_at(deadline, board.changed()).await.is_err() {
+                        return answer(revision, &None::<GrantedAttempt>);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where an attempt works, made now if the shell has not come to it yet.
+    pub(super) async fn workspace_of(&self, id: AttemptId) -> Option<String> {
+        let board = self.board();
+        let attempt = board.attempts.get(&id)?;
+        let (task, project) = (board.tasks.get(&attempt.task)?, board.projects.get(&attempt.project)?);
+        let (git, repo, branch) = (self.engine().git().clone(), Repo::of(project), task.branch());
+        let made = blocking(move || git.prepare(&repo, id, &branch)).await.ok()?;
+        match made {
+            Ok(workspace) => Some(workspace.path.to_string_lossy().into_owned()),
+            Err(error) => {
+                tracing::warn!(attempt = %id, "no workspace: {error}");
+                None
+            }
+        }
+    }
+
+    pub(super) async fn mission_start(&self, ask: input::MissionStart) -> Json {
+        let project = self.project(ask.project)?;
+        let tasks = ask
+            .tasks
+            .into_iter()
+            .map(|it| PlannedTask {
+                after: it.after,
+                assign: it.task.assign,
+                task: task::Add {
+                    project: project.clone(),
+                    subject: it.task.subject,
+                    description: it.task.description,
+                    issue_type: it.task.issue_type,
+                    files: it.task.files,
+                    validation: it.task.validation,
+                    blocked_by: vec![],
+                    priority: it.task.priority,
+                    expects: it.task.expects,
+                    effort: it.task.effort,
+                    provider: it.task.provider,
+                    script: it.task.script.map(|it| it.to_string()),
+                    alias: it.task.alias,
+                    backlog: false,
+                },
+            })
+            .collect();
+        let mission = mission::Start {
+            project,
+            title: ask.title,
+            agents: ask.agents,
+            max_workers: ask.max_workers,
+            mode: ask.mode,
+        };
+        match self.ask(Command::StartMission { mission, tasks, adopt: ask.adopt }).await? {
+            (_, Outcome::Mission { mission, .. }) => self.mission_show(&mission.to_string()).await,
+            other => Err(unexpected(&other.1)),
+        }
+    }
+
+    pub(super) async fn mission_show(&self, id: &str) -> Json {
+        let id: MissionId = parse(id)?;
+        let found = self
+            .read(move |history| {
+                let filter = TaskFilter { mission: Some(id), ..TaskFilter::default() };
+                Ok((history.mission(id)?, history.tasks(&filter)?))
+            })
+            .await?;
+        let (Some((stored, _)), tasks) = found else {
+            return Err(Problem::from(&regatta_core::refusal::Refusal::NoSuchMission { mission: id }));
+        };
+        let (board, now) = (self.board(), self.engine().now());
+        let outlook = schedule::outlook(&board, id);
+        let running = board.missions.contains_key(&id);
+        let view = MissionView {
+            mission: board.missions.get(&id).map_or(stored, |it| (**it).clone()),
+            running,
+            outlook,
+            settled: !running || outlook.is_settled(),
+            // What ended since the history was read is drawn as the history had it a moment ago.
+            tasks: tasks
+                .iter()
+                .map(|it| TaskView::of(&board, board.tasks.get(&it.id).map_or(it, |it| it), now))
+                .collect(),
+        };
+        answer(board.revision, &view)
+    }
+
+    pub(super) async fn stop(&self, ask: input::Stop) -> Json {
+        let reason = || "stopped by a person".to_owned();
+        let missions: Vec<MissionId> = match ask.id.as_deref() {
+            Some(id) if id.starts_with(['T', 't']) => {
+                let task = parse(id)?;
+                return self.task(task, Command::StopTask { task, reason: reason() }).await;
+            }
+            Some(id) if id.starts_with(['A', 'a']) => {
+                let attempt: AttemptId = parse(id)?;
+                let task = self.board().attempts.get(&attempt).map(|it| it.task);
+                let task = task.ok_or_else(|| {
+                    Problem::new(
+                        404,
+                        "no_such_attempt",
+                        format!("{attempt} is not running"),
+                        "see what runs: regatta status",
+                    )
+                })?;
+                return self.task(task, Command::StopTask { task, reason: reason() }).await;
+            }
+            Some(id) => vec![parse(id)?],
+            None => self.board().missions.keys().copied().collect(),
+        };
+        let mut revision = self.board().revision;
+        for mission in &missions {
+            let command = if ask.drain {
+                Command::DrainMission { mission: *mission }
+            } else {
+                Command::StopMission { mission: *mission, reason: reason() }
+            };
+            // One request, several commands: each has a key of its own.
+            let key = self.key.as_ref().and_then(|it| RequestKey::new(&format!("{it}/{mission}")).ok());
+            let one = Caller { shared: self.shared, by: self.by.clone(), key };
+            revision = one.ask(command).await?.0;
+        }
+        answer(revision, &missions)
+    }
+
+    pub(super) async fn land(&self, id: TaskId) -> Json {
+        if self.board().settled(id) == Some(task::Status::Completed) {
+            return answer(self.board().revision, &self.task_view(id).await?); // it has landed: asking again is fine
+        }
+        self.task(id, Command::Land { task: id }).await
+    }
+
+    pub(super) async fn queue(&self, ask: input::Scope) -> Json {
+        self.known(ask.project.as_ref())?;
+        let board = self.board();
+        let mut views = Vec::new();
+        for project in board.projects.values().filter(|it| ask.project.as_ref().is_none_or(|asked| *asked == it.name)) {
+            let name = project.name.clone();
+            let recent = self
+                .read(move |history| {
+                    let landings = history.landings(&name, 20)?;
+                    landings
+                        .into_iter()
+                        .filter(|it| it.end.is_some())
+                        .map(|it| Ok((history.task(it.task)?, it)))
+                        .collect::<Result<Vec<_>, _>>()
+                })
+                .await?;
+            let subject = |id: TaskId| board.tasks.get(&id).map(|it| it.subject.clone()).unwrap_or_default();
+            views.push(QueueView {
+                project: project.name.clone(),
+                trunk: project.trunk.to_string(),
+                queue: (1..)
+                    .zip(board.queue_of(&project.name))
+                    .map(|(at, it)| LandingView::of(it, &subject(it.task), Some(at)))
+                    .collect(),
+                recent: recent
+                    .iter()
+                    .map(|(task, it)| LandingView::of(it, task.as_ref().map_or("", |it| it.subject.as_str()), None))
+                    .collect(),
+            });
+        }
+        answer(board.revision, &views)
+    }
+
+    pub(super) async fn why(&self, id: &str) -> Json {
+        let task = self.task_view(parse(id)?).await?;
+        let id = task.task.id;
+        let attempts = self.read(move |history| history.attempts_of(id)).await?;
+        let past = attempts
+            .iter()
+            .map(|it| {
+                let text = match &it.ended {
+                    Some(end) if end.detail.is_empty() => {
+                        format!("{} by {}: {:?}", it.id, it.agent, end.cause).to_lowercase()
+                    }
+                    Some(end) => format!("{} by {} ended: {}", it.id, it.agent, end.detail),
+                    None => format!("{} by {} is at work", it.id, it.agent),
+                };
+                PastView { revision: it.token, wall: it.started_wall, text }
+            })
+            .collect();
+        answer(self.board().revision, &WhyView { task, past })
+    }
+
+    pub(super) async fn show(&self, id: &str) -> Json {
+        let board = self.board();
+        if let Ok(name) = AgentName::new(id)
+            && let Some(agent) = board.agents.get(&name)
+        {
+            return answer(board.revision, &AgentView::of(&board, agent));
+        }
+        match id.chars().next().map(|it| it.to_ascii_uppercase()) {
+            Some('A') => {
+                let attempt: AttemptId = parse(id)?;
+                let found = self.read(move |history| history.attempt(attempt)).await?;
+                let found = found.ok_or_else(|| {
+                    Problem::new(
+                        404,
+                        "no_such_attempt",
+                        format!("there is no attempt {attempt}"),
+                        "see a task's attempts: regatta show T1",
+                    )
+                })?;
+                answer(board.revision, &without_token(&found))
+            }
+            Some('M') => self.mission_show(id).await,
+            _ => {
+                let task: TaskId = parse(id)?;
+                let mut view = self.task_view(task).await?;
+                view.attempts =
+                    self.read(move |history| history.attempts_of(task)).await?.iter().map(without_token).collect();
+                answer(board.revision, &view)
+            }
+        }
+    }
+}
