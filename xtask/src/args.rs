@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 
 const FLAGS: [&str; 3] = ["check", "json", "threads"];
 const OPTIONS: [&str; 12] =
-    ["seconds", "callers", "rounds", "store", "side", "ops", "agents", "seed", "plant", "samples", "binary", "runs"];
+    ["steps", "callers", "rounds", "store", "side", "ops", "agents", "seed", "plant", "samples", "binary", "runs"];
 
 /// What was typed.
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use args::Args;
 
 const USAGE: &str = "\
-cargo xtask bench claims        [--seconds 12] [--callers 64] [--rounds 3] [--threads] [--store sqlite|memory] [--side engine|baseline]
+cargo xtask bench claims        [--steps 100] [--callers 64] [--rounds 3] [--threads] [--store sqlite|memory] [--side engine|baseline]
 cargo xtask bench linearizable  [--ops 1000000] [--agents 500] [--seed 1] [--plant NAME]
 cargo xtask bench decide        [--samples 20000]
 cargo xtask bench start         [--binary PATH] [--runs 5]

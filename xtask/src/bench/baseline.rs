@@ -36,50 +36,93 @@ pub(crate) fn caller(
     steps: usize,
     commits: &AtomicU64,
 ) -> rusqlite::Result<Times> {
-    let mut connection = connect(path)?;
-    let mut dice = Dice::new(number as u64);
-    let (holder, epoch) = (format!("agent-{number}"), Instant::now());
-    let mut times = Times::default();
-    for _ in 0..steps {
-        let Some(uri) = dice.pick(uris) else { break };
-        let mut token = 0;
-        for kind in ["granted", "renewed", "released"] {
-            let began = Instant::now();
-            let now = epoch.elapsed().as_millis() as i64;
-            let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            change
-                .prepare_cached("INSERT INTO events (at, kind, uri, holder) VALUES (?1, ?2, ?3, ?4)")?
-                .execute((now, kind, uri, &holder))?;
-            let changed = match kind {
-                "granted" => {
-                    token = change.last_insert_rowid();
-                    let held: Option<i64> = change
-                        .prepare_cached("SELECT token FROM claims WHERE uri = ?1 AND expires_at > ?2")?
-                        .query_row((uri, now), |row| row.get(0))
-                        .optional()?;
-                    if held.is_some() {
-                        return Err(rusqlite::Error::QueryReturnedMoreThanOneRow);
-                    }
-                    change
-                        .prepare_cached(
-                            "INSERT OR REPLACE INTO claims (uri, holder, token, expires_at) VALUES (?1, ?2, ?3, ?4)",
-                        )?
-                        .execute((uri, &holder, token, now + 60_000))?
-                }
-                "renewed" => change
-                    .prepare_cached("UPDATE claims SET expires_at = ?3 WHERE uri = ?1 AND token = ?2")?
-                    .execute((uri, token, now + 60_000))?,
-                _ => {
-                    change.prepare_cached("DELETE FROM claims WHERE uri = ?1 AND token = ?2")?.execute((uri, token))?
-                }
-            };
-            if changed != 1 {
-                return Err(rusqlite::Error::StatementChangedRows(changed));
-            }
-            change.commit()?;
-            commits.fetch_add(1, Relaxed);
-            times.add(began.elapsed());
-        }
+    let (mut caller, mut times) = (Caller::new(path, number, uris)?, Times::default());
+    for _ in 0..steps * 3 {
+        let began = Instant::now();
+        caller.step()?;
+        commits.fetch_add(1, Relaxed);
+        times.add(began.elapsed());
     }
     Ok(times)
+}
+
+/// The same on a schedule; an operation's time counts from when it was due.
+pub(crate) fn scheduled(
+    path: &Path,
+    number: usize,
+    uris: &[String],
+    due: impl Iterator<Item = Instant>,
+) -> rusqlite::Result<Times> {
+    let (mut caller, mut times) = (Caller::new(path, number, uris)?, Times::default());
+    for due in due {
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        caller.step()?;
+        times.add(due.elapsed());
+    }
+    Ok(times)
+}
+
+struct Caller<'a> {
+    connection: Connection,
+    holder: String,
+    epoch: Instant,
+    uris: &'a [String],
+    dice: Dice,
+    /// What it holds, and whether that was renewed.
+    held: Option<(&'a String, i64, bool)>,
+}
+
+impl<'a> Caller<'a> {
+    fn new(path: &Path, number: usize, uris: &'a [String]) -> rusqlite::Result<Caller<'a>> {
+        let (dice, holder) = (Dice::new(number as u64), format!("agent-{number}"));
+        Ok(Caller { connection: connect(path)?, holder, epoch: Instant::now(), uris, dice, held: None })
+    }
+
+    /// One operation, in a transaction of its own: a claim and an event.
+    fn step(&mut self) -> rusqlite::Result<()> {
+        let now = self.epoch.elapsed().as_millis() as i64;
+        let kind = match self.held {
+            None => "granted",
+            Some((_, _, false)) => "renewed",
+            Some((_, _, true)) => "released",
+        };
+        let picked = self.held.map(|it| it.0).or_else(|| self.dice.pick(self.uris));
+        let Some(uri) = picked else { return Ok(()) };
+        let change = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        change.prepare_cached("INSERT INTO events (at, kind, uri, holder) VALUES (?1, ?2, ?3, ?4)")?.execute((
+            now,
+            kind,
+            uri,
+            &self.holder,
+        ))?;
+        let (changed, held) = match self.held {
+            None => {
+                let token = change.last_insert_rowid();
+                let taken: Option<i64> = change
+                    .prepare_cached("SELECT token FROM claims WHERE uri = ?1 AND expires_at > ?2")?
+                    .query_row((uri, now), |row| row.get(0))
+                    .optional()?;
+                if taken.is_some() {
+                    return Err(rusqlite::Error::QueryReturnedMoreThanOneRow);
+                }
+                let sql = "INSERT OR REPLACE INTO claims (uri, holder, token, expires_at) VALUES (?1, ?2, ?3, ?4)";
+                let changed = change.prepare_cached(sql)?.execute((uri, &self.holder, token, now + 60_000))?;
+                (changed, Some((uri, token, false)))
+            }
+            Some((_, token, false)) => {
+                let sql = "UPDATE claims SET expires_at = ?3 WHERE uri = ?1 AND token = ?2";
+                (change.prepare_cached(sql)?.execute((uri, token, now + 60_000))?, Some((uri, token, true)))
+            }
+            Some((_, token, true)) => {
+                let sql = "DELETE FROM claims WHERE uri = ?1 AND token = ?2";
+                (change.prepare_cached(sql)?.execute((uri, token))?, None)
+            }
+        };
+        if changed != 1 {
+            return Err(rusqlite::Error::StatementChangedRows(changed));
+        }
+        change.commit()?;
+        self.held = held;
+        Ok(())
+    }
 }
