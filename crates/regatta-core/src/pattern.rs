@@ -396,7 +396,9 @@ impl PatternIndex {
                     here.insert(at, (number, uri.clone()));
                 }
                 // A URI without wildcards is its own prefix: nothing is copied.
-                None if prefix.len() == uri.0.len() => _ = self.by_prefix.insert(uri.0.clone(), vec![(number, uri.clone())]),
+                None if prefix.len() == uri.0.len() => {
+                    _ = self.by_prefix.insert(uri.0.clone(), vec![(number, uri.clone())])
+                }
                 None => _ = self.by_prefix.insert(prefix.into(), vec![(number, uri.clone())]),
             }
         }
@@ -431,7 +433,9 @@ impl PatternIndex {
         let reaches = prefix.len() < uri.0.len() && !self.by_prefix.is_empty();
         let below = reaches.then(|| {
             let (from, to) = (format!("{prefix}/"), format!("{prefix}0"));
-            self.by_prefix.range::<_, str>((Bound::Included(from.as_str()), Bound::Excluded(to.as_str()))).map(|it| it.1)
+            self.by_prefix
+                .range::<_, str>((Bound::Included(from.as_str()), Bound::Excluded(to.as_str())))
+                .map(|it| it.1)
         });
         here.chain(below.into_iter().flatten()).flatten().filter(move |it| it.1.overlaps(uri)).map(|it| (it.0, &it.1))
     }

@@ -303,7 +303,8 @@ impl Engine {
         join_all(&self.shared.threads);
         // Those that only wait see the end within a moment; what is left is performed again at the next start.
         let patience = Instant::now() + Duration::from_secs(2);
-        let busy = || self.shared.performers.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|it| !it.is_finished());
+        let busy =
+            || self.shared.performers.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|it| !it.is_finished());
         while busy() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -56,7 +56,9 @@ fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(Eff
         Effect::StopAttempt { attempt } => engine.spawn_performer("stop", move || stop_attempt(&it, key, attempt)),
         Effect::Validate { attempt } => engine.spawn_performer("validate", move || validate(&it, key, attempt)),
         Effect::TryLanding { landing } => engine.spawn_performer("landing", move || try_landing(&it, key, landing)),
-        Effect::MoveTrunk { landing, fence } => engine.spawn_performer("land", move || move_trunk(&it, key, landing, fence)),
+        Effect::MoveTrunk { landing, fence } => {
+            engine.spawn_performer("land", move || move_trunk(&it, key, landing, fence))
+        }
     }
 }
 

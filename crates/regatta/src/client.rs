@@ -1,12 +1,12 @@
 //! Talking to the daemon: over its unix socket if it can be had, else over loopback; starting it if need be.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -17,6 +17,7 @@ use regatta_api::{Call, Problem};
 use serde::de::DeserializeOwned;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::daemon::{self, Place};
 use crate::out::{Failed, failed};
@@ -88,6 +89,11 @@ impl Client {
                 if let Ok(stream) = UnixStream::connect(self.place.short_socket()?.path()).await {
                     return shake_hands(TokioIo::new(stream)).await;
                 }
+                // A killed daemon leaves its card behind, and anybody may have its port by now: nobody is shown the
+                // token there.
+                if !self.place.is_taken()? {
+                    return Err(unreachable());
+                }
                 daemon::read_card(&self.place).map(|it| it.address()).ok_or_else(unreachable)?
             }
         };
@@ -110,13 +116,28 @@ impl Client {
 
     /// Carries out a call. A write that loses its connection is asked again under the same key: it happens once.
     pub(crate) fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<Got<T>, Failed> {
+        self.carry_out(call, true)
+    }
+
+    /// Carries out a call on the daemon that is there; `None` when it went away, which nobody then starts again.
+    pub(crate) fn call_while_up<T: DeserializeOwned>(&self, call: &Call) -> Result<Option<Got<T>>, Failed> {
+        match self.carry_out(call, false) {
+            Ok(got) => Ok(Some(got)),
+            Err(Failed::Problem(it)) if it.code == "unreachable" => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn carry_out<T: DeserializeOwned>(&self, call: &Call, restart: bool) -> Result<Got<T>, Failed> {
         let body = call.to_json().map_err(|it| failed("bug", it.to_string(), "please report this"))?;
         let path = format!("/api/v1/{}", call.verb().name);
         let key = new_key();
         let once = async {
             for round in 0.. {
                 match self.send(&path, &key, body.clone()).await {
-                    Err(Failed::Problem(it)) if it.code == "unreachable" && round < 3 && self.server.is_none() => {
+                    Err(Failed::Problem(it))
+                        if restart && it.code == "unreachable" && round < 3 && self.server.is_none() =>
+                    {
                         // The daemon went away in the middle: another one takes over the same store.
                         if self.open().await.is_err() {
                             let dir = self.place.dir.clone();
@@ -206,6 +227,8 @@ pub(crate) enum Seen {
 
 async fn read_events(mut body: Incoming, each: &mut impl FnMut(Seen) -> Result<bool, Failed>) -> Result<(), Failed> {
     let mut text: Vec<u8> = Vec::new();
+    // Listened to from here on without a gap: a Ctrl-C that comes while an event is drawn counts as well.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|it| failed("io", it.to_string(), "try again"))?;
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
@@ -213,10 +236,7 @@ async fn read_events(mut body: Incoming, each: &mut impl FnMut(Seen) -> Result<b
                 if !each(Seen::Quiet)? { return Ok(()) }
                 continue;
             }
-            signal = tokio::signal::ctrl_c() => {
-                signal.map_err(|it| failed("io", it.to_string(), "try again"))?;
-                return Err(Failed::Code(130));
-            }
+            _ = interrupt.recv() => return Err(Failed::Code(130)),
         };
         let Some(frame) = frame else { return Ok(()) };
         let frame = frame.map_err(|_| unreachable())?;
@@ -266,6 +286,9 @@ fn timed_out() -> Failed {
     failed("timed_out", "it took longer than --timeout allows", "give it longer: --timeout 10m")
 }
 
+/// The longest a daemon takes to end: its agents' grace and a little more.
+pub(crate) const LONGEST_END: Duration = Duration::from_secs(60);
+
 /// A key for one request, from the kernel's own dice.
 fn new_key() -> String {
     daemon::random_hex(16).unwrap_or_else(|_| format!("{}-{:?}", std::process::id(), std::time::Instant::now()))
@@ -284,14 +307,24 @@ pub(crate) fn start(data_dir: &Path, flags: &[OsString]) -> Result<(), Failed> {
         .open(&gate)
         .map_err(|it| place.broken(&it))?;
     rustix::fs::flock(&gate, rustix::fs::FlockOperation::LockExclusive).map_err(|it| place.broken(&it.into()))?;
-    if Client::idle(data_dir, None, None)?.is_up() {
-        return Ok(()); // somebody else was first
+    let client = Client::idle(data_dir, None, None)?;
+    // Somebody else was first, or the daemon before this one is still on its way out.
+    let patience = Instant::now() + LONGEST_END;
+    loop {
+        if client.is_up() {
+            return Ok(());
+        }
+        if !place.is_taken()? || Instant::now() > patience {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
     let exe = std::env::current_exe()
         .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
     let log = place.log();
     let errors =
         std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&log).map_err(|it| place.broken(&it))?;
+    let begins = errors.metadata().map_or(0, |it| it.len());
     let mut child = Command::new(exe)
         .args(["serve", "--json"])
         .args(flags)
@@ -314,13 +347,16 @@ pub(crate) fn start(data_dir: &Path, flags: &[OsString]) -> Result<(), Failed> {
     if first.contains("\"kind\":\"ready\"") {
         return Ok(());
     }
-    // It said why on standard error, as one JSON object, last.
+    // It said why on standard error, as one JSON object, last; unless there was no room even for that.
     let _status = child.wait();
-    Err(last_error(&log)
-        .unwrap_or_else(|| failed("io", "the daemon ended before it was ready", format!("see {}", log.display()))))
+    Err(last_error(&log, begins).unwrap_or_else(|| match place.is_full() {
+        true => place.broken(&std::io::ErrorKind::StorageFull.into()),
+        false => failed("io", "the daemon ended before it was ready", format!("see {}", log.display())),
+    }))
 }
 
-fn last_error(log: &PathBuf) -> Option<Failed> {
+/// The last error that was written to the log from `begins` on: what an earlier daemon said is not this one's.
+fn last_error(log: &Path, begins: u64) -> Option<Failed> {
     #[derive(serde::Deserialize)]
     struct Envelope {
         error: Body,
@@ -331,8 +367,12 @@ fn last_error(log: &PathBuf) -> Option<Failed> {
         message: String,
         hint: String,
     }
-    let text = std::fs::read(log).ok()?;
-    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(16 * 1024)..]).into_owned();
+    let mut file = std::fs::File::open(log).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(begins.max(length.saturating_sub(16 * 1024)))).ok()?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).ok()?;
+    let text = String::from_utf8_lossy(&text).into_owned();
     let found: Envelope = text.lines().rev().find_map(|it| serde_json::from_str(it).ok())?;
     Some(failed(&found.error.code, found.error.message, found.error.hint))
 }

@@ -85,6 +85,25 @@ impl Place {
         Ok(ShortPath { path: PathBuf::from(format!("/proc/self/fd/{}/daemon.sock", dir.as_raw_fd())), _dir: Some(dir) })
     }
 
+    /// Whether a daemon lives on it: it holds the lock from its first moment to its last.
+    pub(crate) fn is_taken(&self) -> Result<bool, Failed> {
+        let lock = match File::open(self.dir.join("daemon.lock")) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(self.broken(&error)),
+        };
+        match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(false),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+            Err(error) => Err(self.broken(&error.into())),
+        }
+    }
+
+    /// Whether its disk has no room left.
+    pub(crate) fn is_full(&self) -> bool {
+        rustix::fs::statvfs(&self.dir).is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) < 64 * 1024)
+    }
+
     /// What an error of the data directory means for a person.
     pub(crate) fn broken(&self, error: &std::io::Error) -> Failed {
         let dir = self.dir.display();
@@ -167,7 +186,16 @@ fn take(place: &Place) -> Result<File, Failed> {
         .mode(0o600)
         .open(path)
         .map_err(|it| place.broken(&it))?;
-    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+    let mut taken = Err(rustix::io::Errno::WOULDBLOCK);
+    for round in 0..10 {
+        taken = rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        if taken != Err(rustix::io::Errno::WOULDBLOCK) {
+            break;
+        }
+        // Somebody may only be looking, as `is_taken` does for a moment.
+        std::thread::sleep(std::time::Duration::from_millis(round));
+    }
+    match taken {
         Ok(()) => Ok(lock),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let who = match read_card(place) {
@@ -188,7 +216,9 @@ fn take(place: &Place) -> Result<File, Failed> {
 pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said {
     let place = Place::new(data_dir);
     place.make()?;
-    let lock = take(&place)?;
+    let _lock = take(&place)?; // declared first, so it is let go of last: who gets it finds nothing of ours open
+    // A card that a killed daemon left names an address that is nobody's, or somebody else's.
+    let _absent = std::fs::remove_file(place.card());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|it| {
         failed("io", format!("the machine gives no more resources: {it}"), "close something and try again")
@@ -215,7 +245,6 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said 
     // The card and the socket say that somebody is here; they go before the lock does.
     let _gone = std::fs::remove_file(place.card());
     let _gone = std::fs::remove_file(place.dir.join("daemon.sock"));
-    drop(lock);
     ended.map(|_| ())
 }
 

@@ -56,7 +56,10 @@ pub(crate) fn follow(
             }
             Seen::Quiet => dirty |= last_look.elapsed() > Duration::from_secs(2),
         }
-        if settled_at.is_none() && dirty && last_look.elapsed() > Duration::from_millis(if screen.live { 250 } else { 50 }) {
+        if settled_at.is_none()
+            && dirty
+            && last_look.elapsed() > Duration::from_millis(if screen.live { 250 } else { 50 })
+        {
             dirty = false;
             last_look = Instant::now();
             settled_at = look(&mut screen)?;

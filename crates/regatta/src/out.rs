@@ -312,7 +312,7 @@ mod tests {
         ];
         let text = table(&rows);
         assert_eq!(text.lines().count(), 2);
-        assert_eq!(text.lines().map(|it| width(it)).collect::<Vec<_>>(), [15, 15]);
+        assert_eq!(text.lines().map(width).collect::<Vec<_>>(), [15, 15]);
         assert_eq!(plain("a\x1b[2Jb\u{7}"), "a [2Jb ");
     }
 

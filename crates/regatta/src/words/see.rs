@@ -30,8 +30,9 @@ pub(super) fn status(app: &App) -> Said {
             .iter()
             .map(|it| format!("{} {}", it.trunk, it.tip.as_ref().map_or("-", |it| &it.as_str()[..10])))
             .collect();
+        let failed = if it.failed == 0 { String::new() } else { format!("{} failed · ", it.failed) };
         let mut text = format!(
-            "{} working · {} waiting · {} need you · queue {} · {} landed · {}\n",
+            "{} working · {} waiting · {} need you · queue {} · {} landed · {failed}{}\n",
             it.working,
             it.waiting,
             it.needs_you,
@@ -255,7 +256,7 @@ pub(super) fn queue(app: &App) -> Said {
             let recent = it.recent.iter().take(10).map(|it| {
                 let what = it.commit.as_ref().map_or_else(|| line(&it.detail), |it| it.as_str()[..10].to_owned());
                 vec![
-                    if it.state == "landed" { "✓".into() } else { "x".into() },
+                    if it.state == "landed" { "✓".into() } else { "✕".into() },
                     it.task.to_string(),
                     it.state.clone(),
                     line(&it.subject),

@@ -1,6 +1,7 @@
 //! Start: `init`, `up`, `down`, and `regatta` alone.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use regatta_api::Call;
 use regatta_api::input;
@@ -192,11 +193,23 @@ pub(super) fn down(app: &App, keep_agents: bool) -> Said {
 
 /// Tells the daemon to stop and waits until it has let go of its data directory.
 fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Failed> {
-    let _pid: Got<u32> = client.call(&Call::Down(input::Down { keep_agents }))?;
-    let lock = client.place().dir.join("daemon.lock");
-    let lock = std::fs::File::open(&lock).map_err(|it| client.place().broken(&it))?;
-    // The daemon holds this lock for as long as it lives: getting it means that it is gone.
-    rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockShared).map_err(|it| client.place().broken(&it.into()))
+    let place = client.place();
+    let _pid: Option<Got<u32>> = client.call_while_up(&Call::Down(input::Down { keep_agents }))?;
+    let patience = Instant::now() + client::LONGEST_END;
+    // It takes its card away last, so a card after that is another daemon's, which nobody asked to stop.
+    let mut gone = false;
+    while place.is_taken()? {
+        let card = daemon::read_card(place);
+        if gone && card.is_some() {
+            return Ok(());
+        }
+        gone |= card.is_none();
+        if Instant::now() > patience {
+            return Err(failed("io", "the daemon does not end", format!("see {}", place.log().display())));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// Starts a daemon for a data directory of its own.

@@ -122,9 +122,10 @@ pub(super) fn edit(app: &App, ask: TaskEdit) -> Said {
 }
 
 pub(super) fn assign(app: &App, ask: Assign) -> Said {
+    let verb = if ask.agent.is_some() { "assigned" } else { "unassigned" };
     let got: Got<TaskView> =
         app.call(&Call::TaskAssign(input::TaskAssign { task: ask.id, to: ask.agent, how: how(ask.offer, ask.queue) }))?;
-    said(app, "task.assign", &got.data, "assigned")
+    said(app, "task.assign", &got.data, verb)
 }
 
 pub(super) fn task(app: &App, word: TaskWord) -> Said {

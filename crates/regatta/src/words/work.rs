@@ -160,7 +160,9 @@ fn warn_if_dirty(app: &App) {
         && !facts.dirty.is_empty()
     {
         let files = facts.dirty.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
-        app.out.note(&format!("warning: the checkout has changes in {files}; landing waits until you commit or stash them"));
+        app.out.note(&format!(
+            "warning: the checkout has changes in {files}; landing waits until you commit or stash them"
+        ));
     }
 }
 
@@ -253,7 +255,11 @@ pub(super) fn finish(app: &App, client: &Client, id: MissionId, ending: Ending) 
     let all = got.data.tasks.len();
     app.out.answer("run", &got.data, &["regatta queue".into(), "regatta status".into()], |out| {
         let mut text = table(&super::task::rows(out, &got.data.tasks));
-        text += &format!("{id}: {landed} of {all} landed, {dead} failed, {people} need you\n");
+        let waiting = match all.saturating_sub(landed + dead + people) {
+            0 => String::new(),
+            waiting => format!(", {waiting} waiting"),
+        };
+        text += &format!("{id}: {landed} of {all} landed, {dead} failed, {people} need you{waiting}\n");
         text
     })?;
     match ending {

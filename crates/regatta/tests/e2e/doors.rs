@@ -138,3 +138,21 @@ fn tokens_are_shown_to_their_holders_only() {
     let log = std::fs::read_to_string(world.data.join("logs/daemon.log")).unwrap_or_default();
     assert!(!log.contains(&secret), "S4");
 }
+
+/// A killed daemon leaves its card behind, and its port may be anybody's by then: nobody is shown the token.
+#[test]
+fn the_token_is_not_shown_to_whoever_has_the_port_now() {
+    let world = World::new();
+    let pid = world.json(&["up"])["pid"].as_u64().unwrap() as u32;
+    let address = Door::of(&world.data).address();
+    assert!(world.processes().contains(&pid));
+    crate::world::kill(pid);
+    assert!(crate::world::until(crate::world::LONG, || !crate::world::alive(pid)));
+    assert!(world.card().is_some(), "nobody took it away");
+    let stranger = std::net::TcpListener::bind(&address).unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    assert_ne!(world.json(&["up"])["pid"], pid, "a new daemon was started");
+    world.json(&["status"]);
+    let heard = stranger.accept().map(|_| ()).map_err(|it| it.kind());
+    assert_eq!(heard, Err(std::io::ErrorKind::WouldBlock), "S1: somebody else was called");
+}

@@ -11,10 +11,7 @@ pub(crate) fn check(name: &str, text: &str) {
         return;
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        kept == text,
-        "{name} has changed (UPDATE_GOLDEN=1 accepts it).\n--- kept\n{kept}\n--- now\n{text}"
-    );
+    assert!(kept == text, "{name} has changed (UPDATE_GOLDEN=1 accepts it).\n--- kept\n{kept}\n--- now\n{text}");
 }
 
 /// Takes out what differs from run to run: paths of the test's own, commits, ages, times, ports and processes.
@@ -35,21 +32,22 @@ fn cell(cell: &str) -> String {
 }
 
 fn word(word: &str) -> String {
-    let core = word.trim_end_matches([',', ':', ')']);
-    let tail = &word[core.len()..];
-    let hex = core.len() >= 10 && core.bytes().all(|it| it.is_ascii_hexdigit()) && !core.bytes().all(|it| it == b'0');
-    let age = core.strip_suffix(['s', 'm']).is_some_and(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()));
-    let clock = core.len() == 8 && core.bytes().enumerate().all(|(at, it)| if at % 3 == 2 { it == b':' } else { it.is_ascii_digit() });
-    let shown = if hex {
+    let core = word.trim_start_matches('(').trim_end_matches([',', ':', ')']);
+    let at = word.len() - word.trim_start_matches('(').len();
+    let (head, tail) = (&word[..at], &word[at + core.len()..]);
+    let digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+    let shown = if core.len() >= 10 && core.bytes().all(|it| it.is_ascii_hexdigit()) {
         "COMMIT"
-    } else if age {
+    } else if core.strip_suffix(['s', 'm']).is_some_and(digits) {
         "AGE"
-    } else if clock {
-        "TIME"
     } else if core.starts_with("http://127.0.0.1:") {
         "URL"
+    } else if core.len() > 2 && digits(core) {
+        "N" // a process, or the room on a disk
+    } else if core.split('.').count() == 3 && core.split('.').all(digits) {
+        "VERSION"
     } else {
         core
     };
-    format!("{shown}{tail}")
+    format!("{head}{shown}{tail}")
 }

@@ -90,7 +90,8 @@ fn tasks_are_added_listed_changed_and_cancelled() {
     assert_eq!(list(&world.json(&["task", "list", "--status", "in_progress"]), "id"), ["T3"]);
     assert_eq!(list(&world.json(&["task", "list", "--limit", "2"]), "id"), ["T1", "T2"]);
     assert_eq!(world.json(&["task", "show", "t1"])["id"], "T1", "ids are case-free");
-    let changed = world.json(&["edit", "T1", "--subject", "First, better", "--priority", "0", "--pause", "wait for Ann"]);
+    let changed =
+        world.json(&["edit", "T1", "--subject", "First, better", "--priority", "0", "--pause", "wait for Ann"]);
     assert_eq!((&changed["subject"], &changed["paused"]), (&json!("First, better"), &json!("wait for Ann")));
     assert!(world.ok(&["why", "T1"]).contains("it is paused: wait for Ann"));
     world.json(&["edit", "T1", "--ready"]);
@@ -142,7 +143,10 @@ fn claims_are_granted_held_renewed_and_released() {
     assert_eq!((&grant["claim"], &grant["ttl_ms"]), (&json!("C1"), &json!(60_000)), "{grant}");
     let token = grant["token"].to_string();
     let error = world.refused(&["claim", "acquire", "file://shop/src/a.rs", "--as", "yan", "--ttl", "60s"], 5);
-    assert_eq!((&error["code"], &error["retryable"], &error["ref"]), (&json!("claim_held"), &json!(true), &json!("C1")));
+    assert_eq!(
+        (&error["code"], &error["retryable"], &error["ref"]),
+        (&json!("claim_held"), &json!(true), &json!("C1"))
+    );
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("held by zoe (refactor), for 5") && message.contains("unless renewed"), "{message}");
     // All or nothing (L7).
@@ -236,6 +240,12 @@ fn events_are_lines_without_gaps() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
     child.stdout = Some(lines.into_inner());
     assert_eq!(finish(child, LONG).unwrap().code, 130);
+    // A reader that has seen enough is not an error.
+    let mut head = std::process::Command::new("sh");
+    world.clean(&mut head);
+    head.args(["-c", "\"$0\" events --json | head -n 1 >/dev/null", env!("CARGO_BIN_EXE_regatta")]);
+    let ran = run(head, None);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
 }
 
 /// Land, queue, why, status and stop, on work that runs.
@@ -299,7 +309,8 @@ fn the_plumbing_works() {
     world.json(&["restore", text(&copy)]);
     assert_eq!(world.json(&["task", "list"])[0]["subject"], "Keep me", "D7");
     let settings = world.json(&["config", "show", "--origin"]);
-    let origin = |name: &str| settings.as_array().unwrap().iter().find(|it| it["name"] == name).unwrap()["origin"].clone();
+    let origin =
+        |name: &str| settings.as_array().unwrap().iter().find(|it| it["name"] == name).unwrap()["origin"].clone();
     assert_eq!((origin("data_dir"), origin("run.max_workers")), (json!("REGATTA_DATA_DIR"), json!("default")));
     assert_eq!(origin("project.name"), text(&world.repo.join("regatta.toml")));
     assert_eq!(world.json(&["config", "set", "max_attempts", "2"]), json!({ "max_attempts": 2 }));

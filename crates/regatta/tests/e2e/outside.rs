@@ -39,7 +39,7 @@ fn an_outside_agent_polls_works_and_lands() {
         let grant = waiting.join().unwrap();
         let place = PathBuf::from(grant["workspace"].as_str().unwrap());
         assert!(place.starts_with(&world.data) && place.join("test.sh").is_file(), "{grant}");
-        assert!(world.git_in(&place, &["symbolic-ref", "--short", "HEAD"]).starts_with("regatta/t1-"), "{grant}");
+        assert!(world.git_in(&place, &["symbolic-ref", "--short", "HEAD"]).starts_with("regatta/T1-"), "{grant}");
         std::fs::write(place.join("hello.txt"), "hello\n").unwrap();
         std::fs::create_dir(place.join("docs")).unwrap();
         std::fs::write(place.join("docs/hello.md"), "# Hello\n").unwrap();
@@ -55,9 +55,9 @@ fn an_outside_agent_polls_works_and_lands() {
         assert_eq!(world.read("hello.txt"), "hello\n");
         assert_eq!(world.json(&["show", "T1"])["output"], "said hello");
         assert!(world.git(&["log", "-1", "--format=%an"]).starts_with("zoe"));
-        // J7: terminal is final, and the attempt's word is over (J3).
-        let error = world.refused(&as_attempt("finish", &grant, &token), 5);
-        assert_eq!(error["code"], "stale_attempt", "{error}");
+        // J7: terminal is final, whoever speaks.
+        let error = world.refused(&as_attempt("fail", &grant, &token), 1);
+        assert_eq!(error["code"], "already_finished", "{error}");
         assert!(until(LONG, || !Path::new(&place).exists()), "the workspace is removed after its landing");
     });
 }

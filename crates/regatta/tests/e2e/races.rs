@@ -121,6 +121,28 @@ fn racing_ups_agree() {
     assert!(world.card().is_none());
 }
 
+/// A command that comes while the daemon is on its way out waits for the next one; a `down` starts none.
+#[test]
+fn whoever_comes_while_the_daemon_ends_gets_the_next_one() {
+    let world = World::new();
+    for round in 0..10 {
+        world.ok(&["up"]);
+        let args = |nth: usize| match nth % 2 {
+            0 => strings(&["down", "--json"]),
+            _ => strings(&["msg", "send", "dev", &format!("{round}-{nth}"), "--json"]),
+        };
+        for it in race(&world, args, 6) {
+            assert_eq!(it.code, 0, "{it:?}");
+        }
+    }
+    assert_eq!(world.json(&["msg", "history", "dev"]).as_array().unwrap().len(), 30);
+    world.ok(&["down"]);
+    for it in race(&world, |_| strings(&["down", "--json"]), 6) {
+        assert!(it.code == 0 && it.out.contains("\"was_up\":false"), "{it:?}");
+    }
+    assert_eq!(world.processes(), [] as [u32; 0], "down starts nothing");
+}
+
 /// J1: ten writers find no daemon; one of them starts it, and all are heard once.
 #[test]
 fn commands_that_start_the_daemon_together_all_get_their_answer() {

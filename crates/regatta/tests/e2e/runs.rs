@@ -109,14 +109,20 @@ fn a_plan_may_be_toml_or_json_from_a_file_or_standard_input() {
     for (args, input) in [
         (vec!["run", &file("p.toml", &toml), "--plan-only"], String::new()),
         (vec!["run", "-", "--plan-only"], toml.clone()),
-        (vec!["run", &file("p.json", &serde_json::json!({ "task": json("b") }).to_string()), "--plan-only"], String::new()),
+        (
+            vec!["run", &file("p.json", &serde_json::json!({ "task": json("b") }).to_string()), "--plan-only"],
+            String::new(),
+        ),
         (vec!["run", "-", "--plan-only"], json("b").to_string()),
     ] {
         let plan = read(&args, &input);
         assert_eq!(plan[0]["task"]["files"], serde_json::json!(["b.txt"]), "{args:?}: {plan}");
     }
     assert_eq!(world.json(&["task", "list"]), serde_json::json!([]), "--plan-only creates nothing");
-    let mission = read(&["run", "-", "--agents", "scripted", "--wait"], &serde_json::json!({ "title": "From a pipe", "tasks": json("c") }).to_string());
+    let mission = read(
+        &["run", "-", "--agents", "scripted", "--wait"],
+        &serde_json::json!({ "title": "From a pipe", "tasks": json("c") }).to_string(),
+    );
     assert_eq!((&mission["title"], &mission["tasks"][0]["word"]), (&"From a pipe".into(), &"landed".into()));
 }
 
@@ -153,8 +159,13 @@ fn failures_are_found_from_the_work_and_retried_three_times() {
     assert_eq!(world.trunk().len(), 3);
     assert!(!world.repo.join("bad").exists() && !world.repo.join("elsewhere.txt").exists());
     world.assert_green_everywhere();
-    let (mission, code) = run_plan(&world, &writes("red", "bad", "x", ""), &[]);
-    assert_eq!(code, 1, "{mission}");
+    let status = world.ok(&["status"]);
+    assert!(status.contains("1 landed · 4 failed · main"), "what failed is not forgotten: {status}");
+    let plan =
+        world.plan(&(writes("red", "bad", "x", "") + &writes("after", "after.txt", "x", "blocked_by = [\"red\"]")));
+    let ran = world.run(&["run", &plan, "--agents", "scripted", "--wait"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.out.ends_with("0 of 2 landed, 1 failed, 0 need you, 1 waiting\n"), "the sum is right: {ran:?}");
 }
 
 /// Waves: nothing of a later wave starts before the earlier one has landed.
@@ -171,7 +182,7 @@ fn waves_have_a_barrier_between_them() {
         let it = mission["tasks"].as_array().unwrap().iter().find(|it| it["id"] == *id).unwrap();
         it["wave"].as_u64().unwrap()
     };
-    let mut completed = vec![0; 3];
+    let mut completed = [0; 3];
     let (mut running, mut most) = (0, 0);
     for event in world.events() {
         match event["kind"].as_str().unwrap() {
@@ -200,14 +211,13 @@ fn a_timeout_is_124_and_stop_ends_what_hangs() {
     let plan = "[[task]]\nid = \"h\"\nsubject = \"Hang\"\nfiles = [\"h.txt\"]\nscript = [{ write = { path = \"h.txt\", text = \"x\" } }, { hang = true }]\n";
     let (mission, code) = run_plan(&world, plan, &["--timeout", "2s"]);
     assert_eq!((code, &mission["tasks"][0]["word"]), (124, &"working".into()), "{mission}");
-    let stopped = world.json(&["stop", "T1", "--now"]);
-    assert_ne!(stopped["word"], "landed", "{stopped}");
+    // Draining first: a mission that is active would start the task again at once.
+    world.json(&["stop", "M1", "--drain"]);
+    world.json(&["stop", "T1", "--now"]);
     assert!(until(LONG, || world.json(&["show", "T1"])["attempts"][0]["ended"].is_object()), "it ends");
     assert_eq!(world.trunk().len(), 2);
-    // A mission that is told to stop lets nothing new start (J10), and may go on later.
-    world.ok(&["stop", "M1", "--drain"]);
     let task = world.json(&["task", "list"])[0].clone();
-    assert_eq!(task["word"], "waiting", "{task}");
+    assert_eq!(task["word"], "waiting", "J10: draining starts nothing: {task}");
 }
 
 /// Any program is an agent: its prompt comes as an argument or on standard input.
@@ -228,12 +238,23 @@ fn a_command_is_an_agent() {
     };
     let by_argument = script("argument.sh", "printf '%s\\n' \"$1\"");
     let by_input = script("input.sh", "cat");
-    world.json(&["agent", "add", "arg-1", "--runtime", "command", "--command", &format!("sh {by_argument} {{prompt}}")]);
+    world.json(&[
+        "agent",
+        "add",
+        "arg-1",
+        "--runtime",
+        "command",
+        "--command",
+        &format!("sh {by_argument} {{prompt}}"),
+    ]);
     world.json(&["agent", "add", "in-1", "--runtime", "command", "--command", &format!("sh '{by_input}'")]);
     let plan = world.plan(
         "[[task]]\nsubject = \"By argument\"\nfiles = [\"x.txt\"]\ndescription = \"write: x.txt=ex\"\nagent = \"arg-1\"\n\
          [[task]]\nsubject = \"By input\"\nfiles = [\"y.txt\"]\ndescription = \"write: y.txt=why $HOME `id` 'q'\"\nagent = \"in-1\"\n",
     );
+    let mut restart = world.command(&["up", "--restart"]);
+    restart.env("SECRET_KEY", "SECRET");
+    assert_eq!(run(restart, None).code, 0);
     let (mission, ran) = world.answer(&["run", &plan, "--wait"]);
     assert_eq!(ran.code, 0, "{mission}");
     assert_eq!((world.read("x.txt"), world.read("y.txt")), ("ex\n".into(), "why $HOME `id` 'q'\n".into()));
@@ -243,6 +264,18 @@ fn a_command_is_an_agent() {
     authors.sort_unstable();
     assert_eq!(authors, ["arg-1", "in-1"]);
     assert!(world.ok(&["logs", "T1"]).contains("writing x.txt"));
+    // S3: a child's environment is built from nothing; what the daemon was started with does not leak.
+    let attempts = std::fs::read_dir(world.data.join("attempts")).unwrap().flatten();
+    let seen: Vec<String> = attempts
+        .flat_map(|it| std::fs::read_dir(it.path()).unwrap().flatten().map(|it| it.path()).collect::<Vec<_>>())
+        .filter(|it| it.extension().is_some_and(|it| it == "env"))
+        .map(|it| std::fs::read_to_string(it).unwrap())
+        .collect();
+    assert_eq!(seen.len(), 2);
+    for environment in &seen {
+        assert!(!environment.contains("SECRET") && !environment.contains("REGATTA_DATA_DIR"), "{environment}");
+        assert!(environment.contains("REGATTA_TASK=T") && environment.contains("\nPATH="), "{environment}");
+    }
 }
 
 /// No agent is exit 4, and the way out is named.
@@ -291,15 +324,23 @@ fn a_dirty_checkout_needs_a_person_and_loses_nothing() {
     assert_eq!(world.git(&["status", "--porcelain"]), "");
 }
 
-/// A dirty file that no task touches is in nobody's way.
+/// A checkout that is dirty is not moved, even where no task touches the file; what is not tracked and not in the
+/// way does not count.
 #[test]
-fn changes_elsewhere_in_the_checkout_do_not_stop_a_landing() {
+fn changes_elsewhere_in_the_checkout_hold_the_landing_too() {
     let world = World::set_up();
     let dirty = world.read("a.txt") + "by hand\n";
     world.write("a.txt", &dirty);
     world.write("scratch/note.txt", "mine\n");
     let (mission, code) = run_plan(&world, &writes("b", "b.txt", "b", ""), &[]);
-    assert_eq!(code, 0, "{mission}");
+    assert_eq!(code, 3, "{mission}");
+    assert!(task(&mission, "b")["waits"][0]["text"].as_str().unwrap().contains("changes in a.txt"), "{mission}");
+    assert_eq!((world.read("a.txt"), world.repo.join("b.txt").exists()), (dirty.clone(), false));
+    // It goes on by itself when the way is clear; nobody has to say so.
+    world.git(&["stash", "-q"]);
+    let done = world.run(&["msg", "wait", "shop", "--after", "B0", "--timeout", "60s"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    world.git(&["stash", "pop", "-q"]);
     assert_eq!((world.read("a.txt"), world.read("b.txt")), (dirty, "b\n".to_owned()));
     assert_eq!(world.git(&["status", "--porcelain"]), " M a.txt\n?? scratch/");
 }
@@ -319,7 +360,7 @@ fn a_detached_head_is_left_alone() {
     // Setting up while detached asks for the trunk's name, and takes it.
     let fresh = World::with_repo();
     fresh.git(&["checkout", "-q", "--detach"]);
-    let error = fresh.refused(&["init", "--yes"], 5);
+    let error = fresh.refused(&["init", "--yes"], 1);
     assert_eq!(error["code"], "no_branch");
     assert!(error["hint"].as_str().unwrap().contains("--trunk main"), "{error}");
     assert_eq!(fresh.json(&["init", "--yes", "--trunk", "main"])["project"]["trunk"], "main");
@@ -369,4 +410,36 @@ fn an_interrupt_detaches_and_the_work_goes_on() {
     let done = world.json(&["msg", "wait", "shop", "--after", "B0", "--timeout", "60s"]);
     assert!(done["text"].as_str().unwrap().starts_with("Merged regatta/"), "{done}");
     assert_eq!(world.read("b.txt"), "b\n");
+}
+
+/// P1: a restart of the daemon ends no agent; `down` ends them all (P3), and the next start takes the work up again.
+#[test]
+fn agents_outlive_a_restart_and_end_with_down() {
+    let world = World::set_up();
+    let starts = world.root.join("starts");
+    let slow = |id: &str| {
+        let first = format!("script = [{{ run = \"echo {id} >> {}\" }}, {{ sleep = \"1500ms\" }}, ", text(&starts));
+        writes(id, &format!("{id}.txt"), "x", "").replace("script = [", &first)
+    };
+    let begun = || std::fs::read_to_string(&starts).unwrap_or_default();
+    let plan = world.plan(&slow("b"));
+    world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
+    assert!(until(LONG, || begun() == "b\n"));
+    for _ in 0..3 {
+        world.ok(&["up", "--restart"]);
+    }
+    world.ok(&["msg", "wait", "shop", "-L", "coord:merge", "--after", "B0", "--timeout", "60s"]);
+    assert_eq!(begun(), "b\n", "the same program went on");
+    let task = world.json(&["show", "T1"]);
+    assert_eq!((task["attempts"].as_array().unwrap().len(), &task["word"]), (1, &"landed".into()), "{task}");
+
+    let plan = world.plan(&slow("c"));
+    world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
+    assert!(until(LONG, || begun().ends_with("c\n")));
+    world.ok(&["down"]);
+    assert_eq!(world.processes(), [] as [u32; 0], "P3");
+    world.ok(&["up"]);
+    world.ok(&["msg", "wait", "shop", "-L", "coord:merge", "--after", "B1", "--timeout", "60s"]);
+    assert_eq!(begun(), "b\nc\nc\n", "it was ended, and taken up again");
+    world.assert_green_everywhere();
 }

@@ -52,10 +52,8 @@ fn a_slow_reader_sees_every_event_once_and_may_resume_anywhere() {
     for _ in 0..20 {
         let from = dice.below(last);
         // The header is what a browser sends again after a lost connection; it counts more than the address.
-        let revisions: Vec<u64> = door
-            .events("?after=3&follow=false", Some(from))
-            .map(|it| it["revision"].as_u64().unwrap())
-            .collect();
+        let revisions: Vec<u64> =
+            door.events("?after=3&follow=false", Some(from)).map(|it| it["revision"].as_u64().unwrap()).collect();
         assert!(revisions.iter().copied().eq(from + 1..=last), "after {from}: {} of {last}", revisions.len());
     }
     assert_eq!(door.events(&format!("?after={last}&follow=false"), None).count(), 0);

@@ -263,11 +263,14 @@ pub(crate) fn processes_of(path: &Path) -> Vec<u32> {
     found
 }
 
-/// Whether a process runs; one that has ended and was not reaped does not.
+/// Whether a process runs; one that has ended and was not reaped does not. Its first thread may have ended while
+/// others still hold its files, so those count.
 pub(crate) fn alive(pid: u32) -> bool {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let text = String::from_utf8_lossy(&stat);
-    text.rsplit_once(") ").is_some_and(|it| !it.1.starts_with(['Z', 'X']))
+    let Some((_, rest)) = text.rsplit_once(") ") else { return false };
+    let threads = rest.split(' ').nth(17).and_then(|it| it.parse::<u32>().ok()).unwrap_or(0);
+    !rest.starts_with(['Z', 'X']) || threads > 1
 }
 
 /// Ends a process at once. Only ever one that a test of ours started.

@@ -1,0 +1,297 @@
+//! What is typed, sent or found is wrong: a sentence, a next step, the right exit code; nothing is lost and
+//! nothing panics.
+
+use regatta_api::VERBS;
+use serde_json::{Value, json};
+
+use crate::http::Door;
+use crate::world::{World, run, text, words};
+
+/// What cannot be understood is exit 2 with one object, whatever it is.
+#[test]
+fn what_cannot_be_understood_is_usage() {
+    let world = World::set_up();
+    let before = world.events();
+    for line in [
+        "--nope",
+        "status --nope",
+        "statsu",
+        "task",
+        "task fly",
+        "claim acquire --as zoe",
+        "claim acquire nonsense --as zoe",
+        "claim acquire file:// --as zoe",
+        "claim acquire ftp://x/y --as zoe",
+        "claim acquire file://shop/a//b --as zoe",
+        "claim acquire file://shop/../x --as zoe",
+        "claim acquire file://shop/a** --as zoe",
+        "claim acquire file://shop/x --as zoe --ttl soon",
+        "claim acquire file://shop/x --as zoe --ttl -5s",
+        "claim acquire file://shop/x --as zoe --ttl 0",
+        "claim acquire file://shop/x --as zoe --ttl 99999d",
+        "claim acquire file://shop/x --as ../zoe",
+        "claim renew X1 --token 1",
+        "claim renew C1 --token -1",
+        "claim renew C1 --token 99999999999999999999999",
+        "claim renew C1",
+        "show 99999999999999999999999",
+        "why T-1",
+        "why banana",
+        "land banana",
+        "stop banana",
+        "task add x --priority 300",
+        "task add x --priority 10 --files a",
+        "task add x --type epic",
+        "task add x --files /etc/passwd",
+        "task add x --files ../x",
+        "task add x --offer",
+        "task add x --script nonsense",
+        "task list --status asleep",
+        "events --after -1",
+        "agent add zoe --runtime magic",
+        "agent add -x --runtime scripted",
+        "run --mode sideways",
+        "run /nowhere/plan.toml",
+        "demo --size 0",
+        "demo --size 301",
+        "msg send UPPER/../x hello",
+        "config set nonsense 1",
+        "config set max_attempts many",
+        "config set max_attempts 0",
+        "schema no.such",
+        "help no-such-word",
+        "--timeout soon status",
+        "--color purple status",
+        "-C /nowhere status",
+    ] {
+        let error = world.refused(&words(line), 2);
+        let message = error["message"].as_str().unwrap();
+        assert!(message.len() < 2_000, "{line}: {message}");
+    }
+    assert_eq!(world.events(), before, "nothing changed");
+}
+
+/// What is not there is exit 1 and says what is.
+#[test]
+fn what_is_not_there_is_named() {
+    let world = World::set_up();
+    for (line, code) in [
+        ("show T999", "no_such_task"),
+        ("why T999", "no_such_task"),
+        ("land T999", "no_such_task"),
+        ("task cancel T999", "no_such_task"),
+        ("edit T999 --priority 1", "no_such_task"),
+        ("show A999", "no_such_attempt"),
+        ("show M999", "no_such_mission"),
+        ("stop M999", "no_such_mission"),
+        ("agent rm nobody", "no_such_agent"),
+        ("task poll --as nobody", "no_such_agent"),
+        ("task add x --files a --assign nobody", "no_such_agent"),
+        ("status --project nowhere", "no_such_project"),
+        ("task add x --files a --project nowhere", "no_such_project"),
+    ] {
+        let error = world.refused(&words(line), 1);
+        assert_eq!(error["code"], code, "{line}: {error}");
+    }
+}
+
+/// A plan is read whole or not at all, and the error says which task and why.
+#[test]
+fn a_bad_plan_creates_nothing() {
+    let world = World::set_up();
+    for (plan, words) in [
+        ("", "no [[task]]"),
+        ("[[task]]\n", "missing field `subject`"),
+        ("[[task]]\nsubject = \"x\"\ncolour = \"red\"\n", "unknown field `colour`"),
+        ("[[task]]\nsubject = \"x\"\nblocked_by = [\"y\"]\n", "not in the plan"),
+        ("[[task]]\nsubject = \"x\"\nid = \"x\"\nblocked_by = [\"x\"]\n", "wait for each other"),
+        ("[[task]]\nsubject = \"x\"\nfiles = [\"/abs\"]\n", "absolute"),
+        ("[[task]]\nsubject = \"x\"\nscript = [{ fly = true }]\n", "is no step"),
+        ("[[task]]\nsubject = \"x\"\npriority = \"high\"\n", "priority"),
+        ("not toml at all", "line 1"),
+    ] {
+        let path = world.plan(plan);
+        for words_of in [vec!["run", &path, "--agents", "scripted"], vec!["task", "import", &path]] {
+            let error = world.refused(&words_of, 2);
+            assert!(error["message"].as_str().unwrap().contains(words), "{plan}: {error}");
+        }
+    }
+    let json = world.root.join("plan.json");
+    for plan in ["{", "[]", "{\"task\": {}}", "[{\"subject\": 1}]", "null"] {
+        std::fs::write(&json, plan).unwrap();
+        world.refused(&["run", text(&json), "--agents", "scripted"], 2);
+    }
+    std::fs::write(&json, [0xff, 0xfe, 0x00]).unwrap();
+    world.refused(&["run", text(&json)], 2);
+    world.refused(&["run", text(&world.repo)], 2);
+    assert_eq!(world.json(&["task", "list", "--all"]), json!([]));
+    // Core has the last word on what the plan could not know: nothing is half created.
+    let path = world.plan("[[task]]\nsubject = \"fine\"\nfiles = [\"f\"]\n[[task]]\nsubject = \"\"\nfiles = [\"g\"]\n");
+    world.refused(&["run", &path, "--agents", "scripted"], 2);
+    let path = world.plan("[[task]]\nsubject = \"fine\"\nfiles = [\"f\"]\nagent = \"nobody\"\n");
+    assert_eq!(world.refused(&["run", &path, "--agents", "scripted"], 1)["code"], "no_such_agent");
+    assert_eq!(world.json(&["task", "list", "--all"]), json!([]));
+}
+
+/// Long arguments are refused or kept whole, never cut and never a crash.
+#[test]
+fn huge_arguments_are_kept_or_refused() {
+    let world = World::set_up();
+    let huge = "x".repeat(100_000);
+    world.refused(&["task", "add", &huge, "--files", "a"], 2);
+    world.refused(&["task", "add", "x", "--files", &huge], 2);
+    world.refused(&["agent", "add", &huge, "--runtime", "scripted"], 2);
+    world.refused(&["claim", "acquire", &format!("file://shop/{huge}"), "--as", "zoe"], 2);
+    world.refused(&["show", &huge], 2);
+    world.refused(&[&huge], 2);
+    let many: Vec<String> = (0..600).map(|it| format!("file://shop/{it}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    world.refused(&[&["claim", "acquire", "--as", "zoe"], &many[..]].concat(), 2);
+    // Text that a person may well paste.
+    let text = "ü\t\"'\\ \u{1b}[31mred\u{1b}[0m\n".repeat(500);
+    let sent = world.run(&["msg", "send", "dev", &text, "--json"]);
+    if sent.code == 0 {
+        assert_eq!(world.json(&["msg", "history", "dev"])[0]["text"], text);
+        assert!(!world.ok(&["msg", "history", "dev"]).contains('\u{1b}'), "S12: no escapes of others reach a terminal");
+    } else {
+        assert_eq!(sent.code, 2, "{sent:?}");
+    }
+}
+
+/// Over HTTP: every verb with every kind of bad body is a 4xx with a code, a sentence and a hint; the daemon lives.
+#[test]
+fn bad_bodies_are_refused_with_a_problem() {
+    let world = World::set_up();
+    world.ok(&["up"]);
+    let door = Door::of(&world.data);
+    let pid = world.card().unwrap()["pid"].clone();
+    let before = world.events();
+    let headers = |key: &str| {
+        let mut headers = vec![("host", door.address()), ("authorization", format!("Bearer {}", door.token))];
+        if !key.is_empty() {
+            headers.push(("idempotency-key", key.to_owned()));
+        }
+        headers
+    };
+    let bodies: [&[u8]; 8] = [
+        b"{",
+        b"[]",
+        b"null",
+        b"\"x\"",
+        b"{\"no_such_field\":1}",
+        b"\xff\xfe",
+        b"{}{}",
+        b"{\"id\":{\"a\":[[[[[[]]]]]]}}",
+    ];
+    for verb in VERBS {
+        for body in bodies {
+            // A verb that needs nothing reads an empty list as nothing.
+            if body == b"[]" && verb.name == "down" {
+                continue;
+            }
+            let reply = door.over_tcp("POST", &format!("/api/v1/{}", verb.name), &headers(""), body);
+            if body == b"[]" && reply.status == 200 {
+                continue;
+            }
+            let problem = reply.json();
+            assert_eq!(
+                (reply.status, &problem["code"]),
+                (400, &json!("bad_input")),
+                "{} {body:?}: {problem}",
+                verb.name
+            );
+            assert!(problem["hint"].as_str().unwrap().contains(verb.name), "{problem}");
+        }
+    }
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let large = vec![b' '; 9 << 20];
+    for (method, path, body, key, status) in [
+        ("POST", "/api/v1/status", deep.as_bytes(), "", 400),
+        ("POST", "/api/v1/status", &large[..], "", 413),
+        ("POST", "/api/v1/no.such", b"{}", "", 404),
+        ("POST", "/api/v1/../../etc/passwd", b"{}", "", 404),
+        ("GET", "/api/v1/status", b"", "", 405),
+        ("GET", "/nowhere", b"", "", 404),
+        ("POST", "/api/v1/status", b"{}", "bad key\u{7f}", 400),
+        ("POST", "/api/v1/status", b"{}", &"k".repeat(300), 400),
+        ("GET", "/api/v1/events?after=x", b"", "", 400),
+        ("GET", "/api/v1/events?after=999999", b"", "", 400),
+        ("POST", "/api/v1/task.poll", b"{\"agent\":\"../x\"}", "", 400),
+        ("POST", "/api/v1/claim.acquire", b"{\"uris\":[\"file://a/b\"],\"agent\":\"a\",\"ttl_ms\":-1}", "", 400),
+    ] {
+        let reply = door.over_tcp(method, path, &headers(key), body);
+        assert_eq!(reply.status, status, "{method} {path} {:?}", String::from_utf8_lossy(&reply.body));
+    }
+    assert_eq!(world.events(), before, "nothing changed");
+    assert_eq!(world.json(&["up"])["pid"], pid, "the same daemon lives");
+    let log = std::fs::read_to_string(world.data.join("logs/daemon.log")).unwrap();
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+/// J9: the same key gives the same answer; the same key for something else is refused.
+#[test]
+fn a_key_is_answered_once() {
+    let world = World::new();
+    world.ok(&["up"]);
+    let door = Door::of(&world.data);
+    let send = json!({ "channel": "dev", "text": "once" });
+    let first = door.call("msg.send", &send, Some("key-1")).unwrap().json();
+    let second = door.call("msg.send", &send, Some("key-1")).unwrap().json();
+    assert_eq!(first["data"], second["data"]);
+    assert_eq!(world.json(&["msg", "history", "dev"]).as_array().unwrap().len(), 1);
+    let other = json!({ "uris": ["file://a/b"], "agent": "zoe", "ttl_ms": 1000 });
+    let reused = door.call("claim.acquire", &other, Some("key-1")).unwrap();
+    assert_eq!((reused.status, &reused.json()["code"]), (409, &json!("key_reused")), "{reused:?}");
+}
+
+/// Places that are no place to start: each a sentence and a next step.
+#[test]
+fn a_place_that_is_no_repository_says_what_to_do() {
+    let world = World::new();
+    let error = world.refused(&["init", "--yes"], 1);
+    assert_eq!(error["code"], "not_a_repository");
+    assert!(error["hint"].as_str().unwrap().contains("git init"), "{error}");
+    assert_eq!(std::fs::read_dir(&world.repo).unwrap().count(), 0, "nothing was written");
+    let plan = world.plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\n");
+    assert_eq!(world.refused(&["run", &plan, "--agents", "scripted"], 1)["code"], "not_a_repository");
+
+    world.git(&["init", "-q", "-b", "main", "."]);
+    for args in [&["init", "--yes"][..], &["init", "--yes", "--trunk", "main"]] {
+        let ran = world.run(&[args, &["--json"]].concat());
+        let error: Value = serde_json::from_str(&ran.err).unwrap();
+        assert_eq!(error["error"]["code"], "unborn_branch", "{ran:?}");
+        assert!(error["error"]["hint"].as_str().unwrap().contains("git commit --allow-empty"), "{error}");
+        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(!world.repo.join("regatta.toml").exists());
+    }
+    world.git(&["commit", "-q", "--allow-empty", "-m", "start"]);
+    let error = world.refused(&["init", "--yes", "--trunk", "nowhere"], 1);
+    assert_eq!(error["code"], "no_such_branch");
+    assert!(error["hint"].as_str().unwrap().contains("git branch nowhere"), "{error}");
+    let ran = run(
+        {
+            let mut command = world.command(&["init", "--yes", "--json"]);
+            command.current_dir(world.repo.join(".git"));
+            command
+        },
+        None,
+    );
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let plan = world.plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\n");
+    assert_eq!(world.refused(&["run", &plan, "--agents", "scripted"], 1)["code"], "no_project");
+    // A settings file that cannot be read names the file and the line.
+    world.write("regatta.toml", "[project]\nnmae = \"x\"\n");
+    let error = world.refused(&["init", "--yes"], 1);
+    assert_eq!(error["code"], "bad_config");
+    assert!(error["message"].as_str().unwrap().contains("nmae"), "{error}");
+}
+
+/// A server that is not there is exit 6.
+#[test]
+fn an_unreachable_server_is_6() {
+    let world = World::new();
+    world.ok(&["up"]);
+    world.ok(&["down"]);
+    let error = world.refused(&["status", "--server", "http://127.0.0.1:1"], 6);
+    assert_eq!(error["code"], "unreachable");
+}

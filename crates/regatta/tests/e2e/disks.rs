@@ -1,0 +1,268 @@
+//! Disks that are full, read-only, corrupt or far away: a sentence, a next step, and nothing lost (P9 in part).
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::world::{LONG, World, finish, is_root, run, text, until};
+
+/// A small file system of a test's own; it goes when this does.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn new(at: &Path, options: &str) -> Mount {
+        std::fs::create_dir_all(at).unwrap();
+        mount(&["-t", "tmpfs", "-o", options, "regatta-e2e", text(at)]);
+        Mount(at.to_owned())
+    }
+
+    /// A process that has just ended may hold a file for a moment more.
+    #[track_caller]
+    fn remount(&self, options: &str) {
+        let remounted = || Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.0).output();
+        assert!(until(LONG, || remounted().unwrap().status.success()), "{options}: {:?}", remounted());
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Lazily: a daemon that a failing test left may still have files open there.
+        let _gone = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[track_caller]
+fn mount(args: &[&str]) {
+    let mut command = Command::new("mount");
+    command.args(args);
+    let ran = run(command, None);
+    assert_eq!(ran.code, 0, "mount {args:?}: {ran:?}");
+}
+
+/// A directory that can be written again, whatever happens, so that it can be removed.
+struct Opened(PathBuf);
+
+impl Opened {
+    fn mode(&self, mode: u32) {
+        let _gone = std::fs::set_permissions(&self.0, std::fs::Permissions::from_mode(mode));
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.mode(0o700);
+    }
+}
+
+/// Random bytes where the store was: refused with exit 1 and the way back; the file stays as it is.
+#[test]
+fn a_corrupt_store_is_left_as_it_is() {
+    let world = World::new();
+    world.ok(&["msg", "send", "dev", "kept"]);
+    let copy = world.root.join("copy.db");
+    world.ok(&["backup", text(&copy)]);
+    world.ok(&["down"]);
+    let db = world.data.join("regatta.db");
+    let good = std::fs::read(&copy).unwrap();
+    let mut dice = crate::kills::Dice(11);
+    let noise: Vec<u8> = (0..good.len()).map(|_| dice.below(256) as u8).collect();
+    let mut half_noise = good.clone();
+    half_noise[4096..].copy_from_slice(&noise[4096..]);
+    let mut torn_header = good.clone();
+    torn_header[..100].copy_from_slice(&noise[..100]);
+    for (name, bytes) in [
+        ("noise", noise),
+        ("noise after the first page", half_noise),
+        ("a torn header", torn_header),
+        ("cut in half", good[..good.len() / 2].to_vec()),
+        ("cut within a page", good[..5000].to_vec()),
+        ("text", b"this is not a database\n".repeat(500)),
+    ] {
+        for leftover in ["regatta.db-wal", "regatta.db-shm"] {
+            let _absent = std::fs::remove_file(world.data.join(leftover));
+        }
+        std::fs::write(&db, &bytes).unwrap();
+        let error = world.refused(&["status"], 1);
+        assert_eq!(error["code"], "corrupt", "{name}: {error}");
+        assert!(error["hint"].as_str().unwrap().contains("regatta restore"), "{name}: {error}");
+        assert_eq!(std::fs::read(&db).unwrap(), bytes, "{name}: the file is untouched");
+        let ran = world.run(&["doctor"]);
+        assert_eq!(ran.code, 1, "{name}: {ran:?}");
+        assert!(ran.out.contains("regatta restore"), "{name}: {ran:?}");
+        assert_eq!(world.run(&["serve"]).code, 1, "{name}");
+    }
+    world.ok(&["restore", text(&copy)]);
+    assert_eq!(world.json(&["msg", "history", "dev"])[0]["text"], "kept", "the way back works");
+}
+
+/// Writes until the disk is full; everything acknowledged is there, the daemon lives, and goes on when there is room.
+#[test]
+fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
+    if !is_root() {
+        // Mounting needs root; `a_file_that_may_not_grow…` covers the same promise for everybody.
+        println!("not root: the small file system is not mounted");
+        return;
+    }
+    let mut world = World::new();
+    let mount = Mount::new(&world.root.join("small"), "size=3m");
+    world.data = mount.0.join("data");
+    world.ok(&["up"]);
+    let pid = world.card().unwrap()["pid"].clone();
+    let filler = world.root.join("small/filler");
+    let door = crate::http::Door::of(&world.data);
+    let send = |nth: usize| {
+        let text = format!("{nth} {}", "x".repeat(2_000));
+        door.call("msg.send", &json!({ "channel": "dev", "text": text }), None).unwrap()
+    };
+    (0..20).for_each(|nth| assert_eq!(send(nth).status, 200));
+    // Fill what is left, so that the store is what runs out.
+    let fill = || {
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&filler).unwrap();
+        while std::io::Write::write_all(&mut file, &[0; 4096]).is_ok() {}
+    };
+    fill();
+    let mut sent = 20;
+    let refused = loop {
+        let reply = send(sent);
+        if reply.status != 200 {
+            break reply.json();
+        }
+        sent += 1;
+        fill();
+        assert!(sent < 5_000, "the disk never became full");
+    };
+    assert_eq!((&refused["code"], &refused["retryable"]), (&json!("disk_full"), &json!(true)), "{refused}");
+    assert!(refused["hint"].as_str().unwrap().contains("free some space"), "{refused}");
+    let error = world.refused(&["claim", "acquire", "file://a/b", "--as", "zoe"], 1);
+    assert_eq!(error["code"], "disk_full");
+    assert_eq!(world.json(&["up"])["pid"], pid, "the daemon lives on a full disk");
+    assert_eq!(history(&world), sent, "and can be read (D1)");
+    std::fs::remove_file(&filler).unwrap();
+    assert!(until(LONG, || send(sent).status == 200), "it goes on when there is room");
+    sent += 1;
+    assert_eq!(history(&world), sent);
+    world.json(&["claim", "acquire", "file://a/b", "--as", "zoe"]);
+    // A start on a full disk says so as well, and loses nothing.
+    world.ok(&["down"]);
+    fill();
+    let error = world.refused(&["status"], 1);
+    assert_eq!(error["code"], "disk_full", "{error}");
+    assert!(error["hint"].as_str().unwrap().contains("free some space"), "{error}");
+    let ran = world.run(&["doctor"]);
+    assert!(ran.code == 1 && ran.out.contains("0 MB free"), "{ran:?}");
+    std::fs::remove_file(&filler).unwrap();
+    assert_eq!(history(&world), sent);
+    // So small a disk is never well, but the store on it is.
+    let (doctor, _) = world.answer(&["doctor"]);
+    let store = doctor.as_array().unwrap().iter().find(|it| it["id"] == "store").unwrap();
+    assert_eq!(store["level"], "ok", "D3: {doctor}");
+    world.ok(&["down"]);
+}
+
+fn history(world: &World) -> usize {
+    world.json(&["msg", "history", "dev", "--limit", "10000"]).as_array().unwrap().len()
+}
+
+/// The same promise without root: the daemon's files may not grow beyond a limit.
+#[test]
+fn a_file_that_may_not_grow_loses_nothing() {
+    let world = World::new();
+    let mut limited = Command::new("sh");
+    world.clean(&mut limited);
+    // Half-kilobyte blocks; the signal is ignored so that the write fails as it does on a full disk.
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 1200; exec \"$0\" serve --json", env!("CARGO_BIN_EXE_regatta")]);
+    let child = limited.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    assert!(until(LONG, || world.card().is_some()));
+    let door = crate::http::Door::of(&world.data);
+    let mut sent = 0;
+    let refused = loop {
+        let text = format!("{sent} {}", "x".repeat(4_000));
+        let reply = door.call("msg.send", &json!({ "channel": "dev", "text": text }), None).unwrap();
+        if reply.status != 200 {
+            break reply.json();
+        }
+        sent += 1;
+        assert!(sent < 5_000, "the limit was never reached");
+    };
+    assert!(sent > 10, "{refused}");
+    assert!(["disk_full", "io"].contains(&refused["code"].as_str().unwrap()), "{refused}");
+    assert!(!refused["hint"].as_str().unwrap().is_empty(), "{refused}");
+    assert_eq!(history(&world), sent, "D1");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
+    finish(child, LONG).unwrap();
+    // The next daemon has no such limit.
+    assert_eq!(history(&world), sent, "D1");
+    world.ok(&["msg", "send", "dev", "there is room again"]);
+    assert_eq!(world.run(&["doctor"]).code, 0, "D3");
+}
+
+/// A data directory that cannot be written: a read-only mount for root, a mode for everybody else.
+#[test]
+fn a_read_only_data_directory_says_so() {
+    let mut world = World::new();
+    let mount = is_root().then(|| Mount::new(&world.root.join("sealed"), "size=16m"));
+    world.data = world.root.join("sealed/data");
+    let opened = Opened(world.data.clone());
+    world.ok(&["msg", "send", "dev", "kept"]);
+    world.ok(&["down"]);
+    let seal = |sealed: bool| match &mount {
+        Some(mount) => mount.remount(if sealed { "ro" } else { "rw" }),
+        None => opened.mode(if sealed { 0o500 } else { 0o700 }),
+    };
+    seal(true);
+    for args in [&["status"][..], &["up"], &["msg", "send", "dev", "lost?"], &["serve"]] {
+        let error = world.refused(args, 1);
+        assert_eq!(error["code"], "read_only", "{args:?}: {error}");
+        let hint = error["hint"].as_str().unwrap();
+        assert!(hint.contains("REGATTA_DATA_DIR") || hint.contains(text(&world.data)), "{args:?}: {error}");
+    }
+    let ran = world.run(&["doctor"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let said = ["read-only", "may not be written", "cannot be written"];
+    assert!(said.iter().any(|it| ran.out.contains(it)), "{ran:?}");
+    seal(false);
+    assert_eq!(world.json(&["msg", "history", "dev"])[0]["text"], "kept");
+    assert_eq!(history(&world), 1);
+    world.ok(&["down"]);
+}
+
+/// The data directory is a file, or below one.
+#[test]
+fn a_data_directory_that_is_a_file_says_so() {
+    let mut world = World::new();
+    let file = world.root.join("file");
+    std::fs::write(&file, "mine").unwrap();
+    for data in [file.clone(), file.join("below")] {
+        world.data = data;
+        for args in [&["status"][..], &["serve"], &["claim", "list"]] {
+            let error = world.refused(args, 1);
+            assert_eq!(error["code"], "bad_config", "{error}");
+            assert!(error["hint"].as_str().unwrap().contains("REGATTA_DATA_DIR"), "{error}");
+        }
+        assert_eq!(world.run(&["doctor"]).code, 1);
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+}
+
+/// A path longer than a socket's name may be works like any other, agents and all.
+#[test]
+fn a_very_long_data_directory_works() {
+    let mut world = World::with_repo();
+    world.data = world.root.join("a-very-long-name".repeat(6)).join("and-another-one".repeat(4)).join("data");
+    assert!(world.data.as_os_str().len() > 180);
+    world.ok(&["init", "--yes"]);
+    world.commit("Use regatta");
+    assert!(world.data.join("daemon.sock").exists());
+    let plan = world
+        .plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path = \"x\", text = \"x\" } }]\n");
+    assert_eq!(world.run(&["run", &plan, "--agents", "scripted", "--wait"]).code, 0);
+    // Spaces and letters beyond ASCII as well.
+    let mut odd = World::new();
+    odd.data = odd.root.join("with space/ünï 'q\"");
+    odd.ok(&["msg", "send", "dev", "hello"]);
+    assert_eq!(history(&odd), 1);
+    odd.ok(&["down"]);
+    world.ok(&["down"]);
+}

@@ -1,0 +1,203 @@
+//! What people read: snapshots, colours, widths, glyphs, and how little is said when little is asked for.
+
+use crate::golden::{check, plain};
+use crate::world::{LONG, World, run, until};
+
+/// A board with a bit of everything on it.
+fn board() -> World {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "2"]);
+    world.ok(&["agent", "add", "echo-1", "--runtime", "command", "--command", "echo {prompt}"]);
+    let plan = world.plan(
+        "title = \"A small shop\"\n\
+         [[task]]\nid = \"good\"\nsubject = \"Write the shelf\"\nfiles = [\"shelf.txt\"]\n\
+         script = [{ write = { path = \"shelf.txt\", text = \"x\\n\" } }]\n\
+         [[task]]\nid = \"bad\"\nsubject = \"Break the shop\"\nfiles = [\"bad\"]\n\
+         script = [{ write = { path = \"bad\", text = \"x\\n\" } }]\nblocked_by = [\"good\"]\n",
+    );
+    assert_eq!(world.run(&["run", &plan, "--agents", "scripted", "--wait"]).code, 8);
+    world.ok(&["task", "add", "Paint the door", "--files", "door/**", "--priority", "1"]);
+    world.ok(&["task", "add", "Hang the sign", "--files", "sign.txt", "--blocked-by", "T3"]);
+    world.ok(&["task", "add", "Count the till", "--files", "till.txt", "--backlog", "-d", "Before noon."]);
+    world.ok(&["claim", "acquire", "file://shop/cellar/**", "--as", "ann", "--ttl", "10m", "-m", "by hand"]);
+    assert_eq!(world.json(&["task", "poll", "--as", "zoe"])["task"]["id"], "T3");
+    world
+}
+
+/// The snapshots. `UPDATE_GOLDEN=1` writes them anew; look at the difference before you keep it.
+#[test]
+fn people_read_this() {
+    let world = board();
+    check("help.txt", &world.ok(&["--help"]));
+    check("help_run.txt", &world.ok(&["run", "--help"]));
+    check("exit_codes.txt", &world.ok(&["help", "exit-codes"]));
+    for (name, args) in [
+        ("status.txt", &["status"][..]),
+        ("task_list.txt", &["task", "list", "--all"]),
+        ("why_waits.txt", &["why", "T4"]),
+        ("why_failed.txt", &["why", "T2"]),
+        ("show_task.txt", &["show", "T2"]),
+        ("show_backlog.txt", &["show", "T5"]),
+        ("show_mission.txt", &["show", "M1"]),
+        ("queue.txt", &["queue"]),
+        ("claim_list.txt", &["claim", "list"]),
+        ("agent_list.txt", &["agent", "list"]),
+        ("project_list.txt", &["project", "list"]),
+        ("doctor.txt", &["doctor"]),
+    ] {
+        check(name, &plain(&world.ok(args), &world.root));
+    }
+    let error = world.run(&["claim", "acquire", "file://shop/cellar/wine", "--as", "yan"]);
+    assert_eq!(error.code, 5);
+    check("error.txt", &plain(&error.err, &world.root));
+    let missing = world.run(&["show", "T99"]);
+    check("error_missing.txt", &plain(&missing.err, &world.root));
+}
+
+/// Colours only when they are wanted, glyphs only where the locale has them, words always.
+#[test]
+fn colours_and_glyphs_follow_the_terminal() {
+    let world = World::set_up();
+    world.ok(&["task", "add", "Paint the door", "--files", "door/**"]);
+    let list = |env: &[(&str, &str)], flags: &[&str]| {
+        let mut command = world.command(&[&["task", "list"], flags].concat());
+        command.envs(env.iter().copied());
+        let ran = run(command, None);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        assert!(ran.out.contains("waiting"), "the word is always there: {ran:?}");
+        ran.out
+    };
+    let coloured = |text: &str| text.contains("\x1b[");
+    assert!(!coloured(&list(&[], &[])), "nobody watches");
+    assert!(coloured(&list(&[], &["--color", "always"])));
+    assert!(coloured(&list(&[("CLICOLOR_FORCE", "1")], &[])));
+    assert!(!coloured(&list(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], &[])));
+    assert!(!coloured(&list(&[("CLICOLOR_FORCE", "1")], &["--color", "never"])));
+    assert!(coloured(&list(&[("NO_COLOR", "1")], &["--color", "always"])), "a flag counts more than the environment");
+    assert!(list(&[], &[]).contains("‖ waiting"));
+    for plain in [("LC_ALL", "C"), ("LC_ALL", "POSIX"), ("LANG", "en_US.ISO-8859-1")] {
+        let text = list(&[plain], &[]);
+        assert!(text.contains("= waiting") && text.is_ascii(), "{plain:?}: {text}");
+    }
+    let json = list(&[("CLICOLOR_FORCE", "1")], &["--json", "--color", "always"]);
+    assert!(!coloured(&json), "{json}");
+    // Everything ASCII where the locale is, errors and tables alike.
+    for args in [&["status"][..], &["queue"], &["doctor"], &["agent", "list"], &["project", "list"], &["why", "T1"]] {
+        let mut command = world.command(args);
+        command.env("LC_ALL", "C");
+        let ran = run(command, None);
+        assert!(ran.out.is_ascii() && ran.err.is_ascii(), "{args:?}: {ran:?}");
+    }
+}
+
+/// On a terminal of 60 columns no row takes two lines; hints are there, and `--no-hint` takes them away.
+#[test]
+fn a_narrow_terminal_gets_one_line_per_row() {
+    let world = World::set_up();
+    for subject in ["Short", "A subject that is much longer than sixty columns could ever be, on any terminal at all"] {
+        world.ok(&["task", "add", subject, "--files", "door/**"]);
+    }
+    // `script` gives the command a terminal of its own.
+    let on_terminal = |line: &str, env: &[(&str, &str)]| {
+        let mut command = std::process::Command::new("script");
+        world.clean(&mut command);
+        command.envs(env.iter().copied());
+        let binary = env!("CARGO_BIN_EXE_regatta");
+        command.args(["-qec", &format!("stty cols 60; {binary} {line}"), "/dev/null"]).current_dir(&world.repo);
+        command.stdin(std::process::Stdio::null()).env("TERM", "xterm");
+        let ran = run(command, None);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        ran.out.replace('\r', "")
+    };
+    let shown = on_terminal("task list", &[]);
+    assert!(shown.contains("\x1b["), "a terminal gets colours: {shown:?}");
+    for line in strip(&shown).lines() {
+        assert!(line.chars().count() <= 60, "{} columns: {line:?}", line.chars().count());
+    }
+    assert_eq!(strip(&shown).lines().filter(|it| it.starts_with('T')).count(), 2, "{shown:?}");
+    let status = strip(&on_terminal("status", &[]));
+    assert!(status.contains("next: "), "{status}");
+    assert!(!strip(&on_terminal("status --no-hint", &[])).contains("next: "));
+    assert!(!strip(&on_terminal("status -q", &[])).contains("next: "));
+    // An agent that has a terminal is still no person: no hints, no colours, nothing cut.
+    for agent in ["REGATTA_AGENT", "CLAUDECODE", "GEMINI_CLI"] {
+        let shown = on_terminal("task list", &[(agent, "1")]);
+        assert!(!shown.contains("next: ") && !shown.contains("\x1b[") && !shown.contains('…'), "{agent}: {shown:?}");
+    }
+    assert!(!on_terminal("status", &[("NO_COLOR", "1")]).contains("\x1b["));
+}
+
+/// Text without its colours.
+fn strip(text: &str) -> String {
+    let mut plain = String::new();
+    let mut escaped = false;
+    for it in text.chars() {
+        match (escaped, it) {
+            (false, '\x1b') => escaped = true,
+            (true, it) => escaped = !it.is_ascii_alphabetic(),
+            (false, it) => plain.push(it),
+        }
+    }
+    plain
+}
+
+/// `-q` says only what was asked for, `-qq` nothing; the exit code says the rest.
+#[test]
+fn quiet_is_quiet() {
+    let world = World::set_up();
+    let plan = world
+        .plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path = \"x\", text = \"x\" } }]\n");
+    let ran = world.run(&["run", &plan, "--agents", "scripted", "--wait", "-q"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    assert!(ran.out.contains("1 of 1 landed"), "{ran:?}");
+    let ran = world.run(&["status", "-qq"]);
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (0, "", ""), "{ran:?}");
+    let ran = world.run(&["show", "T99", "-q"]);
+    assert!(ran.code == 1 && ran.err.starts_with("error: "), "{ran:?}");
+    let ran = world.run(&["show", "T99", "-qq"]);
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (1, "", ""), "{ran:?}");
+}
+
+/// Help is there for every word, an unknown word gets one suggestion, and nothing at all gets the start text.
+#[test]
+fn help_is_never_far() {
+    let world = World::new();
+    let help = world.ok(&["--help"]);
+    assert_eq!(world.ok(&["-h"]), help);
+    assert_eq!(world.ok(&["help"]), help);
+    let words: Vec<&str> = help
+        .lines()
+        .skip_while(|it| !it.starts_with("Start"))
+        .take_while(|it| !it.starts_with("Options"))
+        .flat_map(|it| it.get(10..21).unwrap_or_default().split([',', ' ']).filter(|it| !it.is_empty()))
+        .filter(|it| it.chars().all(|it| it.is_ascii_lowercase()))
+        .collect();
+    for word in ["init", "demo", "doctor", "up", "down", "run", "status", "land", "queue", "stop", "agent", "config"] {
+        assert!(words.contains(&word), "{word} is in the help: {words:?}");
+        let page = world.ok(&["help", word]);
+        assert!(page.contains("Usage: regatta"), "{word}: {page}");
+        assert!(world.ok(&[word, "--help"]).contains("Usage: regatta"), "{word}");
+    }
+    assert!(world.ok(&["help", "exit-codes"]).contains("124  timed out"));
+    let ran = world.run(&["statsu"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert_eq!(ran.err.matches("'status'").count(), 1, "one suggestion: {ran:?}");
+    let error = world.refused(&["statsu"], 2);
+    assert!(error["hint"].as_str().unwrap().contains("status"), "{error}");
+    let start = world.ok(&[]);
+    assert_eq!(start.lines().count(), 5, "{start}");
+    assert!(start.starts_with("regatta demo"), "{start}");
+    assert!(!world.data.exists(), "looking around starts no daemon");
+    let world = World::set_up();
+    assert!(world.ok(&[]).contains("0 working"), "inside a set-up repository it is the status");
+}
+
+/// `--json` names the commands that come next, as a terminal does.
+#[test]
+fn next_steps_are_offered_to_people_and_programs() {
+    let world = World::set_up();
+    let ran = world.run(&["task", "add", "Paint", "--files", "door", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(answer["next"], serde_json::json!(["regatta show T1", "regatta why T1"]));
+    assert!(until(LONG, || world.ok(&["why", "T1"]).contains("now")));
+}
