@@ -38,6 +38,15 @@ impl Problem {
         )
     }
 
+    pub(crate) fn not_an_object(verb: &str) -> Problem {
+        Problem::new(
+            400,
+            "bad_input",
+            format!("the input of {verb} is not a JSON object"),
+            format!("see what it takes: regatta schema {verb}"),
+        )
+    }
+
     pub(crate) fn no_such_verb(name: &str) -> Problem {
         let name: String = name.chars().take(60).collect();
         Problem::new(404, "no_such_verb", format!("there is no verb {name:?}"), "see them all: regatta schema")

@@ -34,6 +34,10 @@ macro_rules! verbs {
             /// Reads the input of the verb called `name`.
             pub fn parse(name: &str, input: &[u8]) -> Result<Call, Problem> {
                 let input: &[u8] = if input.is_empty() { b"{}" } else { input };
+                // A list would be read as an object's fields in order; nobody means that.
+                if input.iter().find(|it| !it.is_ascii_whitespace()).is_some_and(|it| *it != b'{') {
+                    return Err(Problem::not_an_object(name));
+                }
                 match name {
                     $($name => serde_json::from_slice(input).map(Call::$variant).map_err(|it| Problem::bad_input(name, &it)),)*
                     _ => Err(Problem::no_such_verb(name)),

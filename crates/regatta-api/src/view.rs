@@ -270,7 +270,7 @@ pub struct WhyView {
 /// Something that happened to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PastView {
-    pub revision: u64,
+    pub attempt: AttemptId,
     pub wall: u64,
     pub text: String,
 }

@@ -100,9 +100,11 @@ pub enum Command {
         task: TaskId,
         reason: String,
     },
+    /// Ends what works on a task; `pause` keeps it from starting again until somebody says so.
     StopTask {
         task: TaskId,
         reason: String,
+        pause: bool,
     },
     Poll(schedule::Poll),
     Progress {
@@ -315,7 +317,16 @@ fn run(draft: &mut Draft, request: &Request, now: Now) -> Result<Outcome, Refusa
         Command::AssignTask { task, to, how } => done(task::assign(draft, task, to, how, now)?),
         Command::AnswerOffer { task, agent, accept } => done(task::answer_offer(draft, task, &agent, accept)?),
         Command::CancelTask { task, reason } => done(task::cancel(draft, task, &reason)?),
-        Command::StopTask { task, reason } => done(attempt::stop_task(draft, task, &reason)?),
+        Command::StopTask { task, reason, pause } => {
+            if pause {
+                task::edit(
+                    draft,
+                    task,
+                    task::Edit { paused: Some(task::Pause::Because(reason.clone())), ..task::Edit::default() },
+                )?;
+            }
+            done(attempt::stop_task(draft, task, &reason)?)
+        }
         Command::Poll(ask) => Outcome::Polled(schedule::poll(draft, &ask, false, now)?),
         Command::PollSupervised(ask) => Outcome::Polled(schedule::poll(draft, &ask, true, now)?),
         Command::Progress { task, attempt, token, text } => {

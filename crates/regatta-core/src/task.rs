@@ -402,6 +402,17 @@ fn check_words(subject: &str, description: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Whether a task is kept from starting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Pause {
+    /// Yes, for this reason.
+    Because(String),
+    /// No: it goes on.
+    No,
+}
+
 /// What may change in a task that is not running.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -415,8 +426,7 @@ pub struct Edit {
     pub blocked_by: Option<Vec<TaskId>>,
     pub priority: Option<u8>,
     pub script: Option<String>,
-    /// `Some(None)` lets it go on.
-    pub paused: Option<Option<String>>,
+    pub paused: Option<Pause>,
     pub backlog: Option<bool>,
 }
 
@@ -470,7 +480,11 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
     task.validation = ask.validation.unwrap_or(task.validation);
     task.priority = ask.priority.unwrap_or(task.priority);
     task.script = ask.script.or(task.script);
-    task.paused = ask.paused.unwrap_or(task.paused);
+    task.paused = match ask.paused {
+        Some(Pause::Because(reason)) => Some(reason),
+        Some(Pause::No) => None,
+        None => task.paused,
+    };
     draft.record(Event::TaskEdited(Edited { task }));
     Ok(())
 }

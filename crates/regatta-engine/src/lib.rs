@@ -148,7 +148,14 @@ impl Engine {
         let engine = Engine { shared };
         let writer =
             Writer { board: loaded.board, store: ports.store, clock: clock.clone(), outlets, hung_up: Vec::new() };
-        engine.spawn("writer", move || writer.run(inbox));
+        engine.spawn("writer", move || {
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(inbox)));
+            if ended.is_err() {
+                // Nothing can be decided or kept any more: a daemon that stayed up would only pretend.
+                tracing::error!("the writer broke down; the daemon ends, and its next start goes on from the store");
+                std::process::abort();
+            }
+        });
         let (alarm, notes) = (engine.shared.alarm.clone(), engine.shared.notes.clone());
         engine.spawn("timer", move || {
             alarm.run(&clock, || {
@@ -281,7 +288,7 @@ impl Engine {
         *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner) = false;
         let tasks: Vec<_> = self.board().attempts.values().filter(|it| it.supervised).map(|it| it.task).collect();
         for task in tasks {
-            let stop = Command::StopTask { task, reason: reason.to_owned() };
+            let stop = Command::StopTask { task, reason: reason.to_owned(), pause: false };
             match self.submit(Request { by: Actor::Regatta, key: None, command: stop }) {
                 Ok(_) | Err(Failure::Refused { .. }) => {}
                 Err(other) => return Err(other),

@@ -210,7 +210,9 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<(), String> {
 
 fn how_it_ended(engine: &Engine, id: AttemptId, exit: Exit) -> Exited {
     let with_log = |what: String| {
-        let tail = contract::tail(&read_tail(&engine.shared.agents.log(id)));
+        // What it said of itself is better than the end of its log.
+        let tail =
+            result_detail(engine, id).unwrap_or_else(|| contract::tail(&read_tail(&engine.shared.agents.log(id))));
         Exited::Failed { reason: if tail.is_empty() { what } else { format!("{what}: {tail}") } }
     };
     match exit {

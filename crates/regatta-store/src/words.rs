@@ -62,7 +62,7 @@ pub(crate) fn sqlite(doing: &str, path: &Path, cause: &rusqlite::Error) -> Store
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => error(
             "second_writer",
             format!("another program is writing to the store {}, so nothing was recorded", path.display()),
-            "one daemon serves one store: stop the other one (regatta stop), then try again",
+            "one daemon serves one store: stop the other one (regatta down), then try again",
         ),
         _ => error(
             "io",
@@ -155,7 +155,7 @@ pub(crate) fn moved_on(path: &Path, expected: u64, stored: u64) -> StoreError {
             "the store {} is at revision {stored}, not {expected}: another program wrote to it, so nothing was recorded",
             path.display()
         ),
-        "one daemon serves one store: stop the other one (regatta stop), then start this one again",
+        "one daemon serves one store: stop the other one (regatta down), then start this one again",
     )
 }
 

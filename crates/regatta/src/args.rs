@@ -651,6 +651,7 @@ pub(crate) enum ClaimWord {
 pub(crate) enum MsgWord {
     /// Post a message
     Send {
+        #[arg(value_parser = channel)]
         channel: ChannelName,
         text: String,
         #[arg(short = 'L', long = "label", value_name = "LABEL")]
@@ -664,6 +665,7 @@ pub(crate) enum MsgWord {
     },
     /// List messages, oldest first
     History {
+        #[arg(value_parser = channel)]
         channel: ChannelName,
         #[arg(short = 'L', long, value_name = "LABEL")]
         label: Option<Label>,
@@ -678,6 +680,7 @@ pub(crate) enum MsgWord {
     },
     /// Wait for a message
     Wait {
+        #[arg(value_parser = channel)]
         channel: ChannelName,
         #[arg(short = 'L', long, value_name = "LABEL")]
         label: Option<Label>,
@@ -692,6 +695,7 @@ pub(crate) enum MsgWord {
     },
     /// Print an agent's unread messages and mark them read
     Read {
+        #[arg(value_parser = channel)]
         channel: ChannelName,
         #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
         agent: AgentName,
@@ -699,4 +703,9 @@ pub(crate) enum MsgWord {
         #[arg(long)]
         keep_unread: bool,
     },
+}
+
+/// Reads a channel's name; `#dev` and `dev` are the same.
+fn channel(text: &str) -> Result<ChannelName, regatta_core::ids::BadName> {
+    ChannelName::new(text.strip_prefix('#').unwrap_or(text))
 }

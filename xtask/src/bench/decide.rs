@@ -155,7 +155,7 @@ impl Bench {
 
     fn stop(&mut self, task: Option<TaskId>) -> anyhow::Result<()> {
         if let Some(task) = task {
-            self.fleet.run(Command::StopTask { task, reason: "room for others".into() })?;
+            self.fleet.run(Command::StopTask { task, reason: "room for others".into(), pause: false })?;
             self.fleet.take_batch();
         }
         Ok(())

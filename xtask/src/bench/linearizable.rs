@@ -371,7 +371,9 @@ fn command(lake: &Lake, name: &AgentName, op: &Op) -> anyhow::Result<Command> {
             token: *token,
             text: "half of it is done".into(),
         },
-        Op::Stop { slot } => Command::StopTask { task: TaskId(*slot as u64 + 1), reason: "hand it over".into() },
+        Op::Stop { slot } => {
+            Command::StopTask { task: TaskId(*slot as u64 + 1), reason: "hand it over".into(), pause: false }
+        }
         Op::Poll { slot } => Command::Poll(poll(*slot)?),
     })
 }

@@ -256,8 +256,8 @@ impl Story {
         let none = Edit::default();
         match what % 10 {
             0 => Edit { priority: Some(what % 4), ..none },
-            1 => Edit { paused: Some(Some("wait".into())), ..none },
-            2 | 3 => Edit { paused: Some(None), ..none },
+            1 => Edit { paused: Some(regatta_core::task::Pause::Because("wait".into())), ..none },
+            2 | 3 => Edit { paused: Some(regatta_core::task::Pause::No), ..none },
             4 => Edit { backlog: Some(true), ..none },
             5 => Edit { backlog: Some(false), ..none },
             6 => Edit { blocked_by: Some(vec![self.task(other)]), ..none },
@@ -303,7 +303,9 @@ impl Story {
                 self.ask(Command::AnswerOffer { task: self.task(task), agent: agent(AGENTS[who]), accept });
             }
             Step::Cancel { task } => self.ask(Command::CancelTask { task: self.task(task), reason: "no".into() }),
-            Step::Stop { task } => self.ask(Command::StopTask { task: self.task(task), reason: "stop".into() }),
+            Step::Stop { task } => {
+                self.ask(Command::StopTask { task: self.task(task), reason: "stop".into(), pause: false })
+            }
             Step::Land { task } => self.ask(Command::Land { task: self.task(task) }),
             Step::Poll { agent: who, supervised, short, mission } => {
                 let mission = mission.then_some(MissionId(1));

@@ -131,7 +131,7 @@ fn j7_terminal_is_final() {
         let Grant { attempt, token, .. } = grant;
         for command in [
             Command::CancelTask { task, reason: "again".into() },
-            Command::StopTask { task, reason: "again".into() },
+            Command::StopTask { task, reason: "again".into(), pause: false },
             Command::EditTask { task, edit: Edit { priority: Some(1), ..Edit::default() } },
             Command::AssignTask { task, to: None, how: Default::default() },
             Command::Land { task },
@@ -383,7 +383,10 @@ fn w1_the_gate_opens_when_the_contract_is_there() {
 fn paused_tasks_do_not_start() {
     let mut world = World::with(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
-    let pause = |why: Option<&str>| Edit { paused: Some(why.map(str::to_owned)), ..Edit::default() };
+    let pause = |why: Option<&str>| Edit {
+        paused: Some(why.map_or(regatta_core::task::Pause::No, |it| regatta_core::task::Pause::Because(it.to_owned()))),
+        ..Edit::default()
+    };
     world.edit(task, pause(Some("the API changes tomorrow")));
     assert_eq!((world.poll("ada"), world.reasons(task)[0]), (None, WaitKind::Paused));
     world.edit(task, pause(None));

@@ -331,7 +331,7 @@ impl World {
     }
 
     pub(crate) fn stop(&mut self, task: TaskId) {
-        self.ask("ann", Command::StopTask { task, reason: "stopped by hand".into() });
+        self.ask("ann", Command::StopTask { task, reason: "stopped by hand".into(), pause: false });
     }
 
     pub(crate) fn poll(&mut self, name: &str) -> Option<Grant> {

@@ -63,7 +63,7 @@ const THREE_TASKS: Story = Story {
 const ONE_STOP: Story = Story {
     commands: || {
         let plan = vec![planned("a", "a", &[])];
-        let stop = Command::StopTask { task: TaskId(1), reason: "again, please".into() };
+        let stop = Command::StopTask { task: TaskId(1), reason: "again, please".into(), pause: false };
         vec![add_project(), register("ann"), mission(&["ann"], plan), stop]
     },
     may_ask: |nth, board| nth < 3 || board.counters.attempt > 0,

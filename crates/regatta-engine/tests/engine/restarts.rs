@@ -241,7 +241,7 @@ fn p10_a_stop_that_failed_is_tried_again() {
     let engine = start_patient(&world, &life);
     life.until("its program is watched", || life.calls("agents.wait") > 0);
     life.fail_next("agents.stop", "the kernel says no");
-    say(&engine, Command::StopTask { task: TaskId(1), reason: "enough".into() });
+    say(&engine, Command::StopTask { task: TaskId(1), reason: "enough".into(), pause: false });
     life.until("the stop was tried", || life.calls("agents.stop") == 1);
     engine.shutdown();
     assert_eq!((world.agents.running(), engine.board().attempts.len()), (vec![FIRST], 1));

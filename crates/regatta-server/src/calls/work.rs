@@ -164,7 +164,7 @@ impl Caller<'_> {
         let missions: Vec<MissionId> = match ask.id.as_deref() {
             Some(id) if id.starts_with(['T', 't']) => {
                 let task = parse(id)?;
-                return self.task(task, Command::StopTask { task, reason: reason() }).await;
+                return self.task(task, Command::StopTask { task, reason: reason(), pause: true }).await;
             }
             Some(id) if id.starts_with(['A', 'a']) => {
                 let attempt: AttemptId = parse(id)?;
@@ -177,7 +177,7 @@ impl Caller<'_> {
                         "see what runs: regatta status",
                     )
                 })?;
-                return self.task(task, Command::StopTask { task, reason: reason() }).await;
+                return self.task(task, Command::StopTask { task, reason: reason(), pause: true }).await;
             }
             Some(id) => vec![parse(id)?],
             None => self.board().missions.keys().copied().collect(),
@@ -251,7 +251,7 @@ impl Caller<'_> {
                     Some(end) => format!("{} by {} ended: {}", it.id, it.agent, end.detail),
                     None => format!("{} by {} is at work", it.id, it.agent),
                 };
-                PastView { revision: it.token, wall: it.started_wall, text }
+                PastView { attempt: it.id, wall: it.started_wall, text }
             })
             .collect();
         answer(self.board().revision, &WhyView { task, past })

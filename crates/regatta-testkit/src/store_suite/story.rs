@@ -219,7 +219,7 @@ fn a_task_from_outside(it: &mut Teller) {
 /// It is stopped, fails, conflicts, needs a person, waits for the trunk, and lands in the end.
 fn a_task_with_troubles(it: &mut Teller) {
     let grant = it.poll("bob", true);
-    it.ann(Command::StopTask { task: TaskId(1), reason: "not now".into() });
+    it.ann(Command::StopTask { task: TaskId(1), reason: "not now".into(), pause: false });
     it.shell(Command::ReportExited { attempt: grant.attempt, token: grant.token, how: Exited::Lost });
     let grant = it.poll("bob", true);
     it.shell(Command::ReportExited { attempt: grant.attempt, token: grant.token, how: Exited::Done { output: None } });

@@ -160,6 +160,9 @@ pub(super) fn events(app: &App, ask: &Events) -> Said {
     let after = ask.after.unwrap_or(0);
     client.events(after, ask.follow, |seen| {
         if let Seen::Event(event) = seen {
+            if !out.json && event.kind.starts_with("request.") {
+                return Ok(true); // bookkeeping, for programs
+            }
             let text = if out.json {
                 serde_json::to_string(&event).map_err(|it| failed("bug", it.to_string(), "please report this"))? + "\n"
             } else {

@@ -4,7 +4,7 @@ use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::{GrantedAttempt, TaskView};
 use regatta_core::ids::{AgentName, TaskId};
-use regatta_core::task::{Edit, Expects, How, IssueType, Status, Validation};
+use regatta_core::task::{Edit, Expects, How, IssueType, Pause, Status, Validation};
 use serde::Serialize;
 
 use crate::args::{Assign, AttemptArgs, TaskAdd, TaskEdit, TaskWord, Type};
@@ -95,8 +95,8 @@ pub(super) fn edit(app: &App, ask: TaskEdit) -> Said {
         }
     };
     let paused = match (ask.pause, ask.ready) {
-        (Some(reason), _) => Some(Some(reason)),
-        (None, true) => Some(None),
+        (Some(reason), _) => Some(Pause::Because(reason)),
+        (None, true) => Some(Pause::No),
         (None, false) => None,
     };
     let edit = Edit {

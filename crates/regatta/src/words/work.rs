@@ -297,12 +297,18 @@ pub(super) fn stop(app: &App, ask: Stop) -> Said {
     let client = app.client()?;
     let got: Got<serde_json::Value> = client.call(&Call::Stop(input::Stop { id: ask.id.clone(), drain: ask.drain }))?;
     let verb = if ask.drain { "draining" } else { "stopped" };
-    let what = match (&ask.id, got.data.as_array()) {
-        (Some(id), _) => id.clone(),
-        (None, Some(missions)) if missions.is_empty() => "nothing: no mission runs".into(),
-        (None, Some(missions)) => missions.iter().filter_map(|it| it.as_str()).collect::<Vec<_>>().join(" "),
-        (None, None) => "everything".into(),
+    let (said, next) = match (&ask.id, got.data.as_array()) {
+        (Some(id), _) if id.starts_with(['T', 't', 'A', 'a']) => {
+            let task = got.data.get("id").and_then(|it| it.as_str()).unwrap_or(id);
+            (format!("{verb} {id}; its work is kept"), format!("regatta edit {task} --ready"))
+        }
+        (Some(id), _) => (format!("{verb} {id}; all work is kept"), "regatta run --resume".into()),
+        (None, Some(missions)) if missions.is_empty() => ("no mission runs".into(), "regatta status".into()),
+        (None, Some(missions)) => {
+            let names: Vec<&str> = missions.iter().filter_map(|it| it.as_str()).collect();
+            (format!("{verb} {}; all work is kept", names.join(" ")), "regatta run --resume".into())
+        }
+        (None, None) => (format!("{verb} everything; all work is kept"), "regatta run --resume".into()),
     };
-    app.out
-        .answer("stop", &got.data, &["regatta run --resume".into()], |_| format!("{verb} {what}; all work is kept\n"))
+    app.out.answer("stop", &got.data, &[next], |_| format!("{said}\n"))
 }

@@ -77,6 +77,8 @@ fn a_stale_attempt_has_no_say() {
     }
     assert_eq!(world.events().len(), revision, "nothing was changed");
     world.json(&["stop", "T1"]);
+    assert!(world.json(&["task", "poll", "--as", "yan"]).is_null(), "what a person stopped stays stopped");
+    world.json(&["edit", "T1", "--ready"]);
     let new = poll(&world, "yan");
     assert_ne!(new["attempt"], old["attempt"]);
     assert!(new["token"].as_u64() > old["token"].as_u64(), "tokens only rise (L2): {old} {new}");
