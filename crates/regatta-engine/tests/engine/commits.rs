@@ -98,8 +98,8 @@ fn d1_what_was_kept_stands_though_the_store_complained() {
     let engine = world.start();
     say(&engine, add_project());
     world.store.fail_next(Fault::After(disk_full()));
-    let first = block_on(send(&engine, ask(post("first")))).unwrap();
-    let second = block_on(send(&engine, ask(post("second")))).unwrap();
+    let first = engine.submit(ask(post("first"))).unwrap();
+    let second = engine.submit(ask(post("second"))).unwrap();
     assert!(second.revision > first.revision);
     assert_eq!(engine.board().counters.message, 2);
     engine.shutdown();
