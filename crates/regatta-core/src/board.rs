@@ -731,11 +731,16 @@ impl Draft {
         self.events.push(event);
     }
 
-    pub(crate) fn events(&self) -> &[Event] {
-        &self.events
+    pub(crate) fn has_recorded(&self) -> bool {
+        !self.events.is_empty()
     }
 
-    pub(crate) fn into_parts(self) -> (Board, Vec<Event>, Rows) {
-        (self.board, self.events, self.rows)
+    /// What was recorded since the last call, in order.
+    pub(crate) fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    pub(crate) fn into_parts(self) -> (Board, Rows) {
+        (self.board, self.rows)
     }
 }

@@ -61,9 +61,12 @@ pub struct Claim {
     /// When it expires, on the fleet clock.
     pub expires_at: Option<u64>,
     /// The moment past which no renewal reaches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest_at: Option<u64>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub memo: String,
     /// The place in line it came from, so that a caller whose reply was lost finds it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_wait: Option<WaitId>,
     /// When it was granted, for people.
     pub granted_wall: u64,

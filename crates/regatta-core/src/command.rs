@@ -257,9 +257,14 @@ pub struct Commit {
 
 /// Decides one command against the board. No IO, no clock, no randomness.
 pub fn decide(board: &Board, request: &Request, now: Now) -> Result<Commit, Refusal> {
+    decide_owned(board, request.clone(), now)
+}
+
+/// [`decide`] for who needs the request no longer: it is not copied.
+pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit, Refusal> {
     // Asked before under the same key: the same answer, and nothing happens again (J9).
     if let Some(answer) = request.key.as_ref().and_then(|it| board.answers.get(it)) {
-        if answer.command != fingerprint(request) {
+        if answer.command != fingerprint(&request) {
             return Err(Refusal::KeyReused { key: answer.key.clone() });
         }
         return Ok(Commit {
@@ -270,28 +275,33 @@ pub fn decide(board: &Board, request: &Request, now: Now) -> Result<Commit, Refu
             outcome: answer.outcome.clone(),
         });
     }
+    let known_as = request.key.as_ref().map(|key| (key.clone(), fingerprint(&request)));
+    let by = request.by.clone();
     let mut draft = Draft::of(board, now);
     let outcome = run(&mut draft, request, now)?;
-    if let Some(key) = &request.key
-        && !draft.events().is_empty()
+    if let Some((key, command)) = known_as
+        && draft.has_recorded()
     {
-        fleet::remember(&mut draft, key.clone(), fingerprint(request), outcome.clone(), now);
+        fleet::remember(&mut draft, key, command, outcome.clone(), now);
     }
-    let mut effects = Vec::new();
-    let mut nth_event = 0;
-    while let Some(event) = draft.events().get(nth_event).cloned() {
-        nth_event += 1;
-        let revision = board.revision + nth_event as u64;
-        for (nth, effect) in (0..).zip(react::react(&mut draft, board, &event, now)?) {
-            effects.push((EffectKey { revision, nth }, effect));
+    let (mut events, mut effects) = (Vec::new(), Vec::new());
+    let mut revision = board.revision;
+    loop {
+        // What follows from these is recorded behind them, and then has its turn.
+        let fresh = draft.take_events();
+        if fresh.is_empty() {
+            break;
+        }
+        for event in fresh {
+            revision += 1;
+            for (nth, effect) in (0..).zip(react::react(&mut draft, board, &event, now)?) {
+                effects.push((EffectKey { revision, nth }, effect));
+            }
+            events.push(Recorded { revision, now, by: by.clone(), event });
         }
     }
-    let (board_after, events, rows) = draft.into_parts();
-    let events = (board.revision + 1..)
-        .zip(events)
-        .map(|(revision, event)| Recorded { revision, now, by: request.by.clone(), event })
-        .collect();
-    Ok(Commit { board: board_after, events, rows, effects, outcome })
+    let (board, rows) = draft.into_parts();
+    Ok(Commit { board, events, rows, effects, outcome })
 }
 
 /// A number for what is asked and by whom (FNV-1a over its text): good enough to notice a key used twice.
@@ -300,8 +310,8 @@ fn fingerprint(request: &Request) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-fn run(draft: &mut Draft, request: &Request, now: Now) -> Result<Outcome, Refusal> {
-    Ok(match request.command.clone() {
+fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal> {
+    Ok(match request.command {
         Command::AddProject(ask) => Outcome::Project(project::add(draft, ask, now)?),
         Command::RegisterAgent(ask) => Outcome::Agent(agent::register(draft, ask, now)?),
         Command::RemoveAgent { agent } => done(agent::remove(draft, &agent)?),
@@ -361,7 +371,7 @@ fn run(draft: &mut Draft, request: &Request, now: Now) -> Result<Outcome, Refusa
             claim::cancel_wait(draft, wait);
             Outcome::Done
         }
-        Command::Post(ask) => Outcome::Message(bus::post(draft, ask, request.by.clone(), now)?),
+        Command::Post(ask) => Outcome::Message(bus::post(draft, ask, request.by, now)?),
         Command::MarkRead { agent, channel, read } => done(bus::mark_read(draft, agent, channel, read)?),
         Command::Resume { pid } => {
             fleet::resume(draft, pid, now);

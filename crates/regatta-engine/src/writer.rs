@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use regatta_core::board::Board;
 use regatta_core::claim::Acquired;
-use regatta_core::command::{Actor, Command, Commit, Outcome, Request, decide};
+use regatta_core::command::{Actor, Command, Commit, Outcome, Request, decide, decide_owned};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::ids::{Now, WaitId};
@@ -80,13 +80,14 @@ impl Writer {
     /// Works until told to stop, or until nobody can tell it anything.
     pub(crate) fn run(mut self, mut inbox: mpsc::Receiver<Note>) {
         let mut notes = Vec::with_capacity(LARGEST_BATCH);
-        let mut answered = 0;
+        let mut callers = 0;
         loop {
             if inbox.blocking_recv_many(&mut notes, LARGEST_BATCH) == 0 {
                 return;
             }
-            gather(&mut inbox, &mut notes, answered);
-            answered = notes.len();
+            gather(&mut inbox, &mut notes, callers);
+            let (taken, waiting) = (notes.len(), inbox.len());
+            callers = taken + waiting;
             let mut stop = self.turn(&mut notes);
             if !self.hung_up.is_empty() {
                 notes.extend(self.hung_up.drain(..).map(give_up));
@@ -117,7 +118,7 @@ impl Writer {
         for note in notes.drain(..) {
             match note {
                 Note::Submit { request, performed, answer } => {
-                    let decided = decide(&self.board, &request, now).map(|commit| self.take(commit, &mut batch));
+                    let decided = decide_owned(&self.board, *request, now).map(|commit| self.take(commit, &mut batch));
                     let revision = self.board.revision;
                     answers.push((
                         answer,
@@ -206,15 +207,15 @@ impl Writer {
 }
 
 /// Under load, waits a moment for those who were just answered and will ask again: a transaction costs a sync
-/// of the disk, and twice as many commands in it cost little more than half as many.
+/// of the disk, and twice as many commands in it cost little more. `callers` is how many there were last time.
 ///
 /// Where few are waiting nothing is gained, so nobody waits.
-fn gather(inbox: &mut mpsc::Receiver<Note>, notes: &mut Vec<Note>, answered: usize) {
+fn gather(inbox: &mut mpsc::Receiver<Note>, notes: &mut Vec<Note>, callers: usize) {
     const FEW: usize = 8;
-    const LONGEST: Duration = Duration::from_micros(200);
-    const SILENCE: Duration = Duration::from_micros(40);
-    let expected = (notes.len() + answered).min(LARGEST_BATCH);
-    if notes.len() < FEW || answered < FEW {
+    const LONGEST: Duration = Duration::from_micros(300);
+    const SILENCE: Duration = Duration::from_micros(80);
+    let expected = callers.min(LARGEST_BATCH);
+    if expected < FEW {
         return;
     }
     let began = Instant::now();

@@ -54,10 +54,22 @@ impl ToSql for Json<'_> {
 impl Writer<'_> {
     fn write(&mut self, batch: &Batch) -> Result<(), Fault> {
         self.events(batch)?;
+        // Claims are most of what is ever written: their statements are looked up once a batch.
+        let connection = self.connection;
+        let mut put_claim = connection.prepare_cached(
+            "INSERT INTO claims (id, body) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET body = excluded.body",
+        )?;
+        let mut remove_claim = connection.prepare_cached("DELETE FROM claims WHERE id = ?1")?;
         for (key, row) in &batch.rows {
-            match row {
-                Some(row) => self.put(row)?,
-                None => self.remove(key)?,
+            match (key, row) {
+                (RowKey::Claim(id), Some(Row::Claim(it))) => {
+                    put_claim.execute((number(id.0)?, json(self.json, it)?))?;
+                }
+                (RowKey::Claim(id), None) => {
+                    remove_claim.execute([number(id.0)?])?;
+                }
+                (_, Some(row)) => self.put(row)?,
+                (_, None) => self.remove(key)?,
             }
         }
         for (key, effect) in &batch.effects {
@@ -86,9 +98,9 @@ impl Writer<'_> {
     /// The log has no gap, so what would make one is not stored.
     fn events(&mut self, batch: &Batch) -> Result<(), Fault> {
         let mut last = batch.after;
-        let mut insert = self.connection.prepare_cached(
-            "INSERT INTO events (revision, at, wall, by, kind, subject, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        )?;
+        let mut insert = self
+            .connection
+            .prepare_cached("INSERT INTO events (revision, at, wall, by, body) VALUES (?1, ?2, ?3, ?4, ?5)")?;
         for it in &batch.events {
             if it.revision != last + 1 {
                 return Err(words::out_of_order(last + 1, it.revision).into());
@@ -96,15 +108,7 @@ impl Writer<'_> {
             last = it.revision;
             let body = json(self.json, &it.event)?;
             let (at, wall) = (number(it.now.at)?, number(it.now.wall)?);
-            insert.execute((
-                number(it.revision)?,
-                at,
-                wall,
-                it.by.to_string(),
-                it.event.kind(),
-                it.event.subject(),
-                body,
-            ))?;
+            insert.execute((number(it.revision)?, at, wall, it.by.to_string(), body))?;
         }
         if batch.meta.revision != last {
             return Err(words::out_of_order(last, batch.meta.revision).into());
@@ -116,7 +120,8 @@ impl Writer<'_> {
         let (db, text) = (self.connection, &mut *self.json);
         let live = row.is_live();
         match row {
-            Row::Meta(_) => Ok(()), // the batch's own is written
+            // The batch's own is written, and claims were on the way here.
+            Row::Meta(_) | Row::Claim(_) => Ok(()),
             Row::Project(it) => run(
                 db,
                 "INSERT OR REPLACE INTO projects (name, body) VALUES (?1, ?2)",
@@ -145,9 +150,6 @@ impl Writer<'_> {
                 "INSERT OR REPLACE INTO attempts (id, task, live, body) VALUES (?1, ?2, ?3, ?4)",
                 (number(it.id.0)?, number(it.task.0)?, live, json(text, it)?),
             ),
-            Row::Claim(it) => {
-                run(db, "INSERT OR REPLACE INTO claims (id, body) VALUES (?1, ?2)", (number(it.id.0)?, json(text, it)?))
-            }
             Row::Wait(it) => {
                 run(db, "INSERT OR REPLACE INTO waits (id, body) VALUES (?1, ?2)", (number(it.id.0)?, json(text, it)?))
             }
@@ -173,13 +175,12 @@ impl Writer<'_> {
     fn remove(&mut self, key: &RowKey) -> Result<(), Fault> {
         let db = self.connection;
         match key {
-            RowKey::Meta => Ok(()), // there is always one
+            RowKey::Meta | RowKey::Claim(_) => Ok(()), // there is always one
             RowKey::Project(it) => run(db, "DELETE FROM projects WHERE name = ?1", [it.as_str()]),
             RowKey::Agent(it) => run(db, "DELETE FROM agents WHERE name = ?1", [it.as_str()]),
             RowKey::Mission(it) => run(db, "DELETE FROM missions WHERE id = ?1", [number(it.0)?]),
             RowKey::Task(it) => run(db, "DELETE FROM tasks WHERE id = ?1", [number(it.0)?]),
             RowKey::Attempt(it) => run(db, "DELETE FROM attempts WHERE id = ?1", [number(it.0)?]),
-            RowKey::Claim(it) => run(db, "DELETE FROM claims WHERE id = ?1", [number(it.0)?]),
             RowKey::Wait(it) => run(db, "DELETE FROM waits WHERE id = ?1", [number(it.0)?]),
             RowKey::Landing(it) => run(db, "DELETE FROM landings WHERE id = ?1", [number(it.0)?]),
             RowKey::Cursor(agent, channel) => {

@@ -49,7 +49,7 @@ CREATE INDEX messages_sender ON messages (sender);
 CREATE TABLE message_labels (label TEXT NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (label, message)) STRICT, WITHOUT ROWID;
 CREATE TABLE message_mentions (agent TEXT NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (agent, message)) STRICT, WITHOUT ROWID;
 
-CREATE TABLE events (revision INTEGER PRIMARY KEY, at INTEGER NOT NULL, wall INTEGER NOT NULL, by TEXT NOT NULL, kind TEXT NOT NULL, subject TEXT NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE TABLE events (revision INTEGER PRIMARY KEY, at INTEGER NOT NULL, wall INTEGER NOT NULL, by TEXT NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE TABLE outbox (revision INTEGER NOT NULL, nth INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (revision, nth)) STRICT, WITHOUT ROWID;
 
 -- Where the log jumps: a restored store goes on far above every number it may have handed out before.

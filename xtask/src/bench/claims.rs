@@ -210,39 +210,40 @@ fn due(began: Instant, number: usize, callers: usize, every: Duration) -> impl I
     (0..).map(move |nth| first + every * nth).take_while(move |it| *it < began + LASTS)
 }
 
+/// Threads on both sides: an async timer is late by up to a millisecond, which is longer than most operations.
 fn scheduled_engine(kind: Kind, dir: &Path, callers: usize, every: Duration) -> anyhow::Result<Times> {
     let (engine, _) = world::engine(kind, dir)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build()?;
     let began = Instant::now() + Duration::from_millis(20);
     let mut all = Times::default();
-    runtime.block_on(async {
-        let task = |number| {
-            let engine = engine.clone();
-            async move {
-                let (mut caller, mut times, mut left) = (Caller::new(number)?, Times::default(), Vec::new());
-                for due in due(began, number, callers, every) {
-                    tokio::time::sleep_until(due.into()).await;
-                    match left.pop() {
-                        Some(request) => drop(engine.ask(request).await?),
-                        None => {
-                            let granted = engine.ask(caller.acquire()).await;
-                            left = caller.then(granted)?.into();
-                            left.reverse();
-                        }
-                    }
-                    times.add(due.elapsed());
-                }
-                anyhow::Ok(times)
-            }
-        };
-        let tasks: Vec<_> = (0..callers).map(|it| tokio::spawn(task(it))).collect();
-        for task in tasks {
-            all.extend(task.await.context("a caller panicked")??);
+    std::thread::scope(|scope| -> anyhow::Result<()> {
+        let engine = &engine;
+        let workers: Vec<_> = (0..callers)
+            .map(|number| scope.spawn(move || scheduled_caller(engine, number, due(began, number, callers, every))))
+            .collect();
+        for worker in workers {
+            all.extend(worker.join().map_err(|_| anyhow::anyhow!("a caller panicked"))??);
         }
-        anyhow::Ok(())
+        Ok(())
     })?;
     engine.shutdown();
     Ok(all)
+}
+
+fn scheduled_caller(engine: &Engine, number: usize, due: impl Iterator<Item = Instant>) -> anyhow::Result<Times> {
+    let (mut caller, mut times, mut left) = (Caller::new(number)?, Times::default(), Vec::new());
+    for due in due {
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        match left.pop() {
+            Some(request) => drop(engine.submit(request)?),
+            None => {
+                let granted = engine.submit(caller.acquire());
+                left = caller.then(granted)?.into();
+                left.reverse();
+            }
+        }
+        times.add(due.elapsed());
+    }
+    Ok(times)
 }
 
 fn scheduled_baseline(dir: &Path, callers: usize, every: Duration) -> anyhow::Result<Times> {
