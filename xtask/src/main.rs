@@ -5,6 +5,10 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the developer who runs it")]
 
+/// The same allocator as the program's: what is measured is what is shipped.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod args; // what may be typed
 mod bench; // the measurements
 mod dice; // numbers that look random and are the same every time

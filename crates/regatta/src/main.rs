@@ -17,6 +17,10 @@ mod words; // one file per group of commands
 
 use std::process::ExitCode;
 
+/// Requests are made on one thread and dropped on the writer's: the system's allocator makes both wait for it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     words::run(std::env::args_os().collect())
 }
