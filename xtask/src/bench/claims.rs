@@ -174,6 +174,13 @@ fn compare(report: &mut Report, ours: &mut Side, theirs: &mut Side, scheduled: V
     let speed = median(ours.rates.clone()) / median(theirs.rates.clone()).max(1e-9);
     report.value("ratio_ops", speed);
     report.target(speed >= 20.0, format!("{speed:.1} × the baseline's ops/s (target ≥ 20)"));
+    // The plain reading of the target. It is missed: see docs/adr/0008; the scheduled one below was added after that.
+    let closed = ours.times.at(0.99).as_secs_f64() / theirs.times.at(0.99).as_secs_f64().max(1e-9);
+    report.value("ratio_p99_closed_loop", closed);
+    report.target(
+        closed <= 0.2,
+        format!("{closed:.4} of the baseline's p99, each caller asking again when answered (target ≤ 0.2)"),
+    );
     let rate = median(scheduled.iter().map(|it| it.0).collect());
     let (mut engine, mut baseline) = (Times::default(), Times::default());
     for (_, one, other) in scheduled {
@@ -198,7 +205,7 @@ fn compare(report: &mut Report, ours: &mut Side, theirs: &mut Side, scheduled: V
     }
     let tail = engine.at(0.99).as_secs_f64() / baseline.at(0.99).as_secs_f64().max(1e-9);
     report.value("ratio_p99", tail);
-    report.target(tail <= 0.2, format!("{tail:.4} of the baseline's p99 (target ≤ 0.2)"));
+    report.target(tail <= 0.2, format!("{tail:.4} of the baseline's p99 on that schedule (target ≤ 0.2)"));
 }
 
 /// How long a round on a schedule lasts.
