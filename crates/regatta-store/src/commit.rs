@@ -120,7 +120,7 @@ impl Writer<'_> {
         let (db, text) = (self.connection, &mut *self.json);
         let live = row.is_live();
         match row {
-            // The batch's own is written, and claims were on the way here.
+            // `write` has written the batch's own meta row and the claims itself.
             Row::Meta(_) | Row::Claim(_) => Ok(()),
             Row::Project(it) => run(
                 db,
@@ -175,7 +175,8 @@ impl Writer<'_> {
     fn remove(&mut self, key: &RowKey) -> Result<(), Fault> {
         let db = self.connection;
         match key {
-            RowKey::Meta | RowKey::Claim(_) => Ok(()), // there is always one
+            // There is always a meta row, and `write` has removed the claims itself.
+            RowKey::Meta | RowKey::Claim(_) => Ok(()),
             RowKey::Project(it) => run(db, "DELETE FROM projects WHERE name = ?1", [it.as_str()]),
             RowKey::Agent(it) => run(db, "DELETE FROM agents WHERE name = ?1", [it.as_str()]),
             RowKey::Mission(it) => run(db, "DELETE FROM missions WHERE id = ?1", [number(it.0)?]),
