@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId};
-use regatta_engine::ports::agents::{AgentError, Agents, Check, CheckResult, Exit, Launch, ProcessState};
+use regatta_engine::ports::agents::{
+    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, ProcessState, Verdict,
+};
 use regatta_engine::ports::git::{
     Authorship, Capture, Git, GitError, Move, ReachabilityProof, Repo, RepoFacts, Trial, TrunkPermit, Workspace,
 };
@@ -127,6 +129,10 @@ impl Agents for Idle {
     fn wait(&self, _: AttemptId, _: Duration) -> Result<Option<Exit>, AgentError> {
         Ok(Some(Exit::Code(0)))
     }
+    fn attend(&self, _: AttemptId, _: &dyn Desk) -> Result<Option<Verdict>, AgentError> {
+        Ok(Some(Verdict { exit: Exit::Code(0), class: None, detail: String::new(), usage: vec![] }))
+    }
+    fn nudge(&self, _: AttemptId) {}
     fn stop(&self, _: AttemptId, _: Duration) -> Result<Exit, AgentError> {
         Ok(Exit::Code(0))
     }

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use regatta_core::agent::Runtime;
 use regatta_core::ids::AttemptId;
+use regatta_core::session::Class;
 use regatta_engine::ports::agents::{
-    AgentError, Agents, Check, CheckResult, Exit, Launch, ProcessIdentity, ProcessState,
+    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, ProcessIdentity, ProcessState, Verdict,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
@@ -113,6 +115,17 @@ impl AgentsAdapter {
         Ok(environment::build(Some(&home), &tmp, &launch.env, &ours))
     }
 
+    /// The program and its arguments.
+    fn argv(&self, launch: &Launch) -> io::Result<Vec<String>> {
+        match (&launch.runtime, launch.runtime.argv()) {
+            (_, Some(argv)) => Ok(argv.to_vec()),
+            (Runtime::Scripted, None) => {
+                Ok(vec![self.regatta_exe.to_string_lossy().into_owned(), "scripted-agent".to_owned()])
+            }
+            (_, None) => Err(io::Error::other(format!("{} has no program of ours to start", launch.agent))),
+        }
+    }
+
     fn write_launch(&self, dir: &RunDir, launch: &Launch) -> io::Result<String> {
         // A start that was cut short may have left a shim on its way: it carries the old mark.
         let mark = match dir.launch().ok().flatten() {
@@ -123,7 +136,7 @@ impl AgentsAdapter {
         if let Some(script) = &launch.script {
             write_atomic(&dir.script_file(), script.as_bytes())?;
         }
-        let argv = launch.argv.iter().map(|it| it.replace("{prompt}", &launch.prompt)).collect();
+        let argv = self.argv(launch)?.iter().map(|it| it.replace("{prompt}", &launch.prompt)).collect();
         let workspace = std::path::absolute(&launch.workspace)?;
         let record = LaunchRecord { v: 1, mode: Mode::Attempt, argv, dir: workspace, mark: mark.clone() };
         write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)?;
@@ -258,6 +271,18 @@ impl Agents for AgentsAdapter {
             }
         }
     }
+
+    fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError> {
+        while desk.goes_on() {
+            if let Some(exit) = self.wait(attempt, Duration::from_millis(250))? {
+                let class = (exit != Exit::Code(0)).then_some(Class::Crashed);
+                return Ok(Some(Verdict { exit, class, detail: String::new(), usage: vec![] }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn nudge(&self, _attempt: AttemptId) {}
 
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError> {
         let dir = self.attempt_dir(attempt);

@@ -14,8 +14,18 @@ use crate::refusal::Refusal;
 pub enum Runtime {
     /// The built-in agent that follows a task's script.
     Scripted,
-    /// Any program.
+    /// Any program: the prompt on its standard input or as an argument, its exit code for an answer.
     Command { argv: Vec<String> },
+    /// A program that speaks the Agent Client Protocol, version 1, on its standard streams.
+    Acp { argv: Vec<String> },
+    /// Claude Code with its own stream of JSON, in and out.
+    Claude { argv: Vec<String> },
+    /// Codex with its own stream: one `exec` per turn, or one `app-server` for the session.
+    Codex {
+        argv: Vec<String>,
+        #[serde(default)]
+        app_server: bool,
+    },
     /// Nothing is started: somebody else polls in its name.
     Outside,
 }
@@ -26,8 +36,103 @@ impl Runtime {
         match self {
             Runtime::Scripted => "scripted",
             Runtime::Command { .. } => "command",
+            Runtime::Acp { .. } => "acp",
+            Runtime::Claude { .. } => "claude",
+            Runtime::Codex { .. } => "codex",
             Runtime::Outside => "outside",
         }
+    }
+
+    /// The program and its arguments, where the agent names one.
+    pub fn argv(&self) -> Option<&[String]> {
+        match self {
+            Runtime::Command { argv }
+            | Runtime::Acp { argv }
+            | Runtime::Claude { argv }
+            | Runtime::Codex { argv, .. } => Some(argv),
+            Runtime::Scripted | Runtime::Outside => None,
+        }
+    }
+}
+
+/// How far an agent's program is shut in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// It sees only the system's programs and its own directories, and has no network but what is listed.
+    Strict,
+    /// It writes only its workspace, its own home and its temporary files, and reads no secret of the user's.
+    #[default]
+    Workspace,
+    /// It can do whatever the user can.
+    Off,
+}
+
+/// Where a secret comes from. Its value is never stored, and is redacted from everything the program prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum KeySource {
+    /// A variable of the daemon's own environment.
+    Env(String),
+    /// A file; a newline at its end does not count.
+    File(String),
+    /// A command line whose output it is.
+    Command(String),
+}
+
+/// A secret that the program gets in its environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Key {
+    /// The variable the program reads it from.
+    pub name: String,
+    pub from: KeySource,
+}
+
+/// How an agent's program is set up: what is asked of the model, what it is given, what it may reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Profile {
+    /// The preset it was made from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preset: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<String>,
+    /// The program's own permission mode, where it offers several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// More arguments, behind those of its command.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Said to the model on top of its own instructions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system_prompt: Option<String>,
+    /// Plain variables; nothing secret belongs here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<Key>,
+    pub confine: Level,
+    /// Whether it may use the network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<bool>,
+    /// More paths that it may read, absolute or under `~`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<String>,
+    /// More paths that it may write.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub write: Vec<String>,
+}
+
+impl Profile {
+    /// Whether nothing was asked.
+    pub fn is_default(&self) -> bool {
+        *self == Profile::default()
     }
 }
 
@@ -50,6 +155,8 @@ pub struct Agent {
     pub role: Role,
     /// Who makes the program, if that is known: anthropic, codex, …
     pub provider: Option<String>,
+    #[serde(default, skip_serializing_if = "Profile::is_default")]
+    pub profile: Profile,
     pub description: String,
     /// How many attempts it may have at once, 1 to 20.
     pub max_tasks: u32,
@@ -72,6 +179,8 @@ pub struct Register {
     pub role: Role,
     #[serde(default)]
     pub provider: Option<String>,
+    #[serde(default, skip_serializing_if = "Profile::is_default")]
+    pub profile: Profile,
     #[serde(default)]
     pub description: String,
     pub max_tasks: u32,
@@ -85,11 +194,9 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName,
             "give a number in that range",
         ));
     }
-    if let Runtime::Command { argv } = &ask.runtime
-        && argv.first().is_none_or(|it| it.is_empty())
-    {
+    if ask.runtime.argv().is_some_and(|it| it.first().is_none_or(|it| it.is_empty())) {
         return Err(Refusal::invalid(
-            "the command runtime needs a command",
+            format!("the {} runtime needs a command", ask.runtime.name()),
             "give one: --command 'my-agent --print {prompt}'",
         ));
     }
@@ -99,6 +206,7 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName,
         runtime: ask.runtime,
         role: ask.role,
         provider: ask.provider,
+        profile: ask.profile,
         description: ask.description,
         max_tasks: ask.max_tasks,
         created_wall: known.as_ref().map_or(now.wall, |it| it.created_wall),

@@ -23,6 +23,7 @@ pub mod agent; // who can do how much
 pub mod attempt; // one run of one agent on one task
 pub mod graph; // blockers, cycles, layers
 pub mod schedule; // which task an agent gets next, and why one waits
+pub mod session; // what an agent's program says, in one vocabulary
 pub mod task; // where a task becomes in_progress
 
 pub mod bus; // messages

@@ -46,8 +46,6 @@ pub struct Ports {
 /// What the engine must know of the program it is part of.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How the scripted agent is started.
-    pub scripted_argv: Vec<String>,
     /// Variables that every attempt gets, such as how to reach this daemon.
     pub attempt_env: Vec<(String, String)>,
     /// How long a stopped agent may take to end by itself.
@@ -58,7 +56,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { scripted_argv: vec![], attempt_env: vec![], grace: Duration::from_secs(30), queue: 4096 }
+        Settings { attempt_env: vec![], grace: Duration::from_secs(30), queue: 4096 }
     }
 }
 

@@ -11,7 +11,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use regatta_core::agent::Runtime;
 use regatta_core::attempt::{Attempt, Exited, Verdict};
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::effect::{Effect, EffectKey};
@@ -181,11 +180,6 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<(), String> {
     let workspace = engine.shared.git.prepare(repo, attempt.id, &task.branch()).map_err(|it| it.to_string())?;
     let board = engine.board();
     let agent = board.agents.get(&attempt.agent).ok_or_else(|| format!("the agent {} is gone", attempt.agent))?;
-    let argv = match &agent.runtime {
-        Runtime::Scripted => engine.shared.settings.scripted_argv.clone(),
-        Runtime::Command { argv } => argv.clone(),
-        Runtime::Outside => return Err(format!("{} has no program of ours to start", agent.name)),
-    };
     let mut env = engine.shared.settings.attempt_env.clone();
     env.extend(
         [
@@ -199,7 +193,11 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<(), String> {
     );
     let launch = Launch {
         attempt: attempt.id,
-        argv,
+        agent: attempt.agent.clone(),
+        runtime: agent.runtime.clone(),
+        profile: agent.profile.clone(),
+        resume: None,
+        mcp: None,
         workspace: workspace.path,
         prompt: brief::prompt(task, project, task.reason.as_deref()),
         script: task.script.clone(),

@@ -10,8 +10,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use regatta_core::ids::AttemptId;
+use regatta_core::session::Class;
 use regatta_engine::ports::agents::{
-    AgentError, Agents, Check, CheckResult, Exit, Launch, ProcessIdentity, ProcessState,
+    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, ProcessIdentity, ProcessState, Verdict,
 };
 
 use crate::fake_git::{FakeGit, Files};
@@ -287,6 +288,20 @@ impl Agents for FakeAgents {
         let exit = self.wait_for_end(attempt, patience);
         self.life.after("agents.wait").map_err(error)?;
         Ok(exit)
+    }
+
+    fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError> {
+        while desk.goes_on() {
+            if let Some(exit) = self.wait(attempt, Duration::from_millis(50))? {
+                let class = (exit != Exit::Code(0)).then_some(Class::Crashed);
+                return Ok(Some(Verdict { exit, class, detail: String::new(), usage: vec![] }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn nudge(&self, _attempt: AttemptId) {
+        self.world.changed.notify_all();
     }
 
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError> {

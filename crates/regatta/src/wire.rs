@@ -22,14 +22,13 @@ pub(crate) fn ports(data_dir: &Path) -> Result<(Ports, Settings), Failed> {
     let ports = Ports {
         store: Box::new(store),
         git: Arc::new(GitAdapter::new(data_dir.to_owned())),
-        agents: Arc::new(AgentsAdapter::new(data_dir.to_owned(), exe.clone())),
+        agents: Arc::new(AgentsAdapter::new(data_dir.to_owned(), exe)),
         clock: Arc::new(MachineClock),
     };
-    let scripted_argv = vec![exe.to_string_lossy().into_owned(), "scripted-agent".into()];
     // An agent's own program finds its login and its tools where the user has them; nothing else leaks (S3).
     let homes = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "NVM_DIR"];
     let attempt_env = homes.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))).collect();
-    Ok((ports, Settings { scripted_argv, attempt_env, ..Settings::default() }))
+    Ok((ports, Settings { attempt_env, ..Settings::default() }))
 }
 
 /// Version control without a daemon, for looking.

@@ -69,6 +69,7 @@ impl Fleet {
                 runtime: agent::Runtime::Outside,
                 role: agent::Role::Worker,
                 provider: None,
+                profile: regatta_core::agent::Profile::default(),
                 description: String::new(),
                 max_tasks: 5,
             }))?;

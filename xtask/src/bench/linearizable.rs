@@ -241,6 +241,7 @@ fn set_up(engine: &Engine) -> anyhow::Result<Vec<(u64, u64)>> {
             runtime: agent::Runtime::Outside,
             role: agent::Role::Worker,
             provider: None,
+            profile: regatta_core::agent::Profile::default(),
             description: String::new(),
             max_tasks: 1,
         };

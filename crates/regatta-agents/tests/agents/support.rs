@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regatta_agents::AgentsAdapter;
-use regatta_core::ids::AttemptId;
+use regatta_core::agent::{Profile, Runtime};
+use regatta_core::ids::{AgentName, AttemptId};
 use regatta_engine::ports::agents::{Agents, Exit, Launch, ProcessIdentity, ProcessState};
 use tempfile::TempDir;
 
@@ -44,7 +45,11 @@ impl World {
     pub(crate) fn launch(&self, argv: &[&str]) -> Launch {
         Launch {
             attempt: A1,
-            argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+            agent: AgentName::new("tester").unwrap(),
+            runtime: Runtime::Command { argv: argv.iter().map(|it| (*it).to_owned()).collect() },
+            profile: Profile::default(),
+            resume: None,
+            mcp: None,
             workspace: self.workspace.clone(),
             prompt: "Do it.\n".to_owned(),
             script: None,

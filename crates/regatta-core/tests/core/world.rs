@@ -510,6 +510,7 @@ pub(crate) fn registers(name: &str, max_tasks: u32) -> Register {
         runtime: Runtime::Outside,
         role: Role::Worker,
         provider: None,
+        profile: regatta_core::agent::Profile::default(),
         description: String::new(),
         max_tasks,
     }

@@ -3,15 +3,25 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use regatta_core::ids::AttemptId;
+use regatta_core::agent::{Profile, Runtime};
+use regatta_core::ids::{AgentName, AttemptId};
+use regatta_core::session::{Answer, Class, Said, Usage};
 
 /// A program to start for an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// The attempt it works for; at most one program ever runs for an attempt.
     pub attempt: AttemptId,
-    /// The program and its arguments. `{prompt}` in an argument is replaced by the prompt.
-    pub argv: Vec<String>,
+    /// Whose name it works in: its home-like directory is that agent's.
+    pub agent: AgentName,
+    /// How the program is driven, and which it is. `{prompt}` in an argument is replaced by the prompt.
+    pub runtime: Runtime,
+    /// How it is set up and shut in.
+    pub profile: Profile,
+    /// The native session to go on with, if an earlier attempt of this task left one.
+    pub resume: Option<String>,
+    /// Where the program finds Regatta's tools, if this daemon serves them.
+    pub mcp: Option<McpServer>,
     /// Where it works.
     pub workspace: PathBuf,
     /// What it is asked to do; also on its standard input and in the file `REGATTA_PROMPT_FILE` names.
@@ -20,6 +30,55 @@ pub struct Launch {
     pub script: Option<String>,
     /// Variables on top of the allow-list.
     pub env: Vec<(String, String)>,
+}
+
+/// Regatta's own tools, as an agent reaches them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct McpServer {
+    pub url: String,
+    /// The attempt's own token: a secret.
+    pub token: String,
+}
+
+/// What is wanted of a program that runs, all of it, every time: whoever drives it compares this with what was
+/// already said to it, so that nothing is said twice and a restart in between changes nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// The prompts in their order; the first is the brief. One is said when the turn before it has ended.
+    pub prompts: Vec<String>,
+    /// Answers to what it asked, by its own id for the request.
+    pub answers: Vec<(String, Answer)>,
+    /// How many times its turn was to be cancelled since it started.
+    pub cancels: u32,
+    /// No prompt is said for now, though some may be left.
+    pub hold: bool,
+    /// Nothing more will come: once its turn has ended, its input is closed.
+    pub end: bool,
+}
+
+/// How an attended program ended, judged by its driver: an exit code or a stop reason alone is not success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub exit: Exit,
+    /// `None` when it did what it was asked, as far as its stream tells.
+    pub class: Option<Class>,
+    /// What it said last, or what went wrong, in a few lines.
+    pub detail: String,
+    /// What it used, by native session, cumulative.
+    pub usage: Vec<(Option<String>, Usage)>,
+}
+
+/// What an attendant tells the engine, and asks of it. It is called from the attendant's thread.
+pub trait Desk {
+    /// The program said something, at this place of its journal. After a restart everything is told again from the
+    /// beginning; who has heard it knows by the place.
+    fn heard(&self, n: u64, said: Said);
+    /// The program has been silent since that long, or speaks again (`None`).
+    fn silent(&self, since: Option<Duration>);
+    /// What is wanted of it now.
+    fn wishes(&self) -> Wishes;
+    /// Whether to go on attending; on `false` the program goes on alone.
+    fn goes_on(&self) -> bool;
 }
 
 /// A process as no other can be mistaken for it.
@@ -107,6 +166,12 @@ pub trait Agents: Send + Sync {
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
     /// Waits until the attempt's program has ended and no process of it is left. `None` when `patience` ran out.
     fn wait(&self, attempt: AttemptId, patience: Duration) -> Result<Option<Exit>, AgentError>;
+    /// Attends the attempt's program until it has ended and no process of it is left: tells `desk` what it says and
+    /// says to it what `desk` wishes. `None` when the desk no longer wants to go on. At most one attendant for an
+    /// attempt at a time.
+    fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError>;
+    /// Makes the attendant look at its desk's wishes now.
+    fn nudge(&self, attempt: AttemptId);
     /// Ends the attempt's whole process tree: SIGTERM, then after `grace` SIGKILL; returns when it is gone.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
     /// Runs a check to its end; ends its whole tree when the time is up.

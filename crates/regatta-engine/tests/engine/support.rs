@@ -126,6 +126,7 @@ pub(crate) fn register(agent: &str) -> Command {
         runtime: agent::Runtime::Command { argv: vec!["work".into()] },
         role: agent::Role::Worker,
         provider: None,
+        profile: regatta_core::agent::Profile::default(),
         description: String::new(),
         max_tasks: 1,
     })

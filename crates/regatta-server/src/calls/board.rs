@@ -139,6 +139,7 @@ impl Caller<'_> {
             runtime,
             role: ask.role,
             provider: ask.provider,
+            profile: agent::Profile::default(),
             description: ask.description,
             max_tasks: ask.max_tasks,
         };

@@ -187,6 +187,7 @@ fn people_and_projects(it: &mut Teller) {
             runtime,
             role,
             provider: None,
+            profile: regatta_core::agent::Profile::default(),
             description,
             max_tasks: 5,
         }));
