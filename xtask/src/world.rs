@@ -93,6 +93,9 @@ impl Git for Idle {
     fn tip(&self, _: &Repo) -> Result<CommitId, GitError> {
         Ok(no_commit())
     }
+    fn workspace_path(&self, repo: &Repo, _: AttemptId) -> PathBuf {
+        repo.path.clone()
+    }
     fn prepare(&self, repo: &Repo, _: AttemptId, branch: &BranchName) -> Result<Workspace, GitError> {
         Ok(Workspace { path: repo.path.clone(), branch: branch.clone(), base: no_commit() })
     }
@@ -126,9 +129,6 @@ impl Agents for Idle {
     fn state(&self, _: AttemptId) -> Result<ProcessState, AgentError> {
         Ok(ProcessState::Exited(Exit::Code(0)))
     }
-    fn wait(&self, _: AttemptId, _: Duration) -> Result<Option<Exit>, AgentError> {
-        Ok(Some(Exit::Code(0)))
-    }
     fn attend(&self, _: AttemptId, _: &dyn Desk) -> Result<Option<Verdict>, AgentError> {
         Ok(Some(Verdict { exit: Exit::Code(0), class: None, detail: String::new(), usage: vec![] }))
     }
@@ -138,6 +138,9 @@ impl Agents for Idle {
     }
     fn check(&self, _: &Check) -> Result<CheckResult, AgentError> {
         Ok(CheckResult { exit: Exit::Code(0), timed_out: false, output: String::new() })
+    }
+    fn tail(&self, _: AttemptId) -> String {
+        String::new()
     }
     fn log(&self, _: AttemptId) -> PathBuf {
         PathBuf::new()

@@ -207,6 +207,25 @@ impl AgentsAdapter {
             None => self.conclude(dir, grace),
         }
     }
+
+    /// Waits until the attempt's program has ended and no process of it is left. `None` when `patience` ran out.
+    pub fn wait(&self, attempt: AttemptId, patience: Duration) -> Result<Option<Exit>, AgentError> {
+        let dir = self.attempt_dir(attempt);
+        match self.settled(&dir)? {
+            Phase::Untouched => Err(words::never_started(attempt)),
+            Phase::Ended(exit) => Ok(Some(exit)),
+            Phase::Vanished => self.conclude(&dir, Duration::ZERO).map(Some),
+            Phase::Alive(_, shim) => {
+                let now = Instant::now();
+                let deadline = now.checked_add(patience).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
+                if shim.wait_until(deadline).map_err(|error| words::kernel("wait", error))? {
+                    self.after_shim(&dir, Duration::ZERO).map(Some)
+                } else {
+                    Ok(None)
+                }
+            }
+        }
+    }
 }
 
 impl Agents for AgentsAdapter {
@@ -254,24 +273,6 @@ impl Agents for AgentsAdapter {
         })
     }
 
-    fn wait(&self, attempt: AttemptId, patience: Duration) -> Result<Option<Exit>, AgentError> {
-        let dir = self.attempt_dir(attempt);
-        match self.settled(&dir)? {
-            Phase::Untouched => Err(words::never_started(attempt)),
-            Phase::Ended(exit) => Ok(Some(exit)),
-            Phase::Vanished => self.conclude(&dir, Duration::ZERO).map(Some),
-            Phase::Alive(_, shim) => {
-                let now = Instant::now();
-                let deadline = now.checked_add(patience).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
-                if shim.wait_until(deadline).map_err(|error| words::kernel("wait", error))? {
-                    self.after_shim(&dir, Duration::ZERO).map(Some)
-                } else {
-                    Ok(None)
-                }
-            }
-        }
-    }
-
     fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError> {
         while desk.goes_on() {
             if let Some(exit) = self.wait(attempt, Duration::from_millis(250))? {
@@ -300,6 +301,19 @@ impl Agents for AgentsAdapter {
 
     fn check(&self, check: &Check) -> Result<CheckResult, AgentError> {
         check::run(self, check)
+    }
+
+    fn tail(&self, attempt: AttemptId) -> String {
+        use std::io::{Seek, SeekFrom};
+        let read = || -> io::Result<Vec<u8>> {
+            let mut file = std::fs::File::open(self.log(attempt))?;
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(4096)))?;
+            let mut bytes = Vec::new();
+            file.take(4096).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        read().map(|it| String::from_utf8_lossy(&it).into_owned()).unwrap_or_default()
     }
 
     fn log(&self, attempt: AttemptId) -> PathBuf {

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! inputs {
     ($($(#[$doc:meta])* $name:ident { $($(#[$meta:meta])* $field:ident : $type:ty),* $(,)? })*) => {$(
-        $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+        $(#[$doc])*
         #[serde(deny_unknown_fields)]
         pub struct $name { $($(#[$meta])* pub $field: $type),* }
     )*};
@@ -29,7 +29,18 @@ inputs! {
     File { path: String }
     /// One project, or all.
     Scope { #[serde(default)] project: Option<ProjectName> }
-    Limits { max_attempts: u32 }
+    /// The machine's limits; what is left out stays as it is.
+    #[derive(Default)]
+    Limits {
+        #[serde(default)] max_attempts: Option<u32>,
+        #[serde(default)] attempt_timeout_ms: Option<u64>,
+        #[serde(default)] lead_timeout_ms: Option<u64>,
+        #[serde(default)] startup_ms: Option<u64>,
+        #[serde(default)] silence_ms: Option<u64>,
+        #[serde(default)] escalate_ms: Option<u64>,
+        #[serde(default)] retry_ms: Option<u64>,
+        #[serde(default)] retry_most_ms: Option<u64>,
+    }
     Down { #[serde(default)] keep_agents: bool }
 
     ProjectAdd {

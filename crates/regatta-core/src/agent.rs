@@ -43,6 +43,15 @@ impl Runtime {
         }
     }
 
+    /// Whether it opens a session that takes one prompt after another.
+    pub fn talks(&self) -> bool {
+        match self {
+            Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Scripted => true,
+            Runtime::Codex { app_server, .. } => *app_server,
+            Runtime::Command { .. } | Runtime::Outside => false,
+        }
+    }
+
     /// The program and its arguments, where the agent names one.
     pub fn argv(&self) -> Option<&[String]> {
         match self {
@@ -137,7 +146,7 @@ impl Profile {
 }
 
 /// What an agent is there for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

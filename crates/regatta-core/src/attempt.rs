@@ -7,12 +7,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::Role;
 use crate::board::{Board, Draft};
+use crate::budget::{self, Spend};
 use crate::claim::{self, Owner};
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, AttemptId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId};
 use crate::refusal::Refusal;
-use crate::task::{self, Expects, Submission, Task};
+use crate::schedule::WaitKind;
+use crate::session::{Class, Consequence, PlanEntry, Said, Stop, Usage};
+use crate::task::{self, Again, Expects, Submission, Task};
+use crate::{approval, provider};
 
 /// What an attempt is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +55,84 @@ pub enum Cause {
     Cancelled,
     /// The shell could not do its part (no disk, no git, …).
     Environment,
+    /// Its time was up.
+    TimedOut,
+    /// It said nothing for too long.
+    Hung,
+    /// Its own budget was used up.
+    OverBudget,
+    /// A limit or a wider budget was used up: it goes on later in the same workspace.
+    Parked,
+    /// Its provider could not answer.
+    Overloaded,
+    /// Its model's context was full: it goes on in a fresh session.
+    ContextFull,
+    /// Its model declined.
+    Refused,
+    /// Nobody is signed in, or its key is wrong.
+    Auth,
+    /// Its settings cannot work.
+    BadConfig,
+}
+
+/// How a turn ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TurnEnd {
+    pub stop: Stop,
+    pub class: Option<Class>,
+    pub detail: String,
+}
+
+/// What is known of a supervised attempt's program from what it said, and what it is to be told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Talk {
+    /// The place in its journal up to which the board knows it.
+    pub heard: u64,
+    /// Its native session.
+    pub session: Option<String>,
+    pub model: Option<String>,
+    /// How many prompts it was given.
+    pub turns: u64,
+    pub in_turn: bool,
+    /// Follow-ups, behind the brief.
+    pub tells: Vec<String>,
+    /// How many times its turn was to be cancelled.
+    pub cancels: u32,
+    /// No prompt is said for now, for this reason.
+    pub held: Option<String>,
+    /// Nothing more will be said to it.
+    pub closing: bool,
+    /// What each of its native sessions used, cumulative.
+    pub sessions: Vec<(Option<String>, Usage)>,
+    /// How full its model's context is: used, and size.
+    pub context: Option<(u64, u64)>,
+    pub plan: Vec<PlanEntry>,
+    pub last: Option<TurnEnd>,
+    /// When its provider's limit ends, as a date, if it ran into one.
+    pub limited: Option<(Option<u64>, String)>,
+}
+
+impl Talk {
+    fn is_default(&self) -> bool {
+        *self == Talk::default()
+    }
+
+    /// Whether every prompt was said and its turn has ended.
+    pub fn is_through(&self) -> bool {
+        !self.in_turn && self.turns > self.tells.len() as u64
+    }
+}
+
+/// Where unfinished work goes on: the workspace of an earlier attempt, and its session for the same agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Resume {
+    pub workspace: AttemptId,
+    pub agent: AgentName,
+    pub session: Option<String>,
 }
 
 /// One run of one agent on one task.
@@ -72,8 +155,48 @@ pub struct Attempt {
     pub lease_ms: Option<u64>,
     pub expires_at: Option<u64>,
     pub started_wall: u64,
+    /// When it started, on the fleet clock.
+    #[serde(default)]
+    pub started_at: u64,
+    /// When its time is up, if Regatta runs its process.
+    #[serde(default)]
+    pub until_at: Option<u64>,
+    /// By when its program must have opened a session, if it has such.
+    #[serde(default)]
+    pub ready_by: Option<u64>,
+    /// Whether its program takes more than one prompt.
+    #[serde(default)]
+    pub talks: bool,
+    /// The earlier attempt whose workspace it goes on in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumes: Option<Resume>,
+    /// What people said to whoever works on the task next, before it began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    #[serde(default, skip_serializing_if = "Talk::is_default")]
+    pub talk: Talk,
+    /// What it used.
+    #[serde(default, skip_serializing_if = "Usage::is_nothing")]
+    pub used: Usage,
     /// How it ended.
     pub ended: Option<End>,
+}
+
+impl Attempt {
+    /// The attempt whose workspace it works in: its own, unless it goes on with unfinished work.
+    pub fn workspace(&self) -> AttemptId {
+        self.resumes.as_ref().map_or(self.id, |it| it.workspace)
+    }
+
+    /// What it spent, but for the time.
+    pub fn spend(&self) -> Spend {
+        Spend { usage: self.used, turns: self.talk.turns, attempts: 1, wall_ms: 0 }
+    }
+
+    /// The session to go on with, if the same agent left one.
+    pub fn resumed_session(&self) -> Option<&str> {
+        self.resumes.as_ref().filter(|it| it.agent == self.agent).and_then(|it| it.session.as_deref())
+    }
 }
 
 /// An attempt's end.
@@ -90,6 +213,10 @@ facts! {
     Renewed { attempt: AttemptId, expires_at: u64 }
     Stopping { attempt: AttemptId, cause: Cause, detail: String }
     Ended { attempt: AttemptId, cause: Cause, detail: String }
+    /// Its program said something that matters, at this place of its journal.
+    Spoke { attempt: AttemptId, n: u64, said: Said }
+    /// Nothing more is said to its program.
+    Closing { attempt: AttemptId }
 }
 
 /// Who begins an attempt, and how it is kept alive.
@@ -105,6 +232,15 @@ pub const LEASE_MS: u64 = 3_600_000;
 
 pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, now: Now) {
     let lease_ms = (!by.supervised).then_some(by.lease_ms);
+    let limits = draft.board().limits;
+    let agent = draft.board().agents.get(&by.agent).cloned();
+    let timeout = match agent.as_ref().map(|it| it.role) {
+        Some(Role::Lead) => limits.lead_timeout_ms,
+        _ => limits.attempt_timeout_ms,
+    };
+    let wall = draft.board().budgets.get(&budget::Scope::Attempt).and_then(|it| it.ceiling.wall_ms);
+    let timeout = wall.map_or(timeout, |it| it.min(timeout));
+    let talks = by.supervised && agent.as_ref().is_some_and(|it| it.runtime.talks());
     let attempt = Attempt {
         id,
         task: task.id,
@@ -118,6 +254,14 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         lease_ms,
         expires_at: lease_ms.map(|it| now.at + it),
         started_wall: now.wall,
+        started_at: now.at,
+        until_at: by.supervised.then(|| now.at + timeout),
+        ready_by: talks.then(|| now.at + limits.startup_ms),
+        talks,
+        resumes: task.resume.clone(),
+        notes: task.notes.clone(),
+        talk: Talk::default(),
+        used: Usage::default(),
         ended: None,
     };
     draft.record(Event::AttemptStarted(Started { attempt }));
@@ -151,7 +295,12 @@ pub(crate) fn refresh(draft: &mut Draft, now: Now) {
 
 /// Ends an attempt at once, with all it holds.
 pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: Cause, detail: &str) {
-    if draft.board().attempts.contains_key(&id) {
+    if let Some(attempt) = draft.board().attempts.get(&id).cloned() {
+        approval::withdraw(draft, id, None, "its attempt has ended");
+        let wall_ms = draft.now().at.saturating_sub(attempt.started_at);
+        if attempt.supervised && wall_ms > 0 {
+            budget::note(draft, id, Spend { wall_ms, ..Spend::default() });
+        }
         claim::release_all(draft, &Owner::Attempt(id));
         draft.record(Event::AttemptEnded(Ended { attempt: id, cause, detail: detail.to_owned() }));
     }
@@ -196,8 +345,12 @@ pub fn expire(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal>
 pub enum Exited {
     /// It says it is done.
     Done { output: Option<String> },
-    /// It failed, in these words.
-    Failed { reason: String },
+    /// It failed, in these words, in this way.
+    Failed {
+        reason: String,
+        #[serde(default)]
+        class: Option<Class>,
+    },
     /// It vanished without a word.
     Lost,
     /// The shell could not run it.
@@ -205,7 +358,7 @@ pub enum Exited {
 }
 
 /// Takes the report that a supervised attempt's process tree is gone.
-pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited) -> Result<(), Refusal> {
+pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited, now: Now) -> Result<(), Refusal> {
     let attempt = live(draft.board(), id, token)?;
     if let Some(cause) = attempt.stopping {
         end(draft, id, cause, "stopped");
@@ -216,20 +369,115 @@ pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited) -> Resu
     }
     match how {
         Exited::Done { output } => task::finish(draft, attempt.task, id, token, output),
-        Exited::Failed { reason } => {
-            end(draft, id, Cause::Crashed, &reason);
-            task::try_again(draft, attempt.task, &reason, true)
-        }
+        Exited::Failed { reason, class } => failed(draft, &attempt, class.unwrap_or(Class::Crashed), &reason, now),
         Exited::Lost => {
             let reason = "its process vanished (a kill -9, or the machine stopped)";
+            let resume = attempt.talk.session.is_some().then(|| resume_of(&attempt, true));
+            let again = Again { resume, ..Again::default() };
+            task::try_again_as(draft, attempt.task, reason, again)?;
             end(draft, id, Cause::Lost, reason);
-            task::try_again(draft, attempt.task, reason, false)
+            Ok(())
         }
         Exited::NotRun { reason } => {
             end(draft, id, Cause::Environment, &reason);
             task::try_again(draft, attempt.task, &reason, true)
         }
     }
+}
+
+/// Does what the class of a failure calls for.
+fn failed(draft: &mut Draft, attempt: &Attempt, class: Class, reason: &str, now: Now) -> Result<(), Refusal> {
+    let (id, task) = (attempt.id, attempt.task);
+    let agent = crate::agent::find(draft.board(), &attempt.agent)?.clone();
+    let limits = draft.board().limits;
+    let tried = task::find(draft.board(), task)?.tries;
+    let pause = (limits.retry_ms << tried.min(8)).min(limits.retry_most_ms);
+    let not_before = (pause > 0).then(|| now.at + pause);
+    let same = |session| Some(resume_of(attempt, session));
+    let (cause, again) = match (class, class.consequence()) {
+        (_, Consequence::Park) => {
+            let (until, detail) = attempt.talk.limited.clone().unwrap_or((None, reason.to_owned()));
+            provider::park(draft, &agent, class, until, &detail, now);
+            (Cause::Parked, Again { resume: same(true), ..Again::default() })
+        }
+        // The task is sound: its agent is not, and nothing else is sent the same way until somebody has mended it.
+        (Class::Auth | Class::BadConfig, _) => {
+            provider::park(draft, &agent, class, None, reason, now);
+            (if class == Class::Auth { Cause::Auth } else { Cause::BadConfig }, Again::default())
+        }
+        (_, Consequence::NeedsPerson) => {
+            task::needs_human(draft, task, WaitKind::Provider, reason)?;
+            end(draft, id, Cause::Refused, reason);
+            return Ok(());
+        }
+        (_, Consequence::NewSession) => {
+            (Cause::ContextFull, Again { resume: same(false), counts: attempt.talk.turns == 0, ..Again::default() })
+        }
+        (Class::Overloaded, _) => {
+            (Cause::Overloaded, Again { not_before, resume: same(true), tried: true, ..Again::default() })
+        }
+        (Class::Cancelled, _) => (Cause::Stopped, Again { resume: same(true), ..Again::default() }),
+        (_, _) => {
+            let cause = if class == Class::Timeout { Cause::TimedOut } else { Cause::Crashed };
+            (cause, Again { not_before, counts: true, tried: true, ..Again::default() })
+        }
+    };
+    task::try_again_as(draft, task, reason, again)?;
+    end(draft, id, cause, reason);
+    Ok(())
+}
+
+fn resume_of(attempt: &Attempt, session: bool) -> Resume {
+    let session = if session { attempt.talk.session.clone() } else { None };
+    Resume { workspace: attempt.workspace(), agent: attempt.agent.clone(), session }
+}
+
+/// Ends a running turn so that it can go on later: its program is stopped, its workspace and session are kept.
+pub(crate) fn park(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(), Refusal> {
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
+    stop(draft, id, Cause::Parked, reason.to_owned());
+    let again = Again { resume: Some(resume_of(&attempt, true)), ..Again::default() };
+    task::try_again_as(draft, attempt.task, reason, again)
+}
+
+/// Says that nothing more will be said to an attempt's program.
+pub(crate) fn close(draft: &mut Draft, id: AttemptId) {
+    if draft.board().attempts.get(&id).is_some_and(|it| !it.talk.closing) {
+        draft.record(Event::AttemptClosing(Closing { attempt: id }));
+    }
+}
+
+/// Takes what a supervised attempt's program said. What was heard before changes nothing.
+pub fn heard(draft: &mut Draft, id: AttemptId, token: u64, n: u64, said: Said, now: Now) -> Result<(), Refusal> {
+    let attempt = live(draft.board(), id, token)?;
+    // Several things may be said at one place; each is taken once.
+    if n < attempt.talk.heard || !said.changes_state() {
+        return Ok(());
+    }
+    let used = match &said {
+        Said::Usage { session, usage } => {
+            let before = attempt.talk.sessions.iter().find(|it| it.0 == *session).map(|it| it.1).unwrap_or_default();
+            Spend { usage: usage.since(&before), ..Spend::default() }
+        }
+        Said::TurnStarted { n } if *n >= attempt.talk.turns => Spend { turns: 1, ..Spend::default() },
+        _ => Spend::default(),
+    };
+    let known = Attempt::clone(&attempt);
+    draft.record(Event::AttemptSpoke(Spoke { attempt: id, n, said: said.clone() }));
+    match said {
+        Said::Asked(ask) => approval::ask(draft, &known, ask, now)?,
+        Said::Withdrew { ask } => approval::withdraw(draft, id, Some(&ask), "its agent took it back"),
+        Said::TurnEnded { stop, .. } => {
+            approval::withdraw(draft, id, None, "its turn has ended");
+            let after = live(draft.board(), id, token)?;
+            let waits = after.talk.held.is_some() || (stop == Stop::EndTurn && !after.talk.is_through());
+            if !waits && after.phase == Phase::Working {
+                close(draft, id);
+            }
+        }
+        _ => {}
+    }
+    budget::spend(draft, id, used, now)
 }
 
 /// What capturing and checking an attempt's work found.
@@ -288,7 +536,7 @@ pub fn judged(
     Ok(None)
 }
 
-fn live(board: &Board, id: AttemptId, token: u64) -> Result<Arc<Attempt>, Refusal> {
+pub(crate) fn live(board: &Board, id: AttemptId, token: u64) -> Result<Arc<Attempt>, Refusal> {
     match board.attempts.get(&id) {
         Some(attempt) if attempt.token == token => Ok(attempt.clone()),
         Some(attempt) => Err(Refusal::StaleAttempt { task: attempt.task, attempt: id, live: None }),

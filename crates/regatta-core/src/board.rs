@@ -4,6 +4,8 @@
 //! has ended leaves the board and stays in the store. The maps marked "derived" are indexes: they follow
 //! from the rows and are rebuilt when the rows are loaded, so they can never disagree with them.
 
+mod apply; // what each event does
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,19 +13,23 @@ use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Agent;
-use crate::attempt::{self, Attempt, Phase};
+use crate::approval::Approval;
+use crate::attempt::{Attempt, Phase};
+use crate::budget::{Budget, DaySpend, Scope, Spend};
 use crate::bus::{Cursor, Message};
 use crate::claim::{Claim, Owner, Wait};
-use crate::event::{Event, Recorded};
+use crate::event::Event;
 use crate::fleet::{Answer, Limits};
 use crate::ids::{
-    AgentName, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, Now, ProjectName, RequestKey, TaskId,
-    WaitId,
+    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, Now, ProjectName,
+    RequestKey, RuleId, TaskId, WaitId,
 };
-use crate::landing::{self, Landing};
+use crate::landing::Landing;
 use crate::mission::Mission;
 use crate::pattern::PatternIndex;
+use crate::policy::Rule;
 use crate::project::Project;
+use crate::provider::Parked;
 use crate::schedule;
 use crate::task::{Status, Task};
 
@@ -38,6 +44,8 @@ pub struct Counters {
     pub landing: u64,
     pub mission: u64,
     pub message: u64,
+    pub approval: u64,
+    pub rule: u64,
 }
 
 /// What belongs to no noun: where the log is and which numbers are used up.
@@ -68,6 +76,12 @@ pub enum Due {
     Attempt(AttemptId),
     Landing(LandingId),
     Answer(RequestKey),
+    /// A supervised attempt's time, or its program's to open a session.
+    Time(AttemptId),
+    /// A task that was put off.
+    Task(TaskId),
+    Approval(ApprovalId),
+    Provider(String),
 }
 
 /// All live state.
@@ -88,6 +102,14 @@ pub struct Board {
     pub landings: OrdMap<LandingId, Arc<Landing>>,
     pub cursors: OrdMap<(AgentName, ChannelName), MessageId>,
     pub answers: OrdMap<RequestKey, Arc<Answer>>,
+    /// What the agents of live attempts asked.
+    pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
+    pub rules: OrdMap<RuleId, Arc<Rule>>,
+    pub budgets: OrdMap<Scope, Arc<Budget>>,
+    /// What each day cost, all together and by agent.
+    pub ledger: OrdMap<(u64, Option<AgentName>), Spend>,
+    /// Providers and agents that take no work for now.
+    pub parked: OrdMap<String, Arc<Parked>>,
     /// Tasks that ended without completing. A number that was handed out and is neither open nor here is completed.
     dead: OrdMap<TaskId, Status>,
 
@@ -120,6 +142,11 @@ pub enum RowKey {
     Cursor(AgentName, ChannelName),
     Answer(RequestKey),
     Message(MessageId),
+    Approval(ApprovalId),
+    Rule(RuleId),
+    Budget(Scope),
+    Day(u64, Option<AgentName>),
+    Parked(String),
 }
 
 /// A whole row, as the store keeps it.
@@ -138,6 +165,11 @@ pub enum Row {
     Cursor(Cursor),
     Answer(Arc<Answer>),
     Message(Arc<Message>),
+    Approval(Arc<Approval>),
+    Rule(Arc<Rule>),
+    Budget(Arc<Budget>),
+    Day(DaySpend),
+    Parked(Arc<Parked>),
 }
 
 impl Row {
@@ -149,6 +181,9 @@ impl Row {
             Row::Attempt(it) => it.ended.is_none(),
             Row::Landing(it) => it.end.is_none(),
             Row::Message(_) => false,
+            // It is needed as long as its attempt may have to be told the answer; the rest drops out at loading.
+            Row::Approval(it) => !it.closed,
+            Row::Rule(_) | Row::Budget(_) | Row::Day(_) | Row::Parked(_) => true,
             Row::Meta(_)
             | Row::Project(_)
             | Row::Agent(_)
@@ -185,7 +220,17 @@ impl Board {
                 Row::Landing(it) if it.end.is_none() => board.put_landing(it, &mut ignored),
                 Row::Cursor(it) => _ = board.cursors.insert((it.agent, it.channel), it.read),
                 Row::Answer(it) => board.put_answer(it, &mut ignored),
-                Row::Mission(..) | Row::Attempt(_) | Row::Landing(_) | Row::Message(_) => {}
+                Row::Approval(it) if !it.closed => board.put_approval(it, &mut ignored),
+                Row::Rule(it) => _ = board.rules.insert(it.id, it),
+                Row::Budget(it) => _ = board.budgets.insert(it.scope.clone(), it),
+                Row::Day(it) => _ = board.ledger.insert((it.day, it.agent), it.spend),
+                Row::Parked(it) => {
+                    if let Some(at) = it.until_at {
+                        board.due.insert((at, Due::Provider(it.name.clone())));
+                    }
+                    board.parked.insert(it.name.clone(), it);
+                }
+                Row::Mission(..) | Row::Attempt(_) | Row::Landing(_) | Row::Message(_) | Row::Approval(_) => {}
             }
         }
         // Whether a task is ready depends on other tasks, so they come last and are indexed when all are there.
@@ -281,6 +326,9 @@ impl Board {
         if let Some(at) = task.offer_until {
             self.due.insert((at, Due::Offer(task.id)));
         }
+        if let Some(at) = task.not_before {
+            self.due.insert((at, Due::Task(task.id)));
+        }
     }
 
     fn unindex_task(&mut self, task: &Task) {
@@ -296,12 +344,16 @@ impl Board {
         if let Some(at) = task.offer_until {
             self.due.remove(&(at, Due::Offer(task.id)));
         }
+        if let Some(at) = task.not_before {
+            self.due.remove(&(at, Due::Task(task.id)));
+        }
     }
 
     /// In whose line the task stands, if it is ready but for claims, slots and its mission's pace.
     fn line_of(&self, task: &Task) -> Option<ReadyFor> {
         let ready = task.status.is_waiting()
             && task.paused.is_none()
+            && task.not_before.is_none()
             && task.attempt.is_none()
             && task.blocked_by.iter().all(|it| self.settled(*it) == Some(Status::Completed))
             && schedule::gate(self, task).is_none();
@@ -339,6 +391,9 @@ impl Board {
             if let Some(at) = old.expires_at {
                 self.due.remove(&(at, Due::Attempt(old.id)));
             }
+            for at in [old.until_at, old.ready_by].into_iter().flatten() {
+                self.due.remove(&(at, Due::Time(old.id)));
+            }
             let left = self.running.get(&old.agent).copied().unwrap_or(1) - 1;
             if left == 0 {
                 self.running.remove(&old.agent)
@@ -352,6 +407,13 @@ impl Board {
             // Its silence counts only while it works: afterwards the shell is at it.
             if let (Some(at), Phase::Working) = (attempt.expires_at, attempt.phase) {
                 self.due.insert((at, Due::Attempt(attempt.id)));
+            }
+            if attempt.phase == Phase::Working && attempt.stopping.is_none() {
+                let opened = attempt.talk.session.is_some() || attempt.talk.turns > 0;
+                let ready_by = attempt.ready_by.filter(|_| !opened);
+                for at in [attempt.until_at, ready_by].into_iter().flatten() {
+                    self.due.insert((at, Due::Time(attempt.id)));
+                }
             }
             self.attempts.insert(attempt.id, attempt.clone());
         }
@@ -454,6 +516,7 @@ impl Board {
             task.updated_wall = now.wall;
             if task.status.is_terminal() {
                 (task.attempt, task.landing, task.offer_until) = (None, None, None);
+                (task.not_before, task.resume) = (None, None);
             }
             self.put_task(task, rows);
         }
@@ -472,220 +535,6 @@ impl Board {
             let mut attempt = Attempt::clone(attempt);
             change(&mut attempt);
             self.put_attempt(Arc::new(attempt), rows);
-        }
-    }
-
-    /// Applies a recorded event: the fold that replays a log (D4).
-    pub fn fold(&mut self, recorded: &Recorded) {
-        self.revision = recorded.revision - 1; // a restored store's log leaps once, so that no token repeats
-        self.apply(&recorded.event, recorded.now, &mut Rows::new());
-    }
-
-    /// Total: an event is a fact, so applying it cannot fail.
-    fn apply(&mut self, event: &Event, now: Now, rows: &mut Rows) {
-        self.revision += 1;
-        self.at = now.at;
-        match event {
-            Event::FleetResumed(_) => {}
-            Event::FleetLimited(it) => self.limits = *it.limits(),
-            Event::RequestAnswered(it) => {
-                let answer = Answer {
-                    key: it.key().clone(),
-                    command: *it.command(),
-                    outcome: it.outcome().clone(),
-                    revision: self.revision,
-                    until_at: *it.until_at(),
-                };
-                self.put_answer(Arc::new(answer), rows);
-            }
-            Event::RequestForgotten(it) => {
-                if let Some(old) = self.answers.remove(it.key()) {
-                    self.due.remove(&(old.until_at, Due::Answer(old.key.clone())));
-                    rows.insert(RowKey::Answer(it.key().clone()), None);
-                }
-            }
-            Event::ProjectAdded(it) => self.put_project(it.project(), rows),
-            Event::ProjectChanged(it) => self.put_project(it.project(), rows),
-            Event::AgentRegistered(it) => {
-                let agent = Arc::new(it.agent().clone());
-                self.agents.insert(agent.name.clone(), agent.clone());
-                rows.insert(RowKey::Agent(agent.name.clone()), Some(Row::Agent(agent)));
-            }
-            Event::AgentRemoved(it) => {
-                self.agents.remove(it.agent());
-                rows.insert(RowKey::Agent(it.agent().clone()), None);
-            }
-            Event::ClaimGranted(it) => {
-                self.counters.claim = self.counters.claim.max(it.claim().id.0);
-                if let Some(wait) = it.wait() {
-                    self.drop_wait(*wait, rows);
-                }
-                self.put_claim(Arc::new(it.claim().clone()), rows);
-            }
-            Event::ClaimRenewed(it) => {
-                if let Some(claim) = self.claims.get(it.claim()) {
-                    let claim = Claim { expires_at: *it.expires_at(), ..Claim::clone(claim) };
-                    self.put_claim(Arc::new(claim), rows);
-                }
-            }
-            Event::ClaimTransferred(it) => {
-                if let Some(claim) = self.claims.get(it.claim()) {
-                    let claim = Claim { owner: it.to().clone(), ..Claim::clone(claim) };
-                    self.put_claim(Arc::new(claim), rows);
-                }
-            }
-            Event::ClaimReleased(it) => {
-                self.drop_claim(*it.claim());
-                rows.insert(RowKey::Claim(*it.claim()), None);
-            }
-            Event::ClaimQueued(it) => {
-                self.counters.wait = it.wait().id.0;
-                self.put_wait(Arc::new(it.wait().clone()), rows);
-            }
-            Event::ClaimWaitEnded(it) => self.drop_wait(*it.wait(), rows),
-            Event::MissionStarted(it) => {
-                let mission = Arc::new(it.mission().clone());
-                self.counters.mission = mission.id.0;
-                self.missions.insert(mission.id, mission.clone());
-                rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, true)));
-            }
-            Event::MissionChanged(it) => {
-                if let Some(mission) = self.missions.get(it.mission()) {
-                    let mission = Arc::new(Mission { state: *it.state(), ..Mission::clone(mission) });
-                    self.missions.insert(mission.id, mission.clone());
-                    rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, true)));
-                }
-            }
-            Event::MissionEnded(it) => {
-                if let Some(mission) = self.missions.remove(it.mission()) {
-                    rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, false)));
-                }
-            }
-            Event::TaskAdded(it) => {
-                self.counters.task = it.task().id.0;
-                self.put_task(it.task().clone(), rows);
-            }
-            Event::TaskEdited(it) => {
-                let edited = it.task().clone();
-                self.change_task(edited.id, now, rows, |task| *task = edited);
-            }
-            Event::TaskAssigned(it) => self.change_task(*it.task(), now, rows, |task| {
-                task.status = *it.status();
-                task.assignee = it.to().clone();
-                task.offer_until = None;
-            }),
-            Event::TaskOffered(it) => self.change_task(*it.task(), now, rows, |task| {
-                task.status = Status::Offered;
-                task.assignee = Some(it.to().clone());
-                task.offer_until = Some(*it.until_at());
-            }),
-            Event::TaskStarted(it) => self.change_task(*it.task(), now, rows, |task| {
-                task.status = Status::InProgress;
-                task.attempt = Some(*it.attempt());
-                task.agent = Some(it.agent().clone());
-                task.offer_until = None;
-                task.progress = String::new();
-            }),
-            Event::TaskProgressed(it) => {
-                self.change_task(*it.task(), now, rows, |task| task.progress = it.text().clone())
-            }
-            Event::TaskValidating(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.phase = Phase::Validating);
-                self.change_task(*it.task(), now, rows, |task| {
-                    task.status = Status::Validating;
-                    task.output = it.output().clone();
-                });
-            }
-            Event::TaskSubmitted(it) => self.change_task(*it.task(), now, rows, |task| {
-                task.status = Status::Landing;
-                task.landing = Some(*it.landing());
-                task.submission = Some(it.submission().clone());
-                (task.reason, task.needs) = (None, None);
-            }),
-            Event::TaskReturned(it) => self.change_task(*it.task(), now, rows, |task| {
-                task.status = *it.status();
-                task.reason = Some(it.reason().clone());
-                task.failures += u32::from(*it.counts());
-                task.landing = None;
-            }),
-            Event::TaskNeedsHuman(it) => self.change_task(*it.task(), now, rows, |task| {
-                task.status = Status::NeedsHuman;
-                task.reason = Some(it.reason().clone());
-                task.needs = Some(*it.kind());
-                task.landing = None;
-            }),
-            Event::TaskCompleted(it) => self.change_task(*it.task(), now, rows, |task| {
-                task.status = Status::Completed;
-                task.landed = it.landed().clone();
-                (task.reason, task.needs) = (None, None);
-            }),
-            Event::TaskFailed(it) => self.change_task(*it.task(), now, rows, |task| {
-                task.status = Status::Failed;
-                task.reason = Some(it.reason().clone());
-            }),
-            Event::TaskCancelled(it) => self.change_task(*it.task(), now, rows, |task| {
-                task.status = Status::Cancelled;
-                task.reason = Some(it.reason().clone());
-            }),
-            Event::AttemptStarted(it) => {
-                self.counters.attempt = it.attempt().id.0;
-                self.put_attempt(Arc::new(it.attempt().clone()), rows);
-            }
-            Event::AttemptRenewed(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.expires_at = Some(*it.expires_at()))
-            }
-            Event::AttemptStopping(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.stopping = Some(*it.cause()))
-            }
-            Event::AttemptEnded(it) => {
-                let task = self.attempts.get(it.attempt()).map(|attempt| attempt.task);
-                self.change_attempt(*it.attempt(), rows, |attempt| {
-                    attempt.ended =
-                        Some(attempt::End { cause: *it.cause(), detail: it.detail().clone(), wall: now.wall });
-                });
-                if let Some(task) =
-                    task.and_then(|id| self.tasks.get(&id)).filter(|task| task.attempt == Some(*it.attempt()))
-                {
-                    self.change_task(task.id, now, rows, |task| task.attempt = None);
-                }
-            }
-            Event::LandingQueued(it) => {
-                self.counters.landing = it.landing().id.0;
-                self.put_landing(Arc::new(it.landing().clone()), rows);
-            }
-            Event::LandingBegun(it) => self.change_landing(*it.landing(), rows, |landing| {
-                landing.state = landing::State::Trying;
-                (landing.held, landing.retry_at) = (None, None);
-                landing.tries += 1;
-            }),
-            Event::LandingValidated(it) => self.change_landing(*it.landing(), rows, |landing| {
-                landing.state = landing::State::Validated { old: it.old().clone(), new: it.new().clone() };
-            }),
-            Event::LandingMoving(it) => self.change_landing(*it.landing(), rows, |landing| {
-                if let landing::State::Validated { old, new } = landing.state.clone() {
-                    landing.state = landing::State::Moving { old, new, fence: *it.fence() };
-                }
-            }),
-            Event::LandingHeld(it) => self.change_landing(*it.landing(), rows, |landing| {
-                landing.state = landing::State::Queued;
-                landing.held = Some(it.reason().clone());
-                landing.retry_at = Some(*it.retry_at());
-            }),
-            Event::LandingLanded(it) => self.change_landing(*it.landing(), rows, |landing| {
-                landing.end = Some(landing::End::Landed { commit: it.commit().clone(), wall: now.wall });
-            }),
-            Event::LandingEnded(it) => self.change_landing(*it.landing(), rows, |landing| {
-                landing.end = Some(landing::End::Out { reason: it.reason().clone(), wall: now.wall });
-            }),
-            Event::MessagePosted(it) => {
-                self.counters.message = it.message().id.0;
-                rows.insert(RowKey::Message(it.message().id), Some(Row::Message(Arc::new(it.message().clone()))));
-            }
-            Event::CursorMoved(it) => {
-                self.cursors.insert((it.agent().clone(), it.channel().clone()), *it.read());
-                let cursor = Cursor { agent: it.agent().clone(), channel: it.channel().clone(), read: *it.read() };
-                rows.insert(RowKey::Cursor(cursor.agent.clone(), cursor.channel.clone()), Some(Row::Cursor(cursor)));
-            }
         }
     }
 }
@@ -718,6 +567,11 @@ impl Draft {
     /// The board as this change has made it so far.
     pub fn board(&self) -> &Board {
         &self.board
+    }
+
+    /// When this change is made.
+    pub(crate) fn now(&self) -> Now {
+        self.now
     }
 
     /// The revision that the next event gets: a fencing token for what it grants.

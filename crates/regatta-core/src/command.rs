@@ -9,11 +9,15 @@ use crate::effect::{Effect, EffectKey};
 use crate::event::Recorded;
 use crate::fleet::{self, Limits};
 use crate::ids::{
-    AgentName, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, Now, ProjectName, RequestKey, TaskId,
-    WaitId,
+    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, Now, ProjectName,
+    RequestKey, RuleId, TaskId, WaitId,
 };
 use crate::refusal::Refusal;
-use crate::{agent, attempt, bus, claim, landing, mission, project, react, schedule, task};
+use crate::session::{Answer, Said};
+use crate::{
+    agent, approval, attempt, budget, bus, claim, landing, mission, policy, project, provider, react, schedule, steer,
+    task,
+};
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,6 +132,43 @@ pub enum Command {
     Land {
         task: TaskId,
     },
+    /// Says something to whoever works on a task, or to the next who will.
+    Tell {
+        task: TaskId,
+        text: String,
+    },
+    PauseTask {
+        task: TaskId,
+        reason: String,
+    },
+    ResumeTask {
+        task: TaskId,
+    },
+    /// Tries a task again; `failed` is what is known of one that has failed for good.
+    RetryTask {
+        task: TaskId,
+        failed: Option<Box<task::Task>>,
+    },
+    ResumeAgent {
+        agent: AgentName,
+    },
+    Decide {
+        approval: ApprovalId,
+        answer: Answer,
+        reach: approval::Reach,
+    },
+    AddRule {
+        scope: policy::Scope,
+        effect: policy::Effect,
+        matter: policy::Matter,
+    },
+    RemoveRule {
+        rule: RuleId,
+    },
+    SetBudget {
+        scope: budget::Scope,
+        ceiling: budget::Ceiling,
+    },
 
     StartMission {
         mission: mission::Start,
@@ -177,6 +218,19 @@ pub enum Command {
         token: u64,
         how: attempt::Exited,
     },
+    /// An attempt's program said something, at this place of its journal.
+    ReportSaid {
+        attempt: AttemptId,
+        token: u64,
+        n: u64,
+        said: Said,
+    },
+    /// An attempt's program was silent for so long.
+    ReportSilent {
+        attempt: AttemptId,
+        token: u64,
+        since_ms: Option<u64>,
+    },
     ReportJudged {
         attempt: AttemptId,
         token: u64,
@@ -204,6 +258,8 @@ impl Command {
                 | Command::Resume { .. }
                 | Command::Tick
                 | Command::ReportExited { .. }
+                | Command::ReportSaid { .. }
+                | Command::ReportSilent { .. }
                 | Command::ReportJudged { .. }
                 | Command::ReportTried { .. }
                 | Command::ReportMoved { .. }
@@ -240,6 +296,8 @@ pub enum Outcome {
     },
     Message(MessageId),
     Queued(landing::Place),
+    Rule(RuleId),
+    Told(steer::Heard),
     Judged {
         landing: Option<LandingId>,
     },
@@ -353,6 +411,17 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         }
         Command::GiveUp { task, attempt, token, reason } => done(task::give_up(draft, task, attempt, token, reason)?),
         Command::Land { task } => Outcome::Queued(landing::land(draft, task, now)?),
+        Command::Tell { task, text } => Outcome::Told(steer::tell(draft, task, text)?),
+        Command::PauseTask { task, reason } => done(steer::pause(draft, task, &reason)?),
+        Command::ResumeTask { task } => done(steer::resume(draft, task)?),
+        Command::RetryTask { task, failed } => Outcome::Task(steer::retry(draft, task, failed.as_deref(), now)?),
+        Command::ResumeAgent { agent } => done(provider::resume(draft, &agent)?),
+        Command::Decide { approval, answer, reach } => {
+            done(approval::decide(draft, approval, answer, reach, request.by, now)?)
+        }
+        Command::AddRule { scope, effect, matter } => Outcome::Rule(policy::add(draft, scope, effect, matter)?),
+        Command::RemoveRule { rule } => done(policy::remove(draft, rule)?),
+        Command::SetBudget { scope, ceiling } => done(budget::set(draft, scope, ceiling)?),
         Command::StartMission { mission, tasks, adopt } => start_mission(draft, mission, tasks, adopt, now)?,
         Command::DrainMission { mission } => done(mission::drain(draft, mission)?),
         Command::ResumeMission { mission } => done(mission::resume(draft, mission)?),
@@ -378,7 +447,9 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             Outcome::Done
         }
         Command::Tick => done(tick(draft, now)?),
-        Command::ReportExited { attempt, token, how } => done(attempt::exited(draft, attempt, token, how)?),
+        Command::ReportExited { attempt, token, how } => done(attempt::exited(draft, attempt, token, how, now)?),
+        Command::ReportSaid { attempt, token, n, said } => done(attempt::heard(draft, attempt, token, n, said, now)?),
+        Command::ReportSilent { attempt, token, since_ms } => done(steer::silent(draft, attempt, token, since_ms)?),
         Command::ReportJudged { attempt, token, verdict } => {
             Outcome::Judged { landing: attempt::judged(draft, attempt, token, verdict, now)? }
         }
@@ -402,6 +473,10 @@ fn tick(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
             Due::Attempt(id) => attempt::expire(draft, id, now)?,
             Due::Landing(id) => landing::retry(draft, id, now),
             Due::Answer(key) => fleet::forget(draft, &key, now),
+            Due::Time(id) => steer::time_out(draft, id, now)?,
+            Due::Task(id) => task::due(draft, id),
+            Due::Approval(id) => approval::escalate(draft, id, now),
+            Due::Provider(name) => provider::expire(draft, &name, now),
         }
     }
     Ok(())

@@ -31,6 +31,8 @@ pub enum Effect {
     RunAttempt { attempt: AttemptId },
     /// Make the workspace of an attempt whose agent is not ours to start.
     PrepareWorkspace { attempt: AttemptId },
+    /// Make whoever attends the attempt look at what it is to be told.
+    Nudge { attempt: AttemptId },
     /// End the attempt's process tree.
     StopAttempt { attempt: AttemptId },
     /// Capture what the attempt left and run its validation contract.

@@ -5,7 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{agent, attempt, bus, claim, fleet, landing, mission, project, task};
+use crate::{
+    agent, approval, attempt, budget, bus, claim, fleet, landing, mission, policy, project, provider, steer, task,
+};
 
 /// Declares event payloads: private fields, public getters.
 macro_rules! facts {
@@ -76,6 +78,25 @@ events! {
     AttemptRenewed(attempt::Renewed) "attempt.renewed" |it| it.attempt().to_string();
     AttemptStopping(attempt::Stopping) "attempt.stopping" |it| it.attempt().to_string();
     AttemptEnded(attempt::Ended) "attempt.ended" |it| it.attempt().to_string();
+    AttemptSpoke(attempt::Spoke) "attempt.said" |it| it.attempt().to_string();
+    AttemptClosing(attempt::Closing) "attempt.closing" |it| it.attempt().to_string();
+    AttemptTold(steer::Told) "attempt.told" |it| it.attempt().to_string();
+    AttemptHeld(steer::Held) "attempt.held" |it| it.attempt().to_string();
+    AttemptLetGo(steer::LetGo) "attempt.let_go" |it| it.attempt().to_string();
+    TaskNoted(steer::Noted) "task.noted" |it| it.task().to_string();
+    TaskDue(task::Due) "task.due" |it| it.task().to_string();
+    ApprovalAsked(approval::Asked) "approval.asked" |it| it.approval().id.to_string();
+    ApprovalDecided(approval::Decided) "approval.decided" |it| it.approval().to_string();
+    ApprovalEscalated(approval::Escalated) "approval.escalated" |it| it.approval().to_string();
+    ApprovalWithdrawn(approval::Withdrawn) "approval.withdrawn" |it| it.approval().to_string();
+    RuleAdded(policy::Added) "policy.added" |it| it.rule().id.to_string();
+    RuleRemoved(policy::Removed) "policy.removed" |it| it.rule().to_string();
+    BudgetSet(budget::Set) "budget.set" |it| it.budget().scope.to_string();
+    BudgetRemoved(budget::Removed) "budget.removed" |it| it.scope().to_string();
+    BudgetSpent(budget::Spent) "budget.spent" |it| it.attempt().to_string();
+    BudgetWarned(budget::Warned) "budget.warned" |it| it.scope().to_string();
+    ProviderParked(provider::Stopped) "provider.parked" |it| it.parked().name.clone();
+    ProviderFreed(provider::Freed) "provider.freed" |it| it.name().clone();
     LandingQueued(landing::Queued) "landing.queued" |it| it.landing().id.to_string();
     LandingBegun(landing::Begun) "landing.begun" |it| it.landing().to_string();
     LandingValidated(landing::Validated) "landing.validated" |it| it.landing().to_string();

@@ -11,14 +11,38 @@ use crate::{attempt, claim};
 
 /// Limits of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Limits {
     /// How many attempts may live at once, whatever each agent may do.
     pub max_attempts: u32,
+    /// How long an attempt may take.
+    pub attempt_timeout_ms: u64,
+    /// How long a lead's may.
+    pub lead_timeout_ms: u64,
+    /// How long a program may take to open its session.
+    pub startup_ms: u64,
+    /// How long a program may say nothing before it counts as hung.
+    pub silence_ms: u64,
+    /// How long a request waits before it is called out louder.
+    pub escalate_ms: u64,
+    /// The first pause before another try of what broke off; it doubles each time.
+    pub retry_ms: u64,
+    /// The longest pause.
+    pub retry_most_ms: u64,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { max_attempts: 8 }
+        Limits {
+            max_attempts: 8,
+            attempt_timeout_ms: 60 * 60_000,
+            lead_timeout_ms: 4 * 60 * 60_000,
+            startup_ms: 60_000,
+            silence_ms: 15 * 60_000,
+            escalate_ms: 10 * 60_000,
+            retry_ms: 2_000,
+            retry_most_ms: 10 * 60_000,
+        }
     }
 }
 
@@ -63,6 +87,14 @@ pub fn resume(draft: &mut Draft, pid: u32, now: Now) {
 pub fn limit(draft: &mut Draft, limits: Limits) -> Result<(), Refusal> {
     if limits.max_attempts == 0 || limits.max_attempts > 10_000 {
         return Err(Refusal::invalid("max_attempts is 1 to 10000", "give a number in that range"));
+    }
+    let times =
+        [limits.attempt_timeout_ms, limits.lead_timeout_ms, limits.startup_ms, limits.silence_ms, limits.escalate_ms];
+    if times.iter().any(|it| *it < 100) || limits.retry_most_ms < limits.retry_ms {
+        return Err(Refusal::invalid(
+            "a time limit is at least 100 ms, and the longest pause not shorter than the first",
+            "give larger times",
+        ));
     }
     if draft.board().limits != limits {
         draft.record(Event::FleetLimited(Limited { limits }));

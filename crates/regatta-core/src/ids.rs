@@ -90,6 +90,10 @@ number!(/// One branch's way onto the trunk, `L4`.
     LandingId, 'L', "a landing id");
 number!(/// A goal and its tasks, `M3`.
     MissionId, 'M', "a mission id");
+number!(/// Something a person must decide, `Q7`.
+    ApprovalId, 'Q', "an inbox item");
+number!(/// A rule of the policy, `R2`.
+    RuleId, 'R', "a rule id");
 number!(/// An entry of the bus, `B12`.
     MessageId, 'B', "a message id");
 

@@ -20,10 +20,15 @@ pub mod claim; // where a claim is granted
 pub mod pattern; // whether two patterns overlap
 
 pub mod agent; // who can do how much
+pub mod approval; // what a person must decide
 pub mod attempt; // one run of one agent on one task
+pub mod budget; // what may be spent, and what was
 pub mod graph; // blockers, cycles, layers
+pub mod policy; // what an agent may do unasked
+pub mod provider; // who takes no work for now
 pub mod schedule; // which task an agent gets next, and why one waits
 pub mod session; // what an agent's program says, in one vocabulary
+pub mod steer; // a word, a pause, another try
 pub mod task; // where a task becomes in_progress
 
 pub mod bus; // messages

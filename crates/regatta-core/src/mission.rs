@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
+use crate::budget::Spend;
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, MissionId, Now, ProjectName};
 use crate::refusal::Refusal;
@@ -42,6 +43,8 @@ pub struct Mission {
     pub max_workers: u32,
     pub mode: Mode,
     pub state: State,
+    #[serde(default, skip_serializing_if = "Spend::is_nothing")]
+    pub spent: Spend,
     pub created_wall: u64,
 }
 
@@ -89,6 +92,7 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
         max_workers: ask.max_workers,
         mode: ask.mode,
         state: State::Active,
+        spent: Spend::default(),
         created_wall: now.wall,
     };
     draft.record(Event::MissionStarted(Started { mission }));

@@ -9,7 +9,7 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::ids::Now;
 use crate::refusal::Refusal;
-use crate::{landing, mission};
+use crate::{budget, landing, mission, policy};
 
 /// Decides what follows from `event` and returns what the shell must do. `before` is the board as it was
 /// before the command, where what has ended can still be seen.
@@ -47,16 +47,35 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             });
         }
         Event::AttemptStopping(it) => effects.push(Effect::StopAttempt { attempt: *it.attempt() }),
-        Event::AttemptEnded(it) => effects.push(Effect::RemoveWorkspace { attempt: *it.attempt() }),
+        Event::AttemptEnded(it) => {
+            // An attempt begun and ended by one command never had a workspace.
+            if let Some(ended) = before.attempts.get(it.attempt()) {
+                let goes_on = draft.board().tasks.get(&ended.task).and_then(|it| it.resume.as_ref());
+                if goes_on.is_none_or(|it| it.workspace != ended.workspace()) {
+                    effects.push(Effect::RemoveWorkspace { attempt: ended.workspace() });
+                }
+            }
+        }
+        Event::AttemptTold(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
+        Event::AttemptHeld(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
+        Event::AttemptLetGo(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
+        Event::ApprovalDecided(it) => {
+            let attempt = draft.board().approvals.get(it.approval()).map(|it| it.attempt);
+            effects.extend(attempt.map(|attempt| Effect::Nudge { attempt }));
+        }
         Event::TaskValidating(it) => effects.push(Effect::Validate { attempt: *it.attempt() }),
         Event::LandingQueued(it) => landing::begin_next(draft, &it.landing().project.clone(), now),
         Event::LandingBegun(it) => effects.push(Effect::TryLanding { landing: *it.landing() }),
         Event::LandingMoving(it) => effects.push(Effect::MoveTrunk { landing: *it.landing(), fence: *it.fence() }),
         Event::LandingLanded(it) => next_in_queue(draft, before, *it.landing(), now),
         Event::LandingEnded(it) => next_in_queue(draft, before, *it.landing(), now),
-        Event::TaskCompleted(it) => end_mission_of(draft, before, *it.task()),
-        Event::TaskFailed(it) => end_mission_of(draft, before, *it.task()),
-        Event::TaskCancelled(it) => end_mission_of(draft, before, *it.task()),
+        Event::TaskCompleted(it) => effects.extend(task_ended(draft, before, *it.task())),
+        Event::TaskFailed(it) => effects.extend(task_ended(draft, before, *it.task())),
+        Event::TaskCancelled(it) => effects.extend(task_ended(draft, before, *it.task())),
+        Event::MissionEnded(it) => {
+            policy::end_scope(draft, &policy::Scope::Mission(*it.mission()));
+            budget::end_scope(draft, budget::Scope::Mission(*it.mission()));
+        }
         // Facts that nothing follows from. A completed task unblocks its dependants by being completed.
         Event::FleetResumed(_)
         | Event::FleetLimited(_)
@@ -72,7 +91,6 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::ClaimQueued(_)
         | Event::MissionStarted(_)
         | Event::MissionChanged(_)
-        | Event::MissionEnded(_)
         | Event::TaskAdded(_)
         | Event::TaskEdited(_)
         | Event::TaskAssigned(_)
@@ -82,7 +100,22 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::TaskSubmitted(_)
         | Event::TaskReturned(_)
         | Event::TaskNeedsHuman(_)
+        | Event::TaskDue(_)
+        | Event::TaskNoted(_)
         | Event::AttemptRenewed(_)
+        | Event::AttemptSpoke(_)
+        | Event::AttemptClosing(_)
+        | Event::ApprovalAsked(_)
+        | Event::ApprovalEscalated(_)
+        | Event::ApprovalWithdrawn(_)
+        | Event::RuleAdded(_)
+        | Event::RuleRemoved(_)
+        | Event::BudgetSet(_)
+        | Event::BudgetRemoved(_)
+        | Event::BudgetSpent(_)
+        | Event::BudgetWarned(_)
+        | Event::ProviderParked(_)
+        | Event::ProviderFreed(_)
         | Event::LandingValidated(_)
         | Event::LandingHeld(_)
         | Event::MessagePosted(_)
@@ -110,6 +143,16 @@ fn next_in_queue(draft: &mut Draft, before: &Board, id: crate::ids::LandingId, n
     if let Some(ended) = before.landings.get(&id) {
         landing::begin_next(draft, &ended.project, now);
     }
+}
+
+/// A task is over: what was granted for it ends, and the workspace of unfinished work goes.
+fn task_ended(draft: &mut Draft, before: &Board, id: crate::ids::TaskId) -> Option<Effect> {
+    policy::end_scope(draft, &policy::Scope::Task(id));
+    budget::end_scope(draft, budget::Scope::Task(id));
+    end_mission_of(draft, before, id);
+    let left = before.tasks.get(&id)?.resume.as_ref()?.workspace;
+    let used = draft.board().attempts.values().any(|it| it.workspace() == left);
+    (!used).then_some(Effect::RemoveWorkspace { attempt: left })
 }
 
 fn end_mission_of(draft: &mut Draft, before: &Board, id: crate::ids::TaskId) {

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Owner;
-use crate::ids::{AgentName, AttemptId, ClaimId, LandingId, MissionId, ProjectName, RequestKey, TaskId};
+use crate::ids::{AgentName, ApprovalId, AttemptId, ClaimId, LandingId, MissionId, ProjectName, RequestKey, TaskId};
 use crate::pattern::Uri;
 use crate::task::Status;
 
@@ -62,6 +62,7 @@ pub enum Refusal {
     NothingToLand { task: TaskId, status: Status },
     StaleLanding { landing: LandingId },
     KeyReused { key: RequestKey },
+    AlreadyAnswered { approval: ApprovalId, by: String },
 }
 
 impl Refusal {
@@ -94,6 +95,7 @@ impl Refusal {
             Refusal::NothingToLand { .. } => "nothing_to_land",
             Refusal::StaleLanding { .. } => "stale_landing",
             Refusal::KeyReused { .. } => "key_reused",
+            Refusal::AlreadyAnswered { .. } => "already_answered",
         }
     }
 
@@ -113,6 +115,7 @@ impl Refusal {
             | Refusal::StaleAttempt { .. }
             | Refusal::StaleLanding { .. }
             | Refusal::KeyReused { .. }
+            | Refusal::AlreadyAnswered { .. }
             | Refusal::AlreadyThere { .. }
             | Refusal::InUse { .. } => Class::Conflict,
             Refusal::AtCapacity { .. }
@@ -203,6 +206,7 @@ impl Refusal {
             Refusal::NotOffered { task, agent } => format!("{task} is not on offer to {agent}"),
             Refusal::NothingToLand { task, status } => format!("{task} is {status} and has no finished work to land"),
             Refusal::KeyReused { key } => format!("the request key {key} was used for another request"),
+            Refusal::AlreadyAnswered { approval, by } => format!("{approval} was answered by {by}"),
             Refusal::StaleLanding { landing } => format!("{landing} has moved on, so this report changes nothing"),
         }
     }
@@ -239,6 +243,7 @@ impl Refusal {
             Refusal::NotOffered { task, .. } => format!("see who has it: regatta show {task}"),
             Refusal::NothingToLand { task, .. } => format!("see why: regatta why {task}"),
             Refusal::KeyReused { .. } => "use a new key for each request".into(),
+            Refusal::AlreadyAnswered { .. } => "see what is open: regatta inbox".into(),
             Refusal::StaleLanding { .. } => "see the queue with regatta queue".into(),
         }
     }

@@ -13,7 +13,7 @@ use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, TaskId};
 use crate::landing::State as LandingState;
 use crate::refusal::{Refusal, seconds};
 use crate::task::{Expects, Status, Task};
-use crate::{agent, attempt, claim, mission, task};
+use crate::{agent, attempt, budget, claim, mission, provider, task};
 
 /// The closed set of things a task can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +83,9 @@ pub struct Grant {
 pub fn poll(draft: &mut Draft, ask: &Poll, supervised: bool, now: Now) -> Result<Option<Grant>, Refusal> {
     let board = draft.board();
     let agent = agent::find(board, &ask.agent)?;
+    if supervised && provider::parked(board, agent).is_some() {
+        return Ok(None);
+    }
     let full = agent::capacity(board, agent).available == 0 || board.attempts.len() as u32 >= board.limits.max_attempts;
     if full {
         return Ok(None);
@@ -107,6 +110,7 @@ fn next_for(draft: &Draft, ask: &Poll, now: Now) -> Option<TaskId> {
                 && ask.mission.is_none_or(|it| task.mission == Some(it))
                 && task.provider.as_ref().is_none_or(|it| agent.provider.as_ref() == Some(it))
                 && mission_allows(board, task)
+                && budget::blocks(board, task, &ask.agent, now).is_none()
                 && claim::in_the_way(draft, &task.file_claims(), claim::Mode::Exclusive, None, now).is_empty()
         })
     };
@@ -227,6 +231,10 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                     (None, None) => {}
                 }
             }
+            if let Some(at) = task.not_before {
+                let wait = seconds(at.saturating_sub(now.at));
+                say(WaitKind::Backoff, format!("its last attempt broke off; the next starts in {wait}"));
+            }
             if let Some(gate) = gate(board, task) {
                 say(WaitKind::Gate, gate);
             }
@@ -242,7 +250,7 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                     format!("{} is held by {}{ends}", holder.uri, describe_owner(board, &holder.owner)),
                 );
             }
-            waits_for_agent(board, task, &mut say);
+            waits_for_agent(board, task, now, &mut say);
         }
     }
     reasons
@@ -271,7 +279,21 @@ fn describe_owner(board: &Board, owner: &claim::Owner) -> String {
     }
 }
 
-fn waits_for_agent(board: &Board, task: &Task, say: &mut impl FnMut(WaitKind, String)) {
+fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(WaitKind, String)) {
+    let candidates: Vec<&AgentName> = match (&task.assignee, task.mission.and_then(|it| board.missions.get(&it))) {
+        (Some(name), _) => vec![name],
+        (None, Some(mission)) => mission.agents.iter().collect(),
+        (None, None) => vec![],
+    };
+    for agent in candidates.iter().filter_map(|it| board.agents.get(*it)) {
+        if let Some(parked) = provider::parked(board, agent) {
+            let kind = if parked.until_at.is_some() { WaitKind::RateLimit } else { WaitKind::Provider };
+            say(kind, provider::describe(parked, now));
+        }
+        if let Some(text) = budget::blocks(board, task, &agent.name, now) {
+            say(WaitKind::Budget, text);
+        }
+    }
     let running = board.attempts.len();
     if running as u32 >= board.limits.max_attempts {
         say(

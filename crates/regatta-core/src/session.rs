@@ -230,12 +230,28 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Whether nothing was used.
+    pub fn is_nothing(&self) -> bool {
+        *self == Usage::default()
+    }
+
     /// All tokens together.
     pub fn tokens(&self) -> u64 {
         self.input + self.cached_input + self.cache_write + self.output
     }
 
-    /// What `self` has more than `before`; a count that fell is a new session's and starts over at nothing.
+    /// The larger of each count: a count of one session never falls, so a lower one is an old report.
+    pub fn most(&self, other: &Usage) -> Usage {
+        Usage {
+            input: self.input.max(other.input),
+            cached_input: self.cached_input.max(other.cached_input),
+            cache_write: self.cache_write.max(other.cache_write),
+            output: self.output.max(other.output),
+            micro_usd: self.micro_usd.max(other.micro_usd),
+        }
+    }
+
+    /// What `self` has more than `before`.
     pub fn since(&self, before: &Usage) -> Usage {
         let money = |now: u64| now.saturating_sub(before.micro_usd.unwrap_or(0));
         Usage {

@@ -3,13 +3,15 @@
 //! "Blocked" is not a state: it is derived from blockers. A retry is not a state either: a task that comes
 //! back is pending or unassigned again, with one attempt more in its history.
 
-use std::fmt;
+mod status; // where it is, and the whole state machine
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempt::{self, Cause};
+use crate::attempt::{self, Cause, Resume};
 use crate::board::{Board, Draft};
+use crate::budget::Spend;
 use crate::event::{Event, facts};
 use crate::graph;
 use crate::ids::{AgentName, AttemptId, BranchName, CommitId, LandingId, MissionId, Now, ProjectName, TaskId};
@@ -18,80 +20,7 @@ use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::{agent, claim};
 
-/// Where a task is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    Backlog,
-    Unassigned,
-    Offered,
-    Pending,
-    InProgress,
-    Validating,
-    InReview,
-    Landing,
-    Completed,
-    Failed,
-    Cancelled,
-    NeedsHuman,
-}
-
-impl Status {
-    pub const ALL: [Status; 12] = [
-        Status::Backlog,
-        Status::Unassigned,
-        Status::Offered,
-        Status::Pending,
-        Status::InProgress,
-        Status::Validating,
-        Status::InReview,
-        Status::Landing,
-        Status::Completed,
-        Status::Failed,
-        Status::Cancelled,
-        Status::NeedsHuman,
-    ];
-
-    /// Its name in the API.
-    pub fn name(self) -> &'static str {
-        match self {
-            Status::Backlog => "backlog",
-            Status::Unassigned => "unassigned",
-            Status::Offered => "offered",
-            Status::Pending => "pending",
-            Status::InProgress => "in_progress",
-            Status::Validating => "validating",
-            Status::InReview => "in_review",
-            Status::Landing => "landing",
-            Status::Completed => "completed",
-            Status::Failed => "failed",
-            Status::Cancelled => "cancelled",
-            Status::NeedsHuman => "needs_human",
-        }
-    }
-
-    /// Whether nothing follows (J7).
-    pub fn is_terminal(self) -> bool {
-        matches!(self, Status::Completed | Status::Failed | Status::Cancelled)
-    }
-
-    /// Whether it waits for an agent to take it.
-    pub fn is_waiting(self) -> bool {
-        matches!(self, Status::Unassigned | Status::Offered | Status::Pending)
-    }
-
-    /// Whether an attempt is at work on it and holds a slot.
-    pub fn is_running(self) -> bool {
-        matches!(self, Status::InProgress | Status::Validating)
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+pub use status::{Status, next_status};
 
 /// What kind of work it is; decides which gates apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,6 +131,20 @@ pub struct Task {
     pub attempt: Option<AttemptId>,
     /// How many attempts failed by their own fault.
     pub failures: u32,
+    /// How many attempts in a row were broken off, for how long the next is put off.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tries: u32,
+    /// When it may start again, on the fleet clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<u64>,
+    /// Unfinished work to go on with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Resume>,
+    /// What people said to whoever works on it next.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    #[serde(default, skip_serializing_if = "Spend::is_nothing")]
+    pub spent: Spend,
     pub submission: Option<Submission>,
     pub landing: Option<LandingId>,
     /// The trunk's commit that carries it.
@@ -262,29 +205,13 @@ facts! {
     Validating { task: TaskId, attempt: AttemptId, output: Option<String> }
     Submitted { task: TaskId, landing: LandingId, submission: Submission }
     /// It is waiting for an agent again.
-    Returned { task: TaskId, status: Status, reason: String, counts: bool }
+    Returned { task: TaskId, status: Status, reason: String, counts: bool, again: Option<Again> }
+    /// Its pause before another try is over.
+    Due { task: TaskId }
     NeedsHuman { task: TaskId, kind: WaitKind, reason: String }
     Completed { task: TaskId, landed: Option<CommitId> }
     Failed { task: TaskId, reason: String }
     Cancelled { task: TaskId, reason: String }
-}
-
-/// The whole state machine. Every pair not listed is illegal.
-pub fn next_status(task: TaskId, from: Status, to: Status) -> Result<Status, Refusal> {
-    use Status::*;
-    match (from, to) {
-        (Backlog, Unassigned | Pending | Offered | Cancelled)
-        | (Unassigned, Backlog | Pending | Offered | InProgress | Cancelled | NeedsHuman | Failed)
-        | (Offered, Unassigned | Pending | InProgress | Cancelled | Backlog)
-        | (Pending, Backlog | Unassigned | Offered | Pending | InProgress | Cancelled | NeedsHuman | Failed)
-        | (InProgress, Validating | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
-        | (Validating, Landing | InReview | Completed | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
-        | (InReview, Landing | Pending | Unassigned | Cancelled | NeedsHuman)
-        | (Landing, Completed | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
-        | (NeedsHuman, Landing | Pending | Unassigned | Backlog | Cancelled | Failed) => Ok(to),
-        (from, _) if from.is_terminal() => Err(Refusal::Finished { task, status: from }),
-        (from, to) => Err(Refusal::Illegal { task, from, to }),
-    }
 }
 
 /// How often an attempt may fail by its own fault before the task does.
@@ -372,6 +299,11 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, u32)>, now: 
         agent: None,
         attempt: None,
         failures: 0,
+        tries: 0,
+        not_before: None,
+        resume: None,
+        notes: vec![],
+        spent: Spend::default(),
         submission: None,
         landing: None,
         landed: None,
@@ -411,6 +343,10 @@ pub enum Pause {
     Because(String),
     /// No: it goes on.
     No,
+}
+
+fn is_zero(it: &u32) -> bool {
+    *it == 0
 }
 
 /// What may change in a task that is not running.
@@ -644,13 +580,40 @@ pub(crate) fn submit(draft: &mut Draft, id: TaskId, landing: LandingId, submissi
 
 /// Brings a task back for another attempt, or ends it when there were enough.
 pub(crate) fn try_again(draft: &mut Draft, id: TaskId, reason: &str, counts: bool) -> Result<(), Refusal> {
+    try_again_as(draft, id, reason, Again { counts, ..Again::default() })
+}
+
+/// How a task comes back for another attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Again {
+    /// It used up one of its attempts.
+    pub counts: bool,
+    /// It was broken off: the next pause is longer.
+    pub tried: bool,
+    pub not_before: Option<u64>,
+    pub resume: Option<Resume>,
+}
+
+/// Lets a task start at once that was put off.
+pub(crate) fn due(draft: &mut Draft, id: TaskId) {
+    if draft.board().tasks.get(&id).is_some_and(|it| it.not_before.is_some()) {
+        draft.record(Event::TaskDue(Due { task: id }));
+    }
+}
+
+pub(crate) fn try_again_as(draft: &mut Draft, id: TaskId, reason: &str, again: Again) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
+    let counts = again.counts;
     if counts && task.failures + 1 >= MOST_FAILURES {
         return fail(draft, id, &format!("{} attempts failed; the last one: {reason}", task.failures + 1));
     }
     let status = if task.assignee.is_some() { Status::Pending } else { Status::Unassigned };
     next_status(id, task.status, status)?;
-    draft.record(Event::TaskReturned(Returned { task: id, status, reason: reason.to_owned(), counts }));
+    let plain = Again { counts, ..Again::default() } == again;
+    let again = (!plain).then_some(again);
+    draft.record(Event::TaskReturned(Returned { task: id, status, reason: reason.to_owned(), counts, again }));
     Ok(())
 }
 

@@ -1,10 +1,11 @@
 //! What an agent is told when it starts. All of the engine's sentences to agents are in this file.
 
+use regatta_core::attempt::Attempt;
 use regatta_core::project::Project;
 use regatta_core::task::Task;
 
 /// The prompt of an attempt.
-pub(crate) fn prompt(task: &Task, project: &Project, last_failure: Option<&str>) -> String {
+pub(crate) fn prompt(task: &Task, project: &Project, attempt: &Attempt) -> String {
     let mut text = format!("# {}: {}\n\n", task.id, task.subject);
     if !task.description.trim().is_empty() {
         text += &format!("{}\n\n", task.description.trim());
@@ -24,8 +25,26 @@ pub(crate) fn prompt(task: &Task, project: &Project, last_failure: Option<&str>)
         }
         text += "\n";
     }
-    if let Some(reason) = last_failure {
-        text += &format!("## THE LAST ATTEMPT\nIt did not pass: {reason}\n\n");
+    match (&attempt.resumes, &task.reason) {
+        (Some(resume), reason) => {
+            text += "## UNFINISHED WORK\nThis task was begun before, and what was done so far is in your working directory: \
+                look at `git status` and `git diff` first, then go on from there.\n";
+            if let Some(reason) = reason {
+                text += &format!("It was broken off: {reason}\n");
+            }
+            if resume.agent != attempt.agent {
+                text += &format!("It was begun by {}.\n", resume.agent);
+            }
+            text += "\n";
+        }
+        (None, Some(reason)) => text += &format!("## THE LAST ATTEMPT\nIt did not pass: {reason}\n\n"),
+        (None, None) => {}
+    }
+    if !attempt.notes.is_empty() {
+        text += "## SAID BY PEOPLE\n";
+        for note in &attempt.notes {
+            text += &format!("{}\n\n", note.trim());
+        }
     }
     text += "## RULES\n\
         - Your working directory is your own copy of the repository. Commit or not as you like; what is on disk counts.\n\

@@ -5,9 +5,11 @@
 //! rule; nothing outside `writer.rs` stores anything.
 
 pub mod ports; // what the engine needs from the world
+pub mod prices; // what models cost
 pub mod timer; // where time enters
 pub mod writer; // where state is written, one call
 
+mod attend; // hearing and telling a program that runs
 mod brief; // what an agent is told
 mod contract; // checking a directory against a validation contract
 mod perform; // doing what a commit asks
@@ -48,6 +50,10 @@ pub struct Ports {
 pub struct Settings {
     /// Variables that every attempt gets, such as how to reach this daemon.
     pub attempt_env: Vec<(String, String)>,
+    /// What models cost.
+    pub prices: Vec<prices::Price>,
+    /// Where agents find our own tools, if this daemon serves them.
+    pub mcp_url: Option<String>,
     /// How long a stopped agent may take to end by itself.
     pub grace: Duration,
     /// How many requests may wait for the writer before callers are held back.
@@ -56,7 +62,13 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { attempt_env: vec![], grace: Duration::from_secs(30), queue: 4096 }
+        Settings {
+            attempt_env: vec![],
+            prices: prices::defaults(),
+            mcp_url: None,
+            grace: Duration::from_secs(30),
+            queue: 4096,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use regatta_core::attempt::{Attempt, Exited, Verdict};
+use regatta_core::attempt::{Attempt, Cause, Exited, Verdict};
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::ids::{AttemptId, LandingId};
@@ -19,7 +19,8 @@ use regatta_core::landing::{self, Landing, Moved, Tried};
 use regatta_core::project::Project;
 use regatta_core::task::Task;
 
-use crate::ports::agents::{Exit, Launch, ProcessState};
+use crate::attend::{self, AttemptDesk};
+use crate::ports::agents::{Launch, McpServer, ProcessState};
 use crate::ports::git::{Authorship, Capture, GitError, Move, ReachabilityProof, Repo, Trial, TrunkPermit};
 use crate::{Engine, Failure, brief, contract};
 
@@ -51,6 +52,11 @@ fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(Eff
             let _stopping = sweep.send((key, attempt));
         }
         Effect::RunAttempt { attempt } => engine.spawn_performer("attempt", move || run_attempt(&it, key, attempt)),
+        // Nothing waits for it and it cannot fail: the attendant looks by itself every moment, too.
+        Effect::Nudge { attempt } => {
+            it.shared.agents.nudge(attempt);
+            engine.spawn_performer("nudge", move || report(&it, key, Command::ReportPerformed));
+        }
         Effect::PrepareWorkspace { attempt } => engine.spawn_performer("prepare", move || prepare(&it, key, attempt)),
         Effect::StopAttempt { attempt } => engine.spawn_performer("stop", move || stop_attempt(&it, key, attempt)),
         Effect::Validate { attempt } => engine.spawn_performer("validate", move || validate(&it, key, attempt)),
@@ -146,16 +152,21 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
             tracing::error!(attempt = %id, "could not be stopped: {error}");
         }
     }
-    loop {
-        if engine.is_stopping() {
-            return None; // its program goes on; the next start joins it again
+    let workspace = engine.shared.git.workspace_path(&scene.repo, scene.attempt.workspace());
+    let desk = AttemptDesk::new(engine, &scene.attempt, workspace, prompt_of(scene));
+    match agents.attend(id, &desk) {
+        Ok(None) => None, // its program goes on; the next start joins it again
+        Ok(Some(verdict)) => {
+            let tail = contract::tail(&agents.tail(id));
+            Some(attend::how_it_ended(verdict, result_detail(engine, id), &tail))
         }
-        match agents.wait(id, LOOK_UP) {
-            Ok(None) => {}
-            Ok(Some(exit)) => return Some(how_it_ended(engine, id, exit)),
-            Err(error) => return not_run(engine, id, error.to_string()),
-        }
+        Err(error) => not_run(engine, id, error.to_string()),
     }
+}
+
+/// What the attempt is asked to do.
+fn prompt_of(scene: &Scene) -> String {
+    brief::prompt(&scene.task, &scene.project, &scene.attempt)
 }
 
 /// Gives an attempt up whose program could not be started or watched, once nothing of it can be running: its files
@@ -176,8 +187,9 @@ fn is_stopping(engine: &Engine, id: AttemptId) -> bool {
 }
 
 fn launch(engine: &Engine, scene: &Scene) -> Result<(), String> {
-    let Scene { attempt, task, project, repo } = scene;
-    let workspace = engine.shared.git.prepare(repo, attempt.id, &task.branch()).map_err(|it| it.to_string())?;
+    let Scene { attempt, task, repo, .. } = scene;
+    let workspace =
+        engine.shared.git.prepare(repo, attempt.workspace(), &task.branch()).map_err(|it| it.to_string())?;
     let board = engine.board();
     let agent = board.agents.get(&attempt.agent).ok_or_else(|| format!("the agent {} is gone", attempt.agent))?;
     let mut env = engine.shared.settings.attempt_env.clone();
@@ -196,44 +208,14 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<(), String> {
         agent: attempt.agent.clone(),
         runtime: agent.runtime.clone(),
         profile: agent.profile.clone(),
-        resume: None,
-        mcp: None,
+        resume: attempt.resumed_session().map(str::to_owned),
+        mcp: engine.shared.settings.mcp_url.clone().map(|url| McpServer { url, token: attempt.token.to_string() }),
         workspace: workspace.path,
-        prompt: brief::prompt(task, project, task.reason.as_deref()),
+        prompt: prompt_of(scene),
         script: task.script.clone(),
         env,
     };
     engine.shared.agents.start(&launch).map_err(|it| it.to_string())
-}
-
-fn how_it_ended(engine: &Engine, id: AttemptId, exit: Exit) -> Exited {
-    let with_log = |what: String| {
-        // What it said of itself is better than the end of its log.
-        let tail =
-            result_detail(engine, id).unwrap_or_else(|| contract::tail(&read_tail(&engine.shared.agents.log(id))));
-        Exited::Failed { reason: if tail.is_empty() { what } else { format!("{what}: {tail}") } }
-    };
-    match exit {
-        Exit::Code(0) => Exited::Done { output: result_detail(engine, id) },
-        Exit::Code(code) => with_log(format!("its program exited with {code}")),
-        Exit::Signal(signal) => with_log(format!("its program was ended by signal {signal}")),
-        Exit::NotStarted(reason) => Exited::NotRun { reason },
-        Exit::Lost => Exited::Lost,
-    }
-}
-
-/// The last 4 KiB of a file, as text.
-fn read_tail(path: &std::path::Path) -> String {
-    use std::io::{Read, Seek, SeekFrom};
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = std::fs::File::open(path)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(4096)))?;
-        let mut bytes = Vec::new();
-        file.take(4096).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    read().map(|it| String::from_utf8_lossy(&it).into_owned()).unwrap_or_default()
 }
 
 /// What the agent said of its work, if it left a result that can be read.
@@ -245,7 +227,7 @@ fn result_detail(engine: &Engine, id: AttemptId) -> Option<String> {
 
 fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Some(scene) = scene(engine, id) else { return settle_ended(engine, key, id) };
-    match engine.shared.git.prepare(&scene.repo, id, &scene.task.branch()) {
+    match engine.shared.git.prepare(&scene.repo, scene.attempt.workspace(), &scene.task.branch()) {
         Ok(_) if has_ended(engine, id) => settle_ended(engine, key, id),
         Ok(_) => report(engine, key, Command::ReportPerformed),
         Err(error) => {
@@ -271,7 +253,24 @@ fn settle_ended(engine: &Engine, key: EffectKey, id: AttemptId) {
 /// How long after a failure an effect that must happen is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// How long a program that talks may take to end its turn and itself before signals are sent.
+const COURTESY: Duration = Duration::from_secs(2);
+
+/// Lets a program end that was asked to in its own words.
+fn ask_to_end(engine: &Engine, id: AttemptId) {
+    engine.shared.agents.nudge(id);
+    let mut board = engine.watch();
+    let deadline = Instant::now() + COURTESY.min(engine.shared.settings.grace);
+    while board.borrow_and_update().attempts.contains_key(&id) && Instant::now() < deadline && !engine.is_stopping() {
+        let _changed = block_on_until(board.changed(), deadline);
+    }
+}
+
 fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
+    let polite = engine.board().attempts.get(&id).is_some_and(|it| it.talks && it.stopping != Some(Cause::OverBudget));
+    if polite {
+        ask_to_end(engine, id);
+    }
     // Until it works, nobody is told that it stopped (P10); the next start tries again, too.
     while let Err(error) = engine.shared.agents.stop(id, engine.shared.settings.grace) {
         tracing::error!(attempt = %id, "could not be stopped: {error}");
@@ -289,7 +288,7 @@ fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
 
 fn capture(engine: &Engine, scene: &Scene) -> Result<Capture, GitError> {
     let authorship = authorship(&scene.task, scene.attempt.agent.as_str(), scene.attempt.started_wall);
-    engine.shared.git.capture(&scene.repo, scene.attempt.id, &authorship)
+    engine.shared.git.capture(&scene.repo, scene.attempt.workspace(), &authorship)
 }
 
 fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
@@ -302,7 +301,7 @@ fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
 }
 
 fn judge(engine: &Engine, scene: &Scene) -> Verdict {
-    let workspace = match engine.shared.git.prepare(&scene.repo, scene.attempt.id, &scene.task.branch()) {
+    let workspace = match engine.shared.git.prepare(&scene.repo, scene.attempt.workspace(), &scene.task.branch()) {
         Ok(workspace) => workspace,
         Err(error) => return Verdict::Unknown { reason: error.to_string() },
     };

@@ -75,6 +75,9 @@ impl Git for GitAdapter {
         let user = self.discover_at(&repo.path)?;
         self.trunk_tip(&user, repo)
     }
+    fn workspace_path(&self, repo: &Repo, attempt: AttemptId) -> PathBuf {
+        self.places.workspace(&repo.project, attempt)
+    }
     fn prepare(&self, repo: &Repo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError> {
         self.prepare_workspace(repo, attempt, branch)
     }

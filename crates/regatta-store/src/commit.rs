@@ -169,6 +169,29 @@ impl Writer<'_> {
                 (it.key.as_str(), json(text, it)?),
             ),
             Row::Message(it) => self.put_message(it),
+            Row::Approval(it) => run(
+                db,
+                "INSERT OR REPLACE INTO approvals (id, attempt, live, body) VALUES (?1, ?2, ?3, ?4)",
+                (number(it.id.0)?, number(it.attempt.0)?, live, json(text, it)?),
+            ),
+            Row::Rule(it) => {
+                run(db, "INSERT OR REPLACE INTO rules (id, body) VALUES (?1, ?2)", (number(it.id.0)?, json(text, it)?))
+            }
+            Row::Budget(it) => run(
+                db,
+                "INSERT OR REPLACE INTO budgets (scope, body) VALUES (?1, ?2)",
+                (it.scope.to_string(), json(text, it)?),
+            ),
+            Row::Day(it) => run(
+                db,
+                "INSERT OR REPLACE INTO days (day, agent, body) VALUES (?1, ?2, ?3)",
+                (number(it.day)?, it.agent.as_ref().map_or("", |it| it.as_str()), json(text, it)?),
+            ),
+            Row::Parked(it) => run(
+                db,
+                "INSERT OR REPLACE INTO parked (name, body) VALUES (?1, ?2)",
+                (it.name.as_str(), json(text, it)?),
+            ),
         }
     }
 
@@ -189,6 +212,14 @@ impl Writer<'_> {
             }
             RowKey::Answer(it) => run(db, "DELETE FROM answers WHERE request = ?1", [it.as_str()]),
             RowKey::Message(it) => self.remove_message(number(it.0)?),
+            RowKey::Approval(it) => run(db, "DELETE FROM approvals WHERE id = ?1", [number(it.0)?]),
+            RowKey::Rule(it) => run(db, "DELETE FROM rules WHERE id = ?1", [number(it.0)?]),
+            RowKey::Budget(it) => run(db, "DELETE FROM budgets WHERE scope = ?1", [it.to_string()]),
+            RowKey::Day(day, agent) => {
+                let agent = agent.as_ref().map_or("", |it| it.as_str());
+                run(db, "DELETE FROM days WHERE day = ?1 AND agent = ?2", (number(*day)?, agent))
+            }
+            RowKey::Parked(it) => run(db, "DELETE FROM parked WHERE name = ?1", [it.as_str()]),
         }
     }
 

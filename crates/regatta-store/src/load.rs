@@ -36,6 +36,13 @@ pub(crate) fn load(connection: &Connection) -> Result<Loaded, Fault> {
     })?;
     read(&seen, "cursors", "SELECT agent, body FROM cursors", |it| rows.push(Row::Cursor(it)))?;
     read(&seen, "answers", "SELECT request, body FROM answers", |it| rows.push(Row::Answer(Arc::new(it))))?;
+    read(&seen, "approvals", "SELECT id, body FROM approvals WHERE live = 1", |it| {
+        rows.push(Row::Approval(Arc::new(it)))
+    })?;
+    read(&seen, "rules", "SELECT id, body FROM rules", |it| rows.push(Row::Rule(Arc::new(it))))?;
+    read(&seen, "budgets", "SELECT scope, body FROM budgets", |it| rows.push(Row::Budget(Arc::new(it))))?;
+    read(&seen, "days", "SELECT day, body FROM days", |it| rows.push(Row::Day(it)))?;
+    read(&seen, "parked", "SELECT name, body FROM parked", |it| rows.push(Row::Parked(Arc::new(it))))?;
     let outbox = outbox(&seen)?;
     Ok(Loaded { board: Board::from_rows(rows), outbox })
 }
@@ -53,12 +60,13 @@ fn outbox(connection: &Connection) -> Result<Vec<(EffectKey, regatta_core::effec
 
 /// Reads every row there is, live or history: bytes that changed inside a text are found only so.
 pub(crate) fn read_all(connection: &Connection) -> Result<(), Fault> {
-    use regatta_core::{attempt, bus, landing, mission, task};
+    use regatta_core::{approval, attempt, bus, landing, mission, task};
     load(connection)?;
     read(connection, "missions", "SELECT id, body FROM missions", |_: mission::Mission| ())?;
     read(connection, "tasks", "SELECT id, body FROM tasks", |_: task::Task| ())?;
     read(connection, "attempts", "SELECT id, body FROM attempts", |_: attempt::Attempt| ())?;
     read(connection, "landings", "SELECT id, body FROM landings", |_: landing::Landing| ())?;
+    read(connection, "approvals", "SELECT id, body FROM approvals", |_: approval::Approval| ())?;
     read(connection, "messages", "SELECT id, body FROM messages", |_: bus::Message| ())?;
     read(connection, "events", "SELECT revision, body FROM events", |_: Event| ())
 }

@@ -204,16 +204,37 @@ mod tests {
         assert!(bring_forward(&mut store, &path, &broken).is_err());
         assert_eq!(schema::declared(&store).unwrap(), schema::expected().unwrap());
         bring_forward(&mut store, &path, &later).unwrap();
-        assert_eq!(schema::version(&store).unwrap(), 2);
-        for copy in ["backups/before-schema-2.db", "backups/before-schema-2-2.db"] {
+        let next = schema::newest() + 1;
+        assert_eq!(schema::version(&store).unwrap(), next);
+        for copy in [format!("backups/before-schema-{next}.db"), format!("backups/before-schema-{next}-2.db")] {
             let copy = open(&directory.path().join(copy)).unwrap();
-            assert_eq!(schema::version(&copy).unwrap(), 1, "the copy is from before");
+            assert_eq!(schema::version(&copy).unwrap(), schema::newest(), "the copy is from before");
         }
 
-        // D6: the program that does not know schema 2 leaves it alone.
+        // D6: the program that does not know the next schema leaves it alone.
         drop(store);
         let before = std::fs::read(&path).unwrap();
         assert_eq!(open(&path).unwrap_err().code, "newer_version");
         assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+
+    /// A store that the first version wrote is opened, and has everything the newest needs.
+    #[test]
+    fn a_store_of_the_first_schema_is_brought_forward() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("regatta.db");
+        drop(open(&path).unwrap());
+        let old = Connection::open(&path).unwrap();
+        for table in ["approvals", "rules", "budgets", "days", "parked"] {
+            old.execute(&format!("DROP TABLE {table}"), []).unwrap();
+        }
+        old.pragma_update(None, "user_version", 1).unwrap();
+        drop(old);
+
+        let store = open(&path).unwrap();
+        assert_eq!(schema::version(&store).unwrap(), schema::newest());
+        assert_eq!(schema::declared(&store).unwrap(), schema::expected().unwrap());
+        let copy = Connection::open(directory.path().join("backups/before-schema-2.db")).unwrap();
+        assert_eq!(schema::version(&copy).unwrap(), 1, "the copy is from before");
     }
 }

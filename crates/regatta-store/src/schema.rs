@@ -54,6 +54,14 @@ CREATE TABLE outbox (revision INTEGER NOT NULL, nth INTEGER NOT NULL, body TEXT 
 
 -- Where the log jumps: a restored store goes on far above every number it may have handed out before.
 CREATE TABLE gaps (last INTEGER PRIMARY KEY, next INTEGER NOT NULL) STRICT;
+", "
+CREATE TABLE approvals (id INTEGER PRIMARY KEY, attempt INTEGER NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE INDEX approvals_live ON approvals (live) WHERE live = 1;
+CREATE INDEX approvals_attempt ON approvals (attempt);
+CREATE TABLE rules (id INTEGER PRIMARY KEY, body TEXT NOT NULL) STRICT;
+CREATE TABLE budgets (scope TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE days (day INTEGER NOT NULL, agent TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (day, agent)) STRICT, WITHOUT ROWID;
+CREATE TABLE parked (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 "];
 
 /// The schema this program writes.

@@ -10,9 +10,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use regatta_core::ids::AttemptId;
-use regatta_core::session::Class;
+use regatta_core::session::{Class, Said};
 use regatta_engine::ports::agents::{
-    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, ProcessIdentity, ProcessState, Verdict,
+    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, ProcessIdentity, ProcessState, Verdict, Wishes,
 };
 
 use crate::fake_git::{FakeGit, Files};
@@ -49,6 +49,26 @@ struct Run {
     started: bool,
     told_to_stop: bool,
     exit: Option<Exit>,
+    /// What it said, in order, and how it failed if it says so.
+    said: Vec<Said>,
+    class: Option<Class>,
+    /// What was last wanted of it.
+    wishes: Wishes,
+}
+
+impl Run {
+    fn new(task: &str) -> Run {
+        Run {
+            task: task.to_owned(),
+            asked: 0,
+            started: false,
+            told_to_stop: false,
+            exit: None,
+            said: vec![],
+            class: None,
+            wishes: Wishes::default(),
+        }
+    }
 }
 
 impl FakeAgents {
@@ -200,11 +220,17 @@ impl Program {
         self.git.look_into(&self.launch.workspace).and_then(|it| it.get(path).cloned()).unwrap_or_default()
     }
 
+    /// The attempt whose workspace it works in: an earlier one's, when it goes on with unfinished work.
+    fn space(&self) -> AttemptId {
+        let name = self.launch.workspace.file_name().and_then(|it| it.to_str());
+        name.and_then(|it| it.parse().ok()).expect("the engine names a workspace of the fake git's")
+    }
+
     /// Writes a file of its workspace, unless the program was ended meanwhile.
     pub fn write(&self, path: &str, content: &str) {
         let state = self.world.lock();
         if state.runs.get(&self.attempt()).is_some_and(|it| it.exit.is_none()) {
-            self.git.edit(self.attempt(), |files| _ = files.insert(path.to_owned(), content.to_owned()));
+            self.git.edit(self.space(), |files| _ = files.insert(path.to_owned(), content.to_owned()));
         }
     }
 
@@ -220,6 +246,35 @@ impl Program {
         self.world.until("a program is let go", |state| state.open.contains(signal) || over(state));
         let state = self.world.lock();
         if over(&state) { Err(Exit::Signal(15)) } else { Ok(()) }
+    }
+
+    /// Says something in the vocabulary of drivers.
+    pub fn say(&self, said: Said) {
+        if let Some(run) = self.world.lock().runs.get_mut(&self.attempt()) {
+            run.said.push(said);
+        }
+        self.world.changed.notify_all();
+    }
+
+    /// Ends with an error of this class.
+    pub fn fail(&self, class: Class) -> Exit {
+        if let Some(run) = self.world.lock().runs.get_mut(&self.attempt()) {
+            run.class = Some(class);
+        }
+        Exit::Code(1)
+    }
+
+    /// Waits until something is wanted of it, and returns all that is; `Err` is its end when it is stopped first.
+    pub fn until_wished(&self, enough: impl Fn(&Wishes) -> bool) -> Result<Wishes, Exit> {
+        let over =
+            |state: &State| state.runs.get(&self.attempt()).is_none_or(|it| it.told_to_stop || it.exit.is_some());
+        let wished = |state: &State| state.runs.get(&self.attempt()).is_some_and(|it| enough(&it.wishes));
+        self.world.until("a program is told something", |state| wished(state) || over(state));
+        let state = self.world.lock();
+        match state.runs.get(&self.attempt()).filter(|it| enough(&it.wishes)) {
+            Some(run) => Ok(run.wishes.clone()),
+            None => Err(Exit::Signal(15)),
+        }
     }
 
     /// Hangs until it is stopped.
@@ -242,8 +297,7 @@ impl Agents for FakeAgents {
             let task = launch.env.iter().find(|it| it.0 == "REGATTA_TASK").map(|it| it.1.clone()).unwrap_or_default();
             let mut state = self.world.lock();
             let nth = state.runs.values().filter(|it| it.started && it.task == task).count() + 1;
-            let fresh = Run { task: task.clone(), asked: 0, started: false, told_to_stop: false, exit: None };
-            let run = state.runs.entry(launch.attempt).or_insert(fresh);
+            let run = state.runs.entry(launch.attempt).or_insert_with(|| Run::new(&task));
             (run.asked, run.task) = (run.asked + 1, task.clone());
             if run.started || run.exit.is_some() {
                 return;
@@ -280,22 +334,40 @@ impl Agents for FakeAgents {
         self.life.call("agents.state", look).map_err(error)
     }
 
-    fn wait(&self, attempt: AttemptId, patience: Duration) -> Result<Option<Exit>, AgentError> {
-        self.life.before("agents.wait").map_err(error)?;
+    fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError> {
+        self.life.before("agents.attend").map_err(error)?;
         if !self.world.lock().runs.contains_key(&attempt) {
             return Err(error(format!("{attempt} was never started")));
         }
-        let exit = self.wait_for_end(attempt, patience);
-        self.life.after("agents.wait").map_err(error)?;
-        Ok(exit)
-    }
-
-    fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError> {
+        // A new attendant hears everything from the beginning, as from a journal.
+        let mut told = 0;
         while desk.goes_on() {
-            if let Some(exit) = self.wait(attempt, Duration::from_millis(50))? {
-                let class = (exit != Exit::Code(0)).then_some(Class::Crashed);
+            let fresh: Vec<Said> = match self.world.lock().runs.get(&attempt) {
+                Some(run) => run.said[told..].to_vec(),
+                None => vec![],
+            };
+            for said in fresh {
+                told += 1;
+                desk.heard(told as u64, said);
+            }
+            let wishes = desk.wishes();
+            let mut state = self.world.lock();
+            let Some(run) = state.runs.get_mut(&attempt) else { break };
+            if run.wishes != wishes {
+                run.wishes = wishes;
+                self.world.changed.notify_all();
+            }
+            if run.said.len() > told {
+                continue;
+            }
+            if let Some(exit) = run.exit.clone() {
+                let class = run.class.or((exit != Exit::Code(0)).then_some(Class::Crashed));
+                drop(state);
+                self.life.after("agents.attend").map_err(error)?;
                 return Ok(Some(Verdict { exit, class, detail: String::new(), usage: vec![] }));
             }
+            let waited = self.world.changed.wait_timeout(state, Duration::from_millis(20));
+            drop(waited);
         }
         Ok(None)
     }
@@ -313,10 +385,7 @@ impl Agents for FakeAgents {
                 None => {
                     // A start that comes later finds this record and starts nothing.
                     let exit = Some(Exit::NotStarted("it was stopped before it began".into()));
-                    state.runs.insert(
-                        attempt,
-                        Run { task: String::new(), asked: 0, started: false, told_to_stop: true, exit },
-                    );
+                    state.runs.insert(attempt, Run { told_to_stop: true, exit, ..Run::new("") });
                 }
             }
             self.world.changed.notify_all();
@@ -346,6 +415,10 @@ impl Agents for FakeAgents {
             Ok(CheckResult { exit, timed_out: false, output: said.err().unwrap_or_default() })
         };
         self.life.call("agents.check", checks).map_err(error)?
+    }
+
+    fn tail(&self, _: AttemptId) -> String {
+        String::new()
     }
 
     fn log(&self, attempt: AttemptId) -> PathBuf {

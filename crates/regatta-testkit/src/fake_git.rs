@@ -318,6 +318,10 @@ impl Git for FakeGit {
         self.call("git.tip", |world| world.trunk(repo).map(|it| it.tip.clone()))
     }
 
+    fn workspace_path(&self, _: &Repo, attempt: AttemptId) -> PathBuf {
+        PathBuf::from(format!("/nowhere/workspaces/{attempt}"))
+    }
+
     fn prepare(&self, repo: &Repo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError> {
         self.call("git.prepare", |world| {
             let tip = world.trunk(repo)?.tip.clone();

@@ -286,7 +286,7 @@ pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn Harness) {
     // The copy is a store: it goes on by itself.
     let mut teller = Teller::default();
     teller.board = copy.load().unwrap().board;
-    teller.tell(&person("ann"), None, Command::SetLimits { limits: Limits { max_attempts: 3 } });
+    teller.tell(&person("ann"), None, Command::SetLimits { limits: Limits { max_attempts: 3, ..Limits::default() } });
     copy.commit(&teller.steps[0].batch).unwrap();
 }
 

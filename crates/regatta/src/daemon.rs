@@ -261,7 +261,7 @@ fn set_limits(engine: &Engine) -> Said {
             format!("mend it in {}", chosen.origin),
         ));
     };
-    let limits = regatta_core::fleet::Limits { max_attempts };
+    let limits = regatta_core::fleet::Limits { max_attempts, ..engine.board().limits };
     let command = regatta_core::command::Command::SetLimits { limits };
     let request = regatta_core::command::Request { by: regatta_core::command::Actor::Regatta, key: None, command };
     engine

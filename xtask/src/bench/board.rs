@@ -52,7 +52,7 @@ impl Fleet {
     pub(crate) fn new() -> anyhow::Result<Fleet> {
         let now = Now { at: 1, wall: 1_767_225_600_000 };
         let mut fleet = Fleet { board: Board::default(), now, batch: Batch::default(), dice: Dice::new(3), added: 0 };
-        fleet.run(Command::SetLimits { limits: fleet::Limits { max_attempts: 400 } })?;
+        fleet.run(Command::SetLimits { limits: fleet::Limits { max_attempts: 400, ..Default::default() } })?;
         for name in PROJECTS {
             fleet.run(Command::AddProject(project::Add {
                 name: ProjectName::new(name)?,

@@ -233,7 +233,7 @@ fn set_up(engine: &Engine) -> anyhow::Result<Vec<(u64, u64)>> {
         checkout: project::Checkout::Skip,
     };
     ask(engine, Command::AddProject(add))?;
-    ask(engine, Command::SetLimits { limits: fleet::Limits { max_attempts: SLOTS as u32 } })?;
+    ask(engine, Command::SetLimits { limits: fleet::Limits { max_attempts: SLOTS as u32, ..Default::default() } })?;
     let mut slots = Vec::new();
     for slot in 0..SLOTS {
         let register = agent::Register {

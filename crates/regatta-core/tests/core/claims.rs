@@ -344,7 +344,7 @@ fn l11_an_end_releases_everything() {
         ("cancelled", false, |world, it| world.cancel(it.task)),
         ("silent", false, |world, _| world.advance(HOUR)),
         ("crashed", true, |world, it| {
-            world.ask("regatta", exits(it, Exited::Failed { reason: "exit 1".into() }));
+            world.ask("regatta", exits(it, Exited::Failed { reason: "exit 1".into(), class: None }));
         }),
         ("vanished", true, |world, it| {
             world.ask("regatta", exits(it, Exited::Lost));
@@ -434,7 +434,7 @@ fn l11_a_stopping_attempt_keeps_its_claims() {
     world.stop(task);
     assert_eq!(world.owner_of("file://shop/src/x.rs"), Some(owner_attempt(grant.attempt)));
     assert_eq!(world.poll("bob"), None);
-    world.ask("regatta", exits(&grant, Exited::Failed { reason: "killed".into() }));
+    world.ask("regatta", exits(&grant, Exited::Failed { reason: "killed".into(), class: None }));
     assert_eq!(world.owner_of("file://shop/src/x.rs"), None);
     let again = world.take("bob");
     world.finish(&again);

@@ -51,8 +51,13 @@ impl Laws {
         match (&request.command, decided) {
             (Command::Tick | Command::Resume { .. }, Err(refusal)) => panic!("time cannot be refused: {refusal:?}"),
             (Command::Poll(ask) | Command::PollSupervised(ask), Ok(done)) => {
+                let supervised = matches!(request.command, Command::PollSupervised(_));
                 let Outcome::Polled(grant) = &done.outcome else { panic!("{:?}", done.outcome) };
-                assert_eq!(grant.as_ref().map(|it| it.task), next_task(before, ask), "not the next task of {ask:?}");
+                assert_eq!(
+                    grant.as_ref().map(|it| it.task),
+                    next_task(before, ask, supervised, now),
+                    "not the next task of {ask:?}"
+                );
             }
             (Command::Acquire(ask), Ok(done)) => check_set(before, ask, done, now),
             _ => {}
@@ -173,6 +178,7 @@ impl Laws {
         check_tasks(board, now);
         check_landings(board);
         check_ready(board);
+        check_talk(board);
     }
 }
 
@@ -376,6 +382,41 @@ fn check_landings(board: &Board) {
     }
 }
 
+/// What an agent asked is on the board exactly while its attempt lives, under one id, and what it used is what its
+/// sessions say, never more: cumulative counts are not added up (J2 of money).
+fn check_talk(board: &Board) {
+    let mut asked = BTreeSet::new();
+    for approval in board.approvals.values() {
+        assert!(board.attempts.contains_key(&approval.attempt), "{} outlived {}", approval.id, approval.attempt);
+        assert!(asked.insert((approval.attempt, &approval.ask.id)), "{} was asked twice", approval.id);
+        assert!(!(approval.closed && approval.is_open()));
+    }
+    let mut workspaces = BTreeSet::new();
+    for attempt in board.attempts.values() {
+        let sessions: u64 = attempt.talk.sessions.iter().map(|it| it.1.tokens()).sum();
+        assert_eq!(attempt.used.tokens(), sessions, "{} was charged for what it did not use", attempt.id);
+        assert!(workspaces.insert(attempt.workspace()), "two attempts in the workspace of {}", attempt.workspace());
+    }
+    for task in board.tasks.values() {
+        let Some(resume) = &task.resume else { continue };
+        let alone = board.attempts.values().all(|it| it.workspace() != resume.workspace || it.task == task.id);
+        assert!(
+            alone && task.status.is_waiting() | (task.status == Status::NeedsHuman) | (task.status == Status::Backlog),
+            "{}",
+            task.id
+        );
+    }
+    for rule in board.rules.values() {
+        match &rule.scope {
+            regatta_core::policy::Scope::Task(it) => assert!(board.tasks.contains_key(it), "{} outlived {it}", rule.id),
+            regatta_core::policy::Scope::Mission(it) => {
+                assert!(board.missions.contains_key(it), "{} outlived {it}", rule.id)
+            }
+            _ => {}
+        }
+    }
+}
+
 fn of_mission(board: &Board, id: regatta_core::ids::MissionId) -> usize {
     board.attempts.values().filter(|it| it.mission == Some(id)).count()
 }
@@ -387,6 +428,7 @@ fn is_ready(board: &Board, task: &Task) -> bool {
     let checked = !task.validation.is_empty() || !board.projects[&task.project].validation.is_empty();
     matches!(task.status, Status::Unassigned | Status::Offered | Status::Pending)
         && task.paused.is_none()
+        && task.not_before.is_none()
         && task.attempt.is_none()
         && task.blocked_by.iter().all(|it| board.settled(*it) == Some(Status::Completed))
         && (!contract || (!task.files.is_empty() && checked))
@@ -417,8 +459,12 @@ fn check_ready(board: &Board) {
 }
 
 /// What a poll must give: every rule of DESIGN §5, tried on every task.
-pub(crate) fn next_task(board: &Board, ask: &Poll) -> Option<TaskId> {
+pub(crate) fn next_task(board: &Board, ask: &Poll, supervised: bool, now: Now) -> Option<TaskId> {
     let agent = board.agents.get(&ask.agent)?;
+    let lanes = [Some(format!("agent:{}", agent.name)), agent.provider.clone()];
+    if supervised && lanes.iter().flatten().any(|it| board.parked.contains_key(it)) {
+        return None;
+    }
     let running = board.attempts.values().filter(|it| it.agent == ask.agent).count();
     if running >= agent.max_tasks as usize || board.attempts.len() >= board.limits.max_attempts as usize {
         return None;
@@ -444,6 +490,7 @@ pub(crate) fn next_task(board: &Board, ask: &Poll) -> Option<TaskId> {
         .filter(|it| ask.mission.is_none_or(|asked| it.mission == Some(asked)))
         .filter(|it| it.provider.is_none() || it.provider == agent.provider)
         .filter(|it| blockers(board, &it.file_claims(), Mode::Exclusive, None).next().is_none())
+        .filter(|it| regatta_core::budget::blocks(board, it, &ask.agent, now).is_none())
         .filter_map(|it| rank(it).map(|rank| (rank, it.priority, it.id)))
         .min()
         .map(|it| it.2)

@@ -107,10 +107,10 @@ fn j4_the_machine_has_a_cap() {
     let got = (0..20).filter(|nth| world.poll(["ada", "bob"][nth % 2]).is_some()).count();
     assert_eq!(got, 8, "the default");
     assert!(world.reasons(tasks[8]).contains(&WaitKind::Machine));
-    world.ask("ann", Command::SetLimits { limits: Limits { max_attempts: 9 } });
+    world.ask("ann", Command::SetLimits { limits: Limits { max_attempts: 9, ..Limits::default() } });
     assert!(world.poll("ada").is_some() && world.poll("bob").is_none());
     for max_attempts in [0, 10_001] {
-        let limits = Limits { max_attempts };
+        let limits = Limits { max_attempts, ..Limits::default() };
         assert_eq!(world.refused("ann", Command::SetLimits { limits }).code(), "invalid");
     }
 }
@@ -119,7 +119,7 @@ fn j4_the_machine_has_a_cap() {
 #[test]
 fn order_is_priority_then_age_then_id() {
     let mut world = World::with(&[("ada", 20), ("bob", 1)]);
-    world.ask("ann", Command::SetLimits { limits: Limits { max_attempts: 20 } });
+    world.ask("ann", Command::SetLimits { limits: Limits { max_attempts: 20, ..Limits::default() } });
     let mut add = |priority, to, how| {
         let nth = world.board.counters.task as usize;
         let add = Add { priority, ..work("part", &[&file(nth)]) };

@@ -5,17 +5,22 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use regatta_core::agent::Register;
-use regatta_core::attempt::{Exited, Verdict};
+use regatta_core::agent::{Register, Runtime};
+use regatta_core::approval::Reach;
+use regatta_core::attempt::{Exited, Talk, Verdict};
+use regatta_core::budget;
 use regatta_core::bus::Post;
 use regatta_core::claim::{Acquire, Mode, Owner};
 use regatta_core::command::{Actor, Command, PlannedTask, Request};
 use regatta_core::effect::Effect;
 use regatta_core::fleet::Limits;
-use regatta_core::ids::{ChannelName, ClaimId, LandingId, MessageId, MissionId, RequestKey, TaskId, WaitId};
+use regatta_core::ids::{
+    ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, RequestKey, TaskId, WaitId,
+};
 use regatta_core::landing::{Moved, State, Tried};
 use regatta_core::mission::{self, Start};
 use regatta_core::schedule::{Grant, Poll};
+use regatta_core::session::{Answer, Ask, Class, Said, Stop, Tool, ToolKind, Usage, Want};
 use regatta_core::task::{Add, Edit, Expects, How, IssueType};
 
 use crate::world::{Held, World, agent, commit, files, registers, shop, uri, work};
@@ -60,6 +65,8 @@ enum Step {
     Limit { max_attempts: u32 },
     Register { agent: usize, max_tasks: u32 },
     Talk { read: Option<u64> },
+    Say { grant: Index, wrong: u8, what: u8, usage: u16 },
+    Guide { task: Index, what: u8 },
     Again { request: Index },
     Restart,
     Reload,
@@ -100,6 +107,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1..5u32).prop_map(|max_attempts| Step::Limit { max_attempts }),
         1 => (0..3usize, 0..4u32).prop_map(|(agent, max_tasks)| Step::Register { agent, max_tasks }),
         1 => prop::option::of(0..4u64).prop_map(|read| Step::Talk { read }),
+        10 => (index(), wrong(), small, 0..50u16).prop_map(|(grant, wrong, what, usage)| Step::Say { grant, wrong, what, usage }),
+        5 => (task(), small).prop_map(|(task, what)| Step::Guide { task, what }),
         4 => index().prop_map(|request| Step::Again { request }),
         1 => Just(Step::Restart),
         1 => Just(Step::Reload),
@@ -119,6 +128,9 @@ impl Story {
         for manifest in &MANIFESTS[..3] {
             world.add_task("first", manifest);
         }
+        // One whose program talks, and whose provider has limits.
+        let eve = Register { runtime: Runtime::Scripted, provider: Some("acme".into()), ..registers("eve", 1) };
+        world.ask("ann", Command::RegisterAgent(eve));
         Story { world, asked: vec![] }
     }
 
@@ -204,6 +216,33 @@ impl Story {
         }
     }
 
+    /// Something a program says, mostly in an order that makes sense.
+    fn said(&self, talk: &Talk, what: u8, usage: u64) -> Said {
+        let used = talk.sessions.iter().find(|it| it.0.is_none()).map(|it| it.1).unwrap_or_default();
+        match what % 10 {
+            0 => Said::Started { session: Some(format!("s{}", what / 100)), model: None },
+            1 | 2 => Said::TurnStarted { n: talk.turns },
+            3 | 4 => Said::Usage { session: None, usage: Usage { output: used.output + usage, ..used } },
+            5 => Said::Asked(Ask {
+                id: format!("{}", what / 50),
+                want: Want::Permission {
+                    tool: Tool { kind: ToolKind::Execute, paths: vec!["/etc/passwd".into()], ..Tool::default() },
+                    options: vec![],
+                },
+            }),
+            6 => Said::Withdrew { ask: format!("{}", what / 50) },
+            7 => Said::Limited {
+                until_wall: (what > 100).then_some(self.world.now.wall + 60_000),
+                detail: "limit".into(),
+            },
+            _ => {
+                let class = (what > 150).then(|| Class::ALL[what as usize % 9]);
+                let stop = if class.is_some() { Stop::Error } else { Stop::EndTurn };
+                Said::TurnEnded { stop, class, detail: String::new() }
+            }
+        }
+    }
+
     fn moved(&self, how: u8) -> Moved {
         match how % 8 {
             0 => Moved::Elsewhere,
@@ -215,7 +254,7 @@ impl Story {
 
     fn exited(&self, how: u8) -> Exited {
         match how % 6 {
-            0 => Exited::Failed { reason: "exit 1".into() },
+            0 => Exited::Failed { reason: "exit 1".into(), class: Class::ALL.get(how as usize % 12).copied() },
             1 => Exited::Lost,
             2 => Exited::NotRun { reason: "no such program".into() },
             _ => Exited::Done { output: None },
@@ -247,7 +286,9 @@ impl Story {
             Effect::MoveTrunk { landing, fence } => {
                 Command::ReportMoved { landing: *landing, fence: *fence, found: self.moved(how) }
             }
-            Effect::PrepareWorkspace { .. } | Effect::RemoveWorkspace { .. } => Command::ReportPerformed,
+            Effect::PrepareWorkspace { .. } | Effect::RemoveWorkspace { .. } | Effect::Nudge { .. } => {
+                Command::ReportPerformed
+            }
         };
         self.ask(command);
     }
@@ -396,7 +437,9 @@ impl Story {
                 let last = self.world.board.counters.wait as usize;
                 self.ask(Command::CancelWait { wait: WaitId(wait.index(last + 1) as u64) });
             }
-            Step::Limit { max_attempts } => self.ask(Command::SetLimits { limits: Limits { max_attempts } }),
+            Step::Limit { max_attempts } => {
+                self.ask(Command::SetLimits { limits: Limits { max_attempts, ..Limits::default() } })
+            }
             Step::Register { agent: who, max_tasks } => {
                 let register = Register { description: "again".into(), ..registers(AGENTS[who], max_tasks) };
                 self.ask(Command::RegisterAgent(register));
@@ -406,6 +449,44 @@ impl Story {
                 self.ask(match read {
                     None => Command::Post(Post { channel, text: "@ada hello".into(), labels: vec![], reply_to: None }),
                     Some(number) => Command::MarkRead { agent: agent("ada"), channel, read: MessageId(number) },
+                });
+            }
+            Step::Say { grant, wrong, what, usage } => {
+                if let Some(it) = self.grant(grant, wrong) {
+                    let talk = self.world.board.attempts.get(&it.attempt).map(|it| it.talk.clone()).unwrap_or_default();
+                    let said = self.said(&talk, what, u64::from(usage));
+                    let n = talk.heard + u64::from(wrong == 0);
+                    self.ask(Command::ReportSaid { attempt: it.attempt, token: it.token, n, said });
+                }
+            }
+            Step::Guide { task, what } => {
+                let task = self.task(task);
+                let approval = self.world.board.approvals.keys().next_back().copied().unwrap_or(ApprovalId(1));
+                let reach = [Reach::Once, Reach::Task, Reach::Mission, Reach::Always][what as usize / 16 % 4];
+                self.ask(match what % 12 {
+                    0 | 1 => Command::Tell { task, text: "mind the gap".into() },
+                    2 => Command::PauseTask { task, reason: "wait".into() },
+                    3 | 4 => Command::ResumeTask { task },
+                    5 => Command::RetryTask { task, failed: None },
+                    6 | 7 => Command::Decide { approval, answer: Answer::Allow, reach },
+                    8 => Command::Decide { approval, answer: Answer::Deny { words: None }, reach },
+                    9 => Command::ResumeAgent { agent: agent("eve") },
+                    10 => {
+                        let scope = [
+                            budget::Scope::Attempt,
+                            budget::Scope::EachTask,
+                            budget::Scope::Task(task),
+                            budget::Scope::Day,
+                        ][what as usize / 16 % 4]
+                            .clone();
+                        let tokens = (what < 200).then_some(u64::from(what) * 4);
+                        Command::SetBudget { scope, ceiling: budget::Ceiling { tokens, ..Default::default() } }
+                    }
+                    _ => Command::ReportSilent {
+                        attempt: AttemptId(u64::from(what)),
+                        token: 0,
+                        since_ms: Some(1_000_000),
+                    },
                 });
             }
             Step::Again { request } => {

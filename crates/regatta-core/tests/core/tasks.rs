@@ -186,7 +186,7 @@ fn j6_every_end_has_its_cause() {
         assert_eq!(world.task(task).failures, failures, "{cause:?}");
     };
     let words = || "because".to_owned();
-    check(Some(Exited::Failed { reason: words() }), None, Cause::Crashed, 1);
+    check(Some(Exited::Failed { reason: words(), class: None }), None, Cause::Crashed, 1);
     check(Some(Exited::Lost), None, Cause::Lost, 0);
     check(Some(Exited::NotRun { reason: words() }), None, Cause::Environment, 1);
     check(None, Some(Verdict::Failed { reason: words() }), Cause::Invalid, 1);
@@ -333,9 +333,11 @@ fn a_supervised_attempt_may_be_silent() {
     let mut world = World::with(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     let grant = world.take_supervised("ada");
-    world.advance(48 * HOUR);
+    world.advance(HOUR - 1);
     assert_eq!(world.status(task), Status::InProgress);
     assert_eq!(world.refused("ada", finishes(&grant)).code(), "invalid", "its exit says so, not its words");
+    world.advance(1);
+    assert!(world.board.attempts[&grant.attempt].stopping == Some(Cause::TimedOut), "its time is up");
 }
 
 /// W1 and the gate: work without files or checks is not given to anybody, and says so.

@@ -365,7 +365,7 @@ impl World {
     }
 
     pub(crate) fn ready(&self, name: &str) -> Option<TaskId> {
-        crate::laws::next_task(&self.board, &polls(name))
+        crate::laws::next_task(&self.board, &polls(name), false, self.now)
     }
 
     // Attempts.

@@ -164,8 +164,6 @@ pub trait Agents: Send + Sync {
     fn start(&self, launch: &Launch) -> Result<(), AgentError>;
     /// Where the attempt's program is now.
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
-    /// Waits until the attempt's program has ended and no process of it is left. `None` when `patience` ran out.
-    fn wait(&self, attempt: AttemptId, patience: Duration) -> Result<Option<Exit>, AgentError>;
     /// Attends the attempt's program until it has ended and no process of it is left: tells `desk` what it says and
     /// says to it what `desk` wishes. `None` when the desk no longer wants to go on. At most one attendant for an
     /// attempt at a time.
@@ -178,6 +176,8 @@ pub trait Agents: Send + Sync {
     fn check(&self, check: &Check) -> Result<CheckResult, AgentError>;
     /// The file the attempt's program writes its output to.
     fn log(&self, attempt: AttemptId) -> PathBuf;
+    /// The last few KiB of what the attempt's program printed, as text; empty when nothing can be read.
+    fn tail(&self, attempt: AttemptId) -> String;
     /// The file in which the attempt's program may leave its result.
     fn result_file(&self, attempt: AttemptId) -> PathBuf;
 }

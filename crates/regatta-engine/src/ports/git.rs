@@ -177,6 +177,8 @@ pub trait Git: Send + Sync {
     fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError>;
     /// The trunk's tip in the user's repository.
     fn tip(&self, repo: &Repo) -> Result<CommitId, GitError>;
+    /// Where the attempt's workspace is, or would be.
+    fn workspace_path(&self, repo: &Repo, attempt: AttemptId) -> PathBuf;
     /// Makes the attempt's workspace at the trunk's tip, or finds it as it is.
     fn prepare(&self, repo: &Repo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError>;
     /// Keeps what is in the workspace (tracked, new and deleted files; never ignored ones) as one commit

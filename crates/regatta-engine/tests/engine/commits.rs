@@ -188,7 +188,7 @@ fn j9_the_same_key_twice_in_one_batch_does_it_once() {
     let (world, life) = (World::new(append_own_name), Life::new());
     let engine = world.start_in(&life).unwrap();
     let commit = life.hold_next("store.commit");
-    let first = send(&engine, ask(Command::SetLimits { limits: Limits { max_attempts: 3 } }));
+    let first = send(&engine, ask(Command::SetLimits { limits: Limits { max_attempts: 3, ..Limits::default() } }));
     commit.reached();
     let [one, two] = [0, 1].map(|_| send(&engine, keyed("k", post("once"))));
     commit.release();

@@ -273,7 +273,7 @@ fn a_failing_port_is_tried_again() {
 fn j2_a_program_that_cannot_be_watched_is_ended_before_the_next_one_starts() {
     let world = World::new(|program| if program.nth() == 1 { program.hang() } else { append_own_name(program) });
     let life = Life::new();
-    life.fail_next("agents.wait", "the run directory cannot be read");
+    life.fail_next("agents.attend", "the run directory cannot be read");
     let engine = world.start_in(&life).unwrap();
     launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
     until_done(&engine, &life, &world);

@@ -9,4 +9,5 @@ mod crash; // a crash between every two steps
 mod landings; // from a task to the trunk
 mod restarts; // shutdown, stop, and going on
 mod support;
+mod talks;
 mod views; // snapshots, watching, events

@@ -200,8 +200,7 @@ fn p3_stop_waits_for_a_slow_store() {
         move || engine.stop_attempts("enough")
     });
     commit.reached();
-    let looks = life.calls("agents.wait");
-    life.until("the watching thread has looked up", || life.calls("agents.wait") > looks + 1);
+    life.until("its program is watched meanwhile", || life.calls("agents.attend") > 0);
     commit.release();
     assert_eq!(stopping.join().unwrap(), Ok(0));
     assert_eq!((world.agents.running(), engine.board().attempts.len()), (vec![], 0));
@@ -239,7 +238,7 @@ fn p3_stop_catches_what_is_just_being_granted() {
 fn p10_a_stop_that_failed_is_tried_again() {
     let (world, life) = (World::new(Program::hang), Life::new());
     let engine = start_patient(&world, &life);
-    life.until("its program is watched", || life.calls("agents.wait") > 0);
+    life.until("its program is watched", || life.calls("agents.attend") > 0);
     life.fail_next("agents.stop", "the kernel says no");
     say(&engine, Command::StopTask { task: TaskId(1), reason: "enough".into(), pause: false });
     life.until("the stop was tried", || life.calls("agents.stop") == 1);

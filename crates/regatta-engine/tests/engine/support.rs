@@ -191,6 +191,9 @@ pub(crate) fn mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command {
 /// Registers the project and the agents, and starts a mission.
 pub(crate) fn launch(engine: &Engine, agents: &[&str], tasks: Vec<PlannedTask>) -> (MissionId, Vec<TaskId>) {
     say(engine, add_project());
+    // The clock of these stories stands still: what broke off is tried again at once.
+    let limits = regatta_core::fleet::Limits { retry_ms: 0, ..engine.board().limits };
+    say(engine, Command::SetLimits { limits });
     for agent in agents {
         say(engine, register(agent));
     }

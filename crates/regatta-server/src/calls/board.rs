@@ -33,6 +33,21 @@ impl Caller<'_> {
         answer(board.revision, &view)
     }
 
+    pub(super) async fn limits_set(&self, ask: input::Limits) -> Json {
+        let now = self.board().limits;
+        let limits = Limits {
+            max_attempts: ask.max_attempts.unwrap_or(now.max_attempts),
+            attempt_timeout_ms: ask.attempt_timeout_ms.unwrap_or(now.attempt_timeout_ms),
+            lead_timeout_ms: ask.lead_timeout_ms.unwrap_or(now.lead_timeout_ms),
+            startup_ms: ask.startup_ms.unwrap_or(now.startup_ms),
+            silence_ms: ask.silence_ms.unwrap_or(now.silence_ms),
+            escalate_ms: ask.escalate_ms.unwrap_or(now.escalate_ms),
+            retry_ms: ask.retry_ms.unwrap_or(now.retry_ms),
+            retry_most_ms: ask.retry_most_ms.unwrap_or(now.retry_most_ms),
+        };
+        self.done(Command::SetLimits { limits }).await
+    }
+
     pub(super) async fn project_views(
         &self,
         board: &Arc<Board>,

@@ -105,7 +105,7 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, by: Actor, key: 
             let board = it.board();
             answer(board.revision, &crate::names::fresh(&board, it.engine().now().wall))
         }
-        Call::LimitsSet(ask) => it.done(Command::SetLimits { limits: Limits { max_attempts: ask.max_attempts } }).await,
+        Call::LimitsSet(ask) => it.limits_set(ask).await,
         Call::Backup(ask) => it.backup(ask).await,
         Call::Check(_) => {
             it.engine().check().await.map_err(refused)?;

@@ -24,7 +24,7 @@ fn one_more(store: &mut dyn Store, max_attempts: u32) -> u64 {
     let mut teller = Teller::default();
     teller.board = store.load().unwrap().board;
     teller.now = Now { at: teller.board.at, wall: 1 };
-    teller.tell(&Actor::Regatta, None, Command::SetLimits { limits: Limits { max_attempts } });
+    teller.tell(&Actor::Regatta, None, Command::SetLimits { limits: Limits { max_attempts, ..Limits::default() } });
     store.commit(&teller.steps[0].batch).unwrap();
     teller.steps[0].batch.events[0].revision
 }

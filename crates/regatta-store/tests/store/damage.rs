@@ -83,18 +83,18 @@ fn tables_that_are_not_ours_are_damage() {
 #[test]
 fn d6_a_newer_store_is_refused_and_left_alone() {
     let place = Place::filled(&everything());
-    place.raw().pragma_update(None, "user_version", 2).unwrap();
+    place.raw().pragma_update(None, "user_version", 99).unwrap();
     assert_refused(&place, "newer_version", "in the file");
 
     let (open, place) = (Place::filled(&everything()), Place::new());
     let theirs = open.raw();
-    theirs.pragma_update(None, "user_version", 7).unwrap();
+    theirs.pragma_update(None, "user_version", 107).unwrap();
     for name in ["regatta.db", "regatta.db-wal"] {
         fs::copy(open.file(name), place.file(name)).unwrap(); // as their crash would leave it
     }
     let log = fs::read(place.file("regatta.db-wal")).unwrap();
     assert_refused(&place, "newer_version", "in the log");
-    assert!(place.refused().what.contains("schema 7"));
+    assert!(place.refused().what.contains("schema 107"));
     assert_eq!(fs::read(place.file("regatta.db-wal")).unwrap(), log);
 }
 

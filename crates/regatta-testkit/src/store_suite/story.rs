@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use regatta_core::approval::Reach;
 use regatta_core::attempt::{Exited, Verdict};
 use regatta_core::board::Board;
 use regatta_core::bus::Post;
@@ -10,13 +11,15 @@ use regatta_core::command::{Actor, Command, Outcome, PlannedTask, Request, decid
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::fleet::Limits;
 use regatta_core::ids::{
-    AgentName, BranchName, ChannelName, CommitId, LandingId, MissionId, Now, ProjectName, RequestKey, TaskId, WaitId,
+    AgentName, ApprovalId, BranchName, ChannelName, CommitId, LandingId, MissionId, Now, ProjectName, RequestKey,
+    TaskId, WaitId,
 };
 use regatta_core::landing::{Moved, Tried};
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::schedule::{Grant, Poll};
+use regatta_core::session::{Answer, Ask, Class, Said, Stop, Tool, ToolKind, Usage, Want};
 use regatta_core::task::{Add, Edit, Expects, How, IssueType};
-use regatta_core::{agent, mission, project, task};
+use regatta_core::{agent, budget, mission, policy, project, task};
 use regatta_engine::ports::store::Batch;
 
 /// One commit, and what must be true after it.
@@ -155,6 +158,7 @@ pub fn everything() -> Vec<Step> {
     missions(&mut it);
     claims(&mut it);
     talk(&mut it);
+    agents_that_talk(&mut it);
     // A day later whatever was leased has lapsed and the first answers are forgotten.
     it.later(25 * 3_600_000);
     it.shell(Command::Resume { pid: 2 });
@@ -165,7 +169,7 @@ pub fn everything() -> Vec<Step> {
 fn people_and_projects(it: &mut Teller) {
     it.now = Now { at: 1_000, wall: 1_700_000_000_000 };
     it.shell(Command::Resume { pid: 1 });
-    it.ann(Command::SetLimits { limits: Limits { max_attempts: 20 } });
+    it.ann(Command::SetLimits { limits: Limits { max_attempts: 20, ..Limits::default() } });
     for (name, validation) in [("shop", vec![]), ("shop", vec!["make test".to_owned()]), ("docs", vec![])] {
         it.ann(Command::AddProject(project::Add {
             name: project(name),
@@ -303,8 +307,72 @@ fn talk(it: &mut Teller) {
     it.tell(&bob(), None, Command::MarkRead { agent: agent("bob"), channel, read });
 }
 
+/// A program that says everything there is to say, is asked to wait, costs something and runs into a limit.
+fn agents_that_talk(it: &mut Teller) {
+    let matter = policy::Matter { command: Some("rm *".into()), ..policy::Matter::default() };
+    it.ann(Command::AddRule { scope: policy::Scope::All, effect: policy::Effect::Deny, matter });
+    let ceiling = budget::Ceiling { tokens: Some(1_000), ..budget::Ceiling::default() };
+    it.ann(Command::SetBudget { scope: budget::Scope::Attempt, ceiling });
+    it.ann(Command::SetBudget { scope: budget::Scope::Day, ceiling: budget::Ceiling { turns: Some(500), ..ceiling } });
+    it.ann(Command::AddTask { task: add("shop", "Talk", "x/talk"), assign: Some(agent("bob")), how: How::Direct });
+    let task = TaskId(it.board.counters.task);
+    it.ann(Command::Tell { task, text: "before it begins".into() });
+    let grant = it.poll("bob", true);
+    let mut n = 0;
+    let mut says = |it: &mut Teller, grant: &Grant, said: Said| {
+        n += 1;
+        it.shell(Command::ReportSaid { attempt: grant.attempt, token: grant.token, n, said });
+    };
+    says(it, &grant, Said::Started { session: Some("s-1".into()), model: None });
+    says(it, &grant, Said::TurnStarted { n: 0 });
+    let used = Usage { input: 800, output: 50, micro_usd: Some(1_234), ..Usage::default() };
+    says(it, &grant, Said::Usage { session: None, usage: used });
+    for (id, path) in [("1", "/etc/x"), ("2", "/etc/y"), ("3", "src/z")] {
+        let tool = Tool {
+            kind: ToolKind::Execute,
+            command: Some("cp a b".into()),
+            paths: vec![path.into()],
+            ..Tool::default()
+        };
+        says(it, &grant, Said::Asked(Ask { id: id.into(), want: Want::Permission { tool, options: vec![] } }));
+    }
+    it.later(11 * 60_000);
+    it.shell(Command::Tick);
+    it.ann(Command::Decide { approval: ApprovalId(1), answer: Answer::Deny { words: None }, reach: Reach::Once });
+    says(it, &grant, Said::Withdrew { ask: "2".into() });
+    it.ann(Command::Tell { task, text: "and then this".into() });
+    it.ann(Command::PauseTask { task, reason: "a moment".into() });
+    it.ann(Command::ResumeTask { task });
+    let end = |class| Said::TurnEnded { stop: Stop::Error, class, detail: "it broke".into() };
+    says(it, &grant, end(Some(Class::RateLimit)));
+    let failed = |class| Exited::Failed { reason: "a limit".into(), class: Some(class) };
+    it.shell(Command::ReportExited { attempt: grant.attempt, token: grant.token, how: failed(Class::RateLimit) });
+    it.later(61_000);
+    it.shell(Command::Tick);
+    // It goes on, breaks off, waits for its time, and ends with what was granted for it.
+    let grant = it.poll("bob", true);
+    it.shell(Command::ReportExited { attempt: grant.attempt, token: grant.token, how: failed(Class::Overloaded) });
+    it.later(2_001);
+    it.shell(Command::Tick);
+    let matter = policy::Matter { path: Some("/tmp/*".into()), ..policy::Matter::default() };
+    it.ann(Command::AddRule { scope: policy::Scope::Task(task), effect: policy::Effect::Allow, matter });
+    it.ann(Command::SetBudget { scope: budget::Scope::Task(task), ceiling });
+    it.ann(Command::CancelTask { task, reason: "enough".into() });
+}
+
 /// Leaves something live of every kind.
 fn what_stays(it: &mut Teller) {
+    it.ann(Command::AddTask { task: add("shop", "Asks", "x/asks"), assign: Some(agent("bob")), how: How::Direct });
+    let asking = it.poll("bob", true);
+    let question = Want::Question { text: "Which?".into(), choices: vec!["a".into()], schema: Some("{}".into()) };
+    let said = Said::Asked(Ask { id: "q".into(), want: question });
+    it.shell(Command::ReportSaid { attempt: asking.attempt, token: asking.token, n: 1, said });
+    it.ann(Command::AddTask { task: add("shop", "Broken", "x/broken"), assign: Some(agent("ann")), how: How::Direct });
+    let broken = it.poll("ann", true);
+    let how = Exited::Failed { reason: "not signed in".into(), class: Some(Class::Auth) };
+    it.shell(Command::ReportExited { attempt: broken.attempt, token: broken.token, how });
+    it.ann(Command::ResumeAgent { agent: agent("ann") });
+    it.ann(Command::CancelTask { task: broken.task, reason: "enough".into() });
     it.ann(Command::AddTask { task: add("shop", "Offered", "x/offered"), assign: Some(agent("bob")), how: How::Offer });
     it.ann(Command::AddTask {
         task: Add { backlog: true, ..add("docs", "Someday", "x/someday") },

@@ -173,7 +173,8 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
         let _added: Got<AgentView> = client.call(&Call::AgentAdd(add))?;
         agents.push(name);
     }
-    let _limits: Got<String> = client.call(&Call::LimitsSet(input::Limits { max_attempts: ask.size }))?;
+    let _limits: Got<String> =
+        client.call(&Call::LimitsSet(input::Limits { max_attempts: Some(ask.size), ..input::Limits::default() }))?;
     let plan = plan::parse(&plan_for(ask.size), false, "demo.toml")?;
     let start = input::MissionStart {
         project: Some(project.data.name),

@@ -134,7 +134,10 @@ pub(super) fn config(app: &App, word: ConfigWord) -> Said {
             }
             let max_attempts =
                 value.parse().map_err(|_| usage(format!("{value:?} is not a number"), "give one, such as 8"))?;
-            let _done: Got<String> = app.call(&Call::LimitsSet(input::Limits { max_attempts }))?;
+            let _done: Got<String> = app.call(&Call::LimitsSet(input::Limits {
+                max_attempts: Some(max_attempts),
+                ..input::Limits::default()
+            }))?;
             app.out.answer("config.set", &serde_json::json!({ "max_attempts": max_attempts }), &[], |_| {
                 format!("max_attempts is {max_attempts} now\n")
             })

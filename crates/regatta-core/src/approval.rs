@@ -1,0 +1,256 @@
+//! Approvals: what an agent may not decide alone. One is open until somebody answers; it never lapses into a yes.
+//!
+//! The first answer counts, and a second is told whose that was. When its attempt ends, what is open is withdrawn.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent;
+use crate::attempt::Attempt;
+use crate::board::{Board, Draft};
+use crate::command::Actor;
+use crate::event::{Event, facts};
+use crate::ids::{AgentName, ApprovalId, AttemptId, MissionId, Now, ProjectName, TaskId};
+use crate::policy::{self, Effect, Matter, Scope};
+use crate::refusal::Refusal;
+use crate::session::{Answer, Ask, Tool, Want};
+
+/// How far an answer reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Reach {
+    /// This request alone.
+    #[default]
+    Once,
+    /// Everything like it in this task.
+    Task,
+    Mission,
+    /// Everything like it by this agent, from now on: a rule of the policy.
+    Always,
+}
+
+/// What was said to it, and by whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Decision {
+    pub answer: Answer,
+    pub by: Actor,
+    pub wall: u64,
+    /// Which rule decided it, or which one it made.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rule: Option<String>,
+}
+
+/// Something an agent asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Approval {
+    pub id: ApprovalId,
+    pub attempt: AttemptId,
+    pub task: TaskId,
+    pub project: ProjectName,
+    pub mission: Option<MissionId>,
+    pub agent: AgentName,
+    pub ask: Ask,
+    pub asked_wall: u64,
+    /// When it is called out louder, on the fleet clock; never more than that.
+    pub escalate_at: Option<u64>,
+    pub escalated: bool,
+    pub decision: Option<Decision>,
+    /// Its attempt is over, or took the request back.
+    pub closed: bool,
+}
+
+impl Approval {
+    /// Whether somebody must still decide it.
+    pub fn is_open(&self) -> bool {
+        self.decision.is_none() && !self.closed
+    }
+
+    /// What it wants, in one line.
+    pub fn subject(&self) -> String {
+        match &self.ask.want {
+            Want::Permission { tool, .. } => tool.command.clone().unwrap_or_else(|| tool.title.clone()),
+            Want::Question { text, .. } => text.lines().next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+facts! {
+    Asked { approval: Approval }
+    Decided { approval: ApprovalId, decision: Decision }
+    Escalated { approval: ApprovalId }
+    /// Nobody needs to decide it any more.
+    Withdrawn { approval: ApprovalId, reason: String }
+}
+
+/// Takes a request of an agent's program: the policy answers it, or a person must.
+pub(crate) fn ask(draft: &mut Draft, attempt: &Attempt, ask: Ask, now: Now) -> Result<(), Refusal> {
+    // A journal read again says what is known.
+    if draft.board().approvals.values().any(|it| it.attempt == attempt.id && it.ask.id == ask.id) {
+        return Ok(());
+    }
+    let agent = agent::find(draft.board(), &attempt.agent)?.clone();
+    let policy = match &ask.want {
+        Want::Permission { tool, .. } => policy::judge(draft.board(), attempt, &agent, tool),
+        Want::Question { .. } => (Effect::Ask, String::new()),
+    };
+    let id = ApprovalId(draft.board().counters.approval + 1);
+    let escalate_at = (policy.0 == Effect::Ask).then(|| now.at + draft.board().limits.escalate_ms);
+    let approval = Approval {
+        id,
+        attempt: attempt.id,
+        task: attempt.task,
+        project: attempt.project.clone(),
+        mission: attempt.mission,
+        agent: attempt.agent.clone(),
+        ask,
+        asked_wall: now.wall,
+        escalate_at,
+        escalated: false,
+        decision: None,
+        closed: false,
+    };
+    draft.record(Event::ApprovalAsked(Asked { approval }));
+    let answer = match policy.0 {
+        Effect::Allow => Answer::Allow,
+        Effect::Deny => Answer::Deny { words: Some(format!("Regatta's policy forbids it ({})", policy.1)) },
+        Effect::Ask => return Ok(()),
+    };
+    let decision = Decision { answer, by: Actor::Regatta, wall: now.wall, rule: Some(policy.1) };
+    draft.record(Event::ApprovalDecided(Decided { approval: id, decision }));
+    Ok(())
+}
+
+/// Answers a request. Everything alike that is open and within reach is answered with it.
+pub fn decide(
+    draft: &mut Draft,
+    id: ApprovalId,
+    answer: Answer,
+    reach: Reach,
+    by: Actor,
+    now: Now,
+) -> Result<(), Refusal> {
+    let approval = find(draft.board(), id)?;
+    if let Some(decision) = &approval.decision {
+        return Err(Refusal::AlreadyAnswered { approval: id, by: decision.by.to_string() });
+    }
+    if approval.closed {
+        return Err(Refusal::AlreadyAnswered { approval: id, by: "its agent, which took it back".into() });
+    }
+    // Nobody permits himself what he was not permitted.
+    if let Actor::Agent(name) = &by
+        && (*name == approval.agent || name.as_str().starts_with(&format!("{}/", approval.agent)))
+    {
+        return Err(Refusal::invalid(format!("{name} cannot answer its own request"), "a person or its lead must"));
+    }
+    check_answer(&approval, &answer)?;
+    let mut decision = Decision { answer, by, wall: now.wall, rule: None };
+    let mut alike = vec![id];
+    if let (Want::Permission { tool, .. }, true) = (&approval.ask.want, reach != Reach::Once) {
+        let scope = match (reach, approval.mission) {
+            (Reach::Mission, Some(mission)) => Scope::Mission(mission),
+            (Reach::Mission, None) => {
+                return Err(Refusal::invalid(
+                    format!("{} belongs to no mission", approval.task),
+                    "answer it for the task: --for task",
+                ));
+            }
+            (Reach::Always, _) => Scope::Agent(approval.agent.clone()),
+            _ => Scope::Task(approval.task),
+        };
+        let effect = if decision.answer == Answer::Allow { Effect::Allow } else { Effect::Deny };
+        let rule = policy::add(draft, scope, effect, like_it(tool))?;
+        decision.rule = draft.board().rules.get(&rule).map(|it| format!("{rule}: {}", it.describe()));
+        let others = draft.board().approvals.values().filter(|it| it.is_open() && it.id != id);
+        alike.extend(others.filter(|it| falls_under(draft.board(), it)).map(|it| it.id));
+    }
+    for approval in alike {
+        draft.record(Event::ApprovalDecided(Decided { approval, decision: decision.clone() }));
+    }
+    Ok(())
+}
+
+fn check_answer(approval: &Approval, answer: &Answer) -> Result<(), Refusal> {
+    match (&approval.ask.want, answer) {
+        (Want::Permission { .. }, Answer::Text { .. }) => Err(Refusal::invalid(
+            format!("{} asks for permission, not for words", approval.id),
+            format!("regatta allow {0}, or regatta deny {0} --because '…'", approval.id),
+        )),
+        (Want::Question { .. }, Answer::Allow) => Err(Refusal::invalid(
+            format!("{} is a question", approval.id),
+            format!("regatta answer {} 'your answer'", approval.id),
+        )),
+        (_, Answer::Cancelled) => Err(Refusal::invalid("an approval is not cancelled", "deny it, or stop its task")),
+        (_, Answer::Text { text }) if text.len() > 64 * 1024 => {
+            Err(Refusal::invalid("an answer has at most 64 KiB", "say it shorter, or write it to a file"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the policy as it is now decides a request that is open.
+fn falls_under(board: &Board, approval: &Approval) -> bool {
+    let Want::Permission { tool, .. } = &approval.ask.want else { return false };
+    let (Some(attempt), Some(agent)) = (board.attempts.get(&approval.attempt), board.agents.get(&approval.agent))
+    else {
+        return false;
+    };
+    policy::judge(board, attempt, agent, tool).0 != Effect::Ask
+}
+
+/// The rule that a person means who says "everything like this": the same kind of tool, and for a command the same
+/// program and first word, whatever follows.
+fn like_it(tool: &Tool) -> Matter {
+    let command = tool.command.as_ref().map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let kept: Vec<&str> = words.iter().copied().take_while(|it| !it.starts_with('-')).take(2).collect();
+        if words.len() > kept.len() { format!("{} *", kept.join(" ")) } else { line.clone() }
+    });
+    // Several commands in one line are allowed only as they are.
+    let command = command.map(|it| {
+        let whole = tool.command.clone().unwrap_or_default();
+        if whole.contains([';', '|', '&', '`', '>', '\n']) || whole.contains("$(") { whole } else { it }
+    });
+    let path = (command.is_none() && tool.paths.len() == 1).then(|| tool.paths[0].clone());
+    Matter { tool: Some(tool.kind), command, path }
+}
+
+/// Calls a request out that nobody answered. That is all that time does to it.
+pub fn escalate(draft: &mut Draft, id: ApprovalId, now: Now) {
+    let due = draft
+        .board()
+        .approvals
+        .get(&id)
+        .is_some_and(|it| it.is_open() && it.escalate_at.is_some_and(|at| at <= now.at));
+    if due {
+        draft.record(Event::ApprovalEscalated(Escalated { approval: id }));
+    }
+}
+
+/// Takes back what an attempt asked: one request, or all.
+pub(crate) fn withdraw(draft: &mut Draft, attempt: AttemptId, ask: Option<&str>, reason: &str) {
+    let open: Vec<ApprovalId> = draft
+        .board()
+        .approvals
+        .values()
+        .filter(|it| it.attempt == attempt && it.is_open() && ask.is_none_or(|id| it.ask.id == id))
+        .map(|it| it.id)
+        .collect();
+    for approval in open {
+        draft.record(Event::ApprovalWithdrawn(Withdrawn { approval, reason: reason.to_owned() }));
+    }
+}
+
+/// The approval with that number.
+pub fn find(board: &Board, id: ApprovalId) -> Result<Arc<Approval>, Refusal> {
+    board.approvals.get(&id).cloned().ok_or_else(|| {
+        if id.0 > 0 && id.0 <= board.counters.approval {
+            Refusal::AlreadyAnswered { approval: id, by: "its attempt's end".into() }
+        } else {
+            Refusal::invalid(format!("there is no {id}"), "see regatta inbox")
+        }
+    })
+}

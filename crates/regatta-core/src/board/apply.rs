@@ -1,0 +1,416 @@
+//! What each event does to the board: the fold of the log (D4).
+
+use std::sync::Arc;
+
+use crate::approval::Approval;
+use crate::attempt::{self, Attempt, Phase, TurnEnd};
+use crate::budget::Spend;
+use crate::bus::Cursor;
+use crate::claim::Claim;
+use crate::event::{Event, Recorded};
+use crate::fleet::Answer;
+use crate::ids::{AgentName, ApprovalId, AttemptId, Now};
+use crate::landing;
+use crate::mission::Mission;
+use crate::session::{Said, Usage};
+use crate::task::Status;
+
+use super::{Board, Due, Row, RowKey, Rows};
+
+impl Board {
+    /// Applies a recorded event: the fold that replays a log (D4).
+    pub fn fold(&mut self, recorded: &Recorded) {
+        self.revision = recorded.revision - 1; // a restored store's log leaps once, so that no token repeats
+        self.apply(&recorded.event, recorded.now, &mut Rows::new());
+    }
+
+    /// Total: an event is a fact, so applying it cannot fail.
+    pub(super) fn apply(&mut self, event: &Event, now: Now, rows: &mut Rows) {
+        self.revision += 1;
+        self.at = now.at;
+        match event {
+            Event::FleetResumed(_) => {}
+            Event::FleetLimited(it) => self.limits = *it.limits(),
+            Event::RequestAnswered(it) => {
+                let answer = Answer {
+                    key: it.key().clone(),
+                    command: *it.command(),
+                    outcome: it.outcome().clone(),
+                    revision: self.revision,
+                    until_at: *it.until_at(),
+                };
+                self.put_answer(Arc::new(answer), rows);
+            }
+            Event::RequestForgotten(it) => {
+                if let Some(old) = self.answers.remove(it.key()) {
+                    self.due.remove(&(old.until_at, Due::Answer(old.key.clone())));
+                    rows.insert(RowKey::Answer(it.key().clone()), None);
+                }
+            }
+            Event::ProjectAdded(it) => self.put_project(it.project(), rows),
+            Event::ProjectChanged(it) => self.put_project(it.project(), rows),
+            Event::AgentRegistered(it) => {
+                let agent = Arc::new(it.agent().clone());
+                self.agents.insert(agent.name.clone(), agent.clone());
+                rows.insert(RowKey::Agent(agent.name.clone()), Some(Row::Agent(agent)));
+            }
+            Event::AgentRemoved(it) => {
+                self.agents.remove(it.agent());
+                rows.insert(RowKey::Agent(it.agent().clone()), None);
+            }
+            Event::ClaimGranted(it) => {
+                self.counters.claim = self.counters.claim.max(it.claim().id.0);
+                if let Some(wait) = it.wait() {
+                    self.drop_wait(*wait, rows);
+                }
+                self.put_claim(Arc::new(it.claim().clone()), rows);
+            }
+            Event::ClaimRenewed(it) => {
+                if let Some(claim) = self.claims.get(it.claim()) {
+                    let claim = Claim { expires_at: *it.expires_at(), ..Claim::clone(claim) };
+                    self.put_claim(Arc::new(claim), rows);
+                }
+            }
+            Event::ClaimTransferred(it) => {
+                if let Some(claim) = self.claims.get(it.claim()) {
+                    let claim = Claim { owner: it.to().clone(), ..Claim::clone(claim) };
+                    self.put_claim(Arc::new(claim), rows);
+                }
+            }
+            Event::ClaimReleased(it) => {
+                self.drop_claim(*it.claim());
+                rows.insert(RowKey::Claim(*it.claim()), None);
+            }
+            Event::ClaimQueued(it) => {
+                self.counters.wait = it.wait().id.0;
+                self.put_wait(Arc::new(it.wait().clone()), rows);
+            }
+            Event::ClaimWaitEnded(it) => self.drop_wait(*it.wait(), rows),
+            Event::MissionStarted(it) => {
+                let mission = Arc::new(it.mission().clone());
+                self.counters.mission = mission.id.0;
+                self.missions.insert(mission.id, mission.clone());
+                rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, true)));
+            }
+            Event::MissionChanged(it) => {
+                if let Some(mission) = self.missions.get(it.mission()) {
+                    let mission = Arc::new(Mission { state: *it.state(), ..Mission::clone(mission) });
+                    self.missions.insert(mission.id, mission.clone());
+                    rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, true)));
+                }
+            }
+            Event::MissionEnded(it) => {
+                if let Some(mission) = self.missions.remove(it.mission()) {
+                    rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, false)));
+                }
+            }
+            Event::TaskAdded(it) => {
+                self.counters.task = it.task().id.0;
+                self.put_task(it.task().clone(), rows);
+            }
+            Event::TaskEdited(it) => {
+                let edited = it.task().clone();
+                self.change_task(edited.id, now, rows, |task| *task = edited);
+            }
+            Event::TaskAssigned(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = *it.status();
+                task.assignee = it.to().clone();
+                task.offer_until = None;
+            }),
+            Event::TaskOffered(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::Offered;
+                task.assignee = Some(it.to().clone());
+                task.offer_until = Some(*it.until_at());
+            }),
+            Event::TaskStarted(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::InProgress;
+                task.attempt = Some(*it.attempt());
+                task.agent = Some(it.agent().clone());
+                task.offer_until = None;
+                task.progress = String::new();
+                // What it was told and goes on with is the attempt's now.
+                (task.notes, task.resume, task.not_before) = (vec![], None, None);
+            }),
+            Event::TaskProgressed(it) => {
+                self.change_task(*it.task(), now, rows, |task| task.progress = it.text().clone())
+            }
+            Event::TaskValidating(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.phase = Phase::Validating);
+                self.change_task(*it.task(), now, rows, |task| {
+                    task.status = Status::Validating;
+                    task.output = it.output().clone();
+                });
+            }
+            Event::TaskSubmitted(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::Landing;
+                task.landing = Some(*it.landing());
+                task.submission = Some(it.submission().clone());
+                (task.reason, task.needs) = (None, None);
+            }),
+            Event::TaskReturned(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = *it.status();
+                task.reason = Some(it.reason().clone());
+                task.failures += u32::from(*it.counts());
+                task.needs = None;
+                task.landing = None;
+                if let Some(again) = it.again() {
+                    task.tries = if again.tried { task.tries + 1 } else { 0 };
+                    task.not_before = again.not_before;
+                    task.resume = again.resume.clone();
+                }
+            }),
+            Event::TaskDue(it) => self.change_task(*it.task(), now, rows, |task| task.not_before = None),
+            Event::TaskNoted(it) => self.change_task(*it.task(), now, rows, |task| task.notes.push(it.text().clone())),
+            Event::TaskNeedsHuman(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::NeedsHuman;
+                task.reason = Some(it.reason().clone());
+                task.needs = Some(*it.kind());
+                task.landing = None;
+            }),
+            Event::TaskCompleted(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::Completed;
+                task.landed = it.landed().clone();
+                (task.reason, task.needs) = (None, None);
+            }),
+            Event::TaskFailed(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::Failed;
+                task.reason = Some(it.reason().clone());
+            }),
+            Event::TaskCancelled(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::Cancelled;
+                task.reason = Some(it.reason().clone());
+            }),
+            Event::AttemptStarted(it) => {
+                self.counters.attempt = it.attempt().id.0;
+                self.put_attempt(Arc::new(it.attempt().clone()), rows);
+                if it.attempt().supervised {
+                    let one = Spend { attempts: 1, ..Spend::default() };
+                    self.spend(it.attempt().id, crate::budget::day_of(now), &one, now, rows);
+                }
+            }
+            Event::AttemptRenewed(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.expires_at = Some(*it.expires_at()))
+            }
+            Event::AttemptStopping(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.stopping = Some(*it.cause()))
+            }
+            Event::AttemptEnded(it) => {
+                // What it asked is history.
+                for id in self.approvals_of(*it.attempt()) {
+                    self.change_approval(id, rows, |approval| approval.closed = true);
+                }
+                let task = self.attempts.get(it.attempt()).map(|attempt| attempt.task);
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    attempt.ended =
+                        Some(attempt::End { cause: *it.cause(), detail: it.detail().clone(), wall: now.wall });
+                });
+                if let Some(task) =
+                    task.and_then(|id| self.tasks.get(&id)).filter(|task| task.attempt == Some(*it.attempt()))
+                {
+                    self.change_task(task.id, now, rows, |task| task.attempt = None);
+                }
+            }
+            Event::AttemptSpoke(it) => {
+                let (n, said) = (*it.n(), it.said().clone());
+                self.change_attempt(*it.attempt(), rows, |attempt| hear(attempt, n, said));
+            }
+            Event::AttemptClosing(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.talk.closing = true);
+            }
+            Event::AttemptTold(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.talk.tells.push(it.text().clone()));
+            }
+            Event::AttemptHeld(it) => self.change_attempt(*it.attempt(), rows, |attempt| {
+                attempt.talk.held = Some(it.reason().clone());
+                attempt.talk.cancels += u32::from(attempt.talk.in_turn);
+            }),
+            Event::AttemptLetGo(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.talk.held = None);
+            }
+            Event::ApprovalAsked(it) => {
+                self.counters.approval = it.approval().id.0;
+                self.put_approval(Arc::new(it.approval().clone()), rows);
+            }
+            Event::ApprovalDecided(it) => self.change_approval(*it.approval(), rows, |approval| {
+                approval.decision = Some(it.decision().clone());
+            }),
+            Event::ApprovalEscalated(it) => {
+                self.change_approval(*it.approval(), rows, |approval| approval.escalated = true);
+            }
+            Event::ApprovalWithdrawn(it) => {
+                self.change_approval(*it.approval(), rows, |approval| approval.closed = true);
+            }
+            Event::RuleAdded(it) => {
+                let rule = Arc::new(it.rule().clone());
+                self.counters.rule = self.counters.rule.max(rule.id.0);
+                self.rules.insert(rule.id, rule.clone());
+                rows.insert(RowKey::Rule(rule.id), Some(Row::Rule(rule)));
+            }
+            Event::RuleRemoved(it) => {
+                self.rules.remove(it.rule());
+                rows.insert(RowKey::Rule(*it.rule()), None);
+            }
+            Event::BudgetSet(it) => {
+                let budget = Arc::new(it.budget().clone());
+                self.budgets.insert(budget.scope.clone(), budget.clone());
+                rows.insert(RowKey::Budget(budget.scope.clone()), Some(Row::Budget(budget)));
+            }
+            Event::BudgetRemoved(it) => {
+                self.budgets.remove(it.scope());
+                rows.insert(RowKey::Budget(it.scope().clone()), None);
+            }
+            Event::BudgetWarned(it) => {
+                if let Some(budget) = self.budgets.get(it.scope()) {
+                    let mut budget = crate::budget::Budget::clone(budget);
+                    budget.warned = Some((it.whose().clone(), *it.day()));
+                    let budget = Arc::new(budget);
+                    self.budgets.insert(budget.scope.clone(), budget.clone());
+                    rows.insert(RowKey::Budget(budget.scope.clone()), Some(Row::Budget(budget)));
+                }
+            }
+            Event::BudgetSpent(it) => self.spend(*it.attempt(), *it.day(), it.spend(), now, rows),
+            Event::ProviderParked(it) => {
+                let parked = Arc::new(it.parked().clone());
+                self.free_provider(&parked.name);
+                if let Some(at) = parked.until_at {
+                    self.due.insert((at, Due::Provider(parked.name.clone())));
+                }
+                self.parked.insert(parked.name.clone(), parked.clone());
+                rows.insert(RowKey::Parked(parked.name.clone()), Some(Row::Parked(parked)));
+            }
+            Event::ProviderFreed(it) => {
+                self.free_provider(it.name());
+                rows.insert(RowKey::Parked(it.name().clone()), None);
+            }
+            Event::LandingQueued(it) => {
+                self.counters.landing = it.landing().id.0;
+                self.put_landing(Arc::new(it.landing().clone()), rows);
+            }
+            Event::LandingBegun(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.state = landing::State::Trying;
+                (landing.held, landing.retry_at) = (None, None);
+                landing.tries += 1;
+            }),
+            Event::LandingValidated(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.state = landing::State::Validated { old: it.old().clone(), new: it.new().clone() };
+            }),
+            Event::LandingMoving(it) => self.change_landing(*it.landing(), rows, |landing| {
+                if let landing::State::Validated { old, new } = landing.state.clone() {
+                    landing.state = landing::State::Moving { old, new, fence: *it.fence() };
+                }
+            }),
+            Event::LandingHeld(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.state = landing::State::Queued;
+                landing.held = Some(it.reason().clone());
+                landing.retry_at = Some(*it.retry_at());
+            }),
+            Event::LandingLanded(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.end = Some(landing::End::Landed { commit: it.commit().clone(), wall: now.wall });
+            }),
+            Event::LandingEnded(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.end = Some(landing::End::Out { reason: it.reason().clone(), wall: now.wall });
+            }),
+            Event::MessagePosted(it) => {
+                self.counters.message = it.message().id.0;
+                rows.insert(RowKey::Message(it.message().id), Some(Row::Message(Arc::new(it.message().clone()))));
+            }
+            Event::CursorMoved(it) => {
+                self.cursors.insert((it.agent().clone(), it.channel().clone()), *it.read());
+                let cursor = Cursor { agent: it.agent().clone(), channel: it.channel().clone(), read: *it.read() };
+                rows.insert(RowKey::Cursor(cursor.agent.clone(), cursor.channel.clone()), Some(Row::Cursor(cursor)));
+            }
+        }
+    }
+}
+
+/// What a program said, as the attempt remembers it.
+fn hear(attempt: &mut Attempt, n: u64, said: Said) {
+    let talk = &mut attempt.talk;
+    talk.heard = n;
+    match said {
+        Said::Started { session, model } => {
+            talk.session = session.or(talk.session.take());
+            talk.model = model.or(talk.model.take());
+        }
+        Said::TurnStarted { n } => {
+            talk.turns = talk.turns.max(n + 1);
+            (talk.in_turn, talk.last) = (true, None);
+        }
+        Said::Plan { entries } => talk.plan = entries,
+        Said::Usage { session, usage } => match talk.sessions.iter_mut().find(|it| it.0 == session) {
+            Some(known) => known.1 = known.1.most(&usage),
+            None => talk.sessions.push((session, usage)),
+        },
+        Said::Context { used, size } => talk.context = Some((used, size)),
+        Said::Limited { until_wall, detail } => talk.limited = Some((until_wall, detail)),
+        Said::TurnEnded { stop, class, detail } => {
+            (talk.in_turn, talk.last) = (false, Some(TurnEnd { stop, class, detail }));
+        }
+        Said::Asked(_)
+        | Said::Withdrew { .. }
+        | Said::Message { .. }
+        | Said::Thought { .. }
+        | Said::Tool(_)
+        | Said::Notice { .. } => {}
+    }
+}
+
+impl Board {
+    fn approvals_of(&self, attempt: AttemptId) -> Vec<ApprovalId> {
+        self.approvals.values().filter(|it| it.attempt == attempt).map(|it| it.id).collect()
+    }
+
+    fn change_approval(&mut self, id: ApprovalId, rows: &mut Rows, change: impl FnOnce(&mut Approval)) {
+        if let Some(approval) = self.approvals.get(&id) {
+            let mut approval = Approval::clone(approval);
+            change(&mut approval);
+            self.put_approval(Arc::new(approval), rows);
+        }
+    }
+
+    pub(super) fn put_approval(&mut self, approval: Arc<Approval>, rows: &mut Rows) {
+        if let Some(at) = self.approvals.get(&approval.id).and_then(|it| it.escalate_at) {
+            self.due.remove(&(at, Due::Approval(approval.id)));
+        }
+        if let (Some(at), true, false) = (approval.escalate_at, approval.is_open(), approval.escalated) {
+            self.due.insert((at, Due::Approval(approval.id)));
+        }
+        if approval.closed {
+            self.approvals.remove(&approval.id);
+        } else {
+            self.approvals.insert(approval.id, approval.clone());
+        }
+        rows.insert(RowKey::Approval(approval.id), Some(Row::Approval(approval)));
+    }
+
+    fn free_provider(&mut self, name: &str) {
+        if let Some(at) = self.parked.remove(name).and_then(|it| it.until_at) {
+            self.due.remove(&(at, Due::Provider(name.to_owned())));
+        }
+    }
+
+    /// Adds what an attempt used to itself, its task, its mission and the day.
+    fn spend(&mut self, id: AttemptId, day: u64, spend: &Spend, now: Now, rows: &mut Rows) {
+        let Some(attempt) = self.attempts.get(&id).cloned() else { return };
+        if spend.usage != Usage::default() {
+            self.change_attempt(id, rows, |it| it.used = it.used.plus(&spend.usage));
+        }
+        self.change_task(attempt.task, now, rows, |it| it.spent = it.spent.plus(spend));
+        if let Some(mission) = attempt.mission.and_then(|it| self.missions.get(&it)) {
+            let mission = Arc::new(Mission { spent: mission.spent.plus(spend), ..Mission::clone(mission) });
+            self.missions.insert(mission.id, mission.clone());
+            rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, true)));
+        }
+        for agent in [None, Some(attempt.agent.clone())] {
+            self.spend_day(day, agent, spend, rows);
+        }
+    }
+
+    fn spend_day(&mut self, day: u64, agent: Option<AgentName>, spend: &Spend, rows: &mut Rows) {
+        let key = (day, agent);
+        let sum = self.ledger.get(&key).copied().unwrap_or_default().plus(spend);
+        self.ledger.insert(key.clone(), sum);
+        let row = crate::budget::DaySpend { day, agent: key.1.clone(), spend: sum };
+        rows.insert(RowKey::Day(day, key.1), Some(Row::Day(row)));
+    }
+}

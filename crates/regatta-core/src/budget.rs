@@ -1,0 +1,307 @@
+//! Budgets: how much an attempt, a task, an agent, a mission or a day may cost, and what was spent.
+//!
+//! Checked before a start and at every report of use. At an attempt's own ceiling its tree is stopped; at a wider
+//! one running turns are ended so that they can go on later, and nothing new starts.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::{self, Attempt, Cause};
+use crate::board::{Board, Draft};
+use crate::event::{Event, facts};
+use crate::ids::{AgentName, AttemptId, MissionId, Now, TaskId};
+use crate::refusal::{Refusal, seconds};
+use crate::schedule::WaitKind;
+use crate::session::Usage;
+use crate::task::{self, Task};
+
+/// What a budget is for. Written as `attempt`, `task`, `T7`, `agent:NAME`, `M3`, `day`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Scope {
+    /// Every attempt by itself.
+    Attempt,
+    /// Every task by itself.
+    EachTask,
+    Task(TaskId),
+    /// An agent, by the day.
+    Agent(AgentName),
+    Mission(MissionId),
+    /// All together, by the day (UTC).
+    Day,
+}
+
+crate::ids::described!(Scope, "attempt, task, T7, agent:NAME, M3 or day");
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scope::Attempt => f.write_str("attempt"),
+            Scope::EachTask => f.write_str("task"),
+            Scope::Task(it) => write!(f, "{it}"),
+            Scope::Agent(it) => write!(f, "agent:{it}"),
+            Scope::Mission(it) => write!(f, "{it}"),
+            Scope::Day => f.write_str("day"),
+        }
+    }
+}
+
+impl From<Scope> for String {
+    fn from(it: Scope) -> String {
+        it.to_string()
+    }
+}
+
+impl TryFrom<String> for Scope {
+    type Error = crate::ids::BadName;
+    fn try_from(text: String) -> Result<Scope, crate::ids::BadName> {
+        Ok(match text.as_str() {
+            "attempt" => Scope::Attempt,
+            "task" => Scope::EachTask,
+            "day" => Scope::Day,
+            other => match (other.strip_prefix("agent:"), other.chars().next()) {
+                (Some(name), _) => Scope::Agent(AgentName::new(name)?),
+                (None, Some('M' | 'm')) => Scope::Mission(other.parse()?),
+                _ => Scope::Task(other.parse()?),
+            },
+        })
+    }
+}
+
+/// The most that may be spent. What is left out has no end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Ceiling {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<u64>,
+    /// In millionths of a US dollar.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub micro_usd: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wall_ms: Option<u64>,
+}
+
+/// A ceiling, whether its warning was given, and for when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Budget {
+    pub scope: Scope,
+    pub ceiling: Ceiling,
+    /// Whom the warning at 80 % was given for, and on which day: `A5`, `T7`, or nothing for the scope itself.
+    pub warned: Option<(String, u64)>,
+}
+
+/// What was spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Spend {
+    pub usage: Usage,
+    pub turns: u64,
+    pub attempts: u64,
+    pub wall_ms: u64,
+}
+
+impl Spend {
+    /// Whether nothing was.
+    pub fn is_nothing(&self) -> bool {
+        *self == Spend::default()
+    }
+
+    /// Both together.
+    pub fn plus(&self, more: &Spend) -> Spend {
+        Spend {
+            usage: self.usage.plus(&more.usage),
+            turns: self.turns + more.turns,
+            attempts: self.attempts + more.attempts,
+            wall_ms: self.wall_ms + more.wall_ms,
+        }
+    }
+}
+
+/// What was spent on one day, by one agent or by all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DaySpend {
+    /// Days since 1970, UTC.
+    pub day: u64,
+    pub agent: Option<AgentName>,
+    pub spend: Spend,
+}
+
+facts! {
+    Set { budget: Budget }
+    Removed { scope: Scope }
+    Spent { attempt: AttemptId, day: u64, spend: Spend }
+    /// 80 % of a budget are gone.
+    Warned { scope: Scope, whose: String, day: u64, text: String }
+}
+
+/// The day of a moment.
+pub fn day_of(now: Now) -> u64 {
+    now.wall / 86_400_000
+}
+
+/// Sets a budget; an empty ceiling takes it away.
+pub fn set(draft: &mut Draft, scope: Scope, ceiling: Ceiling) -> Result<(), Refusal> {
+    match &scope {
+        Scope::Task(id) => _ = task::find(draft.board(), *id)?,
+        Scope::Agent(name) => _ = crate::agent::find(draft.board(), name)?,
+        Scope::Mission(id) if !draft.board().missions.contains_key(id) => {
+            return Err(Refusal::NoSuchMission { mission: *id });
+        }
+        _ => {}
+    }
+    let known = draft.board().budgets.get(&scope);
+    if ceiling == Ceiling::default() {
+        if known.is_some() {
+            draft.record(Event::BudgetRemoved(Removed { scope }));
+        }
+    } else if known.is_none_or(|it| it.ceiling != ceiling) {
+        draft.record(Event::BudgetSet(Set { budget: Budget { scope, ceiling, warned: None } }));
+    }
+    Ok(())
+}
+
+/// Takes away the budget of something that has ended.
+pub(crate) fn end_scope(draft: &mut Draft, scope: Scope) {
+    if draft.board().budgets.contains_key(&scope) {
+        draft.record(Event::BudgetRemoved(Removed { scope }));
+    }
+}
+
+/// What is used up of a ceiling, as text, if anything is; `part` is in percent.
+fn reached(ceiling: &Ceiling, spend: &Spend, part: u64) -> Option<String> {
+    let over = |spent: u64, most: Option<u64>| {
+        most.filter(|most| u128::from(spent) * 100 >= u128::from(*most) * u128::from(part))
+    };
+    if let Some(most) = over(spend.usage.tokens(), ceiling.tokens) {
+        return Some(format!("{} of {most} tokens", spend.usage.tokens()));
+    }
+    if let Some(most) = over(spend.usage.micro_usd.unwrap_or(0), ceiling.micro_usd) {
+        return Some(format!("{} of {}", dollars(spend.usage.micro_usd.unwrap_or(0)), dollars(most)));
+    }
+    if let Some(most) = over(spend.turns, ceiling.turns) {
+        return Some(format!("{} of {most} turns", spend.turns));
+    }
+    if let Some(most) = over(spend.attempts, ceiling.attempts) {
+        return Some(format!("{} of {most} attempts", spend.attempts));
+    }
+    let most = over(spend.wall_ms, ceiling.wall_ms)?;
+    Some(format!("{} of {}", seconds(spend.wall_ms), seconds(most)))
+}
+
+/// Money for people.
+pub fn dollars(micro_usd: u64) -> String {
+    format!("${}.{:02}", micro_usd / 1_000_000, micro_usd % 1_000_000 / 10_000)
+}
+
+/// What a day cost so far.
+pub fn spent_on(board: &Board, day: u64, agent: Option<&AgentName>) -> Spend {
+    board.ledger.get(&(day, agent.cloned())).copied().unwrap_or_default()
+}
+
+/// The budgets that a piece of work falls under, from the narrowest, with what is spent of each.
+fn over_work(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Vec<(Scope, Spend)> {
+    let day = day_of(now);
+    let mut found = vec![(Scope::EachTask, task.spent), (Scope::Task(task.id), task.spent)];
+    found.push((Scope::Agent(agent.clone()), spent_on(board, day, Some(agent))));
+    if let Some(mission) = task.mission.and_then(|it| board.missions.get(&it)) {
+        found.push((Scope::Mission(mission.id), mission.spent));
+    }
+    found.push((Scope::Day, spent_on(board, day, None)));
+    found
+}
+
+/// Which budget keeps a task from being started by this agent, in words.
+pub fn blocks(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<String> {
+    if board.budgets.is_empty() {
+        return None;
+    }
+    over_work(board, task, agent, now).into_iter().find_map(|(scope, spend)| {
+        let budget = board.budgets.get(&scope)?;
+        let text = reached(&budget.ceiling, &spend, 100)?;
+        Some(format!("the budget of {} is used up: {text}; raise it with regatta budget set {scope} …", name(&scope)))
+    })
+}
+
+fn name(scope: &Scope) -> String {
+    match scope {
+        Scope::Attempt => "an attempt".into(),
+        Scope::EachTask => "a task".into(),
+        Scope::Day => "the day".into(),
+        Scope::Agent(name) => format!("{name} for the day"),
+        Scope::Task(_) | Scope::Mission(_) => scope.to_string(),
+    }
+}
+
+/// Writes down what an attempt used, and does what follows from it.
+pub(crate) fn spend(draft: &mut Draft, id: AttemptId, spend: Spend, now: Now) -> Result<(), Refusal> {
+    if spend.is_nothing() {
+        return Ok(());
+    }
+    note(draft, id, spend);
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
+    warn(draft, &attempt, now);
+    enforce(draft, &attempt, now)
+}
+
+/// Writes down what an attempt used, and no more.
+pub(crate) fn note(draft: &mut Draft, id: AttemptId, spend: Spend) {
+    let day = day_of(draft.now());
+    draft.record(Event::BudgetSpent(Spent { attempt: id, day, spend }));
+}
+
+/// Stops what a budget no longer covers.
+fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal> {
+    if attempt.stopping.is_some() || attempt.ended.is_some() || attempt.phase != attempt::Phase::Working {
+        return Ok(()); // what is done is done: its work is judged and landed for what it cost
+    }
+    let own = draft.board().budgets.get(&Scope::Attempt).and_then(|it| reached(&it.ceiling, &attempt.spend(), 100));
+    if let Some(text) = own {
+        let reason = format!("the attempt's budget is used up: {text}");
+        attempt::stop(draft, attempt.id, Cause::OverBudget, reason.clone());
+        return task::needs_human(draft, attempt.task, WaitKind::Budget, &reason);
+    }
+    let task = task::find(draft.board(), attempt.task)?;
+    let wider = over_work(draft.board(), &task, &attempt.agent, now).into_iter().find_map(|(scope, spend)| {
+        let budget = draft.board().budgets.get(&scope)?;
+        // The last attempt that a budget of attempts allows may of course go on.
+        let ceiling = Ceiling { attempts: None, ..budget.ceiling };
+        reached(&ceiling, &spend, 100).map(|text| format!("the budget of {} is used up: {text}", name(&scope)))
+    });
+    match wider {
+        Some(reason) => attempt::park(draft, attempt.id, &reason),
+        None => Ok(()),
+    }
+}
+
+/// Says once when 80 % of a budget are gone.
+fn warn(draft: &mut Draft, attempt: &Attempt, now: Now) {
+    if draft.board().budgets.is_empty() {
+        return;
+    }
+    let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else { return };
+    let day = day_of(now);
+    let mut spends = over_work(draft.board(), &task, &attempt.agent, now);
+    spends.push((Scope::Attempt, attempt.spend()));
+    for (scope, spend) in spends {
+        let Some(budget) = draft.board().budgets.get(&scope) else { continue };
+        let whose = match scope {
+            Scope::Attempt => attempt.id.to_string(),
+            Scope::EachTask => task.id.to_string(),
+            _ => String::new(),
+        };
+        let Some(text) = reached(&budget.ceiling, &spend, 80) else { continue };
+        if budget.warned.as_ref() != Some(&(whose.clone(), day)) {
+            let text = format!("80 % of the budget of {} are gone: {text}", name(&scope));
+            draft.record(Event::BudgetWarned(Warned { scope, whose, day, text }));
+        }
+    }
+}

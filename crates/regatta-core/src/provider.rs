@@ -1,0 +1,106 @@
+//! Providers that take no work for now: their limit is used up, or somebody must sign in or mend a setting.
+//!
+//! What parks costs no attempt. A limit's end wakes it by itself; a missing sign-in waits for a person.
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::Agent;
+use crate::board::{Board, Draft};
+use crate::event::{Event, facts};
+use crate::ids::{AgentName, Now};
+use crate::refusal::{Refusal, seconds};
+use crate::session::Class;
+
+/// A provider, or an agent of none, that takes no new work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Parked {
+    /// The provider's name, or `agent:NAME`.
+    pub name: String,
+    pub class: Class,
+    pub reason: String,
+    /// When it goes on by itself, on the fleet clock; never, when a person must act.
+    pub until_at: Option<u64>,
+    pub since_wall: u64,
+    /// How often in a row, for limits that name no end.
+    pub times: u32,
+}
+
+facts! {
+    Stopped { parked: Parked }
+    Freed { name: String }
+}
+
+/// How long a limit is waited for that names no end: a minute, then twice as long each time, at most 15 minutes.
+const FIRST_MS: u64 = 60_000;
+const LONGEST_MS: u64 = 15 * 60_000;
+
+/// What an agent's work hangs on: its provider's limit is shared, its own settings are not.
+pub fn lane_of(agent: &Agent, class: Class) -> String {
+    match (&agent.provider, class) {
+        (Some(provider), Class::RateLimit | Class::Overloaded) => provider.clone(),
+        _ => format!("agent:{}", agent.name),
+    }
+}
+
+/// What keeps an agent from taking work, if anything does.
+pub fn parked<'a>(board: &'a Board, agent: &Agent) -> Option<&'a Parked> {
+    let own = board.parked.get(&format!("agent:{}", agent.name));
+    own.or_else(|| agent.provider.as_ref().and_then(|it| board.parked.get(it))).map(|it| &**it)
+}
+
+/// Why, in words.
+pub fn describe(parked: &Parked, now: Now) -> String {
+    match parked.until_at {
+        Some(at) => format!(
+            "{} is rate-limited for {} more: {}",
+            parked.name,
+            seconds(at.saturating_sub(now.at)),
+            parked.reason
+        ),
+        None => {
+            let agent = parked.name.strip_prefix("agent:").unwrap_or(&parked.name);
+            format!("{agent} cannot work ({}): {}; mend it, then regatta resume {agent}", parked.class, parked.reason)
+        }
+    }
+}
+
+/// Parks what an agent's work hangs on.
+pub(crate) fn park(draft: &mut Draft, agent: &Agent, class: Class, until_wall: Option<u64>, reason: &str, now: Now) {
+    let name = lane_of(agent, class);
+    let before = draft.board().parked.get(&name).cloned();
+    let times = before.as_ref().map_or(0, |it| it.times) + 1;
+    let until_at = match (class, until_wall) {
+        (Class::RateLimit | Class::Overloaded, Some(wall)) => Some(now.at + wall.saturating_sub(now.wall).max(1_000)),
+        (Class::RateLimit | Class::Overloaded, None) => Some(now.at + (FIRST_MS << (times - 1).min(8)).min(LONGEST_MS)),
+        _ => None,
+    };
+    // Several agents of one provider run into the same limit: the latest end counts, and is said once.
+    if let Some(before) = before
+        && before.class == class
+        && (before.until_at.is_none() || before.until_at >= until_at)
+    {
+        return;
+    }
+    let parked = Parked { name, class, reason: reason.to_owned(), until_at, since_wall: now.wall, times };
+    draft.record(Event::ProviderParked(Stopped { parked }));
+}
+
+/// Lets a provider go on whose limit is over.
+pub fn expire(draft: &mut Draft, name: &str, now: Now) {
+    if draft.board().parked.get(name).is_some_and(|it| it.until_at.is_some_and(|at| at <= now.at)) {
+        draft.record(Event::ProviderFreed(Freed { name: name.to_owned() }));
+    }
+}
+
+/// Lets an agent, and the provider it hangs on, go on because a person says so.
+pub fn resume(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
+    let agent = crate::agent::find(draft.board(), name)?.clone();
+    let lanes = [Some(format!("agent:{name}")), agent.provider];
+    for lane in lanes.into_iter().flatten() {
+        if draft.board().parked.contains_key(&lane) {
+            draft.record(Event::ProviderFreed(Freed { name: lane }));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! Steering work that runs: a word to the agent, a pause, going on, another try.
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::{self, Attempt, Cause};
+use crate::board::Draft;
+use crate::event::{Event, facts};
+use crate::ids::{AttemptId, Now, TaskId};
+use crate::refusal::Refusal;
+use crate::session::Stop;
+use crate::task::{self, Add, Edit, Pause, Status};
+
+/// What an agent is told when it goes on after a pause.
+const GO_ON: &str = "Go on with the task from where you were.";
+
+facts! {
+    /// A follow-up, said when the turn before it has ended.
+    Told { attempt: AttemptId, text: String }
+    /// Its turn is cancelled and no prompt is said until it is let go.
+    Held { attempt: AttemptId, reason: String }
+    LetGo { attempt: AttemptId }
+    /// For whoever works on the task next.
+    Noted { task: TaskId, text: String }
+}
+
+/// Where a word went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Heard {
+    /// Into the running session, behind the turn under way.
+    Now(AttemptId),
+    /// Into the brief of the next attempt.
+    Next,
+}
+
+/// Says something to whoever works on a task, or to the next who will.
+pub fn tell(draft: &mut Draft, id: TaskId, text: String) -> Result<Heard, Refusal> {
+    if text.trim().is_empty() || text.len() > 64 * 1024 {
+        return Err(Refusal::invalid("a word to an agent has 1 byte to 64 KiB", "say it shorter, or name a file"));
+    }
+    let task = task::find(draft.board(), id)?;
+    if task.status.is_terminal() {
+        return Err(Refusal::Finished { task: id, status: task.status });
+    }
+    let live = task.attempt.and_then(|it| draft.board().attempts.get(&it)).cloned();
+    match live.filter(|it| takes_words(it)) {
+        Some(attempt) => {
+            draft.record(Event::AttemptTold(Told { attempt: attempt.id, text }));
+            Ok(Heard::Now(attempt.id))
+        }
+        None => {
+            draft.record(Event::TaskNoted(Noted { task: id, text }));
+            Ok(Heard::Next)
+        }
+    }
+}
+
+/// Whether a prompt said now would still be heard.
+fn takes_words(attempt: &Attempt) -> bool {
+    attempt.supervised
+        && attempt.talks
+        && attempt.stopping.is_none()
+        && !attempt.talk.closing
+        && attempt.phase == attempt::Phase::Working
+}
+
+/// Keeps a task from going on. A session that can wait is only held; anything else is stopped, its work kept.
+pub fn pause(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), id)?;
+    task::edit(draft, id, Edit { paused: Some(Pause::Because(reason.to_owned())), ..Edit::default() })?;
+    let live = task.attempt.and_then(|it| draft.board().attempts.get(&it)).cloned();
+    match live {
+        Some(attempt) if takes_words(&attempt) => {
+            if attempt.talk.held.is_none() {
+                draft.record(Event::AttemptHeld(Held { attempt: attempt.id, reason: reason.to_owned() }));
+            }
+            Ok(())
+        }
+        Some(_) if task.status == Status::InProgress => attempt::stop_task(draft, id, reason),
+        _ => Ok(()),
+    }
+}
+
+/// Lets a task go on.
+pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), id)?;
+    if task.paused.is_some() || task.not_before.is_some() {
+        task::edit(draft, id, Edit { paused: Some(Pause::No), ..Edit::default() })?;
+        task::due(draft, id);
+    }
+    let held = task.attempt.and_then(|it| draft.board().attempts.get(&it)).filter(|it| it.talk.held.is_some()).cloned();
+    if let Some(attempt) = held {
+        draft.record(Event::AttemptLetGo(LetGo { attempt: attempt.id }));
+        // The turn that was cut off does not begin again by itself.
+        let cut_off = attempt.talk.in_turn || attempt.talk.last.as_ref().is_some_and(|it| it.stop == Stop::Cancelled);
+        if cut_off {
+            draft.record(Event::AttemptTold(Told { attempt: attempt.id, text: GO_ON.to_owned() }));
+        } else if attempt.talk.is_through() {
+            attempt::close(draft, attempt.id);
+        }
+    }
+    Ok(())
+}
+
+/// Tries a task again that came back to a person, waits for its time, or failed. One that has failed stays failed
+/// (J7): its work is asked for again under a new number, which is returned.
+pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: Now) -> Result<TaskId, Refusal> {
+    if let Some(old) = failed {
+        let again = task::add(
+            draft,
+            Add {
+                project: old.project.clone(),
+                subject: old.subject.clone(),
+                description: old.description.clone(),
+                issue_type: old.issue_type,
+                files: old.files.clone(),
+                validation: old.validation.clone(),
+                blocked_by: old.blocked_by.clone(),
+                priority: old.priority,
+                expects: old.expects,
+                effort: old.effort.clone(),
+                provider: old.provider.clone(),
+                script: old.script.clone(),
+                alias: old.alias.clone(),
+                backlog: false,
+            },
+            None,
+            now,
+        )?;
+        // Its mission goes on with it, and who waited for the old one waits for this.
+        if let Some(mission) = old.mission.filter(|it| draft.board().missions.contains_key(it)) {
+            task::adopt(draft, again, mission, &old.project)?;
+        }
+        for dependent in draft.board().dependents_of(old.id) {
+            let blocked_by = task::find(draft.board(), dependent)?.blocked_by.clone();
+            let blocked_by = blocked_by.into_iter().map(|it| if it == old.id { again } else { it }).collect();
+            task::edit(draft, dependent, Edit { blocked_by: Some(blocked_by), ..Edit::default() })?;
+        }
+        return Ok(again);
+    }
+    let task = task::find(draft.board(), id)?;
+    match task.status {
+        Status::NeedsHuman => task::try_again(draft, id, task.reason.as_deref().unwrap_or("tried again"), false)?,
+        status if status.is_waiting() => {}
+        Status::InProgress => attempt::stop_task(draft, id, "tried again from the start")?,
+        from => return Err(Refusal::Illegal { task: id, from, to: Status::Pending }),
+    }
+    task::due(draft, id);
+    Ok(id)
+}
+
+/// Ends a supervised attempt whose time is up, or that never said it was ready.
+pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
+    if attempt.stopping.is_some() || attempt.phase != attempt::Phase::Working {
+        return Ok(());
+    }
+    let started = attempt.talk.session.is_some() || attempt.talk.turns > 0;
+    let reason = if attempt.ready_by.is_some_and(|at| at <= now.at) && !started {
+        "its program did not open a session in time"
+    } else if attempt.until_at.is_some_and(|at| at <= now.at) {
+        "its time is up"
+    } else {
+        return Ok(());
+    };
+    attempt::stop(draft, id, Cause::TimedOut, reason.to_owned());
+    task::try_again(draft, attempt.task, reason, true)
+}
+
+/// Ends an attempt that was silent for too long, or notes that it speaks again.
+pub fn silent(draft: &mut Draft, id: AttemptId, token: u64, since_ms: Option<u64>) -> Result<(), Refusal> {
+    let attempt = attempt::live(draft.board(), id, token)?;
+    let waits = draft.board().approvals.values().any(|it| it.attempt == id && it.is_open());
+    let hung = since_ms.is_some_and(|it| it >= draft.board().limits.silence_ms);
+    if hung
+        && attempt.talk.held.is_none()
+        && !waits
+        && attempt.stopping.is_none()
+        && attempt.phase == attempt::Phase::Working
+    {
+        let reason = format!("nothing was heard of it for {}", crate::refusal::seconds(since_ms.unwrap_or(0)));
+        attempt::stop(draft, id, Cause::Hung, reason.clone());
+        task::try_again(draft, attempt.task, &reason, true)?;
+    }
+    Ok(())
+}

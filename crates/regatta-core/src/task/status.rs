@@ -1,0 +1,101 @@
+//! Where a task is, and the whole state machine.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::TaskId;
+use crate::refusal::Refusal;
+
+/// Where a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Backlog,
+    Unassigned,
+    Offered,
+    Pending,
+    InProgress,
+    Validating,
+    InReview,
+    Landing,
+    Completed,
+    Failed,
+    Cancelled,
+    NeedsHuman,
+}
+
+impl Status {
+    pub const ALL: [Status; 12] = [
+        Status::Backlog,
+        Status::Unassigned,
+        Status::Offered,
+        Status::Pending,
+        Status::InProgress,
+        Status::Validating,
+        Status::InReview,
+        Status::Landing,
+        Status::Completed,
+        Status::Failed,
+        Status::Cancelled,
+        Status::NeedsHuman,
+    ];
+
+    /// Its name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Backlog => "backlog",
+            Status::Unassigned => "unassigned",
+            Status::Offered => "offered",
+            Status::Pending => "pending",
+            Status::InProgress => "in_progress",
+            Status::Validating => "validating",
+            Status::InReview => "in_review",
+            Status::Landing => "landing",
+            Status::Completed => "completed",
+            Status::Failed => "failed",
+            Status::Cancelled => "cancelled",
+            Status::NeedsHuman => "needs_human",
+        }
+    }
+
+    /// Whether nothing follows (J7).
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Status::Completed | Status::Failed | Status::Cancelled)
+    }
+
+    /// Whether it waits for an agent to take it.
+    pub fn is_waiting(self) -> bool {
+        matches!(self, Status::Unassigned | Status::Offered | Status::Pending)
+    }
+
+    /// Whether an attempt is at work on it and holds a slot.
+    pub fn is_running(self) -> bool {
+        matches!(self, Status::InProgress | Status::Validating)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The whole state machine. Every pair not listed is illegal.
+pub fn next_status(task: TaskId, from: Status, to: Status) -> Result<Status, Refusal> {
+    use Status::*;
+    match (from, to) {
+        (Backlog, Unassigned | Pending | Offered | Cancelled)
+        | (Unassigned, Backlog | Pending | Offered | InProgress | Cancelled | NeedsHuman | Failed)
+        | (Offered, Unassigned | Pending | InProgress | Cancelled | Backlog)
+        | (Pending, Backlog | Unassigned | Offered | Pending | InProgress | Cancelled | NeedsHuman | Failed)
+        | (InProgress, Validating | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
+        | (Validating, Landing | InReview | Completed | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
+        | (InReview, Landing | Pending | Unassigned | Cancelled | NeedsHuman)
+        | (Landing, Completed | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
+        | (NeedsHuman, Landing | Pending | Unassigned | Backlog | Cancelled | Failed) => Ok(to),
+        (from, _) if from.is_terminal() => Err(Refusal::Finished { task, status: from }),
+        (from, to) => Err(Refusal::Illegal { task, from, to }),
+    }
+}

@@ -1,0 +1,189 @@
+//! The engine's side of a program that runs: what it said goes to the board, what is wanted of it comes from there.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use regatta_core::attempt::{Attempt, Exited};
+use regatta_core::command::{Actor, Command, Request};
+use regatta_core::ids::AttemptId;
+use regatta_core::session::{Said, Usage, Want};
+
+use crate::ports::agents::{Desk, Exit, Verdict, Wishes};
+use crate::{Engine, Failure, prices};
+
+/// How often an attempt's use is written down at most.
+const USAGE_PACE: Duration = Duration::from_secs(1);
+
+/// The desk of one attempt.
+pub(crate) struct AttemptDesk<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) id: AttemptId,
+    pub(crate) token: u64,
+    pub(crate) workspace: PathBuf,
+    pub(crate) brief: String,
+    /// The model that was asked for, until the program says which it has.
+    pub(crate) model: Option<String>,
+    usage: Mutex<Pending>,
+}
+
+#[derive(Default)]
+struct Pending {
+    latest: Option<(u64, Said)>,
+    written: Option<Instant>,
+}
+
+impl<'a> AttemptDesk<'a> {
+    pub(crate) fn new(engine: &'a Engine, attempt: &Attempt, workspace: PathBuf, brief: String) -> AttemptDesk<'a> {
+        let model = engine.board().agents.get(&attempt.agent).and_then(|it| it.profile.model.clone());
+        let (id, token) = (attempt.id, attempt.token);
+        AttemptDesk { engine, id, token, workspace, brief, model, usage: Mutex::default() }
+    }
+
+    /// Writes something down; a refusal means that the world has moved on.
+    fn tell(&self, command: Command) {
+        loop {
+            match self.engine.submit(Request { by: Actor::Regatta, key: None, command: command.clone() }) {
+                Ok(_) | Err(Failure::Stopping) => return,
+                Err(Failure::Refused { refusal, .. }) => {
+                    tracing::debug!(attempt = %self.id, "what it said changed nothing: {}", refusal.message());
+                    return;
+                }
+                Err(Failure::Store(error)) => {
+                    tracing::error!(attempt = %self.id, "what it said waits for the store: {error}");
+                    std::thread::sleep(Duration::from_secs(1));
+                    if self.engine.is_stopping() {
+                        return; // it is in the journal, and told again at the next start
+                    }
+                }
+            }
+        }
+    }
+
+    fn report(&self, n: u64, said: Said) {
+        self.tell(Command::ReportSaid { attempt: self.id, token: self.token, n, said });
+    }
+
+    /// Writes the last use down, if any is owed and it is time.
+    fn flush(&self, now: bool) {
+        let mut pending = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = now || pending.written.is_none_or(|it| it.elapsed() >= USAGE_PACE);
+        if due && let Some((n, said)) = pending.latest.take() {
+            pending.written = Some(Instant::now());
+            drop(pending);
+            self.report(n, said);
+        }
+    }
+
+    /// Paths as the workspace sees them: the rest stays as it was named, and so is recognised as outside.
+    fn inside(&self, path: &str) -> String {
+        let plain = path.strip_prefix("file://").unwrap_or(path);
+        match std::path::Path::new(plain).strip_prefix(&self.workspace) {
+            Ok(inside) => inside.to_string_lossy().into_owned(),
+            Err(_) => plain.to_owned(),
+        }
+    }
+}
+
+impl Desk for AttemptDesk<'_> {
+    fn heard(&self, n: u64, said: Said) {
+        if !said.changes_state() {
+            return;
+        }
+        let board = self.engine.board();
+        let Some(attempt) = board.attempts.get(&self.id) else { return };
+        if n < attempt.talk.heard {
+            return; // told again after a restart
+        }
+        match said {
+            Said::Usage { session, usage } => {
+                let model = attempt.talk.model.as_deref().or(self.model.as_deref());
+                let usage = price(&self.engine.shared.settings.prices, model, usage);
+                self.usage.lock().unwrap_or_else(PoisonError::into_inner).latest =
+                    Some((n, Said::Usage { session, usage }));
+                self.flush(false);
+            }
+            Said::Asked(mut ask) => {
+                self.flush(true);
+                if let Want::Permission { tool, .. } = &mut ask.want {
+                    tool.paths = tool.paths.iter().map(|it| self.inside(it)).collect();
+                }
+                self.report(n, Said::Asked(ask));
+            }
+            other => {
+                self.flush(true);
+                self.report(n, other);
+            }
+        }
+    }
+
+    fn silent(&self, since: Option<Duration>) {
+        let since_ms = since.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+        self.tell(Command::ReportSilent { attempt: self.id, token: self.token, since_ms });
+    }
+
+    fn wishes(&self) -> Wishes {
+        self.flush(false);
+        let board = self.engine.board();
+        let Some(attempt) = board.attempts.get(&self.id) else {
+            return Wishes { cancels: u32::MAX, end: true, ..Wishes::default() };
+        };
+        let talk = &attempt.talk;
+        let stopping = attempt.stopping.is_some();
+        let mut prompts = vec![self.brief.clone()];
+        prompts.extend(talk.tells.iter().cloned());
+        let answers = board
+            .approvals
+            .values()
+            .filter(|it| it.attempt == self.id)
+            .filter_map(|it| it.decision.as_ref().map(|decision| (it.ask.id.clone(), decision.answer.clone())))
+            .collect();
+        Wishes {
+            prompts,
+            answers,
+            cancels: talk.cancels + u32::from(stopping),
+            hold: talk.held.is_some() || stopping,
+            end: talk.closing || stopping || !attempt.talks,
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.engine.is_stopping()
+    }
+}
+
+/// Gives use a price where the program named none and one is known. Never a nought for what is not known.
+fn price(prices: &[prices::Price], model: Option<&str>, usage: Usage) -> Usage {
+    let cost = || model.and_then(|it| prices::cost(prices, it, &usage));
+    Usage { micro_usd: usage.micro_usd.or_else(cost), ..usage }
+}
+
+/// What an attended program's end means for its attempt.
+pub(crate) fn how_it_ended(verdict: Verdict, said: Option<String>, tail: &str) -> Exited {
+    let detail = if verdict.detail.trim().is_empty() { tail.trim() } else { verdict.detail.trim() };
+    match (verdict.exit, verdict.class) {
+        (Exit::NotStarted(reason), _) => Exited::NotRun { reason },
+        (Exit::Lost, _) => Exited::Lost,
+        (_, None) => Exited::Done { output: said.or_else(|| some(&verdict.detail)) },
+        (exit, Some(class)) => {
+            let what = match exit {
+                Exit::Code(0) => format!("it ended with {class}"),
+                Exit::Code(code) => format!("its program exited with {code}"),
+                Exit::Signal(signal) => format!("its program was ended by signal {signal}"),
+                Exit::NotStarted(_) | Exit::Lost => String::new(),
+            };
+            let words = said.unwrap_or_else(|| detail.to_owned());
+            let reason = if words.is_empty() { what } else { format!("{what}: {words}") };
+            Exited::Failed { reason, class: Some(class) }
+        }
+    }
+}
+
+fn some(text: &str) -> Option<String> {
+    let mut text = text.trim().to_owned();
+    if text.len() > 16 * 1024 {
+        let end = (0..=16 * 1024).rev().find(|it| text.is_char_boundary(*it)).unwrap_or(0);
+        text.truncate(end);
+    }
+    (!text.is_empty()).then_some(text)
+}

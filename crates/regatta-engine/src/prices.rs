@@ -1,0 +1,74 @@
+//! What models cost, for programs that do not say so themselves. The configuration may replace or add any of it.
+
+use regatta_core::session::Usage;
+use serde::{Deserialize, Serialize};
+
+/// As of when [`defaults`] was looked up.
+pub const AS_OF: &str = "2025-11";
+
+/// The price of one family of models, in US dollars for a million tokens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// A model's name; `*` stands for anything. The first that fits counts.
+    pub model: String,
+    pub input: f64,
+    pub output: f64,
+    /// What input costs that was read from a cache; a tenth of `input`, if it is left out.
+    #[serde(default)]
+    pub cached_input: Option<f64>,
+    /// What input costs that was written to a cache; `input`, if it is left out.
+    #[serde(default)]
+    pub cache_write: Option<f64>,
+}
+
+/// The prices that were public in [`AS_OF`].
+pub fn defaults() -> Vec<Price> {
+    [
+        ("claude-opus-4-5*", 5.0, 25.0, 0.5, 6.25),
+        ("claude-opus-*", 15.0, 75.0, 1.5, 18.75),
+        ("claude-sonnet-*", 3.0, 15.0, 0.3, 3.75),
+        ("claude-haiku-4-5*", 1.0, 5.0, 0.1, 1.25),
+        ("gpt-5*-mini*", 0.25, 2.0, 0.025, 0.25),
+        ("gpt-5*-nano*", 0.05, 0.4, 0.005, 0.05),
+        ("gpt-5*", 1.25, 10.0, 0.125, 1.25),
+        ("gemini-2.5-pro*", 1.25, 10.0, 0.31, 1.25),
+        ("gemini-2.5-flash-lite*", 0.1, 0.4, 0.025, 0.1),
+        ("gemini-2.5-flash*", 0.3, 2.5, 0.075, 0.3),
+    ]
+    .map(|(model, input, output, cached, write)| Price {
+        model: model.into(),
+        input,
+        output,
+        cached_input: Some(cached),
+        cache_write: Some(write),
+    })
+    .to_vec()
+}
+
+/// What `usage` of `model` costs, in millionths of a dollar; `None` when no price is known.
+pub fn cost(prices: &[Price], model: &str, usage: &Usage) -> Option<u64> {
+    // Some programs put the provider before the name, or the window behind it.
+    let model = model.rsplit('/').next().unwrap_or(model);
+    let price = prices.iter().find(|it| regatta_core::policy::like(&it.model, model))?;
+    let sum = usage.input as f64 * price.input
+        + usage.cached_input as f64 * price.cached_input.unwrap_or(price.input / 10.0)
+        + usage.cache_write as f64 * price.cache_write.unwrap_or(price.input)
+        + usage.output as f64 * price.output;
+    Some(sum.round() as u64) // dollars for a million tokens are millionths of a dollar for one
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_model_has_a_price_and_an_unknown_one_has_none() {
+        let usage = Usage { input: 1_000, cached_input: 10_000, cache_write: 0, output: 100, micro_usd: None };
+        assert_eq!(cost(&defaults(), "claude-sonnet-4-5-20250929", &usage), Some(3_000 + 3_000 + 1_500));
+        assert_eq!(cost(&defaults(), "anthropic/claude-sonnet-4-5", &usage), Some(7_500));
+        assert_eq!(cost(&defaults(), "gpt-5-mini", &usage), Some(250 + 250 + 200));
+        assert_eq!(cost(&defaults(), "somebody-elses-model", &usage), None);
+        assert_eq!(cost(&[], "gpt-5", &usage), None);
+    }
+}

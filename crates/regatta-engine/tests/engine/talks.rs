@@ -1,0 +1,237 @@
+//! Programs that talk: what they say reaches the board once, what people say reaches them, and a restart in the
+//! midst of it changes nothing.
+
+use std::time::Duration;
+
+use regatta_core::approval::Reach;
+use regatta_core::attempt::Cause;
+use regatta_core::budget;
+use regatta_core::command::Command;
+use regatta_core::ids::{ApprovalId, AttemptId, TaskId};
+use regatta_core::policy;
+use regatta_core::schedule::{WaitKind, wait_reasons};
+use regatta_core::session::{Answer, Ask, AskOption, Class, OptionKind, Said, Stop, Tool, ToolKind, Usage, Want};
+use regatta_core::steer::Heard;
+use regatta_core::task::Status;
+use regatta_core::{agent, command::Outcome};
+use regatta_engine::Engine;
+use regatta_engine::ports::agents::Exit;
+use regatta_testkit::fake_agents::Program;
+use regatta_testkit::steps::Life;
+
+use crate::support::*;
+
+const FIRST: AttemptId = AttemptId(1);
+
+fn tokens(output: u64) -> Said {
+    Said::Usage { session: Some("s1".into()), usage: Usage { output, ..Usage::default() } }
+}
+
+fn ended(stop: Stop, class: Option<Class>) -> Said {
+    Said::TurnEnded { stop, class, detail: String::new() }
+}
+
+fn opens(program: &Program) {
+    program.say(Said::Started { session: Some("s1".into()), model: Some("m".into()) });
+    program.say(Said::TurnStarted { n: 0 });
+}
+
+fn asks(program: &Program, id: &str, path: &str) -> Result<Answer, Exit> {
+    let tool = Tool {
+        kind: ToolKind::Execute,
+        command: Some("npm install zod".into()),
+        paths: vec![path.into()],
+        ..Tool::default()
+    };
+    let options = vec![AskOption { id: "no".into(), name: "No".into(), kind: OptionKind::RejectOnce }];
+    program.say(Said::Asked(Ask { id: id.into(), want: Want::Permission { tool, options } }));
+    let wishes = program.until_wished(|it| it.answers.iter().any(|it| it.0 == id))?;
+    Ok(wishes.answers.into_iter().find(|it| it.0 == id).expect("it was wished").1)
+}
+
+/// A mission of one task whose agent talks.
+fn launch_one(engine: &Engine) {
+    say(engine, add_project());
+    let Command::RegisterAgent(ann) = register("ann") else { unreachable!("it registers") };
+    let runtime = agent::Runtime::Acp { argv: vec!["talks".into()] };
+    say(engine, Command::RegisterAgent(agent::Register { runtime, provider: Some("acme".into()), ..ann }));
+    say(engine, mission(&["ann"], vec![planned("a", "a", &[])]));
+}
+
+/// What it says is charged and asked once, though a restart tells all of it again (J9 of words); the answer and the
+/// follow-up reach it; it ends when nothing more is to be said, and its work lands.
+#[test]
+fn a_talk_goes_on_over_a_restart() {
+    let world = World::new(|program| {
+        opens(program);
+        program.say(tokens(10));
+        program.say(tokens(25));
+        let answer = match asks(program, "7", "/etc/hosts") {
+            Ok(answer) => answer,
+            Err(exit) => return exit,
+        };
+        program.append("a", &format!("{answer:?}\n"));
+        program.say(ended(Stop::EndTurn, None));
+        // Told something while it worked: that comes next.
+        let Ok(wishes) = program.until_wished(|it| it.prompts.len() == 2) else { return Exit::Signal(15) };
+        program.say(Said::TurnStarted { n: 1 });
+        program.append("a", &format!("{}\n", wishes.prompts[1]));
+        program.say(tokens(40));
+        program.say(ended(Stop::EndTurn, None));
+        match program.until_wished(|it| it.end) {
+            Ok(_) => Exit::Code(0),
+            Err(exit) => exit,
+        }
+    });
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    launch_one(&engine);
+    until(&engine, "it asks", |board| board.approvals.len() == 1);
+    let told = say(&engine, Command::Tell { task: TaskId(1), text: "and mind the gap".into() });
+    assert_eq!(told.outcome, Outcome::Told(Heard::Now(FIRST)));
+    engine.shutdown();
+
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    let board = until(&engine, "it is attended again", |_| life.calls("agents.attend") > 0);
+    let approval = board.approvals[&ApprovalId(1)].clone();
+    assert_eq!((board.approvals.len(), approval.is_open(), approval.subject().as_str()), (1, true, "npm install zod"));
+    say(&engine, Command::Decide { approval: ApprovalId(1), answer: Answer::Allow, reach: Reach::Once });
+    until_done(&engine, &life, &world);
+    let task = engine.history().task(TaskId(1)).unwrap().unwrap();
+    assert_eq!((task.status, task.spent.usage.output, task.spent.turns), (Status::Completed, 40, 2));
+    assert_eq!(world.git.trunk(std::path::Path::new(REPO))["a"], "Allow\nand mind the gap\n");
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+/// A rule answers without anybody, and is named in the decision; a denial carries its words.
+#[test]
+fn the_policy_answers_what_it_covers() {
+    let world = World::new(|program| {
+        opens(program);
+        for (nth, path) in ["src/a.rs", "/etc/hosts"].iter().enumerate() {
+            match asks(program, &nth.to_string(), path) {
+                Ok(Answer::Allow) => program.append("a", "yes\n"),
+                Ok(Answer::Deny { words }) => program.append("a", &format!("no: {}\n", words.unwrap_or_default())),
+                Ok(other) => program.append("a", &format!("{other:?}\n")),
+                Err(exit) => return exit,
+            }
+        }
+        program.say(ended(Stop::EndTurn, None));
+        program.until_wished(|it| it.end).err().unwrap_or(Exit::Code(0))
+    });
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    let matter = policy::Matter { path: Some("/etc/*".into()), ..Default::default() };
+    say(&engine, Command::AddRule { scope: policy::Scope::All, effect: policy::Effect::Deny, matter });
+    launch_one(&engine);
+    until_done(&engine, &life, &world);
+    let file = world.git.trunk(std::path::Path::new(REPO))["a"].clone();
+    assert_eq!(file, "yes\nno: Regatta's policy forbids it (R1: deny path /etc/* for everybody)\n");
+    engine.shutdown();
+}
+
+/// A rate limit parks the provider until the reset, costs no attempt, and the work goes on where it was: the same
+/// workspace, the same session.
+#[test]
+fn a_rate_limit_parks_and_the_work_goes_on_in_its_workspace() {
+    let world = World::new(|program| {
+        opens(program);
+        if program.nth() == 1 {
+            program.append("a", "half\n");
+            program.say(Said::Limited { until_wall: None, detail: "5-hour limit".into() });
+            program.say(ended(Stop::Error, Some(Class::RateLimit)));
+            return program.fail(Class::RateLimit);
+        }
+        program.append("a", &format!("rest of {}\n", program.launch().resume.clone().unwrap_or_default()));
+        program.say(ended(Stop::EndTurn, None));
+        program.until_wished(|it| it.end).err().unwrap_or(Exit::Code(0))
+    });
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    launch_one(&engine);
+    let board = until(&engine, "the provider is parked", |board| {
+        board.parked.contains_key("acme") && board.attempts.is_empty()
+    });
+    let task = board.tasks[&TaskId(1)].clone();
+    assert_eq!((task.failures, task.status), (0, Status::Unassigned));
+    let reasons = wait_reasons(&board, &task, engine.now());
+    assert!(reasons.iter().any(|it| it.kind == WaitKind::RateLimit && it.text.contains("5-hour limit")), "{reasons:?}");
+    assert_eq!(world.agents.programs()["T1"], 1);
+    world.clock.turn(Duration::from_secs(61));
+    say(&engine, post("somebody speaks, so the writer looks at the clock"));
+    until_done(&engine, &life, &world);
+    assert_eq!(world.git.trunk(std::path::Path::new(REPO))["a"], "half\nrest of s1\n");
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+/// At an attempt's own ceiling its program is stopped and the cause recorded; at the day's the turn is ended so
+/// that it can go on, and nothing starts until there is room again.
+#[test]
+fn a_budget_that_is_used_up_stops_what_it_covers() {
+    for (scope, cause) in [(budget::Scope::Attempt, Cause::OverBudget), (budget::Scope::Day, Cause::Parked)] {
+        let world = World::new(|program| {
+            opens(program);
+            if program.nth() == 2 {
+                program.append("a", "done\n");
+                program.say(ended(Stop::EndTurn, None));
+                return program.until_wished(|it| it.end).err().unwrap_or(Exit::Code(0));
+            }
+            program.say(tokens(85));
+            program.say(Said::Plan { entries: vec![] }); // what is not use is written at once, and use before it
+            program.say(tokens(120));
+            program.say(Said::Plan { entries: vec![] });
+            program.hang()
+        });
+        let life = Life::new();
+        let engine = world.start_in(&life).unwrap();
+        let ceiling = budget::Ceiling { tokens: Some(100), ..Default::default() };
+        say(&engine, Command::SetBudget { scope: scope.clone(), ceiling });
+        launch_one(&engine);
+        let board = until(&engine, "it is stopped", |board| {
+            !board.tasks.is_empty() && board.counters.attempt == 1 && board.attempts.is_empty()
+        });
+        let attempt = engine.history().attempt(FIRST).unwrap().unwrap();
+        assert_eq!(attempt.ended.unwrap().cause, cause);
+        assert!(board.budgets[&scope].warned.is_some(), "80 % was not said");
+        let reasons = wait_reasons(&board, &board.tasks[&TaskId(1)], engine.now());
+        assert!(reasons.iter().any(|it| it.kind == WaitKind::Budget), "{reasons:?}");
+        if scope == budget::Scope::Day {
+            say(&engine, Command::SetBudget { scope, ceiling: budget::Ceiling::default() });
+            until_done(&engine, &life, &world);
+            assert_eq!(world.git.trunk(std::path::Path::new(REPO))["a"], "done\n");
+        }
+        engine.shutdown();
+    }
+}
+
+/// A pause holds the session, and going on says so to the agent; its time out ends it.
+#[test]
+fn a_pause_holds_the_session_and_a_timeout_ends_it() {
+    let world = World::new(|program| {
+        opens(program);
+        let Ok(_) = program.until_wished(|it| it.hold && it.cancels == 1) else { return Exit::Signal(15) };
+        program.say(ended(Stop::Cancelled, Some(Class::Cancelled)));
+        let Ok(wishes) = program.until_wished(|it| !it.hold && it.prompts.len() == 2) else { return Exit::Signal(15) };
+        program.say(Said::TurnStarted { n: 1 });
+        program.append("a", &format!("{}\n", wishes.prompts[1]));
+        program.hang()
+    });
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    launch_one(&engine);
+    until(&engine, "it works", |board| board.attempts.values().any(|it| it.talk.in_turn));
+    say(&engine, Command::PauseTask { task: TaskId(1), reason: "look first".into() });
+    let board = until(&engine, "its turn is over", |board| board.attempts.values().any(|it| !it.talk.in_turn));
+    assert!(!board.attempts[&FIRST].talk.closing, "a held session is not closed");
+    say(&engine, Command::ResumeTask { task: TaskId(1) });
+    until(&engine, "it works again", |board| board.attempts.values().any(|it| it.talk.turns == 2));
+    world.clock.turn(Duration::from_secs(3_601));
+    say(&engine, post("somebody speaks, so the writer looks at the clock"));
+    until(&engine, "its time is up", |board| board.attempts.values().all(|it| it.id != FIRST));
+    assert_eq!(engine.history().attempt(FIRST).unwrap().unwrap().ended.unwrap().cause, Cause::TimedOut);
+    engine.stop_attempts("enough").unwrap();
+    engine.shutdown();
+}
