@@ -78,8 +78,22 @@ impl Client {
         Ok(self)
     }
 
+    /// Whether a daemon answers. That its socket can be opened says too little: a child that a killed daemon was
+    /// about to start has the socket too, until it becomes another program, and a caller would be told of a daemon
+    /// that is dead.
     fn is_up(&self) -> bool {
-        self.runtime.block_on(async { self.open().await.is_ok() })
+        let answers = async {
+            let Ok(mut sender) = self.open().await else { return false };
+            let Ok(request) = self.request("GET", "/healthz").body(Full::default()) else { return false };
+            sender.send_request(request).await.is_ok()
+        };
+        self.runtime.block_on(async {
+            match self.timeout {
+                // Somebody is there and is slow: the call itself says that it took too long.
+                Some(timeout) => tokio::time::timeout(timeout, answers).await.unwrap_or(true),
+                None => answers.await,
+            }
+        })
     }
 
     async fn open(&self) -> Result<SendRequest<Full<Bytes>>, Failed> {

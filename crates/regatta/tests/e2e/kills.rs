@@ -246,6 +246,27 @@ fn two_hundred_kills_lose_nothing() {
     assert!(looks.into_inner() >= 5, "the store was hardly looked at");
 }
 
+/// A child that a killed daemon was about to start keeps its socket for a moment, and its card is still there: `up`
+/// must not take the dead daemon for a live one.
+#[test]
+fn a_socket_that_nobody_answers_on_is_no_daemon() {
+    let world = World::new();
+    world.ok(&["up"]);
+    let dead = world.card().unwrap();
+    let pid = u32::try_from(dead["pid"].as_u64().unwrap()).unwrap();
+    kill(pid);
+    assert!(until(LONG, || !alive(pid)), "P7: {pid} does not go");
+    let socket = world.data.join("daemon.sock");
+    std::fs::remove_file(&socket).unwrap();
+    let left = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    // It takes callers and answers none. It ends with the test's process if nobody comes any more.
+    std::thread::spawn(move || left.incoming().for_each(drop));
+    assert_eq!(world.card(), Some(dead), "the dead daemon's card is there");
+    let up = world.json(&["up"])["pid"].as_u64().unwrap() as u32;
+    assert_ne!(up, pid);
+    assert!(world.processes().contains(&up), "{up} is not our daemon");
+}
+
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
