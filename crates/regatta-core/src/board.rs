@@ -201,52 +201,9 @@ pub type Rows = BTreeMap<RowKey, Option<Row>>;
 impl Board {
     /// Gives the board back from its live rows, in any order.
     pub fn from_rows(rows: impl IntoIterator<Item = Row>) -> Board {
-        let mut board = Board::default();
-        let mut tasks = Vec::new();
-        let mut ignored = Rows::new();
-        for row in rows {
-            match row {
-                Row::Meta(it) => {
-                    (board.revision, board.at, board.counters, board.limits) =
-                        (it.revision, it.at, it.counters, it.limits)
-                }
-                Row::Project(it) => _ = board.projects.insert(it.name.clone(), it),
-                Row::Agent(it) => _ = board.agents.insert(it.name.clone(), it),
-                Row::Mission(it, true) => _ = board.missions.insert(it.id, it),
-                Row::Task(it) => tasks.push(it),
-                Row::Attempt(it) if it.ended.is_none() => board.put_attempt(it, &mut ignored),
-                Row::Claim(it) => board.put_claim(it, &mut ignored),
-                Row::Wait(it) => board.put_wait(it, &mut ignored),
-                Row::Landing(it) if it.end.is_none() => board.put_landing(it, &mut ignored),
-                Row::Cursor(it) => _ = board.cursors.insert((it.agent, it.channel), it.read),
-                Row::Answer(it) => board.put_answer(it, &mut ignored),
-                Row::Approval(it) if !it.closed => board.put_approval(it, &mut ignored),
-                Row::Rule(it) => _ = board.rules.insert(it.id, it),
-                Row::Budget(it) => _ = board.budgets.insert(it.scope.clone(), it),
-                Row::Day(it) => _ = board.ledger.insert((it.day, it.agent), it.spend),
-                Row::Parked(it) => {
-                    if let Some(at) = it.until_at {
-                        board.due.insert((at, Due::Provider(it.name.clone())));
-                    }
-                    board.parked.insert(it.name.clone(), it);
-                }
-                Row::Mission(..) | Row::Attempt(_) | Row::Landing(_) | Row::Message(_) | Row::Approval(_) => {}
-            }
-        }
-        // Whether a task is ready depends on other tasks, so they come last and are indexed when all are there.
-        for task in tasks {
-            if task.status.is_terminal() {
-                if task.status != Status::Completed {
-                    board.dead.insert(task.id, task.status);
-                }
-            } else {
-                board.tasks.insert(task.id, task);
-            }
-        }
-        for task in board.tasks.values().cloned().collect::<Vec<_>>() {
-            board.index_task(&task);
-        }
-        board
+        let mut loading = Loading::default();
+        rows.into_iter().for_each(|it| loading.put(it));
+        loading.done()
     }
 
     /// How a task ended, if it did. `None` for open tasks and numbers never handed out.
@@ -536,6 +493,77 @@ impl Board {
             change(&mut attempt);
             self.put_attempt(Arc::new(attempt), rows);
         }
+    }
+}
+
+/// A board that is being given back row by row, so that whoever reads the rows need not hold them all.
+#[derive(Debug, Default)]
+pub struct Loading {
+    board: Board,
+    ignored: Rows,
+}
+
+impl Loading {
+    /// Takes one row; what has ended is passed over.
+    pub fn put(&mut self, row: Row) {
+        let (board, ignored) = (&mut self.board, &mut self.ignored);
+        match row {
+            Row::Meta(it) => {
+                (board.revision, board.at, board.counters, board.limits) = (it.revision, it.at, it.counters, it.limits)
+            }
+            Row::Project(it) => _ = board.projects.insert(it.name.clone(), it),
+            Row::Agent(it) => _ = board.agents.insert(it.name.clone(), it),
+            Row::Mission(it, true) => _ = board.missions.insert(it.id, it),
+            Row::Task(it) if it.status.is_terminal() => self.put_ended(it.id, it.status),
+            Row::Task(it) => _ = board.tasks.insert(it.id, it),
+            Row::Attempt(it) if it.ended.is_none() => board.put_attempt(it, ignored),
+            Row::Claim(it) => board.put_claim(it, ignored),
+            Row::Wait(it) => board.put_wait(it, ignored),
+            Row::Landing(it) if it.end.is_none() => board.put_landing(it, ignored),
+            Row::Cursor(it) => _ = board.cursors.insert((it.agent, it.channel), it.read),
+            Row::Answer(it) => board.put_answer(it, ignored),
+            Row::Approval(it) if !it.closed => board.put_approval(it, ignored),
+            Row::Rule(it) => _ = board.rules.insert(it.id, it),
+            Row::Budget(it) => _ = board.budgets.insert(it.scope.clone(), it),
+            Row::Day(it) => _ = board.ledger.insert((it.day, it.agent), it.spend),
+            Row::Parked(it) => {
+                if let Some(at) = it.until_at {
+                    board.due.insert((at, Due::Provider(it.name.clone())));
+                }
+                board.parked.insert(it.name.clone(), it);
+            }
+            Row::Mission(..) | Row::Attempt(_) | Row::Landing(_) | Row::Message(_) | Row::Approval(_) => {}
+        }
+        self.ignored.clear();
+    }
+
+    /// Takes an open task that was just read, and gives back the room that reading left unused: there may be a
+    /// hundred thousand of it.
+    pub fn put_task(&mut self, mut task: Task) {
+        task.tighten();
+        if let Some((name, _)) = self.board.projects.get_key_value(&task.project) {
+            task.project = name.clone();
+        }
+        if let Some((name, _)) = task.assignee.as_ref().and_then(|it| self.board.agents.get_key_value(it)) {
+            task.assignee = Some(name.clone());
+        }
+        self.put(Row::Task(Arc::new(task)));
+    }
+
+    /// Takes a task that has ended: how is all the board needs of it.
+    pub fn put_ended(&mut self, id: TaskId, status: Status) {
+        if status != Status::Completed {
+            self.board.dead.insert(id, status);
+        }
+    }
+
+    /// The board. Whether a task is ready depends on other tasks, so they are indexed when all are there.
+    pub fn done(self) -> Board {
+        let mut board = self.board;
+        for task in board.tasks.clone().values() {
+            board.index_task(task);
+        }
+        board
     }
 }
 

@@ -162,6 +162,16 @@ pub struct Task {
 }
 
 impl Task {
+    /// Gives back the room that reading it left unused.
+    pub(crate) fn tighten(&mut self) {
+        self.files.shrink_to_fit();
+        self.blocked_by.shrink_to_fit();
+        self.validation.files_exist.shrink_to_fit();
+        self.validation.content_check.shrink_to_fit();
+        self.validation.lint.shrink_to_fit();
+        self.validation.tests.shrink_to_fit();
+    }
+
     /// The branch its workspace is on.
     pub fn branch(&self) -> BranchName {
         let words: String = self

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use regatta_core::board::{Board, Row};
+use regatta_core::board::{Loading, Row};
 use regatta_core::effect::EffectKey;
 use regatta_core::event::Event;
+use regatta_core::ids::TaskId;
+use regatta_core::task::Status;
 use regatta_engine::ports::store::Loaded;
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
@@ -15,36 +17,57 @@ use crate::words::Fault;
 /// Reads the board and the outbox, as of one commit.
 pub(crate) fn load(connection: &Connection) -> Result<Loaded, Fault> {
     let seen = connection.unchecked_transaction()?;
-    let mut rows = Vec::new();
-    read(&seen, "meta", "SELECT id, body FROM meta", |it| rows.push(Row::Meta(it)))?;
-    if rows.is_empty() {
+    let mut board = Loading::default();
+    let mut revisions = 0;
+    read(&seen, "meta", "SELECT id, body FROM meta", |it| {
+        revisions += 1;
+        board.put(Row::Meta(it));
+    })?;
+    if revisions == 0 {
         return Err(Fault::Damaged("it does not say at which revision it is".into()));
     }
-    read(&seen, "projects", "SELECT name, body FROM projects", |it| rows.push(Row::Project(Arc::new(it))))?;
-    read(&seen, "agents", "SELECT name, body FROM agents", |it| rows.push(Row::Agent(Arc::new(it))))?;
+    read(&seen, "projects", "SELECT name, body FROM projects", |it| board.put(Row::Project(Arc::new(it))))?;
+    read(&seen, "agents", "SELECT name, body FROM agents", |it| board.put(Row::Agent(Arc::new(it))))?;
     read(&seen, "missions", "SELECT id, body FROM missions WHERE live = 1", |it| {
-        rows.push(Row::Mission(Arc::new(it), true))
+        board.put(Row::Mission(Arc::new(it), true))
     })?;
-    read(&seen, "tasks", "SELECT id, body FROM tasks WHERE live = 1", |it| rows.push(Row::Task(Arc::new(it))))?;
+    tasks(&seen, &mut board)?;
     read(&seen, "attempts", "SELECT id, body FROM attempts WHERE live = 1", |it| {
-        rows.push(Row::Attempt(Arc::new(it)))
+        board.put(Row::Attempt(Arc::new(it)))
     })?;
-    read(&seen, "claims", "SELECT id, body FROM claims", |it| rows.push(Row::Claim(Arc::new(it))))?;
-    read(&seen, "waits", "SELECT id, body FROM waits", |it| rows.push(Row::Wait(Arc::new(it))))?;
+    read(&seen, "claims", "SELECT id, body FROM claims", |it| board.put(Row::Claim(Arc::new(it))))?;
+    read(&seen, "waits", "SELECT id, body FROM waits", |it| board.put(Row::Wait(Arc::new(it))))?;
     read(&seen, "landings", "SELECT id, body FROM landings WHERE live = 1", |it| {
-        rows.push(Row::Landing(Arc::new(it)))
+        board.put(Row::Landing(Arc::new(it)))
     })?;
-    read(&seen, "cursors", "SELECT agent, body FROM cursors", |it| rows.push(Row::Cursor(it)))?;
-    read(&seen, "answers", "SELECT request, body FROM answers", |it| rows.push(Row::Answer(Arc::new(it))))?;
+    read(&seen, "cursors", "SELECT agent, body FROM cursors", |it| board.put(Row::Cursor(it)))?;
+    read(&seen, "answers", "SELECT request, body FROM answers", |it| board.put(Row::Answer(Arc::new(it))))?;
     read(&seen, "approvals", "SELECT id, body FROM approvals WHERE live = 1", |it| {
-        rows.push(Row::Approval(Arc::new(it)))
+        board.put(Row::Approval(Arc::new(it)))
     })?;
-    read(&seen, "rules", "SELECT id, body FROM rules", |it| rows.push(Row::Rule(Arc::new(it))))?;
-    read(&seen, "budgets", "SELECT scope, body FROM budgets", |it| rows.push(Row::Budget(Arc::new(it))))?;
-    read(&seen, "days", "SELECT day, body FROM days", |it| rows.push(Row::Day(it)))?;
-    read(&seen, "parked", "SELECT name, body FROM parked", |it| rows.push(Row::Parked(Arc::new(it))))?;
+    read(&seen, "rules", "SELECT id, body FROM rules", |it| board.put(Row::Rule(Arc::new(it))))?;
+    read(&seen, "budgets", "SELECT scope, body FROM budgets", |it| board.put(Row::Budget(Arc::new(it))))?;
+    read(&seen, "days", "SELECT day, body FROM days", |it| board.put(Row::Day(it)))?;
+    read(&seen, "parked", "SELECT name, body FROM parked", |it| board.put(Row::Parked(Arc::new(it))))?;
     let outbox = outbox(&seen)?;
-    Ok(Loaded { board: Board::from_rows(rows), outbox })
+    drop(seen);
+    // The pages of a hundred thousand rows were read once and are not wanted again.
+    connection.release_memory()?;
+    Ok(Loaded { board: board.done(), outbox })
+}
+
+/// Open tasks whole, ended ones by how they ended: a fleet that cancels much must not pay for it at every start.
+fn tasks(connection: &Connection, board: &mut Loading) -> Result<(), Fault> {
+    let mut statement = connection.prepare_cached("SELECT id, body, status FROM tasks WHERE live = 1")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let status = text(row.get_ref(2)?);
+        match Status::ALL.into_iter().find(|it| it.is_terminal() && it.name().as_bytes() == status) {
+            Some(status) => board.put_ended(TaskId(row.get::<_, i64>(0)?.unsigned_abs()), status),
+            None => board.put_task(decode("tasks", row.get_ref(0)?, text(row.get_ref(1)?))?),
+        }
+    }
+    Ok(())
 }
 
 fn outbox(connection: &Connection) -> Result<Vec<(EffectKey, regatta_core::effect::Effect)>, Fault> {

@@ -113,7 +113,8 @@ pub(crate) fn set_up(connection: &Connection) -> Result<(), Fault> {
     connection.pragma_update(None, "wal_autocheckpoint", 4_000)?;
     // A reader that stayed long may have let the log grow; it shrinks again afterwards.
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
-    connection.pragma_update(None, "cache_size", -32 * 1024)?;
+    // 8 MiB: what a batch touches is small, and what a load reads is not wanted again.
+    connection.pragma_update(None, "cache_size", -8 * 1024)?;
     // Sorting never needs a disk that may be full.
     connection.pragma_update(None, "temp_store", "memory")?;
     Ok(())
