@@ -1,0 +1,419 @@
+//! Takes secrets out of a line before anybody writes it (S4).
+//!
+//! Two kinds of thing are taken out: the values that the program was given, in every spelling that a
+//! program may print them in, and whatever looks like a key of a known maker. The first is certain;
+//! the second is a net for keys that were never ours, such as one found in a repository.
+//!
+//! A line is scanned once for pairs of bytes with which something may begin. Only a line in which
+//! something is really found is copied. No regular expressions: their tables would be larger than the
+//! whole shim is allowed to be.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::de::IgnoredAny;
+
+use crate::shapes;
+
+/// Values shorter than this are words, not secrets: taking them out would spoil ordinary lines.
+const SHORTEST: usize = 8;
+/// A line of a secret of several lines counts by itself from this length on.
+const SHORTEST_LINE: usize = 12;
+/// What stands for a line that could not be cleaned and stay what it was.
+const WHOLE: &str = r#"{"redacted":"[redacted]"}"#;
+
+/// Knows what to take out, and says so nowhere.
+pub struct Redactor {
+    /// What stands for each secret.
+    marks: Vec<String>,
+    /// The spellings, longest first, each with the number of its mark.
+    spellings: Vec<(Vec<char>, usize)>,
+    /// The pairs of bytes with which a spelling may begin.
+    begins: Box<Pairs>,
+    /// The same, and those with which anything that looks like a key may begin.
+    either: Box<Pairs>,
+    warnings: Vec<String>,
+    /// Whether the last line left a private key open, whose body comes in the lines that follow.
+    inside_key: AtomicBool,
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Redactor").field("marks", &self.marks).finish_non_exhaustive()
+    }
+}
+
+impl Default for Redactor {
+    fn default() -> Redactor {
+        Redactor::new(vec![])
+    }
+}
+
+impl Redactor {
+    /// Takes names and values. Values of fewer than eight characters are left alone, with a warning.
+    pub fn new(secrets: Vec<(String, String)>) -> Redactor {
+        let mut it = Redactor {
+            marks: vec![],
+            spellings: vec![],
+            begins: Box::default(),
+            either: Box::default(),
+            warnings: vec![],
+            inside_key: AtomicBool::new(false),
+        };
+        for (name, value) in &secrets {
+            it.learn(name, value);
+        }
+        it.spellings.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        it.spellings.dedup_by(|(a, _), (b, _)| a == b);
+        for (spelling, _) in &it.spellings {
+            it.begins.add_first_of(spelling);
+        }
+        *it.either = *it.begins;
+        for pair in shapes::BEGINS {
+            it.either.add(pair[0], pair[1]);
+        }
+        it
+    }
+
+    /// What could not be promised, in sentences. They name variables, never values.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// How many bytes of a line's end may be the beginning of a secret that goes on behind it.
+    ///
+    /// Whoever cuts an overlong line must keep this much of it for the next piece, or the two halves
+    /// of a secret would pass.
+    pub fn longest(&self) -> usize {
+        // Six bytes is the longest spelling of one character: `\u0041`; two of them beyond the first 65536.
+        self.spellings.first().map_or(0, |(it, _)| it.len() * 12).max(512)
+    }
+
+    fn learn(&mut self, name: &str, value: &str) {
+        let value = value.trim_end_matches(['\r', '\n']);
+        if value.chars().count() < SHORTEST {
+            self.warnings.push(format!(
+                "The value of {name} is shorter than {SHORTEST} characters, so it is not taken out of what the program prints; give a longer one."
+            ));
+            return;
+        }
+        let number = self.marks.len();
+        let name: String = name.chars().filter(|it| it.is_ascii_alphanumeric() || "_-.".contains(*it)).collect();
+        self.marks.push(if name.is_empty() { "[redacted]".to_owned() } else { format!("[redacted {name}]") });
+        self.learn_spellings(value, number);
+        if value.contains('\n') {
+            // Printed as it is, such a value arrives line by line.
+            for line in value.lines().map(str::trim).filter(|it| it.len() >= SHORTEST_LINE) {
+                self.learn_spellings(line, number);
+            }
+        }
+    }
+
+    fn learn_spellings(&mut self, value: &str, number: usize) {
+        self.spellings.push((value.chars().collect(), number));
+        for alphabet in [STANDARD, URL_SAFE] {
+            // As it is on its own, and as it is somewhere inside a longer text: a third of all places each.
+            self.spellings.push((base64(value.as_bytes(), alphabet), number));
+            for ahead in 0..3 {
+                self.spellings.push((base64_core(value.as_bytes(), ahead, alphabet), number));
+            }
+        }
+    }
+
+    /// Returns the line without its secrets; the same line if it has none.
+    ///
+    /// A line that is JSON stays JSON.
+    pub fn clean<'a>(&self, line: &'a str) -> Cow<'a, str> {
+        if self.inside_key.load(Ordering::Relaxed) {
+            if shapes::is_key_body(line) {
+                return Cow::Borrowed("[redacted]");
+            }
+            self.inside_key.store(false, Ordering::Relaxed);
+        }
+        let bytes = line.as_bytes();
+        let mut at = 0;
+        while let Some(hit) = self.either.next_in(bytes, at) {
+            if self.secret_at(bytes, hit).is_some() || shapes::find_at(bytes, hit).is_some() {
+                return Cow::Owned(self.rewrite(line));
+            }
+            at = hit + 1;
+        }
+        Cow::Borrowed(line)
+    }
+
+    /// Finds a secret that begins here; returns where it ends and which it is.
+    fn secret_at(&self, bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+        if !self.begins.has(bytes, at) {
+            return None;
+        }
+        self.spellings.iter().find_map(|(it, number)| {
+            // What looks percent-encoded is that, or else it is the secret's own percent sign.
+            let end = end_of(it, bytes, at, true).or_else(|| end_of(it, bytes, at, false))?;
+            Some((end, *number))
+        })
+    }
+
+    #[cold]
+    fn rewrite(&self, line: &str) -> String {
+        let bytes = line.as_bytes();
+        // Known values go first, over the whole line: what only looks like a key may end inside of one.
+        let mut found: Vec<(usize, usize, &str)> = vec![];
+        let mut at = 0;
+        while let Some(hit) = self.begins.next_in(bytes, at) {
+            at = hit + 1;
+            if let Some((end, number)) = self.secret_at(bytes, hit) {
+                let (start, end) = whole_escapes(line, hit, end);
+                found.push((start.max(found.last().map_or(0, |it| it.1)), end, &self.marks[number]));
+                at = end;
+            }
+        }
+        let mut all = Vec::with_capacity(found.len() + 1);
+        let mut from = 0;
+        for stop in found.iter().map(Some).chain([None]) {
+            let limit = stop.map_or(bytes.len(), |it| it.0);
+            let mut at = from;
+            while at < limit {
+                if let Some(shape) = shapes::find_at(&bytes[..limit], at) {
+                    let (start, end) = whole_escapes(line, shape.start, shape.end);
+                    let (start, end) = (start.max(from), end.min(limit).max(shape.end));
+                    all.push((start, end, "[redacted]"));
+                    if shape.goes_on && end == bytes.len() {
+                        self.inside_key.store(true, Ordering::Relaxed);
+                    }
+                    (from, at) = (end, end);
+                } else {
+                    at += 1;
+                }
+            }
+            if let Some(stop) = stop {
+                all.push(*stop);
+                from = stop.1;
+            }
+        }
+        let mut cleaned = String::with_capacity(line.len() + 32);
+        let mut from = 0;
+        for (start, end, mark) in all {
+            cleaned.push_str(&line[from..start]);
+            cleaned.push_str(mark);
+            from = end;
+        }
+        cleaned.push_str(&line[from..]);
+        // A value that spans quotes, or a number that is a secret, leaves no JSON behind.
+        let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
+        if line.trim_start().starts_with(['{', '[', '"']) && !is_json(&cleaned) && is_json(line) {
+            return WHOLE.to_owned();
+        }
+        cleaned
+    }
+}
+
+/// A set of pairs of bytes: 8 KiB, whatever is in it.
+#[derive(Clone, Copy)]
+struct Pairs([u64; 1024]);
+
+impl Default for Pairs {
+    fn default() -> Pairs {
+        Pairs([0; 1024])
+    }
+}
+
+impl Pairs {
+    fn add(&mut self, first: u8, second: u8) {
+        let pair = usize::from(first) << 8 | usize::from(second);
+        self.0[pair >> 6] |= 1 << (pair & 63);
+    }
+
+    fn has(&self, bytes: &[u8], at: usize) -> bool {
+        let (Some(first), Some(second)) = (bytes.get(at), bytes.get(at + 1)) else { return false };
+        let pair = usize::from(*first) << 8 | usize::from(*second);
+        self.0[pair >> 6] >> (pair & 63) & 1 != 0
+    }
+
+    /// The first place from `at` on where one of the pairs stands.
+    fn next_in(&self, bytes: &[u8], at: usize) -> Option<usize> {
+        let rest = bytes.get(at..)?;
+        let hit = rest.windows(2).position(|it| {
+            let pair = usize::from(it[0]) << 8 | usize::from(it[1]);
+            self.0[pair >> 6] >> (pair & 63) & 1 != 0
+        })?;
+        Some(at + hit)
+    }
+
+    /// Adds every pair with which any spelling of these characters may begin.
+    fn add_first_of(&mut self, spelling: &[char]) {
+        let (Some(first), Some(second)) = (spelling.first(), spelling.get(1)) else { return };
+        let mut buffer = [0; 4];
+        let raw = first.encode_utf8(&mut buffer).as_bytes();
+        for digit in [hex(raw[0] >> 4), hex(raw[0] >> 4).to_ascii_uppercase()] {
+            self.add(b'%', digit);
+        }
+        // An escape, and a backslash, which may be anything's.
+        self.add(b'\\', b'u');
+        if let Some(letter) = escape_letter(*first) {
+            self.add(b'\\', letter);
+        }
+        if *first == '\\' {
+            (0..=255).for_each(|it| self.add(b'\\', it));
+        }
+        if raw.len() > 1 {
+            self.add(raw[0], raw[1]);
+            return;
+        }
+        let raw = raw[0];
+        let second_raw = second.encode_utf8(&mut buffer).as_bytes()[0];
+        let firsts: &[u8] = if *first == ' ' { b" +" } else { &[raw] };
+        for first in firsts {
+            for second in [second_raw, b'%', b'\\', if *second == ' ' { b'+' } else { second_raw }] {
+                self.add(*first, second);
+            }
+        }
+    }
+}
+
+/// Matches a secret as a program may have printed it: as it is, with JSON's escapes (once or nested),
+/// percent-encoded in whole or in part. Returns where it ends.
+fn end_of(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Option<usize> {
+    let mut at = start;
+    let mut rest = spelling;
+    loop {
+        // Backslashes of the secret, then as many or more in the text: each nesting doubles them, and
+        // puts one before what follows.
+        let wanted = rest.iter().take_while(|it| **it == '\\').count();
+        rest = &rest[wanted..];
+        let mut seen = 0;
+        while let Some(length) = backslash(&bytes[at..], decode) {
+            at += length;
+            seen += 1;
+        }
+        if seen < wanted {
+            return None;
+        }
+        let Some((next, behind)) = rest.split_first() else { return Some(at) };
+        at += length_of(*next, &bytes[at..], seen > 0, decode)?;
+        rest = behind;
+        if rest.is_empty() {
+            return Some(at);
+        }
+    }
+}
+
+/// The length of a backslash in one of its spellings.
+fn backslash(text: &[u8], decode: bool) -> Option<usize> {
+    match text {
+        [b'%', b'5', b'c' | b'C', ..] if decode => Some(3),
+        [b'\\', b'u', b'0', b'0', b'5', b'c' | b'C', ..] => Some(6),
+        [b'\\', ..] => Some(1),
+        _ => None,
+    }
+}
+
+/// The length of this character as spelled at the text's beginning.
+fn length_of(wanted: char, text: &[u8], escaped: bool, decode: bool) -> Option<usize> {
+    let mut buffer = [0; 4];
+    let raw = wanted.encode_utf8(&mut buffer).as_bytes();
+    let spelled = match wanted {
+        '%' => decode && text.starts_with(b"%25"),
+        'u' => escaped && text.starts_with(b"u0075"),
+        _ => false,
+    };
+    if text.starts_with(raw) && !spelled {
+        return Some(raw.len());
+    }
+    match text.first()? {
+        b'%' => {
+            let encoded = text.get(..raw.len() * 3)?;
+            let same = encoded.chunks(3).zip(raw).all(|(it, byte)| it[0] == b'%' && is_hex(&it[1..], u32::from(*byte)));
+            same.then_some(encoded.len())
+        }
+        b'+' if wanted == ' ' => Some(1),
+        b'u' if escaped => {
+            let mut units = [0; 2];
+            match wanted.encode_utf16(&mut units) {
+                [unit] => is_hex(text.get(1..5)?, u32::from(*unit)).then_some(5),
+                [high, low] => {
+                    let both = is_hex(text.get(1..5)?, u32::from(*high)) && is_hex(text.get(7..11)?, u32::from(*low));
+                    (both && text[5..7] == *b"\\u").then_some(11)
+                }
+                _ => None,
+            }
+        }
+        letter => (escaped && escape_letter(wanted) == Some(*letter)).then_some(1),
+    }
+}
+
+fn escape_letter(wanted: char) -> Option<u8> {
+    Some(match wanted {
+        '\n' => b'n',
+        '\r' => b'r',
+        '\t' => b't',
+        '\u{8}' => b'b',
+        '\u{c}' => b'f',
+        _ => return None,
+    })
+}
+
+fn hex(digit: u8) -> u8 {
+    b"0123456789abcdef"[usize::from(digit & 15)]
+}
+
+fn is_hex(digits: &[u8], wanted: u32) -> bool {
+    let value = digits.iter().try_fold(0, |sum, it| Some(sum << 4 | char::from(*it).to_digit(16)?));
+    value == Some(wanted)
+}
+
+/// Widens a range that cuts through an escape, so that what is left is still well formed.
+fn whole_escapes(line: &str, start: usize, end: usize) -> (usize, usize) {
+    let start = escape_around(line, start).map_or(start, |it| it.0);
+    let end = escape_around(line, end).map_or(end, |it| it.1);
+    (start, end)
+}
+
+/// The escape that begins before this place and ends behind it.
+fn escape_around(line: &str, at: usize) -> Option<(usize, usize)> {
+    let bytes = line.as_bytes();
+    for back in 1..=5.min(at) {
+        let start = at - back;
+        if bytes[start] != b'\\' || !shapes::is_escaped(bytes, start + 1) {
+            continue;
+        }
+        let end = match bytes.get(start + 1) {
+            Some(b'u') if bytes.len() >= start + 6 && bytes[start + 2..start + 6].iter().all(u8::is_ascii_hexdigit) => {
+                start + 6
+            }
+            Some(_) => line[start + 1..].chars().next().map_or(start + 1, |it| start + 1 + it.len_utf8()),
+            None => return None,
+        };
+        return (end > at).then_some((start, end));
+    }
+    None
+}
+
+const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+fn base64(value: &[u8], alphabet: &[u8; 64]) -> Vec<char> {
+    let mut text = vec![];
+    for chunk in value.chunks(3) {
+        let byte = |at: usize| chunk.get(at).copied().map_or(0, u32::from);
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for place in 0..4 {
+            let six = bits >> (18 - 6 * place) & 63;
+            text.push(if place > chunk.len() { '=' } else { char::from(alphabet[six as usize]) });
+        }
+    }
+    text
+}
+
+/// The characters that are the same whatever stands around the value, with `ahead` bytes before it.
+fn base64_core(value: &[u8], ahead: usize, alphabet: &[u8; 64]) -> Vec<char> {
+    let shifted = [&vec![0; ahead][..], value].concat();
+    let text = base64(&shifted, alphabet);
+    let first = (ahead * 8).div_ceil(6);
+    let last = shifted.len() * 8 / 6;
+    text[first..last].to_vec()
+}
+
+#[cfg(test)]
+#[path = "redact_tests.rs"]
+mod tests;

@@ -1,0 +1,201 @@
+use std::borrow::Cow;
+
+use proptest::prelude::*;
+
+use super::{Redactor, STANDARD, URL_SAFE, base64};
+
+fn redactor(value: &str) -> Redactor {
+    Redactor::new(vec![("API_KEY".to_owned(), value.to_owned())])
+}
+
+fn text(value: &[char]) -> String {
+    value.iter().collect()
+}
+
+fn percent(value: &str, everything: bool) -> String {
+    let keep = |byte: u8| !everything && (byte.is_ascii_alphanumeric() || b"-._~".contains(&byte));
+    value.bytes().map(|it| if keep(it) { char::from(it).to_string() } else { format!("%{it:02X}") }).collect()
+}
+
+fn lower_percent(value: &str) -> String {
+    value
+        .bytes()
+        .map(|it| if it.is_ascii_alphanumeric() { char::from(it).to_string() } else { format!("%{it:02x}") })
+        .collect()
+}
+
+fn utf16_escapes(value: &str) -> String {
+    value.encode_utf16().map(|it| format!("\\u{it:04x}")).collect()
+}
+
+/// Every spelling in which a secret must not pass.
+fn spellings(value: &str) -> Vec<String> {
+    let json = serde_json::to_string(value).unwrap();
+    let nested = serde_json::to_string(&json).unwrap();
+    vec![
+        value.to_owned(),
+        json[1..json.len() - 1].to_owned(),
+        nested[3..nested.len() - 3].to_owned(),
+        utf16_escapes(value),
+        value.replace('/', "\\/"),
+        percent(value, false),
+        percent(value, true),
+        lower_percent(value),
+        percent(value, false).replace("%20", "+"),
+        text(&base64(value.as_bytes(), STANDARD)),
+        text(&base64(value.as_bytes(), URL_SAFE)),
+        text(&base64(format!("u:{value}").as_bytes(), STANDARD)),
+        text(&base64(format!("me:{value}:x").as_bytes(), STANDARD)),
+    ]
+}
+
+#[test]
+fn s4_a_known_value_is_replaced_by_its_name() {
+    let it = redactor("correct horse/battery+staple\"1");
+    assert_eq!(it.clean("key=correct horse/battery+staple\"1;"), "key=[redacted API_KEY];");
+    assert_eq!(it.clean(r#"{"k":"correct horse\/battery+staple\"1"}"#), r#"{"k":"[redacted API_KEY]"}"#);
+    assert_eq!(it.clean("?k=correct+horse%2fbattery%2Bstaple%221&x"), "?k=[redacted API_KEY]&x");
+}
+
+#[test]
+fn s4_a_value_of_several_lines_is_found_line_by_line() {
+    let it = redactor("first line of it\nsecond line of it\n");
+    assert_eq!(it.clean("> second line of it"), "> [redacted API_KEY]");
+    assert_eq!(it.clean(r#""first line of it\nsecond line of it""#), r#""[redacted API_KEY]""#);
+}
+
+#[test]
+fn a_short_value_is_left_alone_and_said() {
+    let it = redactor("seven77");
+    assert!(matches!(it.clean("seven77"), Cow::Borrowed("seven77")));
+    assert!(it.warnings()[0].contains("API_KEY") && !it.warnings()[0].contains("seven77"), "{:?}", it.warnings());
+    assert!(!format!("{:?}", redactor("long enough to count")).contains("enough"));
+}
+
+#[test]
+fn s4_what_looks_like_a_key_is_replaced() {
+    let long = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8S9t0";
+    let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P";
+    let upper = &long.to_uppercase()[..16];
+    let keys = [
+        format!("sk-{long}"),
+        format!("sk-ant-api03-{long}-{long}_AA"),
+        format!("ghp_{long}"),
+        format!("gho_{long}"),
+        format!("github_pat_11AA_{long}"),
+        format!("xoxb-123456789012-{long}"),
+        format!("xoxp-{long}"),
+        format!("AKIA{upper}"),
+        format!("AIza{}", &long[..35]),
+        format!("glpat-{}", &long[..20]),
+        format!("npm_{}", &long[..36]),
+        format!("lin_api_{long}"),
+        jwt.to_owned(),
+        format!("-----BEGIN RSA PRIVATE KEY-----\\nProc-Type: 4,ENCRYPTED\\n{long}\\n-----END RSA PRIVATE KEY-----"),
+    ];
+    let it = Redactor::default();
+    for key in &keys {
+        for (before, after) in
+            [("", ""), ("x=", " y"), (r#"{"a":""#, r#"\n"}"#), (r#"{"a":"\n"#, r#""}"#), ("%22", "%22")]
+        {
+            assert_eq!(it.clean(&format!("{before}{key}{after}")), format!("{before}[redacted]{after}"), "{key}");
+        }
+    }
+    for (line, clean) in [
+        ("Authorization: Bearer abcdef-ghijkl", "Authorization: Bearer [redacted]"),
+        (r#"{"authorization":"Basic dXNlcjpwYXNz"}"#, r#"{"authorization":"Basic [redacted]"}"#),
+        (r#"-H \"Authorization: Bearer tok_123\""#, r#"-H \"Authorization: Bearer [redacted]\""#),
+        ("bearer 0123456789abcdef", "bearer [redacted]"),
+    ] {
+        assert_eq!(it.clean(line), clean);
+    }
+}
+
+#[test]
+fn what_does_not_look_like_a_key_is_left_alone() {
+    let it = Redactor::default();
+    for line in [
+        "a task-1234567890123456789 and a desk-1234567890123456789",
+        "class=\"sk-fading-circle-container\"",
+        "npm_config_registry npm_package_name ghp_ AKIA glpat-",
+        "Bearer authentication is described elsewhere; the bearer of this letter",
+        "Authorization is a topic. Authorization: none",
+        "-----BEGIN CERTIFICATE-----",
+        "-----BEGIN PUBLIC KEY-----",
+        "a hash 3b18e512dba79e4c8300dd08aeb37f8e728b8dad and eyJust.some.words",
+    ] {
+        assert!(matches!(it.clean(line), Cow::Borrowed(same) if same == line), "{line}: {}", it.clean(line));
+    }
+}
+
+#[test]
+fn s4_a_private_key_is_replaced_with_the_lines_of_its_body() {
+    let it = Redactor::default();
+    let lines =
+        ["-----BEGIN OPENSSH PRIVATE KEY-----", "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ", "    7\tAAAAB3Nz=="];
+    for line in lines {
+        assert_eq!(it.clean(line), "[redacted]", "{line}");
+    }
+    assert_eq!(it.clean("-----END OPENSSH PRIVATE KEY-----"), "-----END OPENSSH PRIVATE KEY-----");
+    assert_eq!(it.clean("word"), "word");
+}
+
+#[test]
+fn a_line_of_json_stays_json_whatever_the_secret_is() {
+    for (secret, line) in [
+        ("12345678", r#"{"id":12345678}"#),
+        (r#"{"type":"service"}"#, r#"{"type":"service"}"#),
+        ("nabcdefgh", r#"{"a":"\nabcdefgh"}"#),
+        ("00e9abcdef", r#"{"a":"\u00e9abcdef"}"#),
+        ("abcdefgh\\", r#"{"a":"abcdefgh\"b"}"#),
+        ("abcdefgu", r#"{"a":"abcdefg\u00e9"}"#),
+        ("tail-is-a-\\", r#"{"a":"tail-is-a-\\"}"#),
+    ] {
+        let it = redactor(secret);
+        let clean = it.clean(line);
+        assert!(serde_json::from_str::<serde_json::Value>(&clean).is_ok(), "{secret}: {clean}");
+        assert_ne!(clean, line);
+    }
+}
+
+proptest! {
+    #[test]
+    fn s4_no_secret_survives_in_any_of_its_spellings(
+        secret in r#"[ -~é😀\n\t]{8,40}"#,
+        before in r#"[ -~]{0,12}"#,
+        after in r#"[ -~]{0,12}"#,
+    ) {
+        prop_assume!(secret.trim_end_matches(['\r', '\n']).chars().count() >= 8 && !"[redacted API_KEY]".contains(&secret));
+        let secret = secret.trim_end_matches(['\r', '\n']);
+        let it = redactor(secret);
+        for spelling in spellings(secret) {
+            let clean = it.clean(&format!("{before}{spelling}{after}")).into_owned();
+            // What is around it may have completed another copy; that one must be gone too.
+            prop_assert!(!clean.contains(secret), "{spelling:?} left {clean:?}");
+            prop_assert!(clean.contains("[redacted"), "{spelling:?} left {clean:?}");
+            prop_assert!(spelling.len() < 12 || !clean.contains(&spelling), "{spelling:?} left {clean:?}");
+        }
+    }
+
+    #[test]
+    fn s4_a_line_of_json_stays_json_and_loses_the_secret(
+        secret in r#"[ -~é\n]{8,24}"#,
+        before in r#"[ -~\n"\\é]{0,12}"#,
+        after in r#"[ -~\n"\\é]{0,12}"#,
+        number in any::<u64>(),
+    ) {
+        let secret = secret.trim_end_matches(['\r', '\n']);
+        prop_assume!(secret.chars().count() >= 8);
+        let value = serde_json::json!({ "n": number, "text": format!("{before}{secret}{after}"), "more": [before, after] });
+        let clean = redactor(secret).clean(&value.to_string()).into_owned();
+        let read: serde_json::Value = serde_json::from_str(&clean).map_err(|error| TestCaseError::fail(format!("{error}: {clean}")))?;
+        let text = read["text"].as_str().unwrap_or_default();
+        prop_assert!(!text.contains(secret), "{clean}");
+    }
+
+    #[test]
+    fn a_line_without_secrets_is_the_same_line(line in r#"[a-z0-9 .,:;{}"\\/=%é]{0,200}"#) {
+        let it = redactor("A-SECRET-IN-CAPITALS");
+        prop_assert!(matches!(it.clean(&line), Cow::Borrowed(same) if same.len() == line.len()), "{}", it.clean(&line));
+    }
+}
