@@ -1,4 +1,5 @@
-//! The fake world for tests: an in-memory store, fake ports, and the suite that every store must pass.
+//! The fake world for tests: an in-memory store, fake ports, the suite that every store must pass, and a
+//! scripted model server for real programs.
 //!
 //! Deliberately absent: anything the program itself needs. This crate is a dev-dependency only.
 
@@ -11,3 +12,5 @@ pub mod steps; // one life of the engine: every call of a port counted, failed, 
 
 pub mod memory; // a store that forgets when the test ends, and fails when told to
 pub mod store_suite; // what every store must do
+
+pub mod models; // a scripted model server, for real programs with no network and no key

@@ -1,0 +1,173 @@
+//! As much of HTTP/1.1 as these programs speak: requests with a length or in chunks, answers whole or in chunks.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+/// More than any program here sends at once.
+const BODY_LIMIT: u64 = 64 << 20;
+const HEAD_LIMIT: u64 = 256 << 10;
+
+/// A request as it came.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) method: String,
+    /// Without what follows `?`.
+    pub(super) path: String,
+    pub(super) query: String,
+    /// Names in small letters.
+    headers: Vec<(String, String)>,
+    pub(super) body: Vec<u8>,
+}
+
+impl Request {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|it| it.0 == name).map(|it| it.1.as_str())
+    }
+
+    /// Whether a key came along, in any of the ways programs send one.
+    pub(super) fn has_key(&self) -> bool {
+        let named = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
+        named.iter().any(|it| self.header(it).is_some_and(|it| !it.is_empty()))
+            || self.query.split('&').any(|it| it.starts_with("key="))
+    }
+
+    /// Whether the connection stays open for another request.
+    pub(super) fn keeps_alive(&self) -> bool {
+        !self.header("connection").is_some_and(|it| it.eq_ignore_ascii_case("close"))
+    }
+}
+
+fn bad(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+}
+
+/// Reads the next request; `None` when the other side has closed.
+pub(super) fn read(from: &mut BufReader<TcpStream>) -> io::Result<Option<Request>> {
+    let mut left = HEAD_LIMIT;
+    let first = line(from, &mut left)?;
+    if first.is_empty() {
+        return Ok(None);
+    }
+    let mut words = first.split(' ');
+    let (Some(method), Some(target), Some(version)) = (words.next(), words.next(), words.next()) else {
+        return Err(bad("the first line is no request"));
+    };
+    if !version.starts_with("HTTP/1.") {
+        return Err(bad("this is not HTTP/1"));
+    }
+    let mut headers = Vec::new();
+    loop {
+        let text = line(from, &mut left)?;
+        if text.is_empty() {
+            break;
+        }
+        let (name, value) = text.split_once(':').ok_or_else(|| bad("a header has no colon"))?;
+        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+    }
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let mut request =
+        Request { method: method.into(), path: path.into(), query: query.into(), headers, body: Vec::new() };
+    if request.header("expect").is_some_and(|it| it.eq_ignore_ascii_case("100-continue")) {
+        from.get_mut().write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+    }
+    if request.header("transfer-encoding").is_some_and(|it| it.eq_ignore_ascii_case("chunked")) {
+        request.body = chunks(from)?;
+    } else if let Some(length) = request.header("content-length") {
+        let length: u64 = length.parse().map_err(|_| bad("the length is no number"))?;
+        if length > BODY_LIMIT {
+            return Err(bad("the body is too long"));
+        }
+        from.take(length).read_to_end(&mut request.body)?;
+        if request.body.len() as u64 != length {
+            return Err(bad("the body is shorter than its length"));
+        }
+    }
+    Ok(Some(request))
+}
+
+/// One line without its end; empty at the end of the stream as well.
+fn line(from: &mut impl BufRead, left: &mut u64) -> io::Result<String> {
+    let mut text = String::new();
+    let read = from.take(*left).read_line(&mut text)? as u64;
+    *left -= read;
+    if *left == 0 {
+        return Err(bad("the head is too long"));
+    }
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn chunks(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let mut left = 1 << 10;
+        let size = line(from, &mut left)?;
+        let size = size.split(';').next().unwrap_or_default();
+        let size = u64::from_str_radix(size.trim(), 16).map_err(|_| bad("a chunk has no size"))?;
+        if size + body.len() as u64 > BODY_LIMIT {
+            return Err(bad("the body is too long"));
+        }
+        from.take(size).read_to_end(&mut body)?;
+        let end = line(from, &mut left)?;
+        if !end.is_empty() {
+            return Err(bad("a chunk is longer than its size"));
+        }
+        if size == 0 {
+            return Ok(body);
+        }
+    }
+}
+
+/// Writes a whole answer. To `HEAD`, only its head.
+pub(super) fn answer(
+    to: &mut impl Write,
+    status: u16,
+    headers: &[(String, String)],
+    body: &[u8],
+    head_only: bool,
+) -> io::Result<()> {
+    let mut out = head(status, headers);
+    out.push_str(&format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len()));
+    to.write_all(out.as_bytes())?;
+    if !head_only {
+        to.write_all(body)?;
+    }
+    to.flush()
+}
+
+/// Begins an answer that comes as a stream of events.
+pub(super) fn begin_events(to: &mut impl Write) -> io::Result<()> {
+    let mut out = head(200, &[]);
+    out.push_str("content-type: text/event-stream\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n");
+    to.write_all(out.as_bytes())?;
+    to.flush()
+}
+
+/// Writes one piece of a stream.
+pub(super) fn piece(to: &mut impl Write, text: &str) -> io::Result<()> {
+    to.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes())?;
+    to.flush()
+}
+
+/// Ends a stream.
+pub(super) fn end_events(to: &mut impl Write) -> io::Result<()> {
+    to.write_all(b"0\r\n\r\n")?;
+    to.flush()
+}
+
+fn head(status: u16, headers: &[(String, String)]) -> String {
+    let reason = match status {
+        200 => "OK",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        404 => "Not Found",
+        429 => "Too Many Requests",
+        500 => "Internal Server Error",
+        529 => "Overloaded",
+        _ => "Something",
+    };
+    let mut out = format!("HTTP/1.1 {status} {reason}\r\nrequest-id: req_scripted\r\n");
+    for (name, value) in headers {
+        out.push_str(&format!("{name}: {value}\r\n"));
+    }
+    out
+}

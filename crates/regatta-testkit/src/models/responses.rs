@@ -1,0 +1,207 @@
+//! OpenAI Responses: `POST /v1/responses`, streaming and not.
+
+use serde_json::{Value, json};
+
+use super::asked::{Api, Asked, Entry, Offer, Role, now, text_of};
+use super::script::{Failure, Usage};
+use super::server::Answer;
+use super::tools::Input;
+
+pub(super) fn read(body: &Value) -> Asked {
+    let mut said = vec![];
+    if let Some(text) = body["instructions"].as_str() {
+        said.push(Entry { role: Role::System, text: text.into() });
+    }
+    if let Some(text) = body["input"].as_str() {
+        said.push(Entry { role: Role::User, text: text.into() });
+    }
+    for item in body["input"].as_array().into_iter().flatten() {
+        let role = match (item["type"].as_str(), item["role"].as_str()) {
+            (Some("function_call_output" | "custom_tool_call_output" | "local_shell_call_output"), _) => Role::Tool,
+            (_, Some("user")) => Role::User,
+            (_, Some("system" | "developer")) => Role::System,
+            _ => Role::Model,
+        };
+        let text = if role == Role::Tool { text_of(&item["output"]) } else { text_of(&item["content"]) };
+        said.push(Entry { role, text });
+    }
+    let mut tools = vec![];
+    for tool in body["tools"].as_array().into_iter().flatten() {
+        let name = tool["name"].as_str().unwrap_or_default();
+        match tool["type"].as_str() {
+            Some("namespace") => {
+                for inner in tool["tools"].as_array().into_iter().flatten() {
+                    tools.push(Offer { namespace: Some(name.into()), ..offer(inner) });
+                }
+            }
+            Some("function" | "custom") => tools.push(offer(tool)),
+            // The provider's own tools, such as a search of the web, run on its side.
+            _ => {}
+        }
+    }
+    let format = &body["text"]["format"]["schema"];
+    Asked {
+        api: Api::Responses,
+        model: body["model"].as_str().unwrap_or_default().into(),
+        stream: body["stream"] == true,
+        tools,
+        said,
+        schema: Some(format.clone()).filter(Value::is_object),
+    }
+}
+
+fn offer(tool: &Value) -> Offer {
+    Offer {
+        name: tool["name"].as_str().unwrap_or_default().into(),
+        namespace: None,
+        schema: tool["parameters"].clone(),
+        freeform: tool["type"] == "custom",
+    }
+}
+
+fn usage(usage: &Usage) -> Value {
+    json!({
+        "input_tokens": usage.whole_input(),
+        "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
+        "output_tokens": usage.output,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.whole_input() + usage.output,
+    })
+}
+
+fn items(answer: &Answer) -> Vec<Value> {
+    let mut items = vec![];
+    if !answer.thought.is_empty() {
+        let summary = json!([{"type": "summary_text", "text": answer.thought}]);
+        items.push(json!({"type": "reasoning", "id": format!("rs_{}", answer.id), "summary": summary,
+            "encrypted_content": null}));
+    }
+    if !answer.text.is_empty() {
+        let content = json!([{"type": "output_text", "text": answer.text, "annotations": []}]);
+        items.push(json!({"type": "message", "id": format!("msg_{}", answer.id), "role": "assistant",
+            "status": "completed", "content": content}));
+    }
+    for call in &answer.calls {
+        let mut item = match &call.input {
+            Input::Fields(fields) => json!({"type": "function_call", "arguments": fields.to_string()}),
+            Input::Text(text) => json!({"type": "custom_tool_call", "input": text}),
+        };
+        item["id"] = json!(format!("fc_{}", call.id));
+        item["call_id"] = json!(call.id);
+        item["name"] = json!(call.name);
+        item["status"] = json!("completed");
+        if let Some(namespace) = &call.namespace {
+            item["namespace"] = json!(namespace);
+        }
+        items.push(item);
+    }
+    items
+}
+
+fn response(answer: &Answer, status: &str, output: Vec<Value>, usage: Value) -> Value {
+    json!({
+        "id": format!("resp_{}", answer.id),
+        "object": "response",
+        "created_at": now(),
+        "model": answer.model,
+        "status": status,
+        "output": output,
+        "usage": usage,
+        "error": null,
+    })
+}
+
+pub(super) fn whole(answer: &Answer) -> Value {
+    response(answer, "completed", items(answer), usage(&answer.usage))
+}
+
+pub(super) fn events(answer: &Answer) -> Vec<String> {
+    let mut events = vec![
+        json!({"type": "response.created", "response": response(answer, "in_progress", vec![], Value::Null)}),
+        json!({"type": "response.in_progress", "response": response(answer, "in_progress", vec![], Value::Null)}),
+    ];
+    for (index, item) in items(answer).into_iter().enumerate() {
+        let mut begun = item.clone();
+        begun["status"] = json!("in_progress");
+        let id = item["id"].clone();
+        match item["type"].as_str() {
+            Some("message") => {
+                begun["content"] = json!([]);
+                events.push(json!({"type": "response.output_item.added", "output_index": index, "item": begun}));
+                let part = |text: &str| json!({"type": "output_text", "text": text, "annotations": []});
+                events.push(json!({"type": "response.content_part.added", "item_id": id, "output_index": index,
+                    "content_index": 0, "part": part("")}));
+                for piece in answer.pieces(&answer.text) {
+                    events.push(json!({"type": "response.output_text.delta", "item_id": id, "output_index": index,
+                        "content_index": 0, "delta": piece}));
+                }
+                events.push(json!({"type": "response.output_text.done", "item_id": id, "output_index": index,
+                    "content_index": 0, "text": answer.text}));
+                events.push(json!({"type": "response.content_part.done", "item_id": id, "output_index": index,
+                    "content_index": 0, "part": part(&answer.text)}));
+            }
+            Some("reasoning") => {
+                begun["summary"] = json!([]);
+                events.push(json!({"type": "response.output_item.added", "output_index": index, "item": begun}));
+                for piece in answer.pieces(&answer.thought) {
+                    events.push(json!({"type": "response.reasoning_summary_text.delta", "item_id": id,
+                        "output_index": index, "summary_index": 0, "delta": piece}));
+                }
+            }
+            kind => {
+                let (field, name) = if kind == Some("function_call") {
+                    ("arguments", "response.function_call_arguments")
+                } else {
+                    ("input", "response.custom_tool_call_input")
+                };
+                let text = item[field].as_str().unwrap_or_default().to_owned();
+                begun[field] = json!("");
+                events.push(json!({"type": "response.output_item.added", "output_index": index, "item": begun}));
+                for piece in answer.pieces(&text) {
+                    events.push(json!({"type": format!("{name}.delta"), "item_id": id, "output_index": index,
+                        "delta": piece}));
+                }
+                let mut done = json!({"type": format!("{name}.done"), "item_id": id, "output_index": index});
+                done[field] = json!(text);
+                events.push(done);
+            }
+        }
+        events.push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
+    }
+    events.push(json!({"type": "response.completed", "response": whole(answer)}));
+    let numbered = events.iter_mut().enumerate().map(|(nth, event)| {
+        event["sequence_number"] = json!(nth);
+        format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
+    });
+    numbered.collect()
+}
+
+pub(super) fn failure(failure: &Failure) -> (Vec<(String, String)>, Value) {
+    let (kind, code) = match failure {
+        Failure::Auth => ("invalid_request_error", json!("invalid_api_key")),
+        Failure::RateLimited { .. } => ("requests", json!("rate_limit_exceeded")),
+        Failure::UsedUp { .. } => ("usage_limit_reached", Value::Null),
+        Failure::ContextFull => ("invalid_request_error", json!("context_length_exceeded")),
+        Failure::Broken => ("server_error", Value::Null),
+        Failure::Overloaded => ("server_error", json!("server_is_overloaded")),
+    };
+    let mut error = json!({"message": failure.message(), "type": kind, "param": null, "code": code});
+    let mut headers = vec![];
+    if let Some(reset) = failure.reset() {
+        let seconds = reset.as_secs().max(1);
+        for (name, value) in [
+            ("retry-after", seconds.to_string()),
+            ("x-ratelimit-limit-requests", "50".into()),
+            ("x-ratelimit-remaining-requests", "0".into()),
+            ("x-ratelimit-reset-requests", format!("{seconds}s")),
+        ] {
+            headers.push((name.to_owned(), value));
+        }
+        if matches!(failure, Failure::UsedUp { .. }) {
+            error["plan_type"] = json!("plus");
+            error["resets_at"] = json!(now() + seconds);
+            error["resets_in_seconds"] = json!(seconds);
+        }
+    }
+    (headers, json!({ "error": error }))
+}

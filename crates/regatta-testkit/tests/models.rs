@@ -1,0 +1,588 @@
+//! The scripted model server, asked by a plain HTTP client: the shapes that each protocol's programs read.
+
+#![allow(clippy::unwrap_used, reason = "failing is the answer here")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use regatta_testkit::models::{Act, Api, Ended, Failure, Hold, ModelServer, Pace, Story, Turn, Usage};
+use serde_json::{Value, json};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a plain client got.
+struct Got {
+    status: u16,
+    headers: Vec<(String, String)>,
+    body: String,
+    /// The stream ended as HTTP says it should.
+    whole: bool,
+}
+
+impl Got {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {}", self.body))
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|it| it.0 == name).map(|it| it.1.as_str())
+    }
+
+    /// The `data:` of every event.
+    fn events(&self) -> Vec<Value> {
+        let data = self.body.lines().filter_map(|it| it.strip_prefix("data: ")).filter(|it| *it != "[DONE]");
+        data.map(|it| serde_json::from_str(it).unwrap_or_else(|error| panic!("{error} in {it}"))).collect()
+    }
+}
+
+fn ask(server: &ModelServer, method: &str, path: &str, body: &Value) -> Got {
+    let mut connection = connect(server, method, path, body);
+    listen(&mut connection)
+}
+
+fn connect(server: &ModelServer, method: &str, path: &str, body: &Value) -> TcpStream {
+    let mut connection = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    connection.set_read_timeout(Some(PATIENCE)).unwrap();
+    let body = if method == "POST" { body.to_string() } else { String::new() };
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nX-Api-Key: a-secret\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    connection.write_all(head.as_bytes()).unwrap();
+    connection.write_all(body.as_bytes()).unwrap();
+    connection
+}
+
+fn listen(connection: &mut TcpStream) -> Got {
+    let mut reader = BufReader::new(connection);
+    let mut first = String::new();
+    reader.read_line(&mut first).unwrap();
+    let status = first.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or_default();
+    let mut headers = vec![];
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
+        headers.push((name.to_owned(), value.to_owned()));
+    }
+    let mut got = Got { status, headers, body: String::new(), whole: false };
+    if got.header("transfer-encoding").is_none() {
+        reader.read_to_string(&mut got.body).unwrap();
+        got.whole = got.header("content-length").and_then(|it| it.parse().ok()) == Some(got.body.len());
+        return got;
+    }
+    loop {
+        let mut size = String::new();
+        if reader.read_line(&mut size).unwrap_or(0) == 0 {
+            return got;
+        }
+        let size = usize::from_str_radix(size.trim_end(), 16).unwrap();
+        let mut chunk = vec![0; size + 2];
+        reader.read_exact(&mut chunk).unwrap();
+        got.body.push_str(std::str::from_utf8(&chunk[..size]).unwrap());
+        if size == 0 {
+            got.whole = true;
+            return got;
+        }
+    }
+}
+
+fn function(name: &str, fields: &[&str], required: &[&str]) -> Value {
+    let of: serde_json::Map<String, Value> =
+        fields.iter().map(|it| ((*it).to_owned(), json!({"type": "string"}))).collect();
+    json!({"name": name, "schema": {"type": "object", "properties": of, "required": required}})
+}
+
+/// A request of the work in each protocol, with the tools that a program of it offers.
+fn work(api: Api, said: &str, stream: bool) -> (String, Value) {
+    let named = |it: &Value, field: &str| {
+        let mut tool = json!({"name": it["name"]});
+        tool[field] = it["schema"].clone();
+        tool
+    };
+    match api {
+        Api::Anthropic => {
+            let tools = [
+                function("Bash", &["command", "description"], &["command"]),
+                function("Read", &["file_path"], &["file_path"]),
+                function("Write", &["file_path", "content"], &["file_path", "content"]),
+            ];
+            let tools: Vec<Value> = tools.iter().map(|it| named(it, "input_schema")).collect();
+            let body = json!({"model": "claude-x", "max_tokens": 10, "stream": stream, "tools": tools,
+                "messages": [{"role": "user", "content": [{"type": "text", "text": said}]}]});
+            ("/v1/messages?beta=true".into(), body)
+        }
+        Api::Responses => {
+            let mut exec = named(&function("exec_command", &["cmd"], &["cmd"]), "parameters");
+            exec["type"] = json!("function");
+            let patch = json!({"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}});
+            let mut inner = named(&function("board", &["task"], &["task"]), "parameters");
+            inner["type"] = json!("function");
+            let group = json!({"type": "namespace", "name": "mcp__regatta", "tools": [inner]});
+            let body = json!({"model": "gpt-5.5", "stream": stream, "instructions": "Be good.",
+                "tools": [exec, patch, group, {"type": "web_search"}],
+                "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": said}]}]});
+            ("/v1/responses".into(), body)
+        }
+        Api::Chat => {
+            let tools = [
+                function("bash", &["command", "description"], &["command", "description"]),
+                function("write", &["filePath", "content"], &["filePath", "content"]),
+            ];
+            let tools: Vec<Value> =
+                tools.iter().map(|it| json!({"type": "function", "function": named(it, "parameters")})).collect();
+            let body = json!({"model": "stub-model", "stream": stream, "tools": tools,
+                "messages": [{"role": "system", "content": "Be good."}, {"role": "user", "content": said}]});
+            ("/v1/chat/completions".into(), body)
+        }
+        Api::Gemini => {
+            let tools = [
+                function("run_shell_command", &["command"], &["command"]),
+                function("write_file", &["file_path", "content"], &["file_path", "content"]),
+            ];
+            let tools: Vec<Value> = tools.iter().map(|it| named(it, "parametersJsonSchema")).collect();
+            let body = json!({"contents": [{"role": "user", "parts": [{"text": said}]}],
+                "tools": [{"functionDeclarations": tools}]});
+            let verb = if stream { "streamGenerateContent?alt=sse&key=a-secret" } else { "generateContent" };
+            (format!("/v1beta/models/gemini-x:{verb}"), body)
+        }
+    }
+}
+
+const ALL: [Api; 4] = [Api::Anthropic, Api::Responses, Api::Chat, Api::Gemini];
+
+/// What a program would make of an answer, streamed or not: the text, the tool calls, and input, cached, output.
+#[derive(Debug, Default, PartialEq)]
+struct Understood {
+    text: String,
+    calls: Vec<(String, String)>,
+    usage: (u64, u64, u64),
+}
+
+fn number(it: &Value) -> u64 {
+    it.as_u64().unwrap_or_else(|| panic!("{it} is no number"))
+}
+
+fn understand(api: Api, stream: bool, got: &Got) -> Understood {
+    assert_eq!((got.status, got.whole), (200, true), "{api:?}: {}", got.body);
+    match (api, stream) {
+        (Api::Anthropic, false) => {
+            let it = got.json();
+            let mut found = Understood::default();
+            for block in it["content"].as_array().unwrap() {
+                match block["type"].as_str().unwrap() {
+                    "text" => found.text.push_str(block["text"].as_str().unwrap()),
+                    "tool_use" => {
+                        found.calls.push((block["name"].as_str().unwrap().to_owned(), block["input"].to_string()))
+                    }
+                    other => panic!("{other}"),
+                }
+            }
+            let usage = &it["usage"];
+            found.usage = (
+                number(&usage["input_tokens"]),
+                number(&usage["cache_read_input_tokens"]),
+                number(&usage["output_tokens"]),
+            );
+            assert_eq!(it["stop_reason"], if found.calls.is_empty() { "end_turn" } else { "tool_use" });
+            found
+        }
+        (Api::Anthropic, true) => understand_messages_stream(got),
+        (Api::Responses, _) => {
+            let events = got.events();
+            let done = if stream { events.last().unwrap()["response"].clone() } else { got.json() };
+            let mut found = Understood::default();
+            for item in done["output"].as_array().unwrap() {
+                match item["type"].as_str().unwrap() {
+                    "message" => found.text.push_str(item["content"][0]["text"].as_str().unwrap()),
+                    "function_call" => {
+                        let call = (item["name"].as_str().unwrap(), item["arguments"].as_str().unwrap());
+                        found.calls.push((call.0.into(), call.1.into()));
+                    }
+                    "custom_tool_call" => {
+                        let call = (item["name"].as_str().unwrap(), item["input"].as_str().unwrap());
+                        found.calls.push((call.0.into(), call.1.into()));
+                    }
+                    other => panic!("{other}"),
+                }
+            }
+            if stream {
+                assert_eq!(events[0]["type"], "response.created");
+                let text: String = events
+                    .iter()
+                    .filter(|it| it["type"] == "response.output_text.delta")
+                    .map(|it| it["delta"].as_str().unwrap())
+                    .collect();
+                assert_eq!(text, found.text, "the deltas are the text");
+                let items = events.iter().filter(|it| it["type"] == "response.output_item.done").count();
+                assert_eq!(items, done["output"].as_array().unwrap().len());
+            }
+            let usage = &done["usage"];
+            let cached = number(&usage["input_tokens_details"]["cached_tokens"]);
+            found.usage = (number(&usage["input_tokens"]), cached, number(&usage["output_tokens"]));
+            found
+        }
+        (Api::Chat, false) => {
+            let it = got.json();
+            let message = &it["choices"][0]["message"];
+            let calls = message["tool_calls"].as_array().into_iter().flatten().map(|it| {
+                let call = &it["function"];
+                (call["name"].as_str().unwrap().to_owned(), call["arguments"].as_str().unwrap().to_owned())
+            });
+            let usage = &it["usage"];
+            Understood {
+                text: message["content"].as_str().unwrap().into(),
+                calls: calls.collect(),
+                usage: (
+                    number(&usage["prompt_tokens"]),
+                    number(&usage["prompt_tokens_details"]["cached_tokens"]),
+                    number(&usage["completion_tokens"]),
+                ),
+            }
+        }
+        (Api::Chat, true) => understand_chat_stream(got),
+        (Api::Gemini, _) => {
+            let events = if stream { got.events() } else { vec![got.json()] };
+            let mut found = Understood::default();
+            for event in &events {
+                for part in event["candidates"][0]["content"]["parts"].as_array().unwrap() {
+                    found.text.push_str(part["text"].as_str().unwrap_or_default());
+                    if let Some(call) = part.get("functionCall") {
+                        found.calls.push((call["name"].as_str().unwrap().into(), call["args"].to_string()));
+                    }
+                }
+            }
+            let last = events.last().unwrap();
+            assert_eq!(last["candidates"][0]["finishReason"], "STOP");
+            let usage = &last["usageMetadata"];
+            found.usage = (
+                number(&usage["promptTokenCount"]),
+                number(&usage["cachedContentTokenCount"]),
+                number(&usage["candidatesTokenCount"]),
+            );
+            found
+        }
+    }
+}
+
+fn understand_messages_stream(got: &Got) -> Understood {
+    let mut found = Understood::default();
+    let events = got.events();
+    assert_eq!(events[0]["type"], "message_start");
+    assert_eq!(events.last().unwrap()["type"], "message_stop");
+    for event in &events {
+        match event["type"].as_str().unwrap() {
+            "message_start" => {
+                let usage = &event["message"]["usage"];
+                found.usage.0 = number(&usage["input_tokens"]);
+                found.usage.1 = number(&usage["cache_read_input_tokens"]);
+            }
+            "content_block_start" if event["content_block"]["type"] == "tool_use" => {
+                found.calls.push((event["content_block"]["name"].as_str().unwrap().into(), String::new()));
+            }
+            "content_block_delta" => match event["delta"]["type"].as_str().unwrap() {
+                "text_delta" => found.text.push_str(event["delta"]["text"].as_str().unwrap()),
+                "input_json_delta" => {
+                    let call = found.calls.last_mut().unwrap();
+                    call.1.push_str(event["delta"]["partial_json"].as_str().unwrap());
+                }
+                other => panic!("{other}"),
+            },
+            "message_delta" => found.usage.2 = number(&event["usage"]["output_tokens"]),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn understand_chat_stream(got: &Got) -> Understood {
+    let mut found = Understood::default();
+    assert!(got.body.ends_with("data: [DONE]\n\n"), "{}", got.body);
+    let events = got.events();
+    for event in &events {
+        let delta = &event["choices"][0]["delta"];
+        found.text.push_str(delta["content"].as_str().unwrap_or_default());
+        for call in delta["tool_calls"].as_array().into_iter().flatten() {
+            if let Some(name) = call["function"]["name"].as_str() {
+                found.calls.push((name.into(), String::new()));
+            }
+            let call_of = &mut found.calls[usize::try_from(number(&call["index"])).unwrap()];
+            call_of.1.push_str(call["function"]["arguments"].as_str().unwrap_or_default());
+        }
+    }
+    let usage = &events.last().unwrap()["usage"];
+    found.usage = (
+        number(&usage["prompt_tokens"]),
+        number(&usage["prompt_tokens_details"]["cached_tokens"]),
+        number(&usage["completion_tokens"]),
+    );
+    found
+}
+
+#[test]
+fn a_story_is_told_in_every_protocol_streamed_or_not() {
+    let usage = Usage { input: 7, cache_read: 11, cache_write: 13, output: 17, reasoning: 0 };
+    for api in ALL {
+        for stream in [false, true] {
+            let turns = [
+                Turn::write("a/hello.txt", "Grüße, Welt\n")
+                    .saying("I write a file, in more than one piece.")
+                    .using(usage),
+                Turn::shell("echo it's"),
+                Turn::say("Done."),
+            ];
+            let server = ModelServer::start([Story::new("one-word", turns)]).unwrap();
+            let (path, body) = work(api, "please do one-word, now", stream);
+            let first = understand(api, stream, &ask(&server, "POST", &path, &body));
+            assert_eq!(first.text, "I write a file, in more than one piece.");
+            let input = if api == Api::Anthropic { 7 } else { 31 };
+            assert_eq!(first.usage, (input, 11, 17), "{api:?}");
+            let [(name, fields)] = &first.calls[..] else { panic!("{first:?}") };
+            let fields: Value = serde_json::from_str(fields).unwrap_or_else(|_| json!(fields));
+            let want = match api {
+                Api::Anthropic => ("Write", json!({"file_path": "a/hello.txt", "content": "Grüße, Welt\n"})),
+                Api::Responses => {
+                    ("apply_patch", json!("*** Begin Patch\n*** Add File: a/hello.txt\n+Grüße, Welt\n*** End Patch"))
+                }
+                Api::Chat => ("write", json!({"filePath": "a/hello.txt", "content": "Grüße, Welt\n"})),
+                Api::Gemini => ("write_file", json!({"file_path": "a/hello.txt", "content": "Grüße, Welt\n"})),
+            };
+            assert_eq!((name.as_str(), fields), want);
+
+            let second = understand(api, stream, &ask(&server, "POST", &path, &body));
+            let [(name, fields)] = &second.calls[..] else { panic!("{second:?}") };
+            let fields: Value = serde_json::from_str(fields).unwrap();
+            let want = match api {
+                Api::Anthropic => ("Bash", json!({"command": "echo it's"})),
+                Api::Responses => ("exec_command", json!({"cmd": "echo it's"})),
+                Api::Chat => ("bash", json!({"command": "echo it's", "description": "as the script says"})),
+                Api::Gemini => ("run_shell_command", json!({"command": "echo it's"})),
+            };
+            assert_eq!((name.as_str(), fields), want);
+            assert_eq!(understand(api, stream, &ask(&server, "POST", &path, &body)).text, "Done.");
+            assert_eq!(understand(api, stream, &ask(&server, "POST", &path, &body)).text, "The work is done.");
+            assert_eq!(server.faults(), [""; 0]);
+            let seen = server.seen_of("one-word");
+            assert_eq!(seen.iter().map(|it| it.story.as_ref().unwrap().1).collect::<Vec<_>>(), [0, 1, 2, 3]);
+            assert!(seen.iter().all(|it| it.key && !it.path.contains("secret")));
+            // A client has read the end before the server writes down that it sent it.
+            assert!(server.until(PATIENCE, |it| it.iter().all(|it| it.ended == Some(Ended::Whole))));
+            assert_eq!(seen[0].user, "please do one-word, now");
+        }
+    }
+}
+
+#[test]
+fn a_request_aside_from_the_work_uses_up_no_turn_and_has_the_shape_it_asks_for() {
+    for api in ALL {
+        let server = ModelServer::start([Story::new("one-word", [Turn::say("The first turn.")])]).unwrap();
+        let (path, mut body) = work(api, "one-word", true);
+        body.as_object_mut().unwrap().remove("tools");
+        assert_eq!(understand(api, true, &ask(&server, "POST", &path, &body)).text, "A title");
+        let shape = json!({"type": "object", "properties": {"title": {"type": "string"}, "ok": {"type": "boolean"},
+            "next": {"type": "string", "enum": ["user", "model"]}}});
+        match api {
+            Api::Anthropic => body["output_config"] = json!({"format": {"type": "json_schema", "schema": shape}}),
+            Api::Responses => body["text"] = json!({"format": {"type": "json_schema", "schema": shape}}),
+            Api::Chat => {
+                body["response_format"] = json!({"type": "json_schema", "json_schema": {"schema": shape}});
+            }
+            Api::Gemini => body["generationConfig"] = json!({"responseJsonSchema": shape}),
+        }
+        let shaped = understand(api, true, &ask(&server, "POST", &path, &body)).text;
+        let shaped: Value = serde_json::from_str(&shaped).unwrap();
+        assert_eq!(shaped, json!({"title": "A title", "ok": false, "next": "user"}));
+        assert!(server.seen().iter().all(|it| it.side && it.story.is_none()));
+        let (path, body) = work(api, "one-word", true);
+        assert_eq!(understand(api, true, &ask(&server, "POST", &path, &body)).text, "The first turn.");
+    }
+}
+
+#[test]
+fn the_marker_said_last_names_the_story_and_only_as_a_whole_word() {
+    let story = |marker: &str| Story::new(marker, []).then_always(Turn::say(format!("This is <{marker}>.")));
+    let server = ModelServer::start([story("tale-1"), story("tale-12"), story("claude-x"), story("")]).unwrap();
+    let said = |text: &str, model: &str| {
+        let (path, mut body) = work(Api::Anthropic, text, false);
+        body["model"] = json!(model);
+        understand(Api::Anthropic, false, &ask(&server, "POST", &path, &body)).text
+    };
+    assert_eq!(said("do tale-12", "m"), "This is <tale-12>.");
+    assert_eq!(said("do tale-12, then \"tale-1\".", "m"), "This is <tale-1>.");
+    assert_eq!(said("do tale-123", "claude-x"), "This is <claude-x>.");
+    assert_eq!(said("do tale-123", "m"), "This is <>.");
+    let (path, mut body) = work(Api::Anthropic, "tale-1", false);
+    let more = [
+        json!({"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "Bash", "input": {}}]}),
+        json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "no tale-12"}]}),
+    ];
+    body["messages"].as_array_mut().unwrap().extend(more);
+    let got = ask(&server, "POST", &path, &body);
+    assert_eq!(understand(Api::Anthropic, false, &got).text, "This is <tale-1>.", "what a tool says names no story");
+    assert_eq!(server.seen().last().unwrap().results, ["no tale-12"]);
+}
+
+#[test]
+fn failures_have_the_status_the_body_and_the_reset_of_each_provider() {
+    for api in ALL {
+        let limited = Failure::RateLimited { reset: Duration::from_secs(30) };
+        let used_up = Failure::UsedUp { reset: Duration::from_secs(3600) };
+        let turns = [
+            Turn::fail(Failure::Auth),
+            Turn::fail(limited),
+            Turn::fail(used_up),
+            Turn::fail(Failure::Broken),
+            Turn::fail(Failure::Overloaded).held(Hold::Times(2)),
+            Turn::fail(Failure::ContextFull),
+        ];
+        let server = ModelServer::start([Story::new("", turns)]).unwrap();
+        let (path, body) = work(api, "x", true);
+        let got: Vec<Got> = (0..8).map(|_| ask(&server, "POST", &path, &body)).collect();
+        assert_eq!(got.iter().map(|it| it.status).collect::<Vec<_>>(), [401, 429, 429, 500, 529, 529, 400, 200]);
+        assert_eq!(got[1].header("retry-after"), Some("30"), "{api:?}");
+        let errors: Vec<Value> = got[..7].iter().map(|it| it.json()["error"].clone()).collect();
+        assert!(errors.iter().all(|it| it["message"].is_string()));
+        match api {
+            Api::Anthropic => {
+                assert_eq!(errors[0]["type"], "authentication_error");
+                assert_eq!(errors[1]["type"], "rate_limit_error");
+                assert!(got[1].header("anthropic-ratelimit-requests-reset").is_some());
+                assert_eq!(got[2].header("anthropic-ratelimit-unified-status"), Some("rejected"));
+                assert_eq!(errors[4]["type"], "overloaded_error");
+            }
+            Api::Responses | Api::Chat => {
+                assert_eq!(errors[1]["code"], "rate_limit_exceeded");
+                assert_eq!(got[1].header("x-ratelimit-reset-requests"), Some("30s"));
+                assert_eq!(errors[2]["type"], "usage_limit_reached");
+                assert!(errors[2]["resets_at"].is_u64());
+                assert_eq!(errors[6]["code"], "context_length_exceeded");
+            }
+            Api::Gemini => {
+                assert_eq!(errors[1]["status"], "RESOURCE_EXHAUSTED");
+                assert_eq!(errors[1]["details"][1]["retryDelay"], "30s");
+                assert_eq!(errors[4]["code"], 529);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_stream_is_cut_or_hangs_until_it_is_released_or_hung_up_on() {
+    for api in ALL {
+        let text = "A text that is long enough to be cut in the middle of it, and then some.";
+        let hangs = |gate: &str| Turn::say(text).paced(Pace::Hang { gate: gate.into() });
+        let slow = Turn::say(text).paced(Pace::Slow { rest: Duration::from_millis(1) });
+        let turns = [Turn::say(text).paced(Pace::Cut), hangs("one"), hangs("two"), slow];
+        let server = ModelServer::start([Story::new("", turns)]).unwrap();
+        let (path, body) = work(api, "x", true);
+
+        let cut = ask(&server, "POST", &path, &body);
+        assert!(cut.status == 200 && !cut.whole && !cut.events().is_empty(), "{api:?}: {}", cut.body);
+        assert!(server.until(PATIENCE, |it| it[0].ended == Some(Ended::Cut)));
+
+        let mut first = connect(&server, "POST", &path, &body);
+        let mut begun = [0; 15];
+        first.read_exact(&mut begun).unwrap();
+        assert_eq!(&begun, b"HTTP/1.1 200 OK", "it begins before it hangs");
+        let second = connect(&server, "POST", &path, &body);
+        assert!(server.until(PATIENCE, |it| it.len() == 3 && it[2].story.is_some()));
+        drop(second);
+        assert!(server.until(PATIENCE, |it| it[2].ended == Some(Ended::HungUp)), "{api:?}");
+        assert_eq!(server.seen()[1].ended, None, "only the one that hung up is over");
+        server.release("one");
+        let mut rest = String::new();
+        first.read_to_string(&mut rest).unwrap();
+        assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
+        assert!(server.until(PATIENCE, |it| it[1].ended == Some(Ended::Whole)));
+        assert_eq!(understand(api, true, &ask(&server, "POST", &path, &body)).text, text);
+    }
+}
+
+#[test]
+fn a_turn_that_holds_for_a_time_gives_way_afterwards() {
+    let limited = Failure::RateLimited { reset: Duration::from_secs(1) };
+    let turns = [Turn::fail(limited).held(Hold::For(Duration::from_millis(300))), Turn::say("It goes on.")];
+    let server = ModelServer::start([Story::new("", turns)]).unwrap();
+    let (path, body) = work(Api::Chat, "x", false);
+    assert_eq!(ask(&server, "POST", &path, &body).status, 429);
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let mut got = ask(&server, "POST", &path, &body);
+    while got.status == 429 && std::time::Instant::now() < deadline {
+        got = ask(&server, "POST", &path, &body);
+    }
+    assert_eq!(understand(Api::Chat, false, &got).text, "It goes on.");
+}
+
+#[test]
+fn tools_are_found_by_what_they_do_and_a_missing_one_is_a_fault() {
+    let call = Act::Call { tool: "board".into(), input: json!({"task": "T1"}) };
+    let turns = [Turn::act(call.clone()), Turn::act(Act::Read { path: "it's".into() })];
+    let server = ModelServer::start([Story::new("", turns)]).unwrap();
+    let (path, body) = work(Api::Responses, "x", true);
+    let got = ask(&server, "POST", &path, &body);
+    let item = got.events().pop().unwrap()["response"]["output"][0].clone();
+    assert_eq!((&item["name"], &item["namespace"]), (&json!("board"), &json!("mcp__regatta")));
+    let read = understand(Api::Responses, true, &ask(&server, "POST", &path, &body));
+    assert_eq!(read.calls, [("exec_command".to_owned(), json!({"cmd": r"cat 'it'\''s'"}).to_string())]);
+
+    let server = ModelServer::start([Story::new("", [Turn::act(call)])]).unwrap();
+    let (path, body) = work(Api::Chat, "x", true);
+    let got = ask(&server, "POST", &path, &body);
+    assert_eq!(got.status, 400, "{}", got.body);
+    assert!(server.faults()[0].contains("no tool was offered"), "{:?}", server.faults());
+}
+
+#[test]
+fn an_absolute_path_is_made_from_where_the_program_says_it_works() {
+    let server = ModelServer::start([Story::new("", [Turn::write("b.txt", "x")])]).unwrap();
+    let (path, mut body) = work(Api::Anthropic, "x", false);
+    body["system"] =
+        json!([{"type": "text", "text": "# Environment\nPrimary working directory: /some/where\nPlatform: y"}]);
+    body["tools"][2]["input_schema"]["properties"]["file_path"]["description"] = json!("The absolute path to the file");
+    let got = understand(Api::Anthropic, false, &ask(&server, "POST", &path, &body));
+    let fields: Value = serde_json::from_str(&got.calls[0].1).unwrap();
+    assert_eq!(fields["file_path"], "/some/where/b.txt");
+}
+
+#[test]
+fn lists_counts_and_strangers() {
+    let server = ModelServer::start([]).unwrap();
+    let none = Value::Null;
+    assert_eq!(ask(&server, "GET", "/v1/models", &none).json()["data"][0]["id"], "stub-model");
+    assert_eq!(ask(&server, "GET", "/v1beta/models", &none).json()["models"][0]["name"], "models/stub-model");
+    assert_eq!(ask(&server, "GET", "/v1/models/x", &none).json()["id"], "x");
+    let (_, body) = work(Api::Anthropic, "x", false);
+    assert!(ask(&server, "POST", "/v1/messages/count_tokens", &body).json()["input_tokens"].as_u64().unwrap() > 10);
+    let count = "/v1beta/models/g:countTokens";
+    assert!(ask(&server, "POST", count, &body).json()["totalTokens"].as_u64().unwrap() > 10);
+    assert_eq!(ask(&server, "HEAD", "/", &none).status, 200);
+    let stranger = ask(&server, "POST", "/v1/nothing", &json!({}));
+    assert_eq!(stranger.status, 404);
+    assert!(stranger.body.contains("has no POST /v1/nothing"), "{}", stranger.body);
+    assert_eq!(server.seen().last().unwrap().status, 404);
+    let (path, body) = work(Api::Gemini, "x", false);
+    assert_eq!(understand(Api::Gemini, false, &ask(&server, "POST", &path, &body)).text, "There is nothing to do.");
+}
+
+/// Real clients keep a connection, and some send their body in chunks.
+#[test]
+fn one_connection_bears_many_requests_and_bodies_in_chunks() {
+    let server = ModelServer::start([Story::new("", [Turn::say("One."), Turn::say("Two.")])]).unwrap();
+    let (path, body) = work(Api::Chat, "x", false);
+    let body = body.to_string();
+    let mut connection = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    connection.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (begin, end) = body.split_at(10);
+    let chunked = format!(
+        "POST {path} HTTP/1.1\r\nAuthorization: Bearer a-secret\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{begin}\r\n{:x}\r\n{end}\r\n0\r\n\r\n",
+        begin.len(),
+        end.len()
+    );
+    let plain = format!("POST {path} HTTP/1.1\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    connection.write_all((chunked + &plain).as_bytes()).unwrap();
+    let mut all = String::new();
+    connection.read_to_string(&mut all).unwrap();
+    assert!(all.find("One.").unwrap() < all.find("Two.").unwrap(), "{all}");
+    assert_eq!(server.seen().iter().map(|it| it.key).collect::<Vec<_>>(), [true, false]);
+}
