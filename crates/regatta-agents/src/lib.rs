@@ -16,6 +16,7 @@
 
 mod check;
 pub mod driver;
+pub mod drivers;
 mod environment;
 mod process;
 pub mod redact;

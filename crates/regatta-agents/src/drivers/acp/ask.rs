@@ -1,0 +1,108 @@
+//! What the program wants to be answered: permissions and questions.
+
+use regatta_core::session::{Answer, AskOption, OptionKind, Tool, ToolStatus, Want};
+use serde_json::{Map, Value, json};
+
+use super::turn::{Turn, merge};
+use crate::drivers::common::choose;
+
+/// What is needed to word an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum What {
+    Permission(Vec<AskOption>),
+    /// The form's schema.
+    Question(Value),
+}
+
+/// Reads a permission request; the tool call in it may be news, so it joins those of the turn.
+pub(super) fn permission(params: &Value, turn: &mut Option<Turn>) -> Option<(What, Want)> {
+    let options = params["options"].as_array()?.iter().filter_map(option).collect::<Vec<_>>();
+    let mut none = Default::default();
+    let tools = turn.as_mut().map_or(&mut none, |it| &mut it.tools);
+    let mut tool = merge(tools, &params["toolCall"]).unwrap_or_default();
+    if tool.title.is_empty() {
+        tool.title = tool.command.clone().unwrap_or_else(|| "a tool".to_owned());
+    }
+    let tool = Tool { status: ToolStatus::Pending, ..tool };
+    Some((What::Permission(options.clone()), Want::Permission { tool, options }))
+}
+
+fn option(option: &Value) -> Option<AskOption> {
+    let kind = match option["kind"].as_str()? {
+        "allow_once" => OptionKind::AllowOnce,
+        "allow_always" => OptionKind::AllowAlways,
+        "reject_once" => OptionKind::RejectOnce,
+        "reject_always" => OptionKind::RejectAlways,
+        // A kind nobody knows is chosen by nobody.
+        _ => return None,
+    };
+    let id = option["optionId"].as_str()?.to_owned();
+    Some(AskOption { name: option["name"].as_str().unwrap_or(&id).to_owned(), id, kind })
+}
+
+/// Reads a question: a form, or a page to be looked at.
+pub(super) fn question(params: &Value) -> Option<(What, Want)> {
+    let message = params["message"].as_str().unwrap_or_default();
+    let schema = params["requestedSchema"].clone();
+    let text = match params["url"].as_str() {
+        Some(url) => format!("{message}\n{url}"),
+        None => message.to_owned(),
+    };
+    let choices = match fields(&schema).as_slice() {
+        [(_, field)] => choices(field),
+        _ => vec![],
+    };
+    let form = schema.is_object().then(|| schema.to_string());
+    Some((What::Question(schema), Want::Question { text, choices, schema: form }))
+}
+
+fn fields(schema: &Value) -> Vec<(&String, &Value)> {
+    schema["properties"].as_object().into_iter().flatten().collect()
+}
+
+/// The values a field takes, if they are counted.
+fn choices(field: &Value) -> Vec<String> {
+    let items = if field["items"].is_object() { &field["items"] } else { field };
+    let plain = items["enum"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let titled = ["oneOf", "anyOf"].iter().flat_map(|it| items[*it].as_array().into_iter().flatten());
+    plain.chain(titled.filter_map(|it| it["const"].as_str())).map(str::to_owned).collect()
+}
+
+/// Words the answer.
+pub(super) fn answer(what: &What, answer: &Answer) -> Value {
+    match what {
+        What::Permission(options) => match choose(options, answer) {
+            Some(option) => json!({ "outcome": { "outcome": "selected", "optionId": option.id } }),
+            None => json!({ "outcome": { "outcome": "cancelled" } }),
+        },
+        What::Question(schema) => match answer {
+            Answer::Text { text } => json!({ "action": "accept", "content": filled(schema, text) }),
+            Answer::Allow => json!({ "action": "accept" }),
+            Answer::Deny { .. } => json!({ "action": "decline" }),
+            Answer::Cancelled => json!({ "action": "cancel" }),
+        },
+    }
+}
+
+/// Fills a form: from a JSON object as it is, from plain text by putting it into the one field there is, or the first
+/// that is required.
+pub(in crate::drivers) fn filled(schema: &Value, text: &str) -> Value {
+    if let Ok(form @ Value::Object(_)) = serde_json::from_str::<Value>(text) {
+        return form;
+    }
+    let fields = fields(schema);
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let required = required.filter_map(|name| fields.iter().find(|it| it.0 == name)).collect::<Vec<_>>();
+    let mut form = Map::new();
+    if let Some((name, field)) = required.first().copied().or(fields.first()) {
+        let value = match field["type"].as_str() {
+            Some("boolean") => json!(matches!(text.trim().to_lowercase().as_str(), "yes" | "y" | "true" | "1" | "on")),
+            Some("integer") => text.trim().parse::<i64>().map_or_else(|_| json!(text), |it| json!(it)),
+            Some("number") => text.trim().parse::<f64>().map_or_else(|_| json!(text), |it| json!(it)),
+            Some("array") => json!([text.trim()]),
+            _ => json!(text),
+        };
+        form.insert((*name).clone(), value);
+    }
+    Value::Object(form)
+}

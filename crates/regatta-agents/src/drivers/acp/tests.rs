@@ -1,0 +1,437 @@
+//! Conversations with programs that speak ACP, as the journal has them.
+
+use regatta_core::agent::Runtime;
+use regatta_core::session::{Answer, Class, Said, Stop, Usage, Want};
+use regatta_engine::ports::agents::Exit;
+use serde_json::{Value, json};
+
+use crate::driver::Say;
+use crate::drivers::Setup;
+use crate::drivers::replay::{Stage, setup};
+
+fn acp(program: &str) -> Setup {
+    setup(Runtime::Acp { argv: vec![program.to_owned(), "acp".to_owned()] })
+}
+
+fn answer(stage: &mut Stage, request: &Value, result: Value) -> Vec<Said> {
+    stage.out(json!({ "jsonrpc": "2.0", "id": request["id"], "result": result }))
+}
+
+fn update(stage: &mut Stage, update: Value) -> Vec<Said> {
+    let params = json!({ "sessionId": "s1", "update": update });
+    stage.out(json!({ "jsonrpc": "2.0", "method": "session/update", "params": params }))
+}
+
+fn only(lines: Vec<Value>) -> Value {
+    let [line] = lines.try_into().expect("one line");
+    line
+}
+
+/// Brings a session to where its first prompt runs; the prompt's request.
+fn working(setup: Setup, able: Value, opened: Value) -> (Stage, Value) {
+    let mut stage = Stage::new(setup);
+    stage.wish(|it| it.prompts = vec!["Do it, with the secret.".to_owned()]);
+    let hello = only(stage.lines());
+    assert_eq!(hello["method"], "initialize");
+    assert_eq!(hello["params"]["protocolVersion"], 1);
+    answer(&mut stage, &hello, json!({ "protocolVersion": 1, "agentCapabilities": able }));
+    let open = only(stage.lines());
+    answer(&mut stage, &open, opened);
+    let prompt = only(stage.lines());
+    assert_eq!(prompt["method"], "session/prompt", "{prompt}");
+    (stage, prompt)
+}
+
+fn plain() -> (Stage, Value) {
+    working(acp("some-agent"), json!({}), json!({ "sessionId": "s1" }))
+}
+
+fn ask(id: Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": {
+        "sessionId": "s1",
+        "toolCall": { "toolCallId": "t1", "title": "rm -r build", "kind": "execute", "rawInput": { "command": "rm -r build" } },
+        "options": [
+            { "optionId": "no", "name": "Allow", "kind": "reject_once" },
+            { "optionId": "ever", "name": "Yes", "kind": "allow_always" },
+            { "optionId": "yes", "name": "Reject", "kind": "allow_once" },
+        ],
+    }})
+}
+
+#[test]
+fn a_whole_conversation_is_translated_and_can_be_taken_up_anywhere() {
+    let mut setup = acp("some-agent");
+    setup.mcp_url = Some("http://127.0.0.1:7/mcp".to_owned());
+    setup.profile.system_prompt = Some("Be brief.".to_owned());
+    let able = json!({ "mcpCapabilities": { "http": true }, "sessionCapabilities": { "close": {} } });
+    let (mut stage, prompt) = working(setup, able, json!({ "sessionId": "s1" }));
+    let open: Value = serde_json::from_str(&stage.journal[2].line).unwrap();
+    assert_eq!(open["params"]["cwd"], "/workspace");
+    assert_eq!(open["params"]["mcpServers"][0]["headers"][0]["value"], "Bearer ${REGATTA_TOKEN}");
+    assert_eq!(prompt["params"]["prompt"][0]["text"], "Be brief.");
+    assert_eq!(prompt["params"]["prompt"][1]["text"], "Do it, with the secret.");
+
+    update(&mut stage, json!({ "sessionUpdate": "agent_thought_chunk", "content": { "type": "text", "text": "hm" } }));
+    update(
+        &mut stage,
+        json!({ "sessionUpdate": "plan", "entries": [
+            { "content": "look", "priority": "high", "status": "completed" }, { "content": "do", "status": "in_progress" },
+        ]}),
+    );
+    update(
+        &mut stage,
+        json!({ "sessionUpdate": "tool_call", "toolCallId": "t1", "title": "Write a.txt", "kind": "edit",
+        "status": "pending", "locations": [{ "path": "/workspace/a.txt" }] }),
+    );
+    let said = update(
+        &mut stage,
+        json!({ "sessionUpdate": "tool_call_update", "toolCallId": "t1", "status": "completed",
+        "content": [{ "type": "content", "content": { "type": "text", "text": "wrote 3 lines" } }] }),
+    );
+    let [Said::Tool(tool)] = said.as_slice() else { panic!("{said:?}") };
+    assert_eq!((tool.title.as_str(), tool.output.as_deref()), ("Write a.txt", Some("wrote 3 lines")));
+    assert_eq!(tool.paths, ["/workspace/a.txt"]);
+
+    let said = stage.out(ask(json!(0)));
+    let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
+    assert!(matches!(&asked.want, Want::Permission { tool, .. } if tool.command.as_deref() == Some("rm -r build")));
+    assert_eq!(stage.say(), vec![], "nobody has answered");
+    stage.wish(|it| it.answers.push(("0".to_owned(), Answer::Allow)));
+    let allowed = only(stage.lines());
+    assert_eq!(allowed["result"]["outcome"], json!({ "outcome": "selected", "optionId": "yes" }));
+
+    update(
+        &mut stage,
+        json!({ "sessionUpdate": "usage_update", "used": 900, "size": 1000, "cost": { "amount": 0.25, "currency": "USD" } }),
+    );
+    update(
+        &mut stage,
+        json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": "Done." } }),
+    );
+    update(&mut stage, json!({ "sessionUpdate": "something_new", "x": 1 }));
+    stage.out("Debugger listening on ws://…");
+    stage.err("warn: x");
+    answer(
+        &mut stage,
+        &prompt,
+        json!({ "stopReason": "end_turn",
+        "usage": { "inputTokens": 10, "outputTokens": 5, "totalTokens": 115, "cachedReadTokens": 100 } }),
+    );
+    assert_eq!(
+        stage.said.last(),
+        Some(&Said::TurnEnded { stop: Stop::EndTurn, class: None, detail: "Done.".to_owned() })
+    );
+
+    stage.wish(|it| it.prompts.push("And now?".to_owned()));
+    let second = only(stage.lines());
+    assert_eq!(second["params"]["prompt"], json!([{ "type": "text", "text": "And now?" }]));
+    answer(&mut stage, &second, json!({ "stopReason": "end_turn", "usage": { "inputTokens": 1, "outputTokens": 2 } }));
+    let total = Usage { input: 11, cached_input: 100, cache_write: 0, output: 7, micro_usd: Some(250_000) };
+    assert!(stage.said.contains(&Said::Usage { session: Some("s1".to_owned()), usage: total }), "{:?}", stage.said);
+    assert!(stage.said.contains(&Said::Context { used: 900, size: 1000 }));
+
+    stage.wish(|it| it.end = true);
+    assert!(
+        matches!(stage.say().as_slice(), [Say::Line(it), Say::Close] if it.contains("session/close")),
+        "a farewell and the end"
+    );
+    for exit in [Exit::Code(0), Exit::Code(1), Exit::Signal(15)] {
+        let judged = stage.judge(&exit);
+        assert_eq!((judged.class, &judged.usage), (None, &vec![(Some("s1".to_owned()), total)]));
+    }
+    stage.check_replay();
+}
+
+#[test]
+fn a_cancel_answers_everything_that_is_open_and_late_answers_mean_nothing() {
+    let (mut stage, prompt) = plain();
+    stage.out(ask(json!("p-1")));
+    stage.out(ask(json!(2)));
+    stage.wish(|it| it.cancels = 1);
+    let lines = stage.lines();
+    assert_eq!(lines[0]["method"], "session/cancel");
+    let outcomes: Vec<_> = lines[1..].iter().map(|it| (&it["id"], &it["result"]["outcome"]["outcome"])).collect();
+    assert_eq!(outcomes, [(&json!("p-1"), &json!("cancelled")), (&json!(2), &json!("cancelled"))]);
+    assert!(stage.said.contains(&Said::Withdrew { ask: "p-1".to_owned() }));
+    assert!(stage.said.contains(&Said::Withdrew { ask: "2".to_owned() }));
+    // One more that was on its way: answered too, and no person is bothered.
+    assert_eq!(stage.out(ask(json!(3))), vec![]);
+    assert_eq!(only(stage.lines())["result"]["outcome"]["outcome"], "cancelled");
+    stage.wish(|it| it.answers = vec![("p-1".to_owned(), Answer::Allow), ("2".to_owned(), Answer::Allow)]);
+    assert_eq!(stage.say(), vec![]);
+    answer(&mut stage, &prompt, json!({ "stopReason": "cancelled" }));
+    assert!(matches!(
+        stage.said.last(),
+        Some(Said::TurnEnded { stop: Stop::Cancelled, class: Some(Class::Cancelled), .. })
+    ));
+    // The cancel was for that turn; the next one is left alone.
+    stage.wish(|it| it.prompts.push("Again.".to_owned()));
+    let lines = stage.lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(lines[0]["method"], "session/prompt");
+    assert_eq!(stage.judge(&Exit::Signal(9)).class, Some(Class::Crashed));
+    stage.check_replay();
+}
+
+#[test]
+fn what_is_not_offered_is_refused_and_extensions_are_ignored() {
+    let (mut stage, _) = plain();
+    for (id, method) in [(5, "fs/write_text_file"), (6, "terminal/create"), (7, "_vendor/thing")] {
+        stage.out(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": {} }));
+        let refused = only(stage.lines());
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(id), &json!(-32601)));
+    }
+    assert_eq!(stage.out(json!({ "jsonrpc": "2.0", "method": "_auth/status_update", "params": {} })), vec![]);
+    assert!(matches!(stage.out(json!({ "id": 99, "result": {} })).as_slice(), [Said::Notice { .. }]));
+    stage.check_replay();
+}
+
+#[test]
+fn a_question_comes_with_its_form_and_takes_plain_words() {
+    let (mut stage, _) = plain();
+    let form = json!({ "type": "object", "properties": { "colour": { "type": "string", "enum": ["red", "blue"] } }, "required": ["colour"] });
+    let said = stage.out(json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {
+        "mode": "form", "sessionId": "s1", "message": "Which?", "requestedSchema": form } }));
+    let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
+    let Want::Question { text, choices, schema } = &asked.want else { panic!("{asked:?}") };
+    assert_eq!((text.as_str(), choices.as_slice()), ("Which?", ["red".to_owned(), "blue".to_owned()].as_slice()));
+    assert!(schema.is_some());
+    stage.wish(|it| it.answers.push(("q".to_owned(), Answer::Text { text: "blue".to_owned() })));
+    assert_eq!(only(stage.lines())["result"], json!({ "action": "accept", "content": { "colour": "blue" } }));
+    stage.check_replay();
+}
+
+#[test]
+fn a_loaded_session_tells_its_history_without_work_and_settings_are_made_again() {
+    let mut setup = acp("some-agent");
+    setup.resume = Some("s1".to_owned());
+    setup.used = Usage { input: 100, output: 50, ..Usage::default() };
+    setup.profile.mode = Some("agent".to_owned());
+    setup.profile.model = Some("Big".to_owned());
+    let mut stage = Stage::new(setup);
+    stage.wish(|it| it.prompts = vec!["Go on.".to_owned()]);
+    let hello = only(stage.lines());
+    answer(&mut stage, &hello, json!({ "protocolVersion": 1, "agentCapabilities": { "loadSession": true } }));
+    let load = only(stage.lines());
+    assert_eq!((&load["method"], &load["params"]["sessionId"]), (&json!("session/load"), &json!("s1")));
+    let old = update(
+        &mut stage,
+        json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": "old" } }),
+    );
+    assert_eq!(old, vec![]);
+    assert_eq!(
+        update(&mut stage, json!({ "sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": { "amount": 9 } })),
+        vec![]
+    );
+    answer(
+        &mut stage,
+        &load,
+        json!({
+            "modes": { "currentModeId": "read-only", "availableModes": [{ "id": "read-only", "name": "R" }, { "id": "agent", "name": "A" }] },
+            "models": { "currentModelId": "small", "availableModels": [{ "modelId": "big-1", "name": "big" }] },
+        }),
+    );
+    let model = only(stage.lines());
+    assert_eq!((&model["method"], &model["params"]["modelId"]), (&json!("session/set_model"), &json!("big-1")));
+    answer(&mut stage, &model, json!({}));
+    let mode = only(stage.lines());
+    assert_eq!((&mode["method"], &mode["params"]["modeId"]), (&json!("session/set_mode"), &json!("agent")));
+    answer(&mut stage, &mode, json!({}));
+    let prompt = only(stage.lines());
+    answer(&mut stage, &prompt, json!({ "stopReason": "end_turn", "usage": { "inputTokens": 1, "outputTokens": 1 } }));
+    let usage = Usage { input: 101, output: 51, ..Usage::default() };
+    assert!(stage.said.contains(&Said::Usage { session: Some("s1".to_owned()), usage }));
+    stage.check_replay();
+}
+
+#[test]
+fn a_session_that_cannot_be_taken_up_is_followed_by_a_new_one() {
+    let mut setup = acp("some-agent");
+    setup.resume = Some("gone".to_owned());
+    setup.used = Usage { input: 100, ..Usage::default() };
+    let mut stage = Stage::new(setup);
+    stage.wish(|it| it.prompts = vec!["Go on.".to_owned()]);
+    let hello = only(stage.lines());
+    answer(
+        &mut stage,
+        &hello,
+        json!({ "protocolVersion": 1, "agentCapabilities": { "loadSession": true, "sessionCapabilities": { "resume": {} } } }),
+    );
+    let resume = only(stage.lines());
+    assert_eq!(resume["method"], "session/resume");
+    stage.out(json!({ "id": resume["id"], "error": { "code": -32002, "message": "not found" } }));
+    let new = only(stage.lines());
+    assert_eq!(new["method"], "session/new");
+    answer(&mut stage, &new, json!({ "sessionId": "s2" }));
+    let prompt = only(stage.lines());
+    answer(&mut stage, &prompt, json!({ "stopReason": "end_turn", "usage": { "inputTokens": 3, "outputTokens": 0 } }));
+    let usage = Usage { input: 3, ..Usage::default() };
+    assert!(stage.said.contains(&Said::Usage { session: Some("s2".to_owned()), usage }), "{:?}", stage.said);
+    stage.check_replay();
+}
+
+#[test]
+fn options_set_model_then_effort_then_mode_and_an_unknown_one_stops_before_it_costs_anything() {
+    let option = |id: &str, category: &str, current: &str, values: &[&str]| {
+        let values: Vec<Value> = values.iter().map(|it| json!({ "value": it, "name": it })).collect();
+        json!({ "id": id, "name": id, "category": category, "type": "select", "currentValue": current, "options": values })
+    };
+    let mut profile = acp("some-agent");
+    profile.profile.model = Some("opus".to_owned());
+    profile.profile.effort = Some("high".to_owned());
+    profile.profile.mode = Some("plan".to_owned());
+    let before = json!([
+        option("m", "mode", "default", &["default", "plan"]),
+        option("x", "model", "haiku", &["haiku", "opus"])
+    ]);
+    let after = json!([
+        option("m", "mode", "plan", &["default", "plan"]),
+        option("x", "model", "opus", &["haiku", "opus"]),
+        option("e", "thought_level", "low", &["low", "high"])
+    ]);
+    for (effort, works) in [("high", true), ("huge", false)] {
+        profile.profile.effort = Some(effort.to_owned());
+        let mut stage = Stage::new(profile.clone());
+        stage.wish(|it| it.prompts = vec!["Go.".to_owned()]);
+        let hello = only(stage.lines());
+        answer(&mut stage, &hello, json!({ "protocolVersion": 1 }));
+        let open = only(stage.lines());
+        answer(&mut stage, &open, json!({ "sessionId": "s1", "configOptions": before }));
+        let model = only(stage.lines());
+        assert_eq!(model["params"], json!({ "sessionId": "s1", "configId": "x", "value": "opus" }));
+        answer(&mut stage, &model, json!({ "configOptions": after }));
+        if !works {
+            assert_eq!(stage.say(), vec![Say::Close]);
+            let judged = stage.judge(&Exit::Code(0));
+            assert_eq!(judged.class, Some(Class::BadConfig));
+            assert!(judged.detail.contains("low, high"), "{}", judged.detail);
+            stage.check_replay();
+            continue;
+        }
+        let effort = only(stage.lines());
+        assert_eq!(effort["params"]["configId"], "e");
+        answer(&mut stage, &effort, json!({ "configOptions": after }));
+        assert_eq!(only(stage.lines())["method"], "session/prompt", "the mode is right already");
+        stage.check_replay();
+    }
+}
+
+#[test]
+fn errors_have_their_class_and_their_reset() {
+    for (error, class, until) in [
+        (json!({ "code": -32000, "message": "Authentication required" }), Class::Auth, None),
+        (json!({ "code": 429, "message": "quota; try again in 30s" }), Class::RateLimit, Some(30_000)),
+        (
+            json!({ "code": -32603, "message": "Internal error", "data": { "errorKind": "server_error" } }),
+            Class::Overloaded,
+            None,
+        ),
+        (json!({ "code": 529, "message": "x" }), Class::Overloaded, None),
+        (json!({ "code": -32603, "message": "prompt is too long" }), Class::ContextFull, None),
+    ] {
+        let (mut stage, prompt) = plain();
+        let said = stage.out(json!({ "id": prompt["id"], "error": error }));
+        assert!(
+            matches!(said.last(), Some(Said::TurnEnded { stop: Stop::Error, class: Some(it), .. }) if *it == class),
+            "{said:?}"
+        );
+        let at = stage.journal.last().unwrap().at;
+        if let Some(until) = until {
+            assert!(matches!(&said[0], Said::Limited { until_wall: Some(it), .. } if *it == at + until), "{said:?}");
+        }
+        assert_eq!(stage.judge(&Exit::Code(0)).class, Some(class));
+        stage.check_replay();
+    }
+}
+
+#[test]
+fn programs_that_smile_are_seen_through_and_honest_ones_believed() {
+    let error = "Ran into this error: Server error: 529 overloaded.\n\nPlease retry.";
+    for (program, words, result, class) in [
+        ("goose", error, json!({ "stopReason": "end_turn" }), Some(Class::Overloaded)),
+        ("goose", error, json!({ "stopReason": "end_turn", "usage": { "inputTokens": 5, "outputTokens": 5 } }), None),
+        ("goose", "All 12 tests pass.", json!({ "stopReason": "end_turn" }), None),
+        ("pi-acp", "401 Unauthorized", json!({ "stopReason": "end_turn" }), Some(Class::Auth)),
+        ("some-agent", error, json!({ "stopReason": "end_turn" }), None),
+        ("some-agent", "No.", json!({ "stopReason": "refusal" }), Some(Class::Refused)),
+        ("some-agent", "x", json!({ "stopReason": "bored" }), Some(Class::Crashed)),
+        ("some-agent", "x", json!({ "stopReason": "max_turn_requests" }), None),
+    ] {
+        let (mut stage, prompt) = working(acp(program), json!({}), json!({ "sessionId": "s1" }));
+        update(
+            &mut stage,
+            json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": words } }),
+        );
+        answer(&mut stage, &prompt, result);
+        assert_eq!(stage.judge(&Exit::Code(0)).class, class, "{program}: {words}");
+    }
+    let (mut stage, prompt) = working(acp("codex-acp"), json!({}), json!({ "sessionId": "s1" }));
+    update(
+        &mut stage,
+        json!({ "sessionUpdate": "session_info_update", "_meta": { "codex": {
+        "threadStatus": { "type": "systemError" }, "error": { "message": "exceeded retry limit, last status: 429 Too Many Requests" } } } }),
+    );
+    answer(&mut stage, &prompt, json!({ "stopReason": "end_turn", "usage": null }));
+    assert_eq!(stage.judge(&Exit::Code(0)).class, Some(Class::RateLimit));
+    stage.check_replay();
+}
+
+#[test]
+fn gemini_counts_in_a_corner_of_its_own() {
+    let (mut stage, prompt) = plain();
+    answer(
+        &mut stage,
+        &prompt,
+        json!({ "stopReason": "end_turn", "_meta": { "quota": { "token_count": { "input_tokens": 7, "output_tokens": 2 } } } }),
+    );
+    assert_eq!(stage.judge(&Exit::Code(0)).usage[0].1, Usage { input: 7, output: 2, ..Usage::default() });
+}
+
+#[test]
+fn a_program_that_ends_too_early_is_judged_by_where_it_was() {
+    let mut stage = Stage::new(acp("some-agent"));
+    assert_eq!(stage.judge(&Exit::NotStarted("no such program".to_owned())).class, Some(Class::BadConfig));
+    stage.say();
+    stage.err("Error: Not logged in. Please run /login");
+    assert_eq!(stage.judge(&Exit::Code(1)).class, Some(Class::Auth));
+    let (mut stage, _) = plain();
+    assert_eq!(stage.judge(&Exit::Code(0)).class, Some(Class::Crashed), "an exit code is no success");
+    stage.wish(|it| it.cancels = 1);
+    stage.say();
+    assert_eq!(stage.judge(&Exit::Signal(15)).class, Some(Class::Cancelled));
+    stage.check_replay();
+}
+
+#[test]
+fn another_version_of_the_protocol_is_refused_in_words() {
+    let mut stage = Stage::new(acp("some-agent"));
+    let hello = only(stage.lines());
+    answer(&mut stage, &hello, json!({ "protocolVersion": 2 }));
+    assert_eq!(stage.say(), vec![Say::Close]);
+    let judged = stage.judge(&Exit::Code(0));
+    assert_eq!(judged.class, Some(Class::BadConfig));
+    assert!(judged.detail.contains("version 2"), "{}", judged.detail);
+}
+
+#[test]
+fn prompts_wait_for_their_turn_and_for_a_hold_and_none_is_said_twice() {
+    let (mut stage, prompt) = plain();
+    stage.wish(|it| it.prompts.extend(["two".to_owned(), "three".to_owned()]));
+    assert_eq!(stage.say(), vec![], "one at a time");
+    answer(&mut stage, &prompt, json!({ "stopReason": "end_turn" }));
+    stage.wish(|it| it.hold = true);
+    assert_eq!(stage.say(), vec![]);
+    stage.wish(|it| it.hold = false);
+    let second = only(stage.lines());
+    assert_eq!(second["params"]["prompt"][0]["text"], "two");
+    stage.wish(|it| it.end = true);
+    assert_eq!(stage.say(), vec![], "the turn ends first");
+    answer(&mut stage, &second, json!({ "stopReason": "end_turn" }));
+    let third = only(stage.lines());
+    assert_eq!(third["params"]["prompt"][0]["text"], "three", "what is left is said before the end");
+    answer(&mut stage, &third, json!({ "stopReason": "end_turn" }));
+    assert_eq!(stage.say(), vec![Say::Close]);
+    let prompts = stage.journal.iter().filter(|it| it.line.contains("session/prompt")).count();
+    assert_eq!(prompts, 3);
+    stage.check_replay();
+}

@@ -1,0 +1,250 @@
+//! What the program says while it works, and how a turn ends.
+
+use std::collections::BTreeMap;
+
+use regatta_core::session::{Class, PlanEntry, Said, Stop, Tool, ToolKind, ToolStatus, Usage};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Acp, Sent, Session, stop_of};
+use crate::drivers::rpc::Fault;
+use crate::drivers::verdict::{Trouble, of_text, shorten, whole};
+
+/// The most that is kept of what a tool printed.
+const OUTPUT: usize = 4000;
+
+/// The turn that runs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turn {
+    pub(super) cancelled: bool,
+    pub(super) tools: BTreeMap<String, Tool>,
+    /// What it was told aside that went wrong, though the turn may end well.
+    aside: Option<String>,
+}
+
+impl Acp {
+    /// Takes a `session/update`.
+    pub(super) fn updated(&mut self, params: &Value) -> Vec<Said> {
+        // A session that is loaded tells its history again: no new work, no new usage.
+        if self.awaits(Sent::Load) {
+            return vec![];
+        }
+        if matches!((&self.session, params["sessionId"].as_str()), (Session::Open(ours), Some(its)) if ours != its) {
+            return vec![];
+        }
+        let update = &params["update"];
+        match update["sessionUpdate"].as_str().unwrap_or_default() {
+            "agent_message_chunk" => content(&update["content"])
+                .map(|text| {
+                    self.words.add(&text);
+                    Said::Message { text }
+                })
+                .into_iter()
+                .collect(),
+            "agent_thought_chunk" => {
+                content(&update["content"]).map(|text| Said::Thought { text }).into_iter().collect()
+            }
+            "tool_call" | "tool_call_update" => self.tool(update).map(Said::Tool).into_iter().collect(),
+            "plan" => {
+                let entries = update["entries"].as_array().into_iter().flatten();
+                let entries = entries.map(|it| PlanEntry {
+                    text: it["content"].as_str().unwrap_or_default().to_owned(),
+                    status: word(&it["status"]).unwrap_or_default(),
+                });
+                vec![Said::Plan { entries: entries.collect() }]
+            }
+            "usage_update" => self.filled(update),
+            "config_option_update" | "current_mode_update" => {
+                self.reconfigured(update);
+                vec![]
+            }
+            "session_info_update" => {
+                self.told_aside(&update["_meta"]["codex"]);
+                vec![]
+            }
+            "notice" | "compaction_update" => {
+                let words = ["message", "text", "title", "status"].iter().find_map(|it| update[*it].as_str());
+                let text = words.map_or_else(|| shorten(&update.to_string(), 300), str::to_owned);
+                vec![Said::Notice { text }]
+            }
+            // What it was told, its commands, and whatever the protocol will have tomorrow.
+            _ => vec![],
+        }
+    }
+
+    /// Merges a tool call into what is known of it: updates name only what changed, and may come unannounced.
+    fn tool(&mut self, update: &Value) -> Option<Tool> {
+        match &mut self.turn {
+            Some(turn) => merge(&mut turn.tools, update),
+            None => merge(&mut BTreeMap::new(), update),
+        }
+    }
+
+    fn filled(&mut self, update: &Value) -> Vec<Said> {
+        let mut said = Vec::new();
+        if let (Some(used), Some(size)) = (update["used"].as_u64(), update["size"].as_u64())
+            && size > 0
+        {
+            said.push(Said::Context { used, size });
+        }
+        let cost = &update["cost"];
+        let dollars = cost["currency"].as_str().is_none_or(|it| it.eq_ignore_ascii_case("usd"));
+        if let Some(amount) = cost["amount"].as_f64().filter(|_| dollars) {
+            said.extend(self.books.reach(Usage { micro_usd: Some(whole(amount * 1e6)), ..Usage::default() }));
+        }
+        said
+    }
+
+    /// Codex's adapter tells here, and only here, that its model failed.
+    fn told_aside(&mut self, codex: &Value) {
+        let error = &codex["error"];
+        let words = error["message"].as_str().or_else(|| error.as_str());
+        let broken = codex["threadStatus"]["type"] == "systemError" || codex["threadStatus"] == "systemError";
+        if let Some(turn) = &mut self.turn
+            && (words.is_some() || broken)
+        {
+            let words = words.unwrap_or("The model's provider failed.").to_owned();
+            turn.aside = Some(turn.aside.take().unwrap_or(words));
+        }
+    }
+
+    pub(super) fn turn_answered(&mut self, outcome: Result<Value, Fault>, at: u64) -> Vec<Said> {
+        let turn = self.turn.take().unwrap_or_default();
+        let mut said = self.asks.cancel();
+        let result = match outcome {
+            Ok(result) => result,
+            Err(_) if turn.cancelled => {
+                return self.over(said, Some(Trouble::new(Class::Cancelled, "It was cancelled.")));
+            }
+            Err(fault) => {
+                let words = if fault.message.is_empty() { fault.data.to_string() } else { fault.message };
+                let trouble = Trouble::read(&words, Some(fault.code), &fault.data, at);
+                return self.over(said, Some(trouble));
+            }
+        };
+        let used = usage(&result);
+        if let Some(used) = used {
+            said.extend(if self.quirks.cumulative { self.books.reach(used) } else { self.books.add(used) });
+        }
+        let reason = result["stopReason"].as_str().unwrap_or_default();
+        let Some(stop) = stop_of(reason) else {
+            let why = format!("It ended its turn with {reason:?}, which the protocol does not know.");
+            return self.over(said, Some(Trouble::new(Class::Crashed, why)));
+        };
+        let trouble = match stop {
+            Stop::Cancelled => Some(Trouble::new(Class::Cancelled, "It was cancelled.")),
+            Stop::Refusal => Some(Trouble::new(Class::Refused, self.last_words("The model declined."))),
+            Stop::EndTurn => self.behind_the_smile(&turn, used.is_some(), at),
+            _ => None,
+        };
+        if trouble.is_some() {
+            return self.over(said, trouble);
+        }
+        self.last = Some(None);
+        said.push(Said::TurnEnded { stop, class: None, detail: self.words.text().to_owned() });
+        said
+    }
+
+    /// What really happened where a program ends every turn well.
+    fn behind_the_smile(&self, turn: &Turn, used: bool, at: u64) -> Option<Trouble> {
+        if let Some(words) = &turn.aside {
+            return Some(Trouble::read(words, None, &Value::Null, at));
+        }
+        let words = self.words.text();
+        let worked = turn.tools.values().any(|it| it.status == ToolStatus::Completed);
+        let short = words.len() < 2000;
+        let failed = self.quirks.smiles && !used && !worked && short && of_text(words).is_some();
+        failed.then(|| Trouble::read(words, None, &Value::Null, at))
+    }
+
+    fn last_words(&self, otherwise: &str) -> String {
+        let words = self.words.text();
+        if words.is_empty() { otherwise.to_owned() } else { words.to_owned() }
+    }
+
+    fn over(&mut self, mut said: Vec<Said>, trouble: Option<Trouble>) -> Vec<Said> {
+        said.extend(trouble.iter().flat_map(Trouble::ends_turn));
+        self.last = Some(trouble);
+        said
+    }
+}
+
+/// What a turn used, where the answer tells.
+fn usage(result: &Value) -> Option<Usage> {
+    let count = |from: &Value, names: &[&str]| names.iter().find_map(|it| from[*it].as_u64()).unwrap_or(0);
+    let used = &result["usage"];
+    if used.is_object() {
+        return Some(Usage {
+            input: count(used, &["inputTokens"]),
+            cached_input: count(used, &["cachedReadTokens", "cachedInputTokens"]),
+            cache_write: count(used, &["cachedWriteTokens"]),
+            output: count(used, &["outputTokens"]),
+            micro_usd: None,
+        });
+    }
+    let quota = &result["_meta"]["quota"]["token_count"];
+    quota.is_object().then(|| Usage {
+        input: count(quota, &["input_tokens"]),
+        output: count(quota, &["output_tokens"]),
+        ..Usage::default()
+    })
+}
+
+/// A content block as text.
+fn content(block: &Value) -> Option<String> {
+    match block["type"].as_str() {
+        Some("text") => block["text"].as_str().filter(|it| !it.is_empty()).map(str::to_owned),
+        Some("resource_link") => block["uri"].as_str().map(|it| format!("[{it}]")),
+        _ => None,
+    }
+}
+
+/// A word of the protocol that is a word of ours too.
+fn word<T: DeserializeOwned>(value: &Value) -> Option<T> {
+    serde_json::from_value(value.clone()).ok()
+}
+
+/// Merges a `tool_call`, a `tool_call_update` or the tool call of a permission request.
+pub(super) fn merge(tools: &mut BTreeMap<String, Tool>, update: &Value) -> Option<Tool> {
+    let id = update["toolCallId"].as_str()?;
+    let tool = tools.entry(id.to_owned()).or_insert_with(|| Tool { id: id.to_owned(), ..Tool::default() });
+    if let Some(title) = update["title"].as_str() {
+        tool.title = shorten(title, 500);
+    }
+    // A kind that is not known is "other".
+    if update["kind"].is_string() {
+        tool.kind = word::<ToolKind>(&update["kind"]).unwrap_or_default();
+    }
+    tool.status = word(&update["status"]).unwrap_or(tool.status);
+    let input = &update["rawInput"];
+    let command = match &input["command"] {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(words) => Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+        _ => None,
+    };
+    if let Some(command) = command.filter(|it| !it.is_empty()) {
+        tool.command = Some(shorten(&command, OUTPUT));
+        if tool.kind == ToolKind::Other && !update["kind"].is_string() {
+            tool.kind = ToolKind::Execute;
+        }
+    }
+    let mut add_path = |path: Option<&str>| {
+        if let Some(path) = path.filter(|it| !tool.paths.iter().any(|known| known == it)) {
+            tool.paths.push(path.to_owned());
+        }
+    };
+    update["locations"].as_array().into_iter().flatten().for_each(|it| add_path(it["path"].as_str()));
+    ["file_path", "path", "filePath", "abs_path"].iter().for_each(|it| add_path(input[*it].as_str()));
+    let mut output = String::new();
+    for block in update["content"].as_array().into_iter().flatten() {
+        add_path(block["path"].as_str());
+        if let Some(text) = content(&block["content"]) {
+            output.push_str(&text);
+            output.push('\n');
+        }
+    }
+    if !output.is_empty() {
+        tool.output = Some(shorten(output.trim_end(), OUTPUT));
+    }
+    Some(tool.clone())
+}

@@ -1,0 +1,257 @@
+//! What several drivers keep: open requests to a person, used tokens, the last words.
+
+use std::collections::BTreeMap;
+
+use regatta_core::session::{Answer, AskOption, Class, OptionKind, Said, Usage};
+use regatta_engine::ports::agents::{Exit, Wishes};
+use serde_json::Value;
+
+use super::verdict::Trouble;
+use crate::driver::Judgement;
+
+/// The most that is kept of a text for people to read.
+const LAST_WORDS: usize = 4000;
+
+/// The end of a text that may be long.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tail(String);
+
+impl Tail {
+    pub(super) fn add(&mut self, text: &str) {
+        self.0.push_str(text);
+        if self.0.len() > 2 * LAST_WORDS {
+            let from = (self.0.len() - LAST_WORDS..).find(|it| self.0.is_char_boundary(*it)).unwrap_or(0);
+            self.0.drain(..from);
+        }
+    }
+
+    pub(super) fn add_line(&mut self, line: &str) {
+        self.add(line);
+        self.add("\n");
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn text(&self) -> &str {
+        self.0.trim()
+    }
+}
+
+/// Tokens and money of one native session, which only ever rise.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) session: Option<String>,
+    total: Usage,
+}
+
+impl Ledger {
+    /// Starts from what the books already have for the session.
+    pub(super) fn from(used: Usage) -> Ledger {
+        Ledger { session: None, total: used }
+    }
+
+    /// Adds what one turn used.
+    pub(super) fn add(&mut self, turn: Usage) -> Option<Said> {
+        self.set(self.total.plus(&turn))
+    }
+
+    /// Takes a count that is cumulative by itself; what would go backwards stays.
+    pub(super) fn reach(&mut self, seen: Usage) -> Option<Said> {
+        let money = match (self.total.micro_usd, seen.micro_usd) {
+            (None, it) | (it, None) => it,
+            (Some(a), Some(b)) => Some(a.max(b)),
+        };
+        self.set(Usage {
+            input: self.total.input.max(seen.input),
+            cached_input: self.total.cached_input.max(seen.cached_input),
+            cache_write: self.total.cache_write.max(seen.cache_write),
+            output: self.total.output.max(seen.output),
+            micro_usd: money,
+        })
+    }
+
+    fn set(&mut self, total: Usage) -> Option<Said> {
+        let changed = total != self.total;
+        self.total = total;
+        changed.then(|| Said::Usage { session: self.session.clone(), usage: total })
+    }
+
+    fn all(&self) -> Vec<(Option<String>, Usage)> {
+        if self.total == Usage::default() { vec![] } else { vec![(self.session.clone(), self.total)] }
+    }
+
+    /// A judgement with these books.
+    pub(super) fn judged(&self, class: Option<Class>, detail: impl Into<String>) -> Judgement {
+        Judgement { class, detail: detail.into(), usage: self.all() }
+    }
+}
+
+/// A request that somebody must answer, with what is needed to word the answer.
+#[derive(Clone, Debug)]
+pub(super) struct Open<T> {
+    /// Its name on the board.
+    pub(super) key: String,
+    /// The program's own id.
+    pub(super) id: Value,
+    pub(super) what: T,
+    /// Its turn was cancelled: it is answered so, whatever is wished.
+    cancelled: bool,
+}
+
+/// All requests that are open, oldest first.
+#[derive(Clone, Debug)]
+pub(super) struct Asks<T> {
+    open: Vec<Open<T>>,
+    /// How often an id was used: a program that uses one again must not get the old answer.
+    seen: BTreeMap<String, u32>,
+}
+
+impl<T> Default for Asks<T> {
+    fn default() -> Asks<T> {
+        Asks { open: Vec::new(), seen: BTreeMap::new() }
+    }
+}
+
+impl<T> Asks<T> {
+    /// Takes a request in and names it; one that comes when its turn is being cancelled is `cancelled` at once.
+    pub(super) fn open(&mut self, id: Value, what: T, cancelled: bool) -> String {
+        let text = super::rpc::id_text(&id);
+        let times = self.seen.entry(text.clone()).or_default();
+        *times += 1;
+        let key = if *times == 1 { text } else { format!("{text}#{times}") };
+        self.open.push(Open { key: key.clone(), id, what, cancelled });
+        key
+    }
+
+    /// Drops the request that was answered under this id.
+    pub(super) fn close(&mut self, id: &Value) -> Option<Open<T>> {
+        let at = self.open.iter().position(|it| it.id == *id)?;
+        Some(self.open.remove(at))
+    }
+
+    /// Cancels what is open and says that it is.
+    pub(super) fn cancel(&mut self) -> Vec<Said> {
+        let open = self.open.iter_mut().filter(|it| !it.cancelled);
+        open.map(|it| {
+            it.cancelled = true;
+            Said::Withdrew { ask: it.key.clone() }
+        })
+        .collect()
+    }
+
+    /// Cancels one that the program itself took back.
+    pub(super) fn withdraw(&mut self, id: &Value) -> Option<Said> {
+        let open = self.open.iter_mut().find(|it| it.id == *id && !it.cancelled)?;
+        open.cancelled = true;
+        Some(Said::Withdrew { ask: open.key.clone() })
+    }
+
+    /// The first request that can be answered now, and how. An answer to what is not open means nothing.
+    pub(super) fn answerable(&self, wishes: &Wishes) -> Option<(&Open<T>, Answer)> {
+        self.open.iter().find_map(|open| {
+            let wished = || wishes.answers.iter().find(|(ask, _)| *ask == open.key).map(|(_, answer)| answer.clone());
+            let answer = if open.cancelled { Some(Answer::Cancelled) } else { wished() };
+            answer.map(|it| (open, it))
+        })
+    }
+}
+
+/// Chooses an option by what it means: never by its place or its name. Among several of one kind the least id wins, so
+/// that their order changes nothing.
+pub(super) fn choose<'a>(options: &'a [AskOption], answer: &Answer) -> Option<&'a AskOption> {
+    let kinds: &[OptionKind] = match answer {
+        Answer::Allow | Answer::Text { .. } => &[OptionKind::AllowOnce, OptionKind::AllowAlways],
+        Answer::Deny { .. } => &[OptionKind::RejectOnce, OptionKind::RejectAlways],
+        Answer::Cancelled => &[],
+    };
+    kinds.iter().find_map(|kind| options.iter().filter(|it| it.kind == *kind).min_by(|a, b| a.id.cmp(&b.id)))
+}
+
+/// What an end means that came before the session was open or in the middle of a turn.
+pub(super) fn broke_off(exit: &Exit, errors: &Tail, doing: &str) -> Trouble {
+    let how = match exit {
+        Exit::NotStarted(why) => return Trouble::new(Class::BadConfig, why.clone()),
+        Exit::Code(code) => format!("It ended with exit code {code} {doing}."),
+        Exit::Signal(signal) => format!("Signal {signal} ended it {doing}."),
+        Exit::Lost => format!("Its supervisor vanished {doing}."),
+    };
+    let words = errors.text();
+    let class = match exit {
+        // 126 and 127 are a shell's words for a program that cannot be run.
+        Exit::Code(126 | 127) => Some(Class::BadConfig),
+        Exit::Code(_) => super::verdict::of_text(words),
+        _ => None,
+    };
+    let detail = if words.is_empty() { how } else { format!("{how} Its last words: {words}") };
+    Trouble::new(class.unwrap_or(Class::Crashed), detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn option(id: &str, kind: OptionKind) -> AskOption {
+        AskOption { id: id.to_owned(), name: "Yes".to_owned(), kind }
+    }
+
+    #[test]
+    fn options_are_chosen_by_kind_whatever_their_order_and_names() {
+        let mut options = vec![
+            option("d", OptionKind::RejectAlways),
+            option("b", OptionKind::AllowAlways),
+            option("c", OptionKind::RejectOnce),
+            option("a", OptionKind::AllowOnce),
+            option("e", OptionKind::AllowOnce),
+        ];
+        for _ in 0..options.len() {
+            options.rotate_left(1);
+            for reversed in [false, true] {
+                let mut shuffled = options.clone();
+                if reversed {
+                    shuffled.reverse();
+                }
+                let chosen = |answer: Answer| choose(&shuffled, &answer).map(|it| it.id.clone());
+                assert_eq!(chosen(Answer::Allow).as_deref(), Some("a"));
+                assert_eq!(chosen(Answer::Deny { words: None }).as_deref(), Some("c"));
+                assert_eq!(chosen(Answer::Cancelled), None);
+            }
+        }
+        let only = [option("always", OptionKind::AllowAlways)];
+        assert_eq!(choose(&only, &Answer::Allow).map(|it| it.id.as_str()), Some("always"));
+        assert_eq!(choose(&only, &Answer::Deny { words: None }), None);
+    }
+
+    #[test]
+    fn an_id_used_again_gets_no_old_answer() {
+        let mut asks = Asks::default();
+        let wishes = Wishes { answers: vec![("7".to_owned(), Answer::Allow)], ..Wishes::default() };
+        assert_eq!(asks.open(json!(7), (), false), "7");
+        assert!(asks.answerable(&wishes).is_some());
+        asks.close(&json!(7));
+        assert_eq!(asks.open(json!(7), (), false), "7#2");
+        assert!(asks.answerable(&wishes).is_none());
+    }
+
+    #[test]
+    fn usage_never_goes_backwards() {
+        let mut ledger = Ledger::from(Usage { input: 10, ..Usage::default() });
+        assert!(ledger.reach(Usage { input: 5, output: 3, ..Usage::default() }).is_some());
+        assert_eq!((ledger.total.input, ledger.total.output), (10, 3));
+        assert!(ledger.reach(Usage { input: 10, output: 1, ..Usage::default() }).is_none());
+        ledger.add(Usage { input: 1, micro_usd: Some(4), ..Usage::default() });
+        assert_eq!((ledger.total.input, ledger.total.micro_usd), (11, Some(4)));
+    }
+
+    #[test]
+    fn a_tail_keeps_the_end_and_whole_characters() {
+        let mut tail = Tail::default();
+        for _ in 0..5000 {
+            tail.add("ä€");
+        }
+        tail.add("end");
+        assert!(tail.text().ends_with("ä€end") && tail.text().len() <= 2 * LAST_WORDS);
+    }
+}

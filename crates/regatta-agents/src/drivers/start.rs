@@ -1,0 +1,281 @@
+//! How a program is started: its command line, its variables, and the files it wants in its home.
+
+use std::path::Path;
+
+use regatta_core::agent::{Level, Profile, Runtime};
+use serde_json::{Value, json};
+
+use super::{PROMPT, Setup, TOKEN_PLACE, TOKEN_VARIABLE};
+
+/// The program and its arguments. `regatta` is our own program, which is the scripted agent too. No secret is ever
+/// among them: a command line can be read by everyone on the machine.
+pub fn command_line(setup: &Setup, prompt: &str, regatta: &Path) -> Vec<String> {
+    let words = |list: &[&str]| list.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    let given = |argv: &[String]| -> Vec<String> {
+        argv.iter().chain(&setup.profile.args).map(|it| it.replace(PROMPT, prompt)).collect()
+    };
+    match &setup.runtime {
+        Runtime::Scripted => {
+            let program = regatta.to_string_lossy().into_owned();
+            [program].into_iter().chain(words(&["scripted-agent", "--acp"])).chain(given(&[])).collect()
+        }
+        Runtime::Command { argv } => given(argv),
+        Runtime::Acp { argv } => {
+            let mut line = argv.clone();
+            // These take their model only here; the others are told in the session.
+            if let Some(model) = &setup.profile.model
+                && matches!(setup.program(), "gemini" | "qwen")
+                && !line.iter().any(|it| it == "-m" || it == "--model")
+            {
+                line.extend(["--model".to_owned(), model.clone()]);
+            }
+            line.extend(setup.profile.args.clone());
+            line
+        }
+        Runtime::Claude { argv } => [argv.clone(), claude(setup), setup.profile.args.clone()].concat(),
+        Runtime::Codex { argv, app_server } => [argv.clone(), codex(setup, *app_server)].concat(),
+        Runtime::Outside => vec![],
+    }
+}
+
+fn claude(setup: &Setup) -> Vec<String> {
+    let mut line: Vec<String> = ["-p", "--output-format", "stream-json", "--input-format", "stream-json", "--verbose"]
+        .iter()
+        .chain(&["--permission-prompt-tool", "stdio"])
+        .map(|it| (*it).to_owned())
+        .collect();
+    let mut flag = |name: &str, value: Option<&str>| {
+        if let Some(value) = value {
+            line.extend([name.to_owned(), value.to_owned()]);
+        }
+    };
+    let profile = &setup.profile;
+    flag(if setup.resume.is_some() { "--resume" } else { "--session-id" }, Some(&setup.session_id()));
+    flag("--model", profile.model.as_deref());
+    flag("--effort", profile.effort.as_deref());
+    flag("--permission-mode", profile.mode.as_deref());
+    flag("--append-system-prompt", profile.system_prompt.as_deref());
+    if let Some(url) = &setup.mcp_url {
+        // The program itself puts the variable in.
+        let server = json!({
+            "type": "http", "url": url, "headers": { "Authorization": format!("Bearer {TOKEN_PLACE}") },
+        });
+        flag("--mcp-config", Some(&json!({ "mcpServers": { "regatta": server } }).to_string()));
+        line.push("--strict-mcp-config".to_owned());
+    }
+    line
+}
+
+/// How Codex asks and shuts itself in: from the profile's mode, which names either or both (`untrusted`, `read-only`,
+/// `never+workspace-write`).
+pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
+    let mode = profile.mode.as_deref().unwrap_or_default();
+    let named = |known: &[&str]| mode.split(['+', ',', ' ']).find(|it| known.contains(it)).map(str::to_owned);
+    let approval = named(&["untrusted", "on-request", "never"]).unwrap_or_else(|| "on-request".to_owned());
+    let sandbox = named(&["read-only", "workspace-write", "danger-full-access"]);
+    // Inside a sandbox of ours its own would be a second one, and makes `.git` read-only.
+    let otherwise = if profile.confine == Level::Off { "workspace-write" } else { "danger-full-access" };
+    (approval, sandbox.unwrap_or_else(|| otherwise.to_owned()))
+}
+
+fn codex(setup: &Setup, app_server: bool) -> Vec<String> {
+    let profile = &setup.profile;
+    let mut settings = vec![
+        // Nothing is downloaded or reported behind anyone's back.
+        "check_for_update_on_startup=false".to_owned(),
+        "features.plugins=false".to_owned(),
+        "features.remote_plugin=false".to_owned(),
+        "features.plugin_discovery_prefetch=false".to_owned(),
+        "features.apps=false".to_owned(),
+        "analytics.enabled=false".to_owned(),
+    ];
+    if let Some(url) = &setup.mcp_url {
+        settings.push(format!("mcp_servers.regatta.url={}", json!(url)));
+        settings.push(format!("mcp_servers.regatta.bearer_token_env_var={}", json!(TOKEN_VARIABLE)));
+    }
+    if let Some(effort) = &profile.effort {
+        settings.push(format!("model_reasoning_effort={}", json!(effort)));
+    }
+    let settings = settings.into_iter().flat_map(|it| ["-c".to_owned(), it]);
+    if app_server {
+        return ["app-server".to_owned()].into_iter().chain(settings).chain(profile.args.clone()).collect();
+    }
+    let mut line: Vec<String> = ["exec".to_owned(), "--json".to_owned(), "--skip-git-repo-check".to_owned()]
+        .into_iter()
+        .chain(settings)
+        .collect();
+    if let Some(words) = &profile.system_prompt {
+        line.extend(["-c".to_owned(), format!("developer_instructions={}", json!(words))]);
+    }
+    if let Some(model) = &profile.model {
+        line.extend(["-m".to_owned(), model.clone()]);
+    }
+    line.extend(["-s".to_owned(), codex_mode(profile).1]);
+    line.extend(profile.args.clone());
+    if let Some(session) = &setup.resume {
+        line.extend(["resume".to_owned(), session.clone()]);
+    }
+    // The prompt comes on its input: a command line has an end.
+    line.push("-".to_owned());
+    line
+}
+
+/// The variables a program needs on top of the allow-list. Those of the profile come last and win.
+pub fn environment(setup: &Setup) -> Vec<(String, String)> {
+    let mut variables: Vec<(&str, &str)> = match (&setup.runtime, setup.program()) {
+        (Runtime::Claude { .. }, _) | (Runtime::Acp { .. }, "claude" | "claude-agent-acp" | "claude-code-acp") => vec![
+            ("DISABLE_AUTOUPDATER", "1"),
+            ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+            ("DISABLE_TELEMETRY", "1"),
+            ("DISABLE_ERROR_REPORTING", "1"),
+            // Otherwise Regatta's tools are hidden behind a search.
+            ("ENABLE_TOOL_SEARCH", "false"),
+        ],
+        (Runtime::Acp { .. }, "codex" | "codex-acp") => vec![("NO_BROWSER", "1")],
+        (_, "gemini") => vec![
+            ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
+            ("GEMINI_TELEMETRY_ENABLED", "false"),
+            // One process instead of two, of which the first ignores signals.
+            ("GEMINI_CLI_NO_RELAUNCH", "true"),
+        ],
+        (_, "qwen") => vec![("QWEN_TELEMETRY_ENABLED", "false"), ("QWEN_CODE_SUPPRESS_YOLO_WARNING", "1")],
+        (_, "opencode") => vec![
+            ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
+            ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
+            ("OPENCODE_DISABLE_SHARE", "1"),
+        ],
+        (_, "goose") => vec![("GOOSE_DISABLE_KEYRING", "1"), ("GOOSE_TELEMETRY_OFF", "1")],
+        (_, "pi" | "pi-acp") => vec![("PI_TELEMETRY", "0")],
+        (_, "aider") => vec![("AIDER_CHECK_UPDATE", "false"), ("AIDER_ANALYTICS_DISABLE", "true")],
+        (_, "mini" | "mini-swe-agent") => vec![("MSWEA_SILENT_STARTUP", "1"), ("MSWEA_CONFIGURED", "true")],
+        _ => vec![],
+    };
+    let claude = variables.iter().any(|(name, _)| *name == "DISABLE_AUTOUPDATER");
+    if claude && setup.sandboxed_root {
+        // Without it Claude refuses to work for root, even where root can do no harm.
+        variables.push(("IS_SANDBOX", "1"));
+    }
+    let workspace = setup.workspace.to_string_lossy();
+    // OpenCode believes this rather than the directory it was started in.
+    variables.push(("PWD", &workspace));
+    variables.push(("NO_COLOR", "1"));
+    let own = variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    own.chain(setup.profile.env.iter().cloned()).collect()
+}
+
+/// Files that a program wants in its home, where they do not exist yet: path and content.
+pub fn files(setup: &Setup) -> Vec<(String, String)> {
+    let has_key = |name: &str| {
+        let keys = setup.profile.keys.iter().map(|it| it.name.as_str());
+        keys.chain(setup.profile.env.iter().map(|it| it.0.as_str())).any(|it| it == name)
+    };
+    let quiet = |sign_in: &str| -> Value {
+        json!({
+            "security": { "auth": { "selectedType": sign_in }, "folderTrust": { "enabled": false } },
+            "general": { "enableAutoUpdate": false, "disableAutoUpdate": true, "disableUpdateNag": true },
+            "privacy": { "usageStatisticsEnabled": false },
+            "telemetry": { "enabled": false },
+            "ide": { "enabled": false },
+        })
+    };
+    match setup.program() {
+        "gemini" => {
+            let sign_in = match () {
+                () if has_key("GEMINI_API_KEY") => "gemini-api-key",
+                () if has_key("GOOGLE_API_KEY") => "vertex-ai",
+                () => "oauth-personal",
+            };
+            vec![(".gemini/settings.json".to_owned(), quiet(sign_in).to_string())]
+        }
+        "qwen" => {
+            let sign_in = if has_key("OPENAI_API_KEY") { "openai" } else { "qwen-oauth" };
+            vec![(".qwen/settings.json".to_owned(), quiet(sign_in).to_string())]
+        }
+        _ => vec![],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drivers::replay::setup;
+
+    fn line(setup: &Setup) -> String {
+        command_line(setup, "Do it.", Path::new("/bin/regatta")).join(" ")
+    }
+
+    fn words(list: &[&str]) -> Vec<String> {
+        list.iter().map(|it| (*it).to_owned()).collect()
+    }
+
+    #[test]
+    fn every_runtime_has_its_command_line() {
+        assert_eq!(line(&setup(Runtime::Scripted)), "/bin/regatta scripted-agent --acp");
+        let command = Runtime::Command { argv: words(&["mini", "-t", "{prompt}"]) };
+        assert_eq!(line(&setup(command)), "mini -t Do it.");
+
+        let mut gemini = setup(Runtime::Acp { argv: words(&["gemini", "--acp"]) });
+        gemini.profile.model = Some("g-1".to_owned());
+        gemini.profile.args = words(&["--debug"]);
+        assert_eq!(line(&gemini), "gemini --acp --model g-1 --debug");
+    }
+
+    #[test]
+    fn claude_gets_a_session_of_our_choice_and_no_token_on_its_command_line() {
+        let mut claude = setup(Runtime::Claude { argv: words(&["claude"]) });
+        claude.mcp_url = Some("http://127.0.0.1:7/mcp".to_owned());
+        claude.profile.model = Some("opus".to_owned());
+        claude.profile.effort = Some("high".to_owned());
+        let text = line(&claude);
+        assert!(text.contains(&format!("--session-id {}", claude.session_id())), "{text}");
+        assert!(text.contains("Bearer ${REGATTA_TOKEN}") && text.contains("--strict-mcp-config"), "{text}");
+        assert!(text.contains("--model opus --effort high"), "{text}");
+        claude.resume = Some("old".to_owned());
+        assert!(line(&claude).contains("--resume old") && !line(&claude).contains("--session-id"));
+    }
+
+    #[test]
+    fn codex_is_told_everything_on_its_command_line_but_the_prompt() {
+        let argv = words(&["codex"]);
+        let mut codex = setup(Runtime::Codex { argv: argv.clone(), app_server: false });
+        codex.resume = Some("t-1".to_owned());
+        codex.profile.mode = Some("read-only".to_owned());
+        assert!(line(&codex).starts_with("codex exec --json"));
+        assert!(line(&codex).ends_with("-s read-only resume t-1 -"), "{}", line(&codex));
+        let server = setup(Runtime::Codex { argv, app_server: true });
+        assert!(line(&server).starts_with("codex app-server -c "));
+    }
+
+    #[test]
+    fn codex_modes_name_how_it_asks_and_how_it_is_shut_in() {
+        let mode = |mode: Option<&str>, confine| {
+            let (approval, sandbox) =
+                codex_mode(&Profile { mode: mode.map(str::to_owned), confine, ..Profile::default() });
+            format!("{approval} {sandbox}")
+        };
+        assert_eq!(mode(None, Level::Workspace), "on-request danger-full-access");
+        assert_eq!(mode(None, Level::Off), "on-request workspace-write");
+        assert_eq!(mode(Some("never+read-only"), Level::Off), "never read-only");
+        assert_eq!(mode(Some("untrusted"), Level::Strict), "untrusted danger-full-access");
+    }
+
+    #[test]
+    fn variables_of_the_profile_win_and_root_is_excused_only_inside_a_sandbox() {
+        let mut claude = setup(Runtime::Claude { argv: words(&["claude"]) });
+        claude.profile.env = vec![("ENABLE_TOOL_SEARCH".to_owned(), "true".to_owned())];
+        let last = |setup: &Setup, name: &str| environment(setup).into_iter().rfind(|it| it.0 == name).map(|it| it.1);
+        assert_eq!(last(&claude, "ENABLE_TOOL_SEARCH").as_deref(), Some("true"));
+        assert_eq!(last(&claude, "PWD").as_deref(), Some("/workspace"));
+        assert_eq!(last(&claude, "IS_SANDBOX"), None);
+        claude.sandboxed_root = true;
+        assert_eq!(last(&claude, "IS_SANDBOX").as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn gemini_is_told_how_it_signs_in_by_a_file() {
+        let gemini = setup(Runtime::Acp { argv: words(&["/opt/bin/gemini", "--acp"]) });
+        let [(path, content)] = files(&gemini).try_into().unwrap();
+        assert_eq!(path, ".gemini/settings.json");
+        assert!(content.contains("oauth-personal"), "{content}");
+    }
+}

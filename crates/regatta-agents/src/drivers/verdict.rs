@@ -1,0 +1,362 @@
+//! What went wrong, told from what programs say about it. One table for all of them.
+
+use regatta_core::session::{Class, Said, Stop};
+use serde_json::Value;
+
+/// Something that went wrong, understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) class: Class,
+    pub(crate) detail: String,
+    /// When a limit is over, as a date in milliseconds.
+    pub(crate) until: Option<u64>,
+}
+
+impl Trouble {
+    pub(crate) fn new(class: Class, detail: impl Into<String>) -> Trouble {
+        Trouble { class, detail: shorten(&detail.into(), 2000), until: None }
+    }
+
+    /// Reads it from words, a status and whatever data came along; `at` is when it was said.
+    pub(crate) fn read(text: &str, status: Option<i64>, data: &Value, at: u64) -> Trouble {
+        let class = of_data(data).or_else(|| status.and_then(of_status)).or_else(|| of_text(text));
+        let class = class.or_else(|| of_text(&words_of(data))).unwrap_or(Class::Crashed);
+        let until = (class == Class::RateLimit).then(|| reset(text, data, at)).flatten();
+        Trouble { until, ..Trouble::new(class, text) }
+    }
+
+    /// How a turn that met it ended.
+    pub(crate) fn ends_turn(&self) -> Vec<Said> {
+        let mut said = Vec::new();
+        if self.class == Class::RateLimit {
+            said.push(Said::Limited { until_wall: self.until, detail: self.detail.clone() });
+        }
+        let stop = match self.class {
+            Class::Cancelled => Stop::Cancelled,
+            Class::Refused => Stop::Refusal,
+            _ => Stop::Error,
+        };
+        said.push(Said::TurnEnded { stop, class: Some(self.class), detail: self.detail.clone() });
+        said
+    }
+}
+
+/// The first so many characters, and a sign that there were more.
+pub(crate) fn shorten(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// Names that programs give to kinds of errors, in their data.
+fn of_data(data: &Value) -> Option<Class> {
+    for key in ["errorKind", "error_kind", "codexErrorInfo", "code", "type", "kind"] {
+        let class = match &data[key] {
+            Value::String(name) => of_name(name),
+            // Codex writes `{"httpConnectionFailed": {"httpStatusCode": 503}}`.
+            Value::Object(fields) => fields.values().find_map(|it| it["httpStatusCode"].as_i64()).and_then(of_status),
+            _ => None,
+        };
+        if class.is_some() {
+            return class;
+        }
+    }
+    for key in ["status", "statusCode", "httpStatus", "status_code", "http_status", "httpStatusCode"] {
+        if let Some(class) = data[key].as_i64().and_then(of_status) {
+            return Some(class);
+        }
+    }
+    ["error", "details", "cause"].iter().filter(|it| data[**it].is_object()).find_map(|it| of_data(&data[*it]))
+}
+
+/// A kind of error by its name.
+pub(crate) fn of_name(name: &str) -> Option<Class> {
+    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|it| it.to_ascii_lowercase()).collect();
+    Some(match plain.as_str() {
+        "authenticationfailed"
+        | "authenticationerror"
+        | "unauthorized"
+        | "authrequired"
+        | "billingerror"
+        | "permissionerror"
+        | "invalidapikey"
+        | "oauthorgnotallowed" => Class::Auth,
+        "ratelimit"
+        | "ratelimiterror"
+        | "ratelimitexceeded"
+        | "usagelimitexceeded"
+        | "usagelimitreached"
+        | "resourceexhausted"
+        | "insufficientquota"
+        | "sessionbudgetexceeded" => Class::RateLimit,
+        "overloaded"
+        | "overloadederror"
+        | "servererror"
+        | "internalservererror"
+        | "serveroverloaded"
+        | "apierror"
+        | "timeouterror"
+        | "unavailable"
+        | "flexunavailable"
+        | "policycapacityunavailable"
+        | "responsestreamdisconnected"
+        | "responsestreamconnectionfailed"
+        | "httpconnectionfailed"
+        | "responsetoomanyfailedattempts" => Class::Overloaded,
+        "contextwindowexceeded" | "contextlengthexceeded" | "prompttoolong" | "contextoverflow" | "contextfull" => {
+            Class::ContextFull
+        }
+        "refusal" | "refused" | "cyberpolicy" | "misalignmentpolicyviolation" | "contentpolicyviolation" => {
+            Class::Refused
+        }
+        "modelnotfound"
+        | "notfounderror"
+        | "badrequest"
+        | "invalidrequest"
+        | "invalidrequesterror"
+        | "sandboxerror"
+        | "badconfig" => Class::BadConfig,
+        "cancelled" | "canceled" | "aborted" => Class::Cancelled,
+        "timeout" => Class::Timeout,
+        "crashed" => Class::Crashed,
+        _ => return None,
+    })
+}
+
+/// A status as HTTP has them, or a JSON-RPC code that says something.
+pub(crate) fn of_status(status: i64) -> Option<Class> {
+    Some(match status {
+        -32000 | 401 | 402 | 403 => Class::Auth,
+        429 => Class::RateLimit,
+        408 | 500 | 502 | 503 | 504 | 520..=529 => Class::Overloaded,
+        413 => Class::ContextFull,
+        -32800 => Class::Cancelled,
+        _ => return None,
+    })
+}
+
+/// Phrases that programs use, in the order in which they are looked for.
+const PHRASES: [(Class, &[&str]); 7] = [
+    (
+        Class::ContextFull,
+        &[
+            "context window",
+            "context length",
+            "context_length_exceeded",
+            "prompt is too long",
+            "maximum context",
+            "input is too long",
+            "exceeds the maximum number of tokens",
+            "too many total text bytes",
+        ],
+    ),
+    (
+        Class::RateLimit,
+        &[
+            "rate limit",
+            "rate_limit",
+            "ratelimit",
+            "usage limit",
+            "limit reached",
+            "hit your limit",
+            "exceeded your current quota",
+            "quota exceeded",
+            "quota will reset",
+            "too many requests",
+            "resource_exhausted",
+            "resource has been exhausted",
+        ],
+    ),
+    (
+        Class::Auth,
+        &[
+            "unauthorized",
+            "invalid api key",
+            "invalid_api_key",
+            "incorrect api key",
+            "api key not valid",
+            "invalid x-api-key",
+            "authentication_error",
+            "authentication required",
+            "authentication failed",
+            "auth_required",
+            "not logged in",
+            "please run /login",
+            "please log in",
+            "login required",
+            "oauth token has expired",
+            "token has expired",
+            "credit balance is too low",
+            "no api key",
+            "missing api key",
+        ],
+    ),
+    (
+        Class::BadConfig,
+        &[
+            "model_not_found",
+            "model not found",
+            "unknown model",
+            "invalid model",
+            "unsupported model",
+            "unknown option",
+            "unexpected argument",
+            "unrecognized option",
+            "unknown argument",
+            "cannot be used with root",
+            "already in use",
+            "untrusted workspace",
+            "not inside a trusted directory",
+        ],
+    ),
+    (
+        Class::Overloaded,
+        &[
+            "overloaded",
+            "service unavailable",
+            "internal server error",
+            "bad gateway",
+            "gateway timeout",
+            "server error",
+            "network error",
+            "connection error",
+            "connection refused",
+            "connection reset",
+            "error sending request",
+            "econnrefused",
+            "econnreset",
+            "etimedout",
+            "enotfound",
+            "fetch failed",
+            "stream disconnected",
+            "stream closed before",
+            "high demand",
+            "at capacity",
+        ],
+    ),
+    (Class::Refused, &["content policy", "usage policy", "violates our"]),
+    (Class::Cancelled, &["request was aborted", "interrupted by user", "request cancelled"]),
+];
+
+/// A class by its words; `None` when they say nothing known.
+pub(crate) fn of_text(text: &str) -> Option<Class> {
+    let lower = text.to_lowercase();
+    let by_phrase = || PHRASES.iter().find(|(_, phrases)| phrases.iter().any(|it| lower.contains(it))).map(|it| it.0);
+    let model_unknown = lower.contains("model") && (lower.contains("does not exist") || has_number(&lower, 404));
+    let statuses = [429, 401, 403, 529, 503, 502, 500, 504];
+    by_phrase()
+        .or(model_unknown.then_some(Class::BadConfig))
+        .or_else(|| statuses.iter().find(|it| has_number(&lower, **it)).and_then(|it| of_status(*it)))
+}
+
+/// Whether a number stands alone in a text: 429 is not in 14290.
+fn has_number(text: &str, number: i64) -> bool {
+    let number = number.to_string();
+    text.match_indices(&number).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + number.len()..].chars().next();
+        let part = |it: Option<char>| it.is_some_and(|it| it.is_alphanumeric() || it == '.');
+        !part(before) && !after.is_some_and(char::is_alphanumeric)
+    })
+}
+
+fn words_of(data: &Value) -> String {
+    match data {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// No limit lasts longer than a year; what says so is nonsense, and would park a provider for ever.
+const LONGEST_LIMIT: u64 = 366 * 24 * 60 * 60 * 1000;
+
+/// Reads when a limit is over: from data first, then from words.
+pub(crate) fn reset(text: &str, data: &Value, at: u64) -> Option<u64> {
+    let found = reset_of_data(data, at, 0).or_else(|| reset_of_text(text, at));
+    let found = found.or_else(|| reset_of_text(&words_of(data), at));
+    found.filter(|it| *it <= at.saturating_add(LONGEST_LIMIT))
+}
+
+fn reset_of_data(data: &Value, at: u64, depth: u32) -> Option<u64> {
+    let fields = data.as_object().filter(|_| depth < 5)?;
+    for (key, value) in fields {
+        let plain: String = key.chars().filter(char::is_ascii_alphanumeric).map(|it| it.to_ascii_lowercase()).collect();
+        let number = value.as_f64().or_else(|| value.as_str().and_then(|it| it.trim().parse().ok()));
+        let after = |milliseconds: f64| Some(at.saturating_add(whole(milliseconds)));
+        let found = match plain.as_str() {
+            "resetsat" | "resetat" | "resettime" | "reset" | "resets" => number.and_then(date),
+            "retryafter" | "resetinseconds" | "resetsinseconds" | "retryafterseconds" => {
+                number.and_then(|it| after(it * 1000.0))
+            }
+            "retryafterms" | "retrydelayms" | "resetinms" => number.and_then(after),
+            "retrydelay" => value.as_str().and_then(span).and_then(after),
+            _ => None,
+        };
+        if found.is_some() {
+            return found;
+        }
+    }
+    fields.values().find_map(|it| match it {
+        Value::Array(list) => list.iter().find_map(|it| reset_of_data(it, at, depth + 1)),
+        other => reset_of_data(other, at, depth + 1),
+    })
+}
+
+fn reset_of_text(text: &str, at: u64) -> Option<u64> {
+    let lower = text.to_lowercase();
+    // "Claude AI usage limit reached|1763240400"
+    if let Some((_, rest)) = lower.split_once("limit reached|") {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        return digits.parse::<f64>().ok().and_then(date);
+    }
+    let marks = ["try again in ", "retry in ", "retry after ", "reset after ", "resets in ", "reset in ", "wait "];
+    let found = marks.iter().find_map(|mark| lower.split_once(mark).and_then(|(_, rest)| span(rest)));
+    found.map(|it| at.saturating_add(whole(it)))
+}
+
+/// A date given in seconds or milliseconds since 1970; anything before 2001 is no date.
+fn date(number: f64) -> Option<u64> {
+    match number {
+        it if it >= 1e11 => Some(whole(it)),
+        it if it >= 1e9 => Some(whole(it * 1000.0)),
+        _ => None,
+    }
+}
+
+/// A span in milliseconds from words like `20s`, `6m0s`, `1.5 hours`, `3 days 4 hours and 12 minutes`; a bare number
+/// counts seconds.
+fn span(text: &str) -> Option<f64> {
+    let mut rest = text.trim_start();
+    let mut total = None;
+    loop {
+        let digits = rest.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(rest.len());
+        let Ok(number) = rest[..digits].trim_end_matches('.').parse::<f64>() else { break };
+        let after = rest[digits..].trim_start();
+        let word = after.find(|it: char| !it.is_ascii_alphabetic()).unwrap_or(after.len());
+        let unit = match &after[..word] {
+            "ms" | "millisecond" | "milliseconds" => 1.0,
+            "s" | "sec" | "secs" | "second" | "seconds" => 1000.0,
+            "m" | "min" | "mins" | "minute" | "minutes" => 60_000.0,
+            "h" | "hr" | "hrs" | "hour" | "hours" => 3_600_000.0,
+            "d" | "day" | "days" => 86_400_000.0,
+            _ if total.is_none() => return Some(number * 1000.0),
+            _ => break,
+        };
+        total = Some(total.unwrap_or(0.0) + number * unit);
+        rest = after[word..].trim_start_matches([' ', ',']);
+        rest = rest.strip_prefix("and ").unwrap_or(rest);
+    }
+    total
+}
+
+/// A count from a number that a program wrote; nonsense is nothing.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped first")]
+pub(crate) fn whole(number: f64) -> u64 {
+    if number.is_finite() { number.clamp(0.0, 9e15).round() as u64 } else { 0 }
+}
+
+#[cfg(test)]
+#[path = "verdict_tests.rs"]
+mod tests;
