@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use regatta_core::session::{Class, ToolKind};
 use serde::{Deserialize, Deserializer};
 
 /// A step of a script, written `{say = "hello"}` in a plan and `{"say": "hello"}` in JSON.
@@ -11,6 +12,18 @@ use serde::{Deserialize, Deserializer};
 pub enum Step {
     /// Says something.
     Say(String),
+    /// Thinks something, aloud where its protocol knows thoughts.
+    Think(String),
+    /// Tells what it is going to do, line by line.
+    Plan(Vec<String>),
+    /// Tells of a tool that it used; nothing really happens.
+    Tool {
+        /// What it is called.
+        title: String,
+        /// What it does.
+        #[serde(default)]
+        kind: ToolKind,
+    },
     /// Writes a file, and the directories it is in.
     Write {
         /// The file, inside the workspace.
@@ -60,22 +73,38 @@ pub enum Step {
         /// Tokens written.
         #[serde(default)]
         output: u64,
+        /// Tokens read from a cache.
+        #[serde(default)]
+        cached: u64,
         /// Money spent, in dollars; absent where no price is known.
         cost: Option<f64>,
+        /// Tokens in the model's context now.
+        used: Option<u64>,
+        /// Tokens that its context can hold.
+        size: Option<u64>,
     },
     /// Prints this much.
     Flood {
         /// How many bytes at least.
         bytes: u64,
     },
-    /// Never ends, if true.
+    /// Never ends, if true, and does not listen either: a `sleep` can be cancelled, this cannot.
     Hang(bool),
+    /// Ends the turn; the steps that follow are for the next prompt. Where there are no turns it does nothing.
+    EndTurn(bool),
+    /// The provider's limit is used up.
+    RateLimit {
+        /// When it is over, from now.
+        reset_in: Option<Pause>,
+    },
     /// Gives up.
-    Fail(String),
+    Fail(Failure),
+    /// Dies at once, if true, and leaves no result.
+    Crash(bool),
 }
 
 /// The names of all steps, as a script writes them.
-pub const STEPS: [&str; 13] = [
+pub const STEPS: [&str; 19] = [
     "say",
     "write",
     "append",
@@ -89,6 +118,12 @@ pub const STEPS: [&str; 13] = [
     "flood",
     "hang",
     "fail",
+    "think",
+    "plan",
+    "tool",
+    "end_turn",
+    "rate_limit",
+    "crash",
 ];
 
 /// What a `remove` step removes: `"path"` or `{path = "path"}`.
@@ -125,6 +160,36 @@ pub enum Permission {
         what: String,
         /// What is decided.
         default: Option<Decision>,
+        /// What the tool does; a command, if it is not said.
+        kind: Option<ToolKind>,
+        /// The file it is about.
+        path: Option<String>,
+    },
+}
+
+impl Permission {
+    /// What is to be allowed.
+    pub fn what(&self) -> &str {
+        match self {
+            Permission::Short(what) | Permission::Long { what, .. } => what,
+        }
+    }
+}
+
+/// How a `fail` step gives up: `"reason"` or `{class = "overloaded", reason = "…"}`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum Failure {
+    /// The reason alone.
+    Short(String),
+    /// What a provider would have done.
+    Long {
+        /// Which class of error it is.
+        class: Class,
+        /// What is said about it.
+        reason: String,
+        /// When a limit is over, from now.
+        reset_in: Option<Pause>,
     },
 }
 
@@ -266,9 +331,15 @@ mod tests {
             {"replace":{"path":"a","from":"f","to":"t"}},{"remove":"a"},{"remove":{"path":"a"}},{"run":"true"},
             {"ask":{"question":"q","choices":["x","y"],"default":"y"}},{"ask":{"question":"q"}},{"permission":"p"},
             {"permission":{"what":"p","default":"allow"}},{"sleep":0.5},{"sleep":"500ms"},{"sleep":2},
-            {"usage":{"input":1,"output":2,"cost":0.5}},{"usage":{}},{"flood":{"bytes":9}},{"hang":true},{"fail":"r"}]"#;
+            {"usage":{"input":1,"output":2,"cost":0.5}},{"usage":{}},{"flood":{"bytes":9}},{"hang":true},{"fail":"r"},
+            {"think":"hm"},{"plan":["a","b"]},{"tool":{"title":"t","kind":"search"}},{"end_turn":true},
+            {"rate_limit":{"reset_in":"2s"}},{"rate_limit":{}},{"crash":true},
+            {"fail":{"class":"overloaded","reason":"r"}},{"permission":{"what":"p","kind":"edit","path":"a"}}]"#;
         let steps = parse(script).unwrap();
-        assert_eq!(steps.len(), 19);
+        assert_eq!(steps.len(), 28);
+        for name in STEPS {
+            assert!(script.contains(&format!("{{\"{name}\":")), "{name} is not in the script");
+        }
         assert_eq!(steps[11], steps[12]);
         assert!(matches!(&steps[1], Step::Write { path, .. } if path.as_path() == Path::new("a/b")));
     }

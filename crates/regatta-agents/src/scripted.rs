@@ -1,22 +1,32 @@
 //! The scripted agent: it does what its script says, with no model and no key.
 //!
-//! It is a real program in a real workspace, so that a newcomer sees everything work and every test
-//! has an agent that does as it is told. It prints one JSON object per line.
+//! It is a real program in a real workspace, so that a newcomer sees everything work and every test has an agent that
+//! does as it is told. Here is what it does; how it speaks is a [`Voice`]: `plain` prints one JSON object per line and
+//! reads nothing, `acp` speaks the Agent Client Protocol, so that it can be asked, answered and cancelled.
+
+mod acp;
+mod plain;
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
-use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use regatta_core::session::Class;
 use serde_json::{Value, json};
 
 use crate::rundir::write_atomic;
-use crate::script::{Decision, Permission, RelativePath, Step, parse};
+use crate::script::{Failure, Permission, RelativePath, Step, parse};
+
+pub use acp::main as acp;
 
 /// The exit code when there is no script that can be followed.
 const BAD_SCRIPT: u8 = 2;
+
+/// The exit code of a crash that the script asks for.
+const CRASH: i32 = 101;
 
 /// The longest piece of a command's output that is one line of ours.
 const LONGEST_LINE: usize = 8 * 1024;
@@ -24,105 +34,170 @@ const LONGEST_LINE: usize = 8 * 1024;
 /// How long a command's output is waited for when the command has ended but someone holds its pipe.
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(200);
 
-/// What a step that must ask says where it cannot.
-const CANNOT_ASK: &str = "This build's scripted agent cannot ask a person yet: questions and permissions come with the \
-     issue that deepens regatta-agents. Give the step a `default`, or leave it out.";
+/// How often a running command and the agent's orders are looked at.
+const ROUND: Duration = Duration::from_millis(5);
 
-/// Follows the script in `script_file`, or in the file that `REGATTA_SCRIPT_FILE` names, in the
-/// current directory.
+/// Follows the script in `script_file`, or in the file that `REGATTA_SCRIPT_FILE` names, in the current directory.
 pub fn main(script_file: Option<PathBuf>, out: &mut dyn Write) -> ExitCode {
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let mut agent = match Agent::here(out, variable("REGATTA_RESULT")) {
-        Ok(agent) => agent,
-        Err(_) => return ExitCode::FAILURE,
-    };
-    let Some(file) = script_file.or_else(|| variable("REGATTA_SCRIPT_FILE")) else {
-        let why = "The scripted agent has no script: give the task one (`script = [{say = \"hello\"}]` in its plan).";
-        return agent.end(Err(why.to_owned()), BAD_SCRIPT);
-    };
-    let script = fs::read_to_string(&file).map_err(|error| format!("Could not read {}: {error}.", file.display()));
-    let steps = match script.and_then(|it| parse(&it).map_err(|error| error.to_string())) {
-        Ok(steps) => steps,
-        Err(why) => return agent.end(Err(why), BAD_SCRIPT),
-    };
-    let done = steps.iter().try_for_each(|step| agent.follow(step));
-    agent.end(done.map(|()| steps.len()), 1)
+    plain::main(script_file, out)
 }
 
-struct Agent<'a> {
-    out: &'a mut dyn Write,
+/// Why a script was not followed to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Halt {
+    Failed(String),
+    /// What a provider would have done.
+    Trouble {
+        class: Class,
+        reason: String,
+        reset_in: Option<Duration>,
+    },
+    /// It was asked to stop.
+    Cancelled,
+}
+
+impl Halt {
+    fn reason(&self) -> &str {
+        match self {
+            Halt::Failed(reason) | Halt::Trouble { reason, .. } => reason,
+            Halt::Cancelled => "It was cancelled.",
+        }
+    }
+}
+
+/// A change to a file fails in words.
+impl From<String> for Halt {
+    fn from(why: String) -> Halt {
+        Halt::Failed(why)
+    }
+}
+
+/// How the agent speaks and is spoken to.
+trait Voice {
+    /// Tells what happens at a step.
+    fn tell(&mut self, step: usize, kind: &str, content: Value);
+    /// Asks a person.
+    fn ask(&mut self, question: &str, choices: &[String], default: Option<&str>) -> Result<String, Halt>;
+    /// Asks a person to allow something.
+    fn permit(&mut self, permission: &Permission) -> Result<bool, Halt>;
+    /// Prints a lot.
+    fn flood(&mut self, step: usize, bytes: u64) -> Result<(), Halt>;
+    /// Does nothing for a while, unless it is cancelled.
+    fn pause(&mut self, time: Duration) -> Result<(), Halt>;
+    /// Whether it may go on.
+    fn check(&mut self) -> Result<(), Halt>;
+}
+
+/// Reads the script.
+fn steps(script_file: Option<PathBuf>) -> Result<Vec<Step>, String> {
+    let named = || std::env::var_os("REGATTA_SCRIPT_FILE").map(PathBuf::from);
+    let Some(file) = script_file.or_else(named) else {
+        let why = "The scripted agent has no script: give the task one (`script = [{say = \"hello\"}]` in its plan).";
+        return Err(why.to_owned());
+    };
+    let script = fs::read_to_string(&file).map_err(|error| format!("Could not read {}: {error}.", file.display()))?;
+    parse(&script).map_err(|error| error.to_string())
+}
+
+/// The part of the agent that works.
+struct Agent {
     root: PathBuf,
-    result: Option<PathBuf>,
     /// The step being followed, from 1.
     step: usize,
     said: Option<String>,
     changed: Vec<String>,
 }
 
-impl<'a> Agent<'a> {
-    fn here(out: &'a mut dyn Write, result: Option<PathBuf>) -> io::Result<Agent<'a>> {
-        let root = std::env::current_dir()?.canonicalize()?;
-        Ok(Agent { out, root, result, step: 0, said: None, changed: Vec::new() })
+impl Agent {
+    fn new(root: &Path) -> io::Result<Agent> {
+        Ok(Agent { root: root.canonicalize()?, step: 0, said: None, changed: Vec::new() })
     }
 
-    /// Prints an event; a log that cannot be written is no reason to leave the work half done.
-    fn tell(&mut self, kind: &str, mut content: Value) {
-        content["step"] = json!(self.step);
-        content["kind"] = json!(kind);
-        drop(writeln!(self.out, "{content}").and_then(|()| self.out.flush()));
-    }
-
-    fn follow(&mut self, step: &Step) -> Result<(), String> {
+    fn follow(&mut self, step: &Step, voice: &mut dyn Voice) -> Result<(), Halt> {
         self.step += 1;
+        voice.check()?;
         match step {
             Step::Say(text) => {
-                self.tell("say", json!({ "text": text }));
+                voice.tell(self.step, "say", json!({ "text": text }));
                 self.said = Some(text.clone());
-                Ok(())
             }
-            Step::Write { path, text } => self.write("write", path, text),
+            Step::Think(text) => voice.tell(self.step, "think", json!({ "text": text })),
+            Step::Plan(entries) => voice.tell(self.step, "plan", json!({ "entries": entries })),
+            Step::Tool { title, kind } => voice.tell(self.step, "tool", json!({ "title": title, "tool": kind })),
+            Step::Write { path, text } => self.write("write", path, text, voice)?,
             Step::Append { path, text } => {
                 let old = match fs::read_to_string(self.inside(path)?) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(trouble("read", path, &error)),
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(trouble("read", path, &error).into());
+                    }
                     old => old.unwrap_or_default(),
                 };
-                self.write("append", path, &(old + text))
+                self.write("append", path, &(old + text), voice)?;
             }
             Step::Replace { path, from, to } => {
                 let old = fs::read_to_string(self.inside(path)?).map_err(|error| trouble("read", path, &error))?;
                 if from.is_empty() || !old.contains(from) {
-                    return Err(format!("Could not replace in {}: {from:?} is not in it.", path.as_path().display()));
+                    let path = path.as_path().display();
+                    return Err(format!("Could not replace in {path}: {from:?} is not in it.").into());
                 }
-                self.write("replace", path, &old.replacen(from, to, 1))
+                self.write("replace", path, &old.replacen(from, to, 1), voice)?;
             }
-            Step::Remove(removal) => self.remove(removal.path()),
-            Step::Run(command) => self.run(command),
+            Step::Remove(removal) => self.remove(removal.path(), voice)?,
+            Step::Run(command) => self.run(command, voice)?,
             Step::Ask { question, choices, default } => {
-                self.tell("ask", json!({ "question": question, "choices": choices }));
-                let answer = default.as_ref().ok_or(CANNOT_ASK)?;
-                self.tell("answer", json!({ "text": answer, "by": "the script's default" }));
-                Ok(())
+                voice.tell(self.step, "ask", json!({ "question": question, "choices": choices }));
+                let answer = voice.ask(question, choices, default.as_deref())?;
+                self.answered(&answer, voice);
             }
-            Step::Permission(permission) => self.ask_permission(permission),
+            Step::Permission(permission) => {
+                voice.tell(self.step, "permission", json!({ "text": permission.what() }));
+                let allowed = voice.permit(permission)?;
+                self.answered(if allowed { "allow" } else { "deny" }, voice);
+                if !allowed {
+                    return Err(format!("Not allowed: {}.", permission.what()).into());
+                }
+            }
             Step::Sleep(pause) => {
-                self.tell("sleep", json!({ "seconds": pause.0.as_secs_f64() }));
-                std::thread::sleep(pause.0);
-                Ok(())
+                voice.tell(self.step, "sleep", json!({ "seconds": pause.0.as_secs_f64() }));
+                voice.pause(pause.0)?;
             }
-            Step::Usage { input, output, cost } => {
-                self.tell("usage", json!({ "input": input, "output": output, "cost": cost }));
-                Ok(())
+            Step::Usage { input, output, cached, cost, used, size } => {
+                let mut content = json!({ "input": input, "output": output, "cost": cost });
+                if *cached > 0 {
+                    content["cached"] = json!(cached);
+                }
+                if let (Some(used), Some(size)) = (used, size) {
+                    content["context"] = json!({ "used": used, "size": size });
+                }
+                voice.tell(self.step, "usage", content);
             }
-            Step::Flood { bytes } => self.flood(*bytes),
+            Step::Flood { bytes } => voice.flood(self.step, *bytes)?,
             Step::Hang(true) => {
-                self.tell("hang", json!({}));
+                voice.tell(self.step, "hang", json!({}));
                 loop {
                     std::thread::park();
                 }
             }
-            Step::Hang(false) => Ok(()),
-            Step::Fail(reason) => Err(reason.clone()),
+            Step::Hang(false) | Step::EndTurn(_) | Step::Crash(false) => {}
+            Step::Crash(true) => std::process::exit(CRASH),
+            Step::RateLimit { reset_in } => {
+                let reset_in = reset_in.map(|it| it.0);
+                let when = reset_in.map_or_else(String::new, |it| format!(" Try again in {} ms.", it.as_millis()));
+                let reason = format!("429 Too Many Requests: the limit is used up.{when}");
+                return Err(Halt::Trouble { class: Class::RateLimit, reason, reset_in });
+            }
+            Step::Fail(Failure::Short(reason)) => return Err(reason.clone().into()),
+            Step::Fail(Failure::Long { class, reason, reset_in }) => {
+                let reset_in = reset_in.map(|it| it.0);
+                return Err(Halt::Trouble { class: *class, reason: reason.clone(), reset_in });
+            }
         }
+        Ok(())
+    }
+
+    fn answered(&self, answer: &str, voice: &mut dyn Voice) {
+        // Where a person answered, the protocol has told it already and nobody prints this.
+        voice.tell(self.step, "answer", json!({ "text": answer, "by": "the script's default" }));
     }
 
     /// Finds where a path leads and refuses one that a link takes out of the workspace (S6).
@@ -135,18 +210,18 @@ impl<'a> Agent<'a> {
         if real.starts_with(&self.root) { Ok(target) } else { Err(escape()) }
     }
 
-    fn write(&mut self, kind: &str, path: &RelativePath, text: &str) -> Result<(), String> {
+    fn write(&mut self, kind: &str, path: &RelativePath, text: &str, voice: &mut dyn Voice) -> Result<(), String> {
         let target = self.inside(path)?;
         let write = || -> io::Result<()> {
             target.parent().map_or(Ok(()), fs::create_dir_all)?;
             fs::write(&target, text)
         };
         write().map_err(|error| trouble("write", path, &error))?;
-        self.changed(kind, path);
+        self.changed(kind, path, voice);
         Ok(())
     }
 
-    fn remove(&mut self, path: &RelativePath) -> Result<(), String> {
+    fn remove(&mut self, path: &RelativePath, voice: &mut dyn Voice) -> Result<(), String> {
         // The link itself goes, not what it leads to, so only the way to it counts.
         let target = self.root.join(path.as_path());
         let parent = target.parent().and_then(|it| it.canonicalize().ok());
@@ -156,90 +231,61 @@ impl<'a> Agent<'a> {
         let is_dir = target.symlink_metadata().is_ok_and(|it| it.is_dir());
         let removed = if is_dir { fs::remove_dir_all(&target) } else { fs::remove_file(&target) };
         removed.map_err(|error| trouble("remove", path, &error))?;
-        self.changed("remove", path);
+        self.changed("remove", path, voice);
         Ok(())
     }
 
-    fn changed(&mut self, kind: &str, path: &RelativePath) {
+    fn changed(&mut self, kind: &str, path: &RelativePath, voice: &mut dyn Voice) {
         let path = path.as_path().display().to_string();
-        self.tell(kind, json!({ "path": path }));
+        voice.tell(self.step, kind, json!({ "path": path }));
         if !self.changed.contains(&path) {
             self.changed.push(path);
         }
     }
 
-    fn ask_permission(&mut self, permission: &Permission) -> Result<(), String> {
-        let (what, default) = match permission {
-            Permission::Short(what) => (what, &None),
-            Permission::Long { what, default } => (what, default),
-        };
-        self.tell("permission", json!({ "text": what }));
-        match default {
-            None => Err(CANNOT_ASK.to_owned()),
-            Some(Decision::Allow) => {
-                self.tell("answer", json!({ "text": "allow", "by": "the script's default" }));
+    fn run(&mut self, command: &str, voice: &mut dyn Voice) -> Result<(), Halt> {
+        voice.tell(self.step, "run", json!({ "text": command }));
+        let (mut child, output) =
+            start(command, &self.root).map_err(|error| format!("Could not run `{command}`: {error}."))?;
+        let mut ended: Option<(Instant, io::Result<std::process::ExitStatus>)> = None;
+        loop {
+            match output.recv_timeout(ROUND) {
+                Ok(text) => voice.tell(self.step, "output", json!({ "text": text })),
+                Err(RecvTimeoutError::Disconnected) if ended.is_some() => break,
+                // Someone in the background may hold the pipe for ever.
+                Err(_) if ended.as_ref().is_some_and(|it| it.0.elapsed() >= OUTPUT_PATIENCE) => break,
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(ROUND),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if ended.is_none() {
+                ended = child.try_wait().transpose().map(|it| (Instant::now(), it));
+            }
+            if let (None, Err(halt)) = (&ended, voice.check()) {
+                // Ours to end, ours to reap; whoever it left behind is its supervisor's.
+                drop(child.kill().and_then(|()| child.wait()));
+                return Err(halt);
+            }
+        }
+        match ended {
+            Some((_, Ok(status))) if status.success() => {
+                voice.tell(self.step, "ran", json!({}));
                 Ok(())
             }
-            Some(Decision::Deny) => {
-                self.tell("answer", json!({ "text": "deny", "by": "the script's default" }));
-                Err(format!("Not allowed: {what}."))
-            }
+            Some((_, Ok(status))) => Err(format!("`{command}` failed: {status}.").into()),
+            Some((_, Err(error))) => Err(format!("`{command}` could not be waited for: {error}.").into()),
+            None => Err(format!("`{command}` vanished.").into()),
         }
     }
 
-    fn run(&mut self, command: &str) -> Result<(), String> {
-        self.tell("run", json!({ "text": command }));
-        let events = start(command).map_err(|error| format!("Could not run `{command}`: {error}."))?;
-        let mut status = None;
-        loop {
-            let event = match status {
-                None => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                // Someone in the background may hold the pipe for ever.
-                Some(_) => events.recv_timeout(OUTPUT_PATIENCE),
-            };
-            match event {
-                Ok(Event::Output(text)) => self.tell("output", json!({ "text": text })),
-                Ok(Event::Ended(it)) => status = Some(it),
-                Err(_) => break,
-            }
-        }
-        match status {
-            Some(Ok(status)) if status.success() => Ok(()),
-            Some(Ok(status)) => Err(format!("`{command}` failed: {status}.")),
-            Some(Err(error)) => Err(format!("`{command}` could not be waited for: {error}.")),
-            None => Err(format!("`{command}` vanished.")),
-        }
-    }
-
-    fn flood(&mut self, bytes: u64) -> Result<(), String> {
-        let line = json!({ "step": self.step, "kind": "flood", "text": "~".repeat(1000) }).to_string() + "\n";
-        let mut printed = 0;
-        while printed < bytes {
-            self.out.write_all(line.as_bytes()).map_err(|error| format!("Could not print: {error}."))?;
-            printed += line.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// Says how it went, leaves the result where it is looked for, and gives the exit code.
-    fn end(mut self, outcome: Result<usize, String>, failure: u8) -> ExitCode {
-        let (status, mut code) = if outcome.is_ok() { ("done", 0) } else { ("failed", failure) };
-        let detail = match outcome {
-            Ok(steps) => self.said.take().unwrap_or_else(|| format!("Followed {steps} steps.")),
-            Err(why) => why,
-        };
-        self.tell(if code == 0 { "done" } else { "fail" }, json!({ "text": detail }));
-        if let Some(file) = self.result.take() {
-            let result = json!({
-                "type": "completion", "issue_id": std::env::var("REGATTA_TASK").ok(), "status": status,
-                "detail": detail, "artifacts": self.changed,
-            });
-            if let Err(error) = write_atomic(&file, result.to_string().as_bytes()) {
-                self.tell("fail", json!({ "text": format!("Could not write {}: {error}.", file.display()) }));
-                code = code.max(1);
-            }
-        }
-        ExitCode::from(code)
+    /// Leaves the result where it is looked for.
+    fn leave_result(&self, done: bool, detail: &str) -> Result<(), String> {
+        let Some(file) = std::env::var_os("REGATTA_RESULT").map(PathBuf::from) else { return Ok(()) };
+        let result = json!({
+            "type": "completion", "issue_id": std::env::var("REGATTA_TASK").ok(),
+            "status": if done { "done" } else { "failed" }, "detail": detail, "artifacts": self.changed,
+        });
+        write_atomic(&file, result.to_string().as_bytes())
+            .map_err(|error| format!("Could not write {}: {error}.", file.display()))
     }
 }
 
@@ -247,33 +293,27 @@ fn trouble(doing: &str, path: &RelativePath, error: &io::Error) -> String {
     format!("Could not {doing} {}: {error}.", path.as_path().display())
 }
 
-enum Event {
-    Output(String),
-    Ended(io::Result<ExitStatus>),
-}
-
-/// Starts a shell command; its output and its end come as events, so that neither waits for the other.
-fn start(command: &str) -> io::Result<Receiver<Event>> {
+/// Starts a shell command; its output comes as lines, apart from its end, so that neither waits for the other.
+fn start(command: &str, dir: &Path) -> io::Result<(Child, Receiver<String>)> {
     let (reader, writer) = io::pipe()?;
-    let mut child = Command::new("sh")
+    let child = Command::new("sh")
         .args(["-c", command])
+        .current_dir(dir)
         .stdin(Stdio::null())
         .stdout(writer.try_clone()?)
         .stderr(writer)
         .spawn()?;
-    let (output, events) = sync_channel(64);
-    let end = output.clone();
-    std::thread::spawn(move || forward(reader, &output));
-    std::thread::spawn(move || drop(end.send(Event::Ended(child.wait()))));
-    Ok(events)
+    let (sender, output) = sync_channel(64);
+    std::thread::spawn(move || forward(reader, &sender));
+    Ok((child, output))
 }
 
 /// Sends lines while someone listens, and then reads on, so that a command left in the background is
 /// not ended by its own output.
-fn forward(mut reader: impl Read, output: &SyncSender<Event>) {
+fn forward(mut reader: impl Read, output: &SyncSender<String>) {
     let mut buffer = [0; LONGEST_LINE];
     let mut line = Vec::new();
-    let send = |bytes: &[u8]| drop(output.send(Event::Output(String::from_utf8_lossy(bytes).into_owned())));
+    let send = |bytes: &[u8]| drop(output.send(String::from_utf8_lossy(bytes).into_owned()));
     while let Ok(length @ 1..) = reader.read(&mut buffer) {
         for piece in buffer[..length].split_inclusive(|byte| *byte == b'\n') {
             line.extend_from_slice(piece);

@@ -255,7 +255,11 @@ pub(crate) enum Word {
     },
     /// Follow a script (internal)
     #[command(hide = true)]
-    ScriptedAgent,
+    ScriptedAgent {
+        /// Speak the Agent Client Protocol
+        #[arg(long)]
+        acp: bool,
+    },
     /// Supervise an attempt's program (internal)
     #[command(hide = true)]
     Shim {

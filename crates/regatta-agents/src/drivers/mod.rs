@@ -12,7 +12,7 @@
 mod acp;
 mod command;
 mod common;
-mod rpc;
+pub(crate) mod rpc;
 mod start;
 mod verdict;
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test may fail the test")]
 
 mod checks;
+mod conversations;
 mod programs;
 mod scripts;
 mod stops;

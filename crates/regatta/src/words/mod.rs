@@ -198,7 +198,11 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Backup { file }) => plumbing::backup(app, &file),
         Some(Word::Restore { file }) => plumbing::restore(app, &file),
         Some(Word::Help { topic }) => plumbing::help(app, &topic),
-        Some(Word::ScriptedAgent) => {
+        Some(Word::ScriptedAgent { acp: true }) => {
+            let input = std::io::BufReader::new(std::io::stdin());
+            ended(regatta_agents::scripted::acp(None, input, &mut std::io::stdout()))
+        }
+        Some(Word::ScriptedAgent { acp: false }) => {
             let script = std::env::var_os("REGATTA_SCRIPT_FILE").map(PathBuf::from);
             ended(regatta_agents::scripted::main(script, &mut std::io::stdout()))
         }
