@@ -15,6 +15,7 @@
 //! output held in memory. Not here yet: cgroups, sandboxes, output limits for agents, ACP.
 
 mod check;
+pub mod confine;
 pub mod driver;
 pub mod drivers;
 mod environment;

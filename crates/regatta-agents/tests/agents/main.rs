@@ -4,6 +4,7 @@
 
 mod checks;
 mod conversations;
+mod confine;
 mod programs;
 mod scripts;
 mod stops;

@@ -1,0 +1,143 @@
+//! Finds out what this machine can do by doing it.
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use regatta_core::agent::Level;
+
+use super::stage::{FAILED, VERIFY, failure};
+use super::{Confine, Limits, Mechanism, Network, bubblewrap, engage, rules, search_path};
+
+/// What one mechanism can do here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub mechanism: Mechanism,
+    /// Its version, if it has one.
+    pub version: Option<String>,
+    /// Why it does not work, in a sentence; `None` when it does.
+    pub broken: Option<String>,
+}
+
+/// What this machine can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// The mechanism that is used, if any works.
+    pub fn best(&self) -> Option<Mechanism> {
+        self.findings.iter().find(|it| it.broken.is_none()).map(|it| it.mechanism)
+    }
+
+    /// What was found about one of them.
+    pub fn finding(&self, mechanism: Mechanism) -> Option<&Finding> {
+        self.findings.iter().find(|it| it.mechanism == mechanism)
+    }
+
+    /// Why those that do not work do not, in sentences.
+    pub fn reasons(&self) -> Vec<String> {
+        let reason = |it: &Finding| it.broken.as_ref().map(|why| format!("{}: {why}", it.mechanism));
+        self.findings.iter().filter_map(reason).collect()
+    }
+}
+
+/// What was found, by the program and the PATH with which it was.
+type Known = HashMap<(PathBuf, Option<OsString>), Report>;
+
+/// Tries every mechanism once, with a program that is not started, and remembers what came of it.
+///
+/// It is remembered for the life of this process, for this program and this PATH: both can change what works. The
+/// checks in front of every start are not spared by it.
+pub fn available(exe: &Path) -> Report {
+    static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+    let key = (exe.to_owned(), std::env::var_os("PATH"));
+    // Held while trying, so that twenty starts at once try once.
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.entry(key).or_insert_with(|| Report { findings: Mechanism::ALL.map(|it| find_out(it, exe)).to_vec() }).clone()
+}
+
+fn find_out(mechanism: Mechanism, exe: &Path) -> Finding {
+    let mut version = None;
+    let broken = match mechanism {
+        Mechanism::Bubblewrap => match bubblewrap::find(&search_path()) {
+            None => Some("it is not installed; install the package `bubblewrap`.".to_owned()),
+            Some(program) => {
+                version = Command::new(&program)
+                    .arg("--version")
+                    .output()
+                    .ok()
+                    .and_then(|it| String::from_utf8(it.stdout).ok()?.split_whitespace().last().map(str::to_owned));
+                trial(mechanism, exe).err()
+            }
+        },
+        Mechanism::Namespaces => trial(mechanism, exe).err(),
+        Mechanism::Landlock => {
+            let known = rules::version();
+            version = (known > 0).then(|| format!("ABI {known}{}", if known == 6 { " or later" } else { "" }));
+            trial(mechanism, exe).err()
+        }
+    };
+    Finding { mechanism, version, broken }
+}
+
+/// A whole start in a directory of its own, with the checks and without a program.
+fn trial(mechanism: Mechanism, exe: &Path) -> Result<(), String> {
+    let mark = crate::rundir::fresh_mark().map_err(|error| format!("it could not be tried: {error}."))?;
+    let place = std::env::temp_dir().join(format!("regatta-trial-{mark}"));
+    let result = trial_in(&place, mechanism, exe);
+    drop(fs::remove_dir_all(&place));
+    result
+}
+
+fn trial_in(place: &Path, mechanism: Mechanism, exe: &Path) -> Result<(), String> {
+    let make = |name: &str| -> Result<PathBuf, String> {
+        let dir = place.join(name);
+        fs::create_dir_all(&dir).map_err(|error| format!("it could not be tried: {error}."))?;
+        Ok(dir)
+    };
+    let confine = Confine {
+        level: Level::Strict,
+        asked: true,
+        mechanism: Some(mechanism),
+        network: Network::None,
+        limits: Limits::default(),
+        program: VERIFY.to_owned(),
+        path: vec![],
+        exe: exe.to_owned(),
+        data_dir: make("data")?,
+        run_dir: make("data/run")?,
+        workspace: make("data/workspace")?,
+        home: make("data/home")?,
+        tmp: make("data/tmp")?,
+        outbox: make("data/outbox")?,
+        vault_objects: Some(make("data/vault")?),
+        inputs: vec![],
+        real_homes: vec![],
+        hidden: vec![],
+        read: vec![],
+        write: vec![],
+    };
+    let prepared = engage(&confine, mechanism).map_err(|error| error.what)?;
+    let (program, arguments) = prepared.argv_prefix.split_first().ok_or("it has no command line.")?;
+    try_stage(program, arguments)
+}
+
+/// Runs a prefix with the program that is not started; says why if it fails.
+pub(super) fn try_stage(program: &OsStr, arguments: &[OsString]) -> Result<(), String> {
+    let output = Command::new(program).args(arguments).arg(VERIFY).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{} could not be started: {error}.", Path::new(program).display()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().last().unwrap_or("it said nothing");
+    Err(match failure(output.status.code().unwrap_or(i32::from(FAILED)), last) {
+        Some(why) => why,
+        None => format!("it ended with {}: {last}.", output.status),
+    })
+}

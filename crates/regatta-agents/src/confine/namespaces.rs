@@ -1,0 +1,299 @@
+//! Namespaces of our own, where bubblewrap is missing: user, mount, process, IPC, host name, and
+//! network if there is to be none.
+//!
+//! Two steps, because a process cannot enter a new process namespace, only its children can. The first
+//! makes the namespaces and waits; the second is number 1 in them, builds the file system, gives up all
+//! powers, starts the program and reaps. When number 1 ends, the kernel ends everybody else in there.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use rustix::fs::{Access, CWD, Mode, access};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change,
+    mount_remount, unmount,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, netlink::SocketAddrNetlink};
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabilities};
+
+use super::plan::{Plan, What};
+
+/// What the second step needs, until it gives it up: mounting, giving up, and bringing loopback up.
+const POWERS: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SETPCAP).union(CapabilitySet::NET_ADMIN);
+
+/// Makes the namespaces, and starts the second step in them.
+pub(super) fn enter(network: bool, second: &[OsString]) -> Result<ExitStatus, String> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let mut spaces = UnshareFlags::NEWUSER
+        | UnshareFlags::NEWNS
+        | UnshareFlags::NEWPID
+        | UnshareFlags::NEWIPC
+        | UnshareFlags::NEWUTS
+        | UnshareFlags::NEWCGROUP;
+    if !network {
+        spaces |= UnshareFlags::NEWNET;
+    }
+    unshare(spaces).map_err(|error| format!("namespaces could not be made ({error})"))?;
+    // Groups must be given up before a map of them may be written without privileges.
+    write_self("setgroups", "deny")?;
+    write_self("uid_map", &format!("{uid} {uid} 1\n"))?;
+    write_self("gid_map", &format!("{gid} {gid} 1\n"))?;
+    // A program that is not root loses its powers when it is executed, unless they are ambient.
+    let sets = CapabilitySets { effective: POWERS, permitted: POWERS, inheritable: POWERS };
+    set_capabilities(None, sets).map_err(|error| format!("powers could not be kept ({error})"))?;
+    for power in POWERS.iter() {
+        rustix::thread::configure_capability_in_ambient_set(power, true)
+            .map_err(|error| format!("powers could not be kept ({error})"))?;
+    }
+    let child = Command::new("/proc/self/exe").args(second).spawn();
+    let mut child = child.map_err(|error| format!("the first process could not be started in them ({error})"))?;
+    child.wait().map_err(|error| format!("the first process in them was lost ({error})"))
+}
+
+#[expect(deprecated, reason = "it is unsafe only with FILES, which is not asked for; the other form needs unsafe code")]
+fn unshare(spaces: UnshareFlags) -> rustix::io::Result<()> {
+    rustix::thread::unshare(spaces)
+}
+
+fn write_self(name: &str, text: &str) -> Result<(), String> {
+    let path = format!("/proc/self/{name}");
+    let done = fs::OpenOptions::new().write(true).open(&path).and_then(|mut it| it.write_all(text.as_bytes()));
+    done.map_err(|error| format!("{path} could not be written ({error})"))
+}
+
+/// Builds the file system that the plan describes and moves into it.
+pub(super) fn furnish(plan: &Plan, root: &Path, dir: &Path) -> Result<(), String> {
+    let say = |doing: &str, path: &Path, error: &dyn std::fmt::Display| format!("{doing} {} ({error})", path.display());
+    let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    // Mounts of the machine may still come in, none of ours goes out.
+    mount_change("/", private).map_err(|error| say("could not cut off", Path::new("/"), &error))?;
+    mount("tmpfs", root, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=755,size=8m"))
+        .map_err(|error| say("could not mount over", root, &error))?;
+    // Or it would be shown in itself, if the data directory is under something shown.
+    mount_change(root, MountPropagationFlags::UNBINDABLE).map_err(|error| say("could not cut off", root, &error))?;
+    devices(root).map_err(|error| say("could not make", Path::new("/dev"), &error))?;
+    processes(root).map_err(|error| say("could not mount", Path::new("/proc"), &error))?;
+    for (path, what) in &plan.places {
+        place(root, path, what).map_err(|error| say("could not show", path, &error))?;
+    }
+    restrict(plan, root)?;
+    let again = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    mount_remount(root, again, c"").map_err(|error| say("could not close", root, &error))?;
+    let dev = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount_remount(root.join("dev"), dev, c"").map_err(|error| say("could not close", Path::new("/dev"), &error))?;
+    let moved = || -> io::Result<()> {
+        std::env::set_current_dir(root)?;
+        rustix::process::pivot_root(".", ".")?;
+        unmount(".", UnmountFlags::DETACH)?;
+        std::env::set_current_dir(dir)
+    };
+    moved().map_err(|error| say("could not move into", root, &error))
+}
+
+fn inside(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+fn place(root: &Path, path: &Path, what: &What) -> io::Result<()> {
+    let target = inside(root, path);
+    let source = match what {
+        What::Link(to) => {
+            make_parent(&target)?;
+            return match std::os::unix::fs::symlink(to, &target) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                _ => Ok(()),
+            };
+        }
+        What::Empty => {
+            fs::create_dir_all(&target)?;
+            let flags = MountFlags::NOSUID | MountFlags::NODEV;
+            return Ok(mount("tmpfs", &target, "tmpfs", flags, Some(c"mode=755,size=8m"))?);
+        }
+        What::Blank => Path::new("/dev/null"),
+        What::Read | What::Write => path,
+        What::WriteFrom(source) => source,
+    };
+    if fs::metadata(source)?.is_dir() {
+        fs::create_dir_all(&target)?;
+    } else if fs::symlink_metadata(&target).is_err() {
+        make_parent(&target)?;
+        File::create(&target)?;
+    }
+    // With all that is mounted in it: the kernel does not let a part be shown without the rest.
+    Ok(mount_bind_recursive(source, &target)?)
+}
+
+fn make_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)
+}
+
+/// Makes every mount under the new root what the plan says of its place, and none of them a way to powers.
+fn restrict(plan: &Plan, root: &Path) -> Result<(), String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").map_err(|error| format!("no list of mounts ({error})"))?;
+    // The last at a place is the one that is seen.
+    let mut mounts = BTreeMap::new();
+    for line in table.lines() {
+        let mut fields = line.split(' ').skip(4);
+        if let (Some(point), Some(options)) = (fields.next(), fields.next()) {
+            mounts.insert(unescape(point), flags(options));
+        }
+    }
+    for (point, known) in mounts {
+        let Ok(path) = point.strip_prefix(root) else { continue };
+        if path.as_os_str().is_empty() {
+            continue;
+        }
+        let path = Path::new("/").join(path);
+        // Devices and processes are mounted as they are meant to be.
+        if plan.covering(&path).is_none() && (path.starts_with("/dev") || path.starts_with("/proc")) {
+            continue;
+        }
+        let write = matches!(plan.covering(&path), Some((_, What::Write | What::WriteFrom(_))));
+        let mut wanted = known | MountFlags::BIND | MountFlags::NOSUID | MountFlags::NODEV;
+        if !write {
+            wanted |= MountFlags::RDONLY;
+        }
+        match mount_remount(&point, wanted, c"") {
+            Ok(()) => {}
+            // Behind a mount that nobody here may even look at, or under another one.
+            Err(rustix::io::Errno::ACCESS | rustix::io::Errno::NOENT | rustix::io::Errno::INVAL)
+                if plan.covering(&path).is_some_and(|(place, _)| *place != path) => {}
+            Err(error) => return Err(format!("could not close {} ({error})", path.display())),
+        }
+    }
+    Ok(())
+}
+
+/// The options of a mount that the kernel does not let us take off again.
+fn flags(options: &str) -> MountFlags {
+    options.split(',').fold(MountFlags::empty(), |sum, option| {
+        sum | match option {
+            "ro" => MountFlags::RDONLY,
+            "nosuid" => MountFlags::NOSUID,
+            "nodev" => MountFlags::NODEV,
+            "noexec" => MountFlags::NOEXEC,
+            "noatime" => MountFlags::NOATIME,
+            "nodiratime" => MountFlags::NODIRATIME,
+            "relatime" => MountFlags::RELATIME,
+            _ => MountFlags::empty(),
+        }
+    })
+}
+
+/// A path as the list of mounts spells it: blanks and backslashes in octal.
+fn unescape(field: &str) -> PathBuf {
+    let mut bytes = vec![];
+    let mut rest = field.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let octal = rest.get(1..4).and_then(|it| std::str::from_utf8(it).ok()).map(|it| u8::from_str_radix(it, 8));
+        if let (b'\\', Some(Ok(byte))) = (first, octal) {
+            bytes.push(byte);
+            rest = &rest[4..];
+        } else {
+            bytes.push(*first);
+            rest = behind;
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// The devices that any program may use, terminals of its own, and memory to share with itself.
+fn devices(root: &Path) -> io::Result<()> {
+    let dev = root.join("dev");
+    fs::create_dir_all(&dev)?;
+    mount("tmpfs", &dev, "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, Some(c"mode=755,size=1m"))?;
+    for name in ["null", "zero", "full", "random", "urandom", "tty"] {
+        let device = Path::new("/dev").join(name);
+        if device.exists() {
+            File::create(dev.join(name))?;
+            mount_bind(&device, dev.join(name))?;
+        }
+    }
+    for (name, to) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        std::os::unix::fs::symlink(to, dev.join(name))?;
+    }
+    let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
+    for (name, kind, options) in
+        [("pts", "devpts", c"newinstance,ptmxmode=0666,mode=620" as &CStr), ("shm", "tmpfs", c"mode=1777")]
+    {
+        fs::create_dir(dev.join(name))?;
+        let flags = if name == "shm" { quiet | MountFlags::NODEV } else { quiet };
+        mount(kind, dev.join(name), kind, flags, Some(options))?;
+    }
+    Ok(())
+}
+
+/// The processes of this namespace only.
+fn processes(root: &Path) -> io::Result<()> {
+    let proc = root.join("proc");
+    fs::create_dir_all(&proc)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("proc", &proc, "proc", flags, None)?;
+    // The kernel's settings belong to the machine's root, and root without any powers is still their owner.
+    for name in ["sys", "sysrq-trigger", "irq", "bus", "fs"] {
+        let path = proc.join(name);
+        if access(&path, Access::WRITE_OK).is_ok() {
+            mount_bind_recursive(&path, &path)?;
+            mount_remount(&path, flags | MountFlags::BIND | MountFlags::RDONLY, c"")?;
+        }
+    }
+    Ok(())
+}
+
+/// Brings up the only interface of a network namespace, for servers and clients in it.
+pub(super) fn loopback() -> Result<(), String> {
+    let up = || -> rustix::io::Result<()> {
+        let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
+        // A header (length, RTM_NEWLINK, REQUEST|ACK, sequence, port), then: family, type, interface 1, up, change up.
+        let mut message = vec![];
+        message.extend(32_u32.to_ne_bytes());
+        message.extend(16_u16.to_ne_bytes());
+        message.extend(5_u16.to_ne_bytes());
+        message.extend([0; 8]);
+        message.extend([0; 4]);
+        message.extend(1_i32.to_ne_bytes());
+        message.extend(1_u32.to_ne_bytes());
+        message.extend(1_u32.to_ne_bytes());
+        rustix::net::sendto(&socket, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+        let mut answer = [0; 64];
+        let (length, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
+        let code = answer.get(16..20).filter(|_| length >= 20).and_then(|it| it.try_into().ok());
+        match code.map(i32::from_ne_bytes) {
+            Some(0) => Ok(()),
+            Some(error) => Err(rustix::io::Errno::from_raw_os_error(-error)),
+            None => Err(rustix::io::Errno::PROTO),
+        }
+    };
+    up().map_err(|error| format!("the loopback interface did not come up ({error})"))
+}
+
+/// Where the new root is put together: a directory of the run, empty outside for ever.
+pub(super) fn make_root(dir: &Path) -> io::Result<PathBuf> {
+    let root = dir.join("root");
+    match rustix::fs::mkdirat(CWD, &root, Mode::RWXU) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(root),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_in_the_list_of_mounts_is_read_as_it_was() {
+        assert_eq!(unescape(r"/mnt/My\040Disk\134x"), Path::new(r"/mnt/My Disk\x"));
+        assert_eq!(unescape("/plain"), Path::new("/plain"));
+    }
+}

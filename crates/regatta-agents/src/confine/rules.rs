@@ -1,0 +1,126 @@
+//! Landlock: the kernel's own rules about files, for a process and all that come from it.
+
+use std::fs;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, Scope,
+};
+
+use super::plan::{Plan, What};
+
+/// The rights that are asked about. Older kernels know fewer; see [`LEAST`].
+const KNOWN: ABI = ABI::V6;
+
+/// Before this version a file that cannot be opened could still be cut to nothing.
+const LEAST: ABI = ABI::V3;
+
+/// Devices that any program may use.
+const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+
+/// The kernel's version of Landlock as far as it matters here: 0 (none), 1, 3, 5 or 6.
+pub(super) fn version() -> u32 {
+    let knows = |access: BitFlags<AccessFs>| {
+        let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(access);
+        ruleset.and_then(Ruleset::create).is_ok()
+    };
+    let scopes = || {
+        let ruleset =
+            Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::from_all(ABI::V6));
+        ruleset.and_then(Ruleset::create).is_ok()
+    };
+    match () {
+        () if scopes() => 6,
+        () if knows(AccessFs::from_all(ABI::V5)) => 5,
+        () if knows(AccessFs::from_all(LEAST)) => 3,
+        () if knows(AccessFs::from_all(ABI::V1)) => 1,
+        () => 0,
+    }
+}
+
+/// Shuts this process in by rules alone.
+pub(super) fn apply(plan: &Plan) -> Result<(), String> {
+    let say = |error: &dyn std::fmt::Display| format!("Landlock's rules could not be set ({error})");
+    if version() < LEAST as u32 {
+        return Err(format!("Landlock is version {} here and {} is needed (Linux 6.2)", version(), LEAST as u32));
+    }
+    let ruleset = Ruleset::default()
+        .handle_access(AccessFs::from_all(KNOWN))
+        .and_then(|it| it.scope(Scope::from_all(KNOWN)))
+        .and_then(Ruleset::create)
+        .map_err(|error| say(&error))?;
+    let mut rules = Rules { ruleset: Some(ruleset), plan };
+    for (path, what) in &plan.places {
+        match what {
+            What::Read => rules.grant(path, AccessFs::from_read(KNOWN))?,
+            What::Write => rules.grant(path, AccessFs::from_all(KNOWN))?,
+            // Links are no files, and a directory cannot be shown elsewhere without a mount.
+            What::WriteFrom(_) | What::Empty | What::Blank | What::Link(_) => {}
+        }
+    }
+    // Everybody's, but with nobody's secrets: what is private to a process is kept by the kernel's rules
+    // about tracing, which Landlock makes stricter.
+    rules.add(Path::new("/proc"), AccessFs::from_read(KNOWN))?;
+    for device in DEVICES {
+        if Path::new(device).exists() {
+            rules.add(Path::new(device), AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev)?;
+        }
+    }
+    let ruleset = rules.ruleset.ok_or("Landlock's rules were lost")?;
+    let status = ruleset.restrict_self().map_err(|error| say(&error))?;
+    if status.ruleset == landlock::RulesetStatus::NotEnforced {
+        return Err("Landlock did not enforce its rules".to_owned());
+    }
+    Ok(())
+}
+
+/// Keeps signals and sockets without a file to those who are shut in together; where the kernel can.
+pub(super) fn scope() -> Result<bool, String> {
+    if version() < 6 {
+        return Ok(false);
+    }
+    let ruleset = Ruleset::default().scope(Scope::from_all(KNOWN)).and_then(Ruleset::create);
+    let done = ruleset.and_then(RulesetCreated::restrict_self);
+    done.map(|_| true).map_err(|error| format!("Landlock's scope could not be set ({error})"))
+}
+
+struct Rules<'a> {
+    ruleset: Option<RulesetCreated>,
+    plan: &'a Plan,
+}
+
+impl Rules<'_> {
+    /// Grants a directory, or all in it but what is hidden: a rule cannot take away what a rule above gave.
+    fn grant(&mut self, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
+        let hidden = |path: &Path| {
+            let mut places = self.plan.places.iter();
+            places.any(|(place, what)| {
+                matches!(what, What::Empty | What::Blank | What::WriteFrom(_)) && place.starts_with(path)
+            })
+        };
+        if !hidden(path) {
+            return self.add(path, access);
+        }
+        let entries = fs::read_dir(path).map_err(|error| format!("{} cannot be listed ({error})", path.display()))?;
+        for entry in entries.flatten() {
+            let own = self.plan.places.iter().any(|(place, _)| *place == entry.path());
+            let link = entry.file_type().map_or(true, |it| it.is_symlink());
+            if !own && !link {
+                self.grant(&entry.path(), access)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
+        let say = |error: &dyn std::fmt::Display| format!("there is no rule for {} ({error})", path.display());
+        // What was removed since, or cannot even be looked at, needs no rule.
+        let Ok(fd) = PathFd::new(path) else { return Ok(()) };
+        let is_dir = fs::metadata(path).is_ok_and(|it| it.is_dir());
+        let access = if is_dir { access } else { access & AccessFs::from_file(KNOWN) };
+        let ruleset = self.ruleset.take().ok_or("Landlock's rules were lost")?;
+        self.ruleset = Some(ruleset.add_rule(PathBeneath::new(fd, access)).map_err(|error| say(&error))?);
+        Ok(())
+    }
+}

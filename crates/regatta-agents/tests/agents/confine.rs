@@ -1,0 +1,350 @@
+//! Programs that are shut in, by every mechanism this machine has (S6, S11).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use regatta_agents::confine::{self, Confine, Limits, Mechanism, Network, Prepared};
+use regatta_core::agent::Level;
+use tempfile::TempDir;
+
+/// A data directory as the daemon has it, a user's home and repository, and one agent's places.
+struct World {
+    directory: TempDir,
+}
+
+impl World {
+    fn new() -> World {
+        let it = World { directory: tempfile::Builder::new().prefix("regatta-confine-").tempdir().unwrap() };
+        for dir in
+            ["data/run", "data/homes/tester", "data/run/tmp", "data/run/outbox", "home/.ssh", "home/listed", "repo"]
+        {
+            fs::create_dir_all(it.path(dir)).unwrap();
+        }
+        fs::write(it.path("data/regatta.db"), "the database").unwrap();
+        fs::write(it.path("home/.ssh/id_ed25519"), "the ssh key").unwrap();
+        fs::write(it.path("home/listed/file"), "a listed file").unwrap();
+        fs::write(it.path("data/run/prompt.md"), "the prompt").unwrap();
+        // As git would have them, for those tests that do not use it.
+        for dir in ["data/vaults/shop.git/objects", "data/workspaces/shop/A1/.git", "data/workspaces/shop/A2/.git"] {
+            fs::create_dir_all(it.path(dir)).unwrap();
+        }
+        for file in [
+            "data/workspaces/shop/A2/a.txt",
+            "data/workspaces/shop/A2/.git/HEAD",
+            "data/vaults/shop.git/config",
+            "repo/a.txt",
+        ] {
+            fs::write(it.path(file), "hello").unwrap();
+        }
+        it
+    }
+
+    fn with_git() -> World {
+        let it = World::new();
+        it.sh("rm -rf repo/* data/vaults/* data/workspaces/*");
+        it.sh("git init -q --bare data/vaults/shop.git");
+        it.sh("git init -q repo && echo hello > repo/a.txt && cd repo && git add . && git -c user.name=x -c user.email=x@x commit -qm first && git push -q ../data/vaults/shop.git HEAD:refs/heads/main");
+        for name in ["A1", "A2"] {
+            it.sh(&format!(
+                "git init -q data/workspaces/shop/{name} && cd data/workspaces/shop/{name} && echo $OLDPWD/data/vaults/shop.git/objects > .git/objects/info/alternates && git update-ref HEAD $(git -C ../../../vaults/shop.git rev-parse main) && git reset -q --hard && git config user.name tester && git config user.email t@t"
+            ));
+        }
+        it
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        fs::canonicalize(self.directory.path()).unwrap().join(name)
+    }
+
+    fn sh(&self, script: &str) {
+        let done =
+            Command::new("sh").args(["-ec", script]).current_dir(self.path("")).env("HOME", self.path("")).output();
+        let done = done.unwrap();
+        assert!(done.status.success(), "{script}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    fn confine(&self, level: Level, mechanism: Mechanism) -> Confine {
+        Confine {
+            level,
+            asked: true,
+            mechanism: Some(mechanism),
+            network: Network::of(level, None),
+            limits: Limits::default(),
+            program: "sh".to_owned(),
+            path: ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
+            exe: exe(),
+            data_dir: self.path("data"),
+            run_dir: self.path("data/run"),
+            workspace: self.path("data/workspaces/shop/A1"),
+            home: self.path("data/homes/tester"),
+            tmp: self.path("data/run/tmp"),
+            outbox: self.path("data/run/outbox"),
+            vault_objects: Some(self.path("data/vaults/shop.git/objects")),
+            inputs: vec![self.path("data/run/prompt.md")],
+            real_homes: vec![self.path("home")],
+            hidden: vec![self.path("repo")],
+            read: vec![self.path("home/listed")],
+            write: vec![],
+        }
+    }
+
+    /// Runs a shell script in the confinement.
+    fn run(&self, prepared: &Prepared, script: &str) -> Output {
+        let (program, arguments) = prepared.argv_prefix.split_first().expect("it is confined");
+        let mut command = Command::new(program);
+        command.args(arguments).args(["sh", "-c", script]).env_clear().stdin(Stdio::null());
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", self.path("data/homes/tester"));
+        command.env("TMPDIR", self.path("data/run/tmp")).env("W", self.path("")).env("LC_ALL", "C");
+        command.current_dir(self.path("data/run")).output().unwrap()
+    }
+}
+
+fn exe() -> PathBuf {
+    env!("CARGO_BIN_EXE_agents-fixture").into()
+}
+
+/// What works here. At least one does on any machine these tests are run on.
+fn working() -> Vec<Mechanism> {
+    let report = confine::available(&exe());
+    let works = |it: &Mechanism| report.finding(*it).is_some_and(|it| it.broken.is_none());
+    let working: Vec<_> = Mechanism::ALL.into_iter().filter(works).collect();
+    assert!(!working.is_empty(), "nothing here can confine a program: {:?}", report.reasons());
+    working
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs the scripts one after the other in a confinement of each mechanism and level; each must succeed, or must not.
+fn holds(world: fn() -> World, levels: &[Level], possible: bool, scripts: &[&str]) {
+    let all: String = scripts.iter().map(|it| format!("( {it}\n) >&2; echo $?\n")).collect();
+    for mechanism in working() {
+        for level in levels {
+            let world = world();
+            let prepared = confine::prepare(&world.confine(*level, mechanism)).unwrap();
+            let output = world.run(&prepared, &all);
+            let said = text(&output.stderr);
+            let codes = text(&output.stdout);
+            assert_eq!(codes.lines().count(), scripts.len(), "{mechanism} {level:?}: {said}");
+            for (script, code) in scripts.iter().zip(codes.lines()) {
+                assert_eq!(code == "0", possible, "{mechanism} {level:?} {script:?}: {said}");
+            }
+        }
+    }
+}
+
+const BOTH: [Level; 2] = [Level::Workspace, Level::Strict];
+
+#[test]
+fn an_agent_works_in_its_workspace_with_git() {
+    holds(
+        World::with_git,
+        &BOTH,
+        true,
+        &[
+            "test \"$(pwd)\" = \"$W/data/workspaces/shop/A1\" || test \"$(pwd -P)\" = \"${W%/}/data/workspaces/shop/A1\"",
+            "git status --short && echo more >> a.txt && git diff --quiet; test $? = 1",
+            "git add -A && git commit -qm second && git log --oneline | grep -q first && git checkout -q -b mine",
+            "echo hi > $HOME/x && echo hi > $TMPDIR/x && mktemp && echo hi > $W/data/run/outbox/r.tmp && mv $W/data/run/outbox/r.tmp $W/data/run/outbox/result.json",
+            "grep -q prompt $W/data/run/prompt.md && grep -q listed $W/home/listed/file",
+            "mkdir -p d && mv a.txt d/ && ln d/a.txt b.txt && chmod 600 b.txt && rm -r d",
+            "echo x > /dev/null && head -c 4 /dev/urandom >/dev/null && cat /proc/self/status >/dev/null && sh -c 'exit 0' | cat",
+        ],
+    );
+}
+
+#[test]
+fn s6_nothing_else_can_be_read() {
+    holds(
+        World::new,
+        &BOTH,
+        false,
+        &[
+            "cat $W/data/regatta.db",
+            "cat $W/home/.ssh/id_ed25519",
+            "ls $W/home | grep -v listed | grep .",
+            "cat $W/data/workspaces/shop/A2/a.txt",
+            "ls $W/data/workspaces/shop/A2/.git",
+            "cat $W/repo/a.txt",
+            "cat $W/data/vaults/shop.git/config",
+            "cat $W/data/run/confine.json && test ! -e /proc/self/root/nonexistent && exit 1",
+            "ls /root /home | grep -v : | grep .",
+        ],
+    );
+}
+
+#[test]
+fn s6_nothing_else_can_be_written() {
+    holds(
+        World::new,
+        &BOTH,
+        false,
+        &[
+            "echo x > $W/data/evil",
+            "echo x >> $W/data/regatta.db",
+            "echo x > $W/data/vaults/shop.git/objects/evil",
+            "echo x > $W/data/workspaces/shop/A2/evil",
+            "echo x > $W/home/evil",
+            "echo x > $W/home/listed/evil",
+            "echo x > $W/repo/evil",
+            "echo x > /usr/evil",
+            "echo x > /etc/evil",
+            "echo x > /evil",
+            "mv $W/data/workspaces/shop/A1 $W/data/workspaces/shop/A3",
+            "mount -t tmpfs none $TMPDIR",
+            "mknod $TMPDIR/sda b 8 0 && cat $TMPDIR/sda",
+        ],
+    );
+}
+
+#[test]
+fn s6_the_vault_lends_its_objects_and_nothing_of_it_changes() {
+    for mechanism in working() {
+        let world = World::with_git();
+        let before = listing(&world.path("data/vaults"));
+        let prepared = confine::prepare(&world.confine(Level::Workspace, mechanism)).unwrap();
+        let script = "git commit -q --allow-empty -m x; git gc -q --prune=now; rm -rf $W/data/vaults; find $W/data/vaults -type f -exec truncate -s 0 {} +";
+        world.run(&prepared, script);
+        assert_eq!(listing(&world.path("data/vaults")), before, "{mechanism}");
+    }
+}
+
+fn listing(dir: &Path) -> String {
+    let found = Command::new("find").arg(dir).args(["-type", "f", "-printf", "%p %s %T@\\n"]).output().unwrap();
+    assert!(found.status.success());
+    let mut lines: Vec<_> = text(&found.stdout).lines().map(str::to_owned).collect();
+    lines.sort();
+    lines.join("\n")
+}
+
+#[test]
+fn s11_without_network_nothing_gets_out() {
+    for mechanism in working() {
+        let world = World::new();
+        let mut confine = world.confine(Level::Workspace, mechanism);
+        confine.network = Network::None;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");
+        let ask = format!("bash -c '{script}'");
+        let closed = world.run(&confine::prepare(&confine).unwrap(), &ask);
+        assert!(!closed.status.success(), "{mechanism}: {}", text(&closed.stderr));
+        confine.network = Network::Allowed;
+        let open = world.run(&confine::prepare(&confine).unwrap(), &ask);
+        assert!(open.status.success(), "{mechanism}: {}", text(&open.stderr));
+    }
+}
+
+#[test]
+fn s11_what_was_asked_and_does_not_hold_fails_the_start() {
+    for mechanism in working() {
+        let world = World::new();
+        let prepared = confine::prepare(&world.confine(Level::Workspace, mechanism)).unwrap();
+        confine::verify(&prepared).unwrap();
+        // The order is tampered with so that the database must be closed and is not.
+        let file = world.path("data/run/confine.json");
+        let order = fs::read_to_string(&file).unwrap();
+        let mut order: serde_json::Value = serde_json::from_str(&order).unwrap();
+        let closed = order["checks"]["closed"].as_array_mut().unwrap();
+        assert!(closed.iter().any(|it| it.as_str().unwrap().ends_with("regatta.db")), "{closed:?}");
+        closed.push(world.path("home/listed/file").to_str().unwrap().into());
+        fs::write(&file, order.to_string()).unwrap();
+        let output = world.run(&prepared, "echo started");
+        assert_eq!(text(&output.stdout), "", "{mechanism}");
+        let stderr = text(&output.stderr);
+        let why = confine::failure(output.status.code().unwrap(), stderr.lines().last().unwrap()).unwrap();
+        assert!(why.contains("home/listed/file could still be read"), "{mechanism}: {why}");
+        let error = confine::verify(&prepared).unwrap_err();
+        assert!(error.what.contains("did not engage") && error.what.contains("listed/file"), "{}", error.what);
+    }
+}
+
+#[test]
+fn s11_what_cannot_be_had_is_refused_in_words() {
+    let world = World::new();
+    let mut confine = world.confine(Level::Strict, Mechanism::Landlock);
+    confine.network = Network::Only(vec!["api.example.com".to_owned()]);
+    assert!(confine::prepare(&confine).unwrap_err().what.contains("listed hosts"));
+
+    // A mechanism that does not work here: a stage that cannot be started stands for any reason.
+    let mut confine = world.confine(Level::Strict, Mechanism::Namespaces);
+    confine.exe = "/bin/false".into();
+    let error = confine::prepare(&confine).unwrap_err();
+    assert!(error.what.contains("own namespaces was asked for"), "{}", error.what);
+    confine.mechanism = None;
+    let error = confine::prepare(&confine).unwrap_err();
+    assert!(error.what.contains("cannot confine a program at level `strict`"), "{}", error.what);
+    // A default that cannot be had is none, and says so.
+    confine.asked = false;
+    let prepared = confine::prepare(&confine).unwrap();
+    assert!(prepared.argv_prefix.is_empty() && prepared.warnings[0].contains("cannot confine"), "{prepared:?}");
+
+    let mut confine = world.confine(Level::Workspace, working()[0]);
+    confine.read.push(world.path("data/workspaces"));
+    let error = confine::prepare(&confine).unwrap_err();
+    assert!(error.what.contains("closed to every confined agent"), "{}", error.what);
+    confine.read = vec![world.path("nowhere")];
+    assert!(confine::prepare(&confine).unwrap_err().what.contains("cannot be reached"));
+}
+
+#[test]
+fn off_is_nothing_and_says_so() {
+    let world = World::new();
+    let prepared = confine::prepare(&world.confine(Level::Off, Mechanism::Landlock)).unwrap();
+    assert!(prepared.argv_prefix.is_empty() && prepared.warnings[0].contains("not confined"));
+}
+
+#[test]
+fn limits_hold_and_the_exit_code_is_the_programs() {
+    for mechanism in working() {
+        let world = World::new();
+        let mut confine = world.confine(Level::Workspace, mechanism);
+        confine.limits = Limits { processes: Some(64), memory: Some(256 << 20), file_size: Some(1 << 20) };
+        let prepared = confine::prepare(&confine).unwrap();
+        let output = world.run(&prepared, "ulimit -c; ulimit -d; ulimit -f; head -c 2000000 /dev/zero > big; exit 7");
+        assert_eq!(output.status.code(), Some(7), "{mechanism}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), "0\n262144\n2048\n", "{mechanism}");
+        assert_eq!(fs::metadata(confine.workspace.join("big")).unwrap().len(), 1 << 20, "{mechanism}");
+        // Root is exempt, which `prepare` says.
+        let exempt = rustix::process::getuid().is_root();
+        assert_eq!(prepared.warnings.iter().any(|it| it.contains("limit on processes")), exempt);
+        if !exempt {
+            let storm = "i=0; while [ $i -lt 400 ]; do sleep 1 & i=$((i+1)); done; wait";
+            let output = world.run(&prepared, storm);
+            let stderr = text(&output.stderr);
+            assert!(stderr.contains("fork"), "{mechanism}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn other_processes_cannot_be_signalled_or_looked_into() {
+    for mechanism in working() {
+        let world = World::new();
+        let prepared = confine::prepare(&world.confine(Level::Workspace, mechanism)).unwrap();
+        let mut victim = Command::new("sleep").arg("60").env("SECRET", "s3cret").spawn().unwrap();
+        let pid = victim.id();
+        let output = world.run(&prepared, &format!("cat /proc/{pid}/environ; ls /proc/{pid}/fd; kill -9 {pid}"));
+        let alive = victim.try_wait().unwrap().is_none();
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        assert!(!text(&output.stdout).contains("s3cret"), "{mechanism}");
+        let closed = !prepared.warnings.iter().any(|it| it.contains("Signals"));
+        assert!(alive || !closed, "{mechanism}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_found_inside_is_named() {
+    for mechanism in working() {
+        let world = World::new();
+        let prepared = confine::prepare(&world.confine(Level::Workspace, mechanism)).unwrap();
+        let (program, arguments) = prepared.argv_prefix.split_first().unwrap();
+        let output = Command::new(program).args(arguments).arg("no-such-agent").output().unwrap();
+        let stderr = text(&output.stderr);
+        let why = confine::failure(output.status.code().unwrap(), stderr.lines().last().unwrap()).unwrap();
+        assert!(why.contains("no-such-agent could not be started"), "{mechanism}: {why}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Verbs of deciding and steering: the inbox, policy, budgets; a word, a pause, another try.
+
+use regatta_core::ids::{AgentName, ApprovalId};
+use regatta_core::refusal::Refusal;
+use regatta_core::steer::Heard;
+
+use super::*;
+
+impl Caller<'_> {
+    /// The task that is meant: itself, its attempt, or what an agent with one task works on.
+    fn task_meant(&self, id: &str) -> Result<TaskId, Problem> {
+        if id.starts_with(['T', 't']) && id[1..].bytes().all(|it| it.is_ascii_digit()) && id.len() > 1 {
+            return parse(id);
+        }
+        let board = self.board();
+        if let Ok(attempt) = id.parse::<AttemptId>()
+            && id.starts_with(['A', 'a'])
+        {
+            let found = board.attempts.get(&attempt).map(|it| it.task);
+            return found.ok_or_else(|| {
+                Problem::new(
+                    404,
+                    "no_such_attempt",
+                    format!("{attempt} is not running"),
+                    "see what runs: regatta status",
+                )
+            });
+        }
+        let agent: AgentName = parse(id)?;
+        agent::find(&board, &agent).map_err(|it| Problem::from(&it))?;
+        let tasks: Vec<TaskId> = board.attempts.values().filter(|it| it.agent == agent).map(|it| it.task).collect();
+        match tasks.as_slice() {
+            [one] => Ok(*one),
+            [] => Err(Problem::new(409, "idle", format!("{agent} works on nothing"), "see what runs: regatta status")),
+            _ => {
+                let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
+                let words = format!("{agent} works on several tasks: {}", names.join(", "));
+                Err(Problem::new(409, "which_task", words, "name the task"))
+            }
+        }
+    }
+
+    pub(super) async fn tell(&self, ask: input::Said) -> Json {
+        let task = self.task_meant(&ask.id)?;
+        match self.ask(Command::Tell { task, text: ask.text }).await? {
+            (revision, Outcome::Told(heard)) => {
+                let attempt = if let Heard::Now(id) = heard { Some(id) } else { None };
+                answer(revision, &serde_json::json!({ "task": task, "attempt": attempt }))
+            }
+            other => Err(unexpected(&other.1)),
+        }
+    }
+
+    pub(super) async fn pause(&self, ask: input::Said) -> Json {
+        let task = self.task_meant(&ask.id)?;
+        let reason = if ask.text.is_empty() { "paused by a person".to_owned() } else { ask.text };
+        self.task(task, Command::PauseTask { task, reason }).await
+    }
+
+    /// A mission, a task or an agent.
+    pub(super) async fn resume(&self, id: &str) -> Json {
+        if let Ok(mission) = id.parse::<MissionId>()
+            && id.starts_with(['M', 'm'])
+        {
+            return self.done(Command::ResumeMission { mission }).await;
+        }
+        match AgentName::new(id).ok().filter(|it| self.board().agents.contains_key(it)) {
+            Some(agent) => {
+                let (revision, _) = self.ask(Command::ResumeAgent { agent: agent.clone() }).await?;
+                let board = self.board();
+                answer(revision, &board.agents.get(&agent).map(|it| AgentView::of(&board, it, self.engine().now())))
+            }
+            None => {
+                let task = self.task_meant(id)?;
+                self.task(task, Command::ResumeTask { task }).await
+            }
+        }
+    }
+
+    pub(super) async fn retry(&self, id: &str) -> Json {
+        let task: TaskId = parse(id)?;
+        let failed = match self.board().settled(task) {
+            Some(task::Status::Failed | task::Status::Cancelled) => {
+                let found = self.read(move |history| history.task(task)).await?;
+                Some(Box::new(found.ok_or_else(|| Problem::from(&Refusal::NoSuchTask { task }))?))
+            }
+            Some(status) => return Err(Problem::from(&Refusal::Finished { task, status })),
+            None => None,
+        };
+        match self.ask(Command::RetryTask { task, failed }).await? {
+            (revision, Outcome::Task(id)) => answer(revision, &self.task_view(id).await?),
+            other => Err(unexpected(&other.1)),
+        }
+    }
+
+    pub(super) fn inbox(&self, ask: input::Scope) -> Json {
+        self.known(ask.project.as_ref())?;
+        let board = self.board();
+        answer(board.revision, &InboxView::all(&board, ask.project.as_ref()))
+    }
+
+    pub(super) async fn decide(&self, ask: input::Decide) -> Json {
+        let approval: ApprovalId = ask.id;
+        let before = self.board().approvals.values().filter(|it| it.is_open()).count();
+        let (revision, _) = self.ask(Command::Decide { approval, answer: ask.answer, reach: ask.reach }).await?;
+        let board = self.board();
+        let left = board.approvals.values().filter(|it| it.is_open()).count();
+        let decided = board.approvals.get(&approval).cloned();
+        let rule = decided.as_ref().and_then(|it| it.decision.as_ref()).and_then(|it| it.rule.clone());
+        answer(
+            revision,
+            &serde_json::json!({
+                "id": approval,
+                "task": decided.as_ref().map(|it| it.task),
+                "agent": decided.as_ref().map(|it| it.agent.clone()),
+                "subject": decided.as_ref().map(|it| it.subject()),
+                "rule": rule,
+                "answered": before.saturating_sub(left),
+                "left": InboxView::all(&board, None).len(),
+            }),
+        )
+    }
+
+    pub(super) async fn policy_add(&self, ask: input::PolicyAdd) -> Json {
+        match self.ask(Command::AddRule { scope: ask.scope, effect: ask.effect, matter: ask.matter }).await? {
+            (revision, Outcome::Rule(id)) => answer(revision, &self.board().rules.get(&id)),
+            other => Err(unexpected(&other.1)),
+        }
+    }
+
+    pub(super) async fn budget_set(&self, ask: input::BudgetSet) -> Json {
+        let (revision, _) = self.ask(Command::SetBudget { scope: ask.scope, ceiling: ask.ceiling }).await?;
+        answer(revision, &BudgetsView::of(&self.board(), self.engine().now()))
+    }
+}

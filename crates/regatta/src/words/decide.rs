@@ -1,0 +1,292 @@
+//! Decide and steer: `inbox`, `answer`, `allow`, `deny`, `tell`, `pause`, `resume`, `retry`, `takeover`, `policy`,
+//! `budget`.
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::{AgentView, BudgetsView, InboxView, TaskView};
+use regatta_core::approval::Reach;
+use regatta_core::budget::{self, Ceiling, Spend};
+use regatta_core::ids::{AgentName, ApprovalId, TaskId};
+use regatta_core::policy::{self, Effect, Matter, Rule};
+use regatta_core::refusal::seconds;
+use regatta_core::session::Answer;
+
+use crate::args::{Allow, BudgetWord, Deny, EffectArg, Inbox, PolicyWord, ReachArg};
+use crate::client::Got;
+use crate::out::{Failed, Said, ago, failed, plain, table, usage};
+
+use super::App;
+
+pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
+    let client = app.client()?;
+    let project = app.project(&client)?;
+    let got: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project }))?;
+    let next = got.data.first().map(|it| match it.kind.as_str() {
+        "permission" => format!("regatta allow {}", it.id),
+        "question" => format!("regatta answer {} '…'", it.id),
+        _ => format!("regatta answer {} retry", it.id),
+    });
+    app.out.answer("inbox", &got.data, &next.into_iter().collect::<Vec<_>>(), |_| {
+        if got.data.is_empty() {
+            return "nothing needs you\n".into();
+        }
+        table(&grouped(&got.data))
+    })?;
+    if ask.check && !got.data.is_empty() { Err(Failed::Code(3)) } else { Ok(()) }
+}
+
+/// Identical requests are one row: answering one for the task answers all.
+fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
+    let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
+    for it in items {
+        let key = format!("{} {} {} {}", it.kind, it.task, it.subject, it.why);
+        if let Some(row) = rows.iter_mut().find(|row| row.0 == key && it.kind == "permission") {
+            row.1 += 1;
+            continue;
+        }
+        let agent = it.agent.as_ref().map_or(String::new(), ToString::to_string);
+        let mut why = plain(&it.why);
+        if !it.choices.is_empty() && it.kind != "permission" {
+            why += &format!(" [{}]", it.choices.iter().map(|it| plain(it)).collect::<Vec<_>>().join(" | "));
+        }
+        let subject = plain(&it.subject);
+        rows.push((key, 1, vec![it.id.clone(), it.kind.clone(), it.task.to_string(), agent, ago(it.since_wall), subject, why]));
+    }
+    rows.into_iter()
+        .map(|(_, count, mut row)| {
+            if count > 1 {
+                row[5] += &format!(" × {count}");
+            }
+            row
+        })
+        .collect()
+}
+
+fn reach(it: ReachArg) -> Reach {
+    match it {
+        ReachArg::Once => Reach::Once,
+        ReachArg::Task => Reach::Task,
+        ReachArg::Mission => Reach::Mission,
+        ReachArg::Always => Reach::Always,
+    }
+}
+
+pub(super) fn allow(app: &App, ask: &Allow) -> Said {
+    decide(app, "allow", ask.id, Answer::Allow, reach(ask.reach))
+}
+
+pub(super) fn deny(app: &App, ask: &Deny) -> Said {
+    decide(app, "deny", ask.id, Answer::Deny { words: ask.because.clone() }, reach(ask.reach))
+}
+
+pub(super) fn answer(app: &App, id: &str, words: &[String]) -> Said {
+    let text = words.join(" ");
+    if id.starts_with(['T', 't']) {
+        let task: TaskId =
+            id.parse().map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "see regatta inbox"))?;
+        return match text.as_str() {
+            "retry" => retry(app, task),
+            "cancel" => {
+                let ask = input::TaskCancel { task, reason: Some("cancelled by a person".into()) };
+                let got: Got<TaskView> = app.call(&Call::TaskCancel(ask))?;
+                app.out.answer("task.cancel", &got.data, &[], |_| format!("{task} is cancelled\n"))
+            }
+            _ => Err(usage(format!("{task} can be answered with retry or cancel"), format!("see why: regatta why {task}"))),
+        };
+    }
+    let id: ApprovalId =
+        id.parse().map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "see regatta inbox"))?;
+    decide(app, "answer", id, Answer::Text { text }, Reach::Once)
+}
+
+fn decide(app: &App, kind: &str, id: ApprovalId, answer: Answer, reach: Reach) -> Said {
+    let verb = match &answer {
+        Answer::Allow => "allowed",
+        Answer::Deny { .. } => "denied",
+        Answer::Text { .. } | Answer::Cancelled => "answered",
+    };
+    let got: Got<serde_json::Value> = app.call(&Call::InboxAnswer(input::Decide { id, answer, reach }))?;
+    let it = &got.data;
+    let text = |name: &str| it[name].as_str().map(plain).unwrap_or_default();
+    let left = it["left"].as_u64().unwrap_or(0);
+    let next = if left > 0 { vec!["regatta inbox".to_owned()] } else { vec![] };
+    app.out.answer(kind, it, &next, |_| {
+        let more = it["answered"].as_u64().unwrap_or(1);
+        let others = if more > 1 { format!(" and {} like it", more - 1) } else { String::new() };
+        let rule = if text("rule").is_empty() { String::new() } else { format!(" · {}", text("rule")) };
+        format!("{verb} {id}{others} for {}: {}{rule} · {left} left in the inbox\n", text("task"), text("subject"))
+    })
+}
+
+pub(super) fn tell(app: &App, id: &str, words: &[String]) -> Said {
+    let ask = input::Said { id: id.to_owned(), text: words.join(" ") };
+    let got: Got<serde_json::Value> = app.call(&Call::Tell(ask))?;
+    let (task, attempt) = (got.data["task"].as_str().unwrap_or_default(), got.data["attempt"].as_str());
+    app.out.answer("tell", &got.data, &attempt.map(|it| format!("regatta logs -f {it}")).into_iter().collect::<Vec<_>>(), |_| {
+        match attempt {
+            Some(attempt) => format!("{attempt} hears it when its turn has ended\n"),
+            None => format!("nobody works on {task} that can be told now; the next attempt is told\n"),
+        }
+    })
+}
+
+pub(super) fn pause(app: &App, id: &str, because: &str) -> Said {
+    let got: Got<TaskView> = app.call(&Call::Pause(input::Said { id: id.to_owned(), text: because.to_owned() }))?;
+    let task = got.data.task.id;
+    app.out.answer("pause", &got.data, &[format!("regatta resume {task}")], |_| format!("{task} is paused\n"))
+}
+
+pub(super) fn resume(app: &App, id: &str) -> Said {
+    let got: Got<serde_json::Value> = app.call(&Call::Resume(input::Id { id: id.to_owned() }))?;
+    app.out.answer("resume", &got.data, &[], |_| format!("{id} goes on\n"))
+}
+
+pub(super) fn retry(app: &App, task: TaskId) -> Said {
+    let got: Got<TaskView> = app.call(&Call::Retry(input::Id { id: task.to_string() }))?;
+    let again = got.data.task.id;
+    app.out.answer("retry", &got.data, &[format!("regatta why {again}")], |_| {
+        if again == task {
+            format!("{task} is tried again\n")
+        } else {
+            format!("{task} stays as it ended; {again} asks for the same work again\n")
+        }
+    })
+}
+
+/// A shell in the workspace. The agent is held, and goes on when the shell ends.
+pub(super) fn takeover(app: &App, task: TaskId, command: &[std::ffi::OsString]) -> Said {
+    let client = app.client()?;
+    let got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
+    let Some(workspace) = got.data.workspace.clone() else {
+        let hint = format!("see where it is: regatta why {task}");
+        return Err(failed("no_workspace", format!("{task} has no workspace now"), hint));
+    };
+    let live = got.data.task.attempt.is_some();
+    if live {
+        let hold = input::Said { id: task.to_string(), text: "a person works in its workspace".into() };
+        let _held: Got<TaskView> = client.call(&Call::Pause(hold))?;
+    }
+    app.out.note(&format!("in {workspace}; exit to give it back\n"));
+    let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
+    let (program, arguments) = command.split_first().map_or((&shell, &[][..]), |(program, rest)| (program, rest));
+    let ended = std::process::Command::new(program)
+        .args(arguments)
+        .current_dir(&workspace)
+        .env("REGATTA_TASK", task.to_string())
+        .status();
+    if live {
+        let _goes_on: Got<serde_json::Value> = client.call(&Call::Resume(input::Id { id: task.to_string() }))?;
+    }
+    let ended = ended.map_err(|it| {
+        failed("io", format!("{} cannot be started: {it}", program.to_string_lossy()), "name another after --")
+    })?;
+    let data = serde_json::json!({ "task": task, "workspace": workspace, "exit": ended.code() });
+    app.out.answer("takeover", &data, &[], |_| if live { format!("{task} goes on\n") } else { String::new() })
+}
+
+fn policy_scope(text: &str) -> Result<policy::Scope, Failed> {
+    use regatta_core::agent::Role;
+    let bad = || usage(format!("{text:?} is nobody a rule can be for"), "write T7, M3, agent:NAME, leads, workers or all");
+    Ok(match text {
+        "all" => policy::Scope::All,
+        "leads" => policy::Scope::Role(Role::Lead),
+        "workers" => policy::Scope::Role(Role::Worker),
+        _ => match (text.strip_prefix("agent:"), text.chars().next()) {
+            (Some(name), _) => policy::Scope::Agent(AgentName::new(name).map_err(|_| bad())?),
+            (None, Some('M' | 'm')) => policy::Scope::Mission(text.parse().map_err(|_| bad())?),
+            _ => policy::Scope::Task(text.parse().map_err(|_| bad())?),
+        },
+    })
+}
+
+pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
+    match word {
+        PolicyWord::List => {
+            let got: Got<Vec<Rule>> = app.call(&Call::PolicyList(input::Nothing {}))?;
+            app.out.answer("policy.list", &got.data, &[], |_| {
+                if got.data.is_empty() {
+                    return "no rules: what a sandbox contains is allowed, the rest is asked\n".into();
+                }
+                table(&got.data.iter().map(|it| vec![it.id.to_string(), plain(&it.describe())]).collect::<Vec<_>>())
+            })
+        }
+        PolicyWord::Add { effect, tool, command, path, scope } => {
+            let tool = tool
+                .map(|it| {
+                    serde_json::from_value(serde_json::Value::String(it.clone())).map_err(|_| {
+                        usage(
+                            format!("{it:?} is no kind of tool"),
+                            "read, edit, delete, move, search, execute, think, fetch, switch_mode or other",
+                        )
+                    })
+                })
+                .transpose()?;
+            let effect = match effect {
+                EffectArg::Allow => Effect::Allow,
+                EffectArg::Deny => Effect::Deny,
+                EffectArg::Ask => Effect::Ask,
+            };
+            let ask = input::PolicyAdd { scope: policy_scope(&scope)?, effect, matter: Matter { tool, command, path } };
+            let got: Got<Rule> = app.call(&Call::PolicyAdd(ask))?;
+            app.out.answer("policy.add", &got.data, &[], |_| {
+                format!("{}: {}\n", got.data.id, plain(&got.data.describe()))
+            })
+        }
+        PolicyWord::Rm { rule } => {
+            let _done: Got<String> = app.call(&Call::PolicyRm(input::Rule { rule }))?;
+            app.out.answer("policy.rm", &rule, &[], |_| format!("took {rule} away\n"))
+        }
+    }
+}
+
+pub(super) fn budget(app: &App, word: BudgetWord) -> Said {
+    let (kind, got): (&str, Got<BudgetsView>) = match word {
+        BudgetWord::List => ("budget.list", app.call(&Call::BudgetList(input::Nothing {}))?),
+        BudgetWord::Set { scope, tokens, usd, turns, attempts, time } => {
+            let ceiling = Ceiling { tokens, micro_usd: usd, turns, attempts, wall_ms: time };
+            if ceiling == Ceiling::default() {
+                return Err(usage("a budget needs a ceiling", "give one: --usd 5, --tokens 1000000, --turns 20"));
+            }
+            ("budget.set", app.call(&Call::BudgetSet(input::BudgetSet { scope, ceiling }))?)
+        }
+        BudgetWord::Rm { scope } => {
+            let ceiling = Ceiling::default();
+            ("budget.rm", app.call(&Call::BudgetSet(input::BudgetSet { scope, ceiling }))?)
+        }
+    };
+    app.out.answer(kind, &got.data, &[], |_| draw_budgets(&got.data))
+}
+
+fn draw_budgets(it: &BudgetsView) -> String {
+    let mut text = format!("today  {}\n", spent(&it.today));
+    let mut rows: Vec<Vec<String>> =
+        it.by_agent.iter().map(|(agent, spend)| vec![format!("  {agent}"), spent(spend)]).collect();
+    for it in &it.budgets {
+        let used = it.spent.as_ref().map_or("each".to_owned(), spent);
+        rows.push(vec![format!("budget {}", it.scope), format!("{} of {}", used, ceiling(&it.ceiling))]);
+    }
+    text += &table(&rows);
+    text
+}
+
+/// What was spent; money that is not known is not shown as none.
+pub(super) fn spent(it: &Spend) -> String {
+    let money = it.usage.micro_usd.map_or(String::new(), |it| format!("{} · ", budget::dollars(it)));
+    format!("{money}{} tokens · {} turns · {} attempts · {}", it.usage.tokens(), it.turns, it.attempts, seconds(it.wall_ms))
+}
+
+fn ceiling(it: &Ceiling) -> String {
+    let parts = [
+        it.micro_usd.map(budget::dollars),
+        it.tokens.map(|it| format!("{it} tokens")),
+        it.turns.map(|it| format!("{it} turns")),
+        it.attempts.map(|it| format!("{it} attempts")),
+        it.wall_ms.map(seconds),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+}
+
+/// One line about an agent that takes no work.
+pub(super) fn parked(it: &AgentView) -> Option<String> {
+    it.parked.as_ref().map(|why| plain(why))
+}
