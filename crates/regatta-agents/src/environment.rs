@@ -5,7 +5,11 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Passed on from the daemon as they are: none of them holds a secret.
-const PASSED_ON: [&str; 6] = ["PATH", "LANG", "LC_ALL", "TZ", "USER", "SHELL"];
+const PASSED_ON: [&str; 9] =
+    ["PATH", "LANG", "LC_ALL", "TZ", "USER", "SHELL", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"];
+
+/// Passed on only without a name and a password in them: where the network is reached through a proxy.
+const PROXIES: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
 
 /// Where programs are looked for when the daemon itself has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -30,6 +34,11 @@ pub(crate) fn build(
     environment.insert("PATH".into(), DEFAULT_PATH.into());
     for name in PASSED_ON {
         if let Some(value) = std::env::var_os(name) {
+            environment.insert(name.into(), value);
+        }
+    }
+    for name in PROXIES {
+        if let Some(value) = std::env::var_os(name).filter(|it| !it.as_encoded_bytes().contains(&b'@')) {
             environment.insert(name.into(), value);
         }
     }

@@ -19,6 +19,8 @@ pub mod confine;
 pub mod driver;
 pub mod drivers;
 mod environment;
+pub mod home;
+pub mod keys;
 mod process;
 pub mod redact;
 mod rundir;

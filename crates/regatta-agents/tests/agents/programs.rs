@@ -169,7 +169,7 @@ fn what_cannot_start_says_why() {
 
 #[test]
 fn s3_a_program_sees_only_the_list() {
-    const LIST: [&str; 18] = [
+    const LIST: [&str; 27] = [
         "HOME",
         "LANG",
         "LC_ALL",
@@ -185,6 +185,16 @@ fn s3_a_program_sees_only_the_list() {
         "TMPDIR",
         "TZ",
         "USER",
+        // Where certificates and proxies are, if this machine has them.
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "NODE_EXTRA_CA_CERTS",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "NO_PROXY",
+        "http_proxy",
+        "https_proxy",
+        "no_proxy",
         // What sh itself sets.
         "PWD",
         "OLDPWD",
@@ -196,6 +206,7 @@ fn s3_a_program_sees_only_the_list() {
         let output = Command::new(fixture())
             .args([mode.as_ref(), world.data().as_os_str(), world.workspace.as_os_str(), dump.as_ref()])
             .env("CANARY_API_KEY", "a-secret-of-the-daemon")
+            .env("https_proxy", "http://me:a-password@proxy:8080")
             .output()
             .unwrap();
         let seen = if mode == "check" {
@@ -207,6 +218,7 @@ fn s3_a_program_sees_only_the_list() {
         assert!(seen.contains("PATH") && seen.contains("REGATTA_ATTEMPT_MARK"), "{seen}");
         let strange: Vec<&str> = seen.lines().filter(|it| !LIST.contains(it) && *it != "_").collect();
         assert_eq!(strange, Vec::<&str>::new(), "in {mode}");
+        assert!(!seen.lines().any(|it| it == "https_proxy"), "a proxy with a password is a secret");
     }
     // S4: nor does the canary, or what the launch itself brings, lie on the disk.
     let world = World::new();

@@ -1,0 +1,122 @@
+//! The home-like directory that each agent has, and what of the user's own it is shown there.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use regatta_core::agent::Profile;
+use regatta_core::ids::AgentName;
+use regatta_engine::ports::agents::AgentError;
+
+use crate::keys::expand;
+use crate::rundir::RunDir;
+use crate::words;
+
+/// An agent's home, and the real paths that its profile lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// Kept between attempts, so that logins and sessions survive.
+    pub path: PathBuf,
+    /// Listed to be read, and there.
+    pub read: Vec<PathBuf>,
+    /// Listed to be written, and there.
+    pub write: Vec<PathBuf>,
+    /// What is listed and not shown, in sentences.
+    pub warnings: Vec<String>,
+}
+
+/// Makes the agent's home, `homes/AGENT` under the data directory, with a link in it to each listed path of the user's
+/// own home: `~/.claude` is then the same directory for the program as it is for the user.
+pub fn furnish(data_dir: &Path, agent: &AgentName, profile: &Profile, user_home: &Path) -> Result<Home, AgentError> {
+    let path = place(data_dir, agent);
+    RunDir::create(path.clone()).map_err(|error| words::file("create", &path, error))?;
+    let mut home = Home { path, read: vec![], write: vec![], warnings: vec![] };
+    for (listed, write) in profile.read.iter().map(|it| (it, false)).chain(profile.write.iter().map(|it| (it, true))) {
+        let real = expand(listed, user_home);
+        if !real.is_absolute() {
+            home.warnings.push(format!(
+                "`{listed}` on the agent's lists is no absolute path and not under `~`, so it is not shown."
+            ));
+            continue;
+        }
+        // Presets list what a program may have; this user may not have it.
+        if !real.exists() {
+            continue;
+        }
+        home.link(&real, user_home).map_err(|error| words::file("link", &real, error))?;
+        if write { home.write.push(real) } else { home.read.push(real) }
+    }
+    Ok(home)
+}
+
+/// Where an agent's home is. The agent's name may have slashes; no two names make one directory.
+pub fn place(data_dir: &Path, agent: &AgentName) -> PathBuf {
+    data_dir.join("homes").join(agent.as_str().replace('/', "+"))
+}
+
+impl Home {
+    fn link(&mut self, real: &Path, user_home: &Path) -> io::Result<()> {
+        let Ok(name) = real.strip_prefix(user_home) else { return Ok(()) };
+        let own = self.path.join(name);
+        if name.as_os_str().is_empty() {
+            return Ok(());
+        }
+        if let Some(parent) = own.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        match symlink(real, &own) {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if fs::read_link(&own).is_ok_and(|it| it == real) {
+                    return Ok(());
+                }
+                // The program made one of its own, or replaced the link with a file: that may be its login.
+                self.warnings.push(format!(
+                    "{} is the agent's own and stays; {} is not shown there. Remove the first to link them.",
+                    own.display(),
+                    real.display()
+                ));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agents_home_is_kept_and_shows_what_is_listed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (data, user) = (directory.path().join("data"), directory.path().join("user"));
+        fs::create_dir_all(user.join(".claude")).unwrap();
+        fs::create_dir_all(user.join(".config/tool")).unwrap();
+        fs::write(user.join(".claude/login"), "yes").unwrap();
+        let list = |it: &[&str]| it.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let profile = Profile {
+            read: list(&["~/.config/tool", "~/.not-there", "relative"]),
+            write: list(&["~/.claude"]),
+            ..Profile::default()
+        };
+        let agent = AgentName::new("shop/dev").unwrap();
+        let home = furnish(&data, &agent, &profile, &user).unwrap();
+        assert_eq!(home.path, data.join("homes/shop+dev"));
+        assert_eq!(fs::read_to_string(home.path.join(".claude/login")).unwrap(), "yes");
+        assert_eq!(
+            (home.read.clone(), home.write.clone()),
+            (vec![user.join(".config/tool")], vec![user.join(".claude")])
+        );
+        assert!(home.warnings.len() == 1 && home.warnings[0].contains("relative"), "{:?}", home.warnings);
+
+        // Again, with something of the program's own in the way.
+        fs::write(home.path.join("session"), "kept").unwrap();
+        fs::remove_file(home.path.join(".claude")).unwrap();
+        fs::create_dir(home.path.join(".claude")).unwrap();
+        let again = furnish(&data, &agent, &profile, &user).unwrap();
+        assert_eq!(fs::read_to_string(again.path.join("session")).unwrap(), "kept");
+        assert!(again.warnings.iter().any(|it| it.contains("stays")), "{:?}", again.warnings);
+    }
+}

@@ -1,0 +1,237 @@
+//! Where an agent's secrets come from, at the moment its program starts.
+//!
+//! A value goes into the child's environment and into the redactor, and nowhere else: not into a file, not into the
+//! database, not into an error.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use regatta_core::agent::{Key, KeySource};
+use regatta_engine::ports::agents::AgentError;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::process::ready_until;
+
+/// How long a command may take: a person may have to unlock a store meanwhile.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// No key is longer; a command that prints more prints something else.
+const LONGEST: u64 = 64 * 1024;
+
+/// Secrets with their values.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// The variable and its value.
+    pub values: Vec<(String, String)>,
+    /// What a person should mend, in sentences.
+    pub warnings: Vec<String>,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.values.iter().map(|(name, _)| name).collect();
+        out.debug_struct("Keys").field("names", &names).field("warnings", &self.warnings).finish()
+    }
+}
+
+/// Fetches every key from where it is. `variable` looks into the daemon's own environment.
+pub fn resolve(
+    keys: &[Key],
+    variable: impl Fn(&str) -> Option<String>,
+    home: &Path,
+    patience: Duration,
+) -> Result<Keys, AgentError> {
+    let mut found = Keys::default();
+    for key in keys {
+        let value = match &key.from {
+            KeySource::Env(name) => variable(name)
+                .ok_or_else(|| failed(key, format!("the daemon's environment has no {name}"), from_env(name)))?,
+            KeySource::File(path) => from_file(key, &expand(path, home), &mut found.warnings)?,
+            KeySource::Command(line) => from_command(key, line, patience)?,
+        };
+        let value = value.trim_end_matches(['\r', '\n']);
+        if value.is_empty() {
+            return Err(failed(key, format!("{} gives nothing", source(key)), "Put the key there, then start again."));
+        }
+        if value.contains('\0') {
+            return Err(failed(
+                key,
+                format!("{} gives bytes that no variable can hold", source(key)),
+                "Store it as text.",
+            ));
+        }
+        found.values.push((key.name.clone(), value.to_owned()));
+    }
+    Ok(found)
+}
+
+/// A path that may begin with `~`.
+pub fn expand(path: &str, home: &Path) -> PathBuf {
+    match path.strip_prefix('~') {
+        Some("") => home.to_owned(),
+        Some(rest) if rest.starts_with('/') => home.join(&rest[1..]),
+        _ => PathBuf::from(path),
+    }
+}
+
+fn from_env(name: &str) -> String {
+    format!("Start the daemon with it: {name}=… regatta up --restart.")
+}
+
+fn source(key: &Key) -> String {
+    match &key.from {
+        KeySource::Env(name) => format!("the variable {name}"),
+        KeySource::File(path) => format!("the file {path}"),
+        KeySource::Command(line) => format!("the command `{line}`"),
+    }
+}
+
+fn failed(key: &Key, why: impl std::fmt::Display, hint: impl Into<String>) -> AgentError {
+    AgentError { what: format!("{} could not be set for the program: {why}.", key.name), hint: hint.into() }
+}
+
+fn from_file(key: &Key, path: &Path, warnings: &mut Vec<String>) -> Result<String, AgentError> {
+    let read = || -> io::Result<(String, u32)> {
+        let file = File::open(path)?;
+        let mode = file.metadata()?.mode();
+        let mut text = String::new();
+        file.take(LONGEST).read_to_string(&mut text)?;
+        Ok((text, mode))
+    };
+    let shown = path.display();
+    let (text, mode) = read().map_err(|error| {
+        let hint = format!("Put the key into {shown} and run: chmod 600 {shown}");
+        failed(key, format!("{shown} cannot be read: {error}"), hint)
+    })?;
+    if mode & 0o077 != 0 {
+        warnings.push(format!("Others can read {shown}, where {} comes from; run: chmod 600 {shown}", key.name));
+    }
+    Ok(text)
+}
+
+/// Runs the user's own command line, in the daemon's own environment: it may need an agent or a store of the session.
+fn from_command(key: &Key, line: &str, patience: Duration) -> Result<String, AgentError> {
+    let by_hand = format!("Run it by hand to see what is wrong: {line}");
+    let wrong = |why: String| failed(key, format!("the command `{line}` {why}"), by_hand.clone());
+    let mut child = Command::new("sh")
+        .args(["-c", line])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // What it says there may be the secret itself.
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(|error| wrong(format!("could not be started: {error}")))?;
+    let deadline = Instant::now() + patience;
+    let text = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe.into()).and_then(|it| read_until(it, deadline));
+    if !matches!(text, Ok(Some(_)))
+        && let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+    {
+        // It is not reaped yet, so the number is still its own. If it has ended there is nobody to end.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let status = child.wait().map_err(|error| wrong(format!("was lost: {error}")))?;
+    match text {
+        Err(error) => Err(wrong(format!("could not be read: {error}"))),
+        Ok(None) => Err(wrong(format!("gave no answer in {} s", patience.as_secs()))),
+        Ok(Some(_)) if !status.success() => Err(wrong(format!("failed ({status})"))),
+        Ok(Some(bytes)) => String::from_utf8(bytes)
+            .map_err(|_| failed(key, format!("the command `{line}` printed no text"), by_hand.clone())),
+    }
+}
+
+/// Reads to the end; `None` when time ran out first.
+fn read_until(mut from: impl Read + std::os::fd::AsFd, deadline: Instant) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = vec![];
+    let mut buffer = [0; 4096];
+    loop {
+        if !ready_until(&mut [PollFd::new(&from, PollFlags::IN)], Some(deadline))? {
+            return Ok(None);
+        }
+        match from.read(&mut buffer)? {
+            0 => return Ok(Some(bytes)),
+            length => bytes.extend_from_slice(&buffer[..length]),
+        }
+        if bytes.len() as u64 > LONGEST {
+            return Err(io::Error::other(format!("it is longer than {LONGEST} bytes")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn key(from: KeySource) -> Key {
+        Key { name: "API_KEY".to_owned(), from }
+    }
+
+    fn one(from: KeySource, patience: Duration) -> Result<Keys, AgentError> {
+        let variable = |name: &str| (name == "THEIR_KEY").then(|| "from-the-environment".to_owned());
+        resolve(&[key(from)], variable, Path::new("/home/me"), patience)
+    }
+
+    #[test]
+    fn a_key_comes_from_the_environment_a_file_or_a_command() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("key");
+        std::fs::write(&file, "from-a-file\n").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let file = file.to_str().unwrap().to_owned();
+        let value = |from| one(from, PATIENCE).unwrap().values[0].1.clone();
+        assert_eq!(value(KeySource::Env("THEIR_KEY".to_owned())), "from-the-environment");
+        assert_eq!(value(KeySource::File(file.clone())), "from-a-file");
+        assert_eq!(value(KeySource::Command("echo from-a-command".to_owned())), "from-a-command");
+
+        assert_eq!(one(KeySource::File(file.clone()), PATIENCE).unwrap().warnings, Vec::<String>::new());
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let warnings = one(KeySource::File(file.clone()), PATIENCE).unwrap().warnings;
+        assert!(warnings[0].contains("API_KEY") && warnings[0].contains(&format!("chmod 600 {file}")), "{warnings:?}");
+        assert_eq!(expand("~/key", Path::new("/home/me")), Path::new("/home/me/key"));
+        assert_eq!(expand("~other/key", Path::new("/home/me")), Path::new("~other/key"));
+    }
+
+    #[test]
+    fn s4_an_error_names_the_variable_and_the_fix_and_never_the_value() {
+        let missing = one(KeySource::Env("NOT_THERE".to_owned()), PATIENCE).unwrap_err();
+        assert!(missing.what.contains("API_KEY") && missing.hint.contains("NOT_THERE=…"), "{missing:?}");
+        let missing = one(KeySource::File("/nowhere/key".to_owned()), PATIENCE).unwrap_err();
+        assert!(missing.what.contains("API_KEY") && missing.hint.contains("chmod 600 /nowhere/key"), "{missing:?}");
+        let failed = one(KeySource::Command("echo s3cret; echo s3cret >&2; exit 3".to_owned()), PATIENCE).unwrap_err();
+        let said = failed.what.replace("`echo s3cret; echo s3cret >&2; exit 3`", "");
+        assert!(said.contains("API_KEY") && said.contains('3') && !said.contains("s3cret"), "{failed:?}");
+        let empty = one(KeySource::Command("true".to_owned()), PATIENCE).unwrap_err();
+        assert!(empty.what.contains("gives nothing"), "{empty:?}");
+        let keys = one(KeySource::Env("THEIR_KEY".to_owned()), PATIENCE).unwrap();
+        assert!(!format!("{keys:?}").contains("from-the-environment"));
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_ended_with_its_children() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("pid");
+        let line = format!("sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600' & wait", file.display());
+        let before = Instant::now();
+        let patience = Duration::from_millis(300);
+        let failed = one(KeySource::Command(line), patience).unwrap_err();
+        assert!(failed.what.contains("gave no answer"), "{failed:?}");
+        assert!(before.elapsed() >= patience);
+        if let Ok(pid) = std::fs::read_to_string(&file) {
+            let stat = PathBuf::from(format!("/proc/{}/stat", pid.trim()));
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let gone = || std::fs::read_to_string(&stat).map_or(true, |it| it.contains(") Z "));
+            while !gone() && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+            assert!(gone());
+        }
+    }
+}
