@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId};
 use regatta_engine::ports::agents::{
-    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, ProcessState, Verdict,
+    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, Line, ProcessState, Started, Verdict,
 };
 use regatta_engine::ports::git::{
     Authorship, Capture, Git, GitError, Move, ReachabilityProof, Repo, RepoFacts, Trial, TrunkPermit, Workspace,
@@ -97,7 +97,7 @@ impl Git for Idle {
         repo.path.clone()
     }
     fn prepare(&self, repo: &Repo, _: AttemptId, branch: &BranchName) -> Result<Workspace, GitError> {
-        Ok(Workspace { path: repo.path.clone(), branch: branch.clone(), base: no_commit() })
+        Ok(Workspace { path: repo.path.clone(), branch: branch.clone(), base: no_commit(), objects: None })
     }
     fn capture(&self, _: &Repo, _: AttemptId, _: &Authorship) -> Result<Capture, GitError> {
         Ok(Capture { commit: no_commit(), base: no_commit(), changed: vec![] })
@@ -123,8 +123,8 @@ impl Git for Idle {
 }
 
 impl Agents for Idle {
-    fn start(&self, _: &Launch) -> Result<(), AgentError> {
-        Ok(())
+    fn start(&self, _: &Launch) -> Result<Started, AgentError> {
+        Ok(Started::default())
     }
     fn state(&self, _: AttemptId) -> Result<ProcessState, AgentError> {
         Ok(ProcessState::Exited(Exit::Code(0)))
@@ -139,11 +139,11 @@ impl Agents for Idle {
     fn check(&self, _: &Check) -> Result<CheckResult, AgentError> {
         Ok(CheckResult { exit: Exit::Code(0), timed_out: false, output: String::new() })
     }
-    fn tail(&self, _: AttemptId) -> String {
-        String::new()
+    fn transcript(&self, _: AttemptId, _: u64, _: usize) -> Result<Vec<Line>, AgentError> {
+        Ok(vec![])
     }
-    fn log(&self, _: AttemptId) -> PathBuf {
-        PathBuf::new()
+    fn tail(&self, _: AttemptId, _: usize) -> Result<String, AgentError> {
+        Ok(String::new())
     }
     fn result_file(&self, _: AttemptId) -> PathBuf {
         PathBuf::new()

@@ -11,8 +11,9 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::environment;
 use crate::process::{MARK, ready_until};
-use crate::rundir::{LaunchRecord, Mode, RunDir, fresh_mark, write_atomic};
-use crate::shim::stop_command;
+use crate::rundir::{Input, LaunchRecord, Mode, RunDir, fresh_mark, write_atomic};
+use crate::shim::Limits;
+use crate::socket::Command;
 use crate::supervise::{AgentsAdapter, Phase, end_over_the_head_of, finish, phase, reap_later};
 use crate::tree::Tree;
 use crate::words;
@@ -44,6 +45,10 @@ fn run_in(adapter: &AgentsAdapter, dir: &RunDir, mark: &str, check: &Check) -> R
             argv: vec!["sh".to_owned(), "-c".to_owned(), check.command.clone()],
             dir: std::path::absolute(&check.dir)?,
             mark: mark.to_owned(),
+            input: Input::default(),
+            secrets: vec![],
+            limits: Limits::default(),
+            attended: None,
         };
         write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)?;
         Ok(RunDir::create(dir.path("tmp"))?.0)
@@ -83,7 +88,7 @@ fn run_out(shim: &mut Child, dir: &RunDir, tail: &mut Tail, deadline: Option<Ins
     }
     if let Some(control) = &mut shim.stdin {
         // A shim that has just ended does not read it, and need not.
-        drop(control.write_all(stop_command(GRACE).as_bytes()));
+        drop(Command::stop(GRACE).to_line().and_then(|it| control.write_all(&it)));
     }
     if !drain(shim, tail, Some(Instant::now() + GRACE + SHIM_PATIENCE))? {
         match phase(dir)? {

@@ -8,33 +8,7 @@ use std::time::Duration;
 
 use regatta_core::session::{Class, Said, Usage};
 use regatta_engine::ports::agents::{Exit, Wishes};
-use serde::{Deserialize, Serialize};
-
-/// Which stream a record is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stream {
-    /// Said to the program. An empty line with no newline cannot be said, so the end of input is its own stream.
-    In,
-    /// Its input was closed.
-    InEnd,
-    Out,
-    Err,
-    /// The shim's own word: so much was cut here, or the like.
-    Mark,
-}
-
-/// One line of the journal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
-    /// Its place, from 1, without gaps.
-    pub n: u64,
-    /// When the shim wrote it, as a date in milliseconds.
-    pub at: u64,
-    pub stream: Stream,
-    /// The line, without its newline; secrets are redacted, bytes that are no UTF-8 replaced.
-    pub line: String,
-}
+pub use regatta_engine::ports::agents::{Record, Stream};
 
 /// What to do with the program's input.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,36 +1,56 @@
 //! Starts, watches and stops any agent program, and the checks that judge its work.
 //!
 //! ```text
-//! daemon                      shim (one per attempt, outlives the daemon)      program and its tree
-//! supervise::AgentsAdapter →  shim::main: lock, subreaper, spawn, wait, sweep → out.log, result.json
-//!        ↑ shim.json, exit.json, control (fifo), pidfd
+//! daemon                          shim (one per attempt, outlives the daemon)        program and its tree
+//! supervise::AgentsAdapter  ───→  main: lock, subreaper, spawn, reap, exit record ─→ starts, ends
+//! attend: journal → driver  ←───  scribe: stdin, stdout, stderr ⇄ journal        ←─→ its pipes
+//!   its wishes → socket     ───→  porter: shim.sock; ender: signals
 //! ```
-//! Layout, in reading order: [`supervise`] is the port as the daemon sees it; [`shim`] is the
-//! supervisor process; `check` runs a command to its end under the same shim; `tree` finds and ends
-//! processes; `process` is one process as nobody can mistake it; `environment` is what a child may
-//! see; `rundir` is the directory the daemon and the shim share; `script` and [`scripted`] are the
+//! Layout, in reading order: [`supervise`] is the port as the daemon sees it; `attend` follows one program with its
+//! driver; [`driver`] is what a driver is and `drivers` are they; `journal` is what was said, for good; `socket` is
+//! what a daemon can ask of a shim; [`shim`] is the supervisor process; `check` runs a command to its end under the
+//! same shim; `tree` finds and ends processes; `process` is one process as nobody can mistake it; `environment` is
+//! what a child may see; `rundir` is the directory the daemon and the shim share; `retention` clears it up; `script` and [`scripted`] are the
 //! agent that follows a script; `words` is everything said to people.
 //!
-//! Deliberately absent: async, signal handlers, `pre_exec`, signals to a bare process number, and
-//! output held in memory. Not here yet: cgroups, sandboxes, output limits for agents, ACP.
+//! Deliberately absent: async, signal handlers, `pre_exec`, signals to a bare process number, and output held in
+//! memory.
 
+mod attend;
 mod check;
 pub mod confine;
 pub mod driver;
 pub mod drivers;
 mod environment;
 pub mod home;
+mod journal;
 pub mod keys;
+mod launch;
 mod process;
 pub mod redact;
+mod retention;
 mod rundir;
 pub mod script;
 pub mod scripted;
 mod shapes;
 pub mod shim;
+mod socket;
 pub mod supervise;
 mod tree;
 mod words;
 
+pub use retention::Pruned;
 pub use script::{ScriptError, Step, parse};
+pub use shim::Limits;
 pub use supervise::AgentsAdapter;
+
+use regatta_engine::ports::agents::{Record, Stream};
+
+/// What a person who follows a program's output sees of a record: its lines, and marks in words.
+pub fn printed(record: &Record) -> Option<String> {
+    match record.stream {
+        Stream::Out | Stream::Err => Some(record.line.clone()),
+        Stream::Mark => journal::Mark::explain(&record.line),
+        Stream::In | Stream::InEnd => None,
+    }
+}

@@ -3,8 +3,8 @@
 //! The files are the protocol, so that either side may die at any moment:
 //! `launch.json` what to run · `start.lock` held by whoever starts or concludes · `shim.lock` held by
 //! the shim for its life · `shim.json` a shim has begun, so no other ever may · `program.json` the
-//! program's identity · `control` a fifo that takes `stop MILLISECONDS` · `exit.json` how it ended,
-//! written when no process of it is left.
+//! program's identity · `shim.sock` takes commands (see `socket`) · `journal-*.jsonl` what was said (see
+//! `journal`) · `exit.json` how it ended, written when no process of it is left and the journal is synced.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -13,19 +13,43 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use regatta_core::ids::{AgentName, AttemptId};
 use regatta_engine::ports::agents::{Exit, ProcessIdentity};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::drivers::Setup;
+use crate::shim::Limits;
 
 /// What the shim does with the program's streams, and whom it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Mode {
-    /// An attempt: the prompt in, files out, and it outlives the daemon.
+    /// An attempt: its streams are kept in the journal, and it outlives the daemon.
     Attempt,
     /// A check: nothing in, the shim's standard output out, and it ends with the daemon, because only
     /// the daemon that asked can use the answer.
     Check,
+}
+
+/// Where the program's input comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Input {
+    /// The prompt, as it is, and then its end.
+    #[default]
+    Prompt,
+    /// Line by line, as its attendant says.
+    Said,
+}
+
+/// What whoever attends the program must know of its launch; a daemon that starts anew has nothing else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Attended {
+    pub(crate) attempt: AttemptId,
+    pub(crate) agent: AgentName,
+    /// It names where secrets come from, never a secret.
+    pub(crate) setup: Setup,
 }
 
 /// What the shim is to run.
@@ -40,6 +64,16 @@ pub(crate) struct LaunchRecord {
     pub(crate) dir: PathBuf,
     /// The value of `REGATTA_ATTEMPT_MARK` in every process of this launch and in no other.
     pub(crate) mark: String,
+    #[serde(default)]
+    pub(crate) input: Input,
+    /// The variables of the shim's environment that are secrets. Their values are redacted from all that is written.
+    #[serde(default)]
+    pub(crate) secrets: Vec<String>,
+    #[serde(default)]
+    pub(crate) limits: Limits,
+    /// `None` for a check.
+    #[serde(default)]
+    pub(crate) attended: Option<Attended>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -80,14 +114,8 @@ impl RunDir {
     pub(crate) fn start_lock(&self) -> PathBuf {
         self.path("start.lock")
     }
-    pub(crate) fn control(&self) -> PathBuf {
-        self.path("control")
-    }
     pub(crate) fn shim_log(&self) -> PathBuf {
         self.path("shim.log")
-    }
-    pub(crate) fn out_log(&self) -> PathBuf {
-        self.path("out.log")
     }
     pub(crate) fn prompt_file(&self) -> PathBuf {
         self.path("prompt.md")
@@ -96,7 +124,7 @@ impl RunDir {
         self.path("script.json")
     }
     pub(crate) fn result_file(&self) -> PathBuf {
-        self.path("result.json")
+        self.path("outbox").join("result.json")
     }
 
     /// Reads what was launched, if anything was.
@@ -149,7 +177,7 @@ fn write_once(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     }
 }
 
-fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+pub(crate) fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -159,7 +187,7 @@ fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     Ok(temporary)
 }
 
-fn sync_parent(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 

@@ -1,29 +1,30 @@
 //! The port to programs, as the daemon uses it: start, look, wait, stop.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use regatta_core::agent::Runtime;
 use regatta_core::ids::AttemptId;
-use regatta_core::session::Class;
 use regatta_engine::ports::agents::{
-    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, ProcessIdentity, ProcessState, Verdict,
+    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, Line, ProcessIdentity, ProcessState, Record, Started,
+    Verdict,
 };
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::OFlags;
 use rustix::process::Signal;
 
-use crate::environment::{self, Environment};
-use crate::process::{Handle, MARK, ready_until};
-use crate::rundir::{
-    LaunchRecord, Mode, RunDir, append, fresh_mark, lock, lock_until, read_json, try_lock, write_atomic,
-};
-use crate::shim::{NOT_MINE, READY, stop_command};
+use crate::attend::{self, Attendant, Cursor};
+use crate::driver::Driver;
+use crate::drivers;
+use crate::environment::Environment;
+use crate::process::{Handle, ready_until};
+use crate::rundir::{RunDir, append, lock, lock_until, read_json, try_lock};
+use crate::shim::{Bell, Limits, NOT_MINE, READY};
 use crate::tree::Tree;
-use crate::{check, words};
+use crate::{check, journal, launch, socket, words};
 
 /// How long a shim may take to say that its program runs.
 const START_PATIENCE: Duration = Duration::from_secs(10);
@@ -38,11 +39,25 @@ const OUTSIDE_PATIENCE: Duration = Duration::from_millis(1600);
 /// Longer than anyone means, short enough to add to a clock.
 const LONGEST_GRACE: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// How long a program may say nothing before that is told.
+const SILENCE: Duration = Duration::from_secs(15 * 60);
+
 /// Runs programs as child processes of this machine, each under a shim.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct AgentsAdapter {
-    data_dir: PathBuf,
-    regatta_exe: PathBuf,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) regatta_exe: PathBuf,
+    pub(crate) limits: Limits,
+    pub(crate) silence: Duration,
+    /// Wakes those who attend.
+    bells: Arc<Mutex<HashMap<AttemptId, Arc<Bell>>>>,
+    cursors: Arc<Mutex<Vec<Cursor>>>,
+}
+
+impl fmt::Debug for AgentsAdapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentsAdapter").field("data_dir", &self.data_dir).finish_non_exhaustive()
+    }
 }
 
 /// What the files and the process table say together.
@@ -62,14 +77,72 @@ impl AgentsAdapter {
     pub fn new(data_dir: PathBuf, exe: PathBuf) -> AgentsAdapter {
         // A shim has another working directory than we do.
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
-        AgentsAdapter { data_dir: absolute(data_dir), regatta_exe: absolute(exe) }
+        AgentsAdapter {
+            data_dir: absolute(data_dir),
+            regatta_exe: absolute(exe),
+            limits: Limits::default(),
+            silence: SILENCE,
+            bells: Arc::default(),
+            cursors: Arc::default(),
+        }
+    }
+
+    /// Bounds what the programs it starts from now on may print.
+    pub fn with_limits(self, limits: Limits) -> AgentsAdapter {
+        AgentsAdapter { limits, ..self }
+    }
+
+    /// Tells a desk about a silence of this length.
+    pub fn with_silence(self, silence: Duration) -> AgentsAdapter {
+        AgentsAdapter { silence, ..self }
+    }
+
+    /// Reads an attempt's journal as it is, from a place on (the first is 1).
+    pub fn records(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<Record>, AgentError> {
+        let dir = self.attempt_dir(attempt);
+        attend::records(&dir, from, limit).map_err(|error| words::file("read the journal in", &dir.0, error))
+    }
+
+    /// Attends an attempt with this driver, whatever its runtime.
+    pub fn attend_with(
+        &self,
+        attempt: AttemptId,
+        desk: &dyn Desk,
+        driver: Box<dyn Driver>,
+    ) -> Result<Option<Verdict>, AgentError> {
+        let bell = Arc::new(Bell::new().map_err(|error| words::kernel("make an eventfd", error))?);
+        self.bells().insert(attempt, Arc::clone(&bell));
+        let verdict = Attendant::new(self, attempt, desk, driver, &bell).run();
+        let mut bells = self.bells();
+        if bells.get(&attempt).is_some_and(|it| Arc::ptr_eq(it, &bell)) {
+            bells.remove(&attempt);
+        }
+        verdict
+    }
+
+    pub(crate) fn cursors(&self) -> MutexGuard<'_, Vec<Cursor>> {
+        self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bells(&self) -> MutexGuard<'_, HashMap<AttemptId, Arc<Bell>>> {
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A fresh driver for what was launched here, from what lies on the disk alone.
+    pub(crate) fn driver(&self, dir: &RunDir) -> Result<Option<Box<dyn Driver>>, AgentError> {
+        let launch = dir.launch().map_err(|error| words::file("read", &dir.launch_file(), error))?;
+        Ok(launch.and_then(|it| it.attended).map(|it| drivers::of(&it.setup)))
     }
 
     fn attempt_path(&self, attempt: AttemptId) -> PathBuf {
-        self.data_dir.join("attempts").join(attempt.to_string())
+        self.attempts_path().join(attempt.to_string())
     }
 
-    fn attempt_dir(&self, attempt: AttemptId) -> RunDir {
+    pub(crate) fn attempts_path(&self) -> PathBuf {
+        self.data_dir.join("attempts")
+    }
+
+    pub(crate) fn attempt_dir(&self, attempt: AttemptId) -> RunDir {
         RunDir(self.attempt_path(attempt))
     }
 
@@ -99,52 +172,8 @@ impl AgentsAdapter {
             .map_err(|error| words::shim_not_spawned(&self.regatta_exe, error))
     }
 
-    fn attempt_environment(&self, dir: &RunDir, launch: &Launch, mark: &str) -> io::Result<Environment> {
-        let home = RunDir::create(dir.path("home"))?.0;
-        let tmp = RunDir::create(dir.path("tmp"))?.0;
-        let mut ours = vec![
-            ("REGATTA_ATTEMPT", launch.attempt.to_string().into()),
-            ("REGATTA_RESULT", dir.result_file().into()),
-            ("REGATTA_PROMPT_FILE", dir.prompt_file().into()),
-            ("REGATTA_WORKSPACE", std::path::absolute(&launch.workspace)?.into()),
-            (MARK, mark.into()),
-        ];
-        if launch.script.is_some() {
-            ours.push(("REGATTA_SCRIPT_FILE", dir.script_file().into()));
-        }
-        Ok(environment::build(Some(&home), &tmp, &launch.env, &ours))
-    }
-
-    /// The program and its arguments.
-    fn argv(&self, launch: &Launch) -> io::Result<Vec<String>> {
-        match (&launch.runtime, launch.runtime.argv()) {
-            (_, Some(argv)) => Ok(argv.to_vec()),
-            (Runtime::Scripted, None) => {
-                Ok(vec![self.regatta_exe.to_string_lossy().into_owned(), "scripted-agent".to_owned()])
-            }
-            (_, None) => Err(io::Error::other(format!("{} has no program of ours to start", launch.agent))),
-        }
-    }
-
-    fn write_launch(&self, dir: &RunDir, launch: &Launch) -> io::Result<String> {
-        // A start that was cut short may have left a shim on its way: it carries the old mark.
-        let mark = match dir.launch().ok().flatten() {
-            Some(record) => record.mark,
-            None => fresh_mark()?,
-        };
-        write_atomic(&dir.prompt_file(), launch.prompt.as_bytes())?;
-        if let Some(script) = &launch.script {
-            write_atomic(&dir.script_file(), script.as_bytes())?;
-        }
-        let argv = self.argv(launch)?.iter().map(|it| it.replace("{prompt}", &launch.prompt)).collect();
-        let workspace = std::path::absolute(&launch.workspace)?;
-        let record = LaunchRecord { v: 1, mode: Mode::Attempt, argv, dir: workspace, mark: mark.clone() };
-        write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)?;
-        Ok(mark)
-    }
-
     /// Finds out where an attempt is. A start under way in another thread is waited for.
-    fn settled(&self, dir: &RunDir) -> Result<Phase, AgentError> {
+    pub(crate) fn settled(&self, dir: &RunDir) -> Result<Phase, AgentError> {
         match phase(dir)? {
             Phase::Untouched if dir.launch_file().exists() => {
                 let _start = lock(&dir.start_lock()).map_err(|error| words::file("lock", &dir.start_lock(), error))?;
@@ -155,7 +184,7 @@ impl AgentsAdapter {
     }
 
     /// Ends what a vanished shim left and records the loss; returns what the record says.
-    fn conclude(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
+    pub(crate) fn conclude(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
         let launch = dir.launch().map_err(|error| words::file("read", &dir.launch_file(), error))?;
         let tree = Tree { shim: None, program: dir.program().ok().flatten(), mark: launch.map(|it| it.mark) };
         finish(dir, &tree, grace, &Exit::Lost)
@@ -190,8 +219,8 @@ impl AgentsAdapter {
             Phase::Untouched => return Err(words::busy(&dir.shim_lock())),
             Phase::Alive(identity, shim) => (identity, shim),
         };
-        // A fifo without a reader refuses: then the shim has just ended, which the wait will see.
-        drop(tell(dir, &stop_command(grace)));
+        // A socket that nobody listens on refuses: then the shim has just ended, which the wait will see.
+        drop(tell(dir, &socket::Command::stop(grace)));
         let ended =
             shim.wait_until(Instant::now() + grace + SHIM_PATIENCE).map_err(|error| words::kernel("wait", error))?;
         if !ended {
@@ -229,22 +258,20 @@ impl AgentsAdapter {
 }
 
 impl Agents for AgentsAdapter {
-    fn start(&self, launch: &Launch) -> Result<(), AgentError> {
+    fn start(&self, launch: &Launch) -> Result<Started, AgentError> {
         let path = self.attempt_path(launch.attempt);
         let dir = RunDir::create(path.clone()).map_err(|error| words::file("create", &path, error))?;
         let _start = lock(&dir.start_lock()).map_err(|error| words::file("lock", &dir.start_lock(), error))?;
         if dir.exit_file().exists() || dir.shim_file().exists() {
-            return Ok(());
+            return Ok(Started::default());
         }
-        let mark = self.write_launch(&dir, launch).map_err(|error| words::file("write", &dir.launch_file(), error))?;
-        let environment =
-            self.attempt_environment(&dir, launch, &mark).map_err(|error| words::file("create", &dir.0, error))?;
+        let (environment, started) = launch::write(self, &dir, launch)?;
         let mut shim = self.spawn_shim(&dir, &environment, Stdio::null())?;
         let report = shim.stdout.take();
         let heard = report.map(|it| hear(it, Instant::now() + START_PATIENCE));
         let ended_as = reap_later(shim, heard == Some(Heard::End));
         match heard {
-            Some(Heard::Ready) => Ok(()),
+            Some(Heard::Ready) => Ok(started),
             // Another shim, of a start that was cut short, has it: that one is as good.
             Some(Heard::End) if ended_as == Some(i32::from(NOT_MINE)) => {
                 let deadline = Instant::now() + START_PATIENCE;
@@ -254,9 +281,9 @@ impl Agents for AgentsAdapter {
                     }
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                Ok(())
+                Ok(started)
             }
-            Some(Heard::End) if dir.exit_file().exists() => Ok(()),
+            Some(Heard::End) if dir.exit_file().exists() => Ok(started),
             Some(Heard::End) => Err(words::shim_silent(&dir.shim_log(), "ended")),
             Some(Heard::Nothing) | None => Err(words::shim_silent(&dir.shim_log(), "hung")),
         }
@@ -274,16 +301,15 @@ impl Agents for AgentsAdapter {
     }
 
     fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError> {
-        while desk.goes_on() {
-            if let Some(exit) = self.wait(attempt, Duration::from_millis(250))? {
-                let class = (exit != Exit::Code(0)).then_some(Class::Crashed);
-                return Ok(Some(Verdict { exit, class, detail: String::new(), usage: vec![] }));
-            }
-        }
-        Ok(None)
+        let driver = self.driver(&self.attempt_dir(attempt))?.ok_or_else(|| words::never_started(attempt))?;
+        self.attend_with(attempt, desk, driver)
     }
 
-    fn nudge(&self, _attempt: AttemptId) {}
+    fn nudge(&self, attempt: AttemptId) {
+        if let Some(bell) = self.bells().get(&attempt) {
+            bell.ring();
+        }
+    }
 
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError> {
         let dir = self.attempt_dir(attempt);
@@ -303,21 +329,13 @@ impl Agents for AgentsAdapter {
         check::run(self, check)
     }
 
-    fn tail(&self, attempt: AttemptId) -> String {
-        use std::io::{Seek, SeekFrom};
-        let read = || -> io::Result<Vec<u8>> {
-            let mut file = std::fs::File::open(self.log(attempt))?;
-            let length = file.metadata()?.len();
-            file.seek(SeekFrom::Start(length.saturating_sub(4096)))?;
-            let mut bytes = Vec::new();
-            file.take(4096).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        read().map(|it| String::from_utf8_lossy(&it).into_owned()).unwrap_or_default()
+    fn transcript(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<Line>, AgentError> {
+        attend::transcript(self, attempt, from, limit)
     }
 
-    fn log(&self, attempt: AttemptId) -> PathBuf {
-        self.attempt_dir(attempt).out_log()
+    fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError> {
+        let dir = self.attempt_dir(attempt);
+        journal::tail(&dir.0, bytes).map_err(|error| words::file("read the journal in", &dir.0, error))
     }
 
     fn result_file(&self, attempt: AttemptId) -> PathBuf {
@@ -381,11 +399,9 @@ pub(crate) fn finish(dir: &RunDir, tree: &Tree, grace: Duration, exit: &Exit) ->
     dir.record_exit(exit).map_err(|error| words::file("write", &dir.exit_file(), error))
 }
 
-/// Writes a command into a shim's control fifo.
-fn tell(dir: &RunDir, command: &str) -> io::Result<()> {
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let mut control = std::fs::OpenOptions::new().write(true).custom_flags(flags).open(dir.control())?;
-    control.write_all(command.as_bytes())
+/// Tells a shim something, and does not wait for its answer.
+fn tell(dir: &RunDir, command: &socket::Command) -> io::Result<()> {
+    socket::connect(dir)?.write_all(&command.to_line()?)
 }
 
 #[derive(Debug, PartialEq, Eq)]

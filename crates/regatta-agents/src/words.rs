@@ -38,6 +38,14 @@ pub(crate) fn never_started(attempt: AttemptId) -> AgentError {
     }
 }
 
+/// Says that a shim will never say something to its program.
+pub(crate) fn not_said(why: &str) -> AgentError {
+    AgentError {
+        what: format!("The supervisor refused to say a line to the program: {why}."),
+        hint: "This is a fault of the driver; please report it with the attempt's transcript.".to_owned(),
+    }
+}
+
 /// Says which processes would not end.
 pub(crate) fn still_alive(pids: &[u32]) -> AgentError {
     let pids: Vec<String> = pids.iter().take(20).map(u32::to_string).collect();
@@ -93,4 +101,11 @@ pub(crate) fn not_executable(program: &Path, error: &std::io::Error) -> String {
         _ => "try it by hand",
     };
     format!("The program {} could not be started: {error}; {advice}.", program.display())
+}
+
+pub(crate) fn not_ours(agent: &regatta_core::ids::AgentName) -> AgentError {
+    AgentError {
+        what: format!("{agent} has no program of ours to start"),
+        hint: format!("It polls by itself; or give it one: regatta agent add {agent} --preset NAME."),
+    }
 }

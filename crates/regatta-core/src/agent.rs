@@ -126,7 +126,9 @@ pub struct Profile {
     pub env: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<Key>,
-    pub confine: Level,
+    /// How far it is shut in; as far as this machine can, if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confine: Option<Level>,
     /// Whether it may use the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<bool>,

@@ -133,6 +133,9 @@ pub struct Resume {
     pub workspace: AttemptId,
     pub agent: AgentName,
     pub session: Option<String>,
+    /// What that session used: the program counts on from there.
+    #[serde(default)]
+    pub used: Usage,
 }
 
 /// One run of one agent on one task.
@@ -178,6 +181,9 @@ pub struct Attempt {
     /// What it used.
     #[serde(default, skip_serializing_if = "Usage::is_nothing")]
     pub used: Usage,
+    /// How its program is shut in; nothing when it is not, or has not started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
     /// How it ended.
     pub ended: Option<End>,
 }
@@ -217,6 +223,8 @@ facts! {
     Spoke { attempt: AttemptId, n: u64, said: Said }
     /// Nothing more is said to its program.
     Closing { attempt: AttemptId }
+    /// Its program runs.
+    Launched { attempt: AttemptId, sandbox: Option<String>, warnings: Vec<String> }
 }
 
 /// Who begins an attempt, and how it is kept alive.
@@ -260,11 +268,17 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         talks,
         resumes: task.resume.clone(),
         notes: task.notes.clone(),
-        talk: Talk::default(),
+        talk: Talk { sessions: task.resume.iter().filter_map(|it| counted(it, by)).collect(), ..Talk::default() },
         used: Usage::default(),
+        sandbox: None,
         ended: None,
     };
     draft.record(Event::AttemptStarted(Started { attempt }));
+}
+
+/// What the session to go on with has used already: it is not charged again.
+fn counted(resume: &Resume, by: &Begin) -> Option<(Option<String>, Usage)> {
+    (resume.agent == by.agent && resume.session.is_some()).then(|| (resume.session.clone(), resume.used))
 }
 
 /// The live attempt, if `token` is its own: the fence on everything done in a task's name (J3, L6).
@@ -429,7 +443,8 @@ fn failed(draft: &mut Draft, attempt: &Attempt, class: Class, reason: &str, now:
 
 fn resume_of(attempt: &Attempt, session: bool) -> Resume {
     let session = if session { attempt.talk.session.clone() } else { None };
-    Resume { workspace: attempt.workspace(), agent: attempt.agent.clone(), session }
+    let used = attempt.talk.sessions.iter().find(|it| it.0 == session).map(|it| it.1).unwrap_or_default();
+    Resume { workspace: attempt.workspace(), agent: attempt.agent.clone(), session, used }
 }
 
 /// Ends a running turn so that it can go on later: its program is stopped, its workspace and session are kept.
@@ -438,6 +453,19 @@ pub(crate) fn park(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(),
     stop(draft, id, Cause::Parked, reason.to_owned());
     let again = Again { resume: Some(resume_of(&attempt, true)), ..Again::default() };
     task::try_again_as(draft, attempt.task, reason, again)
+}
+
+/// Notes that an attempt's program runs, and how it is shut in.
+pub fn launched(
+    draft: &mut Draft,
+    id: AttemptId,
+    token: u64,
+    sandbox: Option<String>,
+    warnings: Vec<String>,
+) -> Result<(), Refusal> {
+    live(draft.board(), id, token)?;
+    draft.record(Event::AttemptLaunched(Launched { attempt: id, sandbox, warnings }));
+    Ok(())
 }
 
 /// Says that nothing more will be said to an attempt's program.

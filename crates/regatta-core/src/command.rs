@@ -218,6 +218,13 @@ pub enum Command {
         token: u64,
         how: attempt::Exited,
     },
+    /// An attempt's program runs, and is shut in so.
+    ReportLaunched {
+        attempt: AttemptId,
+        token: u64,
+        sandbox: Option<String>,
+        warnings: Vec<String>,
+    },
     /// An attempt's program said something, at this place of its journal.
     ReportSaid {
         attempt: AttemptId,
@@ -258,6 +265,7 @@ impl Command {
                 | Command::Resume { .. }
                 | Command::Tick
                 | Command::ReportExited { .. }
+                | Command::ReportLaunched { .. }
                 | Command::ReportSaid { .. }
                 | Command::ReportSilent { .. }
                 | Command::ReportJudged { .. }
@@ -448,6 +456,9 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         }
         Command::Tick => done(tick(draft, now)?),
         Command::ReportExited { attempt, token, how } => done(attempt::exited(draft, attempt, token, how, now)?),
+        Command::ReportLaunched { attempt, token, sandbox, warnings } => {
+            done(attempt::launched(draft, attempt, token, sandbox, warnings)?)
+        }
         Command::ReportSaid { attempt, token, n, said } => done(attempt::heard(draft, attempt, token, n, said, now)?),
         Command::ReportSilent { attempt, token, since_ms } => done(steer::silent(draft, attempt, token, since_ms)?),
         Command::ReportJudged { attempt, token, verdict } => {

@@ -79,6 +79,7 @@ events! {
     AttemptStopping(attempt::Stopping) "attempt.stopping" |it| it.attempt().to_string();
     AttemptEnded(attempt::Ended) "attempt.ended" |it| it.attempt().to_string();
     AttemptSpoke(attempt::Spoke) "attempt.said" |it| it.attempt().to_string();
+    AttemptLaunched(attempt::Launched) "attempt.launched" |it| it.attempt().to_string();
     AttemptClosing(attempt::Closing) "attempt.closing" |it| it.attempt().to_string();
     AttemptTold(steer::Told) "attempt.told" |it| it.attempt().to_string();
     AttemptHeld(steer::Held) "attempt.held" |it| it.attempt().to_string();

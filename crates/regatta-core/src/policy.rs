@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{Agent, Level, Role};
+use crate::agent::{Agent, Role};
 use crate::attempt::Attempt;
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
@@ -188,22 +188,22 @@ pub fn judge(board: &Board, attempt: &Attempt, agent: &Agent, tool: &Tool) -> (E
             return (rule.effect, format!("{}: {}", rule.id, rule.describe()));
         }
     }
-    by_default(agent.profile.confine, tool)
+    by_default(attempt.sandbox.is_some(), tool)
 }
 
 /// Where no rule fits.
-fn by_default(level: Level, tool: &Tool) -> (Effect, String) {
+fn by_default(confined: bool, tool: &Tool) -> (Effect, String) {
     let outside =
         tool.paths.iter().any(|it| it.starts_with('/') || it.starts_with('~') || it.split('/').any(|it| it == ".."));
     let harmless = matches!(tool.kind, ToolKind::Read | ToolKind::Search | ToolKind::Think);
-    match (level, tool.kind) {
+    match tool.kind {
         _ if outside => (Effect::Ask, "it reaches outside its workspace".into()),
-        (Level::Strict | Level::Workspace, _) => (Effect::Allow, "its sandbox contains it".into()),
-        (Level::Off, _) if harmless => (Effect::Allow, "it only looks".into()),
-        (Level::Off, ToolKind::Edit | ToolKind::Delete | ToolKind::Move) if !tool.paths.is_empty() => {
+        _ if confined => (Effect::Allow, "its sandbox contains it".into()),
+        _ if harmless => (Effect::Allow, "it only looks".into()),
+        ToolKind::Edit | ToolKind::Delete | ToolKind::Move if !tool.paths.is_empty() => {
             (Effect::Allow, "it stays in its workspace".into())
         }
-        (Level::Off, _) => (Effect::Ask, "it has no sandbox and no rule allows it".into()),
+        _ => (Effect::Ask, "it has no sandbox and no rule allows it".into()),
     }
 }
 

@@ -20,7 +20,7 @@ use regatta_core::project::Project;
 use regatta_core::task::Task;
 
 use crate::attend::{self, AttemptDesk};
-use crate::ports::agents::{Launch, McpServer, ProcessState};
+use crate::ports::agents::{Launch, McpServer, ProcessState, Started};
 use crate::ports::git::{Authorship, Capture, GitError, Move, ReachabilityProof, Repo, Trial, TrunkPermit};
 use crate::{Engine, Failure, brief, contract};
 
@@ -142,8 +142,19 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
         if is_stopping(engine, id) {
             return Some(Exited::Lost); // stopped before it began: it simply ends
         }
-        if let Err(reason) = launch(engine, scene) {
-            return not_run(engine, id, reason);
+        match launch(engine, scene) {
+            Ok(started) => {
+                for warning in &started.warnings {
+                    tracing::warn!(attempt = %id, "{warning}");
+                }
+                let Started { sandbox, warnings } = started;
+                let command = Command::ReportLaunched { attempt: id, token: scene.attempt.token, sandbox, warnings };
+                // Refused when it has been stopped meanwhile; kept from the store, it is only not shown.
+                if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
+                    tracing::debug!(attempt = %id, "its start is not written down: {failure}");
+                }
+            }
+            Err(reason) => return not_run(engine, id, reason),
         }
         // A stop that came while it was being started found nothing to stop.
         if is_stopping(engine, id)
@@ -157,7 +168,11 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
     match agents.attend(id, &desk) {
         Ok(None) => None, // its program goes on; the next start joins it again
         Ok(Some(verdict)) => {
-            let tail = contract::tail(&agents.tail(id));
+            let tail = agents.tail(id, 4096).unwrap_or_else(|error| {
+                tracing::warn!(attempt = %id, "its output cannot be read: {error}");
+                String::new() // it only adorns a reason
+            });
+            let tail = contract::tail(&tail);
             Some(attend::how_it_ended(verdict, result_detail(engine, id), &tail))
         }
         Err(error) => not_run(engine, id, error.to_string()),
@@ -186,7 +201,7 @@ fn is_stopping(engine: &Engine, id: AttemptId) -> bool {
     engine.board().attempts.get(&id).is_none_or(|it| it.stopping.is_some())
 }
 
-fn launch(engine: &Engine, scene: &Scene) -> Result<(), String> {
+fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
     let Scene { attempt, task, repo, .. } = scene;
     let workspace =
         engine.shared.git.prepare(repo, attempt.workspace(), &task.branch()).map_err(|it| it.to_string())?;
@@ -210,7 +225,10 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<(), String> {
         profile: agent.profile.clone(),
         resume: attempt.resumed_session().map(str::to_owned),
         mcp: engine.shared.settings.mcp_url.clone().map(|url| McpServer { url, token: attempt.token.to_string() }),
+        used: attempt.resumes.as_ref().map(|it| it.used).unwrap_or_default(),
         workspace: workspace.path,
+        objects: workspace.objects,
+        hidden: vec![repo.path.clone()],
         prompt: prompt_of(scene),
         script: task.script.clone(),
         env,

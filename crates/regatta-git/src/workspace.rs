@@ -37,7 +37,7 @@ impl GitAdapter {
             if disk::is_real_dir(&path)
                 && let Some(base) = self.find(&vault, &base_ref(attempt))?
             {
-                return Ok(Workspace { path, branch: branch.clone(), base });
+                return Ok(Workspace { path, branch: branch.clone(), base, objects: Some(vault.join("objects")) });
             }
             self.set_aside(&path)?;
             let base = self.refresh(repo)?;
@@ -55,7 +55,7 @@ impl GitAdapter {
             disk::sync_everything(&new)?;
             self.update_refs(&vault, format!("update {} {base}\n", base_ref(attempt)))?;
             disk::rename(&new, &path)?;
-            Ok(Workspace { path, branch: branch.clone(), base })
+            Ok(Workspace { path, branch: branch.clone(), base, objects: Some(vault.join("objects")) })
         })
     }
 

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use regatta_core::ids::AttemptId;
 use regatta_core::session::{Class, Said};
 use regatta_engine::ports::agents::{
-    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, ProcessIdentity, ProcessState, Verdict, Wishes,
+    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, Line, ProcessIdentity, ProcessState, Started, Verdict,
+    Wishes,
 };
 
 use crate::fake_git::{FakeGit, Files};
@@ -292,7 +293,7 @@ impl Program {
 }
 
 impl Agents for FakeAgents {
-    fn start(&self, launch: &Launch) -> Result<(), AgentError> {
+    fn start(&self, launch: &Launch) -> Result<Started, AgentError> {
         let starts = || {
             let task = launch.env.iter().find(|it| it.0 == "REGATTA_TASK").map(|it| it.1.clone()).unwrap_or_default();
             let mut state = self.world.lock();
@@ -318,7 +319,9 @@ impl Agents for FakeAgents {
             self.world.changed.notify_all();
             std::thread::spawn(move || live(&program, &script));
         };
-        self.life.call("agents.start", starts).map_err(error)
+        self.life.call("agents.start", starts).map_err(error)?;
+        // As if every program were shut in: the stories are about something else.
+        Ok(Started { sandbox: Some("in memory".into()), warnings: vec![] })
     }
 
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError> {
@@ -417,12 +420,12 @@ impl Agents for FakeAgents {
         self.life.call("agents.check", checks).map_err(error)?
     }
 
-    fn tail(&self, _: AttemptId) -> String {
-        String::new()
+    fn transcript(&self, _attempt: AttemptId, _from: u64, _limit: usize) -> Result<Vec<Line>, AgentError> {
+        Ok(vec![])
     }
 
-    fn log(&self, attempt: AttemptId) -> PathBuf {
-        Path::new("/nowhere/runs").join(attempt.to_string()).join("out.log")
+    fn tail(&self, _attempt: AttemptId, _bytes: usize) -> Result<String, AgentError> {
+        Ok(String::new())
     }
 
     fn result_file(&self, attempt: AttemptId) -> PathBuf {

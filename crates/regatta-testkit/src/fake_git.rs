@@ -329,7 +329,7 @@ impl Git for FakeGit {
             let space =
                 world.spaces.entry(attempt).or_insert_with(|| Space { branch: branch.clone(), base: tip, files });
             let path = PathBuf::from(format!("/nowhere/workspaces/{attempt}"));
-            Ok(Workspace { path, branch: space.branch.clone(), base: space.base.clone() })
+            Ok(Workspace { path, branch: space.branch.clone(), base: space.base.clone(), objects: None })
         })
     }
 

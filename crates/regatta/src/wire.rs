@@ -36,10 +36,19 @@ pub(crate) fn git(data_dir: &Path) -> impl regatta_engine::ports::git::Git + use
     GitAdapter::new(data_dir.to_owned())
 }
 
+/// Attempts' journals without a daemon, for reading.
+pub(crate) fn agents(data_dir: &Path) -> AgentsAdapter {
+    // It starts nothing, so it needs no program to start shims with.
+    AgentsAdapter::new(data_dir.to_owned(), "regatta".into())
+}
+
 /// Puts a copy of a store back. The daemon must be down.
 pub(crate) fn restore(from: &Path, data_dir: &Path) -> Result<(), Failed> {
     regatta_store::restore(from, &data_dir.join(STORE)).map_err(from_store)
 }
+
+/// What a person sees of a record.
+pub(crate) use regatta_agents::printed;
 
 /// A store's error, for people.
 pub(crate) fn from_store(error: regatta_engine::ports::store::StoreError) -> Failed {

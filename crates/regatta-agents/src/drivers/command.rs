@@ -40,7 +40,7 @@ impl Driver for Command {
             Stream::In => self.started(),
             Stream::InEnd => {
                 self.closed = true;
-                if self.by_argument { self.started() } else { vec![] }
+                self.started() // also where the shim gave it the prompt by itself
             }
             Stream::Out => {
                 self.output.add_line(&record.line);

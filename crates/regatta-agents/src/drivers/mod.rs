@@ -26,6 +26,7 @@ use regatta_core::session::Usage;
 use serde::{Deserialize, Serialize};
 
 use crate::driver::Driver;
+use crate::rundir::Input;
 
 pub use start::{command_line, environment, files};
 
@@ -84,6 +85,14 @@ pub fn of(setup: &Setup) -> Box<dyn Driver> {
         Runtime::Claude { .. } | Runtime::Codex { .. } => Box::new(command::Command::new(setup)),
         // Nothing is started for an outside agent; were it, it would be any program.
         Runtime::Command { .. } | Runtime::Outside => Box::new(command::Command::new(setup)),
+    }
+}
+
+/// Where a program of this runtime reads what it is asked.
+pub(crate) fn input(runtime: &Runtime) -> Input {
+    match runtime {
+        Runtime::Command { .. } | Runtime::Outside => Input::Prompt,
+        Runtime::Scripted | Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Codex { .. } => Input::Said,
     }
 }
 

@@ -74,7 +74,7 @@ pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
     let approval = named(&["untrusted", "on-request", "never"]).unwrap_or_else(|| "on-request".to_owned());
     let sandbox = named(&["read-only", "workspace-write", "danger-full-access"]);
     // Inside a sandbox of ours its own would be a second one, and makes `.git` read-only.
-    let otherwise = if profile.confine == Level::Off { "workspace-write" } else { "danger-full-access" };
+    let otherwise = if profile.confine == Some(Level::Off) { "workspace-write" } else { "danger-full-access" };
     (approval, sandbox.unwrap_or_else(|| otherwise.to_owned()))
 }
 
@@ -253,10 +253,10 @@ mod tests {
                 codex_mode(&Profile { mode: mode.map(str::to_owned), confine, ..Profile::default() });
             format!("{approval} {sandbox}")
         };
-        assert_eq!(mode(None, Level::Workspace), "on-request danger-full-access");
-        assert_eq!(mode(None, Level::Off), "on-request workspace-write");
-        assert_eq!(mode(Some("never+read-only"), Level::Off), "never read-only");
-        assert_eq!(mode(Some("untrusted"), Level::Strict), "untrusted danger-full-access");
+        assert_eq!(mode(None, Some(Level::Workspace)), "on-request danger-full-access");
+        assert_eq!(mode(None, Some(Level::Off)), "on-request workspace-write");
+        assert_eq!(mode(Some("never+read-only"), Some(Level::Off)), "never read-only");
+        assert_eq!(mode(Some("untrusted"), Some(Level::Strict)), "untrusted danger-full-access");
     }
 
     #[test]

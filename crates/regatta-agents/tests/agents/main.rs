@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test may fail the test")]
 
 mod checks;
-mod conversations;
 mod confine;
+mod conversations;
 mod programs;
 mod scripts;
 mod stops;

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use regatta_engine::ports::agents::{Agents, Exit, ProcessState};
+use regatta_engine::ports::agents::{Agents, Exit, ProcessState, Stream};
 
 use crate::support::{A1, World, adapter, eventually, fixture};
 
@@ -16,9 +16,12 @@ fn a_program_runs_and_its_exit_and_every_byte_are_kept() {
     let exit = world.run("cat; pwd; cat \"$REGATTA_PROMPT_FILE\" >&2; seq 1 200000; exit 7");
     assert_eq!(exit, Exit::Code(7));
     assert_eq!(world.adapter.state(A1), Ok(ProcessState::Exited(Exit::Code(7))));
-    let numbers: String = (1..=200_000).map(|it| format!("{it}\n")).collect();
     // P2
-    assert_eq!(world.log(), format!("Do it.\n{}\nDo it.\n{numbers}", world.workspace.display()));
+    let mut lines = vec!["Do it.".to_owned(), world.workspace.display().to_string()];
+    lines.extend((1..=200_000).map(|it| it.to_string()));
+    assert_eq!(world.lines(Stream::Out), lines);
+    assert_eq!(world.lines(Stream::Err), ["Do it."]);
+    assert!((1..).zip(world.records()).all(|(n, it)| it.n == n));
 }
 
 #[test]
@@ -31,7 +34,7 @@ fn the_prompt_can_be_an_argument() {
     let world = World::new();
     world.adapter.start(&world.launch(&["printf", "%s|", "--prompt={prompt}", "{prompt}"])).unwrap();
     assert_eq!(world.wait(), Exit::Code(0));
-    assert_eq!(world.log(), "--prompt=Do it.\n|Do it.\n|");
+    assert_eq!(world.lines(Stream::Out), ["--prompt=Do it.", "|Do it.", "|"], "the last has no newline");
 }
 
 #[test]
@@ -182,6 +185,7 @@ fn s3_a_program_sees_only_the_list() {
         "REGATTA_WORKSPACE",
         "SHELL",
         "TERM",
+        "NO_COLOR",
         "TMPDIR",
         "TZ",
         "USER",

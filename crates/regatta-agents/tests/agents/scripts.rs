@@ -7,7 +7,7 @@ use std::time::Duration;
 use regatta_engine::ports::agents::{Agents, Exit, Launch};
 use serde_json::{Value, json};
 
-use crate::support::{A1, World, eventually, fixture};
+use crate::support::{A1, World, eventually, fixture, log};
 
 fn launch(world: &World, script: Value) -> Launch {
     let mut launch = world.launch(&[fixture(), "scripted-agent"]);
@@ -134,7 +134,7 @@ fn s6_no_link_leads_out_of_the_workspace() {
         launch.attempt = regatta_core::ids::AttemptId(step.to_string().len() as u64 + 100);
         world.adapter.start(&launch).unwrap();
         assert_eq!(world.adapter.wait(launch.attempt, crate::support::LONG).unwrap(), Some(Exit::Code(1)), "{step}");
-        let log = fs::read_to_string(world.adapter.log(launch.attempt)).unwrap();
+        let log = log(&world.adapter, launch.attempt);
         assert!(log.contains("Refused"), "{log}");
     }
     assert_eq!(fs::read_to_string(outside.join("secret.txt")).unwrap(), "secret");

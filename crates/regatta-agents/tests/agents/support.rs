@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regatta_agents::AgentsAdapter;
-use regatta_core::agent::{Profile, Runtime};
+use regatta_core::agent::{Level, Profile, Runtime};
 use regatta_core::ids::{AgentName, AttemptId};
-use regatta_engine::ports::agents::{Agents, Exit, Launch, ProcessIdentity, ProcessState};
+use regatta_engine::ports::agents::{Agents, Exit, Launch, ProcessIdentity, ProcessState, Record, Stream};
 use tempfile::TempDir;
 
 /// Longer than anything here takes on a loaded machine; only a failing test waits for it.
@@ -47,9 +47,12 @@ impl World {
             attempt: A1,
             agent: AgentName::new("tester").unwrap(),
             runtime: Runtime::Command { argv: argv.iter().map(|it| (*it).to_owned()).collect() },
-            profile: Profile::default(),
+            profile: Profile { confine: Some(Level::Off), ..Profile::default() },
             resume: None,
             mcp: None,
+            used: Default::default(),
+            objects: None,
+            hidden: vec![],
             workspace: self.workspace.clone(),
             prompt: "Do it.\n".to_owned(),
             script: None,
@@ -59,7 +62,7 @@ impl World {
 
     /// Starts a shell script as attempt A1.
     pub(crate) fn start(&self, script: &str) {
-        self.adapter.start(&self.launch(&["sh", "-c", script])).unwrap()
+        self.adapter.start(&self.launch(&["sh", "-c", script])).unwrap();
     }
 
     pub(crate) fn wait(&self) -> Exit {
@@ -72,8 +75,19 @@ impl World {
         self.wait()
     }
 
+    /// What attempt A1 printed, both streams, a newline after each line.
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.adapter.log(A1)).unwrap()
+        log(&self.adapter, A1)
+    }
+
+    /// The journal of attempt A1.
+    pub(crate) fn records(&self) -> Vec<Record> {
+        self.adapter.records(A1, 1, usize::MAX).unwrap()
+    }
+
+    /// The lines of one of its streams.
+    pub(crate) fn lines(&self, stream: Stream) -> Vec<String> {
+        self.records().into_iter().filter(|it| it.stream == stream).map(|it| it.line).collect()
     }
 
     pub(crate) fn file(&self, name: &str) -> String {
@@ -126,6 +140,12 @@ pub(crate) fn fixture() -> &'static str {
 
 pub(crate) fn adapter(data: &Path) -> AgentsAdapter {
     AgentsAdapter::new(data.to_owned(), PathBuf::from(fixture()))
+}
+
+pub(crate) fn log(adapter: &AgentsAdapter, attempt: AttemptId) -> String {
+    let records = adapter.records(attempt, 1, usize::MAX).unwrap();
+    let printed = records.into_iter().filter(|it| matches!(it.stream, Stream::Out | Stream::Err));
+    printed.map(|it| it.line + "\n").collect()
 }
 
 pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {

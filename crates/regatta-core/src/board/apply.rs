@@ -214,6 +214,9 @@ impl Board {
                 let (n, said) = (*it.n(), it.said().clone());
                 self.change_attempt(*it.attempt(), rows, |attempt| hear(attempt, n, said));
             }
+            Event::AttemptLaunched(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.sandbox = it.sandbox().clone());
+            }
             Event::AttemptClosing(it) => {
                 self.change_attempt(*it.attempt(), rows, |attempt| attempt.talk.closing = true);
             }

@@ -394,7 +394,11 @@ fn check_talk(board: &Board) {
     let mut workspaces = BTreeSet::new();
     for attempt in board.attempts.values() {
         let sessions: u64 = attempt.talk.sessions.iter().map(|it| it.1.tokens()).sum();
-        assert_eq!(attempt.used.tokens(), sessions, "{} was charged for what it did not use", attempt.id);
+        let before = match &attempt.resumes {
+            Some(it) if it.agent == attempt.agent && it.session.is_some() => it.used.tokens(),
+            _ => 0,
+        };
+        assert_eq!(attempt.used.tokens() + before, sessions, "{} was charged for what it did not use", attempt.id);
         assert!(workspaces.insert(attempt.workspace()), "two attempts in the workspace of {}", attempt.workspace());
     }
     for task in board.tasks.values() {

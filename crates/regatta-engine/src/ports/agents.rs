@@ -22,14 +22,29 @@ pub struct Launch {
     pub resume: Option<String>,
     /// Where the program finds Regatta's tools, if this daemon serves them.
     pub mcp: Option<McpServer>,
+    /// What the books already have for that session.
+    pub used: Usage,
     /// Where it works.
     pub workspace: PathBuf,
+    /// What git reads from outside the workspace there.
+    pub objects: Option<PathBuf>,
+    /// What it must not see, wherever that is: the user's own repository.
+    pub hidden: Vec<PathBuf>,
     /// What it is asked to do; also on its standard input and in the file `REGATTA_PROMPT_FILE` names.
     pub prompt: String,
     /// The steps of the scripted agent, as a JSON array, if the task has them (`REGATTA_SCRIPT_FILE`).
     pub script: Option<String>,
     /// Variables on top of the allow-list.
     pub env: Vec<(String, String)>,
+}
+
+/// What a start engaged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Started {
+    /// How the program is shut in, in a sentence; nothing when it is not.
+    pub sandbox: Option<String>,
+    /// What a person should know about it.
+    pub warnings: Vec<String>,
 }
 
 /// Regatta's own tools, as an agent reaches them.
@@ -66,6 +81,39 @@ pub struct Verdict {
     pub detail: String,
     /// What it used, by native session, cumulative.
     pub usage: Vec<(Option<String>, Usage)>,
+}
+
+/// Which stream a record of a journal is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    /// Said to the program. An empty line with no newline cannot be said, so the end of input is its own stream.
+    In,
+    /// Its input was closed.
+    InEnd,
+    Out,
+    Err,
+    /// The shim's own word: so much was cut here, or the like.
+    Mark,
+}
+
+/// One line of an attempt's journal.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Record {
+    /// Its place, from 1, without gaps.
+    pub n: u64,
+    /// When the shim wrote it, as a date in milliseconds.
+    pub at: u64,
+    pub stream: Stream,
+    /// The line, without its newline; secrets are redacted, bytes that are no UTF-8 replaced.
+    pub line: String,
+}
+
+/// One record of a transcript, and what it meant to the program's driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub record: Record,
+    pub said: Vec<Said>,
 }
 
 /// What an attendant tells the engine, and asks of it. It is called from the attendant's thread.
@@ -161,7 +209,7 @@ pub struct AgentError {
 pub trait Agents: Send + Sync {
     /// Starts the attempt's program under a supervisor that outlives this process; a second call for
     /// the same attempt starts nothing.
-    fn start(&self, launch: &Launch) -> Result<(), AgentError>;
+    fn start(&self, launch: &Launch) -> Result<Started, AgentError>;
     /// Where the attempt's program is now.
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
     /// Attends the attempt's program until it has ended and no process of it is left: tells `desk` what it says and
@@ -174,10 +222,11 @@ pub trait Agents: Send + Sync {
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
     /// Runs a check to its end; ends its whole tree when the time is up.
     fn check(&self, check: &Check) -> Result<CheckResult, AgentError>;
-    /// The file the attempt's program writes its output to.
-    fn log(&self, attempt: AttemptId) -> PathBuf;
-    /// The last few KiB of what the attempt's program printed, as text; empty when nothing can be read.
-    fn tail(&self, attempt: AttemptId) -> String;
+    /// Reads the attempt's transcript, also while its program runs: at most `limit` records from place `from` (the
+    /// first is 1). Nothing was ever started: nothing.
+    fn transcript(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<Line>, AgentError>;
+    /// The last of what the attempt's program printed, at most that many bytes: for a sentence about its end.
+    fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError>;
     /// The file in which the attempt's program may leave its result.
     fn result_file(&self, attempt: AttemptId) -> PathBuf;
 }

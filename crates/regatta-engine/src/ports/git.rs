@@ -56,6 +56,8 @@ pub struct Workspace {
     pub branch: BranchName,
     /// The commit of the trunk it started from.
     pub base: CommitId,
+    /// Where its git reads objects that are not its own; whoever works there must be able to read it.
+    pub objects: Option<PathBuf>,
 }
 
 /// Who made a change and what is said of it.

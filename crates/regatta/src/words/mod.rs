@@ -96,6 +96,12 @@ fn main_worktree(here: &Path) -> Option<PathBuf> {
 
 /// Reads what was typed and does it.
 pub(crate) fn run(typed: Vec<OsString>) -> ExitCode {
+    // There is one supervisor for every agent: it does without the command line's tables, to stay small.
+    if let [_, word, dir] = typed.as_slice()
+        && word == "shim"
+    {
+        return regatta_agents::shim::main(Path::new(dir));
+    }
     let json = typed.iter().any(|it| it == "--json");
     let cli = match Cli::try_parse_from(&typed) {
         Ok(cli) => cli,

@@ -1,7 +1,5 @@
 //! See: `status`, `show`, `why`, `events`, `logs`, `queue`.
 
-use std::io::{Read, Seek, SeekFrom};
-
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::{AgentView, EventView, MissionView, QueueView, StatusView, TaskView, WhyView};
@@ -202,22 +200,22 @@ pub(super) fn logs(app: &App, id: &str, follow: bool) -> Said {
         Ok(client.call_aside(Call::Show(input::Id { id: attempt.to_string() }))?.data)
     };
     let first = show()?;
-    let path = client.place().dir.join("attempts").join(attempt.to_string()).join("out.log");
-    let mut at = 0;
+    let agents = crate::wire::agents(&client.place().dir);
+    let mut at = 1;
+    // A part at a time: a journal may be long, and whoever reads it may leave.
     let copy = |at: &mut u64| -> Said {
-        let Ok(mut file) = std::fs::File::open(&path) else { return Ok(()) };
-        let mut bytes = Vec::new();
-        let read = file.seek(SeekFrom::Start(*at)).and_then(|_| file.take(4 << 20).read_to_end(&mut bytes));
-        *at += read
-            .map_err(|it| failed("io", format!("{} cannot be read: {it}", path.display()), "look at its permissions"))?
-            as u64;
-        let text = String::from_utf8_lossy(&bytes);
-        if app.out.json {
-            text.lines().try_for_each(|line| {
-                app.out.print(&format!("{}\n", serde_json::json!({ "attempt": attempt, "line": line })))
-            })
-        } else {
-            app.out.print(&text)
+        loop {
+            let records =
+                agents.records(attempt, *at, 1000).map_err(|it| failed("io", it.what.clone(), it.hint.clone()))?;
+            let Some(last) = records.last() else { return Ok(()) };
+            *at = last.n + 1;
+            let lines = records.iter().filter_map(crate::wire::printed);
+            let text: String = if app.out.json {
+                lines.map(|line| format!("{}\n", serde_json::json!({ "attempt": attempt, "line": line }))).collect()
+            } else {
+                lines.map(|line| line + "\n").collect()
+            };
+            app.out.print(&text)?;
         }
     };
     copy(&mut at)?;

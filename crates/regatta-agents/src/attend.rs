@@ -1,0 +1,352 @@
+//! Attends one program: shows its journal to its driver, tells the desk what that means, and says to the program
+//! what the driver makes of the desk's wishes.
+//!
+//! An attendant keeps nothing that is not in the run directory. One that starts in mid-turn, in a new daemon, reads
+//! the journal from its first record and then is where the old one was. What it says carries its ordinal, so that
+//! what the old one said last is never said again; and it asks the driver for more only when that has come back
+//! through the journal.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::{AgentError, Desk, Exit, Line, Verdict};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::driver::{Driver, Record, Say, Stream};
+use crate::journal::Reader;
+use crate::process::ready_until;
+use crate::rundir::RunDir;
+use crate::shim::Bell;
+use crate::socket::{self, Command, Reply};
+use crate::supervise::{AgentsAdapter, Phase};
+use crate::words;
+
+/// How often an attendant looks up from a program that says nothing.
+const LOOK_UP: Duration = Duration::from_millis(250);
+
+/// How long a shim may take to answer before its line is given up, and a new one tried.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How soon a shim that could not be reached is tried again.
+const RECONNECT: Duration = Duration::from_millis(20);
+
+/// After so many records the desk is asked whether to go on.
+const STRETCH: u64 = 1000;
+
+pub(crate) struct Attendant<'a> {
+    adapter: &'a AgentsAdapter,
+    dir: RunDir,
+    desk: &'a dyn Desk,
+    driver: Box<dyn Driver>,
+    reader: Reader,
+    bell: &'a Bell,
+    line: Option<ShimLine>,
+    /// The place of the last record that was read.
+    seen: u64,
+    /// How much was said to the program, as the journal has it.
+    said: u64,
+    input_ended: bool,
+    /// What was said last and has not come back yet.
+    pending: Option<u64>,
+    spoke: Instant,
+    silent: bool,
+}
+
+impl<'a> Attendant<'a> {
+    pub(crate) fn new(
+        adapter: &'a AgentsAdapter,
+        attempt: AttemptId,
+        desk: &'a dyn Desk,
+        driver: Box<dyn Driver>,
+        bell: &'a Bell,
+    ) -> Attendant<'a> {
+        let dir = adapter.attempt_dir(attempt);
+        let began = std::fs::metadata(dir.launch_file()).and_then(|it| it.modified()).unwrap_or(SystemTime::now());
+        Attendant {
+            adapter,
+            desk,
+            driver,
+            reader: Reader::new(&dir.0),
+            dir,
+            bell,
+            line: None,
+            seen: 0,
+            said: 0,
+            input_ended: false,
+            pending: None,
+            spoke: ago(began),
+            silent: false,
+        }
+    }
+
+    /// Attends until the program has ended, or the desk no longer wants to.
+    pub(crate) fn run(mut self) -> Result<Option<Verdict>, AgentError> {
+        loop {
+            if !self.desk.goes_on() {
+                return Ok(None);
+            }
+            // Looked at before the journal is read: what is there when it has ended is all there is.
+            let ended = if self.line.is_none() { self.reach()? } else { None };
+            if !self.read()? {
+                return Ok(None);
+            }
+            if let Some(exit) = ended {
+                let judged = self.driver.judge(&exit);
+                return Ok(Some(Verdict { exit, class: judged.class, detail: judged.detail, usage: judged.usage }));
+            }
+            self.speak()?;
+            self.watch_silence();
+            self.wait();
+        }
+    }
+
+    /// Connects to the shim; without one, how the program ended.
+    fn reach(&mut self) -> Result<Option<Exit>, AgentError> {
+        match self.adapter.settled(&self.dir)? {
+            Phase::Ended(exit) => Ok(Some(exit)),
+            Phase::Vanished => self.adapter.conclude(&self.dir, Duration::ZERO).map(Some),
+            Phase::Untouched => Err(words::shim_silent(&self.dir.shim_log(), "was not there")),
+            Phase::Alive(..) => {
+                // Refused by one that is just ending: the next look sees its record.
+                self.line = ShimLine::open(&self.dir).ok();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Reads everything that is there; returns whether the desk still goes on.
+    fn read(&mut self) -> Result<bool, AgentError> {
+        while let Some(record) =
+            self.reader.read().map_err(|error| words::file("read the journal in", &self.dir.0, error))?
+        {
+            self.seen = record.n;
+            match record.stream {
+                Stream::In => self.said += 1,
+                Stream::InEnd => (self.said, self.input_ended) = (self.said + 1, true),
+                Stream::Out | Stream::Err => {
+                    self.spoke = ago(UNIX_EPOCH + Duration::from_millis(record.at));
+                    if std::mem::take(&mut self.silent) {
+                        self.desk.silent(None);
+                    }
+                }
+                Stream::Mark => {}
+            }
+            for said in self.driver.saw(&record) {
+                self.desk.heard(record.n, said);
+            }
+            if record.n.is_multiple_of(STRETCH) && !self.desk.goes_on() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Says the next thing, once the last has come back.
+    fn speak(&mut self) -> Result<(), AgentError> {
+        if self.pending.is_some_and(|it| it <= self.said) {
+            self.pending = None;
+        }
+        let Some(line) = &mut self.line else { return Ok(()) };
+        if self.pending.is_some() || self.input_ended {
+            return Ok(());
+        }
+        let Some(say) = self.driver.next(&self.desk.wishes()) else { return Ok(()) };
+        let k = self.said + 1;
+        let command = match say {
+            Say::Line(line) => Command::Say { k, line },
+            Say::Close => Command::Close { k },
+        };
+        match line.ask(&command) {
+            Ok(Reply::Ok) => self.pending = Some(k),
+            // It does not read; or the journal is about to tell that its input is closed.
+            Ok(Reply::Busy | Reply::Closed | Reply::Grew { .. }) => {}
+            Ok(Reply::Refused { why }) => return Err(words::not_said(&why)),
+            // Whether it was heard is unknown: the ordinal makes it safe to say it again.
+            Err(_) => self.line = None,
+        }
+        Ok(())
+    }
+
+    fn watch_silence(&mut self) {
+        let since = self.spoke.elapsed();
+        if !self.silent && since >= self.adapter.silence {
+            self.silent = true;
+            self.desk.silent(Some(since));
+        }
+    }
+
+    /// Waits for the journal to grow, the program to end, a nudge, or the next look.
+    fn wait(&mut self) {
+        let attached = self.line.as_mut().map(|it| it.attach(self.seen));
+        if matches!(attached, Some(Err(_))) {
+            self.line = None;
+        }
+        let patience = if self.line.is_some() { LOOK_UP } else { RECONNECT };
+        let mut fds = vec![PollFd::new(&self.bell.0, PollFlags::IN)];
+        fds.extend(self.line.as_ref().map(|it| PollFd::new(&it.stream, PollFlags::IN)));
+        // Interrupted or not, the next round looks at everything again.
+        let _ = ready_until(&mut fds, Some(Instant::now() + patience));
+        let heard = fds.get(1).is_some_and(|it| !it.revents().is_empty());
+        self.bell.silence();
+        if heard && self.line.as_mut().is_some_and(|it| it.hear().is_err()) {
+            self.line = None;
+        }
+    }
+}
+
+/// When that was, on the clock that only goes forward.
+fn ago(then: SystemTime) -> Instant {
+    let since = SystemTime::now().duration_since(then).unwrap_or_default();
+    Instant::now().checked_sub(since).unwrap_or_else(Instant::now)
+}
+
+/// A connection to a shim.
+struct ShimLine {
+    stream: UnixStream,
+    heard: Vec<u8>,
+    /// The shim will tell when the journal grows.
+    attached: bool,
+}
+
+impl ShimLine {
+    fn open(dir: &RunDir) -> io::Result<ShimLine> {
+        let stream = socket::connect(dir)?;
+        stream.set_nonblocking(true)?;
+        Ok(ShimLine { stream, heard: vec![], attached: false })
+    }
+
+    fn send(&mut self, command: &Command) -> io::Result<()> {
+        let bytes = command.to_line()?;
+        let (mut left, deadline) = (bytes.as_slice(), Instant::now() + ANSWER_PATIENCE);
+        while !left.is_empty() {
+            match self.stream.write(left) {
+                Ok(length) => left = &left[length..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !ready_until(&mut [PollFd::new(&self.stream, PollFlags::OUT)], Some(deadline))? {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, seen: u64) -> io::Result<()> {
+        if !self.attached {
+            self.send(&Command::Attach { seen })?;
+            self.attached = true;
+        }
+        Ok(())
+    }
+
+    /// Asks and waits for the answer. A word about the journal may come first.
+    fn ask(&mut self, command: &Command) -> io::Result<Reply> {
+        self.send(command)?;
+        let deadline = Instant::now() + ANSWER_PATIENCE;
+        loop {
+            if let Some(reply) = self.next_reply()? {
+                return Ok(reply);
+            }
+            if !ready_until(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(deadline))? {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.read_more()?;
+        }
+    }
+
+    /// Reads what came unasked.
+    fn hear(&mut self) -> io::Result<()> {
+        self.read_more()?;
+        while self.next_reply()?.is_some() {}
+        Ok(())
+    }
+
+    fn read_more(&mut self) -> io::Result<()> {
+        let mut piece = [0; 1024];
+        match self.stream.read(&mut piece) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(length) => {
+                self.heard.extend_from_slice(&piece[..length]);
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next answer that is not about the journal.
+    fn next_reply(&mut self) -> io::Result<Option<Reply>> {
+        while let Some(at) = self.heard.iter().position(|it| *it == b'\n') {
+            let reply = serde_json::from_slice(&self.heard[..at])?;
+            self.heard.drain(..=at);
+            match reply {
+                Reply::Grew { .. } => self.attached = false,
+                other => return Ok(Some(other)),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A transcript that is being read: who reads it in order does not begin again each time.
+pub(crate) struct Cursor {
+    attempt: AttemptId,
+    /// The place of the record to come.
+    next: u64,
+    reader: Reader,
+    driver: Option<Box<dyn Driver>>,
+}
+
+/// So many transcripts are being read at once; the one that was not read for longest begins again.
+const CURSORS: usize = 16;
+
+/// Reads a part of a transcript by showing the journal to a fresh driver.
+pub(crate) fn transcript(
+    adapter: &AgentsAdapter,
+    attempt: AttemptId,
+    from: u64,
+    limit: usize,
+) -> Result<Vec<Line>, AgentError> {
+    let from = from.max(1);
+    let dir = adapter.attempt_dir(attempt);
+    let known = {
+        let mut cursors = adapter.cursors();
+        cursors.iter().position(|it| it.attempt == attempt && it.next == from).map(|it| cursors.remove(it))
+    };
+    let mut cursor = match known {
+        Some(cursor) => cursor,
+        None => Cursor { attempt, next: 1, reader: Reader::new(&dir.0), driver: adapter.driver(&dir)? },
+    };
+    let mut lines = Vec::new();
+    while lines.len() < limit
+        && let Some(record) = cursor.reader.read().map_err(|error| words::file("read the journal in", &dir.0, error))?
+    {
+        cursor.next = record.n + 1;
+        let said = cursor.driver.as_mut().map_or_else(Vec::new, |it| it.saw(&record));
+        if record.n >= from {
+            lines.push(Line { record, said });
+        }
+    }
+    let mut cursors = adapter.cursors();
+    if cursors.len() >= CURSORS {
+        cursors.remove(0);
+    }
+    cursors.push(cursor);
+    Ok(lines)
+}
+
+/// Reads records as they are, from a place on.
+pub(crate) fn records(dir: &RunDir, from: u64, limit: usize) -> io::Result<Vec<Record>> {
+    let mut reader = Reader::at(&dir.0, from)?;
+    let mut records = Vec::new();
+    while records.len() < limit
+        && let Some(record) = reader.read()?
+    {
+        records.push(record);
+    }
+    Ok(records)
+}

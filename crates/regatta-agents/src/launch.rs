@@ -1,0 +1,169 @@
+//! What is settled before a program starts: its home, its keys, its sandbox, its command line and its environment.
+//!
+//! All but the environment is written to `launch.json`; the environment may hold a secret and goes to the shim as its
+//! own.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use regatta_core::agent::{Level, Runtime};
+use regatta_engine::ports::agents::{AgentError, Launch, Started};
+
+use crate::confine::{self, Confine, Network, Prepared};
+use crate::drivers::{self, Setup};
+use crate::environment::{self, Environment};
+use crate::home::{self, Home};
+use crate::process::MARK;
+use crate::rundir::{Attended, LaunchRecord, Mode, RunDir, fresh_mark, write_atomic};
+use crate::supervise::AgentsAdapter;
+use crate::{keys, words};
+
+/// Writes down what the shim is to run, and finds out with what.
+pub(crate) fn write(
+    adapter: &AgentsAdapter,
+    dir: &RunDir,
+    launch: &Launch,
+) -> Result<(Environment, Started), AgentError> {
+    let file = |what: &'static str, path: PathBuf| move |error: io::Error| words::file(what, &path, error);
+    if launch.runtime == Runtime::Outside {
+        return Err(words::not_ours(&launch.agent));
+    }
+    // A start that was cut short may have left a shim on its way: it carries the old mark.
+    let mark = match dir.launch().ok().flatten() {
+        Some(record) => record.mark,
+        None => fresh_mark().map_err(file("make a mark for", dir.0.clone()))?,
+    };
+    write_atomic(&dir.prompt_file(), launch.prompt.as_bytes()).map_err(file("write", dir.prompt_file()))?;
+    if let Some(script) = &launch.script {
+        write_atomic(&dir.script_file(), script.as_bytes()).map_err(file("write", dir.script_file()))?;
+    }
+    for name in ["tmp", "outbox"] {
+        RunDir::create(dir.path(name)).map_err(file("create", dir.path(name)))?;
+    }
+    let workspace = std::path::absolute(&launch.workspace).map_err(file("find", launch.workspace.clone()))?;
+    let user_home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from);
+    let home = home::furnish(&adapter.data_dir, &launch.agent, &launch.profile, &user_home)?;
+    let mut setup = Setup {
+        runtime: launch.runtime.clone(),
+        profile: launch.profile.clone(),
+        workspace: workspace.clone(),
+        resume: launch.resume.clone(),
+        used: launch.used,
+        mcp_url: launch.mcp.as_ref().map(|it| it.url.clone()),
+        seed: launch.attempt.to_string(),
+        sandboxed_root: false,
+    };
+    furnish_files(&setup, &home.path)?;
+    let prepared = shut_in(adapter, dir, launch, &setup, &home)?;
+    setup.sandboxed_root = prepared.mechanism.is_some() && rustix::process::getuid().is_root();
+
+    let keys = keys::resolve(&launch.profile.keys, |name| std::env::var(name).ok(), &user_home, keys::PATIENCE)?;
+    let mut extra = launch.env.clone();
+    extra.extend(prepared.env.iter().cloned());
+    extra.extend(drivers::environment(&setup));
+    extra.extend(keys.values.iter().cloned());
+    let mut secrets: Vec<String> = keys.values.iter().map(|it| it.0.clone()).collect();
+    if let Some(mcp) = &launch.mcp {
+        extra.push((drivers::TOKEN_VARIABLE.to_owned(), mcp.token.clone()));
+        secrets.push(drivers::TOKEN_VARIABLE.to_owned());
+    }
+    // Who is not shut in by a person's wish has the user's own home, logins and all.
+    let own_home = (level(launch) != Level::Off).then_some(home.path.as_path());
+    if own_home.is_some() {
+        extra.retain(|it| it.0 != "HOME");
+    }
+    let environment = environment::build(own_home, &dir.path("tmp"), &extra, &ours(dir, launch, &workspace, &mark));
+    let prefix = prepared.argv_prefix.iter().map(|it| it.to_string_lossy().into_owned());
+    let argv = prefix.chain(drivers::command_line(&setup, &launch.prompt, &adapter.regatta_exe)).collect();
+    let record = LaunchRecord {
+        v: 1,
+        mode: Mode::Attempt,
+        argv,
+        dir: workspace,
+        mark,
+        input: drivers::input(&launch.runtime),
+        secrets,
+        limits: adapter.limits.clone(),
+        attended: Some(Attended { attempt: launch.attempt, agent: launch.agent.clone(), setup }),
+    };
+    let json = serde_json::to_vec(&record).map_err(|error| words::file("write", &dir.launch_file(), error))?;
+    write_atomic(&dir.launch_file(), &json).map_err(file("write", dir.launch_file()))?;
+    let warnings = prepared.warnings.into_iter().chain(keys.warnings).chain(home.warnings).collect();
+    Ok((environment, Started { sandbox: prepared.mechanism.map(|_| prepared.description), warnings }))
+}
+
+/// What identifies the launch to the program.
+fn ours(dir: &RunDir, launch: &Launch, workspace: &Path, mark: &str) -> Vec<(&'static str, std::ffi::OsString)> {
+    let mut ours = vec![
+        ("REGATTA_ATTEMPT", launch.attempt.to_string().into()),
+        ("REGATTA_RESULT", dir.result_file().into()),
+        ("REGATTA_PROMPT_FILE", dir.prompt_file().into()),
+        ("REGATTA_WORKSPACE", workspace.into()),
+        (MARK, mark.into()),
+    ];
+    if launch.script.is_some() {
+        ours.push(("REGATTA_SCRIPT_FILE", dir.script_file().into()));
+    }
+    ours
+}
+
+/// Puts the files in the agent's home that its program wants there, where it has none of its own.
+fn furnish_files(setup: &Setup, home: &Path) -> Result<(), AgentError> {
+    for (name, content) in drivers::files(setup) {
+        let path = home.join(name);
+        if !path.exists() {
+            let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+            made.and_then(|()| write_atomic(&path, content.as_bytes()))
+                .map_err(|error| words::file("write", &path, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// How far the program is to be shut in. The scripted agent is this program, and its steps are the user's own.
+fn level(launch: &Launch) -> Level {
+    match (launch.profile.confine, &launch.runtime) {
+        (None, Runtime::Scripted) => Level::Off,
+        (asked, _) => asked.unwrap_or_default(),
+    }
+}
+
+/// Finds how the program is shut in.
+fn shut_in(
+    adapter: &AgentsAdapter,
+    dir: &RunDir,
+    launch: &Launch,
+    setup: &Setup,
+    home: &Home,
+) -> Result<Prepared, AgentError> {
+    let level = level(launch);
+    if level == Level::Off && launch.profile.confine.is_none() {
+        return Ok(Prepared::default());
+    }
+    let command = drivers::command_line(setup, "", &adapter.regatta_exe);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut inputs = vec![dir.prompt_file()];
+    inputs.extend(launch.script.as_ref().map(|_| dir.script_file()));
+    confine::prepare(&Confine {
+        level,
+        asked: launch.profile.confine.is_some(),
+        mechanism: None,
+        network: Network::of(level, launch.profile.network),
+        limits: confine::Limits::default(),
+        program: command.first().cloned().unwrap_or_default(),
+        path: std::env::split_paths(&path).collect(),
+        exe: adapter.regatta_exe.clone(),
+        data_dir: adapter.data_dir.clone(),
+        run_dir: dir.0.clone(),
+        workspace: setup.workspace.clone(),
+        home: home.path.clone(),
+        tmp: dir.path("tmp"),
+        outbox: dir.path("outbox"),
+        vault_objects: launch.objects.clone(),
+        inputs,
+        real_homes: confine::real_homes(),
+        hidden: launch.hidden.clone(),
+        read: home.read.clone(),
+        write: home.write.clone(),
+    })
+}

@@ -1,0 +1,80 @@
+//! What becomes of attempts that have ended: their journals are compressed after a while, and later go.
+
+use std::fs;
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::AgentError;
+
+use crate::rundir::{RunDir, try_lock};
+use crate::supervise::AgentsAdapter;
+use crate::{journal, words};
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub compressed: Vec<AttemptId>,
+    pub removed: Vec<AttemptId>,
+}
+
+impl AgentsAdapter {
+    /// Compresses the journals of attempts that ended at least `compress_after` ago, and removes what those left that
+    /// ended at least `older_than` ago. Of these the records of their launch and end stay: they are small, and as long
+    /// as they are there nothing is ever started twice. An attempt that has not ended is not touched.
+    pub fn prune(&self, older_than: Duration, compress_after: Duration) -> Result<Pruned, AgentError> {
+        let mut pruned = Pruned::default();
+        let root = self.attempts_path();
+        let entries = match fs::read_dir(&root) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(pruned),
+            Err(error) => return Err(words::file("read", &root, error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(|error| words::file("read", &root, error))?;
+            let Some(attempt) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else { continue };
+            let dir = RunDir(entry.path());
+            let done = prune_one(&dir, older_than, compress_after);
+            match done.map_err(|error| words::file("clear up", &dir.0, error))? {
+                Done::Nothing => {}
+                Done::Compressed => pruned.compressed.push(attempt),
+                Done::Removed => pruned.removed.push(attempt),
+            }
+        }
+        // Whoever was in the midst of one of them begins again.
+        self.cursors().clear();
+        Ok(pruned)
+    }
+}
+
+enum Done {
+    Nothing,
+    Compressed,
+    Removed,
+}
+
+fn prune_one(dir: &RunDir, older_than: Duration, compress_after: Duration) -> io::Result<Done> {
+    let ended = match fs::metadata(dir.exit_file()) {
+        Ok(it) => it.modified()?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Done::Nothing),
+        Err(error) => return Err(error),
+    };
+    // A date that lies ahead of us is no age.
+    let age = SystemTime::now().duration_since(ended).unwrap_or_default();
+    if age < older_than.min(compress_after) {
+        return Ok(Done::Nothing);
+    }
+    // A shim writes its last record a moment before it lets go.
+    let Some(_lock) = try_lock(&dir.shim_lock())? else { return Ok(Done::Nothing) };
+    if age >= older_than {
+        let had_some = journal::remove(&dir.0)?;
+        for name in ["home", "tmp"] {
+            match fs::remove_dir_all(dir.path(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        return Ok(if had_some { Done::Removed } else { Done::Nothing });
+    }
+    Ok(if journal::compress(&dir.0)? { Done::Compressed } else { Done::Nothing })
+}

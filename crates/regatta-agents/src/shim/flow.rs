@@ -1,0 +1,174 @@
+//! How much may flow: lines that are not too long, and bytes that do not come too fast.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// What one attempt may put on the disk and hold in memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// A line is cut here; a mark counts what is missing.
+    pub line_bytes: usize,
+    /// So fast the journal may grow for long; then its pipes are read more slowly, and the program waits.
+    pub bytes_per_second: u64,
+    /// So much it may grow at once.
+    pub burst_bytes: u64,
+    /// Beyond this lines are counted and not kept.
+    pub journal_bytes: u64,
+    /// A segment of the journal has about this length.
+    pub segment_bytes: u64,
+    /// So much may wait for the program to read it.
+    pub input_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            line_bytes: 4 << 20,
+            bytes_per_second: 16 << 20,
+            burst_bytes: 64 << 20,
+            journal_bytes: 512 << 20,
+            segment_bytes: 16 << 20,
+            input_bytes: 8 << 20,
+        }
+    }
+}
+
+/// How much must be free again before the pipes are read on: a little at a time would only cost wake-ups.
+const BREATH: u64 = 256 << 10;
+
+/// A bucket that fills at a steady rate.
+pub(super) struct Bucket {
+    level: i128,
+    rate: u64,
+    burst: u64,
+    at: Instant,
+}
+
+impl Bucket {
+    pub(super) fn new(limits: &Limits, now: Instant) -> Bucket {
+        Bucket {
+            level: limits.burst_bytes.into(),
+            rate: limits.bytes_per_second.max(1),
+            burst: limits.burst_bytes.max(BREATH),
+            at: now,
+        }
+    }
+
+    pub(super) fn take(&mut self, bytes: u64) {
+        self.level -= i128::from(bytes);
+    }
+
+    /// When more may come; `None` when it may now.
+    pub(super) fn wait(&mut self, now: Instant) -> Option<Duration> {
+        let filled = now.saturating_duration_since(self.at).as_nanos() * u128::from(self.rate) / 1_000_000_000;
+        // What is less than a byte stays to be counted the next time.
+        if filled > 0 {
+            self.at = now;
+            self.level = (self.level + filled.cast_signed()).min(self.burst.into());
+        }
+        let missing = i128::from(BREATH) - self.level;
+        // At the burst's very end nothing is left, and so it is after each breath: both wait for the next.
+        (self.level <= 0).then(|| {
+            let nanos = missing.unsigned_abs() * 1_000_000_000 / u128::from(self.rate);
+            Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        })
+    }
+}
+
+/// Puts lines together from pieces; a long one is cut.
+#[derive(Default)]
+pub(super) struct Lines {
+    part: Vec<u8>,
+    cut: u64,
+}
+
+impl Lines {
+    /// Takes a piece; calls back with each line that is complete and how many bytes of it are missing.
+    pub(super) fn take<E>(
+        &mut self,
+        piece: &[u8],
+        most: usize,
+        mut line: impl FnMut(&[u8], u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for part in piece.split_inclusive(|it| *it == b'\n') {
+            match part.strip_suffix(b"\n") {
+                Some(whole) if self.part.is_empty() && self.cut == 0 && whole.len() <= most => line(whole, 0)?,
+                Some(end) => {
+                    self.push(end, most);
+                    self.flush(&mut line)?;
+                }
+                None => self.push(part, most),
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, part: &[u8], most: usize) {
+        let room = most.saturating_sub(self.part.len()).min(part.len());
+        self.part.extend_from_slice(&part[..room]);
+        self.cut += (part.len() - room) as u64;
+    }
+
+    fn flush<E>(&mut self, mut line: impl FnMut(&[u8], u64) -> Result<(), E>) -> Result<(), E> {
+        // Given back, not kept: the next line is short again, mostly.
+        let (part, cut) = (std::mem::take(&mut self.part), std::mem::take(&mut self.cut));
+        line(&part, cut)
+    }
+
+    /// The last line, if it has no newline.
+    pub(super) fn end<E>(&mut self, line: impl FnMut(&[u8], u64) -> Result<(), E>) -> Result<(), E> {
+        if self.part.is_empty() && self.cut == 0 { Ok(()) } else { self.flush(line) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(pieces: &[&[u8]], most: usize) -> Vec<(String, u64)> {
+        let (mut lines, mut found) = (Lines::default(), Vec::new());
+        let mut note = |line: &[u8], cut| -> Result<(), ()> {
+            found.push((String::from_utf8(line.to_vec()).unwrap(), cut));
+            Ok(())
+        };
+        for piece in pieces {
+            lines.take(piece, most, &mut note).unwrap();
+        }
+        lines.end(&mut note).unwrap();
+        found
+    }
+
+    #[test]
+    fn lines_come_whole_however_they_are_cut_into_pieces() {
+        let text = b"one\n\nthree and more\nfour";
+        let whole = split(&[text], 5);
+        let expected = [("one", 0), ("", 0), ("three", 9), ("four", 0)];
+        assert_eq!(whole, expected.map(|(line, cut)| (line.to_owned(), cut)));
+        for size in 1..text.len() {
+            let pieces: Vec<&[u8]> = text.chunks(size).collect();
+            assert_eq!(split(&pieces, 5), whole, "in pieces of {size}");
+        }
+        assert_eq!(split(&[b"a\n"], 5).len(), 1, "no empty line after the last newline");
+    }
+
+    #[test]
+    fn p8_a_bucket_lets_pass_its_burst_and_then_its_rate() {
+        let limits = Limits { bytes_per_second: 1 << 20, burst_bytes: 4 << 20, ..Limits::default() };
+        let mut now = Instant::now();
+        let (mut bucket, begun, mut passed) = (Bucket::new(&limits, now), now, 0_u64);
+        while now < begun + Duration::from_secs(100) {
+            match bucket.wait(now) {
+                Some(wait) => now += wait,
+                None => {
+                    bucket.take(1 << 16);
+                    passed += 1 << 16;
+                    now += Duration::from_micros(10);
+                }
+            }
+        }
+        let fair = (4 << 20) + 100 * (1 << 20);
+        assert!(passed.abs_diff(fair) < fair / 50, "{passed} bytes passed, {fair} were allowed");
+    }
+}

@@ -1,0 +1,310 @@
+//! The thread that writes the journal: it reads what the program prints, says to it what waits to be said, and puts
+//! both down in the order in which they happened.
+//!
+//! It never holds more than one piece and the line that is being put together. When the disk is full or slow, or the
+//! program prints faster than it may, the pipes are left alone for a while, and the program waits: nothing is lost.
+
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::flow::{Bucket, Limits, Lines};
+use super::shared::{Shared, Word};
+use crate::driver::Stream;
+use crate::drivers;
+use crate::journal::{Mark, Writer};
+use crate::process::ready_until;
+use crate::redact::Redactor;
+use crate::rundir::RunDir;
+
+/// How much is read at once.
+const PIECE: usize = 16 * 1024;
+
+/// How long a record may stay unsynced.
+const SYNC_AFTER: Duration = Duration::from_secs(1);
+
+/// How much is still read from the pipes once nobody of the tree is left: more than they can hold.
+const DRAIN: usize = 4 << 20;
+
+/// How long after a disk has refused it is tried again, and how often when nothing runs any more.
+const DISK_NAP: Duration = Duration::from_millis(100);
+const LAST_TRIES: u32 = 30;
+
+/// Our ends of the program's streams; none of them blocks.
+pub(super) struct Pipes {
+    pub(super) input: Option<PipeWriter>,
+    pub(super) output: PipeReader,
+    pub(super) errors: PipeReader,
+}
+
+/// What is secret in a launch.
+pub(super) struct Secrets {
+    pub(super) redactor: Redactor,
+    /// The attempt's token, which the lines that open a session leave a place for.
+    pub(super) token: Option<String>,
+}
+
+struct Source {
+    pipe: PipeReader,
+    stream: Stream,
+    lines: Lines,
+}
+
+/// What is being written to the program.
+struct Saying {
+    bytes: Vec<u8>,
+    done: usize,
+    /// How much it counts as waiting.
+    length: usize,
+}
+
+pub(super) struct Scribe {
+    shared: Arc<Shared>,
+    book: Book,
+    secrets: Secrets,
+    input: Option<PipeWriter>,
+    saying: Option<Saying>,
+    sources: Vec<Source>,
+    /// When the oldest unsynced record came.
+    unsynced: Option<Instant>,
+}
+
+impl Scribe {
+    pub(super) fn new(dir: &RunDir, limits: Limits, secrets: Secrets, shared: Arc<Shared>) -> Scribe {
+        let (asked, mut tries) = (Arc::clone(&shared), 0);
+        let again = move |_: &io::Error| {
+            std::thread::sleep(DISK_NAP);
+            tries += u32::from(asked.is_finishing());
+            tries < LAST_TRIES
+        };
+        let journal = Writer::new(dir.0.clone(), limits.segment_bytes, again);
+        let book = Book {
+            journal,
+            bucket: Bucket::new(&limits, Instant::now()),
+            limits,
+            kept: 0,
+            full: false,
+            dropped: (0, 0),
+        };
+        Scribe { shared, book, secrets, input: None, saying: None, sources: vec![], unsynced: None }
+    }
+
+    /// Runs until nobody of the tree is left and everything is on the disk.
+    pub(super) fn run(mut self, pipes: &Receiver<Pipes>) -> io::Result<()> {
+        // Nothing comes when the program could not be started.
+        let Ok(pipes) = pipes.recv() else { return Ok(()) };
+        self.input = pipes.input;
+        for (pipe, stream) in [(pipes.output, Stream::Out), (pipes.errors, Stream::Err)] {
+            self.sources.push(Source { pipe, stream, lines: Lines::default() });
+        }
+        if self.input.is_none() {
+            self.book.write(Stream::InEnd, "")?;
+            self.show()?;
+        }
+        let mut piece = vec![0; PIECE];
+        while !self.shared.is_finishing() {
+            self.step(&mut piece)?;
+        }
+        self.finish(&mut piece)
+    }
+
+    fn step(&mut self, piece: &mut [u8]) -> io::Result<()> {
+        let now = Instant::now();
+        let pause = self.book.bucket.wait(now).map(|it| now + it);
+        let sync_at = self.unsynced.map(|it| it + SYNC_AFTER);
+        let until = [pause, sync_at].into_iter().flatten().min();
+
+        let bell = PollFd::new(&self.shared.scribe.0, PollFlags::IN);
+        let wants = self.saying.is_some() || self.shared.has_words();
+        // Asked for nothing, it still tells when the program has closed its end.
+        let input =
+            self.input.as_ref().map(|it| PollFd::new(it, if wants { PollFlags::OUT } else { PollFlags::empty() }));
+        let sources = self.sources.iter().filter(|_| pause.is_none()).map(|it| PollFd::new(&it.pipe, PollFlags::IN));
+        let mut fds: Vec<PollFd<'_>> = [Some(bell), input].into_iter().flatten().chain(sources).collect();
+        ready_until(&mut fds, until)?;
+        let mut ready = fds.iter().map(|it| it.revents()).collect::<Vec<_>>().into_iter();
+        drop(fds);
+
+        if ready.next().is_some_and(|it| !it.is_empty()) {
+            self.shared.scribe.silence();
+        }
+        if self.input.is_some() {
+            let events = ready.next().unwrap_or(PollFlags::empty());
+            if events.contains(PollFlags::ERR) {
+                self.close_input()?;
+            } else if events.contains(PollFlags::OUT) {
+                self.say()?;
+            }
+        }
+        let mut readable = ready.map(|it| !it.is_empty());
+        let mut ended = Vec::new();
+        for source in &mut self.sources {
+            if readable.next() == Some(true) {
+                ended.push(read(source, piece, &mut self.book, &self.secrets.redactor)? == Some(0));
+            } else {
+                ended.push(false);
+            }
+        }
+        let mut ended = ended.into_iter();
+        self.sources.retain(|_| ended.next() != Some(true));
+        self.show()?;
+        if self.unsynced.is_some_and(|it| it + SYNC_AFTER <= Instant::now()) {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Lets readers see what was written.
+    fn show(&mut self) -> io::Result<()> {
+        self.book.journal.flush()?;
+        self.shared.grew(self.book.journal.last());
+        if self.book.journal.is_unsynced() {
+            self.unsynced.get_or_insert_with(Instant::now);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.unsynced = None;
+        self.book.journal.sync()
+    }
+
+    /// Says what waits, as much as the program takes.
+    fn say(&mut self) -> io::Result<()> {
+        if self.saying.is_none() {
+            match self.shared.next_word() {
+                None => return Ok(()),
+                Some(Word::End) => return self.close_input(),
+                Some(Word::Line(line)) => {
+                    // Written down before its first byte is out, so that no answer can stand before it.
+                    self.book.write(Stream::In, &self.secrets.redactor.clean(&line))?;
+                    let length = line.len();
+                    let mut bytes = self.secrets.fill(line).into_bytes();
+                    bytes.push(b'\n');
+                    self.saying = Some(Saying { bytes, done: 0, length });
+                }
+            }
+        }
+        let (Some(saying), Some(input)) = (&mut self.saying, &mut self.input) else { return Ok(()) };
+        match input.write(&saying.bytes[saying.done..]) {
+            Ok(length) => saying.done += length,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            // It has closed its input, whatever else may be wrong: nothing can be said any more.
+            Err(_) => return self.close_input(),
+        }
+        if saying.done == saying.bytes.len() {
+            self.shared.said(saying.length);
+            self.saying = None;
+        }
+        Ok(())
+    }
+
+    fn close_input(&mut self) -> io::Result<()> {
+        if self.input.take().is_none() {
+            return Ok(());
+        }
+        self.saying = None;
+        let lines = self.shared.close();
+        if lines > 0 {
+            self.book.mark(Mark::Unsaid { lines })?;
+        }
+        self.book.write(Stream::InEnd, "").map(drop)
+    }
+
+    /// Reads what is left in the pipes, and puts everything onto the disk. Whoever may still hold a pipe is not of
+    /// the tree and is not waited for.
+    fn finish(&mut self, piece: &mut [u8]) -> io::Result<()> {
+        for mut source in std::mem::take(&mut self.sources) {
+            let mut left = DRAIN;
+            while let Some(length @ 1..) = read(&mut source, piece, &mut self.book, &self.secrets.redactor)? {
+                left = left.saturating_sub(length);
+                if left == 0 {
+                    break;
+                }
+            }
+            let (book, redactor, stream) = (&mut self.book, &self.secrets.redactor, source.stream);
+            source.lines.end(|line, cut| book.line(stream, line, cut, redactor))?;
+            self.show()?;
+        }
+        let (lines, bytes) = self.book.dropped;
+        if lines > 0 {
+            self.book.mark(Mark::Dropped { lines, bytes })?;
+        }
+        self.show()?;
+        self.sync()
+    }
+}
+
+impl Secrets {
+    /// Puts the token in its place.
+    fn fill(&self, line: String) -> String {
+        match &self.token {
+            Some(token) => drivers::fill(&line, token),
+            None => line,
+        }
+    }
+}
+
+/// Reads one piece; `None` when there is nothing to read now, 0 at the end.
+fn read(source: &mut Source, piece: &mut [u8], book: &mut Book, redactor: &Redactor) -> io::Result<Option<usize>> {
+    let length = match source.pipe.read(piece) {
+        Ok(length) => length,
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    // Also what will be cut or dropped: reading it costs the machine's time, which others need too.
+    book.bucket.take(length as u64);
+    let (stream, most) = (source.stream, book.limits.line_bytes);
+    source.lines.take(&piece[..length], most, |line, cut| book.line(stream, line, cut, redactor))?;
+    if length == 0 {
+        source.lines.end(|line, cut| book.line(stream, line, cut, redactor))?;
+    }
+    Ok(Some(length))
+}
+
+/// The journal and its limits.
+struct Book {
+    journal: Writer,
+    limits: Limits,
+    bucket: Bucket,
+    /// How much the journal holds.
+    kept: u64,
+    full: bool,
+    /// Lines and bytes that were not kept.
+    dropped: (u64, u64),
+}
+
+impl Book {
+    /// Puts down a line of the program's.
+    fn line(&mut self, stream: Stream, line: &[u8], cut: u64, redactor: &Redactor) -> io::Result<()> {
+        let length = line.len() as u64 + cut + 1;
+        if self.kept >= self.limits.journal_bytes {
+            if !self.full {
+                self.full = true;
+                self.mark(Mark::Full { bytes: self.limits.journal_bytes })?;
+            }
+            self.dropped = (self.dropped.0 + 1, self.dropped.1 + length);
+            return Ok(());
+        }
+        let written = self.write(stream, &redactor.clean(&String::from_utf8_lossy(line)))?;
+        // Its bytes were counted when they were read; here is what a record has on top.
+        self.bucket.take(written.saturating_sub(line.len() as u64));
+        if cut > 0 { self.mark(Mark::Cut { stream, bytes: cut }) } else { Ok(()) }
+    }
+
+    fn mark(&mut self, mark: Mark) -> io::Result<()> {
+        self.write(Stream::Mark, &mark.line()).map(drop)
+    }
+
+    fn write(&mut self, stream: Stream, line: &str) -> io::Result<u64> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        let length = self.journal.append(u64::try_from(now).unwrap_or(u64::MAX), stream, line)?;
+        self.kept += length;
+        Ok(length)
+    }
+}
