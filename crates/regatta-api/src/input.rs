@@ -1,14 +1,17 @@
 //! What each verb takes. Unknown fields are an error, so that a typing mistake is never silently ignored.
 
-use regatta_core::agent::Role;
+use regatta_core::agent::{Profile, Role};
+use regatta_core::approval::Reach;
 use regatta_core::claim::Mode;
 use regatta_core::ids::{
-    AgentName, AttemptId, BranchName, ChannelName, ClaimId, Label, MessageId, ProjectName, TaskId,
+    AgentName, ApprovalId, AttemptId, BranchName, ChannelName, ClaimId, Label, MessageId, ProjectName, RuleId, TaskId,
 };
 use regatta_core::mission;
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project::Checkout;
+use regatta_core::session::Answer;
 use regatta_core::task::{Edit, Expects, How, IssueType, Status, Validation};
+use regatta_core::{budget, policy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +44,24 @@ inputs! {
         #[serde(default)] retry_ms: Option<u64>,
         #[serde(default)] retry_most_ms: Option<u64>,
     }
+    /// One thing, and what is said of it.
+    Said { id: String, #[serde(default)] text: String }
+    /// An answer to an inbox item.
+    Decide { id: ApprovalId, answer: Answer, #[serde(default)] reach: Reach }
+    PolicyAdd {
+        #[serde(default = "everybody")] scope: policy::Scope,
+        effect: policy::Effect,
+        #[serde(default)] matter: policy::Matter,
+    }
+    Rule { rule: RuleId }
+    /// An empty ceiling takes the budget away.
+    BudgetSet { scope: budget::Scope, #[serde(default)] ceiling: budget::Ceiling }
+    Transcript {
+        attempt: AttemptId,
+        /// The place in the journal to begin at.
+        #[serde(default)] from: u64,
+        #[serde(default = "fifty")] limit: usize,
+    }
     Down { #[serde(default)] keep_agents: bool }
 
     ProjectAdd {
@@ -61,6 +82,7 @@ inputs! {
         #[serde(default)] provider: Option<String>,
         #[serde(default)] description: String,
         #[serde(default = "one")] max_tasks: u32,
+        #[serde(default)] profile: Profile,
     }
 
     TaskAdd {
@@ -169,8 +191,20 @@ inputs! {
 pub enum RuntimeName {
     Scripted,
     Command,
+    /// The Agent Client Protocol.
+    Acp,
+    /// Claude Code's own stream.
+    Claude,
+    /// `codex exec`, one process for one prompt.
+    Codex,
+    /// `codex app-server`, one process for a session.
+    CodexServer,
     /// Nothing is started: somebody else polls in its name.
     Outside,
+}
+
+fn everybody() -> policy::Scope {
+    policy::Scope::All
 }
 
 /// A planned task: what [`TaskAdd`] takes, but for the project, which is the mission's.

@@ -86,7 +86,17 @@ verbs! {
     "mission.start" MissionStart(input::MissionStart) Operate "Starts a plan with its agents";
     "mission.show" MissionShow(input::Id) View "Shows how a mission stands";
     "stop" Stop(input::Stop) Operate "Stops a task, a mission or everything";
-    "resume" Resume(input::Id) Operate "Lets a stopped mission go on";
+    "resume" Resume(input::Id) Operate "Lets a mission, a task or an agent go on";
+    "pause" Pause(input::Said) Operate "Holds a task; its session waits";
+    "retry" Retry(input::Id) Operate "Tries a task again";
+    "tell" Tell(input::Said) Operate "Says something to whoever works on a task";
+    "inbox.list" InboxList(input::Scope) View "Lists what needs a person";
+    "inbox.answer" InboxAnswer(input::Decide) Operate "Answers a permission request or a question";
+    "policy.list" PolicyList(input::Nothing) View "Lists the rules of the policy";
+    "policy.add" PolicyAdd(input::PolicyAdd) Operate "Adds a rule";
+    "policy.rm" PolicyRm(input::Rule) Operate "Takes a rule away";
+    "budget.list" BudgetList(input::Nothing) View "Shows the budgets and what is spent";
+    "budget.set" BudgetSet(input::BudgetSet) Operate "Sets a budget, or takes it away";
     "land" Land(input::Id) Operate "Lands a task's finished work";
     "queue" Queue(input::Scope) View "Shows the landing queue";
     "claim.acquire" ClaimAcquire(input::ClaimAcquire) Operate "Acquires a claim, or waits for it";

@@ -1,6 +1,7 @@
 //! What is shown. A view is drawn as it is: no door computes a status from it.
 
 use regatta_core::agent::{self, Agent, Capacity};
+use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
 use regatta_core::bus::Message;
@@ -14,7 +15,9 @@ use regatta_core::mission::Mission;
 use regatta_core::pattern::Uri;
 use regatta_core::refusal::Holder;
 use regatta_core::schedule::{self, Outlook, WaitReason};
+use regatta_core::session::{Ask, Want};
 use regatta_core::task::{Status, Task};
+use regatta_core::{budget, policy, provider};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +36,14 @@ pub struct TaskView {
     /// One of: waiting, working, review, landing, landed, done, needs you, failed, cancelled.
     pub word: String,
     pub waits: Vec<WaitReason>,
+    /// What the live attempt's program is at, if Regatta runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
+    /// Where its unfinished work is on the daemon's machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
 }
 
 impl TaskView {
@@ -44,7 +53,152 @@ impl TaskView {
             task: task.clone(),
             word: word(task).into(),
             waits: schedule::wait_reasons(board, task, now),
+            live: task
+                .attempt
+                .and_then(|it| board.attempts.get(&it))
+                .filter(|it| it.supervised)
+                .map(|it| liveness(board, it)),
             attempts: vec![],
+            workspace: None,
+        }
+    }
+}
+
+/// What a supervised attempt's program is at, from evidence.
+pub fn liveness(board: &Board, attempt: &Attempt) -> String {
+    if attempt.stopping.is_some() {
+        return "stopping".into();
+    }
+    if attempt.phase == regatta_core::attempt::Phase::Validating {
+        return "being checked".into();
+    }
+    if let Some(open) = board.approvals.values().find(|it| it.attempt == attempt.id && it.is_open()) {
+        let what = match open.ask.want {
+            Want::Permission { .. } => "permission",
+            Want::Question { .. } => "an answer",
+        };
+        return format!("waiting for {what} ({})", open.id);
+    }
+    let talk = &attempt.talk;
+    match (&talk.held, attempt.talks) {
+        (Some(reason), _) => format!("held: {reason}"),
+        (None, true) if talk.session.is_none() && talk.turns == 0 => "starting".into(),
+        (None, true) if talk.closing => "ending".into(),
+        (None, true) if !talk.in_turn => "idle".into(),
+        _ => "working".into(),
+    }
+}
+
+/// Something that needs a person.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InboxView {
+    /// `Q7`, or the task itself when it is the task that waits.
+    pub id: String,
+    /// permission, question or task.
+    pub kind: String,
+    pub task: TaskId,
+    pub project: ProjectName,
+    pub agent: Option<AgentName>,
+    /// What is asked, in one line.
+    pub subject: String,
+    /// Why a person must decide it.
+    pub why: String,
+    /// What may be answered.
+    pub choices: Vec<String>,
+    pub since_wall: u64,
+    pub escalated: bool,
+    /// The whole request, where it is an agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ask: Option<Ask>,
+}
+
+impl InboxView {
+    /// Everything open, longest waiting first.
+    pub fn all(board: &Board, project: Option<&ProjectName>) -> Vec<InboxView> {
+        let asked = board.approvals.values().filter(|it| it.is_open()).map(|it| {
+            let (kind, choices) = match &it.ask.want {
+                Want::Permission { .. } => ("permission", vec!["allow".to_owned(), "deny".to_owned()]),
+                Want::Question { choices, .. } => ("question", choices.clone()),
+            };
+            InboxView {
+                id: it.id.to_string(),
+                kind: kind.into(),
+                task: it.task,
+                project: it.project.clone(),
+                agent: Some(it.agent.clone()),
+                subject: it.subject(),
+                why: why(board, it),
+                choices,
+                since_wall: it.asked_wall,
+                escalated: it.escalated,
+                ask: Some(it.ask.clone()),
+            }
+        });
+        let tasks = board.tasks.values().filter(|it| it.status == Status::NeedsHuman).map(|it| InboxView {
+            id: it.id.to_string(),
+            kind: "task".into(),
+            task: it.id,
+            project: it.project.clone(),
+            agent: it.agent.clone(),
+            subject: it.subject.clone(),
+            why: it.reason.clone().unwrap_or_default(),
+            choices: vec!["retry".into(), "cancel".into()],
+            since_wall: it.updated_wall,
+            escalated: false,
+            ask: None,
+        });
+        let mut all: Vec<InboxView> =
+            asked.chain(tasks).filter(|it| project.is_none_or(|only| *only == it.project)).collect();
+        all.sort_by_key(|it| it.since_wall);
+        all
+    }
+}
+
+fn why(board: &Board, it: &Approval) -> String {
+    match (&it.ask.want, board.attempts.get(&it.attempt), board.agents.get(&it.agent)) {
+        (Want::Permission { tool, .. }, Some(attempt), Some(agent)) => policy::judge(board, attempt, agent, tool).1,
+        _ => "only a person can answer it".into(),
+    }
+}
+
+/// A budget and what is spent of it; `spent` is nothing where each task or attempt has its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BudgetView {
+    pub scope: budget::Scope,
+    pub ceiling: budget::Ceiling,
+    pub spent: Option<budget::Spend>,
+}
+
+/// The budgets, and what today cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BudgetsView {
+    pub budgets: Vec<BudgetView>,
+    pub today: budget::Spend,
+    pub by_agent: Vec<(AgentName, budget::Spend)>,
+}
+
+impl BudgetsView {
+    /// Draws them as they stand.
+    pub fn of(board: &Board, now: Now) -> BudgetsView {
+        let day = budget::day_of(now);
+        let spent = |scope: &budget::Scope| match scope {
+            budget::Scope::Attempt | budget::Scope::EachTask => None,
+            budget::Scope::Task(it) => board.tasks.get(it).map(|it| it.spent),
+            budget::Scope::Mission(it) => board.missions.get(it).map(|it| it.spent),
+            budget::Scope::Agent(it) => Some(budget::spent_on(board, day, Some(it))),
+            budget::Scope::Day => Some(budget::spent_on(board, day, None)),
+        };
+        let budgets = board.budgets.values();
+        BudgetsView {
+            budgets: budgets
+                .map(|it| BudgetView { scope: it.scope.clone(), ceiling: it.ceiling, spent: spent(&it.scope) })
+                .collect(),
+            today: budget::spent_on(board, day, None),
+            by_agent: board
+                .ledger
+                .iter()
+                .filter_map(|((on, agent), spend)| (*on == day).then_some((agent.clone()?, *spend)))
+                .collect(),
         }
     }
 }
@@ -74,15 +228,19 @@ pub struct AgentView {
     /// idle or busy.
     pub state: String,
     pub tasks: Vec<TaskId>,
+    /// Why it takes no work for now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parked: Option<String>,
 }
 
 impl AgentView {
     /// Draws an agent as it stands on the board.
-    pub fn of(board: &Board, agent: &Agent) -> AgentView {
+    pub fn of(board: &Board, agent: &Agent, now: Now) -> AgentView {
         let capacity = agent::capacity(board, agent);
         let tasks = board.attempts.values().filter(|it| it.agent == agent.name).map(|it| it.task).collect();
         let state = if capacity.current == 0 { "idle" } else { "busy" };
-        AgentView { agent: agent.clone(), capacity, state: state.into(), tasks }
+        let parked = provider::parked(board, agent).map(|it| provider::describe(it, now));
+        AgentView { agent: agent.clone(), capacity, state: state.into(), tasks, parked }
     }
 }
 

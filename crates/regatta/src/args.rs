@@ -1,5 +1,7 @@
 //! What may be typed. Help texts are imperative, without a period.
 
+mod agents; // agents, approvals, policy, budgets
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -10,6 +12,8 @@ use regatta_core::ids::{
 use regatta_core::pattern::Uri;
 
 use crate::settings::duration_ms;
+
+pub(crate) use agents::*;
 
 /// The help of `regatta` alone: seven groups, under forty words.
 const HELP: &str = "\
@@ -25,15 +29,22 @@ Work      run        start a plan: tasks in, validated commits out
           add        add a task
           edit       change a task
           assign     give a task to an agent
+          tell       say something to whoever works on a task
 See       status     what everybody is doing
           show       a task, an attempt, an agent or a mission
           why        why a task waits
           events     what happened, from any revision on
           logs       what an attempt's program printed
+Decide    inbox      what needs you
+          answer     answer a question; allow, deny a request
 Land      land       land a task's finished work
           queue      the landing queue
 Control   stop       stop a task, a mission or everything; work is kept
-Set up    agent      the agents
+          pause      hold a task; resume lets it go on, retry tries again
+          takeover   work in a task's workspace yourself
+Set up    agent      the agents; provider finds their programs
+          policy     what agents may do unasked
+          budget     what may be spent
           config     the settings and where they come from
 
 Plumbing  serve project task claim msg name schema completions man version backup restore
@@ -184,9 +195,65 @@ pub(crate) enum Word {
     Queue,
     /// Stop a task, a mission or everything; work is kept
     Stop(Stop),
+    /// Hold a task; a session that can wait is kept
+    Pause {
+        /// The task, its attempt, or the agent at it
+        id: String,
+        /// Why
+        #[arg(long, value_name = "WORDS", default_value = "")]
+        because: String,
+    },
+    /// Let a task, a mission or an agent go on
+    Resume {
+        /// The task, the mission or the agent
+        id: String,
+    },
+    /// Try a task again
+    Retry {
+        /// The task
+        id: TaskId,
+    },
+    /// Work in a task's workspace yourself; its agent waits meanwhile
+    Takeover {
+        /// The task
+        id: TaskId,
+        /// Start this there instead of a shell
+        #[arg(last = true)]
+        command: Vec<OsString>,
+    },
+    /// Say something to whoever works on a task
+    Tell {
+        /// The task, its attempt, or the agent at it
+        id: String,
+        /// What to say
+        #[arg(required = true, num_args = 1.., trailing_var_arg = true)]
+        words: Vec<String>,
+    },
+    /// List what needs you
+    Inbox(Inbox),
+    /// Answer a question, or decide about a task
+    Answer {
+        /// Q7, or a task that needs you
+        id: String,
+        /// The answer; for a task: retry or cancel
+        #[arg(required = true, num_args = 1.., trailing_var_arg = true)]
+        words: Vec<String>,
+    },
+    /// Allow what an agent asks
+    Allow(Allow),
+    /// Deny what an agent asks
+    Deny(Deny),
     /// Manage the agents
     #[command(subcommand)]
     Agent(AgentWord),
+    /// Find the programs of providers on this machine
+    Provider,
+    /// Say what agents may do unasked
+    #[command(subcommand)]
+    Policy(PolicyWord),
+    /// Say what may be spent
+    #[command(subcommand)]
+    Budget(BudgetWord),
     /// Show the settings and where they come from
     #[command(subcommand)]
     Config(ConfigWord),
@@ -443,51 +510,6 @@ pub(crate) struct Stop {
     /// End what runs (the default)
     #[arg(long)]
     pub(crate) now: bool,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum AgentWord {
-    /// Register an agent, or change it
-    Add {
-        name: AgentName,
-        /// How its program is driven
-        #[arg(long, value_enum)]
-        runtime: RuntimeArg,
-        /// How many tasks at once, 1 to 20
-        #[arg(long, default_value_t = 1, env = "MAX_CONCURRENT_TASKS", hide_env = true)]
-        max_tasks: u32,
-        /// The program and its arguments, for the command runtime; {prompt} stands for the prompt
-        #[arg(long, value_name = "COMMAND")]
-        command: Option<String>,
-        /// Who makes the program
-        #[arg(long)]
-        provider: Option<String>,
-        /// What it is there for
-        #[arg(long, default_value = "")]
-        description: String,
-    },
-    /// List the agents
-    List,
-    /// Show one
-    Show { name: AgentName },
-    /// Remove one that has nothing to do
-    Rm { name: AgentName },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RuntimeArg {
-    /// The built-in agent that follows a task's script
-    Scripted,
-    /// Any program
-    Command,
-    /// Started by somebody else, who polls in its name
-    Outside,
-    /// Not in this version yet
-    Acp,
-    /// Not in this version yet
-    Claude,
-    /// Not in this version yet
-    Codex,
 }
 
 #[derive(Debug, Subcommand)]

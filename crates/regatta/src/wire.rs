@@ -31,6 +31,13 @@ pub(crate) fn ports(data_dir: &Path) -> Result<(Ports, Settings), Failed> {
     Ok((ports, Settings { attempt_env, ..Settings::default() }))
 }
 
+/// Programs without a daemon, to try one out.
+pub(crate) fn agents(data_dir: &Path) -> Result<impl regatta_engine::ports::agents::Agents + use<>, Failed> {
+    let exe = std::env::current_exe()
+        .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
+    Ok(AgentsAdapter::new(data_dir.to_owned(), exe))
+}
+
 /// Version control without a daemon, for looking.
 pub(crate) fn git(data_dir: &Path) -> impl regatta_engine::ports::git::Git + use<> {
     GitAdapter::new(data_dir.to_owned())

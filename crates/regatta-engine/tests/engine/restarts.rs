@@ -194,13 +194,13 @@ fn p3_stop_leaves_nothing_running() {
 fn p3_stop_waits_for_a_slow_store() {
     let (world, life) = (World::new(Program::hang), Life::new());
     let engine = start_patient(&world, &life);
+    life.until("its program is watched", || life.calls("agents.attend") > 0);
     let commit = life.hold_next("store.commit");
     let stopping = std::thread::spawn({
         let engine = engine.clone();
         move || engine.stop_attempts("enough")
     });
     commit.reached();
-    life.until("its program is watched meanwhile", || life.calls("agents.attend") > 0);
     commit.release();
     assert_eq!(stopping.join().unwrap(), Ok(0));
     assert_eq!((world.agents.running(), engine.board().attempts.len()), (vec![], 0));

@@ -26,7 +26,7 @@ impl Caller<'_> {
             failed,
             projects: self.project_views(&board, ask.project.clone()).await?,
             missions: board.missions.keys().copied().collect(),
-            agents: board.agents.values().map(|it| AgentView::of(&board, it)).collect(),
+            agents: board.agents.values().map(|it| AgentView::of(&board, it, self.engine().now())).collect(),
             url: format!("http://{}/", self.shared.address),
             tasks,
         };
@@ -148,24 +148,29 @@ impl Caller<'_> {
             RuntimeName::Scripted => Runtime::Scripted,
             RuntimeName::Outside => Runtime::Outside,
             RuntimeName::Command => Runtime::Command { argv: ask.command },
+            RuntimeName::Acp => Runtime::Acp { argv: ask.command },
+            RuntimeName::Claude => Runtime::Claude { argv: ask.command },
+            RuntimeName::Codex => Runtime::Codex { argv: ask.command, app_server: false },
+            RuntimeName::CodexServer => Runtime::Codex { argv: ask.command, app_server: true },
         };
         let register = agent::Register {
             name: ask.name.clone(),
             runtime,
             role: ask.role,
             provider: ask.provider,
-            profile: agent::Profile::default(),
+            profile: ask.profile,
             description: ask.description,
             max_tasks: ask.max_tasks,
         };
         let (revision, _) = self.ask(Command::RegisterAgent(register)).await?;
         let board = self.board();
-        answer(revision, &board.agents.get(&ask.name).map(|it| AgentView::of(&board, it)))
+        answer(revision, &board.agents.get(&ask.name).map(|it| AgentView::of(&board, it, self.engine().now())))
     }
 
     pub(super) fn agent_list(&self) -> Json {
         let board = self.board();
-        let views: Vec<AgentView> = board.agents.values().map(|it| AgentView::of(&board, it)).collect();
+        let views: Vec<AgentView> =
+            board.agents.values().map(|it| AgentView::of(&board, it, self.engine().now())).collect();
         answer(board.revision, &views)
     }
 }

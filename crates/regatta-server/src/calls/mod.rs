@@ -1,7 +1,8 @@
 //! Carrying out the verbs: one arm per row of the table. Each turns its input into a command of the core, or
 //! into a look at the board or the history, and draws the answer.
 
-mod board; // status, projects, agents
+mod board;
+mod decide; // status, projects, agents
 mod talk; // claims and messages
 mod work; // tasks, missions, landing
 
@@ -9,10 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regatta_api::input::{self, RuntimeName};
-use regatta_api::view::{
-    AgentView, Answer, CheckView, ClaimView, ClaimsView, GrantedAttempt, GrantedClaim, LandingView, MissionView,
-    PastView, ProjectView, QueueView, StatusView, TaskView, WaitView, WhyView, without_token,
-};
+use regatta_api::view::{AgentView, Answer, BudgetsView, CheckView, ClaimView, ClaimsView, GrantedAttempt, GrantedClaim, InboxView, LandingView, MissionView, PastView, ProjectView, QueueView, StatusView, TaskView, WaitView, WhyView, without_token};
 use regatta_api::{Call, Problem};
 use regatta_core::agent::{self, Runtime};
 use regatta_core::board::{Board, Draft};
@@ -89,7 +87,17 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, by: Actor, key: 
         Call::MissionStart(ask) => it.mission_start(ask).await,
         Call::MissionShow(ask) => it.mission_show(&ask.id).await,
         Call::Stop(ask) => it.stop(ask).await,
-        Call::Resume(ask) => it.done(Command::ResumeMission { mission: parse(&ask.id)? }).await,
+        Call::Resume(ask) => it.resume(&ask.id).await,
+        Call::Pause(ask) => it.pause(ask).await,
+        Call::Retry(ask) => it.retry(&ask.id).await,
+        Call::Tell(ask) => it.tell(ask).await,
+        Call::InboxList(ask) => it.inbox(ask),
+        Call::InboxAnswer(ask) => it.decide(ask).await,
+        Call::PolicyList(_) => answer(it.board().revision, &it.board().rules.values().collect::<Vec<_>>()),
+        Call::PolicyAdd(ask) => it.policy_add(ask).await,
+        Call::PolicyRm(ask) => it.done(Command::RemoveRule { rule: ask.rule }).await,
+        Call::BudgetList(_) => answer(it.board().revision, &BudgetsView::of(&it.board(), it.engine().now())),
+        Call::BudgetSet(ask) => it.budget_set(ask).await,
         Call::Land(ask) => it.land(parse(&ask.id)?).await,
         Call::Queue(ask) => it.queue(ask).await,
         Call::ClaimAcquire(ask) => it.claim_acquire(ask).await,

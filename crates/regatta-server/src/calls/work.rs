@@ -257,12 +257,21 @@ impl Caller<'_> {
         answer(self.board().revision, &WhyView { task, past })
     }
 
+    /// Where a task's unfinished work is on this machine, if it is anywhere.
+    fn workspace_now(&self, task: &task::Task) -> Option<String> {
+        let board = self.board();
+        let live = task.attempt.and_then(|it| board.attempts.get(&it)).map(|it| it.workspace());
+        let of = live.or_else(|| task.resume.as_ref().map(|it| it.workspace))?;
+        let path = self.engine().git().workspace_path(&Repo::of(board.projects.get(&task.project)?), of);
+        path.is_dir().then(|| path.to_string_lossy().into_owned())
+    }
+
     pub(super) async fn show(&self, id: &str) -> Json {
         let board = self.board();
         if let Ok(name) = AgentName::new(id)
             && let Some(agent) = board.agents.get(&name)
         {
-            return answer(board.revision, &AgentView::of(&board, agent));
+            return answer(board.revision, &AgentView::of(&board, agent, self.engine().now()));
         }
         match id.chars().next().map(|it| it.to_ascii_uppercase()) {
             Some('A') => {
@@ -284,6 +293,7 @@ impl Caller<'_> {
                 let mut view = self.task_view(task).await?;
                 view.attempts =
                     self.read(move |history| history.attempts_of(task)).await?.iter().map(without_token).collect();
+                view.workspace = self.workspace_now(&view.task);
                 answer(board.revision, &view)
             }
         }

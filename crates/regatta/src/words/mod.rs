@@ -1,6 +1,8 @@
 //! The words, one file per group of the help: each turns what was typed into calls and draws the answer.
 
+mod agents;
 mod claim;
+mod decide;
 mod demo;
 mod doctor;
 mod msg;
@@ -9,6 +11,7 @@ mod see;
 mod setup;
 mod start;
 mod task;
+mod test_agent;
 mod work;
 
 use std::ffi::OsString;
@@ -189,7 +192,19 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Land { id, wait }) => work::land(app, id, wait),
         Some(Word::Queue) => see::queue(app),
         Some(Word::Stop(it)) => work::stop(app, it),
-        Some(Word::Agent(it)) => setup::agent(app, it),
+        Some(Word::Pause { id, because }) => decide::pause(app, &id, &because),
+        Some(Word::Resume { id }) => decide::resume(app, &id),
+        Some(Word::Retry { id }) => decide::retry(app, id),
+        Some(Word::Takeover { id, command }) => decide::takeover(app, id, &command),
+        Some(Word::Tell { id, words }) => decide::tell(app, &id, &words),
+        Some(Word::Inbox(it)) => decide::inbox(app, &it),
+        Some(Word::Answer { id, words }) => decide::answer(app, &id, &words),
+        Some(Word::Allow(it)) => decide::allow(app, &it),
+        Some(Word::Deny(it)) => decide::deny(app, &it),
+        Some(Word::Policy(it)) => decide::policy(app, it),
+        Some(Word::Budget(it)) => decide::budget(app, it),
+        Some(Word::Provider) => agents::provider(app),
+        Some(Word::Agent(it)) => agents::agent(app, it),
         Some(Word::Config(it)) => setup::config(app, it),
         Some(Word::Project(it)) => setup::project(app, &it),
         Some(Word::Serve { listen }) => crate::daemon::serve(&app.out, &app.data_dir()?, listen),

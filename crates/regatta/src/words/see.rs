@@ -52,7 +52,7 @@ pub(super) fn show(app: &App, id: &str) -> Said {
         app.out.answer("task.show", &task, &[format!("regatta why {}", task.task.id)], |out| draw_task(out, &task))
     } else if data.get("capacity").is_some() {
         let agent: AgentView = read(data.clone())?;
-        app.out.answer("agent.show", &agent, &[], |out| super::setup::draw(out, std::slice::from_ref(&agent)))
+        app.out.answer("agent.show", &agent, &[], |out| super::agents::draw(out, std::slice::from_ref(&agent)))
     } else if data.get("outlook").is_some() {
         let mission: MissionView = read(data.clone())?;
         app.out.answer("mission.show", &mission, &[], |out| draw_mission(out, &mission))

@@ -1,91 +1,18 @@
-//! Set up: `agent`, `config`, `project`.
+//! Set up: `config`, `project`.
 
 use regatta_api::Call;
-use regatta_api::input::{self, RuntimeName};
-use regatta_api::view::{AgentView, ProjectView};
-use regatta_core::agent::{Role, Runtime};
+use regatta_api::input;
+use regatta_api::view::ProjectView;
 
-use crate::args::{AgentWord, ConfigWord, ProjectWord, RuntimeArg};
+use crate::args::{ConfigWord, ProjectWord};
 use crate::client::Got;
-use crate::out::{Failed, Said, failed, plain, table, usage};
+use crate::out::{Failed, Said, table, usage};
 use crate::settings;
 
 use super::App;
 
-pub(super) fn agent(app: &App, word: AgentWord) -> Said {
-    match word {
-        AgentWord::Add { name, runtime, max_tasks, command, provider, description } => {
-            let (runtime, command) = match (runtime, command) {
-                (RuntimeArg::Scripted, None) => (RuntimeName::Scripted, vec![]),
-                (RuntimeArg::Outside, None) => (RuntimeName::Outside, vec![]),
-                (RuntimeArg::Command, Some(line)) => (RuntimeName::Command, words_of(&line)?),
-                (RuntimeArg::Command, None) => {
-                    return Err(usage(
-                        "the command runtime needs a command",
-                        "give one: --command 'my-agent --print {prompt}'",
-                    ));
-                }
-                (RuntimeArg::Acp | RuntimeArg::Claude | RuntimeArg::Codex, _) => {
-                    return Err(failed(
-                        "not_yet",
-                        "this version cannot drive that runtime yet",
-                        "use --runtime command with the program's headless mode: --command 'claude -p {prompt}'",
-                    ));
-                }
-                (_, Some(_)) => {
-                    return Err(usage(
-                        "--command goes with --runtime command",
-                        "leave it out, or choose --runtime command",
-                    ));
-                }
-            };
-            let add = input::AgentAdd { name, runtime, command, role: Role::Worker, provider, description, max_tasks };
-            let got: Got<AgentView> = app.call(&Call::AgentAdd(add))?;
-            app.out.answer("agent.add", &got.data, &["regatta run PLAN.toml".into()], |out| {
-                draw(out, std::slice::from_ref(&got.data))
-            })
-        }
-        AgentWord::List => {
-            let got: Got<Vec<AgentView>> = app.call(&Call::AgentList(input::Nothing {}))?;
-            let next =
-                if got.data.is_empty() { vec!["regatta agent add scripted --runtime scripted".into()] } else { vec![] };
-            app.out.answer("agent.list", &got.data, &next, |out| {
-                if got.data.is_empty() { "no agents yet\n".into() } else { draw(out, &got.data) }
-            })
-        }
-        AgentWord::Show { name } => {
-            let got: Got<AgentView> = app.call(&Call::Show(input::Id { id: name.to_string() }))?;
-            app.out.answer("agent.show", &got.data, &[], |out| draw(out, std::slice::from_ref(&got.data)))
-        }
-        AgentWord::Rm { name } => {
-            let _done: Got<String> = app.call(&Call::AgentRm(input::Name { name: name.clone() }))?;
-            app.out.answer("agent.rm", &name, &[], |_| format!("removed {name}\n"))
-        }
-    }
-}
-
-/// Draws agents as a table.
-pub(super) fn draw(out: &crate::out::Out, agents: &[AgentView]) -> String {
-    let mut rows = vec![["NAME", "RUNTIME", "SLOTS", "STATE", "TASKS"].map(String::from).to_vec()];
-    for it in agents {
-        let runtime = match &it.agent.runtime {
-            Runtime::Command { argv } => format!("command {}", plain(&argv.join(" "))),
-            other => other.name().to_owned(),
-        };
-        let tasks: Vec<String> = it.tasks.iter().map(ToString::to_string).collect();
-        rows.push(vec![
-            it.agent.name.to_string(),
-            runtime,
-            format!("{}/{}", it.capacity.current, it.capacity.max),
-            out.state(&it.state),
-            tasks.join(" "),
-        ]);
-    }
-    table(&rows)
-}
-
 /// Splits a command line into words, as a shell would: quotes and backslashes, nothing else.
-fn words_of(line: &str) -> Result<Vec<String>, Failed> {
+pub(super) fn words_of(line: &str) -> Result<Vec<String>, Failed> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;

@@ -1,0 +1,268 @@
+//! Set up: `agent` and `provider`.
+
+use regatta_agents::discover::{self, Found, Machine, SignIn};
+use regatta_agents::presets::{self, Drive, Preset};
+use regatta_api::Call;
+use regatta_api::input::{self, RuntimeName};
+use regatta_api::view::AgentView;
+use regatta_core::agent::{Key, KeySource, Level, Profile, Role, Runtime};
+
+use crate::args::{AgentAdd, AgentWord, LevelArg, RuntimeArg};
+use crate::client::Got;
+use crate::out::{Failed, Said, plain, table, usage};
+
+use super::App;
+use super::setup::words_of;
+
+pub(super) fn agent(app: &App, word: AgentWord) -> Said {
+    match word {
+        AgentWord::Add(ask) => {
+            let add = added(*ask)?;
+            let got: Got<AgentView> = app.call(&Call::AgentAdd(add))?;
+            let name = got.data.agent.name.clone();
+            app.out.answer("agent.add", &got.data, &[format!("regatta agent test {name}"), "regatta run PLAN.toml".into()], |out| {
+                draw(out, std::slice::from_ref(&got.data))
+            })
+        }
+        AgentWord::List => {
+            let got: Got<Vec<AgentView>> = app.call(&Call::AgentList(input::Nothing {}))?;
+            let next = if got.data.is_empty() {
+                vec!["regatta provider".into(), "regatta agent add scripted --runtime scripted".into()]
+            } else {
+                vec![]
+            };
+            app.out.answer("agent.list", &got.data, &next, |out| {
+                if got.data.is_empty() { "no agents yet\n".into() } else { draw(out, &got.data) }
+            })
+        }
+        AgentWord::Show { name } => {
+            let got: Got<AgentView> = app.call(&Call::Show(input::Id { id: name.to_string() }))?;
+            app.out.answer("agent.show", &got.data, &[], |out| {
+                draw(out, std::slice::from_ref(&got.data)) + &details(&got.data)
+            })
+        }
+        AgentWord::Test { name } => super::test_agent::test(app, &name),
+        AgentWord::Rm { name } => {
+            let _done: Got<String> = app.call(&Call::AgentRm(input::Name { name: name.clone() }))?;
+            app.out.answer("agent.rm", &name, &[], |_| format!("removed {name}\n"))
+        }
+        AgentWord::Presets => provider(app),
+    }
+}
+
+/// What is registered for what was typed.
+fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
+    let command = ask.command.as_deref().map(words_of).transpose()?;
+    let preset = match (&ask.preset, &command) {
+        (Some(name), _) => {
+            let found = presets::find(name).ok_or_else(|| {
+                let known: Vec<&str> = presets::PRESETS.iter().map(|it| it.name).collect();
+                usage(format!("there is no preset {name}"), format!("one of: {}", known.join(", ")))
+            })?;
+            Some(found.0)
+        }
+        // A known program gets what it needs of the user's home, whoever names it.
+        (None, Some(command)) => command.first().and_then(|it| of_program(it)),
+        (None, None) => None,
+    };
+    let chosen = ask.preset.is_some();
+    let runtime = match (ask.runtime, preset.filter(|_| chosen)) {
+        (Some(it), _) => it,
+        (None, Some(preset)) => drive(preset),
+        (None, None) => {
+            return Err(usage("an agent needs a preset or a runtime", "see regatta agent presets, or give --runtime"));
+        }
+    };
+    let command = match (command, preset.filter(|_| chosen), runtime) {
+        (Some(_), _, RuntimeArg::Scripted | RuntimeArg::Outside) => {
+            return Err(usage("that runtime takes no command", "leave --command out, or choose another --runtime"));
+        }
+        (Some(command), _, _) => command,
+        (None, Some(preset), _) => preset.runtime(None).argv().unwrap_or_default().to_vec(),
+        (None, None, RuntimeArg::Scripted | RuntimeArg::Outside) => vec![],
+        (None, None, RuntimeArg::Claude) => vec!["claude".into()],
+        (None, None, RuntimeArg::Codex | RuntimeArg::CodexServer) => vec!["codex".into()],
+        (None, None, RuntimeArg::Command | RuntimeArg::Acp) => {
+            return Err(usage("that runtime needs a command", "give one: --command 'my-agent --print {prompt}'"));
+        }
+    };
+    let mut profile = Profile {
+        preset: preset.filter(|_| chosen).map(|it| it.name.to_owned()),
+        model: ask.model,
+        effort: ask.effort,
+        mode: ask.mode,
+        args: ask.args,
+        system_prompt: ask.system_prompt,
+        env: ask.env,
+        keys: ask.keys,
+        confine: ask.confine.map(|it| match it {
+            LevelArg::Strict => Level::Strict,
+            LevelArg::Workspace => Level::Workspace,
+            LevelArg::Off => Level::Off,
+        }),
+        network: ask.no_network.then_some(false),
+        read: ask.read,
+        write: ask.write,
+    };
+    if let Some(preset) = preset {
+        lend(&mut profile, preset);
+    }
+    let provider = ask.provider.or_else(|| preset.map(|it| it.provider.to_owned()).filter(|it| !it.is_empty()));
+    Ok(input::AgentAdd {
+        name: ask.name,
+        runtime: match runtime {
+            RuntimeArg::Scripted => RuntimeName::Scripted,
+            RuntimeArg::Command => RuntimeName::Command,
+            RuntimeArg::Acp => RuntimeName::Acp,
+            RuntimeArg::Claude => RuntimeName::Claude,
+            RuntimeArg::Codex => RuntimeName::Codex,
+            RuntimeArg::CodexServer => RuntimeName::CodexServer,
+            RuntimeArg::Outside => RuntimeName::Outside,
+        },
+        command,
+        role: if ask.lead { Role::Lead } else { Role::Worker },
+        provider,
+        description: ask.description,
+        max_tasks: ask.max_tasks,
+        profile,
+    })
+}
+
+fn of_program(path: &str) -> Option<&'static Preset> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    presets::PRESETS.iter().find(|it| it.programs.contains(&name))
+}
+
+/// A program signs in with what its user has: the files, and the keys that are set. Nothing else of the home is shown.
+fn lend(profile: &mut Profile, preset: &Preset) {
+    for file in preset.credentials {
+        let path = format!("~/{file}");
+        if !profile.read.contains(&path) && !profile.write.contains(&path) {
+            // Sign-ins are renewed by the program itself.
+            profile.write.push(path);
+        }
+    }
+    let machine = Machine::here();
+    for name in preset.keys {
+        let known = profile.keys.iter().any(|it| it.name == *name) || profile.env.iter().any(|it| it.0 == *name);
+        if !known && machine.variables.iter().any(|it| it == name) {
+            profile.keys.push(Key { name: (*name).to_owned(), from: KeySource::Env((*name).to_owned()) });
+        }
+    }
+}
+
+fn drive(preset: &Preset) -> RuntimeArg {
+    match preset.drive {
+        Drive::Acp => RuntimeArg::Acp,
+        Drive::Claude => RuntimeArg::Claude,
+        Drive::CodexServer => RuntimeArg::CodexServer,
+        Drive::CodexExec => RuntimeArg::Codex,
+        Drive::Command => RuntimeArg::Command,
+    }
+}
+
+/// Draws agents as a table.
+pub(super) fn draw(out: &crate::out::Out, agents: &[AgentView]) -> String {
+    let mut rows = vec![["NAME", "RUNTIME", "SLOTS", "STATE", "TASKS"].map(String::from).to_vec()];
+    for it in agents {
+        let runtime = match &it.agent.runtime {
+            Runtime::Codex { argv, app_server: true } => format!("codex-server {}", plain(&argv.join(" "))),
+            other => match other.argv() {
+                Some(argv) => format!("{} {}", other.name(), plain(&argv.join(" "))),
+                None => other.name().to_owned(),
+            },
+        };
+        let tasks: Vec<String> = it.tasks.iter().map(ToString::to_string).collect();
+        let state = if it.parked.is_some() { "parked" } else { &it.state };
+        let mut last = tasks.join(" ");
+        if let Some(why) = &it.parked {
+            last = if last.is_empty() { plain(why) } else { format!("{last} {}", plain(why)) };
+        }
+        let slots = format!("{}/{}", it.capacity.current, it.capacity.max);
+        rows.push(vec![it.agent.name.to_string(), runtime, slots, out.state(state), last]);
+    }
+    table(&rows)
+}
+
+/// How an agent is set up. Where a key comes from is shown, never what it is.
+fn details(it: &AgentView) -> String {
+    let profile = &it.agent.profile;
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut row = |name: &str, value: String| {
+        if !value.is_empty() {
+            rows.push(vec![format!("  {name}"), plain(&value)]);
+        }
+    };
+    row("provider", it.agent.provider.clone().unwrap_or_default());
+    row("preset", profile.preset.clone().unwrap_or_default());
+    row("model", profile.model.clone().unwrap_or_default());
+    row("effort", profile.effort.clone().unwrap_or_default());
+    row("mode", profile.mode.clone().unwrap_or_default());
+    row("arguments", profile.args.join(" "));
+    row("sandbox", match profile.confine {
+        None => "workspace, where it can be had".into(),
+        Some(Level::Strict) => "strict".into(),
+        Some(Level::Workspace) => "workspace".into(),
+        Some(Level::Off) => "off: it can do whatever you can".into(),
+    });
+    row("network", profile.network.map_or(String::new(), |it| if it { "yes" } else { "no" }.into()));
+    row("reads", profile.read.join(" "));
+    row("writes", profile.write.join(" "));
+    let keys = profile.keys.iter().map(|it| match &it.from {
+        KeySource::Env(name) => format!("{} from ${name}", it.name),
+        KeySource::File(path) => format!("{} from {path}", it.name),
+        KeySource::Command(_) => format!("{} from a command", it.name),
+    });
+    row("keys", keys.collect::<Vec<_>>().join(", "));
+    table(&rows)
+}
+
+/// What of the known programs is on this machine.
+pub(super) fn provider(app: &App) -> Said {
+    let machine = Machine::here();
+    let found: Vec<Found> = presets::PRESETS.iter().map(|it| discover::find(it, &machine)).collect();
+    let data: Vec<serde_json::Value> = found
+        .iter()
+        .map(|it| {
+            serde_json::json!({
+                "preset": it.preset.name,
+                "provider": it.preset.provider,
+                "program": it.program.as_ref().map(|it| it.to_string_lossy()),
+                "version": it.version,
+                "signed_in": signed_in(it),
+                "fix": it.fix,
+            })
+        })
+        .collect();
+    let ready = found.iter().find(|it| it.program.is_some());
+    let next: Vec<String> =
+        ready.map(|it| format!("regatta agent add {0} --preset {0}", it.preset.name)).into_iter().collect();
+    app.out.answer("provider", &data, &next, |_| {
+        let mut rows = vec![["PRESET", "PROVIDER", "VERSION", "SIGNED IN", "FIX"].map(String::from).to_vec()];
+        let (there, missing): (Vec<&Found>, Vec<&Found>) = found.iter().partition(|it| it.program.is_some());
+        for it in there.into_iter().chain(missing) {
+            let version = match (&it.program, &it.version) {
+                (None, _) => "not installed".into(),
+                (Some(_), None) => "installed".into(),
+                (Some(_), Some(version)) => plain(version),
+            };
+            rows.push(vec![
+                it.preset.name.into(),
+                it.preset.provider.into(),
+                version,
+                if it.program.is_some() { signed_in(it).into() } else { String::new() },
+                it.fix.as_deref().map(plain).unwrap_or_default(),
+            ]);
+        }
+        table(&rows)
+    })
+}
+
+fn signed_in(it: &Found) -> &'static str {
+    match &it.sign_in {
+        SignIn::Key(_) => "by key",
+        SignIn::File(_) => "yes",
+        SignIn::NotNeeded => "not needed",
+        SignIn::None => "no sign of it",
+    }
+}
