@@ -52,6 +52,10 @@ impl Ledger {
         Ledger { session: None, total: used }
     }
 
+    pub(super) fn total(&self) -> Usage {
+        self.total
+    }
+
     /// Adds what one turn used.
     pub(super) fn add(&mut self, turn: Usage) -> Option<Said> {
         self.set(self.total.plus(&turn))
@@ -167,6 +171,46 @@ pub(super) fn choose<'a>(options: &'a [AskOption], answer: &Answer) -> Option<&'
         Answer::Cancelled => &[],
     };
     kinds.iter().find_map(|kind| options.iter().filter(|it| it.kind == *kind).min_by(|a, b| a.id.cmp(&b.id)))
+}
+
+/// How far a conversation came: all that its end is judged by.
+pub(super) struct Course<'a> {
+    /// Why there is no session, if that is known.
+    pub(super) failed: Option<&'a Trouble>,
+    pub(super) open: bool,
+    /// Whether a turn runs, and if so whether it was cancelled.
+    pub(super) turn: Option<bool>,
+    /// How the last turn ended, if one has.
+    pub(super) last: Option<Option<&'a Trouble>>,
+    /// Its input was closed.
+    pub(super) closed: bool,
+    pub(super) words: &'a Tail,
+    pub(super) errors: &'a Tail,
+    pub(super) books: &'a Ledger,
+}
+
+impl Course<'_> {
+    /// What the program's end means. An exit code alone is no success.
+    pub(super) fn judge(&self, exit: &Exit) -> Judgement {
+        let of = |it: &Trouble| self.books.judged(Some(it.class), it.detail.clone());
+        let broken = |doing| of(&broke_off(exit, self.errors, doing));
+        if let Exit::NotStarted(why) = exit {
+            return self.books.judged(Some(Class::BadConfig), why.clone());
+        }
+        match (self.failed, self.open, self.turn, self.last) {
+            (Some(trouble), ..) => of(trouble),
+            (_, false, ..) => broken("before its session was open"),
+            (_, _, Some(true), _) => self.books.judged(Some(Class::Cancelled), "Its turn was cancelled."),
+            (_, _, Some(false), _) => broken("in the middle of a turn"),
+            (_, _, None, Some(Some(trouble))) => of(trouble),
+            // Once its turn was done and its input closed, how it goes is its own affair.
+            (_, _, None, Some(None)) if self.closed || *exit == Exit::Code(0) => {
+                self.books.judged(None, self.words.text())
+            }
+            (_, _, None, Some(None)) => broken("between two turns"),
+            (_, _, None, None) => broken("before it was asked anything"),
+        }
+    }
 }
 
 /// What an end means that came before the session was open or in the middle of a turn.

@@ -10,6 +10,9 @@
 //! take it from their environment find it in [`TOKEN_VARIABLE`].
 
 mod acp;
+mod claude;
+mod codex;
+mod codex_server;
 mod command;
 mod common;
 pub(crate) mod rpc;
@@ -82,7 +85,9 @@ impl Setup {
 pub fn of(setup: &Setup) -> Box<dyn Driver> {
     match &setup.runtime {
         Runtime::Scripted | Runtime::Acp { .. } => Box::new(acp::Acp::new(setup)),
-        Runtime::Claude { .. } | Runtime::Codex { .. } => Box::new(command::Command::new(setup)),
+        Runtime::Claude { .. } => Box::new(claude::Claude::new(setup)),
+        Runtime::Codex { app_server: false, .. } => Box::new(codex::Codex::new(setup)),
+        Runtime::Codex { app_server: true, .. } => Box::new(codex_server::Server::new(setup)),
         // Nothing is started for an outside agent; were it, it would be any program.
         Runtime::Command { .. } | Runtime::Outside => Box::new(command::Command::new(setup)),
     }

@@ -360,10 +360,8 @@ impl Speaker<'_> {
             };
             match message {
                 Some(Message::Note { method, .. }) if method == "session/cancel" => self.cancelled = true,
-                Some(Message::Answer { id: its, outcome }) => {
-                    if id.is_some() && its.as_u64() == id {
-                        return Ok(Some(outcome));
-                    }
+                Some(Message::Answer { id: its, outcome }) if id.is_some() && its.as_u64() == id => {
+                    return Ok(Some(outcome));
                 }
                 Some(request @ Message::Request { .. }) => self.waiting.push(request),
                 _ => {}

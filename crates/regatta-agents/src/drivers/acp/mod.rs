@@ -20,11 +20,12 @@ use self::ask::What;
 use self::open::{Abilities, Choice, Setting};
 use self::turn::Turn;
 use super::Setup;
-use super::common::{Asks, Ledger, Tail, broke_off};
+use super::common::{Asks, Course, Ledger, Tail};
 use super::rpc::{Dialect, Fault, Message, NO_METHOD, read};
 use super::verdict::Trouble;
 use crate::driver::{Driver, Judgement, Record, Say, Stream};
 
+pub(super) use ask::filled;
 pub(super) use open::opens_session;
 
 const RPC: Dialect = Dialect::Standard;
@@ -298,25 +299,21 @@ impl Driver for Acp {
     }
 
     fn judge(&self, exit: &Exit) -> Judgement {
-        let of = |it: &Trouble| self.books.judged(Some(it.class), it.detail.clone());
-        if let Exit::NotStarted(why) = exit {
-            return self.books.judged(Some(Class::BadConfig), why.clone());
-        }
-        match (&self.session, &self.turn, &self.last) {
-            (Session::Failed(trouble), ..) => of(trouble),
-            (Session::Unopened, ..) => of(&broke_off(exit, &self.errors, "before its session was open")),
-            (_, Some(turn), _) if turn.cancelled => {
-                self.books.judged(Some(Class::Cancelled), "Its turn was cancelled.")
-            }
-            (_, Some(_), _) => of(&broke_off(exit, &self.errors, "in the middle of a turn")),
-            (_, None, Some(Some(trouble))) => of(trouble),
-            // Once its turn was done and its input closed, how it goes is its own affair.
-            (_, None, Some(None)) if self.closed || *exit == Exit::Code(0) => {
-                self.books.judged(None, self.words.text())
-            }
-            (_, None, Some(None)) => of(&broke_off(exit, &self.errors, "between two turns")),
-            (_, None, None) => of(&broke_off(exit, &self.errors, "before it was asked anything")),
-        }
+        let failed = match &self.session {
+            Session::Failed(trouble) => Some(trouble),
+            _ => None,
+        };
+        let course = Course {
+            failed,
+            open: matches!(self.session, Session::Open(_)),
+            turn: self.turn.as_ref().map(|it| it.cancelled),
+            last: self.last.as_ref().map(Option::as_ref),
+            closed: self.closed,
+            words: &self.words,
+            errors: &self.errors,
+            books: &self.books,
+        };
+        course.judge(exit)
     }
 }
 

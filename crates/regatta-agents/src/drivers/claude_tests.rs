@@ -1,0 +1,193 @@
+//! Conversations with Claude Code, as seen with 2.1.197.
+
+use regatta_core::agent::Runtime;
+use regatta_core::session::{Answer, Class, Said, Stop, Usage, Want};
+use regatta_engine::ports::agents::Exit;
+use serde_json::{Value, json};
+
+use crate::driver::Say;
+use crate::drivers::replay::{Stage, setup};
+
+fn only(lines: Vec<Value>) -> Value {
+    let [line] = lines.try_into().expect("one line");
+    line
+}
+
+fn working() -> Stage {
+    let mut stage = Stage::new(setup(Runtime::Claude { argv: vec!["claude".to_owned()] }));
+    stage.wish(|it| it.prompts = vec!["Do it, with the secret.".to_owned()]);
+    let hello = only(stage.lines());
+    assert_eq!(hello["request"]["subtype"], "initialize");
+    let said = stage.out(json!({ "type": "control_response", "response": { "subtype": "success", "request_id": hello["request_id"], "response": {} } }));
+    assert_eq!(said, vec![Said::Started { session: Some(stage.setup.session_id()), model: None }]);
+    let prompt = only(stage.lines());
+    assert_eq!(prompt["message"]["content"][0]["text"], "Do it, with the secret.");
+    stage.out(json!({ "type": "system", "subtype": "init", "model": "opus" }));
+    stage
+}
+
+fn assistant(id: &str, content: Value) -> Value {
+    let usage = json!({ "input_tokens": 10, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 20, "output_tokens": 1 });
+    json!({ "type": "assistant", "message": { "id": id, "content": [content], "usage": usage }, "parent_tool_use_id": null })
+}
+
+fn can_use(id: &str) -> Value {
+    json!({ "type": "control_request", "request_id": id, "request": { "subtype": "can_use_tool", "tool_name": "Bash",
+        "input": { "command": "echo [redacted]" }, "tool_use_id": "toolu_1" } })
+}
+
+fn result(fields: Value) -> Value {
+    let mut result = json!({ "type": "result", "subtype": "success", "is_error": false, "result": "Done.", "stop_reason": "end_turn",
+        "total_cost_usd": 0.0008, "usage": { "input_tokens": 20 },
+        "modelUsage": { "opus": { "inputTokens": 20, "outputTokens": 14, "cacheReadInputTokens": 200, "cacheCreationInputTokens": 40, "contextWindow": 1000 } } });
+    for (name, value) in fields.as_object().expect("an object") {
+        result[name] = value.clone();
+    }
+    result
+}
+
+#[test]
+fn a_turn_is_translated_and_nothing_is_counted_twice() {
+    let mut stage = working();
+    stage.out(assistant("m1", json!({ "type": "thinking", "thinking": "hm" })));
+    stage.out(assistant(
+        "m1",
+        json!({ "type": "tool_use", "id": "toolu_1", "name": "Bash", "input": { "command": "ls" } }),
+    ));
+    let said = stage.out(can_use("c-1"));
+    let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
+    assert!(matches!(&asked.want, Want::Permission { tool, .. } if tool.command.as_deref() == Some("echo [redacted]")));
+    stage.wish(|it| it.answers.push(("c-1".to_owned(), Answer::Allow)));
+    let allowed = only(stage.lines());
+    // Never the input from the journal: it may be redacted.
+    assert_eq!(allowed["response"]["response"], json!({ "behavior": "allow", "updatedInput": {} }));
+    let said = stage.out(json!({ "type": "user", "message": { "content": [{ "type": "tool_result", "tool_use_id": "toolu_1", "content": "a.txt", "is_error": false }] } }));
+    assert!(matches!(said.as_slice(), [Said::Tool(tool)] if tool.output.as_deref() == Some("a.txt")));
+    stage.out(assistant("m2", json!({ "type": "text", "text": "Done." })));
+    let estimate = Usage { input: 20, cached_input: 200, cache_write: 40, output: 2, micro_usd: None };
+    assert!(
+        stage.said.contains(&Said::Usage { session: Some(stage.setup.session_id()), usage: estimate }),
+        "{:?}",
+        stage.said
+    );
+    stage.out(result(json!({})));
+    let total = Usage { output: 14, micro_usd: Some(800), ..estimate };
+    stage.wish(|it| it.prompts.push("Again.".to_owned()));
+    assert_eq!(only(stage.lines())["type"], "user");
+    stage.out(assistant("m3", json!({ "type": "text", "text": "Well." })));
+    assert!(stage.said.contains(&Said::Context { used: 131, size: 1000 }));
+    stage.out(result(json!({ "result": "Well.", "total_cost_usd": 0.0012, "modelUsage": { "opus": { "inputTokens": 30, "outputTokens": 21, "cacheReadInputTokens": 300, "cacheCreationInputTokens": 60 } } })));
+    stage.wish(|it| it.end = true);
+    assert_eq!(stage.say(), vec![Say::Close]);
+    let judged = stage.judge(&Exit::Code(0));
+    assert_eq!((judged.class, judged.detail.as_str()), (None, "Well."));
+    assert_eq!(
+        judged.usage[0].1,
+        Usage { input: 30, cached_input: 300, cache_write: 60, output: 21, micro_usd: Some(1200) }
+    );
+    assert_ne!(judged.usage[0].1, total);
+    stage.check_replay();
+}
+
+#[test]
+fn an_interrupt_answers_what_is_open() {
+    let mut stage = working();
+    stage.out(can_use("c-1"));
+    stage.out(can_use("c-2"));
+    stage.wish(|it| it.cancels = 1);
+    let lines = stage.lines();
+    assert_eq!(lines[0]["request"]["subtype"], "interrupt");
+    for (line, id) in lines[1..].iter().zip(["c-1", "c-2"]) {
+        assert_eq!(
+            (&line["response"]["request_id"], &line["response"]["response"]["behavior"]),
+            (&json!(id), &json!("deny"))
+        );
+    }
+    assert_eq!(lines.len(), 3);
+    // It may take them back by itself at the same time.
+    assert_eq!(stage.out(json!({ "type": "control_cancel_request", "request_id": "c-1" })), vec![]);
+    stage.out(result(json!({ "subtype": "error_during_execution", "is_error": true, "terminal_reason": "aborted_streaming", "modelUsage": {} })));
+    assert!(matches!(stage.said.last(), Some(Said::TurnEnded { stop: Stop::Cancelled, .. })));
+    stage.wish(|it| it.prompts.push("Again.".to_owned()));
+    assert_eq!(only(stage.lines())["type"], "user");
+    stage.check_replay();
+}
+
+#[test]
+fn an_error_that_calls_itself_a_success_is_none() {
+    for (fields, kind, class) in [
+        (
+            json!({ "is_error": true, "api_error_status": 529, "result": "API Error: 529" }),
+            "server_error",
+            Class::Overloaded,
+        ),
+        (
+            json!({ "is_error": true, "api_error_status": 429, "result": "API Error: Request rejected (429) · nope" }),
+            "rate_limit",
+            Class::RateLimit,
+        ),
+        (
+            json!({ "is_error": true, "api_error_status": 401, "result": "Failed to authenticate. API Error: 401 nope" }),
+            "authentication_failed",
+            Class::Auth,
+        ),
+        (json!({ "is_error": true, "result": "Prompt is too long" }), "unknown", Class::ContextFull),
+        (
+            json!({ "subtype": "error_during_execution", "is_error": true, "result": "", "errors": ["boom"] }),
+            "unknown",
+            Class::Crashed,
+        ),
+        (json!({ "stop_reason": "refusal" }), "unknown", Class::Refused),
+    ] {
+        let mut stage = working();
+        let mut failed = assistant("m", json!({ "type": "text", "text": "x" }));
+        failed["error"] = json!(kind);
+        stage.out(failed);
+        if class == Class::RateLimit {
+            let said = stage.out(json!({ "type": "rate_limit_event", "rate_limit_info": { "status": "rejected", "resetsAt": 1_763_240_400 } }));
+            assert!(matches!(said.as_slice(), [Said::Limited { until_wall: Some(1_763_240_400_000), .. }]), "{said:?}");
+        }
+        let said = stage.out(result(fields));
+        assert!(
+            matches!(said.last(), Some(Said::TurnEnded { class: Some(it), .. }) if *it == class),
+            "{class}: {said:?}"
+        );
+        if class == Class::RateLimit {
+            assert!(said.iter().any(|it| matches!(it, Said::Limited { until_wall: Some(1_763_240_400_000), .. })));
+        }
+        assert_eq!(stage.judge(&Exit::Code(1)).class, Some(class));
+        stage.check_replay();
+    }
+}
+
+#[test]
+fn its_questions_are_questions() {
+    let mut stage = working();
+    let questions =
+        json!([{ "question": "Which colour?", "header": "C", "options": [{ "label": "Red" }, { "label": "Blue" }] }]);
+    let said = stage.out(json!({ "type": "control_request", "request_id": "q", "request": { "subtype": "can_use_tool", "tool_name": "AskUserQuestion", "input": { "questions": questions } } }));
+    let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
+    assert!(matches!(&asked.want, Want::Question { choices, .. } if choices == &["Red", "Blue"]));
+    stage.wish(|it| it.answers.push(("q".to_owned(), Answer::Text { text: "Green".to_owned() })));
+    assert_eq!(
+        only(stage.lines())["response"]["response"]["updatedInput"]["answers"],
+        json!({ "Which colour?": "Green" })
+    );
+    stage.out(json!({ "type": "control_request", "request_id": "h", "request": { "subtype": "hook_callback" } }));
+    assert_eq!(only(stage.lines())["response"]["subtype"], "error");
+    stage.check_replay();
+}
+
+#[test]
+fn what_it_says_before_it_can_begin_is_the_reason() {
+    let mut stage = Stage::new(setup(Runtime::Claude { argv: vec!["claude".to_owned()] }));
+    stage.say();
+    stage.err("Error: Session ID 0 is already in use.");
+    assert_eq!(stage.judge(&Exit::Code(1)).class, Some(Class::BadConfig));
+    let mut gone = Stage::new(setup(Runtime::Claude { argv: vec!["claude".to_owned()] }));
+    gone.say();
+    gone.out(result(json!({ "subtype": "error_during_execution", "is_error": true, "result": "", "errors": ["No conversation found with session ID: x"] })));
+    assert_eq!(gone.say(), vec![Say::Close]);
+    assert!(gone.judge(&Exit::Code(1)).detail.contains("No conversation found"));
+    gone.check_replay();
+}

@@ -1,0 +1,160 @@
+//! Conversations with Codex's app-server.
+
+use regatta_core::agent::Runtime;
+use regatta_core::session::{Answer, Class, Said, Stop, Usage, Want};
+use regatta_engine::ports::agents::Exit;
+use serde_json::{Value, json};
+
+use crate::driver::Say;
+use crate::drivers::Setup;
+use crate::drivers::replay::{Stage, setup};
+
+fn server() -> Setup {
+    setup(Runtime::Codex { argv: vec!["codex".to_owned()], app_server: true })
+}
+
+fn only(lines: Vec<Value>) -> Value {
+    let [line] = lines.try_into().expect("one line");
+    line
+}
+
+fn note(stage: &mut Stage, method: &str, mut params: Value) -> Vec<Said> {
+    params["threadId"] = json!("t-1");
+    stage.out(json!({ "method": method, "params": params }))
+}
+
+fn working() -> Stage {
+    let mut stage = Stage::new(server());
+    stage.wish(|it| it.prompts = vec!["Do it, with the secret.".to_owned()]);
+    let hello = only(stage.lines());
+    assert_eq!((&hello["method"], hello.get("jsonrpc")), (&json!("initialize"), None));
+    stage.out(json!({ "id": hello["id"], "result": { "userAgent": "codex" } }));
+    let [ready, start] = stage.lines().try_into().expect("two lines");
+    assert_eq!(ready["method"], "initialized");
+    assert_eq!(
+        start["params"],
+        json!({ "cwd": "/workspace", "approvalPolicy": "on-request", "sandbox": "danger-full-access" })
+    );
+    stage.out(json!({ "id": start["id"], "result": { "thread": { "id": "t-1" }, "model": "gpt" } }));
+    let turn = only(stage.lines());
+    assert_eq!(turn["method"], "turn/start");
+    stage.out(json!({ "id": turn["id"], "result": { "turn": { "id": "u-1", "items": [], "status": "inProgress" } } }));
+    stage
+}
+
+#[test]
+fn a_turn_is_translated_approved_and_counted() {
+    let mut stage = working();
+    note(
+        &mut stage,
+        "item/started",
+        json!({ "item": { "type": "commandExecution", "id": "i1", "command": "ls", "status": "inProgress" } }),
+    );
+    let said = stage.out(json!({ "id": 0, "method": "item/commandExecution/requestApproval", "params":
+        { "threadId": "t-1", "turnId": "u-1", "itemId": "i1", "startedAtMs": 1, "command": "rm -r build" } }));
+    let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
+    assert!(matches!(&asked.want, Want::Permission { tool, .. } if tool.command.as_deref() == Some("rm -r build")));
+    stage.wish(|it| it.answers.push(("0".to_owned(), Answer::Deny { words: None })));
+    assert_eq!(only(stage.lines()), json!({ "id": 0, "result": { "decision": "decline" } }));
+    note(&mut stage, "turn/plan/updated", json!({ "plan": [{ "step": "look", "status": "inProgress" }] }));
+    note(&mut stage, "item/agentMessage/delta", json!({ "itemId": "m", "delta": "Do" }));
+    note(&mut stage, "item/agentMessage/delta", json!({ "itemId": "m", "delta": "ne." }));
+    assert_eq!(
+        note(&mut stage, "item/completed", json!({ "item": { "type": "agentMessage", "id": "m", "text": "Done." } })),
+        vec![]
+    );
+    let counts = |input: u64| json!({ "inputTokens": input, "cachedInputTokens": 2000, "outputTokens": 30, "reasoningOutputTokens": 0, "totalTokens": input + 30 });
+    note(
+        &mut stage,
+        "thread/tokenUsage/updated",
+        json!({ "tokenUsage": { "total": counts(2400), "last": counts(2400), "modelContextWindow": 10_000 } }),
+    );
+    // A helper's turn is not ours.
+    stage.out(json!({ "method": "turn/completed", "params": { "threadId": "t-2", "turn": { "id": "x", "status": "failed" } } }));
+    note(&mut stage, "turn/completed", json!({ "turn": { "id": "u-1", "items": [], "status": "completed" } }));
+    assert_eq!(
+        stage.said.last(),
+        Some(&Said::TurnEnded { stop: Stop::EndTurn, class: None, detail: "Done.".to_owned() })
+    );
+    let usage = Usage { input: 400, cached_input: 2000, output: 30, ..Usage::default() };
+    assert!(stage.said.contains(&Said::Usage { session: Some("t-1".to_owned()), usage }));
+    assert!(stage.said.contains(&Said::Context { used: 2430, size: 10_000 }));
+    stage.wish(|it| it.end = true);
+    assert_eq!(stage.say(), vec![Say::Close]);
+    assert_eq!(stage.judge(&Exit::Code(0)).class, None);
+    stage.check_replay();
+}
+
+#[test]
+fn an_interrupt_answers_what_is_open_and_is_not_said_before_the_turn_has_a_name() {
+    let mut stage = working();
+    stage.out(json!({ "id": "f", "method": "item/fileChange/requestApproval", "params": { "threadId": "t-1", "turnId": "u-1", "itemId": "i", "startedAtMs": 1 } }));
+    stage.wish(|it| it.cancels = 1);
+    let lines = stage.lines();
+    assert_eq!(lines[0]["params"], json!({ "threadId": "t-1", "turnId": "u-1" }));
+    assert_eq!(lines[1], json!({ "id": "f", "result": { "decision": "cancel" } }));
+    note(&mut stage, "turn/completed", json!({ "turn": { "id": "u-1", "items": [], "status": "interrupted" } }));
+    assert!(matches!(stage.said.last(), Some(Said::TurnEnded { stop: Stop::Cancelled, .. })));
+    stage.wish(|it| it.prompts.push("Again.".to_owned()));
+    let turn = only(stage.lines());
+    stage.wish(|it| it.cancels = 2);
+    assert_eq!(stage.say(), vec![], "the turn has no name yet");
+    stage.out(json!({ "id": turn["id"], "result": { "turn": { "id": "u-2" } } }));
+    assert_eq!(only(stage.lines())["params"]["turnId"], "u-2");
+    stage.check_replay();
+}
+
+#[test]
+fn failures_have_their_class_and_limits_their_end() {
+    for (info, class) in [
+        (json!("contextWindowExceeded"), Class::ContextFull),
+        (json!("unauthorized"), Class::Auth),
+        (json!("serverOverloaded"), Class::Overloaded),
+        (json!("modelNotFound"), Class::BadConfig),
+        (json!({ "responseTooManyFailedAttempts": { "httpStatusCode": 529 } }), Class::Overloaded),
+        (json!("usageLimitExceeded"), Class::RateLimit),
+    ] {
+        let mut stage = working();
+        note(
+            &mut stage,
+            "account/rateLimits/updated",
+            json!({ "rateLimits": {
+            "primary": { "usedPercent": 100, "resetsAt": 1_763_240_400 }, "secondary": { "usedPercent": 20, "resetsAt": 1_763_940_400 } } }),
+        );
+        let error = json!({ "message": "It failed.", "codexErrorInfo": info });
+        let said =
+            note(&mut stage, "turn/completed", json!({ "turn": { "id": "u-1", "status": "failed", "error": error } }));
+        assert_eq!(stage.judge(&Exit::Code(0)).class, Some(class), "{said:?}");
+        if class == Class::RateLimit {
+            assert!(matches!(&said[0], Said::Limited { until_wall: Some(1_763_240_400_000), .. }), "{said:?}");
+        }
+        stage.check_replay();
+    }
+}
+
+#[test]
+fn a_thread_that_is_gone_is_followed_by_a_new_one() {
+    let mut setup = server();
+    setup.resume = Some("t-0".to_owned());
+    let mut stage = Stage::new(setup);
+    stage.wish(|it| it.prompts = vec!["Go.".to_owned()]);
+    let hello = only(stage.lines());
+    stage.out(json!({ "id": hello["id"], "result": {} }));
+    let resume = stage.lines().pop().unwrap();
+    assert_eq!((&resume["method"], &resume["params"]["threadId"]), (&json!("thread/resume"), &json!("t-0")));
+    stage.out(json!({ "id": resume["id"], "error": { "code": -32600, "message": "no rollout found" } }));
+    assert_eq!(only(stage.lines())["method"], "thread/start");
+    stage.check_replay();
+}
+
+#[test]
+fn questions_are_answered_under_their_own_ids() {
+    let mut stage = working();
+    stage.out(json!({ "id": 4, "method": "item/tool/requestUserInput", "params": { "threadId": "t-1", "turnId": "u-1", "itemId": "i", "isBlocking": true,
+        "questions": [{ "id": "colour", "header": "h", "question": "Which?", "options": [{ "label": "Red", "description": "" }] }] } }));
+    stage.wish(|it| it.answers.push(("4".to_owned(), Answer::Text { text: "Red".to_owned() })));
+    assert_eq!(only(stage.lines())["result"], json!({ "answers": { "colour": { "answers": ["Red"] } } }));
+    stage.out(json!({ "id": 5, "method": "account/chatgptAuthTokens/refresh", "params": {} }));
+    assert_eq!(only(stage.lines())["error"]["code"], -32601);
+    stage.check_replay();
+}
