@@ -48,6 +48,8 @@ fn run_in(adapter: &AgentsAdapter, dir: &RunDir, mark: &str, check: &Check) -> R
             input: Input::default(),
             secrets: vec![],
             limits: Limits::default(),
+            pid_namespace: false,
+            without_cgroup: true,
             attended: None,
         };
         write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)?;
@@ -73,7 +75,8 @@ fn run_in(adapter: &AgentsAdapter, dir: &RunDir, mark: &str, check: &Check) -> R
     let exit = match phase(dir)? {
         Phase::Ended(exit) => exit,
         _ => {
-            let tree = Tree { shim: None, program: dir.program().ok().flatten(), mark: Some(mark.to_owned()) };
+            let program = dir.program().ok().flatten().map(|it| it.identity);
+            let tree = Tree { program, mark: Some(mark.to_owned()), ..Tree::default() };
             finish(dir, &tree, Duration::ZERO, &Exit::Lost)?
         }
     };

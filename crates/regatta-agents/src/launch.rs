@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use regatta_core::agent::{Level, Runtime};
 use regatta_engine::ports::agents::{AgentError, Launch, Started};
 
-use crate::confine::{self, Confine, Network, Prepared};
+use crate::confine::{self, Confine, Mechanism, Network, Prepared};
 use crate::drivers::{self, Setup};
 use crate::environment::{self, Environment};
 use crate::home::{self, Home};
@@ -84,6 +84,8 @@ pub(crate) fn write(
         input: drivers::input(&launch.runtime),
         secrets,
         limits: adapter.limits.clone(),
+        pid_namespace: matches!(prepared.mechanism, Some(Mechanism::Bubblewrap | Mechanism::Namespaces)),
+        without_cgroup: adapter.without_cgroups,
         attended: Some(Attended { attempt: launch.attempt, agent: launch.agent.clone(), setup }),
     };
     let json = serde_json::to_vec(&record).map_err(|error| words::file("write", &dir.launch_file(), error))?;

@@ -9,7 +9,7 @@
 //! Layout, in reading order: [`supervise`] is the port as the daemon sees it; `attend` follows one program with its
 //! driver; [`driver`] is what a driver is and `drivers` are they; `journal` is what was said, for good; `socket` is
 //! what a daemon can ask of a shim; [`shim`] is the supervisor process; `check` runs a command to its end under the
-//! same shim; `tree` finds and ends processes; `process` is one process as nobody can mistake it; `environment` is
+//! same shim; `tree` finds and ends processes; `cgroup` holds them together where the machine can; `process` is one process as nobody can mistake it; `environment` is
 //! what a child may see; `rundir` is the directory the daemon and the shim share; `retention` clears it up; `script` and [`scripted`] are the
 //! agent that follows a script; `words` is everything said to people.
 //!
@@ -17,6 +17,7 @@
 //! memory.
 
 mod attend;
+mod cgroup;
 mod check;
 pub mod confine;
 pub mod driver;

@@ -18,6 +18,7 @@ use regatta_engine::ports::agents::{Exit, ProcessIdentity};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::{Cgroup, Containment};
 use crate::drivers::Setup;
 use crate::shim::Limits;
 
@@ -71,9 +72,34 @@ pub(crate) struct LaunchRecord {
     pub(crate) secrets: Vec<String>,
     #[serde(default)]
     pub(crate) limits: Limits,
+    /// The program's command puts it into a PID namespace of its own.
+    #[serde(default)]
+    pub(crate) pid_namespace: bool,
+    /// No control group is to be made for it.
+    #[serde(default)]
+    pub(crate) without_cgroup: bool,
     /// `None` for a check.
     #[serde(default)]
     pub(crate) attended: Option<Attended>,
+}
+
+/// A shim that has begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShimRecord {
+    #[serde(flatten)]
+    pub(crate) identity: ProcessIdentity,
+    /// Where it means to start the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cgroup: Option<Cgroup>,
+}
+
+/// The program that a shim has started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProgramRecord {
+    #[serde(flatten)]
+    pub(crate) identity: ProcessIdentity,
+    #[serde(default)]
+    pub(crate) containment: Containment,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -132,8 +158,13 @@ impl RunDir {
         read_json(&self.launch_file())
     }
 
+    /// Reads who the shim is, if one has begun.
+    pub(crate) fn shim(&self) -> io::Result<Option<ShimRecord>> {
+        read_json(&self.shim_file())
+    }
+
     /// Reads who the program is, if it was recorded.
-    pub(crate) fn program(&self) -> io::Result<Option<ProcessIdentity>> {
+    pub(crate) fn program(&self) -> io::Result<Option<ProgramRecord>> {
         read_json(&self.program_file())
     }
 

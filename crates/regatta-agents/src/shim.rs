@@ -32,13 +32,16 @@ use std::time::{Duration, Instant};
 use regatta_engine::ports::agents::Exit;
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{WaitOptions, WaitStatus, getpid, set_child_subreaper, setsid, wait};
+use rustix::thread::disable_transparent_huge_pages;
 
 pub use flow::Limits;
 pub(crate) use shared::Bell;
 
+use crate::cgroup::{Cgroup, Containment};
+use crate::environment::SHIM_ALLOCATOR;
 use crate::process::Process;
 use crate::redact::Redactor;
-use crate::rundir::{Input, LaunchRecord, Mode, RunDir, try_lock, write_atomic};
+use crate::rundir::{Input, LaunchRecord, Mode, ProgramRecord, RunDir, ShimRecord, try_lock, write_atomic};
 use crate::tree::Tree;
 use crate::{socket, words};
 use ender::Ender;
@@ -83,36 +86,54 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         }
     };
     let me = Process::read(std::process::id()).ok_or_else(|| io::Error::other("/proc is not mounted"))?.identity()?;
-    write_atomic(&dir.shim_file(), &serde_json::to_vec(&me)?)?;
+    let cgroup = if launch.without_cgroup { None } else { Cgroup::create(&launch.mark) };
+    let record = ShimRecord { identity: me.clone(), cgroup: cgroup.clone() };
+    write_atomic(&dir.shim_file(), &serde_json::to_vec(&record)?)?;
 
     // Ready before the program is, so that nothing that can fail is left between its start and its reaping.
     let shared = Arc::new(Shared::new(launch.limits.input_bytes, launch.input == Input::Prompt)?);
     let tree = Tree { shim: Some(me), ..Tree::default() };
-    let porter = Porter { door, shared: Arc::clone(&shared), ender: Ender::new(tree), guests: vec![] };
+    let (contained, ender) = (Arc::clone(&tree.cgroup), Ender::new(tree));
+    let porter = Porter { door, shared: Arc::clone(&shared), ender, guests: vec![] };
     thread("porter", move || porter.run())?;
     let (give, pipes) = mpsc::channel();
     let scribe = Scribe::new(dir, launch.limits.clone(), secrets(&launch), Arc::clone(&shared));
     let scribe = thread("scribe", move || scribe.run(&pipes))?;
 
-    let program = match spawn(dir, &launch, give) {
-        Ok(pid) => pid,
+    let started = start(dir, &launch, &give, cgroup.as_ref());
+    // The scribe of a program that is not there, or prints elsewhere, must not wait for its pipes.
+    drop(give);
+    let (program, containment) = match started {
+        Ok(started) => started,
         Err(reason) => {
+            if let Some(cgroup) = cgroup {
+                cgroup.remove();
+            }
             record_exit(dir, &Exit::NotStarted(reason))?;
             report_ready(launch.mode);
             return Ok(true);
         }
     };
+    if containment == Containment::Cgroup
+        && let Some(cgroup) = &cgroup
+    {
+        let _first = contained.set(cgroup.clone());
+    }
     report_ready(launch.mode);
     // Best effort: the mark finds the program too.
     if let Some(identity) = Process::read(program).and_then(|it| it.identity().ok()) {
-        drop(serde_json::to_vec(&identity).map(|json| write_atomic(&dir.program_file(), &json)));
+        let record = ProgramRecord { identity, containment };
+        drop(serde_json::to_vec(&record).map(|json| write_atomic(&dir.program_file(), &json)));
     }
 
     let exit = reap_all(program, &shared)?;
     // Nothing descends from us any more; the mark may still find someone who was adopted elsewhere.
-    let strays = Tree { mark: Some(launch.mark), ..Tree::default() };
+    let strays = Tree { mark: Some(launch.mark), cgroup: contained, ..Tree::default() };
     if strays.living().is_ok_and(|it| !it.is_empty()) {
         drop(strays.end(Duration::ZERO, Instant::now() + Duration::from_secs(2)));
+    }
+    if let Some(cgroup) = cgroup {
+        cgroup.remove();
     }
     shared.finish();
     match scribe.join() {
@@ -166,8 +187,26 @@ fn report_ready(mode: Mode) {
     }
 }
 
+/// Starts the program, in its control group if it has one; says in words why it could not be.
+fn start(
+    dir: &RunDir,
+    launch: &LaunchRecord,
+    give: &mpsc::Sender<Pipes>,
+    cgroup: Option<&Cgroup>,
+) -> Result<(u32, Containment), String> {
+    let otherwise = if launch.pid_namespace { Containment::PidNamespace } else { Containment::Subreaper };
+    let mut started = None;
+    if let Some(cgroup) = cgroup {
+        match cgroup.within(|| started.insert(spawn(dir, launch, give)).clone()) {
+            Ok(started) => return started.map(|pid| (pid, Containment::Cgroup)),
+            Err(error) => say(&format!("its control group cannot be used: {error}")),
+        }
+    }
+    started.unwrap_or_else(|| spawn(dir, launch, give)).map(|pid| (pid, otherwise))
+}
+
 /// Starts the program; says in words why it could not be.
-fn spawn(dir: &RunDir, launch: &LaunchRecord, give: mpsc::Sender<Pipes>) -> Result<u32, String> {
+fn spawn(dir: &RunDir, launch: &LaunchRecord, give: &mpsc::Sender<Pipes>) -> Result<u32, String> {
     let (name, arguments) = launch.argv.split_first().ok_or(words::NO_PROGRAM)?;
     if !launch.dir.is_dir() {
         return Err(words::no_directory(&launch.dir));
@@ -182,10 +221,14 @@ fn spawn(dir: &RunDir, launch: &LaunchRecord, give: mpsc::Sender<Pipes>) -> Resu
         .args(arguments)
         .current_dir(&launch.dir)
         .process_group(0)
+        .env_remove(SHIM_ALLOCATOR.0)
         .stdin(input)
         .stdout(output)
         .stderr(errors);
+    // The allocator's setting is the process's too, and a child would inherit it: it is the shim's alone.
+    let _ = disable_transparent_huge_pages(false);
     let child = command.spawn().map_err(|error| words::not_executable(&program, &error))?;
+    let _ = disable_transparent_huge_pages(true);
     // Our copies of the program's ends must go, or its end would never be seen.
     drop(command);
     if let Some(pipes) = pipes {

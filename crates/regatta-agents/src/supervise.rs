@@ -19,7 +19,7 @@ use rustix::process::Signal;
 use crate::attend::{self, Attendant, Cursor};
 use crate::driver::Driver;
 use crate::drivers;
-use crate::environment::Environment;
+use crate::environment::{Environment, SHIM_ALLOCATOR};
 use crate::process::{Handle, ready_until};
 use crate::rundir::{RunDir, append, lock, lock_until, read_json, try_lock};
 use crate::shim::{Bell, Limits, NOT_MINE, READY};
@@ -48,6 +48,7 @@ pub struct AgentsAdapter {
     pub(crate) data_dir: PathBuf,
     pub(crate) regatta_exe: PathBuf,
     pub(crate) limits: Limits,
+    pub(crate) without_cgroups: bool,
     pub(crate) silence: Duration,
     /// Wakes those who attend.
     bells: Arc<Mutex<HashMap<AttemptId, Arc<Bell>>>>,
@@ -81,6 +82,7 @@ impl AgentsAdapter {
             data_dir: absolute(data_dir),
             regatta_exe: absolute(exe),
             limits: Limits::default(),
+            without_cgroups: false,
             silence: SILENCE,
             bells: Arc::default(),
             cursors: Arc::default(),
@@ -90,6 +92,19 @@ impl AgentsAdapter {
     /// Bounds what the programs it starts from now on may print.
     pub fn with_limits(self, limits: Limits) -> AgentsAdapter {
         AgentsAdapter { limits, ..self }
+    }
+
+    /// Does without control groups, also where they can be had.
+    pub fn without_cgroups(self) -> AgentsAdapter {
+        AgentsAdapter { without_cgroups: true, ..self }
+    }
+
+    /// What holds the processes of an attempt together: `cgroup`, `pid_namespace` or `subreaper`. `None` when its
+    /// program was never started.
+    pub fn containment(&self, attempt: AttemptId) -> Result<Option<&'static str>, AgentError> {
+        let dir = self.attempt_dir(attempt);
+        let program = dir.program().map_err(|error| words::file("read", &dir.program_file(), error))?;
+        Ok(program.map(|it| it.containment.name()))
     }
 
     /// Tells a desk about a silence of this length.
@@ -165,6 +180,7 @@ impl AgentsAdapter {
             .current_dir(&dir.0)
             .env_clear()
             .envs(environment)
+            .env(SHIM_ALLOCATOR.0, SHIM_ALLOCATOR.1)
             .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(log)
@@ -186,8 +202,18 @@ impl AgentsAdapter {
     /// Ends what a vanished shim left and records the loss; returns what the record says.
     pub(crate) fn conclude(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
         let launch = dir.launch().map_err(|error| words::file("read", &dir.launch_file(), error))?;
-        let tree = Tree { shim: None, program: dir.program().ok().flatten(), mark: launch.map(|it| it.mark) };
-        finish(dir, &tree, grace, &Exit::Lost)
+        let program = dir.program().ok().flatten().map(|it| it.identity);
+        // The group's name is as good as a mark: no other launch has it, and it is gone after a reboot.
+        let cgroup = dir.shim().ok().flatten().and_then(|it| it.cgroup);
+        let tree = Tree { shim: None, program, mark: launch.map(|it| it.mark), cgroup: Arc::default() };
+        if let Some(cgroup) = cgroup {
+            let _first = tree.cgroup.set(cgroup);
+        }
+        let exit = finish(dir, &tree, grace, &Exit::Lost)?;
+        if let Some(cgroup) = tree.cgroup.get() {
+            cgroup.remove();
+        }
+        Ok(exit)
     }
 
     /// Makes sure that an attempt that has no shim yet never gets one; `None` when one has come up.

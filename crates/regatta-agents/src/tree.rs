@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use regatta_engine::ports::agents::ProcessIdentity;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::cgroup::Cgroup;
 use crate::process::{Process, boot_id};
 
 /// How long a killed process may take to be gone before it is looked at again.
@@ -30,6 +32,9 @@ pub(crate) struct Tree {
     /// Whatever carries this mark belongs to the launch, and its descendants with it. Without a live
     /// shim this misses only a process that left its parent and wiped its environment.
     pub(crate) mark: Option<String>,
+    /// Whatever is in this control group belongs to the launch. Set once the shim, who starts the program from
+    /// within, has left it.
+    pub(crate) cgroup: Arc<OnceLock<Cgroup>>,
 }
 
 impl Tree {
@@ -42,6 +47,9 @@ impl Tree {
         };
         let me = std::process::id();
         let all = Process::all()?;
+        // Listed after them: should a number have passed to one in the group meanwhile, its start is another than the
+        // one that we have read, and nobody is signalled (P5).
+        let members: HashSet<u32> = self.cgroup.get().map(Cgroup::members).unwrap_or_default().into_iter().collect();
         let mut children: HashMap<u32, Vec<&Process>> = HashMap::new();
         for process in &all {
             children.entry(process.parent).or_default().push(process);
@@ -54,7 +62,12 @@ impl Tree {
             if process.pid == me && !shim {
                 continue;
             }
-            if !shim && (is(&self.program, process) || self.mark.as_ref().is_some_and(|mark| process.carries(mark))) {
+            let member = members.contains(&process.pid);
+            if !shim
+                && (member
+                    || is(&self.program, process)
+                    || self.mark.as_ref().is_some_and(|mark| process.carries(mark)))
+            {
                 found.insert(process.pid);
                 open.push(process);
             } else if shim {
@@ -88,6 +101,9 @@ impl Tree {
 
     /// Kills every process that is there now.
     pub(crate) fn kill(&self) -> io::Result<()> {
+        if let Some(cgroup) = self.cgroup.get() {
+            cgroup.kill();
+        }
         self.freeze()?;
         for process in self.living()? {
             process.signal(Signal::KILL);

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test may fail the test")]
 
+mod attending;
 mod checks;
 mod confine;
 mod conversations;
+mod journals;
 mod programs;
 mod scripts;
 mod stops;

@@ -172,7 +172,7 @@ fn what_cannot_start_says_why() {
 
 #[test]
 fn s3_a_program_sees_only_the_list() {
-    const LIST: [&str; 27] = [
+    const LIST: [&str; 29] = [
         "HOME",
         "LANG",
         "LC_ALL",
@@ -203,8 +203,11 @@ fn s3_a_program_sees_only_the_list() {
         "PWD",
         "OLDPWD",
         "SHLVL",
+        // What the shim alone has.
+        "MIMALLOC_ALLOW_THP",
     ];
     let world = World::new();
+    // Its own environment and then its shim's.
     let dump = "tr '\\0' '\\n' < /proc/self/environ | sed s/=.*// ; tr '\\0' '\\n' < /proc/$PPID/environ | sed s/=.*//";
     for mode in ["start-and-die", "check"] {
         let output = Command::new(fixture())
@@ -219,6 +222,7 @@ fn s3_a_program_sees_only_the_list() {
             assert_eq!(world.wait(), Exit::Code(0));
             world.log()
         };
+        assert_eq!(seen.matches("MIMALLOC").count(), 1, "the shim's own setting is not passed on");
         assert!(seen.contains("PATH") && seen.contains("REGATTA_ATTEMPT_MARK"), "{seen}");
         let strange: Vec<&str> = seen.lines().filter(|it| !LIST.contains(it) && *it != "_").collect();
         assert_eq!(strange, Vec::<&str>::new(), "in {mode}");

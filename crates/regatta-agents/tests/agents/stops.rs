@@ -73,11 +73,39 @@ fn p3_p4_hostile_trees_are_gone() {
     ];
     for (name, script) in trees {
         let world = World::new();
-        world.start(script);
+        // Which is what a machine without cgroup2 has.
+        let plain = world.adapter.clone().without_cgroups();
+        let adapter = if name.len() % 2 == 0 { &plain } else { &world.adapter };
+        adapter.start(&world.launch(&["sh", "-c", script])).unwrap();
         world.wait_for("up");
         assert!(!world.alive().is_empty());
         let exit = stop(&world);
         assert!(matches!(exit, Exit::Signal(15 | 9)), "{name}: {exit:?}");
+    }
+}
+
+/// P3: what has wiped its environment and lost its parent is found without a shim only by its control group.
+#[test]
+fn p3_a_control_group_keeps_what_a_killed_shim_cannot() {
+    let world = World::new();
+    world.start("(setsid env -i sh -c 'sleep 1000; : '$TOKEN &); touch up; sleep 1000");
+    world.wait_for("up");
+    eventually("it is recorded", || world.adapter.containment(A1).unwrap().is_some());
+    let level = world.adapter.containment(A1).unwrap().unwrap();
+    let shim: serde_json::Value =
+        serde_json::from_slice(&fs::read(world.run_dir().join("shim.json")).unwrap()).unwrap();
+    signal(world.shim().pid, "KILL");
+    assert_eq!(world.wait(), Exit::Lost);
+    if level == "cgroup" {
+        world.assert_nothing_runs();
+        let group = shim["cgroup"].as_str().unwrap();
+        assert!(group.contains("regatta-") && !std::path::Path::new(group).exists(), "{group} is left");
+    } else {
+        // Without one, it is the one thing that gets away; this test must not leave it behind.
+        assert_eq!(level, "subreaper");
+        for line in world.alive() {
+            signal(line.split(' ').next().unwrap().parse().unwrap(), "KILL");
+        }
     }
 }
 

@@ -10,7 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regatta_api::input::{self, RuntimeName};
-use regatta_api::view::{AgentView, Answer, BudgetsView, CheckView, ClaimView, ClaimsView, GrantedAttempt, GrantedClaim, InboxView, LandingView, MissionView, PastView, ProjectView, QueueView, StatusView, TaskView, WaitView, WhyView, without_token};
+use regatta_api::view::{
+    AgentView, Answer, BudgetsView, CheckView, ClaimView, ClaimsView, GrantedAttempt, GrantedClaim, InboxView,
+    LandingView, MissionView, PastView, ProjectView, QueueView, StatusView, TaskView, WaitView, WhyView, without_token,
+};
 use regatta_api::{Call, Problem};
 use regatta_core::agent::{self, Runtime};
 use regatta_core::board::{Board, Draft};

@@ -97,7 +97,8 @@ fn variable(name: &str) -> Result<(), String> {
 
 fn key(text: &str) -> Result<regatta_core::agent::Key, String> {
     use regatta_core::agent::{Key, KeySource};
-    const HOW: &str = "write it as NAME=env:VARIABLE, NAME=file:PATH or NAME=command:LINE; the value itself is not stored";
+    const HOW: &str =
+        "write it as NAME=env:VARIABLE, NAME=file:PATH or NAME=command:LINE; the value itself is not stored";
     let (name, source) = text.split_once('=').ok_or(HOW)?;
     variable(name)?;
     let from = match source.split_once(':') {

@@ -20,9 +20,12 @@ pub(super) fn agent(app: &App, word: AgentWord) -> Said {
             let add = added(*ask)?;
             let got: Got<AgentView> = app.call(&Call::AgentAdd(add))?;
             let name = got.data.agent.name.clone();
-            app.out.answer("agent.add", &got.data, &[format!("regatta agent test {name}"), "regatta run PLAN.toml".into()], |out| {
-                draw(out, std::slice::from_ref(&got.data))
-            })
+            app.out.answer(
+                "agent.add",
+                &got.data,
+                &[format!("regatta agent test {name}"), "regatta run PLAN.toml".into()],
+                |out| draw(out, std::slice::from_ref(&got.data)),
+            )
         }
         AgentWord::List => {
             let got: Got<Vec<AgentView>> = app.call(&Call::AgentList(input::Nothing {}))?;
@@ -199,12 +202,15 @@ fn details(it: &AgentView) -> String {
     row("effort", profile.effort.clone().unwrap_or_default());
     row("mode", profile.mode.clone().unwrap_or_default());
     row("arguments", profile.args.join(" "));
-    row("sandbox", match profile.confine {
-        None => "workspace, where it can be had".into(),
-        Some(Level::Strict) => "strict".into(),
-        Some(Level::Workspace) => "workspace".into(),
-        Some(Level::Off) => "off: it can do whatever you can".into(),
-    });
+    row(
+        "sandbox",
+        match profile.confine {
+            None => "workspace, where it can be had".into(),
+            Some(Level::Strict) => "strict".into(),
+            Some(Level::Workspace) => "workspace".into(),
+            Some(Level::Off) => "off: it can do whatever you can".into(),
+        },
+    );
     row("network", profile.network.map_or(String::new(), |it| if it { "yes" } else { "no" }.into()));
     row("reads", profile.read.join(" "));
     row("writes", profile.write.join(" "));

@@ -50,7 +50,11 @@ fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
             why += &format!(" [{}]", it.choices.iter().map(|it| plain(it)).collect::<Vec<_>>().join(" | "));
         }
         let subject = plain(&it.subject);
-        rows.push((key, 1, vec![it.id.clone(), it.kind.clone(), it.task.to_string(), agent, ago(it.since_wall), subject, why]));
+        rows.push((
+            key,
+            1,
+            vec![it.id.clone(), it.kind.clone(), it.task.to_string(), agent, ago(it.since_wall), subject, why],
+        ));
     }
     rows.into_iter()
         .map(|(_, count, mut row)| {
@@ -91,7 +95,10 @@ pub(super) fn answer(app: &App, id: &str, words: &[String]) -> Said {
                 let got: Got<TaskView> = app.call(&Call::TaskCancel(ask))?;
                 app.out.answer("task.cancel", &got.data, &[], |_| format!("{task} is cancelled\n"))
             }
-            _ => Err(usage(format!("{task} can be answered with retry or cancel"), format!("see why: regatta why {task}"))),
+            _ => Err(usage(
+                format!("{task} can be answered with retry or cancel"),
+                format!("see why: regatta why {task}"),
+            )),
         };
     }
     let id: ApprovalId =
@@ -122,12 +129,15 @@ pub(super) fn tell(app: &App, id: &str, words: &[String]) -> Said {
     let ask = input::Said { id: id.to_owned(), text: words.join(" ") };
     let got: Got<serde_json::Value> = app.call(&Call::Tell(ask))?;
     let (task, attempt) = (got.data["task"].as_str().unwrap_or_default(), got.data["attempt"].as_str());
-    app.out.answer("tell", &got.data, &attempt.map(|it| format!("regatta logs -f {it}")).into_iter().collect::<Vec<_>>(), |_| {
-        match attempt {
+    app.out.answer(
+        "tell",
+        &got.data,
+        &attempt.map(|it| format!("regatta logs -f {it}")).into_iter().collect::<Vec<_>>(),
+        |_| match attempt {
             Some(attempt) => format!("{attempt} hears it when its turn has ended\n"),
             None => format!("nobody works on {task} that can be told now; the next attempt is told\n"),
-        }
-    })
+        },
+    )
 }
 
 pub(super) fn pause(app: &App, id: &str, because: &str) -> Said {
@@ -186,7 +196,8 @@ pub(super) fn takeover(app: &App, task: TaskId, command: &[std::ffi::OsString]) 
 
 fn policy_scope(text: &str) -> Result<policy::Scope, Failed> {
     use regatta_core::agent::Role;
-    let bad = || usage(format!("{text:?} is nobody a rule can be for"), "write T7, M3, agent:NAME, leads, workers or all");
+    let bad =
+        || usage(format!("{text:?} is nobody a rule can be for"), "write T7, M3, agent:NAME, leads, workers or all");
     Ok(match text {
         "all" => policy::Scope::All,
         "leads" => policy::Scope::Role(Role::Lead),
@@ -228,9 +239,8 @@ pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
             };
             let ask = input::PolicyAdd { scope: policy_scope(&scope)?, effect, matter: Matter { tool, command, path } };
             let got: Got<Rule> = app.call(&Call::PolicyAdd(ask))?;
-            app.out.answer("policy.add", &got.data, &[], |_| {
-                format!("{}: {}\n", got.data.id, plain(&got.data.describe()))
-            })
+            app.out
+                .answer("policy.add", &got.data, &[], |_| format!("{}: {}\n", got.data.id, plain(&got.data.describe())))
         }
         PolicyWord::Rm { rule } => {
             let _done: Got<String> = app.call(&Call::PolicyRm(input::Rule { rule }))?;
@@ -272,7 +282,13 @@ fn draw_budgets(it: &BudgetsView) -> String {
 /// What was spent; money that is not known is not shown as none.
 pub(super) fn spent(it: &Spend) -> String {
     let money = it.usage.micro_usd.map_or(String::new(), |it| format!("{} · ", budget::dollars(it)));
-    format!("{money}{} tokens · {} turns · {} attempts · {}", it.usage.tokens(), it.turns, it.attempts, seconds(it.wall_ms))
+    format!(
+        "{money}{} tokens · {} turns · {} attempts · {}",
+        it.usage.tokens(),
+        it.turns,
+        it.attempts,
+        seconds(it.wall_ms)
+    )
 }
 
 fn ceiling(it: &Ceiling) -> String {

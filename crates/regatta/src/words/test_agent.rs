@@ -16,7 +16,8 @@ use crate::out::{Failed, Said, failed, plain, span};
 
 use super::App;
 
-const PROMPT: &str = "This is a test of the connection. Reply with the one word READY. Use no tools and change nothing.";
+const PROMPT: &str =
+    "This is a test of the connection. Reply with the one word READY. Use no tools and change nothing.";
 
 /// How long the whole of it may take, if nothing else is said.
 const PATIENCE: Duration = Duration::from_secs(90);
