@@ -6,12 +6,15 @@
 //! attend: journal → driver  ←───  scribe: stdin, stdout, stderr ⇄ journal        ←─→ its pipes
 //!   its wishes → socket     ───→  porter: shim.sock; ender: signals
 //! ```
-//! Layout, in reading order: [`supervise`] is the port as the daemon sees it; `attend` follows one program with its
-//! driver; [`driver`] is what a driver is and `drivers` are they; `journal` is what was said, for good; `socket` is
-//! what a daemon can ask of a shim; [`shim`] is the supervisor process; `check` runs a command to its end under the
-//! same shim; `tree` finds and ends processes; `cgroup` holds them together where the machine can; `process` is one process as nobody can mistake it; `environment` is
-//! what a child may see; `rundir` is the directory the daemon and the shim share; `retention` clears it up; `script` and [`scripted`] are the
-//! agent that follows a script; `words` is everything said to people.
+//! Layout, in reading order: [`supervise`] is the port as the daemon sees it; `launch` settles what a program is started
+//! with: its [`home`], its [`keys`], its sandbox ([`confine`]), its `environment`; `attend` follows one program with its
+//! driver; [`driver`] is what a driver is and [`drivers`] are they; `journal` is what was said, for good, and [`redact`]
+//! what is not; `socket` is what a daemon can ask of a shim; [`shim`] is the supervisor process; `check` runs a command
+//! to its end under the same shim; `tree` finds and ends processes; `cgroup` holds them together where the machine can;
+//! `process` is one process as nobody can mistake it; `rundir` is the directory the daemon and the shim share;
+//! `retention` clears it up; [`presets`] are the programs known by name and [`discover`] finds them; `script` and
+//! [`scripted`] are the agent that follows a script; [`gc`] is a worker of a foreign pool; `words` is everything said
+//! to people.
 //!
 //! Deliberately absent: async, signal handlers, `pre_exec`, signals to a bare process number, and output held in
 //! memory.
@@ -20,13 +23,16 @@ mod attend;
 mod cgroup;
 mod check;
 pub mod confine;
+pub mod discover;
 pub mod driver;
 pub mod drivers;
 mod environment;
+pub mod gc;
 pub mod home;
 mod journal;
 pub mod keys;
 mod launch;
+pub mod presets;
 mod process;
 pub mod redact;
 mod retention;

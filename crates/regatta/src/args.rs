@@ -327,6 +327,15 @@ pub(crate) enum Word {
         #[arg(long)]
         acp: bool,
     },
+    /// Nudge and watch a worker of a gc pool (internal)
+    #[command(hide = true)]
+    GcWorker {
+        /// The gc program
+        #[arg(long, default_value = "gc")]
+        gc: String,
+        /// The worker
+        alias: String,
+    },
     /// Supervise an attempt's program (internal)
     #[command(hide = true)]
     Shim {

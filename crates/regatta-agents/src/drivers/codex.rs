@@ -134,6 +134,19 @@ pub(super) fn usage(of: &Value, names: &Names) -> Usage {
     }
 }
 
+/// A command without the shell that Codex puts around it, so that rules for commands fit. What is not plainly one quoted
+/// script stays as it is.
+pub(super) fn unwrapped(command: &str) -> &str {
+    let shells =
+        ["/bin/bash -lc ", "/usr/bin/bash -lc ", "bash -lc ", "/bin/sh -c ", "/bin/zsh -lc ", "/usr/bin/zsh -lc "];
+    let script = shells.iter().find_map(|it| command.strip_prefix(it)).unwrap_or(command);
+    match script.strip_prefix('\'').and_then(|it| it.strip_suffix('\'')) {
+        Some(inner) if !inner.contains('\'') => inner,
+        _ if script.chars().all(|it| it.is_alphanumeric() || "-_./".contains(it)) => script,
+        _ => command,
+    }
+}
+
 /// A tool from an item of either stream.
 pub(super) fn tool(item: &Value, output: &str) -> Tool {
     let word = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
@@ -148,9 +161,10 @@ pub(super) fn tool(item: &Value, output: &str) -> Tool {
     let mut tool = Tool { id: word("id"), status, paths, ..Tool::default() };
     match kind.as_str() {
         "command_execution" | "commandExecution" => {
+            let command = unwrapped(item["command"].as_str().unwrap_or_default());
             tool.kind = ToolKind::Execute;
-            tool.command = Some(shorten(&word("command"), OUTPUT));
-            tool.title = shorten(&word("command"), 500);
+            tool.command = Some(shorten(command, OUTPUT));
+            tool.title = shorten(command, 500);
             tool.output = item[output].as_str().filter(|it| !it.is_empty()).map(|it| shorten(it, OUTPUT));
         }
         "file_change" | "fileChange" => {
@@ -258,6 +272,20 @@ mod tests {
         let tools = stage.said.iter().filter(|it| matches!(it, Said::Tool(_))).count();
         assert_eq!(tools, 3);
         stage.check_replay();
+    }
+
+    #[test]
+    fn the_shell_around_a_command_is_taken_off_only_where_it_is_plain() {
+        for (command, plain) in [
+            ("/bin/bash -lc 'cargo test && ls'", "cargo test && ls"),
+            ("/bin/bash -lc ls", "ls"),
+            ("ls -l", "ls -l"),
+            ("/bin/bash -lc 'a' 'b'", "/bin/bash -lc 'a' 'b'"),
+            ("/bin/bash -lc \"echo it's\"", "/bin/bash -lc \"echo it's\""),
+            ("/bin/bash -lc 'a' ; rm -rf '/'", "/bin/bash -lc 'a' ; rm -rf '/'"),
+        ] {
+            assert_eq!(unwrapped(command), plain);
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::Setup;
 use super::acp::filled;
-use super::codex::{CAMEL, tool, usage};
+use super::codex::{CAMEL, tool, unwrapped, usage};
 use super::common::{Asks, Course, Ledger, Tail, choose};
 use super::rpc::{Dialect, Fault, Message, NO_METHOD, read};
 use super::start::codex_mode;
@@ -377,7 +377,7 @@ fn options(list: &[(&str, OptionKind)]) -> Vec<AskOption> {
 
 fn approval(params: &Value, kind: ToolKind) -> (What, Want) {
     let word = |name: &str| params[name].as_str().map(str::to_owned);
-    let command = word("command").filter(|_| kind == ToolKind::Execute);
+    let command = params["command"].as_str().filter(|_| kind == ToolKind::Execute).map(|it| unwrapped(it).to_owned());
     let title = command.clone().or_else(|| word("reason")).unwrap_or_else(|| "change files".to_owned());
     let id = word("itemId").unwrap_or_default();
     let paths = word("grantRoot").into_iter().collect();

@@ -36,6 +36,9 @@ pub use start::{command_line, environment, files};
 /// Stands for the prompt in an argument.
 pub const PROMPT: &str = "{prompt}";
 
+/// Stands for our own program, as a whole argument.
+pub const REGATTA: &str = "{regatta}";
+
 /// The variable in which a program finds the token of its attempt.
 pub const TOKEN_VARIABLE: &str = "REGATTA_TOKEN";
 

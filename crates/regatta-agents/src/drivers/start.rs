@@ -5,19 +5,20 @@ use std::path::Path;
 use regatta_core::agent::{Level, Profile, Runtime};
 use serde_json::{Value, json};
 
-use super::{PROMPT, Setup, TOKEN_PLACE, TOKEN_VARIABLE};
+use super::{PROMPT, REGATTA, Setup, TOKEN_PLACE, TOKEN_VARIABLE};
 
 /// The program and its arguments. `regatta` is our own program, which is the scripted agent too. No secret is ever
 /// among them: a command line can be read by everyone on the machine.
 pub fn command_line(setup: &Setup, prompt: &str, regatta: &Path) -> Vec<String> {
     let words = |list: &[&str]| list.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    let ourselves = regatta.to_string_lossy();
     let given = |argv: &[String]| -> Vec<String> {
-        argv.iter().chain(&setup.profile.args).map(|it| it.replace(PROMPT, prompt)).collect()
+        let words = argv.iter().chain(&setup.profile.args);
+        words.map(|it| if it == REGATTA { ourselves.to_string() } else { it.replace(PROMPT, prompt) }).collect()
     };
     match &setup.runtime {
         Runtime::Scripted => {
-            let program = regatta.to_string_lossy().into_owned();
-            [program].into_iter().chain(words(&["scripted-agent", "--acp"])).chain(given(&[])).collect()
+            [ourselves.to_string()].into_iter().chain(words(&["scripted-agent", "--acp"])).chain(given(&[])).collect()
         }
         Runtime::Command { argv } => given(argv),
         Runtime::Acp { argv } => {
@@ -213,6 +214,10 @@ mod tests {
         assert_eq!(line(&setup(Runtime::Scripted)), "/bin/regatta scripted-agent --acp");
         let command = Runtime::Command { argv: words(&["mini", "-t", "{prompt}"]) };
         assert_eq!(line(&setup(command)), "mini -t Do it.");
+        let pool = crate::presets::find("gc").unwrap().0.runtime(None);
+        let mut pool = setup(pool);
+        pool.profile.args = words(&["frost"]);
+        assert_eq!(line(&pool), "/bin/regatta gc-worker --gc gc frost");
 
         let mut gemini = setup(Runtime::Acp { argv: words(&["gemini", "--acp"]) });
         gemini.profile.model = Some("g-1".to_owned());

@@ -347,12 +347,10 @@ fn s4_a_token_that_is_said_is_filled_in_behind_the_journal() {
     launch.runtime = Runtime::Acp { argv: ["sh", "-c", script].map(str::to_owned).to_vec() };
     launch.mcp = Some(McpServer { url: "http://127.0.0.1:1/mcp".into(), token: "a-secret-of-the-attempt".into() });
     world.adapter.start(&launch).unwrap();
-    let record: Value = serde_json::from_slice(&std::fs::read(world.run_dir().join("launch.json")).unwrap()).unwrap();
-    let stands = format!("{{{{secret:{}:REGATTA_MCP_TOKEN}}}}", record["mark"].as_str().unwrap());
-    let line = json!({"bearer": stands}).to_string();
+    let line = json!({"jsonrpc": "2.0", "id": 1, "method": "session/new", "params": "${REGATTA_TOKEN}"}).to_string();
     assert_eq!(Wire::open(&world).ask(json!({"do": "say", "k": 1, "line": line}))["it"], "ok");
     assert_eq!(world.wait(), Exit::Code(0));
-    assert_eq!(world.file("heard"), "{\"BEARER\":\"A-SECRET-OF-THE-ATTEMPT\"}");
+    assert!(world.file("heard").contains("\"A-SECRET-OF-THE-ATTEMPT\""), "{}", world.file("heard"));
     assert_eq!(world.lines(Stream::In), [line]);
     let found = std::process::Command::new("grep").arg("-r").arg("a-secret-of").arg(world.data()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&found.stdout), "");

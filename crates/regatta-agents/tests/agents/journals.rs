@@ -132,9 +132,10 @@ fn p2_thirty_programs_at_once_lose_nothing() {
 fn s4_a_secret_is_redacted_before_it_is_written() {
     let world = World::new();
     let mut launch = world.launch(&["sh", "-c", "echo key: $AGENT_KEY; echo $AGENT_KEY >&2; echo plain"]);
-    let from = regatta_core::agent::KeySource::Env("AGENT_KEY".to_owned());
+    let file = world.workspace.join("key");
+    fs::write(&file, "sk-a-secret-of-the-agent\n").unwrap();
+    let from = regatta_core::agent::KeySource::File(file.to_str().unwrap().to_owned());
     launch.profile.keys.push(regatta_core::agent::Key { name: "AGENT_KEY".to_owned(), from });
-    launch.env.push(("AGENT_KEY".to_owned(), "sk-a-secret-of-the-agent".to_owned()));
     world.adapter.start(&launch).unwrap();
     assert_eq!(world.wait(), Exit::Code(0));
     assert!(world.log().contains("plain") && world.log().contains("key: [redacted"), "{}", world.log());

@@ -227,6 +227,9 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
             let script = std::env::var_os("REGATTA_SCRIPT_FILE").map(PathBuf::from);
             ended(regatta_agents::scripted::main(script, &mut std::io::stdout()))
         }
+        Some(Word::GcWorker { gc, alias }) => {
+            ended(regatta_agents::gc::main(&gc, &alias, &mut std::io::stdin(), &mut std::io::stdout()))
+        }
         Some(Word::Shim { args }) => match args.first() {
             Some(dir) => ended(regatta_agents::shim::main(std::path::Path::new(dir))),
             None => Err(failed("usage", "shim needs a directory", "this word is for Regatta itself")),

@@ -1,0 +1,273 @@
+//! What of all the presets is on this machine: where, which version, whether somebody is signed in, and what to do.
+//!
+//! Nothing is installed, nothing is asked of a network, and no secret is read: a key is a variable that is set, a
+//! sign-in is a file that is there.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use crate::presets::{Preset, Version};
+
+/// How long a program may take to say its version.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long it may take to end when it has said all.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// The machine, as far as it matters here; a test brings its own.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// PATH.
+    pub path: OsString,
+    pub home: PathBuf,
+    /// The variables that are set; their values are nobody's business.
+    pub variables: Vec<String>,
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Machine {
+        let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+        Machine {
+            path: std::env::var_os("PATH").unwrap_or_default(),
+            home: std::env::home_dir().unwrap_or_default(),
+            variables: set.filter_map(|(name, _)| name.into_string().ok()).collect(),
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<PathBuf> {
+        let runs = |it: &PathBuf| it.is_file() && rustix::fs::access(it, rustix::fs::Access::EXEC_OK).is_ok();
+        std::env::split_paths(&self.path).filter(|it| it.is_absolute()).map(|it| it.join(name)).find(runs)
+    }
+}
+
+/// Whether somebody is signed in, by the signs there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SignIn {
+    /// This variable is set.
+    Key(String),
+    /// This file is there.
+    File(PathBuf),
+    /// It has no sign-in of its own.
+    NotNeeded,
+    /// No sign of one. The program may know better.
+    None,
+}
+
+/// What was found of one preset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub preset: &'static Preset,
+    /// The program, if it is there.
+    pub program: Option<PathBuf>,
+    pub version: Option<String>,
+    pub sign_in: SignIn,
+    /// An old program that does the same is there.
+    pub old: Option<String>,
+    /// What to do so that it works, as a command or a sentence; nothing if it should.
+    pub fix: Option<String>,
+}
+
+/// Looks for one preset.
+pub fn find(preset: &'static Preset, machine: &Machine) -> Found {
+    let program = preset.programs.iter().find_map(|it| machine.find(it));
+    let missing = preset.needs.filter(|it| machine.find(it).is_none());
+    let version = program.as_ref().and_then(|it| match preset.version {
+        Version::Flag(flag) => ask_version(it, flag, machine),
+        Version::Package => package(it).and_then(|it| it.1),
+    });
+    let sign_in = sign_in(preset, machine);
+    let old = old(preset, program.as_deref(), machine);
+    let fix = match (&program, missing, &sign_in) {
+        (None, ..) => Some(preset.install.to_owned()),
+        (_, Some(needed), _) => Some(format!("{} (`{needed}` is missing)", preset.install)),
+        _ if old.is_some() => Some(preset.install.to_owned()),
+        (_, _, SignIn::None) if !preset.sign_in.is_empty() => {
+            let keys = preset.keys.join(" or ");
+            Some(format!("sign in with `{}`, or give the agent a key in {keys}", preset.sign_in))
+        }
+        (_, _, SignIn::None) => Some(format!("give the agent a key in {}", preset.keys.join(" or "))),
+        _ => None,
+    };
+    Found { preset, program, version, sign_in, old, fix }
+}
+
+fn sign_in(preset: &Preset, machine: &Machine) -> SignIn {
+    if preset.keys.is_empty() && preset.credentials.is_empty() {
+        return SignIn::NotNeeded;
+    }
+    if let Some(key) = preset.keys.iter().find(|it| machine.variables.iter().any(|set| set == *it)) {
+        return SignIn::Key((*key).to_owned());
+    }
+    let file = preset.credentials.iter().map(|it| machine.home.join(it)).find(|it| it.is_file());
+    file.map_or(SignIn::None, SignIn::File)
+}
+
+/// An old program in the new one's place, or beside it.
+fn old(preset: &Preset, program: Option<&Path>, machine: &Machine) -> Option<String> {
+    preset.old.iter().find_map(|(name, old_package)| {
+        let there = machine.find(name)?;
+        let (from, _) = package(&there)?;
+        // Another program of that name counts only if none of the new ones is there.
+        let hides = program.is_none_or(|it| it == there) || preset.needs == Some(*name);
+        (from == *old_package && hides).then(|| format!("{name} of {old_package}"))
+    })
+}
+
+/// The package a program was installed from: its name and version, from the `package.json` above the file it leads to.
+fn package(program: &Path) -> Option<(String, Option<String>)> {
+    let real = program.canonicalize().ok()?;
+    let file = real.ancestors().skip(1).take(5).map(|it| it.join("package.json")).find(|it| it.is_file())?;
+    let content: serde_json::Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    Some((content["name"].as_str()?.to_owned(), content["version"].as_str().map(str::to_owned)))
+}
+
+/// Asks the program itself, with nothing in its environment but what it needs to run and what keeps it from updating.
+fn ask_version(program: &Path, flag: &str, machine: &Machine) -> Option<String> {
+    let mut child = Command::new(program)
+        .arg(flag)
+        .env_clear()
+        .env("PATH", &machine.path)
+        .env("HOME", &machine.home)
+        .envs([("CI", "1"), ("NO_COLOR", "1"), ("NO_UPDATE_NOTIFIER", "1"), ("DISABLE_AUTOUPDATER", "1")])
+        .envs([("OPENCODE_DISABLE_AUTOUPDATE", "1"), ("AIDER_CHECK_UPDATE", "false"), ("PI_OFFLINE", "1")])
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let mut output = child.stdout.take()?;
+    let (sender, said) = channel();
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        drop(output.by_ref().take(64 * 1024).read_to_end(&mut text));
+        drop(sender.send(text));
+    });
+    let said = said.recv_timeout(PATIENCE);
+    let status = end(&mut child, said.is_ok())?;
+    let text = String::from_utf8(said.ok()?).ok()?;
+    status.success().then(|| number(&text)).flatten()
+}
+
+/// Waits a moment for a program that has said all, and not at all for another; then ends it and whoever it started.
+fn end(child: &mut Child, done: bool) -> Option<ExitStatus> {
+    let deadline = Instant::now() + if done { FAREWELL } else { Duration::ZERO };
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+            _ => break,
+        }
+    }
+    // It is not reaped, so the number is still its own.
+    let group = rustix::process::Pid::from_raw(i32::try_from(child.id()).ok()?)?;
+    let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    child.wait().ok()
+}
+
+/// The first word of a text that looks like a version.
+fn number(text: &str) -> Option<String> {
+    let words = text.split(|it: char| it.is_whitespace() || it == '(' || it == ')' || it == ',');
+    let plain = words.map(|it| it.trim_start_matches('v'));
+    let version = |it: &&str| it.contains('.') && it.starts_with(|first: char| first.is_ascii_digit());
+    plain.take(200).find(version).map(str::to_owned)
+}
+
+/// The first place on PATH of a program, for those who only want to know that.
+pub fn on_path(name: &str, path: &OsStr) -> Option<PathBuf> {
+    Machine { path: path.to_owned(), home: PathBuf::new(), variables: vec![] }.find(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presets;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    struct World(tempfile::TempDir);
+
+    impl World {
+        fn new() -> World {
+            World(tempfile::tempdir().unwrap())
+        }
+
+        fn machine(&self, variables: &[&str]) -> Machine {
+            // The stand-ins are shell scripts, which need a shell.
+            let path = std::env::join_paths([self.0.path().join("bin"), "/bin".into(), "/usr/bin".into()]).unwrap();
+            let variables = variables.iter().map(|it| (*it).to_owned()).collect();
+            Machine { path, home: self.0.path().join("home"), variables }
+        }
+
+        fn file(&self, path: &str, text: &str) -> PathBuf {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        }
+
+        fn find(&self, preset: &str, variables: &[&str]) -> Found {
+            find(presets::find(preset).unwrap().0, &self.machine(variables))
+        }
+    }
+
+    #[test]
+    fn what_is_missing_comes_with_the_command_that_installs_it() {
+        let found = World::new().find("gemini", &[]);
+        assert_eq!((found.program, found.version), (None, None));
+        assert_eq!(found.fix.as_deref(), Some("npm install -g @google/gemini-cli"));
+    }
+
+    #[test]
+    fn a_program_that_is_there_says_its_version_and_who_is_signed_in() {
+        let world = World::new();
+        let program = world.file("bin/codex", "#!/bin/sh\necho 'codex-cli 0.166.0'\n");
+        let found = world.find("codex-native", &[]);
+        assert_eq!((found.program, found.version.as_deref()), (Some(program), Some("0.166.0")));
+        assert_eq!(found.sign_in, SignIn::None);
+        assert!(found.fix.unwrap().contains("codex login"));
+        assert_eq!(world.find("codex-native", &["OPENAI_API_KEY"]).sign_in, SignIn::Key("OPENAI_API_KEY".to_owned()));
+        let file = world.file("home/.codex/auth.json", "{}");
+        let found = world.find("codex-native", &[]);
+        assert_eq!((found.sign_in, found.fix), (SignIn::File(file), None));
+    }
+
+    #[test]
+    fn a_package_under_its_old_name_is_recognised_and_the_new_one_named() {
+        let world = World::new();
+        let installed = |package: &str, version: &str| {
+            let json = format!("{{\"name\":\"{package}\",\"version\":\"{version}\"}}");
+            world.file(&format!("lib/{package}/package.json"), &json);
+            let target = world.file(&format!("lib/{package}/dist/index.js"), "#!/bin/sh\nsleep 1000\n");
+            let link = world.0.path().join("bin/codex-acp");
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            drop(fs::remove_file(&link));
+            symlink(target, link).unwrap();
+        };
+        installed("@zed-industries/codex-acp", "0.16.0");
+        let found = world.find("codex", &["OPENAI_API_KEY"]);
+        assert_eq!(found.old.as_deref(), Some("codex-acp of @zed-industries/codex-acp"));
+        assert_eq!(found.fix.as_deref(), Some("npm install -g @agentclientprotocol/codex-acp"));
+        installed("@agentclientprotocol/codex-acp", "2.6.0");
+        let found = world.find("codex", &["OPENAI_API_KEY"]);
+        assert_eq!((found.version.as_deref(), found.old, found.fix), (Some("2.6.0"), None, None));
+    }
+
+    #[test]
+    fn a_program_that_fails_or_prints_nonsense_has_no_version() {
+        let world = World::new();
+        world.file("bin/qwen", "#!/bin/sh\necho 1.2.3; exit 1\n");
+        assert_eq!(world.find("qwen", &[]).version, None);
+        world.file("bin/qwen", "#!/bin/sh\necho hello there\n");
+        assert_eq!(world.find("qwen", &[]).version, None);
+        assert_eq!(number("2.1.197 (Claude Code)").as_deref(), Some("2.1.197"));
+        assert_eq!(number("goose version v1.52.0\n").as_deref(), Some("1.52.0"));
+    }
+}

@@ -1,0 +1,397 @@
+//! The programs Regatta knows by name: how each is started, installed and signed in to. State of 2026-11-15.
+//!
+//! A preset is advice, not a limit: any program that speaks ACP, or takes a prompt, can be registered by its command.
+//! Nothing here is ever downloaded by Regatta itself.
+
+use regatta_core::agent::Runtime;
+
+/// How a program is driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drive {
+    Acp,
+    Claude,
+    CodexServer,
+    CodexExec,
+    Command,
+}
+
+/// Where a program's version is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// The program prints it when it is given this argument.
+    Flag(&'static str),
+    /// In the package it was installed from: started, it would wait for a client.
+    Package,
+}
+
+/// A program that is known by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preset {
+    pub name: &'static str,
+    /// Who makes the model program.
+    pub provider: &'static str,
+    pub drive: Drive,
+    /// What it is called on PATH; the first is its usual name.
+    pub programs: &'static [&'static str],
+    /// Arguments behind the program.
+    pub args: &'static [&'static str],
+    /// A program that must be there as well.
+    pub needs: Option<&'static str>,
+    /// Other names people use, among them those of packages that have a new name.
+    pub aliases: &'static [&'static str],
+    /// Old programs that do the same, and no longer get better: program and package.
+    pub old: &'static [(&'static str, &'static str)],
+    /// The command that installs it.
+    pub install: &'static str,
+    pub version: Version,
+    /// The command by which a person signs in.
+    pub sign_in: &'static str,
+    /// Variables that hold a key it takes.
+    pub keys: &'static [&'static str],
+    /// Files under the user's home that show a sign-in, and that the program must be able to read for it.
+    pub credentials: &'static [&'static str],
+    /// What else one should know.
+    pub note: &'static str,
+    /// It was run by us; the others are from the ACP registry.
+    pub tried: bool,
+}
+
+const PLAIN: Preset = Preset {
+    name: "",
+    provider: "",
+    drive: Drive::Acp,
+    programs: &[],
+    args: &[],
+    needs: None,
+    aliases: &[],
+    old: &[],
+    install: "",
+    version: Version::Flag("--version"),
+    sign_in: "",
+    keys: &[],
+    credentials: &[],
+    note: "",
+    tried: true,
+};
+
+const CLAUDE_KEYS: &[&str] = &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"];
+const CLAUDE_FILES: &[&str] = &[".claude/.credentials.json"];
+const CODEX_KEYS: &[&str] = &["OPENAI_API_KEY", "CODEX_API_KEY"];
+const CODEX_FILES: &[&str] = &[".codex/auth.json"];
+const ANY_KEY: &[&str] = &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"];
+
+/// All of them, the usual ones first.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "claude",
+        provider: "anthropic",
+        programs: &["claude-agent-acp"],
+        aliases: &["anthropic", "claude-code", "claude-agent-acp", "claude-code-acp"],
+        old: &[("claude-code-acp", "@zed-industries/claude-code-acp")],
+        install: "npm install -g @agentclientprotocol/claude-agent-acp",
+        version: Version::Package,
+        sign_in: "claude /login",
+        keys: CLAUDE_KEYS,
+        credentials: CLAUDE_FILES,
+        note: "It needs Node 22 or later and brings its own Claude Code.",
+        ..PLAIN
+    },
+    Preset {
+        name: "claude-native",
+        provider: "anthropic",
+        drive: Drive::Claude,
+        programs: &["claude"],
+        install: "npm install -g @anthropic-ai/claude-code",
+        sign_in: "claude /login",
+        keys: CLAUDE_KEYS,
+        credentials: CLAUDE_FILES,
+        ..PLAIN
+    },
+    Preset {
+        name: "codex",
+        provider: "codex",
+        programs: &["codex-acp"],
+        aliases: &["openai", "codex-acp"],
+        old: &[("codex-acp", "@zed-industries/codex-acp")],
+        install: "npm install -g @agentclientprotocol/codex-acp",
+        version: Version::Package,
+        sign_in: "codex login",
+        keys: CODEX_KEYS,
+        credentials: CODEX_FILES,
+        ..PLAIN
+    },
+    Preset {
+        name: "codex-native",
+        provider: "codex",
+        drive: Drive::CodexServer,
+        programs: &["codex"],
+        aliases: &["codex-app-server"],
+        install: "npm install -g @openai/codex",
+        sign_in: "codex login",
+        keys: CODEX_KEYS,
+        credentials: CODEX_FILES,
+        ..PLAIN
+    },
+    Preset {
+        name: "codex-exec",
+        provider: "codex",
+        drive: Drive::CodexExec,
+        programs: &["codex"],
+        install: "npm install -g @openai/codex",
+        sign_in: "codex login",
+        keys: CODEX_KEYS,
+        credentials: CODEX_FILES,
+        note: "One prompt for each process: it asks nothing and takes no messages.",
+        ..PLAIN
+    },
+    Preset {
+        name: "gemini",
+        provider: "gemini",
+        programs: &["gemini"],
+        args: &["--acp"],
+        aliases: &["google", "gemini-cli"],
+        install: "npm install -g @google/gemini-cli",
+        sign_in: "gemini",
+        keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+        credentials: &[".gemini/oauth_creds.json", ".gemini/google_accounts.json"],
+        note: "`--experimental-acp` is its old name for `--acp`.",
+        ..PLAIN
+    },
+    Preset {
+        name: "opencode",
+        provider: "opencode",
+        programs: &["opencode"],
+        args: &["acp"],
+        aliases: &["opencode-ai"],
+        install: "npm install -g opencode-ai",
+        sign_in: "opencode auth login",
+        keys: ANY_KEY,
+        credentials: &[".local/share/opencode/auth.json"],
+        ..PLAIN
+    },
+    Preset {
+        name: "goose",
+        provider: "goose",
+        programs: &["goose", "goose-binary-linux-x64"],
+        args: &["acp", "--with-builtin", "developer"],
+        aliases: &["block-goose"],
+        install: "npm install -g @aaif/goose-binary-linux-x64",
+        sign_in: "goose configure",
+        keys: ANY_KEY,
+        credentials: &[".config/goose/config.yaml", ".config/goose/secrets.yaml"],
+        note: "Provider and model come from its configuration, or from GOOSE_PROVIDER and GOOSE_MODEL.",
+        ..PLAIN
+    },
+    Preset {
+        name: "qwen",
+        provider: "qwen",
+        programs: &["qwen"],
+        args: &["--acp"],
+        aliases: &["qwen-code"],
+        install: "npm install -g @qwen-code/qwen-code",
+        sign_in: "qwen",
+        keys: &["OPENAI_API_KEY", "DASHSCOPE_API_KEY"],
+        credentials: &[".qwen/oauth_creds.json"],
+        ..PLAIN
+    },
+    Preset {
+        name: "pi",
+        provider: "pi",
+        programs: &["pi-acp"],
+        needs: Some("pi"),
+        aliases: &["pi-acp", "pi-coding-agent"],
+        old: &[("pi", "@mariozechner/pi-coding-agent")],
+        install: "npm install -g pi-acp @earendil-works/pi-coding-agent@0.87.1",
+        version: Version::Package,
+        sign_in: "pi /login",
+        keys: ANY_KEY,
+        credentials: &[".pi/agent/auth.json", ".pi/agent/models.json"],
+        note: "Under the old package a session never opens; pi needs Node 22.19 or later.",
+        ..PLAIN
+    },
+    Preset {
+        name: "aider",
+        provider: "aider",
+        drive: Drive::Command,
+        programs: &["aider"],
+        args: &["--yes-always", "--no-gitignore", "--no-pretty", "--message", "{prompt}"],
+        aliases: &["aider-chat"],
+        install: "pipx install aider-chat",
+        keys: ANY_KEY,
+        note: "It exits with 0 even when its model fails: only the changes tell.",
+        ..PLAIN
+    },
+    Preset {
+        name: "mini-swe-agent",
+        provider: "mini-swe-agent",
+        drive: Drive::Command,
+        programs: &["mini"],
+        args: &["-y", "--exit-immediately", "-t", "{prompt}"],
+        aliases: &["mini", "mini-swe"],
+        install: "pipx install mini-swe-agent && pipx inject mini-swe-agent mcp",
+        version: Version::Flag("--help"),
+        sign_in: "mini-extra config setup",
+        keys: ANY_KEY,
+        credentials: &[".config/mini-swe-agent/.env"],
+        ..PLAIN
+    },
+    Preset {
+        name: "gc",
+        provider: "gc",
+        drive: Drive::Command,
+        programs: &["gc"],
+        aliases: &["gc-pool"],
+        install: "see the documentation of your gc; then `gc status --json` must say that its controller runs",
+        version: Version::Flag("version"),
+        note: "A pool that gc manages. Name the worker: `--arg ALIAS`; its session persists from task to task.",
+        ..PLAIN
+    },
+    Preset {
+        name: "copilot",
+        provider: "github",
+        programs: &["copilot"],
+        args: &["--acp"],
+        aliases: &["github-copilot"],
+        install: "npm install -g @github/copilot",
+        sign_in: "copilot /login",
+        keys: &["COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"],
+        credentials: &[".copilot/config.json"],
+        tried: false,
+        ..PLAIN
+    },
+    Preset {
+        name: "auggie",
+        provider: "augment",
+        programs: &["auggie"],
+        args: &["--acp"],
+        install: "npm install -g @augmentcode/auggie",
+        sign_in: "auggie login",
+        keys: &["AUGMENT_SESSION_AUTH"],
+        credentials: &[".augment/session.json"],
+        tried: false,
+        ..PLAIN
+    },
+    Preset {
+        name: "cline",
+        provider: "cline",
+        programs: &["cline"],
+        args: &["--acp"],
+        install: "npm install -g cline",
+        sign_in: "cline auth",
+        keys: ANY_KEY,
+        tried: false,
+        ..PLAIN
+    },
+    Preset {
+        name: "cursor",
+        provider: "cursor",
+        programs: &["cursor-agent"],
+        args: &["acp"],
+        install: "curl https://cursor.com/install -fsS | bash",
+        sign_in: "cursor-agent login",
+        keys: &["CURSOR_API_KEY"],
+        tried: false,
+        ..PLAIN
+    },
+    Preset {
+        name: "kimi",
+        provider: "moonshot",
+        programs: &["kimi"],
+        args: &["acp"],
+        aliases: &["kimi-cli"],
+        install: "uv tool install kimi-cli",
+        sign_in: "kimi",
+        keys: &["KIMI_API_KEY", "MOONSHOT_API_KEY"],
+        credentials: &[".kimi/config.toml"],
+        tried: false,
+        ..PLAIN
+    },
+    Preset {
+        name: "vibe",
+        provider: "mistral",
+        programs: &["vibe-acp"],
+        aliases: &["mistral", "mistral-vibe"],
+        install: "uv tool install mistral-vibe",
+        sign_in: "vibe --setup",
+        keys: &["MISTRAL_API_KEY"],
+        credentials: &[".vibe/.env"],
+        tried: false,
+        ..PLAIN
+    },
+];
+
+/// The preset of that name, and whether the name is its own; old and other names are known too.
+pub fn find(name: &str) -> Option<(&'static Preset, bool)> {
+    let exact = PRESETS.iter().find(|it| it.name == name).map(|it| (it, true));
+    // A package's name counts without its scope and version.
+    let plain = name.rsplit('/').next().unwrap_or(name);
+    let plain = plain.split('@').next().unwrap_or(plain);
+    exact.or_else(|| PRESETS.iter().find(|it| it.name == plain || it.aliases.contains(&plain)).map(|it| (it, false)))
+}
+
+impl Preset {
+    /// How it is driven, with `program` in place of its usual one.
+    pub fn runtime(&self, program: Option<&str>) -> Runtime {
+        let program = program.unwrap_or(self.programs[0]).to_owned();
+        let mut argv = vec![program];
+        argv.extend(self.args.iter().map(|it| (*it).to_owned()));
+        match self.drive {
+            Drive::Acp => Runtime::Acp { argv },
+            Drive::Claude => Runtime::Claude { argv },
+            Drive::CodexServer => Runtime::Codex { argv, app_server: true },
+            Drive::CodexExec => Runtime::Codex { argv, app_server: false },
+            // The pool's workers are gc's; what runs for us is the one who nudges and watches.
+            Drive::Command if self.name == "gc" => {
+                let argv = ["{regatta}".to_owned(), "gc-worker".to_owned(), "--gc".to_owned(), argv.swap_remove(0)];
+                Runtime::Command { argv: argv.to_vec() }
+            }
+            Drive::Command => Runtime::Command { argv },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_every_preset_says_what_is_needed() {
+        let mut names: Vec<&str> = PRESETS.iter().flat_map(|it| it.aliases.iter().copied().chain([it.name])).collect();
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        // `claude-agent-acp` and `codex-acp` are both a preset's alias and its program, once each.
+        assert_eq!(names.len(), all, "a name stands for two presets");
+        for preset in PRESETS {
+            assert!(!preset.programs.is_empty() && !preset.install.is_empty(), "{}", preset.name);
+            assert!(preset.credentials.iter().all(|it| !it.starts_with('/') && !it.contains("..")), "{}", preset.name);
+            let argv = preset.runtime(None);
+            assert!(argv.argv().is_some_and(|it| !it.is_empty()));
+        }
+    }
+
+    #[test]
+    fn old_names_lead_to_the_new() {
+        for (name, preset, own) in [
+            ("claude", "claude", true),
+            ("claude-code-acp", "claude", false),
+            ("@zed-industries/claude-code-acp", "claude", false),
+            ("@agentclientprotocol/codex-acp@2.6.0", "codex", false),
+            ("gemini-cli", "gemini", false),
+            ("pi-coding-agent", "pi", false),
+            ("mini", "mini-swe-agent", false),
+        ] {
+            let (found, is_own) = find(name).unwrap_or_else(|| panic!("{name} is not known"));
+            assert_eq!((found.name, is_own), (preset, own), "{name}");
+        }
+        assert!(find("nobody").is_none());
+    }
+
+    #[test]
+    fn a_preset_takes_the_program_that_was_found() {
+        let (goose, _) = find("goose").unwrap();
+        let runtime = goose.runtime(Some("/opt/goose-binary-linux-x64"));
+        assert_eq!(runtime.argv().unwrap()[..2], ["/opt/goose-binary-linux-x64", "acp"]);
+        assert!(matches!(find("codex-native").unwrap().0.runtime(None), Runtime::Codex { app_server: true, .. }));
+    }
+}
