@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 
-const FLAGS: [&str; 3] = ["check", "json", "threads"];
+const FLAGS: [&str; 4] = ["check", "json", "threads", "write"];
 const OPTIONS: [&str; 12] =
     ["steps", "callers", "rounds", "store", "side", "ops", "agents", "seed", "plant", "samples", "binary", "runs"];
 

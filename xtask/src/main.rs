@@ -24,10 +24,18 @@ cargo xtask bench claims        [--steps 100] [--callers 64] [--rounds 3] [--thr
 cargo xtask bench linearizable  [--ops 1000000] [--agents 500] [--seed 1] [--plant NAME]
 cargo xtask bench decide        [--samples 20000]
 cargo xtask bench start         [--binary PATH] [--runs 5]
+cargo xtask bench sandbox       [--write] (docs/sandbox.md)
 cargo xtask bench all
 Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
 
 fn main() -> ExitCode {
+    // The sandbox bench confines this program itself: it starts it again as the stage, and as one of the probes.
+    let typed: Vec<String> = std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()).collect();
+    match typed.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["confine", ..] => return regatta_agents::confine::main(std::env::args_os().skip(2)),
+        ["confine-try", kind, what] => return bench::sandbox::try_one(kind, what),
+        _ => {}
+    }
     match run() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -47,6 +55,7 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "linearizable"] => bench::linearizable::run(&args),
         ["bench", "decide"] => bench::decide::run(&args),
         ["bench", "start"] => bench::start::run(&args),
+        ["bench", "sandbox"] => bench::sandbox::run(&args),
         ["bench", "all"] => {
             let all = [bench::claims::run, bench::decide::run, bench::linearizable::run, bench::start::run];
             let mut good = true;

@@ -226,7 +226,7 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
             "regatta-bridges",
         ],
     ),
-    ("xtask", &["regatta-core", "regatta-api", "regatta-engine", "regatta-store", "regatta-testkit"]),
+    ("xtask", &["regatta-core", "regatta-api", "regatta-engine", "regatta-store", "regatta-agents", "regatta-testkit"]),
 ];
 
 #[test]
@@ -335,12 +335,17 @@ fn starts_git(path: &str, line: &str) -> bool {
         || (!path.starts_with("crates/regatta-git/") && line.contains("arg(\"git\")"))
 }
 
-/// Who may start a program at all: git's module, the shim and its starter, the daemon's starter.
-const SPAWNERS: [&str; 5] = [
+/// Who may start a program at all: git's module, the shim and its starter, the daemon's starter, the stage that becomes
+/// a confined program and whoever tries it out, and the user's own command for a key.
+const SPAWNERS: [&str; 9] = [
     "crates/regatta-git/src/run.rs",
     "crates/regatta-agents/src/shim.rs",
     "crates/regatta-agents/src/supervise.rs",
     "crates/regatta-agents/src/scripted.rs",
+    "crates/regatta-agents/src/confine/stage.rs",
+    "crates/regatta-agents/src/confine/namespaces.rs",
+    "crates/regatta-agents/src/confine/doctor.rs",
+    "crates/regatta-agents/src/keys.rs",
     "crates/regatta/src/client.rs",
 ];
 

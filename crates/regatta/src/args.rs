@@ -182,6 +182,9 @@ pub(crate) enum Word {
         /// Go on until it ends
         #[arg(short, long)]
         follow: bool,
+        /// Print its journal as it is: < said to it, > said by it, ! its errors
+        #[arg(long)]
+        raw: bool,
     },
     /// Land a task's finished work
     Land {

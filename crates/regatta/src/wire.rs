@@ -31,31 +31,22 @@ pub(crate) fn ports(data_dir: &Path) -> Result<(Ports, Settings), Failed> {
     Ok((ports, Settings { attempt_env, ..Settings::default() }))
 }
 
-/// Programs without a daemon, to try one out.
+/// Version control without a daemon, for looking.
+pub(crate) fn git(data_dir: &Path) -> impl regatta_engine::ports::git::Git + use<> {
+    GitAdapter::new(data_dir.to_owned())
+}
+
+/// Programs without a daemon: to try one out, and to read what others said.
 pub(crate) fn agents(data_dir: &Path) -> Result<impl regatta_engine::ports::agents::Agents + use<>, Failed> {
     let exe = std::env::current_exe()
         .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe))
 }
 
-/// Version control without a daemon, for looking.
-pub(crate) fn git(data_dir: &Path) -> impl regatta_engine::ports::git::Git + use<> {
-    GitAdapter::new(data_dir.to_owned())
-}
-
-/// Attempts' journals without a daemon, for reading.
-pub(crate) fn agents(data_dir: &Path) -> AgentsAdapter {
-    // It starts nothing, so it needs no program to start shims with.
-    AgentsAdapter::new(data_dir.to_owned(), "regatta".into())
-}
-
 /// Puts a copy of a store back. The daemon must be down.
 pub(crate) fn restore(from: &Path, data_dir: &Path) -> Result<(), Failed> {
     regatta_store::restore(from, &data_dir.join(STORE)).map_err(from_store)
 }
-
-/// What a person sees of a record.
-pub(crate) use regatta_agents::printed;
 
 /// A store's error, for people.
 pub(crate) fn from_store(error: regatta_engine::ports::store::StoreError) -> Failed {

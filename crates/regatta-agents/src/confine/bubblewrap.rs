@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::namespaces::KERNEL_SETTINGS;
 use super::plan::{Plan, What};
 
 /// Where bubblewrap is, if it is on PATH.
@@ -22,6 +23,12 @@ pub(super) fn arguments(program: &Path, plan: &Plan, network: bool, dir: &Path) 
         say(&[&"--unshare-net"]);
     }
     say(&[&"--proc", &"/proc", &"--dev", &"/dev"]);
+    if rustix::process::getuid().is_root() {
+        // Bubblewrap leaves them open when it is root's, since their directory is not writable.
+        for path in KERNEL_SETTINGS.map(|it| Path::new("/proc").join(it)).iter().filter(|it| it.exists()) {
+            say(&[&"--ro-bind", path, path]);
+        }
+    }
     for (path, what) in &plan.places {
         match what {
             What::Read => say(&[&"--ro-bind", path, path]),

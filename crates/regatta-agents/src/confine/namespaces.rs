@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use rustix::fs::{Access, CWD, Mode, access};
+use rustix::fs::{CWD, Mode};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change,
     mount_remount, unmount,
@@ -25,6 +25,9 @@ use super::plan::{Plan, What};
 
 /// What the second step needs, until it gives it up: mounting, giving up, and bringing loopback up.
 const POWERS: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SETPCAP).union(CapabilitySet::NET_ADMIN);
+
+/// What is in `/proc` and is no process.
+pub(super) const KERNEL_SETTINGS: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 
 /// Makes the namespaces, and starts the second step in them.
 pub(super) fn enter(network: bool, second: &[OsString]) -> Result<ExitStatus, String> {
@@ -241,9 +244,9 @@ fn processes(root: &Path) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", &proc, "proc", flags, None)?;
     // The kernel's settings belong to the machine's root, and root without any powers is still their owner.
-    for name in ["sys", "sysrq-trigger", "irq", "bus", "fs"] {
+    for name in KERNEL_SETTINGS {
         let path = proc.join(name);
-        if access(&path, Access::WRITE_OK).is_ok() {
+        if rustix::process::getuid().is_root() && path.exists() {
             mount_bind_recursive(&path, &path)?;
             mount_remount(&path, flags | MountFlags::BIND | MountFlags::RDONLY, c"")?;
         }

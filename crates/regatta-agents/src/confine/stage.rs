@@ -211,6 +211,12 @@ fn check(order: &Order) -> Result<(), String> {
     if rustix::process::getuid().is_root() && capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN) != Ok(false) {
         return Err("a program of root's could get its powers back".to_owned());
     }
+    // Root without any powers is still the owner of these. To open one changes nothing.
+    let settings =
+        ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/kernel/mm/transparent_hugepage/enabled"];
+    if let Some(path) = settings.iter().find(|it| OpenOptions::new().write(true).open(it).is_ok()) {
+        return Err(format!("{path} could still be written"));
+    }
     let checks = &order.checks;
     if let Some(path) = checks.closed.iter().find(|it| File::open(it).is_ok()) {
         return Err(format!("{} could still be read", path.display()));

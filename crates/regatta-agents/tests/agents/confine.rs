@@ -194,6 +194,8 @@ fn s6_nothing_else_can_be_written() {
             "echo x > /evil",
             "mv $W/data/workspaces/shop/A1 $W/data/workspaces/shop/A3",
             "mount -t tmpfs none $TMPDIR",
+            ": >> /proc/sys/kernel/core_pattern",
+            "unshare -Urm sh -c \"umount -l $W/data; umount -l $W/home; cat $W/data/regatta.db\"",
             "mknod $TMPDIR/sda b 8 0 && cat $TMPDIR/sda",
         ],
     );

@@ -3,7 +3,7 @@
 
 use regatta_api::Call;
 use regatta_api::input;
-use regatta_api::view::{AgentView, BudgetsView, InboxView, TaskView};
+use regatta_api::view::{BudgetsView, InboxView, TaskView};
 use regatta_core::approval::Reach;
 use regatta_core::budget::{self, Ceiling, Spend};
 use regatta_core::ids::{AgentName, ApprovalId, TaskId};
@@ -300,9 +300,4 @@ fn ceiling(it: &Ceiling) -> String {
         it.wall_ms.map(seconds),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
-}
-
-/// One line about an agent that takes no work.
-pub(super) fn parked(it: &AgentView) -> Option<String> {
-    it.parked.as_ref().map(|why| plain(why))
 }

@@ -169,6 +169,7 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
             provider: None,
             description: "follows each task's script".into(),
             max_tasks: 1,
+            profile: Default::default(),
         };
         let _added: Got<AgentView> = client.call(&Call::AgentAdd(add))?;
         agents.push(name);

@@ -5,6 +5,7 @@ mod claim;
 mod decide;
 mod demo;
 mod doctor;
+mod logs;
 mod msg;
 mod plumbing;
 mod see;
@@ -188,7 +189,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Show { id }) => see::show(app, &id),
         Some(Word::Why { id }) => see::why(app, &id),
         Some(Word::Events(it)) => see::events(app, &it),
-        Some(Word::Logs { id, follow }) => see::logs(app, &id, follow),
+        Some(Word::Logs { id, follow, raw }) => logs::logs(app, &id, follow, raw),
         Some(Word::Land { id, wait }) => work::land(app, id, wait),
         Some(Word::Queue) => see::queue(app),
         Some(Word::Stop(it)) => work::stop(app, it),

@@ -1,14 +1,13 @@
-//! See: `status`, `show`, `why`, `events`, `logs`, `queue`.
+//! See: `status`, `show`, `why`, `events`, `queue`.
 
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::{AgentView, EventView, MissionView, QueueView, StatusView, TaskView, WhyView};
 use regatta_core::attempt::Attempt;
-use regatta_core::ids::{AttemptId, TaskId};
 
 use crate::args::Events;
 use crate::client::{Got, Seen};
-use crate::out::{Failed, Out, Said, ago, failed, line, plain, table, usage};
+use crate::out::{Failed, Out, Said, ago, failed, line, plain, table};
 
 use super::App;
 use super::task::rows;
@@ -181,58 +180,7 @@ fn draw_event(it: &EventView) -> String {
     format!("{:>7} {time} {:<18} {:<10} {}\n", it.revision, it.kind, it.subject, plain(&data))
 }
 
-pub(super) fn logs(app: &App, id: &str, follow: bool) -> Said {
-    let client = app.client()?;
-    let attempt: AttemptId = if id.starts_with(['T', 't']) {
-        let task: TaskId = id
-            .parse()
-            .map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name an attempt: regatta show T1"))?;
-        let got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
-        let last = got.data.attempts.last().map(|it| it.id);
-        last.ok_or_else(|| {
-            failed("no_such_attempt", format!("{task} has had no attempt yet"), format!("see why: regatta why {task}"))
-        })?
-    } else {
-        id.parse()
-            .map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name an attempt: A5, or its task: T21"))?
-    };
-    let show = || -> Result<Attempt, Failed> {
-        Ok(client.call_aside(Call::Show(input::Id { id: attempt.to_string() }))?.data)
-    };
-    let first = show()?;
-    let agents = crate::wire::agents(&client.place().dir);
-    let mut at = 1;
-    // A part at a time: a journal may be long, and whoever reads it may leave.
-    let copy = |at: &mut u64| -> Said {
-        loop {
-            let records =
-                agents.records(attempt, *at, 1000).map_err(|it| failed("io", it.what.clone(), it.hint.clone()))?;
-            let Some(last) = records.last() else { return Ok(()) };
-            *at = last.n + 1;
-            let lines = records.iter().filter_map(crate::wire::printed);
-            let text: String = if app.out.json {
-                lines.map(|line| format!("{}\n", serde_json::json!({ "attempt": attempt, "line": line }))).collect()
-            } else {
-                lines.map(|line| line + "\n").collect()
-            };
-            app.out.print(&text)?;
-        }
-    };
-    copy(&mut at)?;
-    if !follow || first.ended.is_some() {
-        return Ok(());
-    }
-    client.events(got_revision(&client)?, true, |seen| {
-        copy(&mut at)?;
-        match seen {
-            Seen::Event(event) => Ok(!(event.kind == "attempt.ended" && event.subject == attempt.to_string())),
-            Seen::Quiet => Ok(show()?.ended.is_none()),
-        }
-    })?;
-    copy(&mut at)
-}
-
-fn got_revision(client: &crate::client::Client) -> Result<u64, Failed> {
+pub(super) fn got_revision(client: &crate::client::Client) -> Result<u64, Failed> {
     let got: Got<serde_json::Value> = client.call(&Call::AgentList(input::Nothing {}))?;
     Ok(got.revision)
 }

@@ -8,7 +8,7 @@ use regatta_api::input;
 use regatta_api::view::AgentView;
 use regatta_core::agent::Runtime;
 use regatta_core::ids::{AgentName, AttemptId};
-use regatta_core::session::{Answer, Class, Said as Spoken, Want};
+use regatta_core::session::{Answer, Class, Said as Spoken};
 use regatta_engine::ports::agents::{Agents, Desk, Exit, Launch, Wishes};
 
 use crate::client::Got;
@@ -45,11 +45,7 @@ impl Desk for Listener {
             }
             Spoken::Message { text } if self.words.borrow().len() < 2_000 => self.words.borrow_mut().push_str(&text),
             Spoken::Usage { usage, .. } => self.tokens.set(usage.tokens()),
-            Spoken::Asked(ask) => {
-                if let Want::Permission { .. } | Want::Question { .. } = ask.want {
-                    self.asked.borrow_mut().push(ask.id);
-                }
-            }
+            Spoken::Asked(ask) => self.asked.borrow_mut().push(ask.id),
             Spoken::TurnEnded { .. } => self.over.set(true),
             _ => {}
         }

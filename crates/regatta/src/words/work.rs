@@ -145,6 +145,7 @@ fn choose_agents(client: &Client, ask: &Run, settings: &[settings::Setting]) -> 
                 provider: None,
                 description: "follows each task's script".into(),
                 max_tasks: 3,
+                profile: Default::default(),
             };
             let _added: Got<AgentView> = client.call(&Call::AgentAdd(add))?;
         }

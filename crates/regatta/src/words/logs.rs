@@ -1,0 +1,151 @@
+//! `logs`: what an attempt's program said, as people read it; or its journal as it is.
+
+use std::collections::HashMap;
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::TaskView;
+use regatta_core::attempt::Attempt;
+use regatta_core::ids::{AttemptId, TaskId};
+use regatta_core::session::{Said as Spoken, Tool, ToolStatus, Want};
+use regatta_engine::ports::agents::{Agents, Line, Stream};
+
+use crate::client::{Got, Seen};
+use crate::out::{Failed, Out, Said, failed, plain, usage};
+
+use super::App;
+use super::see::got_revision;
+
+pub(super) fn logs(app: &App, id: &str, follow: bool, raw: bool) -> Said {
+    let client = app.client()?;
+    let attempt: AttemptId = if id.starts_with(['T', 't']) {
+        let task: TaskId = id
+            .parse()
+            .map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name an attempt: regatta show T1"))?;
+        let got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
+        let last = got.data.attempts.last().map(|it| it.id);
+        last.ok_or_else(|| {
+            failed("no_such_attempt", format!("{task} has had no attempt yet"), format!("see why: regatta why {task}"))
+        })?
+    } else {
+        id.parse()
+            .map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name an attempt: A5, or its task: T21"))?
+    };
+    let show = || -> Result<Attempt, Failed> {
+        Ok(client.call_aside(Call::Show(input::Id { id: attempt.to_string() }))?.data)
+    };
+    let first = show()?;
+    let agents = crate::wire::agents(&client.place().dir)?;
+    let mut at = 1;
+    let mut pen = Pen { raw, verbose: app.global.verbose > 0, ..Pen::default() };
+    // A part at a time: a journal may be long, and whoever reads it may leave.
+    let mut copy = |at: &mut u64| -> Said {
+        loop {
+            let lines = agents.transcript(attempt, *at, 500).map_err(|it| failed("io", it.what, it.hint))?;
+            let Some(last) = lines.last() else { return Ok(()) };
+            *at = last.record.n + 1;
+            let text: String = lines.iter().map(|it| pen.draw(&app.out, attempt, it)).collect();
+            app.out.print(&text)?;
+        }
+    };
+    copy(&mut at)?;
+    if !follow || first.ended.is_some() {
+        return Ok(());
+    }
+    client.events(got_revision(&client)?, true, |seen| {
+        copy(&mut at)?;
+        match seen {
+            Seen::Event(event) => Ok(!(event.kind == "attempt.ended" && event.subject == attempt.to_string())),
+            Seen::Quiet => Ok(show()?.ended.is_none()),
+        }
+    })?;
+    copy(&mut at)
+}
+
+/// Draws a transcript line by line, and remembers what was drawn.
+#[derive(Default)]
+struct Pen {
+    raw: bool,
+    verbose: bool,
+    /// Text was printed that does not end a line.
+    open: bool,
+    /// The last status of each tool call.
+    tools: HashMap<String, ToolStatus>,
+}
+
+impl Pen {
+    fn draw(&mut self, out: &Out, attempt: AttemptId, line: &Line) -> String {
+        let record = &line.record;
+        if out.json {
+            let mut data = serde_json::json!({
+                "attempt": attempt, "n": record.n, "at": record.at, "stream": record.stream, "said": line.said,
+            });
+            if self.raw || line.said.is_empty() {
+                data["line"] = serde_json::Value::String(record.line.clone());
+            }
+            return format!("{data}\n");
+        }
+        if self.raw {
+            let sign = match record.stream {
+                Stream::In | Stream::InEnd => "<",
+                Stream::Out => ">",
+                Stream::Err => "!",
+                Stream::Mark => "#",
+            };
+            return format!("{sign} {}\n", plain(&record.line));
+        }
+        let mut text = String::new();
+        if record.stream == Stream::Mark {
+            text += &self.whole(&plain(&record.line));
+        }
+        for said in &line.said {
+            text += &self.said(out, said);
+        }
+        text
+    }
+
+    /// A line of its own.
+    fn whole(&mut self, line: &str) -> String {
+        let begin = if std::mem::take(&mut self.open) { "\n" } else { "" };
+        format!("{begin}{line}\n")
+    }
+
+    fn said(&mut self, out: &Out, said: &Spoken) -> String {
+        match said {
+            Spoken::Message { text } => {
+                self.open = !text.ends_with('\n') && !text.is_empty();
+                plain(text)
+            }
+            Spoken::Thought { text } if self.verbose => self.whole(&out.paint(&plain(text.trim()), "2")),
+            Spoken::Tool(tool) => self.tool(out, tool),
+            Spoken::Asked(ask) => {
+                let what = match &ask.want {
+                    Want::Permission { tool, .. } => tool.command.clone().unwrap_or_else(|| tool.title.clone()),
+                    Want::Question { text, .. } => text.clone(),
+                };
+                self.whole(&format!("? {}", plain(&what)))
+            }
+            Spoken::TurnStarted { n } if *n > 0 => self.whole(&format!("· turn {}", n + 1)),
+            Spoken::Limited { detail, .. } => self.whole(&format!("! rate limit: {}", plain(detail))),
+            Spoken::TurnEnded { class: Some(class), detail, .. } => {
+                self.whole(&format!("! {class}: {}", plain(detail.trim())))
+            }
+            Spoken::Notice { text } => self.whole(&plain(text.trim_end())),
+            _ => String::new(),
+        }
+    }
+
+    fn tool(&mut self, out: &Out, tool: &Tool) -> String {
+        if self.tools.insert(tool.id.clone(), tool.status) == Some(tool.status) {
+            return String::new();
+        }
+        let (sign, plain_sign) = match tool.status {
+            ToolStatus::Pending | ToolStatus::InProgress => ("●", "*"),
+            ToolStatus::Completed => ("✓", "+"),
+            ToolStatus::Failed => ("✕", "x"),
+        };
+        let what = tool.command.as_deref().filter(|it| !it.is_empty()).unwrap_or(&tool.title);
+        let what = if what.is_empty() { tool.id.as_str() } else { what };
+        self.whole(&format!("{} {}", if out.unicode { sign } else { plain_sign }, plain(what)))
+    }
+}

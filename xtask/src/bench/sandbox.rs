@@ -1,0 +1,422 @@
+//! What a confined program can and cannot do, tried: a table per level, expected against seen.
+//!
+//! Every probe is a shell command run in the confinement, in a world of its own: a data directory, a user's home and
+//! repository, a process and sockets that are not the agent's. The same probes run unconfined first: a probe that
+//! finds everything closed there too would prove nothing.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use regatta_agents::confine::{self, Confine, Limits, Mechanism, Network, Prepared, level_name};
+use regatta_core::agent::Level;
+
+use crate::args::Args;
+use crate::report::{Report, root};
+
+/// What is expected of a probe.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Open,
+    Closed,
+    /// Closed by mounts, open by Landlock's rules alone, which hide contents and not names.
+    OpenInLandlock,
+    /// Open with mounts of one's own, closed by Landlock's rules alone.
+    ClosedInLandlock,
+    /// Open at `workspace`, closed at `strict`.
+    ClosedInStrict,
+}
+
+use Way::{Closed, ClosedInLandlock, ClosedInStrict, Open, OpenInLandlock};
+
+impl Way {
+    fn at(self, level: Level, mechanism: Mechanism) -> bool {
+        match self {
+            Open => true,
+            Closed => false,
+            OpenInLandlock => mechanism == Mechanism::Landlock,
+            ClosedInLandlock => mechanism != Mechanism::Landlock,
+            ClosedInStrict => level != Level::Strict,
+        }
+    }
+}
+
+/// A name, what is expected, the command, and whether it may be run unconfined.
+type Probe = (&'static str, Way, &'static str, bool);
+
+const PROBES: &[Probe] = &[
+    ("read the database", Closed, "cat $W/data/regatta.db", true),
+    ("read the API token", Closed, "cat $W/data/token", true),
+    ("read the run directory's launch record", Closed, "cat $W/data/run/launch.json", true),
+    ("read an ssh key", Closed, "cat $W/home/.ssh/id_ed25519", true),
+    ("read the rest of the home", Closed, "cat $W/home/.netrc", true),
+    ("list the home", Closed, "ls -a $W/home | grep -q netrc", true),
+    ("learn that a file of the home exists", OpenInLandlock, "test -e $W/home/.netrc", true),
+    ("read another workspace", Closed, "cat $W/data/workspaces/shop/A2/a.txt", true),
+    ("read another workspace's git directory", Closed, "cat $W/data/workspaces/shop/A2/.git/HEAD", true),
+    ("read the user's repository", Closed, "cat $W/repo/a.txt", true),
+    ("read the vault's refs", Closed, "cat $W/data/vaults/shop.git/refs/heads/main", true),
+    ("read another's file in /tmp", Closed, "cat $T/secret", true),
+    ("read through a symbolic link", Closed, "ln -sf $W/data/regatta.db l && cat l", true),
+    ("read through a hard link", Closed, "ln $W/data/regatta.db h && cat h", true),
+    ("read through ..", Closed, "cat ../../../regatta.db", true),
+    ("read through /proc/self/root", Closed, "cat /proc/self/root$W/data/regatta.db", true),
+    ("read through /proc/1/root", Closed, "cat /proc/1/root$W/data/regatta.db", false),
+    ("read the machine's password hashes", Closed, "test -s /etc/shadow && cat /etc/shadow", false),
+    ("read a disk", Closed, "for d in /dev/vd? /dev/sd? /dev/nvme0n1; do head -c1 $d && exit 0; done; exit 1", false),
+    ("make a device", Closed, "mknod d b 8 0 && head -c1 d", false),
+    ("read /var", ClosedInStrict, "ls /var/lib", true),
+    ("read a process's environment", Closed, "tr '\\0' '\\n' < /proc/$P/environ | grep -q S3CRET", true),
+    ("read a process's memory map", Closed, "head -c1 /proc/$P/maps | grep -q .", true),
+    ("read a process's open files", Closed, "readlink /proc/$P/fd/0 | grep -q .", true),
+    ("read a process's command line", OpenInLandlock, "tr '\\0' ' ' < /proc/$P/cmdline | grep -q sleep", true),
+    ("signal a process", Closed, "kill -0 $P", true),
+    ("write the database", Closed, "echo x >> $W/data/regatta.db", true),
+    ("cut the database to nothing", Closed, "truncate -s 0 $W/data/regatta.db", true),
+    ("remove the database", Closed, "rm $W/data/regatta.db", true),
+    ("write the vault's objects", Closed, "echo x > $W/data/vaults/shop.git/objects/evil", true),
+    ("write another workspace", Closed, "echo x > $W/data/workspaces/shop/A2/evil", true),
+    ("write the home", Closed, "echo x > $W/home/evil", true),
+    ("write a path listed to be read", Closed, "echo x > $W/home/listed/evil", true),
+    ("write the user's repository", Closed, "echo x > $W/repo/evil", true),
+    ("move its workspace away", Closed, "mv $W/data/workspaces/shop/A1 $W/data/workspaces/shop/A9", false),
+    ("write /usr", Closed, "echo x > /usr/regatta-probe", false),
+    ("write /etc", Closed, "echo x > /etc/regatta-probe", false),
+    ("write the kernel's settings", Closed, "sh -c ': >> /proc/sys/kernel/core_pattern'", false),
+    ("write /sys", Closed, "sh -c ': >> /sys/kernel/mm/transparent_hugepage/enabled'", false),
+    ("mount something", Closed, "mount -t tmpfs none $HOME", false),
+    (
+        "uncover what is hidden, in its own namespace",
+        Closed,
+        "unshare -Urm sh -c \"umount -l $W/data; umount -l $W/home; cat $W/data/regatta.db\"",
+        false,
+    ),
+    (
+        "open the vault, in its own namespace",
+        Closed,
+        "unshare -Urm sh -c \"mount -o remount,bind,rw $W/data/vaults/shop.git/objects && echo x > $W/data/vaults/shop.git/objects/evil\"",
+        false,
+    ),
+    ("get powers from a setuid program", Closed, "grep -q 'NoNewPrivs:.*0' /proc/self/status", true),
+    (
+        "keep powers of root",
+        Closed,
+        "! grep -q 'CapBnd:.*0000000000000000' /proc/self/status && test $(id -u) = 0",
+        false,
+    ),
+    ("connect to a socket in the file system", Closed, "$X confine-try unix $W/home/socket", true),
+    ("connect to a socket without a file", Closed, "$X confine-try abstract $A", true),
+    ("make a socket to the hypervisor", Closed, "$X confine-try family 40", false),
+    ("make a raw socket", Closed, "$X confine-try family 17", false),
+    ("connect to this machine's loopback", ClosedInStrict, "$X confine-try tcp $L", true),
+    ("write the workspace", Open, "echo x > x && mkdir -p d && mv x d/ && rm -r d", true),
+    ("write its own home", Open, "echo x > $HOME/x && rm $HOME/x", true),
+    ("write temporary files", Open, "rm $(mktemp)", true),
+    ("write /tmp itself", ClosedInLandlock, "echo x > /tmp/regatta-probe-$P && rm /tmp/regatta-probe-$P", true),
+    (
+        "leave a result",
+        Open,
+        "echo {} > $W/data/run/outbox/r.tmp && mv $W/data/run/outbox/r.tmp $W/data/run/outbox/result.json",
+        true,
+    ),
+    ("read its prompt", Open, "grep -q prompt $W/data/run/prompt.md", true),
+    ("read a listed path", Open, "grep -q listed $W/home/listed/file", true),
+    ("write a listed path", Open, "echo x > $W/home/login/x", true),
+    (
+        "git status, add, commit, diff, log",
+        Open,
+        "git status -s && echo y >> a.txt && git add -A && git commit -qm second && git diff HEAD~1 | grep -q y && git log --oneline | grep -q first",
+        true,
+    ),
+    ("run programs of the system", Open, "ls /usr/bin | wc -l && sh -c true && cat /etc/passwd", true),
+    ("use a pseudo-terminal", ClosedInLandlock, "script -qec true /dev/null", true),
+    ("use /dev/null and random bytes", Open, "head -c 8 /dev/urandom > /dev/null", true),
+];
+
+/// One way in which the probes are run.
+struct Column {
+    title: String,
+    expected: Vec<bool>,
+    seen: Vec<Option<bool>>,
+    /// How much longer a start takes than without, at the median.
+    overhead: Option<Duration>,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    let mut report = Report::new("sandbox", args);
+    let exe = std::env::current_exe()?;
+    let available = confine::available(&exe);
+    for it in &available.findings {
+        let version = it.version.as_ref().map(|it| format!(" {it}")).unwrap_or_default();
+        report.say(format!("{}{version}: {}", it.mechanism, it.broken.as_deref().unwrap_or("works")));
+    }
+    let working: Vec<Mechanism> =
+        available.findings.iter().filter(|it| it.broken.is_none()).map(|it| it.mechanism).collect();
+    ensure!(!working.is_empty(), "nothing here can confine a program: {}", available.reasons().join(" "));
+    let control = {
+        let world = World::new()?;
+        let open = run_probes(&world, &Prepared::default(), true)?;
+        Column { title: "off".to_owned(), expected: vec![true; PROBES.len()], seen: open, overhead: None }
+    };
+    let plain = median(&World::new()?, &Prepared::default())?;
+    let mut tables = String::new();
+    for level in [Level::Workspace, Level::Strict] {
+        let mut columns = vec![];
+        for mechanism in &working {
+            let world = World::new()?;
+            let prepared =
+                confine::prepare(&world.confine(level, *mechanism)).map_err(|error| anyhow::anyhow!(error.what))?;
+            confine::verify(&prepared).map_err(|error| anyhow::anyhow!(error.what))?;
+            let overhead = median(&world, &prepared)?.saturating_sub(plain);
+            columns.push(Column {
+                title: mechanism.to_string(),
+                expected: PROBES.iter().map(|it| it.1.at(level, *mechanism)).collect(),
+                seen: run_probes(&world, &prepared, false)?,
+                overhead: Some(overhead),
+            });
+        }
+        for column in &columns {
+            let wrong: Vec<&str> = (0..PROBES.len())
+                .filter(|it| column.seen[*it] != Some(column.expected[*it]))
+                .map(|it| PROBES[it].0)
+                .collect();
+            let name = format!("{} by {}", level_name(level), column.title);
+            let overhead = column.overhead.unwrap_or_default().as_secs_f64() * 1000.0;
+            report.say(format!("{name}: {} probes, {overhead:.1} ms more per start", PROBES.len()));
+            report.value(&format!("{name} ms"), overhead);
+            report.demand(
+                wrong.is_empty(),
+                format!(
+                    "{name}: as expected{}",
+                    if wrong.is_empty() { String::new() } else { format!(", but for: {}", wrong.join("; ")) }
+                ),
+            );
+        }
+        tables.push_str(&table(level, &control, &columns));
+    }
+    let dead: Vec<&str> =
+        (0..PROBES.len()).filter(|it| control.seen[*it] == Some(false)).map(|it| PROBES[it].0).collect();
+    report.demand(
+        dead.is_empty(),
+        format!(
+            "unconfined, every probe that is tried succeeds{}",
+            if dead.is_empty() { String::new() } else { format!(", but for: {}", dead.join("; ")) }
+        ),
+    );
+    if args.flag("write") {
+        let path = root().join("docs/sandbox.md");
+        std::fs::write(&path, page(&tables, &available))?;
+        report.say(format!("written: {}", path.display()));
+    }
+    report.end()
+}
+
+fn page(tables: &str, available: &confine::Report) -> String {
+    let user = if rustix::process::getuid().is_root() { "root" } else { "a user without privileges" };
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let versions: Vec<String> = available
+        .findings
+        .iter()
+        .map(|it| format!("{}{}", it.mechanism, it.version.as_ref().map(|it| format!(" {it}")).unwrap_or_default()))
+        .collect();
+    format!(
+        "# What a confined agent can do\n\nEvery line was tried by `cargo xtask bench sandbox --write`, as {user}, on Linux {} with {}. A cell says what was seen; where it is not what is expected, the expected stands behind it. The column `off` is the same probe without confinement (`—`: not tried, because it would do harm or needs privileges).\n\nAt `workspace` the network is open, at `strict` it is closed unless the agent's profile says otherwise.\n{tables}",
+        kernel.trim(),
+        versions.join(", "),
+    )
+}
+
+fn table(level: Level, control: &Column, columns: &[Column]) -> String {
+    let mut text = format!("\n## {}\n\n| probe | off |", level_name(level));
+    for column in columns {
+        let _infallible = write!(text, " {} |", column.title);
+    }
+    let _infallible = writeln!(text, "\n|---|---|{}", "---|".repeat(columns.len()));
+    let word = |it: Option<bool>| match it {
+        Some(true) => "can",
+        Some(false) => "cannot",
+        None => "—",
+    };
+    for (at, (name, ..)) in PROBES.iter().enumerate() {
+        let _infallible = write!(text, "| {name} | {} |", word(control.seen[at]));
+        for column in columns {
+            let wrong = column.seen[at] != Some(column.expected[at]);
+            let expected =
+                if wrong { format!(" (**expected: {}**)", word(Some(column.expected[at]))) } else { String::new() };
+            let _infallible = write!(text, " {}{expected} |", word(column.seen[at]));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Runs every probe by itself; `None` for those that are not run unconfined.
+fn run_probes(world: &World, prepared: &Prepared, unconfined: bool) -> anyhow::Result<Vec<Option<bool>>> {
+    let mut changed = false;
+    PROBES
+        .iter()
+        .map(|(name, _, script, harmless)| {
+            if unconfined && !harmless {
+                return Ok(None);
+            }
+            // What failed has changed nothing.
+            if changed {
+                world.reset()?;
+            }
+            let output = world.command(prepared, script).output().with_context(|| format!("run {name}"))?;
+            let code = output.status.code();
+            ensure!(code != Some(i32::from(confine::FAILED)), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+            changed = code == Some(0);
+            Ok(Some(changed))
+        })
+        .collect()
+}
+
+/// How long it takes to start a program that does nothing, and to see it end.
+fn median(world: &World, prepared: &Prepared) -> anyhow::Result<Duration> {
+    let mut times = vec![];
+    for _ in 0..21 {
+        let start = Instant::now();
+        ensure!(world.command(prepared, "exit 0").status()?.success(), "it does not start");
+        times.push(start.elapsed());
+    }
+    times.sort();
+    Ok(times[times.len() / 2])
+}
+
+/// A data directory, a user's home and repository, somebody else's process and sockets.
+struct World {
+    directory: tempfile::TempDir,
+    shared: tempfile::TempDir,
+    victim: Child,
+    tcp: TcpListener,
+    abstract_name: String,
+    _unix: UnixListener,
+    _abstract: UnixListener,
+}
+
+impl World {
+    fn new() -> anyhow::Result<World> {
+        let directory = tempfile::Builder::new().prefix("regatta-sandbox-").tempdir_in("/var/tmp")?;
+        let shared = tempfile::Builder::new().prefix("regatta-sandbox-").tempdir_in("/tmp")?;
+        std::fs::write(shared.path().join("secret"), "somebody else's")?;
+        std::fs::create_dir_all(directory.path().join("home"))?;
+        let abstract_name = directory.path().file_name().context("it has a name")?.to_string_lossy().into_owned();
+        let unix = UnixListener::bind(directory.path().join("home/socket"))?;
+        let address = SocketAddr::from_abstract_name(abstract_name.as_bytes())?;
+        let world = World {
+            victim: Command::new("sleep").arg("600").env("S3CRET", "S3CRET").stdin(Stdio::null()).spawn()?,
+            tcp: TcpListener::bind("127.0.0.1:0")?,
+            _unix: unix,
+            _abstract: UnixListener::bind_addr(&address)?,
+            directory,
+            shared,
+            abstract_name,
+        };
+        world.reset()?;
+        Ok(world)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Puts everything back as it was, for the next probe.
+    fn reset(&self) -> anyhow::Result<()> {
+        let script = "
+            if [ -d keep ]; then rm -rf data/vaults data/workspaces/shop/A[12] repo; cp -a keep/. .; else
+            mkdir -p data/workspaces/shop data/homes/tester data/run/tmp data/run/outbox home/.ssh home/listed home/login repo
+            git init -q --bare data/vaults/shop.git; git init -q repo; cd repo; echo hello > a.txt; git add .
+            git -c user.name=x -c user.email=x@x commit -qm first; git push -q ../data/vaults/shop.git HEAD:refs/heads/main; cd ..
+            for a in A1 A2; do git init -q data/workspaces/shop/$a; (cd data/workspaces/shop/$a
+              echo $W/data/vaults/shop.git/objects > .git/objects/info/alternates
+              git update-ref HEAD $(git -C $W/data/vaults/shop.git rev-parse main); git reset -q --hard
+              git config user.name tester; git config user.email t@t); done
+            mkdir -p keep/data/workspaces/shop; cp -a data/vaults keep/data/; cp -a data/workspaces/shop/A? keep/data/workspaces/shop/; cp -a repo keep/
+            fi
+            rm -rf home/evil home/listed/evil
+            echo db > data/regatta.db; echo token > data/token; echo launch > data/run/launch.json; echo the prompt > data/run/prompt.md
+            echo key > home/.ssh/id_ed25519; echo pass > home/.netrc; echo a listed file > home/listed/file";
+        let done = Command::new("sh")
+            .args(["-ec", script])
+            .current_dir(self.directory.path())
+            .env("W", self.directory.path())
+            .output()?;
+        ensure!(done.status.success(), "the world could not be made: {}", String::from_utf8_lossy(&done.stderr));
+        Ok(())
+    }
+
+    fn confine(&self, level: Level, mechanism: Mechanism) -> Confine {
+        Confine {
+            level,
+            asked: true,
+            mechanism: Some(mechanism),
+            network: Network::of(level, None),
+            limits: Limits::default(),
+            program: "sh".to_owned(),
+            path: ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(PathBuf::from).to_vec(),
+            exe: std::env::current_exe().unwrap_or_default(),
+            data_dir: self.path("data"),
+            run_dir: self.path("data/run"),
+            workspace: self.path("data/workspaces/shop/A1"),
+            home: self.path("data/homes/tester"),
+            tmp: self.path("data/run/tmp"),
+            outbox: self.path("data/run/outbox"),
+            vault_objects: Some(self.path("data/vaults/shop.git/objects")),
+            inputs: vec![self.path("data/run/prompt.md")],
+            real_homes: vec![self.path("home")],
+            hidden: vec![self.path("repo")],
+            read: vec![self.path("home/listed")],
+            write: vec![self.path("home/login")],
+        }
+    }
+
+    fn command(&self, prepared: &Prepared, script: &str) -> Command {
+        let mut words = prepared.argv_prefix.iter().map(AsRef::as_ref).chain([Path::new("sh").as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).args(["-c", script]).env_clear().current_dir(self.path("data/workspaces/shop/A1"));
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin").env("LC_ALL", "C");
+        command.env("HOME", self.path("data/homes/tester")).env("TMPDIR", self.path("data/run/tmp"));
+        command.env("W", self.directory.path()).env("T", self.shared.path()).env("A", &self.abstract_name);
+        command.env("P", self.victim.id().to_string()).env("X", std::env::current_exe().unwrap_or_default());
+        command.env("L", self.tcp.local_addr().map(|it| it.to_string()).unwrap_or_default());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // It is ours and not reaped yet, so nobody else can have its number.
+        drop(self.victim.kill());
+        drop(self.victim.wait());
+    }
+}
+
+/// Tries one thing that no shell can: `KIND WHAT`.
+pub(crate) fn try_one(kind: &str, what: &str) -> ExitCode {
+    let done: std::io::Result<()> = match kind {
+        "unix" => UnixStream::connect(what).map(drop),
+        "abstract" => SocketAddr::from_abstract_name(what).and_then(|it| UnixStream::connect_addr(&it)).map(drop),
+        "tcp" => TcpStream::connect(what).and_then(|mut it| it.write_all(b"x")),
+        "family" => {
+            let family =
+                what.parse().map(rustix::net::AddressFamily::from_raw).unwrap_or(rustix::net::AddressFamily::UNSPEC);
+            rustix::net::socket(family, rustix::net::SocketType::STREAM, None).map(drop).map_err(Into::into)
+        }
+        _ => Err(std::io::ErrorKind::InvalidInput.into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{kind} {what}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
