@@ -176,6 +176,22 @@ fn s6_nothing_else_can_be_read() {
 }
 
 #[test]
+fn s6_what_is_closed_stays_closed_when_all_around_it_is_listed() {
+    for mechanism in working() {
+        let world = World::new();
+        fs::write(world.path("beside"), "beside").unwrap();
+        let mut confine = world.confine(Level::Workspace, mechanism);
+        confine.write = vec![world.path("")];
+        let script = "cat $W/beside $W/home/listed/file; cat $W/data/regatta.db $W/repo/a.txt $W/home/.ssh/id_ed25519 $W/data/workspaces/shop/A2/a.txt; for d in data repo home data/vaults/shop.git/objects; do echo x > $W/$d/evil; done; echo x > w";
+        let output = world.run(&confine::prepare(&confine).unwrap(), script);
+        assert_eq!(text(&output.stdout), "besidea listed file", "{mechanism}: {}", text(&output.stderr));
+        let evil = ["data/evil", "repo/evil", "home/evil", "data/vaults/shop.git/objects/evil"];
+        assert!(evil.iter().all(|it| !world.path(it).exists()), "{mechanism}");
+        assert!(confine.workspace.join("w").exists(), "{mechanism}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn s6_nothing_else_can_be_written() {
     holds(
         World::new,
