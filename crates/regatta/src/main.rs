@@ -22,5 +22,9 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Before anything else: a stage has one thread, and its arguments are somebody else's command line.
+    if std::env::args_os().nth(1).is_some_and(|it| it == "confine") {
+        return regatta_agents::confine::main(std::env::args_os().skip(2));
+    }
     words::run(std::env::args_os().collect())
 }

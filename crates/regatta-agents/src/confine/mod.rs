@@ -244,7 +244,10 @@ fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentErro
     };
     Ok(Prepared {
         argv_prefix,
-        env: toolchain_env(confine),
+        env: toolchain_env(confine)
+            .into_iter()
+            .chain(stage::small().into_iter().map(|(name, value)| (name.into(), value.into())))
+            .collect(),
         description: describe(confine, mechanism),
         warnings: gaps(mechanism, confine),
         mechanism: Some(mechanism),

@@ -24,6 +24,12 @@ pub const FAILED: u8 = 125;
 /// The program that is not started: only the checks are made.
 pub(super) const VERIFY: &str = "@verify";
 
+/// Keeps the processes that wait beside the program small: the allocator would take pages of 2 MiB. They are set for the
+/// stage and taken away again from the program.
+pub(super) fn small() -> [(&'static str, &'static str); 2] {
+    [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "0")]
+}
+
 /// How the line begins that says why.
 const NOT_CONFINED: &str = "regatta: not confined: ";
 /// The same when it is the program that could not be started.
@@ -126,6 +132,11 @@ fn is_verify(program: &[OsString]) -> bool {
 fn command(program: &[OsString]) -> Command {
     let mut command = Command::new(&program[0]);
     command.args(&program[1..]);
+    for (name, _) in small() {
+        command.env_remove(name);
+    }
+    // The allocator makes one of them the process's own setting, and that is inherited.
+    let _ = rustix::thread::disable_transparent_huge_pages(false);
     command
 }
 
