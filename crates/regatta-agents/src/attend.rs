@@ -14,6 +14,7 @@ use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{AgentError, Desk, Exit, Line, Verdict};
 use rustix::event::{PollFd, PollFlags};
 
+use crate::confine;
 use crate::driver::{Driver, Record, Say, Stream};
 use crate::journal::Reader;
 use crate::process::ready_until;
@@ -52,6 +53,8 @@ pub(crate) struct Attendant<'a> {
     pending: Option<u64>,
     spoke: Instant,
     silent: bool,
+    /// The last line on its standard error.
+    last_error: String,
 }
 
 impl<'a> Attendant<'a> {
@@ -78,6 +81,7 @@ impl<'a> Attendant<'a> {
             pending: None,
             spoke: ago(began),
             silent: false,
+            last_error: String::new(),
         }
     }
 
@@ -93,6 +97,14 @@ impl<'a> Attendant<'a> {
                 return Ok(None);
             }
             if let Some(exit) = ended {
+                // Shut in, it is our own stage that finds out that the program cannot be started.
+                let exit = match &exit {
+                    Exit::Code(code) => match confine::failure(*code, &self.last_error) {
+                        Some(reason) => Exit::NotStarted(reason),
+                        None => exit,
+                    },
+                    _ => exit,
+                };
                 let judged = self.driver.judge(&exit);
                 return Ok(Some(Verdict { exit, class: judged.class, detail: judged.detail, usage: judged.usage }));
             }
@@ -126,6 +138,9 @@ impl<'a> Attendant<'a> {
                 Stream::In => self.said += 1,
                 Stream::InEnd => (self.said, self.input_ended) = (self.said + 1, true),
                 Stream::Out | Stream::Err => {
+                    if record.stream == Stream::Err {
+                        self.last_error.clone_from(&record.line);
+                    }
                     self.spoke = ago(UNIX_EPOCH + Duration::from_millis(record.at));
                     if std::mem::take(&mut self.silent) {
                         self.desk.silent(None);

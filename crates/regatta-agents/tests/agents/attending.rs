@@ -151,7 +151,7 @@ fn p1_p2_attendants_change_in_mid_turn_and_nothing_is_lost_or_doubled() {
             self.0.saw(record)
         }
         fn next(&self, wishes: &Wishes) -> Option<Say> {
-            (self.0.answered == 5 * self.0.said).then(|| ())?;
+            (self.0.answered == 5 * self.0.said).then_some(())?;
             wishes.prompts.get(self.0.said).cloned().map(Say::Line).or_else(|| wishes.end.then_some(Say::Close))
         }
         fn judge(&self, exit: &Exit) -> Judgement {

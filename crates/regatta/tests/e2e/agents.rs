@@ -1,0 +1,260 @@
+//! Agents that talk, through the real binary: asked and answered, told, held, limited, shut in, and none of it lost
+//! when the daemon is killed in mid-turn.
+
+use serde_json::{Value, json};
+
+use crate::world::{LONG, World, alive, kill, until};
+
+/// A world with one scripted agent and a task that follows `script`; its mission runs.
+fn started(script: &Value) -> World {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "bob", "--runtime", "scripted", "--provider", "acme"]);
+    begin(&world, script, "bob");
+    world
+}
+
+fn begin(world: &World, script: &Value, agent: &str) {
+    world.ok(&["add", "Work", "--files", "out.txt", "--script", &script.to_string()]);
+    world.ok(&["run", "--agents", agent, "--yes"]);
+}
+
+fn inbox(world: &World) -> Vec<Value> {
+    world.json(&["inbox"]).as_array().unwrap().clone()
+}
+
+fn until_asked(world: &World) -> Value {
+    assert!(until(LONG, || !inbox(world).is_empty()), "nobody asks: {}", world.run(&["show", "T1"]).out);
+    inbox(world)[0].clone()
+}
+
+fn until_landed(world: &World) {
+    let status = || world.json(&["show", "T1"])["status"].as_str().unwrap_or_default().to_owned();
+    let done = until(LONG, || ["completed", "failed", "needs_human"].contains(&status().as_str()));
+    assert!(
+        done && status() == "completed",
+        "{}\n{}",
+        world.run(&["why", "T1"]).out,
+        world.run(&["logs", "T1", "--raw"]).out
+    );
+}
+
+fn write(text: &str) -> Value {
+    json!({ "append": { "path": "out.txt", "text": format!("{text}\n") } })
+}
+
+/// A permission request is one item of the inbox; the first answer counts, and "always" is a rule that answers the
+/// next one by itself.
+#[test]
+fn a_request_waits_for_a_person_and_the_first_answer_counts() {
+    let world = started(&json!([
+        { "permission": { "what": "npm install zod", "default": "deny" } },
+        write("one"),
+        { "permission": { "what": "npm install left-pad", "default": "deny" } },
+        write("two"),
+    ]));
+    let item = until_asked(&world);
+    assert_eq!(
+        (&item["id"], &item["kind"], &item["subject"]),
+        (&json!("Q1"), &json!("permission"), &json!("npm install zod"))
+    );
+    assert_eq!(world.run(&["inbox", "--check"]).code, 3);
+    assert!(world.ok(&["show", "T1"]).contains("waiting for permission (Q1)"));
+    let said = world.ok(&["allow", "Q1", "--for", "always"]);
+    assert!(said.contains("npm install *"), "the rule is shown: {said}");
+    let late = world.refused(&["deny", "Q1"], 5);
+    assert_eq!(late["error"]["code"], "already_answered");
+    until_landed(&world);
+    assert_eq!(world.read("out.txt"), "one\ntwo\n");
+    assert_eq!(world.json(&["policy", "list"]).as_array().unwrap().len(), 1);
+    let kinds: Vec<String> = world
+        .events()
+        .iter()
+        .map(|it| it["kind"].as_str().unwrap().to_owned())
+        .filter(|it| it.starts_with("approval"))
+        .collect();
+    assert_eq!(
+        kinds,
+        ["approval.asked", "approval.decided", "approval.asked", "approval.decided"],
+        "the second by the rule"
+    );
+}
+
+/// A question is answered in words, a denial carries its own, and what people say meanwhile is heard after the turn.
+#[test]
+fn a_question_is_answered_and_a_word_is_heard_after_the_turn() {
+    let world = started(&json!([
+        { "ask": { "question": "Which colour?", "choices": ["red", "blue"], "default": "red" } },
+        write("asked"),
+        { "end_turn": true },
+        write("told"),
+    ]));
+    let item = until_asked(&world);
+    assert_eq!((&item["kind"], &item["choices"]), (&json!("question"), &json!(["red", "blue"])));
+    world.refused(&["allow", "Q1"], 2);
+    let told = world.ok(&["tell", "T1", "and", "mind", "the", "gap"]);
+    assert!(told.contains("A1 hears it"), "{told}");
+    world.ok(&["answer", "Q1", "blue"]);
+    until_landed(&world);
+    assert_eq!(world.read("out.txt"), "asked\ntold\n");
+    let log = world.ok(&["logs", "T1", "--raw"]);
+    assert!(log.contains("blue") && log.contains("and mind the gap"), "{log}");
+    world.refused(&["tell", "T1", "too late"], 1);
+}
+
+/// P1, P2: kill -9 of the daemon while the agent waits in mid-turn for an answer. The agent lives on, the next daemon
+/// joins it, nothing is said or asked twice, and the answer still reaches it.
+#[test]
+fn p1_a_daemon_killed_in_mid_turn_loses_nothing() {
+    let world = started(&json!([
+        { "say": "before" },
+        { "usage": { "input": 100, "output": 20 } },
+        { "permission": { "what": "make all", "default": "deny" } },
+        { "say": "after" },
+        write("done"),
+        { "usage": { "input": 50, "output": 10 } },
+    ]));
+    until_asked(&world);
+    for _ in 0..3 {
+        let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
+        kill(pid);
+        assert!(until(LONG, || !alive(pid)));
+        assert_eq!(until_asked(&world)["id"], "Q1", "the same request, once");
+        assert_eq!(inbox(&world).len(), 1);
+    }
+    world.ok(&["allow", "Q1"]);
+    until_landed(&world);
+    assert_eq!(world.read("out.txt"), "done\n");
+    let log = world.ok(&["logs", "T1"]);
+    assert_eq!((log.matches("before").count(), log.matches("after").count()), (1, 1), "{log}");
+    let raw = world.ok(&["logs", "T1", "--raw"]);
+    for once in ["\"initialize\"", "\"session/new\"", "\"session/prompt\""] {
+        assert_eq!(raw.lines().filter(|it| it.starts_with('<') && it.contains(once)).count(), 1, "{once} in {raw}");
+    }
+    let spent = &world.json(&["show", "T1"])["spent"];
+    assert_eq!(
+        (&spent["usage"]["input"], &spent["usage"]["output"], &spent["turns"]),
+        (&json!(150), &json!(30), &json!(1))
+    );
+}
+
+/// A pause holds the session and going on goes on in it; nothing starts anew.
+#[test]
+fn a_pause_holds_the_session() {
+    let world = started(&json!([
+        write("one"),
+        { "sleep": 600 },
+        { "end_turn": true },
+        write("two"),
+    ]));
+    assert!(until(LONG, || world.json(&["show", "T1"])["live"] == "working"));
+    assert!(until(LONG, || world.ok(&["logs", "T1"]).contains("out.txt")));
+    world.ok(&["pause", "T1", "--because", "look first"]);
+    assert!(until(LONG, || world.json(&["show", "T1"])["live"].as_str().is_some_and(|it| it.starts_with("held"))));
+    let workspace = world.json(&["show", "T1"])["workspace"].as_str().unwrap().to_owned();
+    let seen = world.ok(&["takeover", "T1", "--", "cat", "out.txt"]);
+    assert!(seen.contains("one"), "{seen}");
+    assert!(workspace.contains("A1"));
+    until_landed(&world);
+    assert_eq!(world.read("out.txt"), "one\ntwo\n");
+    assert_eq!(world.json(&["show", "T1"])["attempts"].as_array().unwrap().len(), 1, "one attempt all along");
+}
+
+/// A rate limit parks the provider, says until when, costs no attempt, and the work goes on by itself where it was.
+#[test]
+fn a_rate_limit_parks_its_provider_and_wakes_it_by_itself() {
+    let world = started(&json!([
+        { "run": "test -e half.tmp || { touch half.tmp; echo half >> out.txt; exit 0; }; echo whole >> out.txt" },
+        { "rate_limit": { "reset_in": 2 } },
+    ]));
+    assert!(
+        until(LONG, || world.json(&["agent", "show", "bob"])["parked"].is_string()),
+        "{}",
+        world.run(&["why", "T1"]).out
+    );
+    let why = world.json(&["why", "T1"]);
+    let kinds: Vec<&str> = why["waits"].as_array().unwrap().iter().map(|it| it["kind"].as_str().unwrap()).collect();
+    assert!(kinds.contains(&"rate_limit"), "{why}");
+    assert_eq!(why["failures"], 0);
+    // The second attempt runs into it again: what matters is that it came by itself, and in the same workspace.
+    assert!(until(LONG, || world.json(&["show", "T1"])["attempts"].as_array().unwrap().len() >= 2));
+    let attempts = world.json(&["show", "T1"])["attempts"].clone();
+    assert_eq!(attempts[1]["resumes"]["workspace"], "A1");
+    assert_eq!(attempts[0]["ended"]["cause"], "parked");
+    world.ok(&["stop", "T1"]);
+}
+
+/// A budget stops what it covers and says so; without a price nothing costs "$0.00".
+#[test]
+fn a_budget_stops_an_attempt_that_used_it_up() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
+    world.ok(&["budget", "set", "attempt", "--tokens", "100"]);
+    begin(&world, &json!([{ "usage": { "input": 90, "output": 30 } }, { "sleep": 600 }, write("never")]), "bob");
+    assert!(until(LONG, || world.json(&["show", "T1"])["status"] == "needs_human"));
+    assert!(until(LONG, || world.json(&["show", "T1"])["attempts"][0]["ended"]["cause"] == "over_budget"));
+    let why = world.ok(&["why", "T1"]);
+    assert!(why.contains("120 of 100 tokens"), "{why}");
+    assert!(!world.ok(&["budget", "list"]).contains("$0.00"));
+    let item = until_asked(&world);
+    assert_eq!((&item["id"], &item["choices"]), (&json!("T1"), &json!(["retry", "cancel"])));
+    world.ok(&["answer", "T1", "cancel"]);
+    assert!(world.processes().len() <= 1, "only the daemon is left");
+}
+
+/// S11, S6: a program that is shut in cannot reach the user's repository, home or the store, and works all the same.
+/// On a machine that can shut nothing in, asking for it is refused with the reason.
+#[test]
+fn s11_what_was_asked_is_engaged_or_the_start_fails() {
+    let world = World::set_up();
+    world.write("../home/secret", "a secret of the user's\n");
+    let script = format!(
+        "cat {0}/home/secret {0}/data/regatta.db {0}/shop/a.txt > out.txt 2>/dev/null; \
+         echo hi > {0}/home/mine 2>/dev/null; git status >/dev/null && git add -A && git -c user.name=a -c user.email=b commit -qm x && echo done >> out.txt",
+        world.root.display()
+    );
+    world.ok(&[
+        "agent",
+        "add",
+        "sh",
+        "--runtime",
+        "command",
+        "--confine",
+        "workspace",
+        "--command",
+        &format!("sh -c '{script}'"),
+    ]);
+    world.ok(&["add", "Work", "--files", "out.txt"]);
+    world.ok(&["run", "--agents", "sh", "--yes"]);
+    let ended = until(LONG, || {
+        let it = world.json(&["show", "T1"]);
+        it["status"] == "completed"
+            || it["attempts"].as_array().is_some_and(|it| it.iter().any(|it| it["ended"]["cause"] == "environment"))
+    });
+    assert!(ended, "{}", world.run(&["why", "T1"]).out);
+    let task = world.json(&["show", "T1"]);
+    if task["status"] == "completed" {
+        assert_eq!(world.read("out.txt"), "done\n", "it reached what is not its own");
+        assert!(!world.root.join("home/mine").exists());
+        assert!(task["attempts"][0]["sandbox"].is_string());
+    } else {
+        let why = world.run(&["why", "T1"]).out;
+        assert!(why.contains("confine") || why.contains("sandbox"), "{why}");
+    }
+}
+
+/// An agent is tried out without a task; one whose program is missing says what to do.
+#[test]
+fn an_agent_is_tested_without_a_task() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
+    let said = world.ok(&["agent", "test", "bob"]);
+    assert!(said.contains("READY") && said.contains("bob works"), "{said}");
+    world.ok(&["agent", "add", "gone", "--runtime", "acp", "--command", "no-such-program-here acp"]);
+    let ran = world.run(&["agent", "test", "gone"]);
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+    assert!((ran.out + &ran.err).contains("no-such-program-here"));
+    let shown = world.json(&["provider"]);
+    assert!(shown.as_array().unwrap().iter().any(|it| it["preset"] == "claude"));
+    world.refused(&["agent", "add", "x", "--preset", "nobody"], 2);
+    world.refused(&["agent", "add", "x", "--runtime", "acp", "--command", "a", "--key", "A=sk-value"], 2);
+}
