@@ -161,11 +161,11 @@ impl Server {
             (Sent::Start | Sent::Resume, Ok(result)) => self.opened(sent, &result),
             (Sent::Resume, Err(fault)) => {
                 self.afresh = true;
-                let text = format!("The thread could not be taken up again ({}); a new one is opened.", fault.message);
+                let text = format!("The thread could not be taken up again ({}); a new one is opened.", fault.words());
                 vec![Said::Notice { text }]
             }
             (Sent::Initialize | Sent::Start, Err(fault)) => {
-                let trouble = Trouble::read(&fault.message, Some(fault.code), &fault.data, at);
+                let trouble = Trouble::read(&fault.words(), Some(fault.code), &fault.data, at);
                 let text = format!("No session: {}", trouble.detail);
                 self.failed = Some(trouble);
                 vec![Said::Notice { text }]
@@ -175,7 +175,7 @@ impl Server {
                 vec![]
             }
             (Sent::Turn, Err(fault)) => {
-                let trouble = Trouble::read(&fault.message, Some(fault.code), &fault.data, at);
+                let trouble = Trouble::read(&fault.words(), Some(fault.code), &fault.data, at);
                 self.over(Err(trouble))
             }
             (Sent::Interrupt, _) => vec![],

@@ -24,6 +24,21 @@ pub(crate) struct Fault {
     pub(crate) data: Value,
 }
 
+impl Fault {
+    /// What it says: "Internal error" alone says nothing, so its data speaks too.
+    pub(crate) fn words(&self) -> String {
+        let more = match &self.data {
+            Value::String(text) => Some(text.as_str()),
+            data => ["message", "details", "error"].iter().find_map(|it| data[*it].as_str()),
+        };
+        match more.filter(|it| !self.message.contains(it)) {
+            Some(more) if self.message.is_empty() => more.to_owned(),
+            Some(more) => format!("{}: {more}", self.message),
+            None => self.message.clone(),
+        }
+    }
+}
+
 /// Reads a line; `None` when it is no message.
 pub(crate) fn read(line: &str) -> Option<Message> {
     let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(line) else { return None };

@@ -188,11 +188,11 @@ impl Acp {
             (Sent::New | Sent::Load | Sent::Resume, Ok(result)) => self.opened(sent, &result),
             (Sent::Load | Sent::Resume, Err(fault)) if !open::wants_person(&fault) => {
                 self.afresh = true;
-                let text = format!("The session could not be taken up again ({}); a new one is opened.", fault.message);
+                let text = format!("The session could not be taken up again ({}); a new one is opened.", fault.words());
                 vec![Said::Notice { text }]
             }
             (Sent::Initialize | Sent::New | Sent::Load | Sent::Resume, Err(fault)) => {
-                let trouble = Trouble::read(&fault.message, Some(fault.code), &fault.data, at);
+                let trouble = Trouble::read(&fault.words(), Some(fault.code), &fault.data, at);
                 self.fail(trouble)
             }
             (Sent::Set(setting), outcome) => self.was_set(setting, outcome),

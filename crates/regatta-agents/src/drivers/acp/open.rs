@@ -270,7 +270,7 @@ impl Acp {
                 [Said::Notice { text }].into_iter().chain(self.settle()).collect()
             }
             Err(fault) => {
-                let why = format!("Its {} could not be set: {}", setting.name(), fault.message);
+                let why = format!("Its {} could not be set: {}", setting.name(), fault.words());
                 self.fail(Trouble::new(Class::BadConfig, why))
             }
         }

@@ -365,14 +365,33 @@ fn programs_that_smile_are_seen_through_and_honest_ones_believed() {
         answer(&mut stage, &prompt, result);
         assert_eq!(stage.judge(&Exit::Code(0)).class, class, "{program}: {words}");
     }
+}
+
+/// As seen with codex-acp 2.6.0: its turns end well, and what went wrong is told aside.
+#[test]
+fn what_codex_tells_aside_is_heard_unless_it_passed() {
+    let aside = |codex: Value| json!({ "sessionUpdate": "session_info_update", "_meta": { "codex": codex } });
+    let retry = json!({ "error": { "message": "Reconnecting... 1/1", "willRetry": true,
+        "codexErrorInfo": { "responseStreamDisconnected": { "httpStatusCode": 529 } } } });
+    let result = json!({ "stopReason": "end_turn", "usage": null });
     let (mut stage, prompt) = working(acp("codex-acp"), json!({}), json!({ "sessionId": "s1" }));
-    update(
-        &mut stage,
-        json!({ "sessionUpdate": "session_info_update", "_meta": { "codex": {
-        "threadStatus": { "type": "systemError" }, "error": { "message": "exceeded retry limit, last status: 429 Too Many Requests" } } } }),
-    );
-    answer(&mut stage, &prompt, json!({ "stopReason": "end_turn", "usage": null }));
-    assert_eq!(stage.judge(&Exit::Code(0)).class, Some(Class::RateLimit));
+    update(&mut stage, aside(retry.clone()));
+    update(&mut stage, aside(json!({ "threadStatus": { "type": "systemError" } })));
+    answer(&mut stage, &prompt, result.clone());
+    assert_eq!(stage.judge(&Exit::Code(0)).class, Some(Class::Overloaded));
+    stage.check_replay();
+
+    let (mut stage, prompt) = working(acp("codex-acp"), json!({}), json!({ "sessionId": "s1" }));
+    update(&mut stage, aside(retry));
+    answer(&mut stage, &prompt, result);
+    assert_eq!(stage.judge(&Exit::Code(0)).class, None, "it was tried again and went well");
+
+    let (mut stage, prompt) = working(acp("codex-acp"), json!({}), json!({ "sessionId": "s1" }));
+    let data = json!({ "message": "You've hit your usage limit.", "codexErrorInfo": "usageLimitExceeded" });
+    stage.out(json!({ "id": prompt["id"], "error": { "code": -32603, "message": "Internal error", "data": data } }));
+    let judged = stage.judge(&Exit::Code(0));
+    assert_eq!(judged.class, Some(Class::RateLimit));
+    assert!(judged.detail.contains("hit your usage limit"), "{}", judged.detail);
     stage.check_replay();
 }
 

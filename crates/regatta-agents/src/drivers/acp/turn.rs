@@ -18,8 +18,9 @@ const OUTPUT: usize = 4000;
 pub(super) struct Turn {
     pub(super) cancelled: bool,
     pub(super) tools: BTreeMap<String, Tool>,
-    /// What it was told aside that went wrong, though the turn may end well.
-    aside: Option<String>,
+    /// The last error it told of aside, though the turn may end well; one that it tries again may pass.
+    aside: Value,
+    broken: bool,
 }
 
 impl Acp {
@@ -97,14 +98,15 @@ impl Acp {
 
     /// Codex's adapter tells here, and only here, that its model failed.
     fn told_aside(&mut self, codex: &Value) {
-        let error = &codex["error"];
-        let words = error["message"].as_str().or_else(|| error.as_str());
-        let broken = codex["threadStatus"]["type"] == "systemError" || codex["threadStatus"] == "systemError";
-        if let Some(turn) = &mut self.turn
-            && (words.is_some() || broken)
-        {
-            let words = words.unwrap_or("The model's provider failed.").to_owned();
-            turn.aside = Some(turn.aside.take().unwrap_or(words));
+        let Some(turn) = &mut self.turn else { return };
+        if codex["error"].is_object() {
+            turn.aside = codex["error"].clone();
+            turn.broken |= turn.aside["willRetry"] != true;
+        }
+        match codex["threadStatus"]["type"].as_str() {
+            Some("systemError") => turn.broken = true,
+            Some("active") => turn.broken = false,
+            _ => {}
         }
     }
 
@@ -117,8 +119,7 @@ impl Acp {
                 return self.over(said, Some(Trouble::new(Class::Cancelled, "It was cancelled.")));
             }
             Err(fault) => {
-                let words = if fault.message.is_empty() { fault.data.to_string() } else { fault.message };
-                let trouble = Trouble::read(&words, Some(fault.code), &fault.data, at);
+                let trouble = Trouble::read(&fault.words(), Some(fault.code), &fault.data, at);
                 return self.over(said, Some(trouble));
             }
         };
@@ -147,10 +148,12 @@ impl Acp {
 
     /// What really happened where a program ends every turn well.
     fn behind_the_smile(&self, turn: &Turn, used: bool, at: u64) -> Option<Trouble> {
-        if let Some(words) = &turn.aside {
-            return Some(Trouble::read(words, None, &Value::Null, at));
-        }
         let words = self.words.text();
+        if turn.broken {
+            let told = ["additionalDetails", "message"].iter().find_map(|it| turn.aside[*it].as_str());
+            let words = if words.is_empty() { told.unwrap_or("The model's provider failed.") } else { words };
+            return Some(Trouble::read(words, None, &turn.aside, at));
+        }
         let worked = turn.tools.values().any(|it| it.status == ToolStatus::Completed);
         let short = words.len() < 2000;
         let failed = self.quirks.smiles && !used && !worked && short && of_text(words).is_some();
