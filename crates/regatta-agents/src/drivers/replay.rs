@@ -110,6 +110,16 @@ impl Stage {
             let rest: Vec<Said> = self.journal[cut..].iter().flat_map(|it| fresh.saw(it)).collect();
             assert!(self.said.ends_with(&rest), "what is heard after {cut} records differs");
         }
+        // No two requests of ours share an id, whatever the protocol calls it.
+        let mut ids = Vec::new();
+        for line in self.journal.iter().filter(|it| it.stream == Stream::In) {
+            let Ok(said) = serde_json::from_str::<serde_json::Value>(&line.line) else { continue };
+            let id = if said["method"].is_string() { &said["id"] } else { &said["request_id"] };
+            if !id.is_null() {
+                assert!(!ids.contains(id), "{id} is used twice");
+                ids.push(id.clone());
+            }
+        }
         // What was said in life is what a driver wants to say at that place: nothing is said twice or out of turn.
         let mut fresh = of(&self.setup);
         for (place, record) in self.journal.iter().enumerate() {
