@@ -130,6 +130,11 @@ fn level(launch: &Launch) -> Level {
     }
 }
 
+/// Files that the user named in the command itself: a script that is given to an interpreter must be seen by it.
+fn named_files(command: &[String]) -> impl Iterator<Item = PathBuf> {
+    command.iter().skip(1).map(PathBuf::from).filter(|it| it.is_absolute() && it.is_file())
+}
+
 /// Finds how the program is shut in.
 fn shut_in(
     adapter: &AgentsAdapter,
@@ -165,7 +170,7 @@ fn shut_in(
         inputs,
         real_homes: confine::real_homes(),
         hidden: launch.hidden.clone(),
-        read: home.read.clone(),
+        read: home.read.iter().cloned().chain(named_files(&command)).collect(),
         write: home.write.clone(),
     })
 }
