@@ -25,6 +25,10 @@ cargo xtask bench linearizable  [--ops 1000000] [--agents 500] [--seed 1] [--pla
 cargo xtask bench decide        [--samples 20000]
 cargo xtask bench start         [--binary PATH] [--runs 5]
 cargo xtask bench sandbox       [--write] (docs/sandbox.md)
+cargo xtask bench stops         [--binary PATH] [--runs 1000]
+cargo xtask bench chatty        [--binary PATH] [--agents 200]
+cargo xtask bench reattach      [--binary PATH] [--agents 20] [--runs 10]
+cargo xtask bench overhead      [--binary PATH] [--runs 50]
 cargo xtask bench all
 Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
 
@@ -56,6 +60,11 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "decide"] => bench::decide::run(&args),
         ["bench", "start"] => bench::start::run(&args),
         ["bench", "sandbox"] => bench::sandbox::run(&args),
+        ["bench", "stops"] => bench::agents::stops::run(&args),
+        ["bench", "chatty"] => bench::agents::chatty::run(&args),
+        ["bench", "reattach"] => bench::agents::reattach::run(&args),
+        ["bench", "attendant"] => bench::agents::reattach::attend(&args), // started by the one above
+        ["bench", "overhead"] => bench::agents::overhead::run(&args),
         ["bench", "all"] => {
             let all = [bench::claims::run, bench::decide::run, bench::linearizable::run, bench::start::run];
             let mut good = true;

@@ -11,6 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use regatta_core::ids::AttemptId;
+use regatta_core::session::Class;
 use regatta_engine::ports::agents::{AgentError, Desk, Exit, Line, Verdict};
 use rustix::event::{PollFd, PollFlags};
 
@@ -209,6 +210,12 @@ impl<'a> Attendant<'a> {
             self.line = None;
         }
     }
+}
+
+/// The verdict on a program of which nothing is known but how it ended.
+pub(crate) fn unknown(exit: Exit) -> Verdict {
+    let class = (exit != Exit::Code(0)).then_some(Class::Crashed);
+    Verdict { exit, class, detail: String::new(), usage: vec![] }
 }
 
 /// When that was, on the clock that only goes forward.

@@ -59,27 +59,30 @@ fn mount(mountinfo: &str) -> Option<PathBuf> {
 impl Cgroup {
     /// Makes one below our own, if that can be done.
     pub(crate) fn create(mark: &str) -> Option<Cgroup> {
-        let cgroup = Cgroup(home()?.join(format!("regatta-{mark}")));
-        fs::create_dir(&cgroup.0).ok()?;
+        let home = home()?;
+        // A supervisor that could not come back would be killed with its tree.
+        rustix::fs::access(home.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
+        let cgroup = Cgroup(home.join(format!("regatta-{mark}")));
+        match fs::create_dir(&cgroup.0) {
+            Ok(()) => {}
+            // Of a start that was cut short before it had begun.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && cgroup.members().is_empty() => {}
+            Err(_) => return None,
+        }
         // Without this file (before Linux 5.14) it would be no better than the subreaper.
         if cgroup.0.join("cgroup.kill").exists() {
             return Some(cgroup);
         }
-        drop(fs::remove_dir(&cgroup.0));
+        cgroup.remove();
         None
     }
 
-    /// Does something as a member, so that a child made by it is born here; then goes back where we were. There is no
-    /// other way without code between fork and exec.
-    pub(crate) fn within<T>(&self, act: impl FnOnce() -> T) -> io::Result<T> {
-        let home = home().ok_or(io::ErrorKind::NotFound)?;
-        let me = std::process::id().to_string();
-        // Whether we may come back is tried first: a supervisor in here would be killed with its tree.
-        fs::write(home.join("cgroup.procs"), &me)?;
-        fs::write(self.0.join("cgroup.procs"), &me)?;
-        let done = act();
-        fs::write(home.join("cgroup.procs"), &me)?;
-        Ok(done)
+    /// Moves this process into it, so that a child is born here; there is no other way without code between fork and
+    /// exec. The kernel takes some milliseconds for the first move after a while, so this is done beside other things.
+    pub(crate) fn enter(&self) -> io::Result<Inside> {
+        let home = home().ok_or(io::ErrorKind::NotFound)?.join("cgroup.procs");
+        fs::write(self.0.join("cgroup.procs"), std::process::id().to_string())?;
+        Ok(Inside { home })
     }
 
     /// The processes in it and below it; nothing when it is gone.
@@ -111,6 +114,17 @@ impl Cgroup {
             }
         }
         act(dir);
+    }
+}
+
+/// The way back.
+pub(crate) struct Inside {
+    home: PathBuf,
+}
+
+impl Inside {
+    pub(crate) fn leave(self) -> io::Result<()> {
+        fs::write(self.home, std::process::id().to_string())
     }
 }
 

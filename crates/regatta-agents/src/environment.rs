@@ -14,9 +14,9 @@ const PROXIES: [&str; 6] = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy
 /// Where programs are looked for when the daemon itself has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A setting of the shim's allocator, and of nobody else's: it would put 2 MB pages under a supervisor that needs a
-/// tenth of that. The program never sees it.
-pub(crate) const SHIM_ALLOCATOR: (&str, &str) = ("MIMALLOC_ALLOW_THP", "0");
+/// Settings of the shim's allocator, and of nobody else's: no 2 MB pages under a supervisor that needs a tenth of that,
+/// and a long line's memory is given back with it. The program never sees them.
+pub(crate) const SHIM_ALLOCATOR: [(&str, &str); 2] = [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "0")];
 
 /// A child's complete environment.
 pub(crate) type Environment = BTreeMap<OsString, OsString>;

@@ -99,6 +99,8 @@ pub(crate) struct Writer {
     rotate_at: u64,
     next: u64,
     unsynced: bool,
+    /// The segment's name is not on the disk yet.
+    unnamed: bool,
     /// Asked when the disk refuses (full, mostly): whether to try again. It naps.
     again: Box<dyn FnMut(&io::Error) -> bool + Send>,
 }
@@ -106,7 +108,17 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn new(dir: PathBuf, rotate_at: u64, again: impl FnMut(&io::Error) -> bool + Send + 'static) -> Writer {
         let again = Box::new(again);
-        Writer { dir, file: None, buffer: Vec::new(), length: 0, rotate_at, next: 1, unsynced: false, again }
+        Writer {
+            dir,
+            file: None,
+            buffer: Vec::new(),
+            length: 0,
+            rotate_at,
+            next: 1,
+            unsynced: false,
+            unnamed: false,
+            again,
+        }
     }
 
     /// The place of the last record, 0 before the first.
@@ -187,6 +199,10 @@ impl Writer {
             && self.unsynced
         {
             file.sync_data()?;
+            // Its name too; not when it is made, since a program's first byte waits for that.
+            if std::mem::take(&mut self.unnamed) {
+                File::open(&self.dir)?.sync_all()?;
+            }
             self.unsynced = false;
         }
         Ok(())
@@ -197,15 +213,13 @@ impl Writer {
         let path = self.dir.join(segment_name(self.next));
         let file = loop {
             let made = OpenOptions::new().create_new(true).append(true).mode(0o600).open(&path);
-            match made.and_then(|file| sync_parent(&path).map(|()| file)) {
+            match made {
                 Ok(file) => break file,
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists && (self.again)(&error) => {
-                    drop(fs::remove_file(&path));
-                }
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists && (self.again)(&error) => {}
                 Err(error) => return Err(error),
             }
         };
-        (self.file, self.length) = (Some(file), 0);
+        (self.file, self.length, self.unnamed) = (Some(file), 0, true);
         Ok(())
     }
 }

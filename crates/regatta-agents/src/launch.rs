@@ -14,7 +14,7 @@ use crate::drivers::{self, Setup};
 use crate::environment::{self, Environment};
 use crate::home::{self, Home};
 use crate::process::MARK;
-use crate::rundir::{Attended, LaunchRecord, Mode, RunDir, fresh_mark, write_atomic};
+use crate::rundir::{Attended, LaunchRecord, Mode, RunDir, fresh_mark, write_atomic, write_soon};
 use crate::supervise::AgentsAdapter;
 use crate::{keys, words};
 
@@ -33,9 +33,9 @@ pub(crate) fn write(
         Some(record) => record.mark,
         None => fresh_mark().map_err(file("make a mark for", dir.0.clone()))?,
     };
-    write_atomic(&dir.prompt_file(), launch.prompt.as_bytes()).map_err(file("write", dir.prompt_file()))?;
+    write_soon(&dir.prompt_file(), launch.prompt.as_bytes()).map_err(file("write", dir.prompt_file()))?;
     if let Some(script) = &launch.script {
-        write_atomic(&dir.script_file(), script.as_bytes()).map_err(file("write", dir.script_file()))?;
+        write_soon(&dir.script_file(), script.as_bytes()).map_err(file("write", dir.script_file()))?;
     }
     for name in ["tmp", "outbox"] {
         RunDir::create(dir.path(name)).map_err(file("create", dir.path(name)))?;
@@ -89,7 +89,7 @@ pub(crate) fn write(
         attended: Some(Attended { attempt: launch.attempt, agent: launch.agent.clone(), setup }),
     };
     let json = serde_json::to_vec(&record).map_err(|error| words::file("write", &dir.launch_file(), error))?;
-    write_atomic(&dir.launch_file(), &json).map_err(file("write", dir.launch_file()))?;
+    write_soon(&dir.launch_file(), &json).map_err(file("write", dir.launch_file()))?;
     let warnings = prepared.warnings.into_iter().chain(keys.warnings).chain(home.warnings).collect();
     Ok((environment, Started { sandbox: prepared.mechanism.map(|_| prepared.description), warnings }))
 }

@@ -153,9 +153,13 @@ impl RunDir {
         self.path("outbox").join("result.json")
     }
 
-    /// Reads what was launched, if anything was.
+    /// Reads what was launched, if anything was. A torn record is none: only a power cut leaves one, and nothing that
+    /// was launched outlives it.
     pub(crate) fn launch(&self) -> io::Result<Option<LaunchRecord>> {
-        read_json(&self.launch_file())
+        match read_json(&self.launch_file()) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
+            read => read,
+        }
     }
 
     /// Reads who the shim is, if one has begun.
@@ -195,6 +199,13 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_parent(path)
 }
 
+/// Replaces a file as a whole, but does not wait for the disk: a power cut may leave it torn. For what is of no use once
+/// the machine, and every process with it, has gone down.
+pub(crate) fn write_soon(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (temporary, _) = make_beside(path, bytes)?;
+    fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
+}
+
 /// Writes a file that must not exist yet, as a whole; returns whether it was this call that wrote it.
 fn write_once(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let temporary = write_beside(path, bytes)?;
@@ -209,13 +220,19 @@ fn write_once(path: &Path, bytes: &[u8]) -> io::Result<bool> {
 }
 
 pub(crate) fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
+    let (temporary, file) = make_beside(path, bytes)?;
+    file.sync_all().inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    Ok(temporary)
+}
+
+fn make_beside(path: &Path, bytes: &[u8]) -> io::Result<(PathBuf, File)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let temporary = path.with_file_name(format!(".{name}.{}.{number}.tmp", std::process::id()));
     let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
-    Ok(temporary)
+    file.write_all(bytes).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    Ok((temporary, file))
 }
 
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {

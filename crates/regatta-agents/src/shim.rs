@@ -88,6 +88,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     let me = Process::read(std::process::id()).ok_or_else(|| io::Error::other("/proc is not mounted"))?.identity()?;
     let cgroup = if launch.without_cgroup { None } else { Cgroup::create(&launch.mark) };
     let record = ShimRecord { identity: me.clone(), cgroup: cgroup.clone() };
+    // Entered while the disk is waited for: both take some milliseconds.
+    let entering = cgroup.clone().map(|it| thread("cgroup", move || it.enter())).transpose()?;
     write_atomic(&dir.shim_file(), &serde_json::to_vec(&record)?)?;
 
     // Ready before the program is, so that nothing that can fail is left between its start and its reaping.
@@ -100,11 +102,17 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     let scribe = Scribe::new(dir, launch.limits.clone(), secrets(&launch), Arc::clone(&shared));
     let scribe = thread("scribe", move || scribe.run(&pipes))?;
 
-    let started = start(dir, &launch, &give, cgroup.as_ref());
+    let inside = entering.and_then(|it| it.join().ok()).and_then(|it| noted("enter its control group", it));
+    let started = spawn(dir, &launch, &give);
+    let contained_in = match inside.and_then(|it| noted("leave its control group", it.leave())) {
+        Some(()) => Containment::Cgroup,
+        None if launch.pid_namespace => Containment::PidNamespace,
+        None => Containment::Subreaper,
+    };
     // The scribe of a program that is not there, or prints elsewhere, must not wait for its pipes.
     drop(give);
-    let (program, containment) = match started {
-        Ok(started) => started,
+    let program = match started {
+        Ok(pid) => pid,
         Err(reason) => {
             if let Some(cgroup) = cgroup {
                 cgroup.remove();
@@ -114,7 +122,7 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
             return Ok(true);
         }
     };
-    if containment == Containment::Cgroup
+    if contained_in == Containment::Cgroup
         && let Some(cgroup) = &cgroup
     {
         let _first = contained.set(cgroup.clone());
@@ -122,7 +130,7 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     report_ready(launch.mode);
     // Best effort: the mark finds the program too.
     if let Some(identity) = Process::read(program).and_then(|it| it.identity().ok()) {
-        let record = ProgramRecord { identity, containment };
+        let record = ProgramRecord { identity, containment: contained_in };
         drop(serde_json::to_vec(&record).map(|json| write_atomic(&dir.program_file(), &json)));
     }
 
@@ -152,6 +160,11 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
 /// Writes into the shim's own log.
 fn say(text: &str) {
     drop(writeln!(io::stderr(), "regatta shim: {text}"));
+}
+
+/// What came of something that can be done without; why not is noted.
+fn noted<T>(what: &str, done: io::Result<T>) -> Option<T> {
+    done.inspect_err(|error| say(&format!("could not {what}: {error}"))).ok()
 }
 
 fn thread<T: Send + 'static>(
@@ -187,24 +200,6 @@ fn report_ready(mode: Mode) {
     }
 }
 
-/// Starts the program, in its control group if it has one; says in words why it could not be.
-fn start(
-    dir: &RunDir,
-    launch: &LaunchRecord,
-    give: &mpsc::Sender<Pipes>,
-    cgroup: Option<&Cgroup>,
-) -> Result<(u32, Containment), String> {
-    let otherwise = if launch.pid_namespace { Containment::PidNamespace } else { Containment::Subreaper };
-    let mut started = None;
-    if let Some(cgroup) = cgroup {
-        match cgroup.within(|| started.insert(spawn(dir, launch, give)).clone()) {
-            Ok(started) => return started.map(|pid| (pid, Containment::Cgroup)),
-            Err(error) => say(&format!("its control group cannot be used: {error}")),
-        }
-    }
-    started.unwrap_or_else(|| spawn(dir, launch, give)).map(|pid| (pid, otherwise))
-}
-
 /// Starts the program; says in words why it could not be.
 fn spawn(dir: &RunDir, launch: &LaunchRecord, give: &mpsc::Sender<Pipes>) -> Result<u32, String> {
     let (name, arguments) = launch.argv.split_first().ok_or(words::NO_PROGRAM)?;
@@ -221,11 +216,13 @@ fn spawn(dir: &RunDir, launch: &LaunchRecord, give: &mpsc::Sender<Pipes>) -> Res
         .args(arguments)
         .current_dir(&launch.dir)
         .process_group(0)
-        .env_remove(SHIM_ALLOCATOR.0)
         .stdin(input)
         .stdout(output)
         .stderr(errors);
-    // The allocator's setting is the process's too, and a child would inherit it: it is the shim's alone.
+    for (name, _) in SHIM_ALLOCATOR {
+        command.env_remove(name);
+    }
+    // One of the allocator's settings is the process's too, and a child would inherit it: it is the shim's alone.
     let _ = disable_transparent_huge_pages(false);
     let child = command.spawn().map_err(|error| words::not_executable(&program, &error))?;
     let _ = disable_transparent_huge_pages(true);

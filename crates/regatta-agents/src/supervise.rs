@@ -180,7 +180,7 @@ impl AgentsAdapter {
             .current_dir(&dir.0)
             .env_clear()
             .envs(environment)
-            .env(SHIM_ALLOCATOR.0, SHIM_ALLOCATOR.1)
+            .envs(SHIM_ALLOCATOR)
             .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(log)
@@ -327,8 +327,11 @@ impl Agents for AgentsAdapter {
     }
 
     fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError> {
-        let driver = self.driver(&self.attempt_dir(attempt))?.ok_or_else(|| words::never_started(attempt))?;
-        self.attend_with(attempt, desk, driver)
+        match self.driver(&self.attempt_dir(attempt))? {
+            Some(driver) => self.attend_with(attempt, desk, driver),
+            // What a power cut has left of a launch tells nothing but that it is lost.
+            None => self.wait(attempt, Duration::MAX).map(|exit| exit.map(attend::unknown)),
+        }
     }
 
     fn nudge(&self, attempt: AttemptId) {

@@ -1,5 +1,6 @@
 //! The measurements, each with its targets.
 
+pub(crate) mod agents; // stops, floods, restarts, and what a start costs
 pub(crate) mod claims; // claims per second, against a connection per caller
 pub(crate) mod decide; // how long a decision takes on a small and on a large board
 pub(crate) mod linearizable; // a million operations, and whether they could have happened one by one

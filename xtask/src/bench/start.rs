@@ -18,10 +18,7 @@ const MANY: usize = 100_000;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let runs: usize = args.number("runs", 5)?;
-    let binary = match args.text("binary") {
-        Some(path) => PathBuf::from(path),
-        None => built()?,
-    };
+    let binary = binary(args)?;
     let scratch = args.scratch()?;
     let mut report = Report::new("start", args);
     let size = binary.metadata().with_context(|| format!("{} cannot be measured", binary.display()))?.len();
@@ -63,6 +60,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     report.end()
 }
 
+/// The program to measure.
+pub(super) fn binary(args: &Args) -> anyhow::Result<PathBuf> {
+    match args.text("binary") {
+        Some(path) => Ok(std::path::absolute(path)?),
+        None => built(),
+    }
+}
+
 /// The release build, made now if there is none.
 fn built() -> anyhow::Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
@@ -94,13 +99,14 @@ fn fill(path: &Path, tasks: usize) -> anyhow::Result<()> {
 }
 
 /// A daemon that runs until this is dropped.
-struct Daemon {
+pub(super) struct Daemon {
     child: Child,
+    pub(super) began: Instant,
     ready_after: Duration,
 }
 
 impl Daemon {
-    fn start(binary: &Path, dir: &Path) -> anyhow::Result<Daemon> {
+    pub(super) fn start(binary: &Path, dir: &Path) -> anyhow::Result<Daemon> {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("daemon.err"))?;
         let began = Instant::now();
         let mut child = Command::new(binary)
@@ -118,7 +124,7 @@ impl Daemon {
         let mut line = String::new();
         let read = child.stdout.take().map(|it| BufReader::new(it).read_line(&mut line));
         let ready_after = began.elapsed();
-        let daemon = Daemon { child, ready_after };
+        let daemon = Daemon { child, began, ready_after };
         ensure!(
             matches!(read, Some(Ok(_))) && line.contains("\"ready\""),
             "the daemon did not say that it is ready: {line:?} {}",
@@ -127,10 +133,23 @@ impl Daemon {
         Ok(daemon)
     }
 
-    fn resident_kb(&self) -> anyhow::Result<u64> {
+    pub(super) fn resident_kb(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).context("no VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+
+    /// SIGKILL to this one process.
+    pub(super) fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Waits until it has ended by itself.
+    pub(super) fn gone(mut self) -> anyhow::Result<()> {
+        self.child.wait()?;
+        Ok(())
     }
 
     /// SIGTERM to this one process, and its orderly end.

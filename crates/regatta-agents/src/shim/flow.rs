@@ -38,6 +38,9 @@ impl Default for Limits {
 /// How much must be free again before the pipes are read on: a little at a time would only cost wake-ups.
 const BREATH: u64 = 256 << 10;
 
+/// By how much the memory of a long line grows.
+const STEP: usize = 256 << 10;
+
 /// A bucket that fills at a steady rate.
 pub(super) struct Bucket {
     level: i128,
@@ -107,6 +110,10 @@ impl Lines {
 
     fn push(&mut self, part: &[u8], most: usize) {
         let room = most.saturating_sub(self.part.len()).min(part.len());
+        // A long line grows by steps, not by doubling: a supervisor has no memory to spare.
+        if self.part.len() + room > self.part.capacity().max(STEP) {
+            self.part.reserve_exact(room.max(STEP));
+        }
         self.part.extend_from_slice(&part[..room]);
         self.cut += (part.len() - room) as u64;
     }

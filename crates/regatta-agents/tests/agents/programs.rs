@@ -172,7 +172,7 @@ fn what_cannot_start_says_why() {
 
 #[test]
 fn s3_a_program_sees_only_the_list() {
-    const LIST: [&str; 29] = [
+    const LIST: [&str; 30] = [
         "HOME",
         "LANG",
         "LC_ALL",
@@ -205,6 +205,7 @@ fn s3_a_program_sees_only_the_list() {
         "SHLVL",
         // What the shim alone has.
         "MIMALLOC_ALLOW_THP",
+        "MIMALLOC_PURGE_DELAY",
     ];
     let world = World::new();
     // Its own environment and then its shim's.
@@ -222,7 +223,7 @@ fn s3_a_program_sees_only_the_list() {
             assert_eq!(world.wait(), Exit::Code(0));
             world.log()
         };
-        assert_eq!(seen.matches("MIMALLOC").count(), 1, "the shim's own setting is not passed on");
+        assert_eq!(seen.matches("MIMALLOC").count(), 2, "the shim's own settings are not passed on");
         assert!(seen.contains("PATH") && seen.contains("REGATTA_ATTEMPT_MARK"), "{seen}");
         let strange: Vec<&str> = seen.lines().filter(|it| !LIST.contains(it) && *it != "_").collect();
         assert_eq!(strange, Vec::<&str>::new(), "in {mode}");

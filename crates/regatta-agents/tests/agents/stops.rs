@@ -177,7 +177,9 @@ fn d8_a_torn_record_of_a_shim_is_a_lost_attempt() {
     let world = World::new();
     fs::create_dir_all(world.run_dir()).unwrap();
     fs::write(world.run_dir().join("shim.json"), "").unwrap();
+    fs::write(world.run_dir().join("launch.json"), "{\"v\":1,\"mo").unwrap();
     assert_eq!(world.wait(), Exit::Lost);
+    assert_eq!(world.adapter.stop(A1, GRACE), Ok(Exit::Lost));
 }
 
 #[test]

@@ -1,0 +1,54 @@
+//! The supervision of agents: stops, floods, restarts, and what a start costs.
+
+pub(crate) mod chatty; // many at once that print a lot, under one daemon
+pub(crate) mod overhead; // from a start to the first byte
+pub(crate) mod reattach; // daemons that are killed, and agents that go on
+pub(crate) mod stops; // trees that do not want to end
+
+mod place; // a repository, a data directory and a daemon on it
+
+use std::path::Path;
+
+use anyhow::Context;
+use regatta_core::agent::{Profile, Runtime};
+use regatta_core::ids::{AgentName, AttemptId};
+use regatta_engine::ports::agents::Launch;
+
+/// A launch of a shell script. `token` finds whatever it starts.
+fn shell(attempt: AttemptId, workspace: &Path, token: &str, script: &str) -> anyhow::Result<Launch> {
+    Ok(Launch {
+        attempt,
+        agent: AgentName::new("bench")?,
+        runtime: Runtime::Command { argv: vec!["sh".into(), "-c".into(), script.into()] },
+        profile: Profile { confine: Some(regatta_core::agent::Level::Off), ..Profile::default() },
+        resume: None,
+        mcp: None,
+        used: Default::default(),
+        objects: None,
+        hidden: vec![],
+        workspace: workspace.to_owned(),
+        prompt: String::new(),
+        script: None,
+        env: vec![("TOKEN".to_owned(), token.to_owned())],
+    })
+}
+
+/// The living processes that have this word in their environment or on their command line.
+fn carrying(token: &str) -> Vec<u32> {
+    let has =
+        |file: String| std::fs::read(file).is_ok_and(|it| it.windows(token.len()).any(|it| it == token.as_bytes()));
+    let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    pids.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| *pid != std::process::id())
+        .filter(|pid| has(format!("/proc/{pid}/environ")) || has(format!("/proc/{pid}/cmdline")))
+        .filter(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|it| !it.contains(") Z ")))
+        .collect()
+}
+
+/// The memory that a process shares with nobody, in kB.
+fn private_kb(pid: u32) -> anyhow::Result<u64> {
+    let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let number = |line: &str| line.split_ascii_whitespace().nth(1).and_then(|it| it.parse::<u64>().ok());
+    let private = rollup.lines().filter(|it| it.starts_with("Private_Dirty") || it.starts_with("Private_Clean"));
+    private.map(|it| number(it).context("a line of smaps_rollup")).sum()
+}

@@ -1,0 +1,76 @@
+//! What a start costs: from the engine's call to the program's first byte in the journal, less what the program
+//! takes by itself.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use regatta_agents::AgentsAdapter;
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::{Agents, Stream};
+
+use super::shell;
+use crate::args::Args;
+use crate::bench::start::binary;
+use crate::report::{Report, Times, ms};
+
+const SCRIPT: &str = "echo up; exec sleep 1000";
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    let runs: usize = args.number("runs", 50)?;
+    let binary = binary(args)?;
+    let scratch = args.scratch()?;
+    let mut report = Report::new("overhead", args);
+    let mut alone = Times::default();
+    for _ in 0..runs {
+        alone.add(by_itself()?);
+    }
+    report.say(format!("  the program by itself: {} to its first byte (median of {runs})", ms(alone.at(0.5))));
+    let mut best = Duration::MAX;
+    for cgroups in [true, false] {
+        let adapter = AgentsAdapter::new(scratch.path().join(format!("data-{cgroups}")), binary.clone());
+        let adapter = if cgroups { adapter } else { adapter.without_cgroups() };
+        let (mut ready, mut first) = (Times::default(), Times::default());
+        let mut level = None;
+        for nth in 1..=runs {
+            let attempt = AttemptId(nth as u64);
+            let began = Instant::now();
+            adapter.start(&shell(attempt, scratch.path(), "overhead", SCRIPT)?)?;
+            ready.add(began.elapsed());
+            let deadline = began + Duration::from_secs(10);
+            while !adapter.records(attempt, 1, 10)?.iter().any(|it| it.stream == Stream::Out) {
+                ensure!(Instant::now() < deadline, "it says nothing");
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            first.add(began.elapsed());
+            level = adapter.containment(attempt)?.or(level);
+            adapter.stop(attempt, Duration::from_millis(100))?;
+        }
+        let more = first.at(0.5).saturating_sub(alone.at(0.5));
+        best = best.min(more);
+        report.say(format!(
+            "  {:<10} start returns after {}, first byte read after {}, p90 {}; overhead {} (medians)",
+            level.unwrap_or("?"),
+            ms(ready.at(0.5)),
+            ms(first.at(0.5)),
+            ms(first.at(0.9)),
+            ms(more)
+        ));
+        report.value(level.unwrap_or("unknown"), more.as_secs_f64() * 1e3);
+        report.target(more < Duration::from_millis(15), format!("overhead {} (target < 15 ms)", ms(more)));
+    }
+    report.end()
+}
+
+fn by_itself() -> anyhow::Result<Duration> {
+    let began = Instant::now();
+    let mut child = Command::new("sh").args(["-c", SCRIPT]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut byte = [0; 1];
+    let read = child.stdout.as_mut().context("its output is piped")?.read_exact(&mut byte);
+    let took = began.elapsed();
+    child.kill()?;
+    child.wait()?;
+    read?;
+    Ok(took)
+}

@@ -1,0 +1,195 @@
+//! A repository, a data directory, and the real program on them.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use regatta_agents::AgentsAdapter;
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::Stream;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::args::Args;
+use crate::bench::start::Daemon;
+
+/// The most tasks that one agent may have at once.
+const MOST: u64 = 20;
+
+pub(super) struct Place {
+    pub(super) root: PathBuf,
+    binary: PathBuf,
+    agents: AgentsAdapter,
+    _scratch: TempDir,
+}
+
+impl Place {
+    /// A repository with one commit, and nothing running.
+    pub(super) fn new(args: &Args, binary: &Path) -> anyhow::Result<Place> {
+        let scratch = args.scratch()?;
+        let root = scratch.path().canonicalize()?;
+        std::fs::create_dir(root.join("shop"))?;
+        let agents = AgentsAdapter::new(root.clone(), binary.to_owned());
+        let place = Place { root, binary: binary.to_owned(), agents, _scratch: scratch };
+        std::fs::write(place.root.join("shop/a.txt"), "a\n")?;
+        for words in [
+            &["init", "-q", "-b", "main", "."][..],
+            &["add", "-A"],
+            &["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "commit", "-q", "-m", "Start"],
+        ] {
+            ensure!(place.command("git").args(words).status()?.success(), "git {words:?} failed");
+        }
+        Ok(place)
+    }
+
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", &self.root)
+            .env("REGATTA_DATA_DIR", &self.root)
+            .current_dir(self.root.join("shop"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Starts the daemon; its data directory is the root.
+    pub(super) fn up(&self) -> anyhow::Result<Daemon> {
+        Daemon::start(&self.binary, &self.root)
+    }
+
+    /// Carries out a command; its answer.
+    fn ask(&self, words: &[&str]) -> anyhow::Result<Value> {
+        let done = self.command(&self.binary).args(words).arg("--json").output()?;
+        ensure!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+        let answer: Value = serde_json::from_slice(&done.stdout)?;
+        Ok(answer["data"].clone())
+    }
+
+    /// Registers as many agents as it takes for so many tasks at once; without a script they are the built-in one.
+    pub(super) fn add_agents(&self, tasks: u64, script: Option<&str>) -> anyhow::Result<()> {
+        self.ask(&["init", "--yes", "--validate", "true"])?;
+        self.ask(&["config", "set", "max_attempts", &tasks.to_string()])?;
+        let file = self.root.join("agent.sh");
+        std::fs::write(&file, script.unwrap_or_default())?;
+        let command = format!("sh {}", file.display());
+        for nth in 0..tasks.div_ceil(MOST) {
+            let (name, most) = (format!("bench-{nth}"), MOST.to_string());
+            let mut words = vec!["agent", "add", &name, "--max-tasks", &most, "--runtime"];
+            words.extend(if script.is_some() {
+                ["command", "--command", &command]
+            } else {
+                ["scripted", "--description", "-"]
+            });
+            self.ask(&words)?;
+        }
+        Ok(())
+    }
+
+    /// Starts a mission of so many tasks that have nothing to do with each other.
+    pub(super) fn run_plan(&self, tasks: u64, script: Option<&str>) -> anyhow::Result<()> {
+        let mut plan = String::new();
+        for nth in 1..=tasks {
+            writeln!(plan, "[[task]]\nsubject = \"Task {nth}\"\nfiles = [\"f{nth}\"]")?;
+            if let Some(script) = script {
+                writeln!(plan, "script = {script}")?;
+            }
+        }
+        let file = self.root.join("plan.toml");
+        std::fs::write(&file, plan)?;
+        let names: Vec<String> = (0..tasks.div_ceil(MOST)).map(|it| format!("bench-{it}")).collect();
+        let file = file.to_string_lossy().into_owned();
+        let workers = tasks.to_string();
+        self.ask(&["run", &file, "--max-workers", &workers, "--agents", &names.join(",")])?;
+        Ok(())
+    }
+
+    /// How many attempts the daemon says are running.
+    pub(super) fn running(&self) -> anyhow::Result<u64> {
+        let agents = self.ask(&["agent", "list"])?;
+        let agents = agents.as_array().context("a list of agents")?;
+        let current = |it: &Value| it["capacity"]["current"].as_u64().or_else(|| it["current"].as_u64());
+        Ok(agents.iter().filter_map(current).sum())
+    }
+
+    pub(super) fn run_dir(&self, attempt: AttemptId) -> PathBuf {
+        self.root.join("attempts").join(attempt.to_string())
+    }
+
+    /// The attempts that were ever started.
+    pub(super) fn attempts(&self) -> Vec<AttemptId> {
+        let entries = std::fs::read_dir(self.root.join("attempts")).into_iter().flatten().flatten();
+        entries.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// The shims that run.
+    pub(super) fn shims(&self) -> anyhow::Result<BTreeSet<u64>> {
+        let mut found = BTreeSet::new();
+        for attempt in self.attempts() {
+            let Ok(record) = std::fs::read(self.run_dir(attempt).join("shim.json")) else { continue };
+            let record: Value = serde_json::from_slice(&record)?;
+            let pid = record["pid"].as_u64().context("the number of a shim")?;
+            let alive = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|it| it.contains("shim"));
+            found.extend(alive.then_some(pid));
+        }
+        Ok(found)
+    }
+
+    /// What an attempt printed on its standard output.
+    pub(super) fn lines(&self, attempt: AttemptId) -> anyhow::Result<Vec<String>> {
+        let records = self.agents.records(attempt, 1, usize::MAX)?;
+        ensure!((1..).zip(&records).all(|(n, it)| it.n == n), "the journal of {attempt} has a gap");
+        Ok(records.into_iter().filter(|it| it.stream == Stream::Out).map(|it| it.line).collect())
+    }
+
+    /// The last of what an attempt printed.
+    pub(super) fn tail(&self, attempt: AttemptId) -> anyhow::Result<String> {
+        Ok(regatta_engine::ports::agents::Agents::tail(&self.agents, attempt, 200)?)
+    }
+
+    /// Ends everything.
+    pub(super) fn down(&self, daemon: Daemon) -> anyhow::Result<()> {
+        let done = self.command(&self.binary).args(["down", "--timeout", "120s"]).output()?;
+        ensure!(done.status.success(), "down: {}", String::from_utf8_lossy(&done.stderr));
+        daemon.gone()
+    }
+
+    /// One call over the daemon's socket, as a program would make it.
+    pub(super) fn call(&self, line: &mut UnixStream, verb: &str, key: &str, body: &Value) -> anyhow::Result<Value> {
+        let body = body.to_string();
+        let token = std::fs::read_to_string(self.root.join("token")).unwrap_or_default();
+        let request = format!(
+            "POST /api/v1/{verb} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\nidempotency-key: {key}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            token.trim(),
+            body.len()
+        );
+        line.write_all(request.as_bytes())?;
+        let mut answer = Vec::new();
+        let (end, length) = loop {
+            let mut piece = [0; 4096];
+            let read = line.read(&mut piece)?;
+            ensure!(read > 0, "the daemon hung up");
+            answer.extend_from_slice(&piece[..read]);
+            if let Some(end) = answer.windows(4).position(|it| it == b"\r\n\r\n") {
+                let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+                let length = head.lines().find_map(|it| it.strip_prefix("content-length: ")?.parse::<usize>().ok());
+                break (end + 4, length.context("an answer of known length")?);
+            }
+        };
+        while answer.len() < end + length {
+            let mut piece = [0; 4096];
+            let read = line.read(&mut piece)?;
+            ensure!(read > 0, "the daemon hung up");
+            answer.extend_from_slice(&piece[..read]);
+        }
+        let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+        ensure!(head.starts_with("HTTP/1.1 200"), "{verb}: {head}{}", String::from_utf8_lossy(&answer[end..]));
+        Ok(serde_json::from_slice(&answer[end..end + length])?)
+    }
+}

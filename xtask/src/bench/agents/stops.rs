@@ -1,0 +1,154 @@
+//! Stops of trees that do not want to end, at every level of containment that this machine has.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use regatta_agents::AgentsAdapter;
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::Agents;
+use serde_json::json;
+
+use super::{carrying, shell};
+use crate::args::Args;
+use crate::bench::start::binary;
+use crate::report::{Report, Times, ms};
+
+const GRACE: Duration = Duration::from_millis(50);
+
+/// P4 allows the grace and this.
+const ALLOWED: Duration = Duration::from_secs(5);
+
+/// How many trees are alive at once.
+const AT_ONCE: usize = 6;
+
+/// Trees; each makes the file `up` when it is as hostile as it will be.
+const TREES: [(&str, &str); 8] = [
+    ("ignores SIGTERM", "trap '' TERM; touch up; while :; do sleep 1000; done"),
+    ("double fork", "( ( trap '' TERM; touch up; while :; do sleep 1000; done ) & ) ; sleep 1000"),
+    ("its own sessions", "setsid sh -c 'setsid sh -c \"touch up; exec sleep 1000\" & sleep 1000' & wait"),
+    ("wiped its environment", "(setsid env -i sh -c 'sleep 1000; : '$TOKEN &); touch up; sleep 1000"),
+    ("holds the pipe open", "(trap '' TERM HUP; sleep 1000; echo no) & touch up; exec sleep 1000"),
+    (
+        "fork storm",
+        "i=0; while [ $i -lt 100 ]; do (setsid sleep 1000 &); i=$((i+1)); [ $i = 30 ] && touch up; done; wait",
+    ),
+    ("flees by forking", "trap '' TERM; echo 'sh ./flee & sleep 0.02' > flee; sh ./flee & touch up; sleep 1000"),
+    (
+        "flees by sessions",
+        "trap '' TERM; echo 'setsid sh ./flee & sleep 0.02' > flee; sh ./flee & touch up; sleep 1000",
+    ),
+];
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    let runs: usize = args.number("runs", 1000)?;
+    let binary = binary(args)?;
+    let mut report = Report::new("stops", args);
+    report.say(format!(
+        "  {runs} stops a level, {} kinds of trees, {AT_ONCE} at once, grace {}",
+        TREES.len(),
+        ms(GRACE)
+    ));
+    report.say("  level           stops   survivors   errors   stop p50   p99   slowest");
+    let mut seen = Vec::new();
+    for cgroups in [true, false] {
+        let scratch = args.scratch()?;
+        let adapter = AgentsAdapter::new(scratch.path().join("data"), binary.clone());
+        let adapter = if cgroups { adapter } else { adapter.without_cgroups() };
+        let level = level(&adapter, scratch.path())?;
+        if seen.contains(&level) {
+            report.say("  (this machine gives no cgroup2 to make groups in)");
+            continue;
+        }
+        seen.push(level);
+        let found = stop_all(&adapter, scratch.path(), runs);
+        let (mut times, survivors, errors) = found?;
+        report.say(format!(
+            "  {level:<14}  {runs:>6}   {survivors:>9}   {:>6}   {:>8}   {}   {}",
+            errors.len(),
+            ms(times.at(0.5)),
+            ms(times.at(0.99)),
+            ms(times.at(1.0))
+        ));
+        for error in errors.iter().take(5) {
+            report.say(format!("    {error}"));
+        }
+        report.value(
+            level,
+            json!({ "stops": runs, "survivors": survivors, "errors": errors.len(), "slowest_ms": times.at(1.0).as_secs_f64() * 1e3 }),
+        );
+        report.demand(survivors == 0 && errors.is_empty(), format!("{level}: no survivor in {runs} stops (P3)"));
+        report.target(times.at(1.0) < GRACE + ALLOWED, format!("{level}: the slowest within grace + 5 s (P4)"));
+    }
+    report.end()
+}
+
+/// What holds a launch of this adapter together.
+fn level(adapter: &AgentsAdapter, dir: &Path) -> anyhow::Result<&'static str> {
+    let attempt = AttemptId(1_000_000);
+    adapter.start(&shell(attempt, dir, "nobody", "exec sleep 1000")?)?;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let level = loop {
+        match adapter.containment(attempt)? {
+            Some(level) => break level,
+            None => ensure!(Instant::now() < deadline, "it does not start"),
+        }
+    };
+    adapter.stop(attempt, GRACE)?;
+    Ok(level)
+}
+
+fn stop_all(adapter: &AgentsAdapter, dir: &Path, runs: usize) -> anyhow::Result<(Times, usize, Vec<String>)> {
+    let (next, survivors) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (times, errors) = (Mutex::new(Times::default()), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let nth = next.fetch_add(1, SeqCst);
+                    if nth >= runs {
+                        return;
+                    }
+                    match stop_one(adapter, dir, nth) {
+                        Ok((took, left)) => {
+                            times.lock().unwrap_or_else(PoisonError::into_inner).add(took);
+                            survivors.fetch_add(left, SeqCst);
+                        }
+                        Err(error) => errors
+                            .lock()
+                            .unwrap_or_else(PoisonError::into_inner)
+                            .push(format!("{}: {error:#}", TREES[nth % TREES.len()].0)),
+                    }
+                }
+            });
+        }
+    });
+    let times = times.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok((times, survivors.into_inner(), errors.into_inner().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// Starts a tree, stops it; how long that took, and how many of its processes are left.
+fn stop_one(adapter: &AgentsAdapter, dir: &Path, nth: usize) -> anyhow::Result<(Duration, usize)> {
+    let (attempt, script) = (AttemptId(nth as u64 + 1), TREES[nth % TREES.len()].1);
+    let token = format!("stops-{}-{nth}.", dir.file_name().unwrap_or_default().to_string_lossy());
+    let workspace = dir.join(format!("w{nth}"));
+    std::fs::create_dir(&workspace)?;
+    adapter.start(&shell(attempt, &workspace, &token, script)?)?;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !workspace.join("up").exists() {
+        ensure!(Instant::now() < deadline, "its tree does not come up");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let began = Instant::now();
+    adapter.stop(attempt, GRACE)?;
+    let took = began.elapsed();
+    let left = carrying(&token);
+    // What got away is counted, and must not stay.
+    for pid in &left {
+        let _gone = std::process::Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+    }
+    std::fs::remove_dir_all(&workspace)?;
+    Ok((took, left.len()))
+}
