@@ -34,6 +34,7 @@ pub mod keys;
 mod launch;
 pub mod presets;
 mod process;
+mod reaper;
 pub mod redact;
 mod retention;
 mod rundir;

@@ -78,6 +78,17 @@ impl Process {
         Ok(found)
     }
 
+    /// The numbers of its children; `None` when this kernel does not tell. One that is born or ends meanwhile may be
+    /// missing.
+    pub(crate) fn children(pid: u32) -> Option<Vec<u32>> {
+        let mut found = Vec::new();
+        for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+            let listed = fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
+            found.extend(listed.split_ascii_whitespace().filter_map(|it| it.parse::<u32>().ok()));
+        }
+        Some(found)
+    }
+
     /// Whether its environment at its start carries this mark.
     pub(crate) fn carries(&self, mark: &str) -> bool {
         for _ in 0..EXEC_LOOKS {

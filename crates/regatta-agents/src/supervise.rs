@@ -24,7 +24,7 @@ use crate::process::{Handle, ready_until};
 use crate::rundir::{RunDir, append, lock, lock_until, read_json, try_lock};
 use crate::shim::{Bell, Limits, NOT_MINE, READY};
 use crate::tree::Tree;
-use crate::{check, journal, launch, socket, words};
+use crate::{check, journal, launch, reaper, socket, words};
 
 /// How long a shim may take to say that its program runs.
 const START_PATIENCE: Duration = Duration::from_secs(10);
@@ -456,8 +456,6 @@ pub(crate) fn reap_later(mut shim: Child, ended: bool) -> Option<i32> {
     if ended {
         return shim.wait().ok().and_then(|it| it.code());
     }
-    let reaper = std::thread::Builder::new().name("shim-reaper".to_owned()).stack_size(64 * 1024);
-    // Without a thread to spare the shim stays a zombie until the daemon ends: ugly, not wrong.
-    drop(reaper.spawn(move || drop(shim.wait())));
+    reaper::reap(shim);
     None
 }

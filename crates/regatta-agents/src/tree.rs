@@ -84,13 +84,47 @@ impl Tree {
         Ok(all.iter().filter(|it| !it.zombie && found.contains(&it.pid)).cloned().collect())
     }
 
+    /// Lists most of the living processes below a live shim, at the price of the tree and not of the machine: enough
+    /// for who is asked again, or is killed by its control group.
+    fn nearby(&self) -> io::Result<Vec<Process>> {
+        let Some(shim) = &self.shim else { return self.living() };
+        let (mut open, mut known) = (vec![shim.pid], HashSet::from([shim.pid]));
+        let mut found: Vec<Process> = Vec::new();
+        while let Some(parent) = open.pop() {
+            // One that ended meanwhile has no children that it would not have left to the shim.
+            let Some(children) = Process::children(parent) else {
+                if parent == shim.pid {
+                    return self.living();
+                }
+                continue;
+            };
+            for child in children {
+                // Its parent is looked at again: the number may have passed to a stranger meanwhile (P5).
+                if let Some(process) = Process::read(child).filter(|it| known.contains(&it.parent))
+                    && known.insert(child)
+                {
+                    open.push(child);
+                    found.push(process);
+                }
+            }
+        }
+        if let Some(cgroup) = self.cgroup.get() {
+            let more = cgroup.members().into_iter().filter(|it| !known.contains(it)).filter_map(Process::read);
+            let more: Vec<Process> = more.collect();
+            let still: HashSet<u32> = cgroup.members().into_iter().collect();
+            found.extend(more.into_iter().filter(|it| still.contains(&it.pid)));
+        }
+        found.retain(|it| !it.zombie);
+        Ok(found)
+    }
+
     /// Asks every process to end that has not been asked before: to many a program a second request
     /// means to drop everything. A stopped one is woken, or it would never hear.
     ///
     /// One that runs another program since counts as not asked: a shell's child between fork and exec
     /// still has the shell's trap and swallows the request.
     pub(crate) fn ask(&self, asked: &mut Asked) -> io::Result<()> {
-        for process in self.living()? {
+        for process in self.nearby()? {
             if asked.insert((process.pid, process.start_ticks, process.name.clone())) {
                 process.signal(Signal::TERM);
                 process.signal(Signal::CONT);
@@ -103,6 +137,10 @@ impl Tree {
     pub(crate) fn kill(&self) -> io::Result<()> {
         if let Some(cgroup) = self.cgroup.get() {
             cgroup.kill();
+            // Who got out of it, if anyone did, is below the shim or carries the mark.
+            if self.shim.is_some() && self.nearby()?.is_empty() {
+                return Ok(());
+            }
         }
         self.freeze()?;
         for process in self.living()? {

@@ -1,0 +1,54 @@
+//! One thread that reaps the shims this process has started, so that none stays as a zombie of ours (P7).
+//!
+//! One for all: a daemon with hundreds of agents has better uses for a thread, and its memory, than to wait for one.
+
+use std::os::fd::OwnedFd;
+use std::process::Child;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::process::ready_until;
+use crate::shim::Bell;
+
+struct Reaper {
+    newcomers: Mutex<Vec<Child>>,
+    bell: Bell,
+}
+
+static REAPER: OnceLock<Option<Reaper>> = OnceLock::new();
+
+/// Reaps a child when it ends. Without a thread to spare it stays a zombie until this process ends: ugly, not wrong.
+pub(crate) fn reap(child: Child) {
+    let reaper = REAPER.get_or_init(|| {
+        let bell = Bell::new().ok()?;
+        let thread = std::thread::Builder::new().name("shim-reaper".to_owned()).stack_size(128 * 1024);
+        thread.spawn(run).ok()?;
+        Some(Reaper { newcomers: Mutex::default(), bell })
+    });
+    if let Some(reaper) = reaper {
+        reaper.newcomers.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+        reaper.bell.ring();
+    }
+}
+
+fn run() {
+    // Waits until it is made; whoever makes it has just started this.
+    let Some(reaper) = REAPER.wait() else { return };
+    let mut children: Vec<(Child, OwnedFd)> = Vec::new();
+    loop {
+        for mut child in reaper.newcomers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // Not reaped yet, its number is surely its.
+            match i32::try_from(child.id()).ok().and_then(Pid::from_raw).map(|it| pidfd_open(it, PidfdFlags::empty())) {
+                Some(Ok(handle)) => children.push((child, handle)),
+                _ => drop(child.try_wait()),
+            }
+        }
+        let mut fds = vec![PollFd::new(&reaper.bell.0, PollFlags::IN)];
+        fds.extend(children.iter().map(|it| PollFd::new(&it.1, PollFlags::IN)));
+        let _ = ready_until(&mut fds, None);
+        reaper.bell.silence();
+        children.retain_mut(|it| matches!(it.0.try_wait(), Ok(None)));
+    }
+}
