@@ -20,13 +20,22 @@ use crate::{
 };
 
 /// Who asks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub enum Actor {
     /// A person, by the name the machine knows them by.
     Person(String),
     Agent(AgentName),
     Regatta,
+}
+
+impl Serialize for Actor {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Actor::Agent(name) => name.serialize(to),
+            Actor::Person(_) | Actor::Regatta => to.collect_str(self),
+        }
+    }
 }
 
 crate::ids::described!(Actor, "person:NAME, an agent's name, or regatta:");

@@ -21,9 +21,15 @@ const LONGEST: usize = 1024;
 const DEEPEST: usize = 64;
 
 /// A URI or URI pattern in its one canonical spelling: `file://shop/src/**`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Uri(Arc<str>);
+
+impl Serialize for Uri {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.0)
+    }
+}
 
 described!(Uri, "scheme://path, with *, ? and ** where the scheme takes patterns");
 
@@ -129,9 +135,15 @@ impl TryFrom<String> for Uri {
 }
 
 /// A pattern of paths inside a repository, as a manifest names them: `src/**`, `web/login.*`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct PathPattern(Arc<str>);
+
+impl Serialize for PathPattern {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.0)
+    }
+}
 
 described!(PathPattern, "a path in the repository, with *, ? and **");
 

@@ -19,6 +19,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::commit::number;
 use crate::load::{self, decode};
+use crate::log;
 use crate::words::{self, Fault};
 use crate::{files, open, schema};
 
@@ -40,7 +41,8 @@ pub(crate) fn check(connection: &Connection) -> Result<(), Fault> {
     load::read_all(connection)
 }
 
-/// Events follow each other without a gap, except where a restore made one, up to the store's revision.
+/// Events can all be read and follow each other without a gap, except where a restore made one, up to the store's
+/// revision.
 fn continuous(connection: &Connection) -> Result<(), Fault> {
     let numbers = |sql: &str| -> Result<Vec<(i64, i64)>, Fault> {
         let mut statement = connection.prepare(sql)?;
@@ -55,14 +57,16 @@ fn continuous(connection: &Connection) -> Result<(), Fault> {
         at
     };
     let mut last = 0;
-    let mut statement = connection.prepare("SELECT revision FROM events ORDER BY revision")?;
+    let mut statement = connection.prepare(&format!("SELECT {} FROM events ORDER BY revision", log::COLUMNS))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let revision: i64 = row.get(0)?;
-        if revision != leap(last) + 1 {
-            return Err(Fault::Damaged(format!("event {} is missing from its log", leap(last) + 1)));
+        for event in log::events(row)? {
+            let revision = number(event.revision)?;
+            if revision != leap(last) + 1 {
+                return Err(Fault::Damaged(format!("event {} is missing from its log", leap(last) + 1)));
+            }
+            last = revision;
         }
-        last = revision;
     }
     let meta = meta(connection)?;
     let column: i64 = connection.query_row("SELECT revision FROM meta WHERE id = 1", [], |row| row.get(0))?;

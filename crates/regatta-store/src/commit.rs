@@ -13,6 +13,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, ToSql, Tr
 use serde::Serialize;
 
 use crate::load::decode;
+use crate::log;
 use crate::words::{self, Fault};
 
 /// The revision of the last commit.
@@ -43,7 +44,7 @@ struct Writer<'a> {
 }
 
 /// Text that is known to be UTF-8, because serde wrote it.
-struct Json<'a>(&'a [u8]);
+pub(crate) struct Json<'a>(pub(crate) &'a [u8]);
 
 impl ToSql for Json<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -56,9 +57,7 @@ impl Writer<'_> {
         self.events(batch)?;
         // Claims are most of what is ever written: their statements are looked up once a batch.
         let connection = self.connection;
-        let mut put_claim = connection.prepare_cached(
-            "INSERT INTO claims (id, body) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET body = excluded.body",
-        )?;
+        let mut put_claim = connection.prepare_cached("INSERT OR REPLACE INTO claims (id, body) VALUES (?1, ?2)")?;
         let mut remove_claim = connection.prepare_cached("DELETE FROM claims WHERE id = ?1")?;
         for (key, row) in &batch.rows {
             match (key, row) {
@@ -98,22 +97,16 @@ impl Writer<'_> {
     /// The log has no gap, so what would make one is not stored.
     fn events(&mut self, batch: &Batch) -> Result<(), Fault> {
         let mut last = batch.after;
-        let mut insert = self
-            .connection
-            .prepare_cached("INSERT INTO events (revision, at, wall, by, body) VALUES (?1, ?2, ?3, ?4, ?5)")?;
         for it in &batch.events {
             if it.revision != last + 1 {
                 return Err(words::out_of_order(last + 1, it.revision).into());
             }
             last = it.revision;
-            let body = json(self.json, &it.event)?;
-            let (at, wall) = (number(it.now.at)?, number(it.now.wall)?);
-            insert.execute((number(it.revision)?, at, wall, it.by.to_string(), body))?;
         }
         if batch.meta.revision != last {
             return Err(words::out_of_order(last, batch.meta.revision).into());
         }
-        Ok(())
+        log::append(self.connection, self.json, &batch.events)
     }
 
     fn put(&mut self, row: &Row) -> Result<(), Fault> {

@@ -9,9 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use regatta_core::attempt::Attempt;
 use regatta_core::bus::Message;
-use regatta_core::command::Actor;
 use regatta_core::event::Recorded;
-use regatta_core::ids::{AttemptId, ChannelName, MessageId, MissionId, Now, ProjectName, TaskId};
+use regatta_core::ids::{AttemptId, ChannelName, MessageId, MissionId, ProjectName, TaskId};
 use regatta_core::landing::Landing;
 use regatta_core::mission::Mission;
 use regatta_core::task::{Status, Task};
@@ -21,6 +20,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params_from_iter};
 use serde::de::DeserializeOwned;
 
 use crate::load::{decode, text};
+use crate::log;
 use crate::words::{self, Fault};
 
 /// How many connections are kept for the next reader. More readers than that at once open their own.
@@ -82,19 +82,16 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
 impl History for SqliteHistory {
     fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError> {
         self.read(|db| {
-            let mut statement = db.prepare_cached(
-                "SELECT revision, body, at, wall, by FROM events WHERE revision > ?1 ORDER BY revision LIMIT ?2",
-            )?;
-            let mut rows = statement.query((bound(after), at_most(limit)))?;
+            let sql = format!("SELECT {} FROM events WHERE revision > ?1 ORDER BY revision", log::COLUMNS);
+            let mut statement = db.prepare_cached(&sql)?;
+            let mut rows = statement.query([bound(after)])?;
             let mut found = Vec::new();
-            while let Some(row) = rows.next()? {
-                let event = decode("events", row.get_ref(0)?, text(row.get_ref(1)?))?;
-                let now = Now { at: unsigned(row.get(2)?), wall: unsigned(row.get(3)?) };
-                let revision: i64 = row.get(0)?;
-                let by = Actor::try_from(row.get::<_, String>(4)?)
-                    .map_err(|it| Fault::Damaged(format!("event {revision} is by nobody: {it}")))?;
-                found.push(Recorded { revision: unsigned(revision), now, by, event });
+            while found.len() < limit
+                && let Some(row) = rows.next()?
+            {
+                found.extend(log::events(row)?.into_iter().filter(|it| it.revision > after));
             }
+            found.truncate(limit);
             Ok(found)
         })
     }

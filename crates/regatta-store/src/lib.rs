@@ -13,6 +13,7 @@ mod commit; // where a batch becomes durable
 mod files; // names and modes of files beside the store
 mod history; // the reading side
 mod load; // the board, from its live rows
+mod log; // events in rows
 mod open; // what is checked before a file is trusted
 mod schema; // tables, migrations
 mod store; // the port

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use regatta_core::board::{Loading, Row};
 use regatta_core::effect::EffectKey;
-use regatta_core::event::Event;
 use regatta_core::ids::TaskId;
 use regatta_core::task::Status;
 use regatta_engine::ports::store::Loaded;
@@ -81,7 +80,7 @@ fn outbox(connection: &Connection) -> Result<Vec<(EffectKey, regatta_core::effec
     Ok(found)
 }
 
-/// Reads every row there is, live or history: bytes that changed inside a text are found only so.
+/// Reads every row there is but the log's, live or history: bytes that changed inside a text are found only so.
 pub(crate) fn read_all(connection: &Connection) -> Result<(), Fault> {
     use regatta_core::{approval, attempt, bus, landing, mission, task};
     load(connection)?;
@@ -90,8 +89,7 @@ pub(crate) fn read_all(connection: &Connection) -> Result<(), Fault> {
     read(connection, "attempts", "SELECT id, body FROM attempts", |_: attempt::Attempt| ())?;
     read(connection, "landings", "SELECT id, body FROM landings", |_: landing::Landing| ())?;
     read(connection, "approvals", "SELECT id, body FROM approvals", |_: approval::Approval| ())?;
-    read(connection, "messages", "SELECT id, body FROM messages", |_: bus::Message| ())?;
-    read(connection, "events", "SELECT revision, body FROM events", |_: Event| ())
+    read(connection, "messages", "SELECT id, body FROM messages", |_: bus::Message| ())
 }
 
 /// Reads rows of one table: the name of each, and its body.

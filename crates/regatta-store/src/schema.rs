@@ -55,6 +55,8 @@ CREATE TABLE outbox (revision INTEGER NOT NULL, nth INTEGER NOT NULL, body TEXT 
 -- Where the log jumps: a restored store goes on far above every number it may have handed out before.
 CREATE TABLE gaps (last INTEGER PRIMARY KEY, next INTEGER NOT NULL) STRICT;
 ", "
+-- Nothing that is there changes, but from here on a row of `events` may hold several (see `log.rs`), and a program
+-- that does not know it must not open the store (D6).
 CREATE TABLE approvals (id INTEGER PRIMARY KEY, attempt INTEGER NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE INDEX approvals_live ON approvals (live) WHERE live = 1;
 CREATE INDEX approvals_attempt ON approvals (attempt);
