@@ -205,18 +205,7 @@ impl BudgetsView {
 
 /// The word people see for a task's status.
 pub fn word(task: &Task) -> &'static str {
-    match task.status {
-        Status::Backlog => "backlog",
-        Status::Unassigned | Status::Offered | Status::Pending => "waiting",
-        Status::InProgress | Status::Validating => "working",
-        Status::InReview => "review",
-        Status::Landing => "landing",
-        Status::Completed if task.landed.is_some() => "landed",
-        Status::Completed => "done",
-        Status::Failed => "failed",
-        Status::Cancelled => "cancelled",
-        Status::NeedsHuman => "needs you",
-    }
+    if task.status == Status::Completed && task.landed.is_some() { "landed" } else { task.status.word() }
 }
 
 /// An agent with its room.

@@ -215,12 +215,6 @@ impl Board {
         }
     }
 
-    /// How many tasks completed, and how many ended otherwise.
-    pub fn ended_tasks(&self) -> (u64, u64) {
-        let dead = self.dead.len() as u64;
-        (self.counters.task.saturating_sub(self.tasks.len() as u64 + dead), dead)
-    }
-
     /// The claims of an owner, oldest first.
     pub fn claims_of(&self, owner: &Owner) -> Vec<ClaimId> {
         self.owned.range((owner.clone(), ClaimId(0))..=(owner.clone(), ClaimId(u64::MAX))).map(|it| it.1).collect()

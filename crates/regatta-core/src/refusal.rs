@@ -191,8 +191,13 @@ impl Refusal {
             Refusal::NoCapacity { running, max } => {
                 format!("You have no capacity ({running}/{max} tasks). Complete a task first")
             }
-            Refusal::Illegal { task, from, to } => format!("{task} is {from} and cannot become {to}"),
-            Refusal::Finished { task, status } => format!("{task} is {status}, and that is final"),
+            Refusal::Illegal { task, from, to } if from.word() == to.word() => {
+                format!("{task} {}, and this cannot change it", from.phrase())
+            }
+            Refusal::Illegal { task, from, to } => {
+                format!("{task} {}, and cannot become {}", from.phrase(), to.word())
+            }
+            Refusal::Finished { task, status } => format!("{task} {}, and that is final", status.phrase()),
             Refusal::StaleAttempt { task, attempt, live: Some(live) } => {
                 format!("{attempt} no longer speaks for {task}: {live} does")
             }
@@ -204,7 +209,9 @@ impl Refusal {
                 format!("these tasks would wait for each other for ever: {}", names.join(" → "))
             }
             Refusal::NotOffered { task, agent } => format!("{task} is not on offer to {agent}"),
-            Refusal::NothingToLand { task, status } => format!("{task} is {status} and has no finished work to land"),
+            Refusal::NothingToLand { task, status } => {
+                format!("{task} {} and has no finished work to land", status.phrase())
+            }
             Refusal::KeyReused { key } => format!("the request key {key} was used for another request"),
             Refusal::AlreadyAnswered { approval, by } => format!("{approval} was answered by {by}"),
             Refusal::StaleLanding { landing } => format!("{landing} has moved on, so this report changes nothing"),

@@ -220,13 +220,14 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
             }
             for blocker in &task.blocked_by {
                 match (board.tasks.get(blocker), board.settled(*blocker)) {
-                    (Some(other), _) => {
-                        say(WaitKind::Dep, format!("needs {blocker} \"{}\", which is {}", other.subject, other.status))
-                    }
+                    (Some(other), _) => say(
+                        WaitKind::Dep,
+                        format!("needs {blocker} \"{}\", which {}", other.subject, other.status.phrase()),
+                    ),
                     (None, Some(Status::Completed)) => {}
                     (None, Some(status)) => say(
                         WaitKind::Dep,
-                        format!("needs {blocker}, which was {status}: take the blocker away, or cancel this"),
+                        format!("needs {blocker}, which {}: take the blocker away, or cancel this", status.phrase()),
                     ),
                     (None, None) => {}
                 }

@@ -115,6 +115,10 @@ impl History for SqliteHistory {
         self.read(|db| tasks(db, filter))
     }
 
+    fn count_tasks(&self, filter: &TaskFilter) -> Result<u64, StoreError> {
+        self.read(|db| count_tasks(db, filter))
+    }
+
     fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
         self.read(|db| one(db, "attempts", "SELECT id, body FROM attempts WHERE id = ?1", id.0))
     }
@@ -206,10 +210,10 @@ fn messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>, Fau
     Ok(found)
 }
 
-/// Asks for each status by itself: each is a walk along an index that can stop at the limit.
-fn tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, Fault> {
+/// What a filter asks but for its statuses and its limit, which is value 2.
+fn asked(filter: &TaskFilter) -> (String, Vec<Value>) {
     let limit = if filter.limit == 0 { -1 } else { at_most(filter.limit) };
-    let mut sql = String::from("SELECT id, body FROM tasks WHERE id > ?1");
+    let mut sql = String::from("id > ?1");
     let mut values = vec![Value::from(bound(filter.after.unwrap_or_default().0)), limit.into()];
     if let Some(project) = &filter.project {
         values.push(project.to_string().into());
@@ -219,6 +223,26 @@ fn tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, Fault> {
         values.push(bound(mission.0).into());
         sql += &format!(" AND mission = ?{}", values.len());
     }
+    (sql, values)
+}
+
+/// Counts along an index: no row is read.
+fn count_tasks(db: &Connection, filter: &TaskFilter) -> Result<u64, Fault> {
+    let (mut sql, mut values) = asked(&TaskFilter { limit: 1, ..filter.clone() });
+    let statuses: BTreeSet<Status> = filter.statuses.iter().copied().collect();
+    if !statuses.is_empty() {
+        let places: Vec<String> = (values.len() + 1..).take(statuses.len()).map(|it| format!("?{it}")).collect();
+        values.extend(statuses.iter().map(|it| Value::from(it.name().to_owned())));
+        sql += &format!(" AND status IN ({})", places.join(", "));
+    }
+    let sql = format!("SELECT count(*) FROM tasks WHERE {sql} LIMIT ?2");
+    Ok(unsigned(db.prepare_cached(&sql)?.query_row(params_from_iter(values), |row| row.get(0))?))
+}
+
+/// Asks for each status by itself: each is a walk along an index that can stop at the limit.
+fn tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, Fault> {
+    let (sql, values) = asked(filter);
+    let sql = format!("SELECT id, body FROM tasks WHERE {sql}");
     let mut statuses: BTreeSet<Status> = filter.statuses.iter().copied().collect();
     if statuses.is_empty() && filter.mission.is_none() && filter.project.is_some() {
         statuses.extend(Status::ALL);

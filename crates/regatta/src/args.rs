@@ -196,7 +196,7 @@ pub(crate) enum Word {
     },
     /// Show the landing queue
     Queue,
-    /// Stop a task, a mission or everything; work is kept
+    /// Stop a task, a mission or all missions; work is kept
     Stop(Stop),
     /// Hold a task; a session that can wait is kept
     Pause {
@@ -375,7 +375,7 @@ pub(crate) struct Demo {
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The plan, in TOML or JSON; - reads standard input; none takes the ready tasks on the board
+    /// The plan, in TOML or JSON; - reads standard input; none takes the tasks that wait on the board (asks first, or needs --yes)
     pub(crate) plan: Option<PathBuf>,
     /// Wait until nothing more happens by itself; the exit code tells the outcome
     #[arg(long)]
@@ -514,7 +514,7 @@ pub(crate) struct Events {
 
 #[derive(Debug, Args)]
 pub(crate) struct Stop {
-    /// A task, an attempt or a mission; everything if not given
+    /// A task, an attempt or a mission; every mission if not given
     pub(crate) id: Option<String>,
     /// Let what runs finish and start nothing new
     #[arg(long, conflicts_with = "now")]

@@ -30,6 +30,20 @@ pub(crate) struct Card {
     pub(crate) data_dir: String,
     #[serde(default)]
     pub(crate) version: String,
+    /// What it took over from the daemon before it, if there was anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) recovered: Option<Takeover>,
+}
+
+/// What a daemon found that another one had left in the middle.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Takeover {
+    /// Whether the other one could not say goodbye.
+    pub(crate) unclean: bool,
+    pub(crate) attempts: usize,
+    pub(crate) landings: usize,
+    pub(crate) claims: usize,
+    pub(crate) open_tasks: usize,
 }
 
 impl Card {
@@ -218,6 +232,7 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said 
     place.make()?;
     let _lock = take(&place)?; // declared first, so it is let go of last: who gets it finds nothing of ours open
     // A card that a killed daemon left names an address that is nobody's, or somebody else's.
+    let unclean = place.card().exists();
     let _absent = std::fs::remove_file(place.card());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|it| {
@@ -239,8 +254,17 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said 
             recovered.effects
         );
     }
+    let takeover = Takeover {
+        unclean,
+        attempts: recovered.attempts,
+        landings: recovered.landings,
+        claims: recovered.claims,
+        open_tasks: recovered.open_tasks,
+    };
+    let found = (unclean || recovered.effects > 0).then_some(takeover);
     set_limits(&engine)?;
-    let ended = runtime.block_on(open_doors(out, &place, engine.clone(), token, listen));
+    let entrance = Entrance { token, listen, found };
+    let ended = runtime.block_on(open_doors(out, &place, engine.clone(), entrance));
     engine.shutdown();
     // The card and the socket say that somebody is here; they go before the lock does.
     let _gone = std::fs::remove_file(place.card());
@@ -270,13 +294,15 @@ fn set_limits(engine: &Engine) -> Said {
         .map_err(|it| failed("bad_config", it.to_string(), format!("mend it in {}", chosen.origin)))
 }
 
-async fn open_doors(
-    out: &Out,
-    place: &Place,
-    engine: Engine,
+/// What the doors say and ask of whoever comes.
+struct Entrance {
     token: String,
     listen: Option<String>,
-) -> Result<Ended, Failed> {
+    found: Option<Takeover>,
+}
+
+async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance) -> Result<Ended, Failed> {
+    let Entrance { token, listen, found } = entrance;
     let tcp = bind(listen).await?;
     let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
     let unix = bind_unix(place);
@@ -287,6 +313,7 @@ async fn open_doors(
         pid: std::process::id(),
         data_dir: place.dir.display().to_string(),
         version: env!("CARGO_PKG_VERSION").into(),
+        recovered: found,
     };
     let text = serde_json::to_string(&card).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
     write_whole(&place.card(), &text).map_err(|it| place.broken(&it))?;

@@ -60,6 +60,36 @@ impl Status {
         }
     }
 
+    /// The word people see. One that landed is completed too; only its task knows which it was.
+    pub fn word(self) -> &'static str {
+        match self {
+            Status::Backlog => "backlog",
+            Status::Unassigned | Status::Offered | Status::Pending => "waiting",
+            Status::InProgress | Status::Validating => "working",
+            Status::InReview => "review",
+            Status::Landing => "landing",
+            Status::Completed => "done",
+            Status::Failed => "failed",
+            Status::Cancelled => "cancelled",
+            Status::NeedsHuman => "needs you",
+        }
+    }
+
+    /// The same within a sentence: "T3 is working".
+    pub fn phrase(self) -> &'static str {
+        match self {
+            Status::Backlog => "is in the backlog",
+            Status::Unassigned | Status::Offered | Status::Pending => "is waiting",
+            Status::InProgress | Status::Validating => "is working",
+            Status::InReview => "is in review",
+            Status::Landing => "is landing",
+            Status::Completed => "is done",
+            Status::Failed => "has failed",
+            Status::Cancelled => "was cancelled",
+            Status::NeedsHuman => "needs you",
+        }
+    }
+
     /// Whether nothing follows (J7).
     pub fn is_terminal(self) -> bool {
         matches!(self, Status::Completed | Status::Failed | Status::Cancelled)

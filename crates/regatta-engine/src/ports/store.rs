@@ -93,6 +93,10 @@ pub trait History: Send + Sync {
     fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError>;
     /// Tasks that match, by number.
     fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError>;
+    /// How many tasks match, whatever the filter's limit.
+    fn count_tasks(&self, filter: &TaskFilter) -> Result<u64, StoreError> {
+        Ok(self.tasks(&TaskFilter { limit: 0, ..filter.clone() })?.len() as u64)
+    }
     /// An attempt, live or ended.
     fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError>;
     /// All attempts on a task, by number.

@@ -16,7 +16,17 @@ impl Caller<'_> {
         let tasks: Vec<TaskView> =
             board.tasks.values().filter(|it| wanted(&it.project)).map(|it| TaskView::of(&board, it, now)).collect();
         let count = |word: &str| tasks.iter().filter(|it| it.word == word).count();
-        let (landed, failed) = board.ended_tasks();
+        let project = ask.project.clone();
+        let (landed, failed) = self
+            .read(move |history| {
+                let count = |status| {
+                    let filter =
+                        TaskFilter { project: project.clone(), statuses: vec![status], ..TaskFilter::default() };
+                    history.count_tasks(&filter)
+                };
+                Ok((count(task::Status::Completed)?, count(task::Status::Failed)?))
+            })
+            .await?;
         let view = StatusView {
             working: count("working"),
             waiting: count("waiting"),
@@ -25,7 +35,7 @@ impl Caller<'_> {
             landed,
             failed,
             projects: self.project_views(&board, ask.project.clone()).await?,
-            missions: board.missions.keys().copied().collect(),
+            missions: board.missions.values().filter(|it| wanted(&it.project)).map(|it| it.id).collect(),
             agents: board.agents.values().map(|it| AgentView::of(&board, it, self.engine().now())).collect(),
             url: format!("http://{}/", self.shared.address),
             tasks,

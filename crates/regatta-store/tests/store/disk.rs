@@ -1,5 +1,7 @@
 //! Full disks, disks that cannot be written, other programs, and who may read the files.
 
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,10 +44,20 @@ fn large(steps: &[Step]) -> Vec<Step> {
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    fn mount() -> Option<SmallDisk> {
+    /// `None` where the tests may not mount one; says so, and what stands in for it, also where passing tests are
+    /// silent.
+    fn mount(instead: &str) -> Option<SmallDisk> {
         let place = directory();
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(place.path()).output();
-        mounted.is_ok_and(|it| it.status.success()).then_some(SmallDisk(place))
+        if mounted.is_ok_and(|it| it.status.success()) {
+            return Some(SmallDisk(place));
+        }
+        let test = std::thread::current().name().unwrap_or_default().to_owned();
+        let _gone = writeln!(
+            std::io::stderr(),
+            "NOT RUN: {test}: mounting a small file system needs root; {instead} stands in for it"
+        );
+        None
     }
 
     fn path(&self) -> PathBuf {
@@ -67,7 +79,7 @@ impl Drop for SmallDisk {
 /// The real thing, where the tests may mount one: the disk fills, is refused, gets room, and goes on.
 #[test]
 fn a_full_disk_records_nothing_and_is_used_again_when_it_has_room() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = SmallDisk::mount("the store that may not grow (src/store.rs)") else { return };
     let steps = everything();
     let mut store = SqliteStore::open(&disk.path()).unwrap();
     for step in &steps {
@@ -93,13 +105,35 @@ fn a_full_disk_records_nothing_and_is_used_again_when_it_has_room() {
 
 #[test]
 fn a_disk_that_cannot_be_written_is_read_only() {
-    let Some(disk) = SmallDisk::mount() else { return };
+    let Some(disk) = SmallDisk::mount("a directory that may not be written") else { return };
     drop(SqliteStore::open(&disk.path()).unwrap());
     disk.remount("ro");
     assert_eq!(SqliteStore::open(&disk.path()).unwrap_err().code, "read_only");
     assert_eq!(SqliteStore::open(&disk.0.path().join("other.db")).unwrap_err().code, "read_only");
     disk.remount("rw");
     SqliteStore::open(&disk.path()).unwrap();
+}
+
+/// The same for everybody but root, whom no mode stops.
+#[test]
+fn a_directory_that_may_not_be_written_is_read_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::filled(&everything());
+    let mode = |mode| fs::set_permissions(place.file(""), fs::Permissions::from_mode(mode)).unwrap();
+    mode(0o500);
+    let probe = fs::write(place.file("probe"), "");
+    if probe.is_ok() {
+        fs::remove_file(place.file("probe")).unwrap();
+        let _gone = writeln!(
+            std::io::stderr(),
+            "NOT RUN: a_directory_that_may_not_be_written…: root may write anywhere; a read-only mount stands in for it"
+        );
+    } else {
+        assert_eq!(SqliteStore::open(&place.file("other.db")).unwrap_err().code, "read_only");
+        assert_eq!(place.refused().code, "read_only");
+    }
+    mode(0o700);
+    place.store().check().unwrap();
 }
 
 #[test]

@@ -106,6 +106,7 @@ pub fn j12_tasks_are_found_by_every_filter(harness: &mut dyn Harness) {
                             .filter(|it| statuses.is_empty() || statuses.contains(&it.status))
                             .filter(|it| after.is_none_or(|after| it.id > after))
                             .collect();
+                        assert_eq!(history.count_tasks(&filter).unwrap(), expected.len() as u64, "{filter:?}");
                         expected.truncate(if limit == 0 { usize::MAX } else { limit });
                         let found = history.tasks(&filter).unwrap();
                         assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{filter:?}");

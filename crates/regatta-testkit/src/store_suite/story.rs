@@ -323,6 +323,8 @@ fn agents_that_talk(it: &mut Teller) {
         n += 1;
         it.shell(Command::ReportSaid { attempt: grant.attempt, token: grant.token, n, said });
     };
+    let (sandbox, warnings) = (Some("in a box".to_owned()), vec!["a small one".to_owned()]);
+    it.shell(Command::ReportLaunched { attempt: grant.attempt, token: grant.token, sandbox, warnings });
     says(it, &grant, Said::Started { session: Some("s-1".into()), model: None });
     says(it, &grant, Said::TurnStarted { n: 0 });
     let used = Usage { input: 800, output: 50, micro_usd: Some(1_234), ..Usage::default() };

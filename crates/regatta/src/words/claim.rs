@@ -8,7 +8,7 @@ use regatta_core::refusal::seconds;
 
 use crate::args::ClaimWord;
 use crate::client::Got;
-use crate::out::{Said, ago, line, table};
+use crate::out::{Failed, Said, ago, line, table};
 
 use super::App;
 
@@ -60,7 +60,8 @@ pub(super) fn claim(app: &App, word: ClaimWord) -> Said {
                         format!("{} is held by {}{memo}\n", it.uri, it.owner)
                     })
                     .collect(),
-            })
+            })?;
+            if got.data.free { Ok(()) } else { Err(Failed::Code(5)) }
         }
     }
 }

@@ -95,7 +95,12 @@ fn main_worktree(here: &Path) -> Option<PathBuf> {
     let text = std::fs::read_to_string(&link).ok()?; // a directory where this is the repository itself
     let git_dir = link.parent()?.join(text.strip_prefix("gitdir: ")?.trim_end());
     let (worktrees, git_dir) = (git_dir.parent()?, git_dir.parent()?.parent()?);
-    (worktrees.file_name()? == "worktrees").then(|| git_dir.parent()?.canonicalize().ok())?
+    if worktrees.file_name()? != "worktrees" {
+        return None; // a submodule
+    }
+    // A bare repository is its own directory.
+    let main = if git_dir.file_name()? == ".git" { git_dir.parent()? } else { git_dir };
+    main.canonicalize().ok()
 }
 
 /// Reads what was typed and does it.

@@ -4,6 +4,7 @@ use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::{AgentView, EventView, MissionView, QueueView, StatusView, TaskView, WhyView};
 use regatta_core::attempt::Attempt;
+use regatta_core::task::Status;
 
 use crate::args::Events;
 use crate::client::{Got, Seen};
@@ -132,7 +133,10 @@ pub(crate) fn draw_mission(out: &Out, it: &MissionView) -> String {
 pub(super) fn why(app: &App, id: &str) -> Said {
     let got: Got<WhyView> = app.call(&Call::Why(input::Id { id: id.into() }))?;
     let it = &got.data;
-    app.out.answer("why", it, &[format!("regatta show {}", it.task.task.id)], |out| {
+    let ways = ways_out(&it.task, !it.past.is_empty());
+    let mut next: Vec<String> = ways.iter().map(|it| it.0.clone()).collect();
+    next.push(format!("regatta show {}", it.task.task.id));
+    app.out.answer("why", it, &next, |out| {
         let mut text =
             format!("{} \"{}\"   {}\n", it.task.task.id, line(&it.task.task.subject), out.state(&it.task.word));
         let mut facts = Vec::new();
@@ -147,8 +151,33 @@ pub(super) fn why(app: &App, id: &str) -> Said {
             facts.push(vec!["past".into(), format!("{} ago", ago(past.wall)), line(&past.text)]);
         }
         text += &table(&facts);
+        let ways: Vec<Vec<String>> =
+            ways.iter().map(|(way, what)| vec!["try".into(), way.clone(), (*what).into()]).collect();
+        text += &table(&ways);
         text
     })
+}
+
+/// What can be done about a task that ended without its work.
+fn ways_out(view: &TaskView, tried: bool) -> Vec<(String, &'static str)> {
+    let it = &view.task;
+    let mut ways = Vec::new();
+    if !matches!(it.status, Status::Failed | Status::Cancelled) {
+        return ways;
+    }
+    if tried {
+        ways.push((format!("regatta logs {}", it.id), "what its last attempt said"));
+    }
+    let files: Vec<String> = it.files.iter().map(ToString::to_string).collect();
+    let files = if files.is_empty() { String::new() } else { format!(" --files {}", quoted(&files.join(","))) };
+    ways.push((format!("regatta add {}{files}", quoted(&line(&it.subject))), "the same work as a new task"));
+    ways
+}
+
+/// As a shell takes it for one word.
+fn quoted(text: &str) -> String {
+    let plain = |it: char| it.is_ascii_alphanumeric() || "-_./,".contains(it);
+    if !text.is_empty() && text.chars().all(plain) { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 pub(super) fn events(app: &App, ask: &Events) -> Said {

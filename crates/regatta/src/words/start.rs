@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use crate::args::Init;
 use crate::client::{self, Client, Got};
-use crate::daemon;
-use crate::out::{Failed, Said, failed, usage};
+use crate::daemon::{self, Takeover};
+use crate::out::{Failed, Said, failed, table, usage};
 use crate::settings::{self, value};
 use crate::wire;
 
@@ -47,6 +47,14 @@ struct Initialised {
 
 pub(super) fn init(app: &App, ask: &Init) -> Said {
     let here = app.here()?;
+    // A linked worktree belongs to the repository it was made from: that one is the project.
+    let here = match super::main_worktree(&here) {
+        Some(main) => {
+            app.out.note(&format!("this is a worktree of {}, which is the project", main.display()));
+            main
+        }
+        None => here,
+    };
     let facts = wire::git(&app.data_dir()?).inspect(&here).map_err(|it| failed(it.code, it.what, it.hint))?;
     if facts.unborn && ask.trunk.is_none() {
         return Err(failed(
@@ -178,7 +186,30 @@ pub(super) fn up(app: &App, restart: bool) -> Said {
         failed("unreachable", "the daemon is up but its card is missing", "try again: regatta up --restart")
     })?;
     let word = if before { "already up" } else { "up" };
-    app.out.answer("up", &card, &["regatta status".into()], |_| format!("{word} at {} (pid {})\n", card.url, card.pid))
+    app.out.answer("up", &card, &["regatta status".into()], |_| {
+        let found = card.recovered.as_ref().filter(|_| !before).map_or(String::new(), recovered);
+        format!("{word} at {} (pid {})\n{found}", card.url, card.pid)
+    })
+}
+
+/// What the new daemon took over, in the words of a person who wants to know what is lost.
+fn recovered(found: &Takeover) -> String {
+    let how = if found.unclean { "recovered after an unclean stop" } else { "took over from the daemon before" };
+    let count = |many: usize, one: &str, more: &str| format!("{many} {}", if many == 1 { one } else { more });
+    let mut facts = Vec::new();
+    if found.attempts > 0 {
+        let text = count(found.attempts, "was at work and is joined again", "were at work and are joined again");
+        facts.push(vec!["  agents".to_owned(), text]);
+    }
+    if found.landings > 0 {
+        let text = count(found.landings, "landing goes on where it was", "landings go on where they were");
+        facts.push(vec!["  queue".to_owned(), text]);
+    }
+    if found.claims > 0 {
+        facts.push(vec!["  claims".to_owned(), format!("{} held, each with its full time again", found.claims)]);
+    }
+    facts.push(vec!["  tasks".to_owned(), format!("{} open", found.open_tasks)]);
+    format!("{how}\n{}", table(&facts))
 }
 
 pub(super) fn down(app: &App, keep_agents: bool) -> Said {

@@ -62,6 +62,16 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
                     "name a plan, or add a task: regatta add SUBJECT --files src/**",
                 ));
             }
+            let named: Vec<String> = free.iter().take(20).map(ToString::to_string).collect();
+            let more = if free.len() > named.len() { " …" } else { "" };
+            let which = format!("{} that nobody started yet: {}{more}", counted(free.len()), named.join(" "));
+            if !ask.plan_only && !app.global.yes && !app.may_ask() {
+                return Err(usage(
+                    format!("no plan was named; this would start {which}"),
+                    "say that this is meant: regatta run --yes; or name a plan: regatta run PLAN.toml",
+                ));
+            }
+            app.out.note(&format!("no plan: {which}"));
             ("tasks on the board".into(), vec![], free)
         }
     };
@@ -195,12 +205,12 @@ fn draw_plan(plan: &Plan, mode: Mode, agents: &[AgentName]) -> String {
     let waves = layers.iter().max().map_or(0, |it| it + 1);
     let names: Vec<String> = agents.iter().map(ToString::to_string).collect();
     let with = if names.is_empty() { String::new() } else { format!(" · agents {}", names.join(" ")) };
-    let mut text = format!(
-        "plan \"{}\"  {} tasks · {waves} waves{}{with}\n",
-        line(&plan.title),
-        plan.tasks.len(),
-        if mode == Mode::Waves { " with a barrier" } else { "" }
-    );
+    let pace = match (mode, waves) {
+        (Mode::Flow, _) => "each starts when it is ready".to_owned(),
+        (Mode::Waves, 1) => "1 wave".into(),
+        (Mode::Waves, _) => format!("{waves} waves with a barrier"),
+    };
+    let mut text = format!("plan \"{}\"  {} · {pace}{with}\n", line(&plan.title), counted(plan.tasks.len()));
     let mut order: Vec<usize> = (0..plan.tasks.len()).collect();
     order.sort_by_key(|it| (layers[*it], *it));
     let rows: Vec<Vec<String>> = order
@@ -210,13 +220,11 @@ fn draw_plan(plan: &Plan, mode: Mode, agents: &[AgentName]) -> String {
             let files: Vec<String> = it.task.files.iter().map(ToString::to_string).collect();
             let needs: Vec<String> = it.after.iter().map(|on| plan.names[*on].clone()).collect();
             let needs = if needs.is_empty() { String::new() } else { format!("needs {}", needs.join(" ")) };
-            vec![
-                format!("  wave {}", layers[*at] + 1),
-                plan.names[*at].clone(),
-                line(&it.task.subject),
-                files.join(" "),
-                needs,
-            ]
+            let name = match mode {
+                Mode::Flow => vec![format!("  {}", plan.names[*at])],
+                Mode::Waves => vec![format!("  wave {}", layers[*at] + 1), plan.names[*at].clone()],
+            };
+            [name, vec![line(&it.task.subject), files.join(" "), needs]].concat()
         })
         .collect();
     text += &table(&rows);
@@ -231,6 +239,11 @@ fn draw_plan(plan: &Plan, mode: Mode, agents: &[AgentName]) -> String {
         }
     }
     text
+}
+
+/// How many tasks, in words.
+fn counted(tasks: usize) -> String {
+    if tasks == 1 { "1 task".into() } else { format!("{tasks} tasks") }
 }
 
 fn reaches(depends_on: &[Vec<usize>], from: usize, to: usize) -> bool {
@@ -304,12 +317,39 @@ pub(super) fn stop(app: &App, ask: Stop) -> Said {
             (format!("{verb} {id}; its work is kept"), format!("regatta edit {task} --ready"))
         }
         (Some(id), _) => (format!("{verb} {id}; all work is kept"), "regatta run --resume".into()),
-        (None, Some(missions)) if missions.is_empty() => ("no mission runs".into(), "regatta status".into()),
-        (None, Some(missions)) => {
-            let names: Vec<&str> = missions.iter().filter_map(|it| it.as_str()).collect();
-            (format!("{verb} {}; all work is kept", names.join(" ")), "regatta run --resume".into())
+        (None, missions) => {
+            let names: Vec<&str> = missions.into_iter().flatten().filter_map(|it| it.as_str()).collect();
+            let left = left_alone(&client, &names)?;
+            match names.is_empty() {
+                true => (format!("no mission runs{left}"), "regatta status".into()),
+                false => (
+                    format!("{verb} {}, every mission there is; all work is kept{left}", names.join(" ")),
+                    "regatta run --resume".into(),
+                ),
+            }
         }
-        (None, None) => (format!("{verb} everything; all work is kept"), "regatta run --resume".into()),
     };
     app.out.answer("stop", &got.data, &[next], |_| format!("{said}\n"))
+}
+
+/// Who still works although every mission was stopped: agents that took their task by themselves.
+fn left_alone(client: &Client, stopped: &[&str]) -> Result<String, Failed> {
+    let status: Got<regatta_api::view::StatusView> = client.call(&Call::Status(input::Scope { project: None }))?;
+    let at_work = |it: &&TaskView| {
+        let of_a_mission = it.task.mission.is_some_and(|it| stopped.contains(&it.to_string().as_str()));
+        it.word == "working" && !of_a_mission
+    };
+    let left: Vec<&TaskView> = status.data.tasks.iter().filter(at_work).collect();
+    let Some(first) = left.first() else { return Ok(String::new()) };
+    let named: Vec<String> = left
+        .iter()
+        .take(10)
+        .map(|it| format!("{} ({})", it.task.id, it.task.agent.as_ref().map_or("-", |it| it.as_str())))
+        .collect();
+    let more = if left.len() > named.len() { " …" } else { "" };
+    Ok(format!(
+        "\nleft at work, because no mission started it: {}{more}; stop one by its id: regatta stop {}",
+        named.join(" "),
+        first.task.id
+    ))
 }

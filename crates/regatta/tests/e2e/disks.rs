@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::world::{LONG, World, finish, is_root, run, text, until};
+use crate::world::{LONG, World, finish, is_root, not_run, run, text, until};
 
 /// A small file system of a test's own; it goes when this does.
 struct Mount(PathBuf);
@@ -101,8 +101,7 @@ fn a_corrupt_store_is_left_as_it_is() {
 #[test]
 fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
     if !is_root() {
-        // Mounting needs root; `a_file_that_may_not_grow…` covers the same promise for everybody.
-        println!("not root: the small file system is not mounted");
+        not_run("a_full_disk_loses_nothing…", "mounting a small file system needs root", "a_file_that_may_not_grow…");
         return;
     }
     let mut world = World::new();

@@ -131,7 +131,7 @@ fn tokens_are_shown_to_their_holders_only() {
         &["queue"],
         &["agent", "list"],
     ] {
-        tokens(&world.json(args), &mut found);
+        tokens(&world.answer(args).0, &mut found);
     }
     assert_eq!(found, [] as [Value; 0]);
     let secret = Door::of(&world.data).token;

@@ -267,6 +267,28 @@ fn a_socket_that_nobody_answers_on_is_no_daemon() {
     assert!(world.processes().contains(&up), "{up} is not our daemon");
 }
 
+/// After a kill `up` says what was taken over; after a goodbye with nothing under way it says nothing.
+#[test]
+fn up_says_what_was_recovered() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
+    world.ok(&["task", "add", "Say hello", "--files", "hello.txt"]);
+    world.ok(&["task", "add", "Say goodbye", "--files", "bye.txt"]);
+    world.ok(&["task", "poll", "--as", "zoe"]);
+    let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
+    kill(pid);
+    assert!(until(LONG, || !alive(pid)), "P7: {pid} does not go");
+    let said = world.ok(&["up"]);
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines[0].starts_with("up at "), "{said}");
+    let told = ["recovered after an unclean stop", "  agents  1 was at work and is joined again"];
+    assert_eq!(lines[1..3], told, "{said}");
+    assert_eq!(lines[3..], ["  claims  1 held, each with its full time again", "  tasks   2 open"], "{said}");
+    assert_eq!(world.ok(&["up"]).lines().count(), 1, "it was up already");
+    world.ok(&["down", "--keep-agents"]);
+    assert_eq!(world.ok(&["up"]).lines().count(), 1, "nothing was unclean and nothing was left to do");
+}
+
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {

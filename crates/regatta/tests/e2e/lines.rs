@@ -152,7 +152,8 @@ fn claims_are_granted_held_renewed_and_released() {
     // All or nothing (L7).
     world.refused(&["claim", "acquire", "file://shop/b.rs", "file://shop/src/b.rs", "--as", "yan"], 5);
     assert_eq!(world.json(&["claim", "check", "file://shop/b.rs"]), json!({ "free": true, "holders": [] }));
-    let check = world.json(&["claim", "check", "file://shop/src/b.rs"]);
+    let (check, ran) = world.answer(&["claim", "check", "file://shop/src/b.rs"]);
+    assert_eq!(ran.code, 5, "{ran:?}");
     assert_eq!((&check["free"], &check["holders"][0]["owner"]), (&json!(false), &json!({ "agent": "zoe" })), "{check}");
     // A wait that runs out is the same refusal.
     let error = world.refused(&["claim", "acquire", uri, "--as", "yan", "--wait", "100ms"], 5);
@@ -256,6 +257,11 @@ fn work_is_watched_landed_and_stopped() {
     world.ok(&["task", "add", "Later", "--files", "l.txt"]);
     assert_eq!(world.refused(&["land", "T1"], 1)["code"], "nothing_to_land");
     assert_eq!(world.json(&["stop"]), json!([]), "nothing runs");
+    // Without a plan, without a terminal and without --yes nothing is started that nobody named.
+    let error = world.refused(&["run", "--agents", "scripted"], 2);
+    assert!(error["message"].as_str().unwrap().contains("1 task that nobody started yet: T1"), "{error}");
+    assert!(error["hint"].as_str().unwrap().contains("regatta run --yes"), "{error}");
+    assert_eq!(world.json(&["show", "T1"])["mission"], json!(null));
     let plan = world.plan(
         "[[task]]\nid = \"h\"\nsubject = \"Hang\"\nfiles = [\"h.txt\"]\nscript = [{ hang = true }]\n\
          [[task]]\nid = \"n\"\nsubject = \"Next\"\nfiles = [\"n.txt\"]\nblocked_by = [\"h\"]\n",

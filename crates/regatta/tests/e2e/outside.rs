@@ -88,6 +88,20 @@ fn a_stale_attempt_has_no_say() {
     assert_eq!(world.json(&["show", "T1"])["agent"], "yan");
 }
 
+/// `stop` without an id ends missions, and says whom it leaves at work.
+#[test]
+fn stop_says_whom_it_leaves_at_work() {
+    let world = World::set_up();
+    assert_eq!(world.ok(&["stop"]), "no mission runs\n");
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
+    world.ok(&["task", "add", "Say hello", "--files", "hello.txt"]);
+    poll(&world, "zoe");
+    let said = world.ok(&["stop"]);
+    assert!(said.starts_with("no mission runs\nleft at work, because no mission started it: T1 (zoe)"), "{said}");
+    assert!(said.contains("regatta stop T1"), "{said}");
+    assert_eq!(world.json(&["show", "T1"])["word"], "working");
+}
+
 /// Giving up is final for the task and frees the slot at once.
 #[test]
 fn failing_frees_the_slot() {

@@ -118,6 +118,10 @@ fn a_plan_may_be_toml_or_json_from_a_file_or_standard_input() {
         let plan = read(&args, &input);
         assert_eq!(plan[0]["task"]["files"], serde_json::json!(["b.txt"]), "{args:?}: {plan}");
     }
+    let flow = world.ok(&["run", &file("p.toml", &toml), "--plan-only"]);
+    assert!(flow.contains("1 task · each starts when it is ready") && !flow.contains("wave"), "{flow}");
+    let waves = world.ok(&["run", &file("p.toml", &toml), "--plan-only", "--mode", "waves"]);
+    assert!(waves.contains("1 task · 1 wave\n") && waves.contains("wave 1"), "{waves}");
     assert_eq!(world.json(&["task", "list"]), serde_json::json!([]), "--plan-only creates nothing");
     let mission = read(
         &["run", "-", "--agents", "scripted", "--wait"],
@@ -140,7 +144,7 @@ fn failures_are_found_from_the_work_and_retried_three_times() {
     assert_eq!(code, 8, "{mission}");
     assert_eq!(task(&mission, "good")["word"], "landed");
     assert_eq!(task(&mission, "after")["word"], "waiting", "its blocker is dead, and it says so");
-    assert!(task(&mission, "after")["waits"][0]["text"].as_str().unwrap().contains("which was failed"));
+    assert!(task(&mission, "after")["waits"][0]["text"].as_str().unwrap().contains("which has failed"));
     for (alias, evidence) in [
         ("red", "bad is here"),
         ("escape", "outside its manifest: elsewhere.txt"),
@@ -392,6 +396,40 @@ fn any_place_in_the_repository_will_do() {
     assert_eq!(world.git(&["show", "main:c.txt"]), "c");
     assert!(!linked.join("c.txt").exists(), "the user's other branch is left alone");
     assert_eq!(world.read("c.txt"), "c\n", "the checkout of the trunk follows");
+
+    // Setting it up again from the worktree finds the project that is there, and writes nothing into the worktree.
+    let mut command = world.command(&["init", "--yes"]);
+    command.current_dir(&linked);
+    let ran = run(command, None);
+    assert!(ran.code == 0 && ran.err.contains("is a worktree of"), "{ran:?}");
+    let projects = world.json(&["project", "list"]);
+    assert_eq!((projects.as_array().unwrap().len(), &projects[0]["trunk"]), (1, &"main".into()), "{projects}");
+    assert_eq!(world.git_in(&linked, &["status", "--porcelain"]), "");
+}
+
+/// The counts of a status are those of its project.
+#[test]
+fn a_status_counts_its_own_project_only() {
+    let world = World::set_up();
+    let plan = world.plan(
+        &(writes("a", "a.txt", "a", "")
+            + "[[task]]\nid = \"f\"\nsubject = \"Fail\"\nfiles = [\"f\"]\nscript = [{ fail = \"no\" }]\n"),
+    );
+    assert_eq!(world.run(&["run", &plan, "--agents", "scripted", "--wait"]).code, 8);
+    let other = world.root.join("other");
+    std::fs::create_dir(&other).unwrap();
+    world.git_in(&other, &["init", "-q", "-b", "main", "."]);
+    world.git_in(&other, &["commit", "-q", "--allow-empty", "-m", "Start"]);
+    world.ok(&["init", "--yes", "-C", text(&other)]);
+    let counts = |place: &std::path::Path| {
+        let status = world.json(&["status", "-C", text(place)]);
+        (status["landed"].clone(), status["failed"].clone())
+    };
+    assert_eq!(counts(&world.repo), (1.into(), 1.into()));
+    assert_eq!(counts(&other), (0.into(), 0.into()));
+    assert_eq!(counts(std::path::Path::new("/")), (1.into(), 1.into()), "outside of any project: the whole fleet");
+    let why = world.ok(&["why", "T2"]);
+    assert!(why.contains("try  regatta logs T2") && why.contains("regatta add Fail --files f"), "{why}");
 }
 
 /// Ctrl-C detaches: the agents keep working, and the mission comes to its end without anybody watching.

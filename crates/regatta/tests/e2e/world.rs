@@ -344,6 +344,11 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Says that a test did not run, why, and what stands in for it: also where passing tests are silent.
+pub(crate) fn not_run(test: &str, why: &str, instead: &str) {
+    let _gone = writeln!(std::io::stderr(), "NOT RUN: {test}: {why}; {instead} stands in for it");
+}
+
 /// The words of a command line, for tables of cases.
 pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split_ascii_whitespace().collect()
