@@ -60,34 +60,28 @@ impl Status {
         }
     }
 
-    /// The word people see. One that landed is completed too; only its task knows which it was.
-    pub fn word(self) -> &'static str {
+    /// What people see: the word on the screen, and the same within a sentence ("T3 is working"). One that landed is
+    /// completed too; only its task knows which it was.
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            Status::Backlog => "backlog",
-            Status::Unassigned | Status::Offered | Status::Pending => "waiting",
-            Status::InProgress | Status::Validating => "working",
-            Status::InReview => "review",
-            Status::Landing => "landing",
-            Status::Completed => "done",
-            Status::Failed => "failed",
-            Status::Cancelled => "cancelled",
-            Status::NeedsHuman => "needs you",
+            Status::Backlog => ("backlog", "is in the backlog"),
+            Status::Unassigned | Status::Offered | Status::Pending => ("waiting", "is waiting"),
+            Status::InProgress | Status::Validating => ("working", "is working"),
+            Status::InReview => ("review", "is in review"),
+            Status::Landing => ("landing", "is landing"),
+            Status::Completed => ("done", "is done"),
+            Status::Failed => ("failed", "has failed"),
+            Status::Cancelled => ("cancelled", "was cancelled"),
+            Status::NeedsHuman => ("needs you", "needs you"),
         }
     }
 
-    /// The same within a sentence: "T3 is working".
+    pub fn word(self) -> &'static str {
+        self.words().0
+    }
+
     pub fn phrase(self) -> &'static str {
-        match self {
-            Status::Backlog => "is in the backlog",
-            Status::Unassigned | Status::Offered | Status::Pending => "is waiting",
-            Status::InProgress | Status::Validating => "is working",
-            Status::InReview => "is in review",
-            Status::Landing => "is landing",
-            Status::Completed => "is done",
-            Status::Failed => "has failed",
-            Status::Cancelled => "was cancelled",
-            Status::NeedsHuman => "needs you",
-        }
+        self.words().1
     }
 
     /// Whether nothing follows (J7).
