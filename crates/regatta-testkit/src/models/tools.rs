@@ -175,10 +175,11 @@ fn placed(asked: &Asked, offer: &Offer, path: &str) -> String {
 }
 
 /// How programs tell the model where they work.
-const PLACES: [&str; 5] = [
+const PLACES: [&str; 6] = [
     "working directory: ",
     "working directory is ",
     "<cwd>",
+    "<working-directory>",
     "working in the directory: ",
     "Workspace Directories:\n  - ",
 ];
