@@ -6,9 +6,24 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 
-const FLAGS: [&str; 4] = ["check", "json", "threads", "write"];
-const OPTIONS: [&str; 12] =
-    ["steps", "callers", "rounds", "store", "side", "ops", "agents", "seed", "plant", "samples", "binary", "runs"];
+const FLAGS: [&str; 5] = ["check", "json", "threads", "write", "install-only"];
+const OPTIONS: [&str; 15] = [
+    "steps",
+    "callers",
+    "rounds",
+    "store",
+    "side",
+    "ops",
+    "agents",
+    "seed",
+    "plant",
+    "samples",
+    "binary",
+    "runs",
+    "programs",
+    "scenarios",
+    "layer",
+];
 
 /// What was typed.
 #[derive(Debug, Default)]

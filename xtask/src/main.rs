@@ -1,6 +1,7 @@
 //! Tidy, bench, generate, release: what developers run and users do not.
 //!
-//! `cargo xtask bench WORD` measures; each report is printed and kept in `target/bench/WORD.txt`. Tidy is a
+//! `cargo xtask bench WORD` measures; each report is printed and kept in `target/bench/WORD.txt`.
+//! `cargo xtask real-agents` installs real coding agents and runs them; its table is `docs/real-agents.md`. Tidy is a
 //! plain test (`tests/tidy.rs`), so that `cargo test` runs it.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the developer who runs it")]
@@ -12,6 +13,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 mod args; // what may be typed
 mod bench; // the measurements
 mod dice; // numbers that look random and are the same every time
+mod real_agents; // real programs against the scripted model server
 mod report; // what is printed, and kept in a file
 mod world; // an engine without git and agents, and stores that count
 
@@ -30,6 +32,7 @@ cargo xtask bench chatty        [--binary PATH] [--agents 200]
 cargo xtask bench reattach      [--binary PATH] [--agents 20] [--runs 10]
 cargo xtask bench overhead      [--binary PATH] [--runs 50]
 cargo xtask bench all
+cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|all] [--binary PATH] [--install-only]
 Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
 
 fn main() -> ExitCode {
@@ -73,6 +76,7 @@ fn run() -> anyhow::Result<bool> {
             }
             Ok(good)
         }
+        ["real-agents"] => real_agents::run(&args),
         _ => anyhow::bail!("usage:\n{USAGE}"),
     }
 }

@@ -1,0 +1,104 @@
+//! Real coding agents against the scripted model server: `cargo xtask real-agents`.
+//!
+//! Installs pinned versions of the programs from the npm registry into the build directory, and runs each as an
+//! unprivileged user, with a home of its own, no key and no network but loopback. Two layers: `straight`, a program on
+//! a plain pipe with its driver, and `regatta`, the same through the real binary. What passed is a table in
+//! `docs/real-agents.md`.
+
+mod account; // who the programs run as, and what they leave
+mod bench; // what every scenario needs
+mod cell; // one cell of the table, and the columns
+mod install; // pinned, into the build directory
+mod pipe; // a program on a plain pipe
+mod programs; // which, and what each needs
+mod straight; // the scenarios on the pipe
+mod table; // the report
+mod through; // the scenarios through the real binary
+
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+use regatta_testkit::models::ModelServer;
+
+use crate::args::Args;
+use account::Account;
+use bench::{Bench, chosen};
+use cell::{Cell, Scenario};
+use programs::{Program, ROWS, Row};
+use table::Table;
+
+/// Runs what was asked for; says whether every cell is passed or explained.
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    let target = target()?;
+    let wanted = args.text("programs");
+    let rows: Vec<Row> = ROWS.into_iter().filter(|it| named(wanted, it.program.name)).collect();
+    ensure!(!rows.is_empty(), "no program is called {}", wanted.unwrap_or_default());
+    let programs: Vec<&'static Program> = rows.iter().map(|it| it.program).collect();
+    let installed = install::install(&target.join("real-agents"), &programs)?;
+    if args.flag("install-only") {
+        return Ok(installed.missing.is_empty());
+    }
+    let account = Account::choose()?;
+    account.must_reach(&programs::NODE.entry(&installed.dir))?;
+    let layer = args.text("layer").unwrap_or("all");
+    ensure!(["straight", "regatta", "all"].contains(&layer), "--layer is straight, regatta or all");
+    let regatta = if layer == "straight" { None } else { Some(through::binary(&target, args.text("binary"))?) };
+    let runs = target.join("real-agents-runs");
+    std::fs::create_dir_all(&runs)?;
+    let mut tables = vec![];
+    type Layer = fn(&Bench<'_>, &Row, Scenario) -> Cell;
+    let layers: [(&str, &str, Layer); 2] = [
+        ("regatta", "Through Regatta", through::run),
+        ("straight", "Straight to the driver, on a plain pipe", straight::run),
+    ];
+    for (name, title, run) in layers.into_iter().filter(|it| layer == "all" || it.0 == layer) {
+        let mut table = Table::new(title);
+        for row in &rows {
+            let cells = Scenario::ALL.map(|scenario| {
+                if let Some(why) = installed.missing.get(row.program.name) {
+                    return Cell::NotRun(why.clone());
+                }
+                if !chosen(args.text("scenarios"), scenario) {
+                    return Cell::NotRun(String::new());
+                }
+                // A server for each run: what one story does wrong is not the next one's fault.
+                let cell = match ModelServer::start([]) {
+                    Ok(models) => {
+                        let bench = Bench {
+                            installed: &installed,
+                            account,
+                            models: &models,
+                            runs: runs.join(name),
+                            regatta: regatta.clone(),
+                        };
+                        run(&bench, row, scenario)
+                    }
+                    Err(error) => Cell::failed(format!("the model server does not start: {error}")),
+                };
+                eprintln!("{name} {} {} {}: {}", row.program.name, row.drive.name(), scenario.word(), cell.text());
+                cell
+            });
+            table.add(row, cells);
+        }
+        tables.push(table);
+    }
+    let report = table::report(&tables, &installed, account.name());
+    println!("{report}");
+    // A part of the table would replace the whole.
+    if layer == "all" && wanted.is_none() && args.text("scenarios").is_none() {
+        let path = crate::report::root().join("docs/real-agents.md");
+        std::fs::write(&path, &report)?;
+    }
+    Ok(tables.iter().all(Table::is_good) && installed.missing.is_empty())
+}
+
+fn named(wanted: Option<&str>, name: &str) -> bool {
+    wanted.is_none_or(|it| it.split(',').any(|it| it == name))
+}
+
+/// The build directory this program was built in.
+fn target() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(2).context("this program is in no build directory")?;
+    Ok(target.to_owned())
+}

@@ -1,0 +1,135 @@
+//! The report: a table for each layer, with what was run, when and on what.
+
+use std::fmt::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::cell::{Cell, Scenario};
+use super::install::Installed;
+use super::programs::{ALL, Row};
+
+/// A table in the making.
+pub(crate) struct Table {
+    title: String,
+    rows: Vec<(String, String, [Cell; Scenario::ALL.len()])>,
+}
+
+impl Table {
+    pub(crate) fn new(title: &str) -> Table {
+        Table { title: title.to_owned(), rows: vec![] }
+    }
+
+    pub(crate) fn add(&mut self, row: &Row, cells: [Cell; Scenario::ALL.len()]) {
+        let program = format!("{} {}", row.program.name, row.program.version);
+        self.rows.push((program, row.drive.name().to_owned(), cells));
+    }
+
+    /// Whether every cell is passed or explained.
+    pub(crate) fn is_good(&self) -> bool {
+        self.rows.iter().all(|it| it.2.iter().all(Cell::is_good))
+    }
+
+    fn markdown(&self) -> String {
+        let mut out = format!("## {}\n\n| program | runtime |", self.title);
+        for scenario in Scenario::ALL {
+            let _infallible = write!(out, " {} |", scenario.title());
+        }
+        out.push_str("\n|---|---|");
+        out.push_str(&"---|".repeat(Scenario::ALL.len()));
+        for (program, runtime, cells) in &self.rows {
+            let _infallible = write!(out, "\n| {program} | {runtime} |");
+            for cell in cells {
+                let _infallible = write!(out, " {} |", cell.text());
+            }
+        }
+        let all = self.rows.iter().flat_map(|it| &it.2);
+        let passed = all.clone().filter(|it| matches!(it, Cell::Passed(_))).count();
+        let failed = all.clone().filter(|it| matches!(it, Cell::Failed(_))).count();
+        let not_possible = all.filter(|it| matches!(it, Cell::NotPossible(_))).count();
+        let _infallible = write!(out, "\n\n{passed} passed, {failed} failed, {not_possible} not possible.\n");
+        out
+    }
+}
+
+/// The whole report. It names no host and no path.
+pub(crate) fn report(tables: &[Table], installed: &Installed, account: &str) -> String {
+    let mut out = String::from(
+        "# Real agents\n\n\
+         Written by `cargo xtask real-agents`, which installs these programs from the npm registry and runs them \
+         against the scripted model server of `crates/regatta-testkit` on loopback, with no key and no network. \
+         `not possible` says what a program cannot do by its own nature.\n\n",
+    );
+    let versions: Vec<String> = ALL.iter().map(|it| format!("{} {}", it.package, it.version)).collect();
+    let _infallible = writeln!(out, "- Programs: {}; Node {}.", versions.join(", "), installed.node);
+    for (name, why) in &installed.missing {
+        let _infallible = writeln!(out, "- **{name}** {why}.");
+    }
+    let _infallible = writeln!(out, "- Run on {} as {account}; {}.\n", today(), machine());
+    for table in tables {
+        out.push_str(&table.markdown());
+        out.push('\n');
+    }
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    out
+}
+
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kilobytes = memory.split_whitespace().nth(1).and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
+    let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let system = system.lines().find_map(|it| it.strip_prefix("PRETTY_NAME=")).unwrap_or("an unknown system");
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!(
+        "{cores} cores, {} GB, {}, Linux {}, {}",
+        kilobytes.div_ceil(1 << 20),
+        system.trim_matches('"'),
+        kernel.trim(),
+        std::env::consts::ARCH
+    )
+}
+
+/// The date in UTC: the days since 1970 by the proleptic calendar of 400-year eras.
+fn today() -> String {
+    date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs()) / 86_400)
+}
+
+fn date(days: u64) -> String {
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, shift) = (day - (153 * month + 2) / 5 + 1, u64::from(month >= 10));
+    format!("{:04}-{:02}-{day:02}", era * 400 + year + shift, (month + 2) % 12 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::programs::ROWS;
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0), "1970-01-01");
+        assert_eq!(date(11_016), "2000-02-29");
+        assert_eq!(date(20_453), "2025-12-31");
+        assert_eq!(date(20_772), "2026-11-15");
+    }
+
+    #[test]
+    fn the_report_has_a_row_for_each_program_and_names_what_is_missing() {
+        let mut table = Table::new("Some");
+        for row in &ROWS {
+            table.add(row, Scenario::ALL.map(|_| Cell::passed()));
+        }
+        assert!(table.is_good());
+        let missing = [("goose", "could not be installed: no".to_owned())].into();
+        let installed = Installed { dir: "/somewhere".into(), missing, node: "v22".into() };
+        let text = report(&[table], &installed, "somebody");
+        assert_eq!(text.matches("\n| ").count(), ROWS.len() + 1, "{text}");
+        assert!(text.contains("**goose** could not be installed: no."), "{text}");
+        assert!(text.contains(&format!("{} passed, 0 failed", ROWS.len() * Scenario::ALL.len())), "{text}");
+        assert!(!text.contains("/somewhere"), "no path is in the report");
+    }
+}
