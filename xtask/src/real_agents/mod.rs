@@ -84,8 +84,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     }
     let report = table::report(&tables, &installed, account.name());
     println!("{report}");
-    // A part of the table would replace the whole.
-    if layer == "all" && wanted.is_none() && args.text("scenarios").is_none() {
+    // A part of a table would replace the whole.
+    if wanted.is_none() && args.text("scenarios").is_none() {
         let path = crate::report::root().join("docs/real-agents.md");
         std::fs::write(&path, &report)?;
     }

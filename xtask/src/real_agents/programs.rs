@@ -179,7 +179,7 @@ impl Row {
             "goose" => goose(place, asks),
             "claude" => claude(place, asks),
             "claude-agent-acp" => claude_acp(place, asks),
-            "codex" => codex(place, self.drive, asks),
+            "codex" => codex(place, asks),
             "codex-acp" => codex_acp(place, asks),
             "gemini" => gemini(place, asks),
             _ => opencode(place, asks),
@@ -261,7 +261,7 @@ fn claude_acp(place: &Place<'_>, asks: Asks) -> Outfit {
 /// knows, or it offers no `apply_patch`.
 fn codex_settings(place: &Place<'_>, asks: Asks) -> Vec<(&'static str, String)> {
     let (policy, sandbox) =
-        if asks == Asks::Always { ("untrusted", "workspace-write") } else { ("never", "danger-full-access") };
+        if asks == Asks::Always { ("on-request", "read-only") } else { ("never", "danger-full-access") };
     let settings = format!(
         "model = \"gpt-5.5\"\n\
          model_provider = \"stub\"\n\
@@ -294,16 +294,13 @@ fn codex_settings(place: &Place<'_>, asks: Asks) -> Vec<(&'static str, String)> 
     vec![("config.toml", settings)]
 }
 
-fn codex(place: &Place<'_>, drive: Drive, asks: Asks) -> Outfit {
-    let mode = match (drive, asks) {
-        (Drive::CodexServer, Asks::Always) => None,
-        _ => Some("danger-full-access"),
-    };
+fn codex(place: &Place<'_>, asks: Asks) -> Outfit {
+    let mode = if asks == Asks::Always { "on-request+read-only" } else { "never+danger-full-access" };
     Outfit {
         argv: CODEX.argv(place.installed, &[]),
         env: pairs(&[("CODEX_HOME", &text(place.settings))]),
         key: "STUB_API_KEY",
-        mode,
+        mode: Some(mode),
         files: codex_settings(place, asks),
     }
 }
@@ -335,7 +332,8 @@ fn gemini(place: &Place<'_>, asks: Asks) -> Outfit {
         argv: GEMINI.argv(place.installed, &args),
         env: pairs(&[
             ("GOOGLE_GEMINI_BASE_URL", place.models),
-            ("GEMINI_CLI_SYSTEM_SETTINGS_PATH", &text(&place.settings.join("gemini.json"))),
+            // Settings for the whole system would do, but the number of attempts is not read from there.
+            ("GEMINI_CLI_HOME", &text(place.settings)),
             ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
             ("GEMINI_TELEMETRY_ENABLED", "false"),
             ("GEMINI_CLI_NO_RELAUNCH", "true"),
@@ -343,7 +341,7 @@ fn gemini(place: &Place<'_>, asks: Asks) -> Outfit {
         ]),
         key: "GEMINI_API_KEY",
         mode: None,
-        files: vec![("gemini.json", settings.to_string())],
+        files: vec![(".gemini/settings.json", settings.to_string())],
     }
 }
 

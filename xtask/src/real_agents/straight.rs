@@ -15,7 +15,7 @@ use super::programs::{Asks, Drive, Row};
 /// Longer than any of these programs takes for a turn on a busy machine.
 const TURN: Duration = Duration::from_secs(90);
 /// How long a program may be silent about a model that does not answer.
-const SILENCE: Duration = Duration::from_secs(75);
+const SILENCE: Duration = Duration::from_secs(120);
 /// How long a program may take to end once its input is closed.
 const END: Duration = Duration::from_secs(30);
 

@@ -44,11 +44,11 @@ pub(crate) fn run(bench: &Bench<'_>, row: &Row, scenario: Scenario) -> Cell {
         return Cell::NotPossible(why.into());
     }
     let asks = if scenario == Scenario::Permission { Asks::Always } else { Asks::Never };
-    let world = match World::set_up(bench, row, scenario, asks) {
+    let world = match World::new(bench, row, scenario, asks) {
         Ok(world) => world,
         Err(error) => return Cell::failed(format!("{error:#}")),
     };
-    let done = match scenario {
+    let done = world.set_up(row).and_then(|()| match scenario {
         Scenario::Write => write(&world),
         Scenario::Permission => permission(&world),
         Scenario::Cancel => cancel(&world),
@@ -56,7 +56,7 @@ pub(crate) fn run(bench: &Bench<'_>, row: &Row, scenario: Scenario) -> Cell {
         Scenario::Limited | Scenario::Overloaded => refused_for_a_while(&world, scenario),
         Scenario::UsedUp => used_up(&world),
         Scenario::Kill => kill_agent(&world),
-    };
+    });
     let ended = world.end();
     let faults = bench.models.faults();
     match (done, ended) {
@@ -77,16 +77,19 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn set_up(bench: &'a Bench<'a>, row: &Row, scenario: Scenario, asks: Asks) -> anyhow::Result<World<'a>> {
+    /// Directories, and nothing that runs.
+    fn new(bench: &'a Bench<'a>, row: &Row, scenario: Scenario, asks: Asks) -> anyhow::Result<World<'a>> {
         let run = bench.place(row, scenario.word(), asks)?;
         let binary = bench.regatta.clone().context("no binary was chosen")?;
         bench.account.must_reach(&binary)?;
-        let world = World { bench, data: run.dir.join("data"), run, binary };
-        world.ask(&["init", "--yes", "--validate", "test -e README"])?;
-        bench.git(&world.run.work, &["add", "-A"])?;
-        bench.git(&world.run.work, &["commit", "-q", "-m", "Use regatta"])?;
-        world.add_agent(row)?;
-        Ok(world)
+        Ok(World { bench, data: run.dir.join("data"), run, binary })
+    }
+
+    fn set_up(&self, row: &Row) -> anyhow::Result<()> {
+        self.ask(&["init", "--yes", "--validate", "test -e README"])?;
+        self.bench.git(&self.run.work, &["add", "-A"])?;
+        self.bench.git(&self.run.work, &["commit", "-q", "-m", "Use regatta"])?;
+        self.add_agent(row)
     }
 
     /// Registers the program, with its variables, its key and no confinement but the program's own.
