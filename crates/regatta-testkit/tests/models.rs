@@ -420,7 +420,8 @@ fn the_marker_said_last_names_the_story_and_only_as_a_whole_word() {
     body["messages"].as_array_mut().unwrap().extend(more);
     let got = ask(&server, "POST", &path, &body);
     assert_eq!(understand(Api::Anthropic, false, &got).text, "This is <tale-1>.", "what a tool says names no story");
-    assert_eq!(server.seen().last().unwrap().results, ["no tale-12"]);
+    let last = server.seen().pop().unwrap();
+    assert_eq!((last.results, last.users), (vec!["no tale-12".to_owned()], vec!["tale-1".to_owned()]));
 }
 
 #[test]

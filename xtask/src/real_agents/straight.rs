@@ -294,7 +294,7 @@ fn refused(bench: &Bench<'_>, row: &Row, scenario: Scenario, wanted: Class) -> a
         (Some(class), _) if class != wanted => Cell::failed(format!("classed {class}")),
         (None, _) => Cell::failed("taken for success"),
         (_, Some(true)) => Cell::Passed("with the time of the reset".into()),
-        (_, Some(false)) => Cell::Passed("the program does not tell the time of the reset".into()),
+        (_, Some(false)) => Cell::Passed("the time of the reset is not known".into()),
         _ => Cell::passed(),
     };
     kept(bench, &run, &piped, cell)
@@ -334,8 +334,16 @@ fn kill(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
         piped = Piped::start(&stage(bench, &run), setup(row, &run, None), &prompt, Policy::Allow)?;
         how.push_str("its session was not kept, a new one did the work");
         ended = finished(&mut piped)?;
-    } else {
+    } else if bench.models.seen_of(&run.later()).iter().all(|it| it.users.iter().any(|it| it.contains(&run.prompt()))) {
         how.push_str("its session went on");
+    } else {
+        // Taking up a session and forgetting what was said in it is not going on.
+        return kept(
+            bench,
+            &run,
+            &piped,
+            Cell::failed("it took up its session, but the model was not told what was said before"),
+        );
     }
     let cell = match ended {
         Err(why) => Cell::failed(format!("after the kill: {why}")),

@@ -72,6 +72,8 @@ pub struct Seen {
     pub messages: usize,
     /// What the user said last.
     pub user: String,
+    /// All that the user said, oldest first: a session that goes on has what was said before.
+    pub users: Vec<String>,
     /// What the tools gave back since the model spoke last.
     pub results: Vec<String>,
     /// A request aside from the work: a title, a suggestion, a summary.
@@ -101,6 +103,11 @@ impl Asked {
     /// What the user said last.
     pub(super) fn user(&self) -> &str {
         self.said.iter().rev().find(|it| it.role == Role::User).map_or("", |it| it.text.as_str())
+    }
+
+    /// All that the user said.
+    pub(super) fn users(&self) -> Vec<String> {
+        self.said.iter().filter(|it| it.role == Role::User).map(|it| it.text.clone()).collect()
     }
 
     /// What the tools gave back since the model spoke last.

@@ -243,6 +243,7 @@ fn open(inner: &Inner, request: &Request) -> usize {
         tools: vec![],
         messages: 0,
         user: String::new(),
+        users: vec![],
         results: vec![],
         side: false,
         story: None,
@@ -330,6 +331,7 @@ impl Exchange<'_> {
             it.tools = asked.tools.iter().map(|it| it.name.clone()).collect();
             it.messages = asked.said.len();
             it.user = asked.user().to_owned();
+            it.users = asked.users();
             it.results = asked.results();
             it.side = side;
         });
