@@ -238,10 +238,14 @@ fn limited(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
     if !piped.until(TURN, |it| it.turns_ended() > 0 || it.has_ended())? {
         return kept(bench, &run, &piped, Cell::failed(format!("no word within {} s", TURN.as_secs())));
     }
-    if run.wrote() {
-        return kept(bench, &run, &piped, Cell::Passed("it waits by itself".into()));
-    }
     let class = class_of(&mut piped)?;
+    if run.wrote() {
+        let cell = match class {
+            None => Cell::Passed("it waits by itself".into()),
+            Some(class) => Cell::failed(format!("it waits by itself and does the work, but is classed {class}")),
+        };
+        return kept(bench, &run, &piped, cell);
+    }
     if class != Some(Class::RateLimit) {
         return kept(bench, &run, &piped, Cell::failed(format!("classed {class:?}")));
     }
@@ -324,7 +328,7 @@ fn kill(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
         _ => format!("it left {} behind; ", left.join(", ")),
     };
     let prompt = run.prompt_for(&run.later());
-    let mut piped = Piped::start(&stage(bench, &run), setup(row, &run, Some(session)), &prompt, Policy::Allow)?;
+    let mut piped = Piped::start(&stage(bench, &run), setup(row, &run, Some(session.clone())), &prompt, Policy::Allow)?;
     let mut ended = finished(&mut piped)?;
     if ended.is_err() {
         kept(bench, &run, &piped, Cell::passed())?;
@@ -334,16 +338,14 @@ fn kill(bench: &Bench<'_>, row: &Row) -> anyhow::Result<Cell> {
         piped = Piped::start(&stage(bench, &run), setup(row, &run, None), &prompt, Policy::Allow)?;
         how.push_str("its session was not kept, a new one did the work");
         ended = finished(&mut piped)?;
+    } else if piped.session() != Some(session) {
+        how.push_str("its session was not kept, the driver opened a new one");
     } else if bench.models.seen_of(&run.later()).iter().all(|it| it.users.iter().any(|it| it.contains(&run.prompt()))) {
         how.push_str("its session went on");
     } else {
         // Taking up a session and forgetting what was said in it is not going on.
-        return kept(
-            bench,
-            &run,
-            &piped,
-            Cell::failed("it took up its session, but the model was not told what was said before"),
-        );
+        let why = "it took up its session, but the model was not told what was said before";
+        return kept(bench, &run, &piped, Cell::failed(why));
     }
     let cell = match ended {
         Err(why) => Cell::failed(format!("after the kill: {why}")),
