@@ -130,18 +130,20 @@ impl Drive {
 pub(crate) struct Row {
     pub(crate) program: &'static Program,
     pub(crate) drive: Drive,
+    /// The preset that Regatta has for it.
+    pub(crate) preset: &'static str,
 }
 
 /// Every line of the table.
 pub(crate) const ROWS: [Row; 8] = [
-    Row { program: &GOOSE, drive: Drive::Acp },
-    Row { program: &CLAUDE, drive: Drive::Claude },
-    Row { program: &CLAUDE_ACP, drive: Drive::Acp },
-    Row { program: &CODEX, drive: Drive::CodexExec },
-    Row { program: &CODEX, drive: Drive::CodexServer },
-    Row { program: &CODEX_ACP, drive: Drive::Acp },
-    Row { program: &GEMINI, drive: Drive::Acp },
-    Row { program: &OPENCODE, drive: Drive::Acp },
+    Row { program: &GOOSE, drive: Drive::Acp, preset: "goose" },
+    Row { program: &CLAUDE, drive: Drive::Claude, preset: "claude-native" },
+    Row { program: &CLAUDE_ACP, drive: Drive::Acp, preset: "claude" },
+    Row { program: &CODEX, drive: Drive::CodexExec, preset: "codex-exec" },
+    Row { program: &CODEX, drive: Drive::CodexServer, preset: "codex-native" },
+    Row { program: &CODEX_ACP, drive: Drive::Acp, preset: "codex" },
+    Row { program: &GEMINI, drive: Drive::Acp, preset: "gemini" },
+    Row { program: &OPENCODE, drive: Drive::Acp, preset: "opencode" },
 ];
 
 /// Whether the program asks before it uses a tool.

@@ -48,7 +48,7 @@ fn setup(row: &Row, run: &Run, resume: Option<String>) -> Setup {
         Drive::CodexServer => Runtime::Codex { argv, app_server: true },
     };
     let profile = Profile {
-        preset: Some(row.program.name.to_owned()),
+        preset: Some(row.preset.to_owned()),
         mode: run.outfit.mode.map(str::to_owned),
         env: run.outfit.env.clone(),
         keys: vec![Key { name: run.outfit.key.to_owned(), from: KeySource::Env(run.outfit.key.to_owned()) }],

@@ -98,7 +98,8 @@ impl<'a> World<'a> {
         let runtime = match row.drive {
             Drive::Acp => "acp",
             Drive::Claude => "claude",
-            Drive::CodexExec | Drive::CodexServer => "codex",
+            Drive::CodexExec => "codex",
+            Drive::CodexServer => "codex-server",
         };
         let command = outfit.argv.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" ");
         let mut args: Vec<String> =
@@ -106,9 +107,8 @@ impl<'a> World<'a> {
         args.push(command);
         args.extend(["--confine".into(), "off".into()]);
         args.extend(["--key".into(), format!("{}=env:{KEY_VARIABLE}", outfit.key)]);
-        if row.drive == Drive::CodexServer {
-            args.push("--app-server".into());
-        }
+        // Programs that are scripts are all called `node`; the preset says which it is.
+        args.extend(["--preset".into(), row.preset.into()]);
         if let Some(mode) = outfit.mode {
             args.extend(["--mode".into(), mode.into()]);
         }
@@ -297,12 +297,14 @@ fn write(world: &World<'_>) -> anyhow::Result<Cell> {
 /// What the program asks is in the inbox; a yes lets it go on.
 fn permission(world: &World<'_>) -> anyhow::Result<Cell> {
     world.bench.models.tell(writes(&world.run.marker));
+    world.ask(&["policy", "add", "ask", "--for", "all"])?;
     let going = world.start()?;
     let mut answered = 0;
     let open = || -> anyhow::Result<Option<String>> {
         let inbox = world.ask(&["inbox"])?;
         let items = inbox.as_array().or_else(|| inbox["items"].as_array()).cloned().unwrap_or_default();
-        Ok(items.iter().find_map(|it| it["id"].as_str().map(str::to_owned)))
+        // A task that needs a person is there too, under its own number.
+        Ok(items.iter().filter_map(|it| it["id"].as_str()).find(|it| it.starts_with('Q')).map(str::to_owned))
     };
     let mut trouble = None;
     until(LANDS, || {
