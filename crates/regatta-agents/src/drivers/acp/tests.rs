@@ -395,6 +395,22 @@ fn what_codex_tells_aside_is_heard_unless_it_passed() {
     stage.check_replay();
 }
 
+/// As codex-acp 2.6.0 says it: each attempt is told aside, and only the last word about the session tells the end.
+#[test]
+fn what_is_tried_again_aside_is_no_failure_unless_the_session_breaks() {
+    let aside = |codex: Value| json!({ "sessionUpdate": "session_info_update", "_meta": { "codex": codex } });
+    let retried = json!({ "error": { "message": "Reconnecting... 1/2", "willRetry": true,
+        "codexErrorInfo": { "responseStreamDisconnected": { "httpStatusCode": 529 } } } });
+    for (status, class) in [("idle", None), ("systemError", Some(Class::Overloaded))] {
+        let (mut stage, prompt) = working(acp("codex-acp"), json!({}), json!({ "sessionId": "s1" }));
+        update(&mut stage, aside(retried.clone()));
+        update(&mut stage, aside(json!({ "threadStatus": { "type": status } })));
+        answer(&mut stage, &prompt, json!({ "stopReason": "end_turn", "usage": null }));
+        assert_eq!(stage.judge(&Exit::Code(0)).class, class, "{status}");
+        stage.check_replay();
+    }
+}
+
 #[test]
 fn gemini_counts_in_a_corner_of_its_own() {
     let (mut stage, prompt) = plain();
