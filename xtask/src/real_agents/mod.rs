@@ -1,7 +1,7 @@
 //! Real coding agents against the scripted model server: `cargo xtask real-agents`.
 //!
 //! Installs pinned versions of the programs from the npm registry into the build directory, and runs each as an
-//! unprivileged user, with a home of its own, no key and no network but loopback. Two layers: `straight`, a program on
+//! unprivileged user, with a home of its own and no key; none needs a network. Two layers: `straight`, a program on
 //! a plain pipe with its driver, and `regatta`, the same through the real binary. What passed is a table in
 //! `docs/real-agents.md`.
 

@@ -55,7 +55,7 @@ pub(crate) fn report(tables: &[Table], installed: &Installed, account: &str) -> 
     let mut out = String::from(
         "# Real agents\n\n\
          Written by `cargo xtask real-agents`, which installs these programs from the npm registry and runs them \
-         against the scripted model server of `crates/regatta-testkit` on loopback, with no key and no network. \
+         against the scripted model server of `crates/regatta-testkit` on loopback: no key, and no network is needed. \
          `not possible` says what a program cannot do by its own nature.\n\n",
     );
     let versions: Vec<String> = ALL.iter().map(|it| format!("{} {}", it.package, it.version)).collect();
