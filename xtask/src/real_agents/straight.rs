@@ -52,7 +52,7 @@ fn setup(row: &Row, run: &Run, resume: Option<String>) -> Setup {
         mode: run.outfit.mode.map(str::to_owned),
         env: run.outfit.env.clone(),
         keys: vec![Key { name: run.outfit.key.to_owned(), from: KeySource::Env(run.outfit.key.to_owned()) }],
-        confine: Level::Off,
+        confine: Some(Level::Off),
         ..Profile::default()
     };
     Setup {
