@@ -7,6 +7,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,9 @@ impl Containment {
         }
     }
 }
+
+/// How often a group is tried to be removed.
+const REMOVALS: u32 = 50;
 
 /// The control group of one launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,9 +105,16 @@ impl Cgroup {
         drop(fs::write(self.0.join("cgroup.kill"), "1"));
     }
 
-    /// Removes it, with what a program may have made below it. One that is not empty stays.
+    /// Removes it, with what a program may have made below it. One that is not empty stays; but whoever was killed
+    /// a moment ago may still be on the way out.
     pub(crate) fn remove(&self) {
-        self.visit(&self.0, &mut |dir| drop(fs::remove_dir(dir)));
+        for _ in 0..REMOVALS {
+            self.visit(&self.0, &mut |dir| drop(fs::remove_dir(dir)));
+            if !self.0.exists() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Visits it and those below it, the deepest first.

@@ -25,7 +25,16 @@ use crate::bench::start::binary;
 use crate::report::{Report, Times, ms};
 
 /// It counts aloud, and notes in a file how far it surely has said it.
-const COUNTS: &str = "i=0; while :; do i=$((i+1)); echo \"line $i\"; echo $i > count; sleep 0.02; done";
+const COUNTS: &str = "i=0; while :; do i=$((i+1)); echo \"line $i\"; echo $i >> count; sleep 0.02; done";
+
+/// How many lines of the journal are not as they were said, and how many are. To be asked when it has ended: until
+/// then a line may be on its way.
+fn compare(count: &Path, out: &[String]) -> anyhow::Result<(u64, u64)> {
+    let noted = std::fs::read_to_string(count)?;
+    let said: u64 = noted.lines().last().context("it said nothing")?.parse()?;
+    let whole = (1..).zip(out).take_while(|(n, it)| **it == format!("line {n}")).count() as u64;
+    Ok((said.saturating_sub(whole) + (out.len() as u64 - whole), whole))
+}
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let (agents, kills): (u64, usize) = (args.number("agents", 20)?, args.number("runs", 10)?);
@@ -56,16 +65,12 @@ fn bare(args: &Args, report: &mut Report, binary: &Path, agents: u64, kills: usi
     let (mut lost, mut missing, mut lines) = (0, 0_u64, 0_u64);
     for nth in 1..=agents {
         lost += usize::from(!matches!(adapter.state(AttemptId(nth))?, ProcessState::Running(_)));
-        let said: u64 = std::fs::read_to_string(scratch.path().join(format!("w{nth}/count")))?.trim().parse()?;
+        adapter.stop(AttemptId(nth), Duration::from_millis(200))?;
         let records = adapter.records(AttemptId(nth), 1, usize::MAX)?;
         ensure!((1..).zip(&records).all(|(n, it)| it.n == n), "the journal of A{nth} has a gap");
-        let out: Vec<&str> = records.iter().filter(|it| it.stream == Stream::Out).map(|it| it.line.as_str()).collect();
-        let whole = (1..).zip(&out).take_while(|(n, it)| **it == format!("line {n}")).count() as u64;
-        missing += said.saturating_sub(whole) + (out.len() as u64 - whole);
-        lines += whole;
-    }
-    for nth in 1..=agents {
-        adapter.stop(AttemptId(nth), Duration::from_millis(200))?;
+        let out: Vec<String> = records.into_iter().filter(|it| it.stream == Stream::Out).map(|it| it.line).collect();
+        let found = compare(&scratch.path().join(format!("w{nth}/count")), &out)?;
+        (missing, lines) = (missing + found.0, lines + found.1);
     }
     let left = carrying(&token).len();
     report.say(format!(
@@ -142,7 +147,7 @@ pub(crate) fn attend(args: &Args) -> anyhow::Result<bool> {
 fn daemon(args: &Args, report: &mut Report, binary: &Path, agents: u64, kills: usize) -> anyhow::Result<()> {
     let place = Place::new(args, binary)?;
     let mut up = place.up()?;
-    place.add_agents(agents, Some(&COUNTS.replace("> count", "> \"$REGATTA_RESULT.count\"")))?;
+    place.add_agents(agents, Some(&COUNTS.replace(">> count", ">> \"$REGATTA_RESULT.count\"")))?;
     place.run_plan(agents, None)?;
     let deadline = Instant::now() + Duration::from_secs(120);
     while place.shims()?.len() < agents as usize {
@@ -161,15 +166,12 @@ fn daemon(args: &Args, report: &mut Report, binary: &Path, agents: u64, kills: u
     }
     let after = place.shims()?;
     let lost = before.difference(&after).count();
+    place.down(up)?;
     let (mut missing, mut lines) = (0_u64, 0_u64);
     for attempt in place.attempts() {
-        let said: u64 = std::fs::read_to_string(place.run_dir(attempt).join("result.json.count"))?.trim().parse()?;
-        let out = place.lines(attempt)?;
-        let whole = (1..).zip(&out).take_while(|(n, it)| **it == format!("line {n}")).count() as u64;
-        missing += said.saturating_sub(whole) + (out.len() as u64 - whole);
-        lines += whole;
+        let found = compare(&place.run_dir(attempt).join("result.json.count"), &place.lines(attempt)?)?;
+        (missing, lines) = (missing + found.0, lines + found.1);
     }
-    place.down(up)?;
     let left: BTreeSet<u32> = carrying(&place.root.to_string_lossy()).into_iter().collect();
     report.say(format!(
         "  daemon: {kills} kills -9 with {agents} agents: {lost} agents lost, {missing} of {lines} lines lost or doubled, {} processes left after down",
