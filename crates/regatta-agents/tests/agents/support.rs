@@ -130,7 +130,11 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         // A failed test must leave nothing behind either; it has its failure to report, not this one.
-        drop(self.adapter.stop(A1, Duration::ZERO));
+        for entry in fs::read_dir(self.data().join("attempts")).into_iter().flatten().flatten() {
+            if let Some(attempt) = entry.file_name().to_str().and_then(|it| it.parse().ok()) {
+                drop(self.adapter.stop(attempt, Duration::ZERO));
+            }
+        }
     }
 }
 
