@@ -229,7 +229,7 @@ pub(crate) enum Word {
         /// The task, its attempt, or the agent at it
         id: String,
         /// What to say
-        #[arg(required = true, num_args = 1.., trailing_var_arg = true)]
+        #[arg(required = true, num_args = 1..)]
         words: Vec<String>,
     },
     /// List what needs you
@@ -239,7 +239,7 @@ pub(crate) enum Word {
         /// Q7, or a task that needs you
         id: String,
         /// The answer; for a task: retry or cancel
-        #[arg(required = true, num_args = 1.., trailing_var_arg = true)]
+        #[arg(required = true, num_args = 1..)]
         words: Vec<String>,
     },
     /// Allow what an agent asks

@@ -217,11 +217,19 @@ impl Server<'_> {
         let mut done = Ok(());
         while let Some(step) = steps.get(self.voice.session.position) {
             done = agent.follow(step, &mut self.voice);
+            // What was cut off, and a provider's trouble, are over when the session goes on.
+            let over = match &done {
+                Ok(()) | Err(Halt::Cancelled) => true,
+                Err(Halt::Trouble { class, .. }) => matches!(class, Class::RateLimit | Class::Overloaded),
+                Err(Halt::Failed(_)) => false,
+            };
+            if over {
+                self.voice.session.position += 1;
+                self.voice.keep();
+            }
             if done.is_err() {
                 break;
             }
-            self.voice.session.position += 1;
-            self.voice.keep();
             if *step == Step::EndTurn(true) {
                 break;
             }

@@ -82,6 +82,7 @@ fn draw_task(out: &Out, view: &TaskView) -> String {
     };
     let list = |items: &[String]| items.join(" ");
     fact("state", format!("{} ({})", out.state(&view.word), it.status));
+    fact("now", view.live.as_deref().map(line).unwrap_or_default());
     fact("project", it.project.to_string());
     fact("agent", it.agent.as_ref().or(it.assignee.as_ref()).map(ToString::to_string).unwrap_or_default());
     fact("type", format!("{:?}, priority {}", it.issue_type, it.priority).to_lowercase());
@@ -91,6 +92,9 @@ fn draw_task(out: &Out, view: &TaskView) -> String {
         "checks",
         plain(&it.validation.lint.iter().chain(&it.validation.tests).cloned().collect::<Vec<_>>().join(" · ")),
     );
+    if !it.spent.is_nothing() {
+        fact("spent", super::decide::spent(&it.spent));
+    }
     fact("landed", it.landed.as_ref().map(ToString::to_string).unwrap_or_default());
     fact("reason", line(it.reason.as_deref().unwrap_or_default()));
     fact("output", line(it.output.as_deref().unwrap_or_default()));
