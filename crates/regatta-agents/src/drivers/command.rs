@@ -10,7 +10,7 @@ use super::common::{Ledger, Tail, broke_off};
 use super::{PROMPT, Setup};
 use crate::driver::{Driver, Judgement, Record, Say, Stream};
 
-pub(super) struct Command {
+pub(super) struct AnyProgram {
     /// The prompt is among its arguments, so that its input is empty.
     by_argument: bool,
     said: bool,
@@ -19,11 +19,11 @@ pub(super) struct Command {
     errors: Tail,
 }
 
-impl Command {
-    pub(super) fn new(setup: &Setup) -> Command {
+impl AnyProgram {
+    pub(super) fn new(setup: &Setup) -> AnyProgram {
         let argv = setup.runtime.argv().unwrap_or_default();
         let by_argument = argv.iter().chain(&setup.profile.args).any(|it| it.contains(PROMPT));
-        Command { by_argument, said: false, closed: false, output: Tail::default(), errors: Tail::default() }
+        AnyProgram { by_argument, said: false, closed: false, output: Tail::default(), errors: Tail::default() }
     }
 
     fn started(&mut self) -> Vec<Said> {
@@ -34,7 +34,7 @@ impl Command {
     }
 }
 
-impl Driver for Command {
+impl Driver for AnyProgram {
     fn saw(&mut self, record: &Record) -> Vec<Said> {
         match record.stream {
             Stream::In => self.started(),

@@ -92,7 +92,7 @@ pub fn of(setup: &Setup) -> Box<dyn Driver> {
         Runtime::Codex { app_server: false, .. } => Box::new(codex::Codex::new(setup)),
         Runtime::Codex { app_server: true, .. } => Box::new(codex_server::Server::new(setup)),
         // Nothing is started for an outside agent; were it, it would be any program.
-        Runtime::Command { .. } | Runtime::Outside => Box::new(command::Command::new(setup)),
+        Runtime::Command { .. } | Runtime::Outside => Box::new(command::AnyProgram::new(setup)),
     }
 }
 

@@ -92,7 +92,7 @@ fn draw_task(out: &Out, view: &TaskView) -> String {
         "checks",
         plain(&it.validation.lint.iter().chain(&it.validation.tests).cloned().collect::<Vec<_>>().join(" · ")),
     );
-    if !it.spent.is_nothing() {
+    if !it.spent.usage.is_nothing() {
         fact("spent", super::decide::spent(&it.spent));
     }
     fact("landed", it.landed.as_ref().map(ToString::to_string).unwrap_or_default());
