@@ -53,7 +53,8 @@ pub(crate) struct Attendant<'a> {
     /// What was said last and has not come back yet.
     pending: Option<u64>,
     spoke: Instant,
-    silent: bool,
+    /// When its silence was last told of.
+    silent: Option<Instant>,
     /// The last line on its standard error.
     last_error: String,
 }
@@ -81,7 +82,7 @@ impl<'a> Attendant<'a> {
             input_ended: false,
             pending: None,
             spoke: ago(began),
-            silent: false,
+            silent: None,
             last_error: String::new(),
         }
     }
@@ -136,14 +137,18 @@ impl<'a> Attendant<'a> {
         {
             self.seen = record.n;
             match record.stream {
-                Stream::In => self.said += 1,
+                // Whoever was just spoken to has not been silent since.
+                Stream::In => {
+                    self.said += 1;
+                    self.spoke = ago(UNIX_EPOCH + Duration::from_millis(record.at));
+                }
                 Stream::InEnd => (self.said, self.input_ended) = (self.said + 1, true),
                 Stream::Out | Stream::Err => {
                     if record.stream == Stream::Err {
                         self.last_error.clone_from(&record.line);
                     }
                     self.spoke = ago(UNIX_EPOCH + Duration::from_millis(record.at));
-                    if std::mem::take(&mut self.silent) {
+                    if self.silent.take().is_some() {
                         self.desk.silent(None);
                     }
                 }
@@ -186,9 +191,10 @@ impl<'a> Attendant<'a> {
     }
 
     fn watch_silence(&mut self) {
-        let since = self.spoke.elapsed();
-        if !self.silent && since >= self.adapter.silence {
-            self.silent = true;
+        let (since, most) = (self.spoke.elapsed(), self.adapter.silence.min(self.desk.silence()));
+        // Told again now and then: what excused it the first time may be over.
+        if since >= most && self.silent.is_none_or(|it| it.elapsed() >= most / 4) {
+            self.silent = Some(Instant::now());
             self.desk.silent(Some(since));
         }
     }

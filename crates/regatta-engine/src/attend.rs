@@ -147,6 +147,10 @@ impl Desk for AttemptDesk<'_> {
         }
     }
 
+    fn silence(&self) -> Duration {
+        Duration::from_millis(self.engine.board().limits.silence_ms)
+    }
+
     fn goes_on(&self) -> bool {
         !self.engine.is_stopping()
     }

@@ -238,6 +238,8 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said 
     let runtime = runtime.map_err(|it| {
         failed("io", format!("the machine gives no more resources: {it}"), "close something and try again")
     })?;
+    // The allocator would ask for huge pages, of which a daemon at rest needs none.
+    let _only_larger = rustix::thread::disable_transparent_huge_pages(true);
     let token = make_token(&place)?;
     let (ports, settings) = wire::ports(data_dir)?;
     let (engine, recovered) = Engine::start(ports, settings).map_err(|it| match it {
@@ -264,6 +266,16 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said 
     let found = (unclean || recovered.effects > 0).then_some(takeover);
     set_limits(&engine)?;
     let entrance = Entrance { token, listen, found };
+    let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
+    runtime.spawn(async move {
+        let mut round = tokio::time::interval(clear);
+        loop {
+            round.tick().await;
+            let dir = dir.clone();
+            // It ends with the daemon, whatever it has come to.
+            let _ended = tokio::task::spawn_blocking(move || wire::clear_up(&dir)).await;
+        }
+    });
     let ended = runtime.block_on(open_doors(out, &place, engine.clone(), entrance));
     engine.shutdown();
     // The card and the socket say that somebody is here; they go before the lock does.

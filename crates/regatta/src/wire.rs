@@ -1,7 +1,8 @@
 //! The only place that names adapters: which store, which version control, which way to run programs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use regatta_agents::AgentsAdapter;
 use regatta_engine::timer::MachineClock;
@@ -29,6 +30,31 @@ pub(crate) fn ports(data_dir: &Path) -> Result<(Ports, Settings), Failed> {
     let homes = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "NVM_DIR"];
     let attempt_env = homes.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))).collect();
     Ok((ports, Settings { attempt_env, ..Settings::default() }))
+}
+
+/// How long the journals of ended attempts are kept, and after how long they are compressed.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+const PLAIN: Duration = Duration::from_secs(24 * 3600);
+
+/// Clears up behind attempts that ended long ago.
+pub(crate) fn clear_up(data_dir: &Path) {
+    let agents = AgentsAdapter::new(data_dir.to_owned(), PathBuf::from("regatta"));
+    match agents.prune(KEPT, PLAIN) {
+        Ok(it) if it.compressed.is_empty() && it.removed.is_empty() => {}
+        Ok(it) => tracing::info!("{} journals compressed, {} removed", it.compressed.len(), it.removed.len()),
+        Err(error) => tracing::warn!("old journals stay: {error}"),
+    }
+}
+
+/// Which ways there are to shut a program in here: the best first, each with what keeps it from working.
+pub(crate) fn sandboxes() -> Vec<(String, Option<String>)> {
+    let exe = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("regatta"));
+    let found = regatta_agents::confine::available(&exe).findings;
+    let name = |it: &regatta_agents::confine::Finding| match &it.version {
+        Some(version) => format!("{} {version}", it.mechanism),
+        None => it.mechanism.to_string(),
+    };
+    found.iter().map(|it| (name(it), it.broken.clone())).collect()
 }
 
 /// Version control without a daemon, for looking.

@@ -206,18 +206,19 @@ fn a_nudge_makes_it_look_and_without_one_it_looks_by_itself() {
 }
 
 #[test]
-fn a_silence_is_told_once_and_its_end_too() {
+fn a_silence_is_told_while_it_lasts_and_its_end_once() {
     let mut world = World::new();
     world.adapter = world.adapter.clone().with_silence(Duration::from_millis(100));
     start_talking(&world, ECHO);
     let notes = Notes::default();
     std::thread::scope(|scope| {
         let attendant = scope.spawn(|| attend(&world.adapter, &notes));
-        eventually("it is silent", || *notes.silences.lock().unwrap() == [true]);
+        eventually("it is silent", || notes.silences.lock().unwrap().starts_with(&[true, true]));
         notes.wishes.lock().unwrap().prompts.push("speak".to_owned());
-        eventually("it speaks", || notes.silences.lock().unwrap().starts_with(&[true, false]));
+        eventually("it speaks", || notes.silences.lock().unwrap().contains(&false));
         notes.wishes.lock().unwrap().end = true;
         attendant.join().unwrap();
+        assert_eq!(notes.silences.lock().unwrap().iter().filter(|it| !**it).count(), 1);
     });
 }
 

@@ -125,6 +125,10 @@ pub trait Desk {
     fn silent(&self, since: Option<Duration>);
     /// What is wanted of it now.
     fn wishes(&self) -> Wishes;
+    /// After how long without a word [`Desk::silent`] is told.
+    fn silence(&self) -> Duration {
+        Duration::from_secs(15 * 60)
+    }
     /// Whether to go on attending; on `false` the program goes on alone.
     fn goes_on(&self) -> bool;
 }

@@ -1,9 +1,11 @@
 //! `doctor`: what is wrong, and the exact fix. Checks are data.
 
+use regatta_agents::discover::{self, Machine, SignIn};
+use regatta_agents::presets;
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::AgentView;
-use regatta_core::agent::Runtime;
+use regatta_core::agent::Level as Confined;
 use regatta_engine::ports::git::Git;
 use serde::Serialize;
 
@@ -54,6 +56,7 @@ pub(super) fn doctor(app: &App) -> Said {
         checks.push(repository(app, dir)?);
         checks.extend(store_and_agents(app));
     }
+    checks.push(sandbox());
     let bad = checks.iter().filter(|it| it.level == Level::Bad).count();
     app.out.answer("doctor", &checks, &[], |out| {
         let rows: Vec<Vec<String>> = checks
@@ -156,21 +159,59 @@ fn store_and_agents(app: &App) -> Vec<Check> {
         )),
         Ok(got) => {
             for it in &got.data {
-                let Runtime::Command { argv } = &it.agent.runtime else { continue };
-                let program = argv.first().map(String::as_str).unwrap_or_default();
-                checks.push(match found(program) {
-                    true => check("agent", Level::Ok, format!("{}: {program}", it.agent.name), ""),
-                    false => check(
-                        "agent",
-                        Level::Bad,
-                        format!("{}: {program} is not installed", it.agent.name),
-                        format!("install it, or: regatta agent rm {}", it.agent.name),
-                    ),
-                });
+                if let Some(argv) = it.agent.runtime.argv() {
+                    checks.push(program_of(it, argv.first().map(String::as_str).unwrap_or_default()));
+                }
+                if it.agent.profile.confine == Some(Confined::Off) {
+                    let text = format!("{} has no sandbox: it can do whatever you can", it.agent.name);
+                    checks.push(check("sandbox", Level::Warn, text, "regatta agent add … --confine workspace"));
+                }
+                if let Some(why) = &it.parked {
+                    let fix = format!("mend it, then: regatta resume {}", it.agent.name);
+                    checks.push(check("agent", Level::Warn, why.clone(), fix));
+                }
             }
         }
     }
     checks
+}
+
+/// Whether an agent's program is there and somebody is signed in to it.
+fn program_of(it: &AgentView, program: &str) -> Check {
+    let preset = it.agent.profile.preset.as_deref().and_then(presets::find).map(|it| it.0);
+    let seen = preset.map(|it| discover::find(it, &Machine::here()));
+    match (&seen, found(program)) {
+        (_, false) => {
+            let fix = preset.map_or_else(
+                || format!("install it, or: regatta agent rm {}", it.agent.name),
+                |it| it.install.to_owned(),
+            );
+            check("agent", Level::Bad, format!("{}: {program} is not installed", it.agent.name), fix)
+        }
+        (Some(seen), true) if seen.sign_in == SignIn::None && it.agent.profile.keys.is_empty() => {
+            let text = format!("{}: no sign of a sign-in for {program}", it.agent.name);
+            check("agent", Level::Warn, text, seen.fix.clone().unwrap_or_else(|| seen.preset.sign_in.to_owned()))
+        }
+        (Some(seen), true) => {
+            let version = seen.version.clone().unwrap_or_default();
+            check("agent", Level::Ok, format!("{}: {program} {version}", it.agent.name).trim_end().to_owned(), "")
+        }
+        (None, true) => check("agent", Level::Ok, format!("{}: {program}", it.agent.name), ""),
+    }
+}
+
+/// How agents are shut in on this machine.
+fn sandbox() -> Check {
+    let found = wire::sandboxes();
+    match found.iter().find(|it| it.1.is_none()) {
+        Some((name, _)) => check("sandbox", Level::Ok, name.clone(), ""),
+        None => {
+            let why: Vec<String> =
+                found.iter().map(|(name, why)| format!("{name}: {}", why.clone().unwrap_or_default())).collect();
+            let text = format!("agents run without a sandbox, because nothing here can make one ({})", why.join("; "));
+            check("sandbox", Level::Warn, text, "apt-get install bubblewrap, or a kernel with Landlock (6.2)")
+        }
+    }
 }
 
 fn found(program: &str) -> bool {

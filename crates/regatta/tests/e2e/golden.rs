@@ -21,6 +21,11 @@ pub(crate) fn plain(text: &str, root: &Path) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
         let cells: Vec<String> = line.trim_end().split("  ").filter(|it| !it.is_empty()).map(cell).collect();
+        // How programs are shut in is the machine's affair.
+        if cells.first().is_some_and(|it| it.ends_with(" sandbox")) {
+            lines.push("SANDBOX\n".to_owned());
+            continue;
+        }
         let indent = if line.starts_with("  ") { "  " } else { "" };
         lines.push(format!("{indent}{}\n", cells.join("  ")));
     }

@@ -271,7 +271,9 @@ fn a_command_is_an_agent() {
     // S3: a child's environment is built from nothing; what the daemon was started with does not leak.
     let attempts = std::fs::read_dir(world.data.join("attempts")).unwrap().flatten();
     let seen: Vec<String> = attempts
-        .flat_map(|it| std::fs::read_dir(it.path().join("outbox")).unwrap().flatten().map(|it| it.path()).collect::<Vec<_>>())
+        .flat_map(|it| {
+            std::fs::read_dir(it.path().join("outbox")).unwrap().flatten().map(|it| it.path()).collect::<Vec<_>>()
+        })
         .filter(|it| it.extension().is_some_and(|it| it == "env"))
         .map(|it| std::fs::read_to_string(it).unwrap())
         .collect();
