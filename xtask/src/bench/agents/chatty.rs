@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                 let mut still = Vec::new();
                 for attempt in waiting {
                     let last = place.tail(attempt)?;
-                    if !last.contains("\"hang\"") {
+                    if !last.contains("flooded") {
                         still.push(attempt);
                     }
                 }
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let mut lost = 0_u64;
     for attempt in place.attempts() {
         let lines = place.lines(attempt)?;
-        let flood: u64 = lines.iter().filter(|it| it.contains("\"flood\"")).map(|it| it.len() as u64 + 1).sum();
+        let flood: u64 = lines.iter().filter(|it| it.contains("agent_message_chunk")).map(|it| it.len() as u64 + 1).sum();
         lost += BYTES.saturating_sub(flood);
     }
     let (mut quiet, mut busy) = (quiet, busy);

@@ -86,6 +86,7 @@ impl Place {
             } else {
                 ["scripted", "--description", "-"]
             });
+            words.extend(["--confine", "off"]); // the sandbox has a measurement of its own
             self.ask(&words)?;
         }
         Ok(())

@@ -169,7 +169,7 @@ fn daemon(args: &Args, report: &mut Report, binary: &Path, agents: u64, kills: u
     place.down(up)?;
     let (mut missing, mut lines) = (0_u64, 0_u64);
     for attempt in place.attempts() {
-        let found = compare(&place.run_dir(attempt).join("result.json.count"), &place.lines(attempt)?)?;
+        let found = compare(&place.run_dir(attempt).join("outbox/result.json.count"), &place.lines(attempt)?)?;
         (missing, lines) = (missing + found.0, lines + found.1);
     }
     let left: BTreeSet<u32> = carrying(&place.root.to_string_lossy()).into_iter().collect();
