@@ -162,10 +162,16 @@ pub fn decide(
             _ => Scope::Task(approval.task),
         };
         let effect = if decision.answer == Answer::Allow { Effect::Allow } else { Effect::Deny };
-        let rule = policy::add(draft, scope, effect, like_it(tool))?;
+        let Some(matter) = like_it(tool) else {
+            return Err(Refusal::invalid(
+                format!("{id} names neither one command nor one file, so nothing is like it"),
+                format!("answer it once: regatta allow {id}"),
+            ));
+        };
+        let rule = policy::add(draft, scope, effect, matter)?;
         decision.rule = draft.board().rules.get(&rule).map(|it| format!("{rule}: {}", it.describe()));
         let others = draft.board().approvals.values().filter(|it| it.is_open() && it.id != id);
-        alike.extend(others.filter(|it| falls_under(draft.board(), it)).map(|it| it.id));
+        alike.extend(others.filter(|it| falls_under(draft.board(), it, effect)).map(|it| it.id));
     }
     for approval in alike {
         draft.record(Event::ApprovalDecided(Decided { approval, decision: decision.clone() }));
@@ -191,31 +197,42 @@ fn check_answer(approval: &Approval, answer: &Answer) -> Result<(), Refusal> {
     }
 }
 
-/// Whether the policy as it is now decides a request that is open.
-fn falls_under(board: &Board, approval: &Approval) -> bool {
+/// Whether the policy as it is now decides an open request in this way.
+fn falls_under(board: &Board, approval: &Approval, effect: Effect) -> bool {
     let Want::Permission { tool, .. } = &approval.ask.want else { return false };
     let (Some(attempt), Some(agent)) = (board.attempts.get(&approval.attempt), board.agents.get(&approval.agent))
     else {
         return false;
     };
-    policy::judge(board, attempt, agent, tool).0 != Effect::Ask
+    policy::judge(board, attempt, agent, tool).0 == effect
 }
 
-/// The rule that a person means who says "everything like this": the same kind of tool, and for a command the same
-/// program and first word, whatever follows.
-fn like_it(tool: &Tool) -> Matter {
-    let command = tool.command.as_ref().map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let kept: Vec<&str> = words.iter().copied().take_while(|it| !it.starts_with('-')).take(2).collect();
-        if words.len() > kept.len() { format!("{} *", kept.join(" ")) } else { line.clone() }
-    });
-    // Several commands in one line are allowed only as they are.
-    let command = command.map(|it| {
-        let whole = tool.command.clone().unwrap_or_default();
-        if whole.contains([';', '|', '&', '`', '>', '\n']) || whole.contains("$(") { whole } else { it }
-    });
-    let path = (command.is_none() && tool.paths.len() == 1).then(|| tool.paths[0].clone());
-    Matter { tool: Some(tool.kind), command, path }
+/// Programs that run whatever they are given: of these only the very same line is alike.
+const RUNNERS: [&str; 22] = [
+    "sh", "bash", "zsh", "dash", "fish", "env", "sudo", "doas", "su", "nohup", "xargs", "time", "timeout", "nice",
+    "python", "python3", "node", "perl", "ruby", "eval", "exec", "ssh",
+];
+
+/// The rule that a person means who says "everything like this": the same kind of tool and, for a command, the same
+/// program and first word, whatever follows; or exactly the same, where that would say too much.
+fn like_it(tool: &Tool) -> Option<Matter> {
+    let kind = Some(tool.kind);
+    let Some(line) = &tool.command else {
+        let [path] = tool.paths.as_slice() else { return None };
+        return Some(Matter { tool: kind, command: None, path: Some(policy::plain_path(path)), exact: true });
+    };
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let program = words.first().map(|it| it.rsplit('/').next().unwrap_or(it)).unwrap_or_default();
+    let plain = words
+        .get(1)
+        .is_some_and(|it| !it.starts_with('-') && it.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-'))
+        && words.len() > 2
+        && !RUNNERS.contains(&program)
+        && !program.contains('=')
+        && !line.contains(['*', '$', '\'', '"', '\\'])
+        && !policy::joined(line);
+    let command = if plain { format!("{} {} *", words[0], words[1]) } else { line.clone() };
+    Some(Matter { tool: kind, command: Some(command), path: None, exact: !plain })
 }
 
 /// Calls a request out that nobody answered. That is all that time does to it.

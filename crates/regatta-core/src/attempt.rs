@@ -264,7 +264,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         started_wall: now.wall,
         started_at: now.at,
         until_at: by.supervised.then(|| now.at + timeout),
-        ready_by: talks.then(|| now.at + limits.startup_ms),
+        ready_by: None,
         talks,
         resumes: task.resume.clone(),
         notes: task.notes.clone(),
@@ -387,7 +387,10 @@ pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited, now: No
         Exited::Lost => {
             let reason = "its process vanished (a kill -9, or the machine stopped)";
             let resume = attempt.talk.session.is_some().then(|| resume_of(&attempt, true));
-            let again = Again { resume, ..Again::default() };
+            // The first time at once; one that vanishes again and again is given longer and longer pauses.
+            let again = task::find(draft.board(), attempt.task)?.tries > 0;
+            let not_before = pause(draft, attempt.task)?.filter(|_| again).map(|it| now.at + it);
+            let again = Again { resume, not_before, tried: true, ..Again::default() };
             task::try_again_as(draft, attempt.task, reason, again)?;
             end(draft, id, Cause::Lost, reason);
             Ok(())
@@ -403,10 +406,7 @@ pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited, now: No
 fn failed(draft: &mut Draft, attempt: &Attempt, class: Class, reason: &str, now: Now) -> Result<(), Refusal> {
     let (id, task) = (attempt.id, attempt.task);
     let agent = crate::agent::find(draft.board(), &attempt.agent)?.clone();
-    let limits = draft.board().limits;
-    let tried = task::find(draft.board(), task)?.tries;
-    let pause = (limits.retry_ms << tried.min(8)).min(limits.retry_most_ms);
-    let not_before = (pause > 0).then(|| now.at + pause);
+    let not_before = pause(draft, task)?.map(|it| now.at + it);
     let same = |session| Some(resume_of(attempt, session));
     let (cause, again) = match (class, class.consequence()) {
         (_, Consequence::Park) => {
@@ -425,12 +425,16 @@ fn failed(draft: &mut Draft, attempt: &Attempt, class: Class, reason: &str, now:
             return Ok(());
         }
         (_, Consequence::NewSession) => {
-            (Cause::ContextFull, Again { resume: same(false), counts: attempt.talk.turns == 0, ..Again::default() })
+            let again = Again { resume: same(false), counts: attempt.talk.turns == 0, tried: true, ..Again::default() };
+            (Cause::ContextFull, Again { not_before: not_before.filter(|_| attempt.resumes.is_some()), ..again })
         }
         (Class::Overloaded, _) => {
             (Cause::Overloaded, Again { not_before, resume: same(true), tried: true, ..Again::default() })
         }
-        (Class::Cancelled, _) => (Cause::Stopped, Again { resume: same(true), ..Again::default() }),
+        // Nobody wished it: that is a fault of its own.
+        (Class::Cancelled, _) if attempt.talk.cancels > 0 => {
+            (Cause::Stopped, Again { resume: same(true), ..Again::default() })
+        }
         (_, _) => {
             let cause = if class == Class::Timeout { Cause::TimedOut } else { Cause::Crashed };
             (cause, Again { not_before, counts: true, tried: true, ..Again::default() })
@@ -439,6 +443,13 @@ fn failed(draft: &mut Draft, attempt: &Attempt, class: Class, reason: &str, now:
     task::try_again_as(draft, task, reason, again)?;
     end(draft, id, cause, reason);
     Ok(())
+}
+
+/// How long the next try of a task is put off; nothing at first, when it is set so.
+fn pause(draft: &Draft, task: TaskId) -> Result<Option<u64>, Refusal> {
+    let (limits, tried) = (draft.board().limits, task::find(draft.board(), task)?.tries);
+    let pause = (limits.retry_ms << tried.min(8)).min(limits.retry_most_ms);
+    Ok((pause > 0).then_some(pause))
 }
 
 fn resume_of(attempt: &Attempt, session: bool) -> Resume {

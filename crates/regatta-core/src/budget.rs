@@ -263,7 +263,11 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
     if attempt.stopping.is_some() || attempt.ended.is_some() || attempt.phase != attempt::Phase::Working {
         return Ok(()); // what is done is done: its work is judged and landed for what it cost
     }
-    let own = draft.board().budgets.get(&Scope::Attempt).and_then(|it| reached(&it.ceiling, &attempt.spend(), 100));
+    // The turn that runs was still allowed.
+    let running = u64::from(attempt.talk.in_turn);
+    let begun = |spend: Spend| Spend { turns: spend.turns.saturating_sub(running), ..spend };
+    let own = draft.board().budgets.get(&Scope::Attempt);
+    let own = own.and_then(|it| reached(&it.ceiling, &begun(attempt.spend()), 100));
     if let Some(text) = own {
         let reason = format!("the attempt's budget is used up: {text}");
         attempt::stop(draft, attempt.id, Cause::OverBudget, reason.clone());
@@ -274,7 +278,7 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
         let budget = draft.board().budgets.get(&scope)?;
         // The last attempt that a budget of attempts allows may of course go on.
         let ceiling = Ceiling { attempts: None, ..budget.ceiling };
-        reached(&ceiling, &spend, 100).map(|text| format!("the budget of {} is used up: {text}", name(&scope)))
+        reached(&ceiling, &begun(spend), 100).map(|text| format!("the budget of {} is used up: {text}", name(&scope)))
     });
     match wider {
         Some(reason) => attempt::park(draft, attempt.id, &reason),

@@ -84,6 +84,7 @@ events! {
     AttemptTold(steer::Told) "attempt.told" |it| it.attempt().to_string();
     AttemptHeld(steer::Held) "attempt.held" |it| it.attempt().to_string();
     AttemptLetGo(steer::LetGo) "attempt.let_go" |it| it.attempt().to_string();
+    AttemptExtended(steer::Extended) "attempt.extended" |it| it.attempt().to_string();
     TaskNoted(steer::Noted) "task.noted" |it| it.task().to_string();
     TaskDue(task::Due) "task.due" |it| it.task().to_string();
     ApprovalAsked(approval::Asked) "approval.asked" |it| it.approval().id.to_string();

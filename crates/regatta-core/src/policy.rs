@@ -56,28 +56,46 @@ pub struct Matter {
     /// The command line; `*` stands for anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Every path it names; `*` stands for anything, also over `/`.
+    /// The paths it names; `*` stands for anything, also over `/`. What is allowed must fit them all, what is denied
+    /// or asked one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// A `*` means itself: exactly this command, exactly this path.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub exact: bool,
 }
 
 impl Matter {
-    fn fits(&self, tool: &Tool) -> bool {
-        let command = tool.command.as_deref().unwrap_or(&tool.title);
-        self.tool.is_none_or(|it| it == tool.kind)
-            && self.command.as_ref().is_none_or(|it| command_fits(it, command))
-            && self
-                .path
-                .as_ref()
-                .is_none_or(|it| !tool.paths.is_empty() && tool.paths.iter().all(|path| like(it, path)))
+    /// Whether the rule speaks of this call. Who allows must be sure of all of it; who denies or asks, of any of it.
+    fn fits(&self, effect: Effect, tool: &Tool) -> bool {
+        let allow = effect == Effect::Allow;
+        let same = |pattern: &str, text: &str| if self.exact { pattern == text } else { like(pattern, text) };
+        let command = self.command.as_ref().is_none_or(|pattern| match (&tool.command, allow) {
+            (Some(line), true) => same(pattern, line) && (self.exact || !joined(line) || pattern == "*"),
+            // What an agent calls its call is its own choice of words.
+            (None, true) => false,
+            (line, false) => {
+                let line = line.as_deref().unwrap_or(&tool.title);
+                same(pattern, line) || pieces(line).any(|it| same(pattern, it))
+            }
+        });
+        let path = self.path.as_ref().is_none_or(|pattern| {
+            let mut paths = tool.paths.iter().map(|it| plain_path(it));
+            match allow {
+                true => !tool.paths.is_empty() && paths.all(|it| same(pattern, &it) && !leads_out(&it)),
+                false => paths.any(|it| same(pattern, &it)),
+            }
+        });
+        self.tool.is_none_or(|it| it == tool.kind) && command && path
     }
 
     /// In words, as `policy list` shows it.
     pub fn describe(&self) -> String {
+        let exactly = if self.exact { "exactly " } else { "" };
         let parts: Vec<String> = [
             self.tool.map(|it| format!("{it:?}").to_lowercase()),
-            self.command.as_ref().map(|it| format!("command {it}")),
-            self.path.as_ref().map(|it| format!("path {it}")),
+            self.command.as_ref().map(|it| format!("command {exactly}{it}")),
+            self.path.as_ref().map(|it| format!("path {exactly}{it}")),
         ]
         .into_iter()
         .flatten()
@@ -86,12 +104,36 @@ impl Matter {
     }
 }
 
-/// Whether a command line fits a pattern. A line of several commands fits only if the pattern says so itself: who
-/// allowed `npm install *` did not allow `npm install x && rm -rf /`.
-fn command_fits(pattern: &str, command: &str) -> bool {
-    const JOINTS: [&str; 8] = ["&&", "||", ";", "|", "`", "$(", "\n", ">"];
-    let joined = |text: &str| JOINTS.iter().any(|it| text.contains(it)) || text.contains('&');
-    like(pattern, command) && (joined(pattern) || !joined(command) || pattern == "*")
+/// What joins several commands in one line, or puts one into another.
+const JOINTS: [&str; 8] = ["&", "|", ";", "`", "$(", "<(", "\n", ">"];
+
+/// Whether a line is more than one plain command: who allowed `npm install *` did not allow
+/// `npm install x && rm -rf /`.
+pub(crate) fn joined(line: &str) -> bool {
+    JOINTS.iter().any(|it| line.contains(it))
+}
+
+/// The commands of a line, as far as its joints tell them apart.
+fn pieces(line: &str) -> impl Iterator<Item = &str> {
+    line.split(['&', '|', ';', '`', '\n', '(', ')', '<', '>', '{', '}']).map(str::trim).filter(|it| !it.is_empty())
+}
+
+/// A path without `.` and without a `..` that leads nowhere.
+pub fn plain_path(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if parts.last().is_some_and(|it| *it != "..") => _ = parts.pop(),
+            ".." if path.starts_with('/') => {}
+            part => parts.push(part),
+        }
+    }
+    if path.starts_with('/') { format!("/{}", parts.join("/")) } else { parts.join("/") }
+}
+
+fn leads_out(path: &str) -> bool {
+    path == ".." || path.starts_with("../")
 }
 
 /// Whether `text` is like `pattern`, in which `*` stands for anything.
@@ -182,7 +224,7 @@ pub fn judge(board: &Board, attempt: &Attempt, agent: &Agent, tool: &Tool) -> (E
     scopes.extend([Scope::Agent(agent.name.clone()), Scope::Role(agent.role), Scope::All]);
     for scope in scopes {
         // Within one scope a denial comes before a permission, and the newest before the older.
-        let fitting = || board.rules.values().rev().filter(|it| it.scope == scope && it.matter.fits(tool));
+        let fitting = || board.rules.values().rev().filter(|it| it.scope == scope && it.matter.fits(it.effect, tool));
         let found = fitting().find(|it| it.effect == Effect::Deny).or_else(|| fitting().next());
         if let Some(rule) = found {
             return (rule.effect, format!("{}: {}", rule.id, rule.describe()));
@@ -193,9 +235,11 @@ pub fn judge(board: &Board, attempt: &Attempt, agent: &Agent, tool: &Tool) -> (E
 
 /// Where no rule fits.
 fn by_default(confined: bool, tool: &Tool) -> (Effect, String) {
-    let outside =
-        tool.paths.iter().any(|it| it.starts_with('/') || it.starts_with('~') || it.split('/').any(|it| it == ".."));
-    let harmless = matches!(tool.kind, ToolKind::Read | ToolKind::Search | ToolKind::Think);
+    let paths: Vec<String> = tool.paths.iter().map(|it| plain_path(it)).collect();
+    let outside = paths.iter().any(|it| it.starts_with('/') || it.starts_with('~') || leads_out(it));
+    // It only looks where it says at what, and runs nothing for it.
+    let looks = matches!(tool.kind, ToolKind::Read | ToolKind::Search) && !paths.is_empty();
+    let harmless = tool.command.is_none() && (looks || tool.kind == ToolKind::Think);
     match tool.kind {
         _ if outside => (Effect::Ask, "it reaches outside its workspace".into()),
         _ if confined => (Effect::Allow, "its sandbox contains it".into()),
@@ -230,19 +274,58 @@ mod tests {
         }
     }
 
+    fn run(line: &str) -> Tool {
+        Tool { kind: ToolKind::Execute, command: Some(line.into()), ..Tool::default() }
+    }
+
+    fn command(pattern: &str) -> Matter {
+        Matter { command: Some(pattern.into()), ..Matter::default() }
+    }
+
     #[test]
     fn a_permitted_command_does_not_carry_a_second_one_along() {
         for more in [
             "npm install x && rm -rf /",
             "npm install x; id",
             "npm install $(id)",
+            "npm install <(id)",
             "npm install x | sh",
             "npm install x > /etc/passwd",
             "npm install x & id",
         ] {
-            assert!(!command_fits("npm install *", more), "{more}");
+            assert!(!command("npm install *").fits(Effect::Allow, &run(more)), "{more}");
         }
-        assert!(command_fits("npm install *", "npm install x"));
-        assert!(command_fits("*", "a && b"), "who allows everything allows that");
+        assert!(command("npm install *").fits(Effect::Allow, &run("npm install x")));
+        assert!(command("*").fits(Effect::Allow, &run("a && b")), "who allows everything allows that");
+        let titled = Tool { kind: ToolKind::Fetch, title: "npm install x".into(), ..Tool::default() };
+        assert!(!command("npm *").fits(Effect::Allow, &titled), "a title is the agent's own choice of words");
+    }
+
+    #[test]
+    fn a_denial_is_not_evaded_by_company() {
+        for line in ["rm -rf x", "true && rm -rf x", "cd a; rm x", "echo $(rm x)", "sh -c 'a' | rm x"] {
+            assert!(command("rm *").fits(Effect::Deny, &run(line)), "{line}");
+        }
+        let secrets = Matter { path: Some("secrets/*".into()), ..Matter::default() };
+        for path in ["secrets/k", "./secrets/k", "src/../secrets/k"] {
+            let paths = vec!["README.md".to_owned(), path.to_owned()];
+            assert!(secrets.fits(Effect::Deny, &Tool { paths, ..Tool::default() }), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_leads_out_is_not_inside() {
+        let sources = Matter { path: Some("src/*".into()), ..Matter::default() };
+        let edits = |path: &str| Tool { kind: ToolKind::Edit, paths: vec![path.to_owned()], ..Tool::default() };
+        assert!(sources.fits(Effect::Allow, &edits("src/./a.rs")));
+        assert!(!sources.fits(Effect::Allow, &edits("src/../../.ssh/authorized_keys")));
+        let all = Matter { path: Some("*".into()), ..Matter::default() };
+        assert!(!all.fits(Effect::Allow, &edits("../x")));
+        for (path, plain) in [("a/./b//c", "a/b/c"), ("a/../../b", "../b"), ("/a/../../b", "/b"), ("..", "..")] {
+            assert_eq!(plain_path(path), plain);
+        }
+        assert_eq!(by_default(true, &edits("src/../../x")).0, Effect::Ask);
+        let looks = Tool { kind: ToolKind::Read, ..Tool::default() };
+        assert_eq!(by_default(false, &looks).0, Effect::Ask, "it does not say at what it looks");
     }
 }

@@ -75,6 +75,12 @@ pub(crate) fn park(draft: &mut Draft, agent: &Agent, class: Class, until_wall: O
         (Class::RateLimit | Class::Overloaded, None) => Some(now.at + (FIRST_MS << (times - 1).min(8)).min(LONGEST_MS)),
         _ => None,
     };
+    // Parked already, and no later end is known: it is the same limit.
+    if let (Some(before), None, true) = (&before, until_wall, matches!(class, Class::RateLimit | Class::Overloaded))
+        && before.class == class
+    {
+        return;
+    }
     // Several agents of one provider run into the same limit: the latest end counts, and is said once.
     if let Some(before) = before
         && before.class == class

@@ -19,6 +19,8 @@ facts! {
     /// Its turn is cancelled and no prompt is said until it is let go.
     Held { attempt: AttemptId, reason: String }
     LetGo { attempt: AttemptId }
+    /// It has more time, because it waits for a person.
+    Extended { attempt: AttemptId, until_at: u64 }
     /// For whoever works on the task next.
     Noted { task: TaskId, text: String }
 }
@@ -107,6 +109,9 @@ pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
 /// (J7): its work is asked for again under a new number, which is returned.
 pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: Now) -> Result<TaskId, Refusal> {
     if let Some(old) = failed {
+        if old.id != id || draft.board().settled(id) != Some(old.status) || old.status == Status::Completed {
+            return Err(Refusal::Illegal { task: id, from: old.status, to: Status::Pending });
+        }
         let again = task::add(
             draft,
             Add {
@@ -154,6 +159,13 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
 pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
     if attempt.stopping.is_some() || attempt.phase != attempt::Phase::Working {
+        return Ok(());
+    }
+    // Who waits for a person does not use up its time.
+    let waits = draft.board().approvals.values().any(|it| it.attempt == id && it.is_open());
+    if (attempt.talk.held.is_some() || waits) && attempt.until_at.is_some_and(|at| at <= now.at) {
+        let until_at = now.at + draft.board().limits.attempt_timeout_ms;
+        draft.record(Event::AttemptExtended(Extended { attempt: id, until_at }));
         return Ok(());
     }
     let started = attempt.talk.session.is_some() || attempt.talk.turns > 0;

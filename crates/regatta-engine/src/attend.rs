@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use regatta_core::attempt::{Attempt, Exited};
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::ids::AttemptId;
+use regatta_core::policy;
 use regatta_core::session::{Said, Usage, Want};
 
 use crate::ports::agents::{Desk, Exit, Verdict, Wishes};
@@ -60,6 +61,21 @@ impl<'a> AttemptDesk<'a> {
         }
     }
 
+    /// Writes down what is still owed when its program has ended. What was heard before is not charged again.
+    pub(crate) fn settle(&self, usage: &[(Option<String>, Usage)]) {
+        self.flush(true);
+        let board = self.engine.board();
+        let Some(attempt) = board.attempts.get(&self.id) else { return };
+        let model = attempt.talk.model.as_deref().or(self.model.as_deref());
+        for (session, usage) in usage {
+            let usage = price(&self.engine.shared.settings.prices, model, *usage);
+            let known = attempt.talk.sessions.iter().find(|it| it.0 == *session).map(|it| it.1).unwrap_or_default();
+            if !usage.since(&known).is_nothing() && usage.tokens() > known.tokens() {
+                self.report(attempt.talk.heard, Said::Usage { session: session.clone(), usage });
+            }
+        }
+    }
+
     fn report(&self, n: u64, said: Said) {
         self.tell(Command::ReportSaid { attempt: self.id, token: self.token, n, said });
     }
@@ -78,9 +94,10 @@ impl<'a> AttemptDesk<'a> {
     /// Paths as the workspace sees them: the rest stays as it was named, and so is recognised as outside.
     fn inside(&self, path: &str) -> String {
         let plain = path.strip_prefix("file://").unwrap_or(path);
-        match std::path::Path::new(plain).strip_prefix(&self.workspace) {
+        let plain = policy::plain_path(plain);
+        match std::path::Path::new(&plain).strip_prefix(&self.workspace) {
             Ok(inside) => inside.to_string_lossy().into_owned(),
-            Err(_) => plain.to_owned(),
+            Err(_) => plain,
         }
     }
 }

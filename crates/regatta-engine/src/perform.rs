@@ -168,6 +168,7 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
     match agents.attend(id, &desk) {
         Ok(None) => None, // its program goes on; the next start joins it again
         Ok(Some(verdict)) => {
+            desk.settle(&verdict.usage);
             let tail = agents.tail(id, 4096).unwrap_or_else(|error| {
                 tracing::warn!(attempt = %id, "its output cannot be read: {error}");
                 String::new() // it only adorns a reason
@@ -225,7 +226,7 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
         profile: agent.profile.clone(),
         resume: attempt.resumed_session().map(str::to_owned),
         mcp: engine.shared.settings.mcp_url.clone().map(|url| McpServer { url, token: attempt.token.to_string() }),
-        used: attempt.resumes.as_ref().map(|it| it.used).unwrap_or_default(),
+        used: attempt.resumed_session().and(attempt.resumes.as_ref()).map(|it| it.used).unwrap_or_default(),
         workspace: workspace.path,
         objects: workspace.objects,
         hidden: vec![repo.path.clone()],
@@ -262,7 +263,11 @@ fn has_ended(engine: &Engine, id: AttemptId) -> bool {
 /// Settles what was to be done in the workspace of an attempt that has ended meanwhile. The sweep may have come and
 /// gone before the workspace was made, so it is swept again.
 fn settle_ended(engine: &Engine, key: EffectKey, id: AttemptId) {
-    match remove_workspace(engine, id) {
+    let of = engine.history().attempt(id).ok().flatten().map_or(id, |it| it.workspace());
+    if engine.board().attempts.values().any(|it| it.workspace() == of) {
+        return report(engine, key, Command::ReportPerformed); // somebody goes on in it
+    }
+    match remove_workspace(engine, of) {
         Ok(()) => report(engine, key, Command::ReportPerformed),
         Err(reason) => tracing::warn!(attempt = %id, "its workspace stays: {reason}"),
     }

@@ -46,7 +46,12 @@ pub(crate) fn start(engine: &Engine, mut rings: watch::Receiver<u64>) {
 
 /// Blocks until the board changes; `false` when the engine stops.
 fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>) -> bool {
+    let day = regatta_core::budget::day_of(engine.now());
     loop {
+        // With a new day there is a new budget for it.
+        if regatta_core::budget::day_of(engine.now()) != day {
+            return true;
+        }
         match block_on_until(rings.changed(), Instant::now() + LOOK_UP) {
             Some(changed) => return changed.is_ok(),
             None if engine.is_stopping() => return false,

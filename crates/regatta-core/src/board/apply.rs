@@ -199,6 +199,7 @@ impl Board {
                 for id in self.approvals_of(*it.attempt()) {
                     self.change_approval(id, rows, |approval| approval.closed = true);
                 }
+                self.give_words_back(*it.attempt(), now, rows);
                 let task = self.attempts.get(it.attempt()).map(|attempt| attempt.task);
                 self.change_attempt(*it.attempt(), rows, |attempt| {
                     attempt.ended =
@@ -215,7 +216,15 @@ impl Board {
                 self.change_attempt(*it.attempt(), rows, |attempt| hear(attempt, n, said));
             }
             Event::AttemptLaunched(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.sandbox = it.sandbox().clone());
+                // From here its program has its time to open a session; making its workspace was ours.
+                let ready_by = now.at + self.limits.startup_ms;
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    attempt.sandbox = it.sandbox().clone();
+                    attempt.ready_by = attempt.talks.then_some(ready_by);
+                });
+            }
+            Event::AttemptExtended(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.until_at = Some(*it.until_at()));
             }
             Event::AttemptClosing(it) => {
                 self.change_attempt(*it.attempt(), rows, |attempt| attempt.talk.closing = true);
@@ -359,6 +368,23 @@ fn hear(attempt: &mut Attempt, n: u64, said: Said) {
 }
 
 impl Board {
+    /// What people said and no agent heard is for the next attempt.
+    fn give_words_back(&mut self, id: AttemptId, now: Now, rows: &mut Rows) {
+        let Some(attempt) = self.attempts.get(&id).cloned() else { return };
+        let talk = &attempt.talk;
+        let same_session =
+            self.tasks.get(&attempt.task).and_then(|it| it.resume.as_ref()).is_some_and(|it| it.session.is_some());
+        let mut words = if talk.turns > 0 && same_session { vec![] } else { attempt.notes.clone() };
+        let said = usize::try_from(talk.turns.saturating_sub(1)).unwrap_or(usize::MAX).min(talk.tells.len());
+        words.extend(talk.tells[said..].iter().cloned());
+        if !words.is_empty() {
+            self.change_task(attempt.task, now, rows, |task| {
+                words.append(&mut task.notes);
+                task.notes = words;
+            });
+        }
+    }
+
     fn approvals_of(&self, attempt: AttemptId) -> Vec<ApprovalId> {
         self.approvals.values().filter(|it| it.attempt == attempt).map(|it| it.id).collect()
     }

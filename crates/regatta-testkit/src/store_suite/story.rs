@@ -338,7 +338,7 @@ fn agents_that_talk(it: &mut Teller) {
         };
         says(it, &grant, Said::Asked(Ask { id: id.into(), want: Want::Permission { tool, options: vec![] } }));
     }
-    it.later(11 * 60_000);
+    it.later(61 * 60_000); // called out, and given more time
     it.shell(Command::Tick);
     it.ann(Command::Decide { approval: ApprovalId(1), answer: Answer::Deny { words: None }, reach: Reach::Once });
     says(it, &grant, Said::Withdrew { ask: "2".into() });

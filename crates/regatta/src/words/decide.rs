@@ -173,8 +173,7 @@ pub(super) fn takeover(app: &App, task: TaskId, command: &[std::ffi::OsString]) 
     };
     let live = got.data.task.attempt.is_some();
     if live {
-        let hold = input::Said { id: task.to_string(), text: "a person works in its workspace".into() };
-        let _held: Got<TaskView> = client.call(&Call::Pause(hold))?;
+        hold(&client, &got.data)?;
     }
     app.out.note(&format!("in {workspace}; exit to give it back\n"));
     let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
@@ -192,6 +191,38 @@ pub(super) fn takeover(app: &App, task: TaskId, command: &[std::ffi::OsString]) 
     })?;
     let data = serde_json::json!({ "task": task, "workspace": workspace, "exit": ended.code() });
     app.out.answer("takeover", &data, &[], |_| if live { format!("{task} goes on\n") } else { String::new() })
+}
+
+/// Lets the agent at a task wait, and waits until it does.
+fn hold(client: &crate::client::Client, view: &TaskView) -> Said {
+    let task = view.task.id;
+    let can_wait = view.attempts.iter().any(|it| Some(it.id) == view.task.attempt && it.talks && !it.talk.closing);
+    if !can_wait {
+        return Err(failed(
+            "cannot_wait",
+            format!("the program at {task} cannot be made to wait"),
+            format!("stop it first (regatta stop {task}), or wait until it has ended"),
+        ));
+    }
+    let ask = input::Said { id: task.to_string(), text: "a person works in its workspace".into() };
+    let _held: Got<TaskView> = client.call(&Call::Pause(ask))?;
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(15);
+    loop {
+        let now: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
+        let at = now.data.attempts.iter().find(|it| Some(it.id) == now.data.task.attempt);
+        match at {
+            Some(it) if it.talk.held.is_some() && !it.talk.in_turn => return Ok(()),
+            Some(_) if std::time::Instant::now() < deadline => {
+                std::thread::sleep(std::time::Duration::from_millis(100))
+            }
+            _ => {
+                let _goes_on: Got<serde_json::Value> =
+                    client.call(&Call::Resume(input::Id { id: task.to_string() }))?;
+                let hint = format!("stop it instead: regatta stop {task}");
+                return Err(failed("cannot_wait", format!("the agent at {task} does not stop its turn"), hint));
+            }
+        }
+    }
 }
 
 fn policy_scope(text: &str) -> Result<policy::Scope, Failed> {
@@ -237,7 +268,11 @@ pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
                 EffectArg::Deny => Effect::Deny,
                 EffectArg::Ask => Effect::Ask,
             };
-            let ask = input::PolicyAdd { scope: policy_scope(&scope)?, effect, matter: Matter { tool, command, path } };
+            let ask = input::PolicyAdd {
+                scope: policy_scope(&scope)?,
+                effect,
+                matter: Matter { tool, command, path, exact: false },
+            };
             let got: Got<Rule> = app.call(&Call::PolicyAdd(ask))?;
             app.out
                 .answer("policy.add", &got.data, &[], |_| format!("{}: {}\n", got.data.id, plain(&got.data.describe())))

@@ -53,23 +53,40 @@ pub(super) fn config(app: &App, word: ConfigWord) -> Said {
             })
         }
         ConfigWord::Set { name, value } => {
-            if !matches!(name.as_str(), "max_attempts" | "daemon.max_attempts") {
-                return Err(usage(
-                    format!("{name} is not a setting of the running daemon"),
-                    "max_attempts is; the others are in regatta.toml and ~/.config/regatta/config.toml",
-                ));
-            }
-            let max_attempts =
-                value.parse().map_err(|_| usage(format!("{value:?} is not a number"), "give one, such as 8"))?;
-            let _done: Got<String> = app.call(&Call::LimitsSet(input::Limits {
-                max_attempts: Some(max_attempts),
-                ..input::Limits::default()
-            }))?;
-            app.out.answer("config.set", &serde_json::json!({ "max_attempts": max_attempts }), &[], |_| {
-                format!("max_attempts is {max_attempts} now\n")
+            let plain = name.strip_prefix("daemon.").unwrap_or(&name).to_owned();
+            let limits = limit(&plain, &value)?;
+            let _done: Got<String> = app.call(&Call::LimitsSet(limits))?;
+            app.out.answer("config.set", &serde_json::json!({ &plain: value }), &[], |_| {
+                format!("{plain} is {value} now\n")
             })
         }
     }
+}
+
+/// One limit of the running daemon, as it is typed.
+fn limit(name: &str, value: &str) -> Result<input::Limits, Failed> {
+    let none = input::Limits::default();
+    if name == "max_attempts" {
+        let number = value.parse().map_err(|_| usage(format!("{value:?} is not a number"), "give one, such as 8"))?;
+        return Ok(input::Limits { max_attempts: Some(number), ..none });
+    }
+    let time = || settings::duration_ms(value).map(Some).map_err(|it| usage(it, "give a time, such as 30s or 15m"));
+    Ok(match name {
+        "attempt_timeout" => input::Limits { attempt_timeout_ms: time()?, ..none },
+        "lead_timeout" => input::Limits { lead_timeout_ms: time()?, ..none },
+        "startup" => input::Limits { startup_ms: time()?, ..none },
+        "silence" => input::Limits { silence_ms: time()?, ..none },
+        "escalate" => input::Limits { escalate_ms: time()?, ..none },
+        "retry" => input::Limits { retry_ms: time()?, ..none },
+        "retry_most" => input::Limits { retry_most_ms: time()?, ..none },
+        _ => {
+            return Err(usage(
+                format!("{name} is not a setting of the running daemon"),
+                "max_attempts, attempt_timeout, lead_timeout, startup, silence, escalate, retry and retry_most are; \
+                 the others are in regatta.toml and ~/.config/regatta/config.toml",
+            ));
+        }
+    })
 }
 
 pub(super) fn project(app: &App, word: &ProjectWord) -> Said {

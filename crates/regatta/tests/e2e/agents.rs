@@ -253,3 +253,26 @@ fn an_agent_is_tested_without_a_task() {
     world.refused(&["agent", "add", "x", "--preset", "nobody"], 2);
     world.refused(&["agent", "add", "x", "--runtime", "acp", "--command", "a", "--key", "A=sk-value"], 2);
 }
+
+/// A program that says nothing is found out, ended with its whole tree, and tried again; one that opens no session too.
+#[test]
+fn a_program_that_hangs_is_ended_and_the_cause_is_kept() {
+    let world = World::set_up();
+    world.ok(&["config", "set", "retry", "0s"]);
+    world.refused(&["config", "set", "silence", "soon"], 2);
+    world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
+    world.ok(&["agent", "add", "mute", "--runtime", "acp", "--confine", "off", "--command", "sleep 1000"]);
+    for (nth, (agent, cause)) in [("bob", "hung"), ("mute", "timed_out")].into_iter().enumerate() {
+        world.ok(&["config", "set", "silence", if cause == "hung" { "1s" } else { "15m" }]);
+        world.ok(&["config", "set", "startup", if cause == "hung" { "60s" } else { "2s" }]);
+        let file = format!("f{nth}");
+        let script = json!([{ "say": "hello" }, { "hang": true }]).to_string();
+        world.ok(&["add", "Work", "--files", &file, "--script", &script]);
+        let task = format!("T{}", nth + 1);
+        world.ok(&["run", "--agents", agent, "--yes"]);
+        let ended = || world.json(&["show", &task])["attempts"][0]["ended"]["cause"] == cause;
+        assert!(until(LONG, ended), "{}", world.run(&["why", &task]).out);
+        world.run(&["answer", &task, "cancel"]); // unless it has failed for good meanwhile
+    }
+    assert!(until(LONG, || world.processes().len() <= 1), "only the daemon is left");
+}

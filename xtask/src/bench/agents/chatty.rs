@@ -73,7 +73,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let mut lost = 0_u64;
     for attempt in place.attempts() {
         let lines = place.lines(attempt)?;
-        let flood: u64 = lines.iter().filter(|it| it.contains("agent_message_chunk")).map(|it| it.len() as u64 + 1).sum();
+        let flood: u64 =
+            lines.iter().filter(|it| it.contains("agent_message_chunk")).map(|it| it.len() as u64 + 1).sum();
         lost += BYTES.saturating_sub(flood);
     }
     let (mut quiet, mut busy) = (quiet, busy);
