@@ -99,7 +99,8 @@ pub fn of(setup: &Setup) -> Box<dyn Driver> {
 /// Where a program of this runtime reads what it is asked.
 pub(crate) fn input(runtime: &Runtime) -> Input {
     match runtime {
-        Runtime::Command { .. } | Runtime::Outside => Input::Prompt,
+        // One prompt, as it is: it has many lines, and what is said has one.
+        Runtime::Command { .. } | Runtime::Codex { app_server: false, .. } | Runtime::Outside => Input::Prompt,
         Runtime::Scripted | Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Codex { .. } => Input::Said,
     }
 }

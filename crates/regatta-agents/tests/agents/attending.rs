@@ -381,3 +381,22 @@ fn a_transcript_is_read_in_parts_while_it_grows() {
     assert_eq!(world.adapter.transcript(A1, 3, 2).unwrap(), whole[2..4]);
     assert_eq!(world.adapter.transcript(regatta_core::ids::AttemptId(9), 1, 2).unwrap(), []);
 }
+
+/// A prompt has many lines: a program that takes one prompt gets it whole, and then the end of its input.
+#[test]
+fn a_prompt_of_many_lines_reaches_a_program_that_takes_only_one() {
+    for runtime in [
+        Runtime::Command { argv: vec!["sh".to_owned(), "-c".to_owned(), "cat > heard".to_owned()] },
+        Runtime::Codex { argv: vec!["sh".to_owned(), "-c".to_owned(), "cat > heard".to_owned()], app_server: false },
+    ] {
+        let world = World::new();
+        let mut launch = world.launch(&[]);
+        launch.runtime = runtime;
+        launch.prompt = "Do this.\n\nAnd then that.\n".to_owned();
+        world.adapter.start(&launch).unwrap();
+        let notes = Notes::default();
+        notes.wishes.lock().unwrap().prompts.push(launch.prompt.clone());
+        attend(&world.adapter, &notes);
+        assert_eq!(world.file("heard"), launch.prompt);
+    }
+}
