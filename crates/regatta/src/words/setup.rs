@@ -56,7 +56,8 @@ pub(super) fn config(app: &App, word: ConfigWord) -> Said {
             let plain = name.strip_prefix("daemon.").unwrap_or(&name).to_owned();
             let limits = limit(&plain, &value)?;
             let _done: Got<String> = app.call(&Call::LimitsSet(limits))?;
-            app.out.answer("config.set", &serde_json::json!({ &plain: value }), &[], |_| {
+            let typed = value.parse::<u64>().map_or_else(|_| serde_json::json!(value), |it| serde_json::json!(it));
+            app.out.answer("config.set", &serde_json::json!({ &plain: typed }), &[], |_| {
                 format!("{plain} is {value} now\n")
             })
         }

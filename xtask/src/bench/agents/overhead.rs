@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use regatta_agents::AgentsAdapter;
+use regatta_core::agent::Level;
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{Agents, Stream};
 
@@ -27,17 +28,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         alone.add(by_itself()?);
     }
     report.say(format!("  the program by itself: {} to its first byte (median of {runs})", ms(alone.at(0.5))));
-    let mut best = Duration::MAX;
-    for cgroups in [true, false] {
-        let adapter = AgentsAdapter::new(scratch.path().join(format!("data-{cgroups}")), binary.clone());
+    let workspace = scratch.path().join("workspace");
+    std::fs::create_dir_all(&workspace)?;
+    // With a control group, without, and shut in as an agent usually is.
+    for (cgroups, confine) in [(true, Level::Off), (false, Level::Off), (true, Level::Workspace)] {
+        let data = format!("data-{cgroups}-{}", confine == Level::Off);
+        let adapter = AgentsAdapter::new(scratch.path().join(data), binary.clone());
         let adapter = if cgroups { adapter } else { adapter.without_cgroups() };
         let (mut ready, mut first) = (Times::default(), Times::default());
-        let mut level = None;
+        let (mut level, mut sandbox) = (None, None);
         for nth in 1..=runs {
             let attempt = AttemptId(nth as u64);
             let began = Instant::now();
-            adapter.start(&shell(attempt, scratch.path(), "overhead", SCRIPT)?)?;
+            let mut launch = shell(attempt, &workspace, "overhead", SCRIPT)?;
+            launch.profile.confine = Some(confine);
+            let started = adapter.start(&launch)?;
             ready.add(began.elapsed());
+            sandbox = started.sandbox;
             let deadline = began + Duration::from_secs(10);
             while !adapter.records(attempt, 1, 10)?.iter().any(|it| it.stream == Stream::Out) {
                 ensure!(Instant::now() < deadline, "it says nothing");
@@ -48,16 +55,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             adapter.stop(attempt, Duration::from_millis(100))?;
         }
         let more = first.at(0.5).saturating_sub(alone.at(0.5));
-        best = best.min(more);
         report.say(format!(
-            "  {:<10} start returns after {}, first byte read after {}, p90 {}; overhead {} (medians)",
+            "  {:<10} {} start returns after {}, first byte read after {}, p90 {}; overhead {} (medians)",
             level.unwrap_or("?"),
+            sandbox.as_deref().unwrap_or("not confined;"),
             ms(ready.at(0.5)),
             ms(first.at(0.5)),
             ms(first.at(0.9)),
             ms(more)
         ));
-        report.value(level.unwrap_or("unknown"), more.as_secs_f64() * 1e3);
+        let name = if confine == Level::Off { level.unwrap_or("unknown") } else { "sandbox" };
+        report.value(name, more.as_secs_f64() * 1e3);
         report.target(more < Duration::from_millis(15), format!("overhead {} (target < 15 ms)", ms(more)));
     }
     report.end()
