@@ -34,6 +34,7 @@ fn answers() -> Vec<(&'static str, Schema)> {
         ("agent.list", schema_for!(Vec<view::AgentView>)),
         ("agent.show", schema_for!(view::AgentView)),
         ("inbox", schema_for!(Vec<view::InboxView>)),
+        ("attempt.transcript", schema_for!(Vec<view::LineView>)),
         ("policy.list", schema_for!(Vec<regatta_core::policy::Rule>)),
         ("budget.list", schema_for!(view::BudgetsView)),
         ("project.list", schema_for!(Vec<view::ProjectView>)),

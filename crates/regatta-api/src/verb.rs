@@ -92,6 +92,7 @@ verbs! {
     "tell" Tell(input::Said) Operate "Says something to whoever works on a task";
     "inbox.list" InboxList(input::Scope) View "Lists what needs a person";
     "inbox.answer" InboxAnswer(input::Decide) Operate "Answers a permission request or a question";
+    "attempt.transcript" Transcript(input::Transcript) View "Reads what an attempt's program said, from a place on";
     "policy.list" PolicyList(input::Nothing) View "Lists the rules of the policy";
     "policy.add" PolicyAdd(input::PolicyAdd) Operate "Adds a rule";
     "policy.rm" PolicyRm(input::Rule) Operate "Takes a rule away";

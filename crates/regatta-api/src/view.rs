@@ -161,6 +161,19 @@ fn why(board: &Board, it: &Approval) -> String {
     }
 }
 
+/// One record of an attempt's journal, and what it means.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LineView {
+    /// Its place; read on from the next.
+    pub n: u64,
+    pub at_wall: u64,
+    /// in, in_end, out, err or mark.
+    pub stream: String,
+    /// As it was said, secrets taken out.
+    pub line: String,
+    pub said: Vec<regatta_core::session::Said>,
+}
+
 /// A budget and what is spent of it; `spent` is nothing where each task or attempt has its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BudgetView {

@@ -1,5 +1,6 @@
 //! Verbs of deciding and steering: the inbox, policy, budgets; a word, a pause, another try.
 
+use regatta_api::view::LineView;
 use regatta_core::ids::{AgentName, ApprovalId};
 use regatta_core::refusal::Refusal;
 use regatta_core::steer::Heard;
@@ -91,6 +92,26 @@ impl Caller<'_> {
             (revision, Outcome::Task(id)) => answer(revision, &self.task_view(id).await?),
             other => Err(unexpected(&other.1)),
         }
+    }
+
+    pub(super) async fn transcript(&self, ask: input::Transcript) -> Json {
+        let (agents, limit) = (self.engine().agents().clone(), ask.limit.clamp(1, 1_000));
+        let lines = blocking(move || agents.transcript(ask.attempt, ask.from, limit)).await?;
+        let lines = lines.map_err(|it| Problem::new(500, "io", it.what, it.hint))?;
+        let views: Vec<LineView> = lines
+            .into_iter()
+            .map(|it| LineView {
+                n: it.record.n,
+                at_wall: it.record.at,
+                stream: serde_json::to_value(it.record.stream)
+                    .ok()
+                    .and_then(|it| it.as_str().map(str::to_owned))
+                    .unwrap_or_default(),
+                line: it.record.line,
+                said: it.said,
+            })
+            .collect();
+        answer(self.board().revision, &views)
     }
 
     pub(super) fn inbox(&self, ask: input::Scope) -> Json {

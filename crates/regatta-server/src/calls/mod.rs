@@ -96,6 +96,7 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, by: Actor, key: 
         Call::Tell(ask) => it.tell(ask).await,
         Call::InboxList(ask) => it.inbox(ask),
         Call::InboxAnswer(ask) => it.decide(ask).await,
+        Call::Transcript(ask) => it.transcript(ask).await,
         Call::PolicyList(_) => answer(it.board().revision, &it.board().rules.values().collect::<Vec<_>>()),
         Call::PolicyAdd(ask) => it.policy_add(ask).await,
         Call::PolicyRm(ask) => it.done(Command::RemoveRule { rule: ask.rule }).await,
