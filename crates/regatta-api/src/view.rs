@@ -227,7 +227,7 @@ pub struct AgentView {
     #[serde(flatten)]
     pub agent: Agent,
     pub capacity: Capacity,
-    /// idle or busy.
+    /// idle, busy, or parked when it takes no work.
     pub state: String,
     pub tasks: Vec<TaskId>,
     /// Why it takes no work for now.
@@ -240,8 +240,12 @@ impl AgentView {
     pub fn of(board: &Board, agent: &Agent, now: Now) -> AgentView {
         let capacity = agent::capacity(board, agent);
         let tasks = board.attempts.values().filter(|it| it.agent == agent.name).map(|it| it.task).collect();
-        let state = if capacity.current == 0 { "idle" } else { "busy" };
         let parked = provider::parked(board, agent).map(|it| provider::describe(it, now));
+        let state = match (&parked, capacity.current) {
+            (Some(_), _) => "parked",
+            (None, 0) => "idle",
+            (None, _) => "busy",
+        };
         AgentView { agent: agent.clone(), capacity, state: state.into(), tasks, parked }
     }
 }

@@ -271,3 +271,37 @@ pub fn find(board: &Board, id: ApprovalId) -> Result<Arc<Approval>, Refusal> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::ToolKind;
+
+    #[test]
+    fn alike_is_never_more_than_was_meant() {
+        for (line, pattern, exact) in [
+            ("npm install zod@4", "npm install *", false),
+            ("cargo test --all", "cargo test *", false),
+            ("cargo test", "cargo test", true),
+            ("rm -rf build", "rm -rf build", true),
+            ("bash -c 'cargo test'", "bash -c 'cargo test'", true),
+            ("sudo apt update -y", "sudo apt update -y", true),
+            ("/usr/bin/env A=1 make", "/usr/bin/env A=1 make", true),
+            ("rm build/* && ls", "rm build/* && ls", true),
+            ("git log $(id) x", "git log $(id) x", true),
+        ] {
+            let tool = Tool { kind: ToolKind::Execute, command: Some(line.into()), ..Tool::default() };
+            let found = like_it(&tool).expect("a command is like itself");
+            assert_eq!((found.command.as_deref(), found.exact), (Some(pattern), exact), "{line}");
+        }
+        let edits = |paths: &[&str]| Tool {
+            kind: ToolKind::Edit,
+            paths: paths.iter().map(|it| (*it).into()).collect(),
+            ..Tool::default()
+        };
+        let one = like_it(&edits(&["src/./a.rs"])).expect("one file is like itself");
+        assert_eq!((one.path.as_deref(), one.exact), (Some("src/a.rs"), true));
+        assert_eq!(like_it(&edits(&["a", "b"])), None);
+        assert_eq!(like_it(&edits(&[])), None);
+    }
+}

@@ -120,6 +120,11 @@ impl Talk {
         *self == Talk::default()
     }
 
+    /// What one native session has used, as far as the board knows.
+    pub fn used_in(&self, session: Option<&str>) -> Usage {
+        self.sessions.iter().find(|it| it.0.as_deref() == session).map(|it| it.1).unwrap_or_default()
+    }
+
     /// Whether every prompt was said and its turn has ended.
     pub fn is_through(&self) -> bool {
         !self.in_turn && self.turns > self.tells.len() as u64
@@ -192,6 +197,11 @@ impl Attempt {
     /// The attempt whose workspace it works in: its own, unless it goes on with unfinished work.
     pub fn workspace(&self) -> AttemptId {
         self.resumes.as_ref().map_or(self.id, |it| it.workspace)
+    }
+
+    /// Whether a prompt said now would still be heard.
+    pub fn takes_words(&self) -> bool {
+        self.supervised && self.talks && self.stopping.is_none() && !self.talk.closing && self.phase == Phase::Working
     }
 
     /// What it spent, but for the time.
@@ -454,7 +464,7 @@ fn pause(draft: &Draft, task: TaskId) -> Result<Option<u64>, Refusal> {
 
 fn resume_of(attempt: &Attempt, session: bool) -> Resume {
     let session = if session { attempt.talk.session.clone() } else { None };
-    let used = attempt.talk.sessions.iter().find(|it| it.0 == session).map(|it| it.1).unwrap_or_default();
+    let used = attempt.talk.used_in(session.as_deref());
     Resume { workspace: attempt.workspace(), agent: attempt.agent.clone(), session, used }
 }
 
@@ -495,8 +505,7 @@ pub fn heard(draft: &mut Draft, id: AttemptId, token: u64, n: u64, said: Said, n
     }
     let used = match &said {
         Said::Usage { session, usage } => {
-            let before = attempt.talk.sessions.iter().find(|it| it.0 == *session).map(|it| it.1).unwrap_or_default();
-            Spend { usage: usage.since(&before), ..Spend::default() }
+            Spend { usage: usage.since(&attempt.talk.used_in(session.as_deref())), ..Spend::default() }
         }
         Said::TurnStarted { n } if *n >= attempt.talk.turns => Spend { turns: 1, ..Spend::default() },
         _ => Spend::default(),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempt::{self, Attempt, Cause};
+use crate::attempt::{self, Cause};
 use crate::board::Draft;
 use crate::event::{Event, facts};
 use crate::ids::{AttemptId, Now, TaskId};
@@ -46,7 +46,7 @@ pub fn tell(draft: &mut Draft, id: TaskId, text: String) -> Result<Heard, Refusa
         return Err(Refusal::Finished { task: id, status: task.status });
     }
     let live = task.attempt.and_then(|it| draft.board().attempts.get(&it)).cloned();
-    match live.filter(|it| takes_words(it)) {
+    match live.filter(|it| it.takes_words()) {
         Some(attempt) => {
             draft.record(Event::AttemptTold(Told { attempt: attempt.id, text }));
             Ok(Heard::Now(attempt.id))
@@ -58,22 +58,13 @@ pub fn tell(draft: &mut Draft, id: TaskId, text: String) -> Result<Heard, Refusa
     }
 }
 
-/// Whether a prompt said now would still be heard.
-fn takes_words(attempt: &Attempt) -> bool {
-    attempt.supervised
-        && attempt.talks
-        && attempt.stopping.is_none()
-        && !attempt.talk.closing
-        && attempt.phase == attempt::Phase::Working
-}
-
 /// Keeps a task from going on. A session that can wait is only held; anything else is stopped, its work kept.
 pub fn pause(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
     task::edit(draft, id, Edit { paused: Some(Pause::Because(reason.to_owned())), ..Edit::default() })?;
     let live = task.attempt.and_then(|it| draft.board().attempts.get(&it)).cloned();
     match live {
-        Some(attempt) if takes_words(&attempt) => {
+        Some(attempt) if attempt.takes_words() => {
             if attempt.talk.held.is_none() {
                 draft.record(Event::AttemptHeld(Held { attempt: attempt.id, reason: reason.to_owned() }));
             }

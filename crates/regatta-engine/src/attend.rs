@@ -13,7 +13,7 @@ use regatta_core::session::{Said, Usage, Want};
 use crate::ports::agents::{Desk, Exit, Verdict, Wishes};
 use crate::{Engine, Failure, prices};
 
-/// How often an attempt's use is written down at most.
+/// How often an attempt's use, and how full its context is, are written down at most.
 const USAGE_PACE: Duration = Duration::from_secs(1);
 
 /// The desk of one attempt.
@@ -25,12 +25,13 @@ pub(crate) struct AttemptDesk<'a> {
     pub(crate) brief: String,
     /// The model that was asked for, until the program says which it has.
     pub(crate) model: Option<String>,
-    usage: Mutex<Pending>,
+    pending: Mutex<Pending>,
 }
 
 #[derive(Default)]
 struct Pending {
-    latest: Option<(u64, Said)>,
+    usage: Option<(u64, Said)>,
+    context: Option<(u64, Said)>,
     written: Option<Instant>,
 }
 
@@ -38,7 +39,7 @@ impl<'a> AttemptDesk<'a> {
     pub(crate) fn new(engine: &'a Engine, attempt: &Attempt, workspace: PathBuf, brief: String) -> AttemptDesk<'a> {
         let model = engine.board().agents.get(&attempt.agent).and_then(|it| it.profile.model.clone());
         let (id, token) = (attempt.id, attempt.token);
-        AttemptDesk { engine, id, token, workspace, brief, model, usage: Mutex::default() }
+        AttemptDesk { engine, id, token, workspace, brief, model, pending: Mutex::default() }
     }
 
     /// Writes something down; a refusal means that the world has moved on.
@@ -69,7 +70,7 @@ impl<'a> AttemptDesk<'a> {
         let model = attempt.talk.model.as_deref().or(self.model.as_deref());
         for (session, usage) in usage {
             let usage = price(&self.engine.shared.settings.prices, model, *usage);
-            let known = attempt.talk.sessions.iter().find(|it| it.0 == *session).map(|it| it.1).unwrap_or_default();
+            let known = attempt.talk.used_in(session.as_deref());
             if !usage.since(&known).is_nothing() && usage.tokens() > known.tokens() {
                 self.report(attempt.talk.heard, Said::Usage { session: session.clone(), usage });
             }
@@ -82,11 +83,17 @@ impl<'a> AttemptDesk<'a> {
 
     /// Writes the last use down, if any is owed and it is time.
     fn flush(&self, now: bool) {
-        let mut pending = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let due = now || pending.written.is_none_or(|it| it.elapsed() >= USAGE_PACE);
-        if due && let Some((n, said)) = pending.latest.take() {
+        let mut owed: Vec<(u64, Said)> =
+            if due { pending.context.take().into_iter().chain(pending.usage.take()).collect() } else { vec![] };
+        if !owed.is_empty() {
             pending.written = Some(Instant::now());
-            drop(pending);
+        }
+        drop(pending);
+        // In the order they were said: the board takes nothing from before what it knows.
+        owed.sort_by_key(|it| it.0);
+        for (n, said) in owed {
             self.report(n, said);
         }
     }
@@ -116,8 +123,12 @@ impl Desk for AttemptDesk<'_> {
             Said::Usage { session, usage } => {
                 let model = attempt.talk.model.as_deref().or(self.model.as_deref());
                 let usage = price(&self.engine.shared.settings.prices, model, usage);
-                self.usage.lock().unwrap_or_else(PoisonError::into_inner).latest =
+                self.pending.lock().unwrap_or_else(PoisonError::into_inner).usage =
                     Some((n, Said::Usage { session, usage }));
+                self.flush(false);
+            }
+            Said::Context { .. } => {
+                self.pending.lock().unwrap_or_else(PoisonError::into_inner).context = Some((n, said));
                 self.flush(false);
             }
             Said::Asked(mut ask) => {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use regatta_core::attempt::{Attempt, Cause, Exited, Verdict};
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::effect::{Effect, EffectKey};
-use regatta_core::ids::{AttemptId, LandingId};
+use regatta_core::ids::{AttemptId, LandingId, TaskId};
 use regatta_core::landing::{self, Landing, Moved, Tried};
 use regatta_core::project::Project;
 use regatta_core::task::Task;
@@ -96,17 +96,35 @@ struct Scene {
     repo: Repo,
 }
 
+/// The engine stops before it could be found out: the effect stays in the outbox for the next start.
+struct Later;
+
 /// What is known of a live attempt; `None` when it has ended.
-fn scene(engine: &Engine, id: AttemptId) -> Option<Scene> {
+fn scene(engine: &Engine, id: AttemptId) -> Result<Option<Scene>, Later> {
     let board = engine.board();
-    let attempt = board.attempts.get(&id)?.clone();
-    let project = board.projects.get(&attempt.project)?.clone();
+    let Some(attempt) = board.attempts.get(&id).cloned() else { return Ok(None) };
+    let Some(project) = board.projects.get(&attempt.project).cloned() else { return Ok(None) };
     let task = match board.tasks.get(&attempt.task) {
-        Some(task) => Task::clone(task),
-        None => engine.history().task(attempt.task).ok()??,
+        Some(task) => Some(Task::clone(task)),
+        None => ended_task(engine, attempt.task)?,
     };
     let repo = Repo::of(&project);
-    Some(Scene { attempt, task, project, repo })
+    Ok(task.map(|task| Scene { attempt, task, project, repo }))
+}
+
+/// A task that has ended while its attempt is still being ended. A store that cannot be read now is asked again: taking
+/// that for "there is none" would leave the attempt alone for ever.
+fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, Later> {
+    loop {
+        match engine.history().task(id) {
+            Ok(task) => return Ok(task),
+            Err(error) => tracing::error!(task = %id, "it cannot be read: {error}"),
+        }
+        if engine.is_stopping() {
+            return Err(Later);
+        }
+        std::thread::sleep(LOOK_UP);
+    }
 }
 
 fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
@@ -124,7 +142,8 @@ fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
 }
 
 fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let Some(scene) = scene(engine, id) else { return report(engine, key, Command::ReportPerformed) };
+    let Ok(found) = scene(engine, id) else { return };
+    let Some(scene) = found else { return report(engine, key, Command::ReportPerformed) };
     let token = scene.attempt.token;
     if let Some(how) = run_program(engine, &scene) {
         report(engine, key, Command::ReportExited { attempt: id, token, how });
@@ -245,7 +264,8 @@ fn result_detail(engine: &Engine, id: AttemptId) -> Option<String> {
 }
 
 fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let Some(scene) = scene(engine, id) else { return settle_ended(engine, key, id) };
+    let Ok(found) = scene(engine, id) else { return };
+    let Some(scene) = found else { return settle_ended(engine, key, id) };
     match engine.shared.git.prepare(&scene.repo, scene.attempt.workspace(), &scene.task.branch()) {
         Ok(_) if has_ended(engine, id) => settle_ended(engine, key, id),
         Ok(_) => report(engine, key, Command::ReportPerformed),
@@ -263,7 +283,11 @@ fn has_ended(engine: &Engine, id: AttemptId) -> bool {
 /// Settles what was to be done in the workspace of an attempt that has ended meanwhile. The sweep may have come and
 /// gone before the workspace was made, so it is swept again.
 fn settle_ended(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let of = engine.history().attempt(id).ok().flatten().map_or(id, |it| it.workspace());
+    let of = match engine.history().attempt(id) {
+        Ok(found) => found.map_or(id, |it| it.workspace()),
+        // The effect stays in the outbox for the next start.
+        Err(error) => return tracing::warn!(attempt = %id, "its workspace stays: {error}"),
+    };
     if engine.board().attempts.values().any(|it| it.workspace() == of) {
         return report(engine, key, Command::ReportPerformed); // somebody goes on in it
     }
@@ -315,7 +339,8 @@ fn capture(engine: &Engine, scene: &Scene) -> Result<Capture, GitError> {
 }
 
 fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let Some(scene) = scene(engine, id) else { return settle_ended(engine, key, id) };
+    let Ok(found) = scene(engine, id) else { return };
+    let Some(scene) = found else { return settle_ended(engine, key, id) };
     let verdict = judge(engine, &scene);
     if has_ended(engine, id) {
         return settle_ended(engine, key, id);

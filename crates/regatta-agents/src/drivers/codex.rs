@@ -193,11 +193,7 @@ impl Driver for Codex {
                 vec![]
             }
             Stream::Out => self.heard(&record.line, record.at),
-            Stream::Err => {
-                self.errors.add_line(&record.line);
-                vec![Said::Notice { text: record.line.clone() }]
-            }
-            Stream::Mark => vec![Said::Notice { text: record.line.clone() }],
+            Stream::Err | Stream::Mark => self.errors.aside(record),
         }
     }
 

@@ -494,11 +494,7 @@ impl Driver for Server {
                     vec![Said::Notice { text: record.line.clone() }]
                 }
             },
-            Stream::Err => {
-                self.errors.add_line(&record.line);
-                vec![Said::Notice { text: record.line.clone() }]
-            }
-            Stream::Mark => vec![Said::Notice { text: record.line.clone() }],
+            Stream::Err | Stream::Mark => self.errors.aside(record),
         }
     }
 

@@ -46,11 +46,7 @@ impl Driver for AnyProgram {
                 self.output.add_line(&record.line);
                 vec![Said::Message { text: format!("{}\n", record.line) }]
             }
-            Stream::Err => {
-                self.errors.add_line(&record.line);
-                vec![Said::Notice { text: record.line.clone() }]
-            }
-            Stream::Mark => vec![Said::Notice { text: record.line.clone() }],
+            Stream::Err | Stream::Mark => self.errors.aside(record),
         }
     }
 

@@ -7,7 +7,7 @@ use regatta_engine::ports::agents::{Exit, Wishes};
 use serde_json::Value;
 
 use super::verdict::Trouble;
-use crate::driver::Judgement;
+use crate::driver::{Judgement, Record, Stream};
 
 /// The most that is kept of a text for people to read.
 const LAST_WORDS: usize = 4000;
@@ -28,6 +28,14 @@ impl Tail {
     pub(super) fn add_line(&mut self, line: &str) {
         self.add(line);
         self.add("\n");
+    }
+
+    /// Takes what stands beside the stream: the program's standard error, which is kept, or a word of the shim's.
+    pub(super) fn aside(&mut self, record: &Record) -> Vec<Said> {
+        if record.stream == Stream::Err {
+            self.add_line(&record.line);
+        }
+        vec![Said::Notice { text: record.line.clone() }]
     }
 
     pub(super) fn clear(&mut self) {
@@ -63,17 +71,7 @@ impl Ledger {
 
     /// Takes a count that is cumulative by itself; what would go backwards stays.
     pub(super) fn reach(&mut self, seen: Usage) -> Option<Said> {
-        let money = match (self.total.micro_usd, seen.micro_usd) {
-            (None, it) | (it, None) => it,
-            (Some(a), Some(b)) => Some(a.max(b)),
-        };
-        self.set(Usage {
-            input: self.total.input.max(seen.input),
-            cached_input: self.total.cached_input.max(seen.cached_input),
-            cache_write: self.total.cache_write.max(seen.cache_write),
-            output: self.total.output.max(seen.output),
-            micro_usd: money,
-        })
+        self.set(self.total.most(&seen))
     }
 
     fn set(&mut self, total: Usage) -> Option<Said> {

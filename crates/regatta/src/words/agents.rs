@@ -176,13 +176,12 @@ pub(super) fn draw(out: &crate::out::Out, agents: &[AgentView]) -> String {
             },
         };
         let tasks: Vec<String> = it.tasks.iter().map(ToString::to_string).collect();
-        let state = if it.parked.is_some() { "parked" } else { &it.state };
         let mut last = tasks.join(" ");
         if let Some(why) = &it.parked {
             last = if last.is_empty() { plain(why) } else { format!("{last} {}", plain(why)) };
         }
         let slots = format!("{}/{}", it.capacity.current, it.capacity.max);
-        rows.push(vec![it.agent.name.to_string(), runtime, slots, out.state(state), last]);
+        rows.push(vec![it.agent.name.to_string(), runtime, slots, out.state(&it.state), last]);
     }
     table(&rows)
 }

@@ -196,7 +196,7 @@ pub(super) fn takeover(app: &App, task: TaskId, command: &[std::ffi::OsString]) 
 /// Lets the agent at a task wait, and waits until it does.
 fn hold(client: &crate::client::Client, view: &TaskView) -> Said {
     let task = view.task.id;
-    let can_wait = view.attempts.iter().any(|it| Some(it.id) == view.task.attempt && it.talks && !it.talk.closing);
+    let can_wait = view.attempts.iter().any(|it| Some(it.id) == view.task.attempt && it.takes_words());
     if !can_wait {
         return Err(failed(
             "cannot_wait",

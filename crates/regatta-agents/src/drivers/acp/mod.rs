@@ -257,11 +257,7 @@ impl Driver for Acp {
                 vec![]
             }
             Stream::Out => self.heard(&record.line, record.at),
-            Stream::Err => {
-                self.errors.add_line(&record.line);
-                vec![Said::Notice { text: record.line.clone() }]
-            }
-            Stream::Mark => vec![Said::Notice { text: record.line.clone() }],
+            Stream::Err | Stream::Mark => self.errors.aside(record),
         }
     }
 
