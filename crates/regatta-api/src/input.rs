@@ -8,7 +8,7 @@ use regatta_core::ids::{
 };
 use regatta_core::mission;
 use regatta_core::pattern::{PathPattern, Uri};
-use regatta_core::project::Checkout;
+use regatta_core::project;
 use regatta_core::session::Answer;
 use regatta_core::task::{Edit, Expects, How, IssueType, Status, Validation};
 use regatta_core::{budget, policy};
@@ -71,7 +71,7 @@ inputs! {
         #[serde(default)] trunk: Option<BranchName>,
         #[serde(default)] validation: Vec<String>,
         #[serde(default)] validation_timeout_ms: Option<u64>,
-        #[serde(default)] checkout: Checkout,
+        #[serde(default)] settings: project::Settings,
     }
     AgentAdd {
         name: AgentName,

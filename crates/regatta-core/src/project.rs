@@ -1,11 +1,20 @@
 //! Projects: git repositories under management, each with a trunk.
 
+mod settings; // what regatta.toml says
+mod span; // lengths of time as people write them
+
 use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
 use crate::event::{Event, facts};
 use crate::ids::{BranchName, Now, ProjectName};
 use crate::refusal::Refusal;
+
+pub use settings::{
+    Checkout, Derived, Knowledge, Landing, OnConflict, OnEscape, QueueMode, Review, RuleAction, Run, Settings,
+    StandingRule, Style, Workspace,
+};
+pub use span::Span;
 
 /// A repository under management.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,20 +28,9 @@ pub struct Project {
     pub validation: Vec<String>,
     /// How long one such command may take, in milliseconds.
     pub validation_timeout_ms: u64,
-    /// Bring a clean checkout of the trunk along when it moves, or leave it alone.
-    #[serde(default)]
-    pub checkout: Checkout,
+    #[serde(default, skip_serializing_if = "Settings::is_default")]
+    pub settings: Settings,
     pub created_wall: u64,
-}
-
-/// What happens to the user's own checkout of the trunk when the trunk moves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Checkout {
-    #[default]
-    Update,
-    Skip,
 }
 
 facts! {
@@ -49,8 +47,8 @@ pub struct Add {
     pub trunk: BranchName,
     pub validation: Vec<String>,
     pub validation_timeout_ms: u64,
-    #[serde(default)]
-    pub checkout: Checkout,
+    #[serde(default, skip_serializing_if = "Settings::is_default")]
+    pub settings: Settings,
 }
 
 /// Adds a project, or brings its settings up to date; the same again changes nothing.
@@ -68,7 +66,7 @@ pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal
         trunk: ask.trunk,
         validation: ask.validation.into_iter().filter(|it| !it.trim().is_empty()).collect(),
         validation_timeout_ms: ask.validation_timeout_ms.clamp(1_000, 24 * 3_600_000),
-        checkout: ask.checkout,
+        settings: ask.settings,
         created_wall: known.as_ref().map_or(now.wall, |it| it.created_wall),
     };
     let name = project.name.clone();

@@ -102,7 +102,7 @@ fn tasks(path: &Path) {
         trunk: BranchName::new("main").unwrap(),
         validation: vec!["make test".into()],
         validation_timeout_ms: 60_000,
-        checkout: project::Checkout::Update,
+        settings: project::Settings::default(),
     };
     world.decide_into(&mut batch, Command::AddProject(add));
     store.commit(&batch).unwrap();

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use regatta_core::project;
 use serde::{Deserialize, Serialize};
 
 use crate::out::{Failed, failed};
@@ -12,8 +13,11 @@ use crate::out::{Failed, failed};
 pub(crate) struct File {
     pub(crate) project: Project,
     pub(crate) validation: Validation,
-    pub(crate) run: Run,
-    pub(crate) landing: Landing,
+    pub(crate) run: project::Run,
+    pub(crate) landing: project::Landing,
+    pub(crate) workspace: project::Workspace,
+    pub(crate) knowledge: project::Knowledge,
+    pub(crate) rule: Vec<project::StandingRule>,
     pub(crate) daemon: Daemon,
 }
 
@@ -33,19 +37,6 @@ pub(crate) struct Validation {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct Run {
-    pub(crate) max_workers: Option<u32>,
-    pub(crate) agents: Option<Vec<String>>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Landing {
-    pub(crate) checkout: Option<String>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
 pub(crate) struct Daemon {
     pub(crate) listen: Option<String>,
     pub(crate) max_attempts: Option<u32>,
@@ -53,6 +44,11 @@ pub(crate) struct Daemon {
 
 /// Reads a settings file; a missing one says nothing.
 pub(crate) fn read(path: &Path) -> Result<Option<File>, Failed> {
+    Ok(layer(path)?.map(|it| it.0))
+}
+
+/// A settings file as it was understood, and as it was written.
+fn layer(path: &Path) -> Result<Option<(File, toml::Table)>, Failed> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
@@ -66,13 +62,14 @@ pub(crate) fn read(path: &Path) -> Result<Option<File>, Failed> {
             ));
         }
     };
-    toml::from_str(&text).map(Some).map_err(|error| {
+    let bad = |error: toml::de::Error| {
         failed(
             "bad_config",
             format!("{} cannot be understood: {}", path.display(), error.to_string().trim_end()),
             "mend it, or make a fresh one: regatta init --print",
         )
-    })
+    };
+    Ok(Some((toml::from_str(&text).map_err(bad)?, toml::from_str(&text).map_err(bad)?)))
 }
 
 /// The user's own settings file.
@@ -107,37 +104,79 @@ pub(crate) fn data_dir() -> Result<(PathBuf, &'static str), Failed> {
 /// One setting and where its value comes from.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Setting {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) value: String,
     pub(crate) origin: String,
 }
 
+/// Settings that the environment can give, with their defaults where the file's own shape has none.
+const FROM_ENVIRONMENT: &[(&str, &str, &str)] = &[
+    ("project.name", "REGATTA_PROJECT", ""),
+    ("project.trunk", "REGATTA_TRUNK", ""),
+    ("validation.commands", "REGATTA_VALIDATION", ""),
+    ("validation.timeout", "REGATTA_VALIDATION_TIMEOUT", "10m"),
+    ("run.max_workers", "REGATTA_MAX_WORKERS", "5"),
+    ("run.agents", "REGATTA_AGENTS", ""),
+    ("landing.checkout", "REGATTA_CHECKOUT", ""),
+    ("daemon.listen", "REGATTA_LISTEN", "127.0.0.1:7777"),
+    ("daemon.max_attempts", "REGATTA_MAX_ATTEMPTS", "8"),
+];
+
 /// Every setting with its value and origin, for the repository at `repo`.
 pub(crate) fn all(repo: &Path) -> Result<Vec<Setting>, Failed> {
-    let files = files(repo)?;
+    let layers = layers(repo)?;
     let (dir, origin) = data_dir()?;
-    let mut found = vec![Setting { name: "data_dir", value: dir.display().to_string(), origin: origin.into() }];
-    let mut add = |name: &'static str, env: &str, pick: &dyn Fn(&File) -> Option<String>, default: &str| {
-        let from_env = std::env::var(env).ok().filter(|it| !it.is_empty()).map(|it| (it, env.to_owned()));
-        let from_file = || files.iter().find_map(|(path, file)| pick(file).map(|it| (it, path.display().to_string())));
-        let (value, origin) = from_env.or_else(from_file).unwrap_or_else(|| (default.to_owned(), "default".to_owned()));
+    let mut found = vec![Setting { name: "data_dir".into(), value: dir.display().to_string(), origin: origin.into() }];
+    for (name, env, default) in FROM_ENVIRONMENT {
+        let from_env = std::env::var(env).ok().filter(|it| !it.is_empty()).map(|it| (it, (*env).to_owned()));
+        let from_file =
+            || layers.iter().find_map(|(path, _, table)| Some((shown(name, pick(table, name)?), display(path))));
+        let own = || pick(&defaults(), name).map_or_else(|| (*default).to_owned(), |it| shown(name, it));
+        let (value, origin) = from_env.or_else(from_file).unwrap_or_else(|| (own(), "default".to_owned()));
+        found.push(Setting { name: (*name).to_owned(), value, origin });
+    }
+    let mut names = Vec::new();
+    leaves(&defaults(), "", &mut names);
+    layers.iter().for_each(|(_, _, table)| leaves(table, "", &mut names));
+    names.sort();
+    names.dedup();
+    names.retain(|name| found.iter().all(|it| it.name != *name));
+    for name in names {
+        let from_file =
+            layers.iter().find_map(|(path, _, table)| Some((shown(&name, pick(table, &name)?), display(path))));
+        let own = || (pick(&defaults(), &name).map_or_else(String::new, |it| shown(&name, it)), "default".to_owned());
+        let (value, origin) = from_file.unwrap_or_else(own);
         found.push(Setting { name, value, origin });
-    };
-    add("project.name", "REGATTA_PROJECT", &|it| it.project.name.clone(), "");
-    add("project.trunk", "REGATTA_TRUNK", &|it| it.project.trunk.clone(), "");
-    add(
-        "validation.commands",
-        "REGATTA_VALIDATION",
-        &|it| it.validation.commands.as_ref().map(|it| it.join(" && ")),
-        "",
-    );
-    add("validation.timeout", "REGATTA_VALIDATION_TIMEOUT", &|it| it.validation.timeout.clone(), "10m");
-    add("run.max_workers", "REGATTA_MAX_WORKERS", &|it| it.run.max_workers.map(|it| it.to_string()), "5");
-    add("run.agents", "REGATTA_AGENTS", &|it| it.run.agents.as_ref().map(|it| it.join(",")), "");
-    add("landing.checkout", "REGATTA_CHECKOUT", &|it| it.landing.checkout.clone(), "update");
-    add("daemon.listen", "REGATTA_LISTEN", &|it| it.daemon.listen.clone(), "127.0.0.1:7777");
-    add("daemon.max_attempts", "REGATTA_MAX_ATTEMPTS", &|it| it.daemon.max_attempts.map(|it| it.to_string()), "8");
+    }
     Ok(found)
+}
+
+/// What the files say of the project at `repo`; the environment comes before them.
+pub(crate) fn project(repo: &Path) -> Result<project::Settings, Failed> {
+    let mut merged = toml::Table::new();
+    for (_, _, table) in layers(repo)?.into_iter().rev() {
+        overlay(&mut merged, table);
+    }
+    let file: File = merged.try_into().map_err(|it: toml::de::Error| {
+        failed("bad_config", it.to_string(), "see them: regatta config show --origin")
+    })?;
+    let mut landing = file.landing;
+    if let Ok(checkout) = std::env::var("REGATTA_CHECKOUT") {
+        landing.checkout = match checkout.as_str() {
+            "skip" => project::Checkout::Skip,
+            "update" | "" => project::Checkout::Update,
+            other => {
+                return Err(failed("bad_config", format!("REGATTA_CHECKOUT is {other:?}"), "it is update or skip"));
+            }
+        };
+    }
+    Ok(project::Settings {
+        landing,
+        workspace: file.workspace,
+        run: file.run,
+        knowledge: file.knowledge,
+        rule: file.rule,
+    })
 }
 
 /// The value of one setting; empty when nothing sets it.
@@ -146,56 +185,69 @@ pub(crate) fn value(settings: &[Setting], name: &str) -> String {
 }
 
 /// The settings files that count here, nearest first.
-fn files(repo: &Path) -> Result<Vec<(PathBuf, File)>, Failed> {
+fn layers(repo: &Path) -> Result<Vec<(PathBuf, File, toml::Table)>, Failed> {
     let mut found = Vec::new();
     let near = repo.ancestors().map(|it| it.join("regatta.toml")).find(|it| it.is_file());
     for path in near.into_iter().chain(user_file()) {
-        if let Some(file) = read(&path)? {
-            found.push((path, file));
+        if let Some((file, table)) = layer(&path)? {
+            found.push((path, file, table));
         }
     }
     Ok(found)
 }
 
-/// Reads a duration: `500ms`, `30s`, `10m`, `2h`, `1d`, or plain seconds.
-pub(crate) fn duration_ms(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let split = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let factor = match unit.trim() {
-        "ms" => 1.0,
-        "" | "s" => 1_000.0,
-        "m" | "min" => 60_000.0,
-        "h" => 3_600_000.0,
-        "d" => 86_400_000.0,
-        _ => return Err(format!("{text:?} is not a duration; write 500ms, 30s, 10m, 2h or 1d")),
-    };
-    match number.parse::<f64>() {
-        Ok(number) if number.is_finite() && number * factor < 1e15 => Ok((number * factor).round() as u64),
-        _ => Err(format!("{text:?} is not a duration; write 500ms, 30s, 10m, 2h or 1d")),
+/// Everything that has a value when nobody gives one.
+fn defaults() -> toml::Table {
+    toml::Table::try_from(File::default()).expect("settings are tables of plain values")
+}
+
+fn display(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn pick<'a>(table: &'a toml::Table, name: &str) -> Option<&'a toml::Value> {
+    let (first, rest) = name.split_once('.').map_or((name, None), |it| (it.0, Some(it.1)));
+    let value = table.get(first)?;
+    match rest {
+        Some(rest) => pick(value.as_table()?, rest),
+        None => Some(value),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_written_as_people_write_them() {
-        for (text, ms) in [
-            ("500ms", 500),
-            ("30s", 30_000),
-            ("10m", 600_000),
-            ("2h", 7_200_000),
-            ("1d", 86_400_000),
-            ("1.5s", 1_500),
-            ("7", 7_000),
-            ("0", 0),
-        ] {
-            assert_eq!(duration_ms(text), Ok(ms), "{text}");
-        }
-        for bad in ["", "s", "-1s", "1x", "1e99", "NaN", "1.2.3s", "999999999999999d"] {
-            assert!(duration_ms(bad).is_err(), "{bad}");
+/// The names of everything that is not a table.
+fn leaves(table: &toml::Table, below: &str, into: &mut Vec<String>) {
+    for (name, value) in table {
+        let name = if below.is_empty() { name.clone() } else { format!("{below}.{name}") };
+        match value {
+            toml::Value::Table(it) => leaves(it, &name, into),
+            _ => into.push(name),
         }
     }
+}
+
+/// A value as people type it.
+fn shown(name: &str, value: &toml::Value) -> String {
+    let between = if name == "validation.commands" { " && " } else { "," };
+    match value {
+        toml::Value::String(it) => it.clone(),
+        toml::Value::Array(items) if items.iter().all(|it| it.is_str()) => {
+            items.iter().filter_map(|it| it.as_str()).collect::<Vec<_>>().join(between)
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Puts what `over` says over `under`, table by table.
+fn overlay(under: &mut toml::Table, over: toml::Table) {
+    for (name, value) in over {
+        match (under.get_mut(&name), value) {
+            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => overlay(below, above),
+            (_, value) => _ = under.insert(name, value),
+        }
+    }
+}
+
+/// Reads a duration: `500ms`, `30s`, `10m`, `2h`, `1d`, or plain seconds.
+pub(crate) fn duration_ms(text: &str) -> Result<u64, String> {
+    project::Span::parse(text).map(project::Span::ms)
 }

@@ -60,7 +60,7 @@ impl Fleet {
                 trunk: BranchName::new("main")?,
                 validation: vec!["make test".into()],
                 validation_timeout_ms: 600_000,
-                checkout: project::Checkout::Update,
+                settings: project::Settings::default(),
             }))?;
         }
         for number in 0..AGENTS {

@@ -230,7 +230,7 @@ fn set_up(engine: &Engine) -> anyhow::Result<Vec<(u64, u64)>> {
         trunk: BranchName::new("main")?,
         validation: vec![],
         validation_timeout_ms: 60_000,
-        checkout: project::Checkout::Skip,
+        settings: project::Settings::default(),
     };
     ask(engine, Command::AddProject(add))?;
     ask(engine, Command::SetLimits { limits: fleet::Limits { max_attempts: SLOTS as u32, ..Default::default() } })?;

@@ -152,7 +152,7 @@ impl World {
             trunk: BranchName::new("main").unwrap(),
             validation: validation.iter().map(ToString::to_string).collect(),
             validation_timeout_ms: 600_000,
-            checkout: project::Checkout::Update,
+            settings: project::Settings::default(),
         }
     }
 

@@ -25,7 +25,7 @@ impl Repo {
             project: project.name.clone(),
             path: PathBuf::from(&project.location),
             trunk: project.trunk.clone(),
-            update_checkout: project.checkout == Checkout::Update,
+            update_checkout: project.settings.landing.checkout == Checkout::Update,
         }
     }
 }

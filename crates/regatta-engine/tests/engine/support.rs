@@ -116,7 +116,7 @@ pub(crate) fn add_project() -> Command {
         trunk: BranchName::new("main").unwrap(),
         validation: vec!["test".into()],
         validation_timeout_ms: 60_000,
-        checkout: project::Checkout::Update,
+        settings: project::Settings::default(),
     })
 }
 

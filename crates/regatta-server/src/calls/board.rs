@@ -129,7 +129,7 @@ impl Caller<'_> {
             trunk,
             validation: ask.validation,
             validation_timeout_ms: ask.validation_timeout_ms.unwrap_or(CHECK_TIMEOUT_MS),
-            checkout: ask.checkout,
+            settings: ask.settings,
         };
         let (revision, _) = self.ask(Command::AddProject(add)).await?;
         let views = self.project_views(&self.board(), Some(name)).await?;

@@ -177,7 +177,7 @@ fn people_and_projects(it: &mut Teller) {
             trunk: BranchName::new("main").unwrap(),
             validation,
             validation_timeout_ms: 60_000,
-            checkout: project::Checkout::Update,
+            settings: project::Settings::default(),
         }));
     }
     let command = agent::Runtime::Command { argv: vec!["claude".into(), "--print".into()] };

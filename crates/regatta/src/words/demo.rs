@@ -9,7 +9,6 @@ use regatta_api::view::{AgentView, MissionView, ProjectView};
 use regatta_core::agent::Role;
 use regatta_core::ids::AgentName;
 use regatta_core::mission;
-use regatta_core::project::Checkout;
 use serde::Serialize;
 
 use crate::args::Demo;
@@ -154,7 +153,7 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
         trunk: None,
         validation: vec!["sh ./test.sh".into()],
         validation_timeout_ms: Some(60_000),
-        checkout: Checkout::Update,
+        settings: regatta_core::project::Settings::default(),
     };
     let project: Got<ProjectView> = client.call(&Call::ProjectAdd(add))?;
     let mut agents = Vec::new();

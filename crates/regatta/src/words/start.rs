@@ -7,7 +7,6 @@ use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::ProjectView;
 use regatta_core::ids::{BranchName, ProjectName};
-use regatta_core::project::Checkout;
 use regatta_engine::ports::git::Git;
 use serde::Serialize;
 
@@ -91,18 +90,13 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
     }
     let timeout = settings::duration_ms(&value(&settings, "validation.timeout"))
         .map_err(|it| failed("bad_config", it, "mend validation.timeout"))?;
-    let checkout = match value(&settings, "landing.checkout").as_str() {
-        "skip" => Checkout::Skip,
-        "update" => Checkout::Update,
-        other => return Err(failed("bad_config", format!("landing.checkout is {other:?}"), "it is update or skip")),
-    };
     let add = input::ProjectAdd {
         path: here.to_string_lossy().into_owned(),
         name,
         trunk,
         validation: commands.clone(),
         validation_timeout_ms: Some(timeout),
-        checkout,
+        settings: settings::project(&facts.top)?,
     };
     let project: Got<ProjectView> = app.call(&Call::ProjectAdd(add))?;
     let file = facts.top.join("regatta.toml");

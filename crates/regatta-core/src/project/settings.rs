@@ -1,0 +1,272 @@
+//! What `regatta.toml` says of a project, beyond its name and its checks. The same words in the file, on the board
+//! and in the API; a field that is not given has its default.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::AgentName;
+use crate::mission::Mode;
+use crate::pattern::PathPattern;
+use crate::project::Span;
+use crate::task::IssueType;
+
+/// Everything that is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    pub landing: Landing,
+    pub workspace: Workspace,
+    pub run: Run,
+    pub knowledge: Knowledge,
+    /// `[[rule]]`: what past work taught, applied before a start and before a landing.
+    pub rule: Vec<StandingRule>,
+}
+
+impl Settings {
+    pub(super) fn is_default(&self) -> bool {
+        *self == Settings::default()
+    }
+}
+
+/// What happens to the user's own checkout of the trunk when the trunk moves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Checkout {
+    #[default]
+    Update,
+    Skip,
+}
+
+/// How a branch becomes commits of the trunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Style {
+    /// One commit a task.
+    #[default]
+    Squash,
+    /// The agent's own commits, one by one.
+    Rebase,
+    /// A merge commit.
+    Merge,
+}
+
+/// How the queue validates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum QueueMode {
+    /// Several prefixes of the queue at once.
+    #[default]
+    Speculative,
+    /// One landing after the other.
+    Serial,
+}
+
+/// Who looks at work before it lands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Review {
+    #[default]
+    None,
+    Human,
+    Agent,
+}
+
+/// What becomes of work that conflicts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum OnConflict {
+    /// An attempt mends it, at most three times.
+    #[default]
+    Fixup,
+    /// The file's single owner wins, else the branch being merged; the other side is kept.
+    Ownership,
+    /// A person decides at once.
+    Fail,
+}
+
+/// `[landing]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Landing {
+    pub checkout: Checkout,
+    pub style: Style,
+    pub mode: QueueMode,
+    /// How many trees are validated at once; what fits the machine when not given.
+    pub slots: Option<u32>,
+    /// How many landings are validated together; from the observed failures when not given.
+    pub batch: Option<u32>,
+    pub review: Review,
+    /// Who reviews, when an agent does.
+    pub reviewer: Option<AgentName>,
+    /// Paths that always need a person, beside the built-in ones.
+    pub protected: Vec<PathPattern>,
+    pub on_conflict: OnConflict,
+    /// The remote to push to after each landing.
+    pub push: Option<String>,
+    /// Commands to run after each landing.
+    pub after: Vec<String>,
+    /// The command that makes a release of unreleased features and fixes.
+    pub release: Option<String>,
+    /// How long somebody waits for the trunk before they are told to take other work.
+    pub merge_timeout: Span,
+    /// How long the trunk may be held by hand, whatever is renewed.
+    pub max_hold: Span,
+    /// How often work in progress is tried against each other; 0 is never.
+    pub radar: Span,
+}
+
+impl Default for Landing {
+    fn default() -> Landing {
+        Landing {
+            checkout: Checkout::Update,
+            style: Style::Squash,
+            mode: QueueMode::Speculative,
+            slots: None,
+            batch: None,
+            review: Review::None,
+            reviewer: None,
+            protected: vec![],
+            on_conflict: OnConflict::Fixup,
+            push: None,
+            after: vec![],
+            release: None,
+            merge_timeout: Span::seconds(60),
+            max_hold: Span::seconds(600),
+            radar: Span::seconds(30),
+        }
+    }
+}
+
+/// `[workspace]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Workspace {
+    /// Untracked files to bring along from the user's checkout.
+    pub copy: Vec<PathPattern>,
+    /// Commands that make a fresh workspace ready.
+    pub setup: Vec<String>,
+    /// How many ports an attempt gets, as `REGATTA_PORT_0` and on.
+    pub ports: u32,
+    /// Only these directories are checked out, if any are named.
+    pub sparse: Vec<String>,
+    /// How many mebibytes the workspaces of a project may take; unlimited when not given.
+    pub disk_mb: Option<u64>,
+    /// How many finished workspaces are kept warm for reuse.
+    pub pool: u32,
+}
+
+impl Default for Workspace {
+    fn default() -> Workspace {
+        Workspace { copy: vec![], setup: vec![], ports: 0, sparse: vec![], disk_mb: None, pool: 4 }
+    }
+}
+
+/// What becomes of work that changed files outside its manifest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum OnEscape {
+    /// The files outside are held back and noted; the rest goes on.
+    #[default]
+    HoldBack,
+    /// The task needs a person.
+    Block,
+}
+
+/// `[run]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Run {
+    pub max_workers: Option<u32>,
+    pub agents: Option<Vec<String>>,
+    pub mode: Option<Mode>,
+    /// Files that are made from others, such as lock files: two tasks that make the same one collide.
+    pub derived: Vec<Derived>,
+    /// Packages whose tasks run one after the other; `!PATH` for one that need not, though it looks so.
+    pub serial_packages: Vec<String>,
+    pub on_scope_escape: OnEscape,
+    /// Whether new test files must be named as their language does.
+    pub test_names: bool,
+    /// Where results and scope escapes are written, relative to the checkout.
+    pub results: String,
+    /// How often failed work goes back to its worker.
+    pub attempts: u32,
+}
+
+impl Default for Run {
+    fn default() -> Run {
+        Run {
+            max_workers: None,
+            agents: None,
+            mode: None,
+            derived: vec![],
+            serial_packages: vec![],
+            on_scope_escape: OnEscape::HoldBack,
+            test_names: true,
+            results: ".agents/swarm/results".into(),
+            attempts: 3,
+        }
+    }
+}
+
+/// A file that follows from others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Derived {
+    /// What is made.
+    pub file: PathPattern,
+    /// What it is made from.
+    pub from: Vec<PathPattern>,
+}
+
+/// `[knowledge]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Knowledge {
+    /// Where the project's learnings are.
+    pub paths: Vec<String>,
+}
+
+impl Default for Knowledge {
+    fn default() -> Knowledge {
+        Knowledge { paths: vec![".agents/learnings".into()] }
+    }
+}
+
+/// What a standing rule does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum RuleAction {
+    Block,
+    #[default]
+    Warn,
+    Leave,
+}
+
+/// `[[rule]]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct StandingRule {
+    pub name: String,
+    /// What it says to whoever it meets.
+    pub says: String,
+    /// Only tasks of these types, if any are named.
+    pub types: Vec<IssueType>,
+    /// Only tasks or changes that touch these.
+    pub files: Vec<PathPattern>,
+    /// Text that an added line contains.
+    pub pattern: Option<String>,
+    pub action: RuleAction,
+}

@@ -1,0 +1,217 @@
+//! Adding tasks to the board, and changing what they ask.
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::Draft;
+use crate::budget::Spend;
+use crate::event::Event;
+use crate::graph;
+use crate::ids::{MissionId, Now, ProjectName, TaskId};
+use crate::pattern::PathPattern;
+use crate::refusal::Refusal;
+
+use super::{Added, Edited, Expects, IssueType, Status, Task, Validation, find, next_status};
+
+/// What is asked of [`add`]. Blockers may name tasks on the board or tasks added before it in the same command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Add {
+    pub project: ProjectName,
+    pub subject: String,
+    #[serde(default)]
+    pub description: String,
+    #[serde(default)]
+    pub issue_type: IssueType,
+    #[serde(default)]
+    pub files: Vec<PathPattern>,
+    #[serde(default)]
+    pub validation: Validation,
+    #[serde(default)]
+    pub blocked_by: Vec<TaskId>,
+    #[serde(default = "default_priority")]
+    pub priority: u8,
+    #[serde(default)]
+    pub expects: Expects,
+    #[serde(default)]
+    pub effort: Option<String>,
+    #[serde(default)]
+    pub provider: Option<String>,
+    #[serde(default)]
+    pub script: Option<String>,
+    #[serde(default)]
+    pub alias: Option<String>,
+    #[serde(default)]
+    pub backlog: bool,
+}
+
+/// The priority of a task that names none.
+pub fn default_priority() -> u8 {
+    2
+}
+
+/// Adds a task that nobody has yet.
+pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, u32)>, now: Now) -> Result<TaskId, Refusal> {
+    if !draft.board().projects.contains_key(&ask.project) {
+        return Err(Refusal::NoSuchProject { project: ask.project });
+    }
+    check_words(&ask.subject, &ask.description)?;
+    if ask.priority > 9 {
+        return Err(Refusal::invalid(
+            format!("a priority is 0 (first) to 9, not {}", ask.priority),
+            "give a number in that range; 2 is usual",
+        ));
+    }
+    let id = TaskId(draft.board().counters.task + 1);
+    for blocker in &ask.blocked_by {
+        if blocker.0 == 0 || *blocker >= id {
+            return Err(Refusal::NoSuchTask { task: *blocker });
+        }
+    }
+    let mut blocked_by = ask.blocked_by;
+    blocked_by.sort();
+    blocked_by.dedup();
+    let task = Task {
+        id,
+        project: ask.project,
+        subject: ask.subject.trim().to_owned(),
+        description: ask.description,
+        issue_type: ask.issue_type,
+        files: ask.files,
+        validation: ask.validation,
+        blocked_by,
+        priority: ask.priority,
+        expects: ask.expects,
+        effort: ask.effort,
+        provider: ask.provider,
+        script: ask.script,
+        alias: ask.alias,
+        mission: mission.map(|it| it.0),
+        wave: mission.map_or(0, |it| it.1),
+        status: if ask.backlog { Status::Backlog } else { Status::Unassigned },
+        assignee: None,
+        offer_until: None,
+        paused: None,
+        agent: None,
+        attempt: None,
+        failures: 0,
+        tries: 0,
+        not_before: None,
+        resume: None,
+        notes: vec![],
+        spent: Spend::default(),
+        submission: None,
+        landing: None,
+        landed: None,
+        progress: String::new(),
+        reason: None,
+        needs: None,
+        output: None,
+        created_wall: now.wall,
+        updated_wall: now.wall,
+    };
+    draft.record(Event::TaskAdded(Added { task }));
+    Ok(id)
+}
+
+fn check_words(subject: &str, description: &str) -> Result<(), Refusal> {
+    if subject.trim().is_empty() || subject.chars().count() > 300 || subject.contains(['\n', '\r', '\0']) {
+        return Err(Refusal::invalid(
+            "a task's subject is one line of 1 to 300 characters",
+            "put the rest into the description",
+        ));
+    }
+    if description.len() > 256 * 1024 {
+        return Err(Refusal::invalid(
+            "a task's description has at most 256 KiB",
+            "put it into a file of the repository and name it",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a task is kept from starting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Pause {
+    /// Yes, for this reason.
+    Because(String),
+    /// No: it goes on.
+    No,
+}
+
+/// What may change in a task that is not running.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Edit {
+    pub subject: Option<String>,
+    pub description: Option<String>,
+    pub issue_type: Option<IssueType>,
+    pub files: Option<Vec<PathPattern>>,
+    pub validation: Option<Validation>,
+    pub blocked_by: Option<Vec<TaskId>>,
+    pub priority: Option<u8>,
+    pub script: Option<String>,
+    pub paused: Option<Pause>,
+    pub backlog: Option<bool>,
+}
+
+/// Changes a task. What a running attempt was told is not changed under it.
+pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
+    let mut task = Task::clone(&*find(draft.board(), id)?);
+    let harmless = Edit { priority: ask.priority, paused: ask.paused.clone(), ..Edit::default() } == ask;
+    let idle = task.status.is_waiting() || matches!(task.status, Status::Backlog | Status::NeedsHuman);
+    if !harmless && !idle {
+        return Err(Refusal::InUse {
+            what: id.to_string(),
+            by: task.attempt.map_or(task.status.to_string(), |it| it.to_string()),
+        });
+    }
+    if let Some(backlog) = ask.backlog {
+        let to = match (backlog, &task.assignee) {
+            (true, _) => Status::Backlog,
+            (false, _) if task.status.is_waiting() => task.status,
+            (false, Some(_)) => Status::Pending,
+            (false, None) => Status::Unassigned,
+        };
+        if task.status != to {
+            if task.status == Status::Offered {
+                (task.assignee, task.offer_until) = (None, None); // nobody had accepted it
+            }
+            task.status = next_status(id, task.status, to)?;
+        }
+    }
+    check_words(
+        ask.subject.as_deref().unwrap_or(&task.subject),
+        ask.description.as_deref().unwrap_or(&task.description),
+    )?;
+    if ask.priority.is_some_and(|it| it > 9) {
+        return Err(Refusal::invalid("a priority is 0 (first) to 9", "give a number in that range"));
+    }
+    if let Some(mut blocked_by) = ask.blocked_by {
+        blocked_by.sort();
+        blocked_by.dedup();
+        if let Some(missing) = blocked_by.iter().find(|it| it.0 == 0 || it.0 > draft.board().counters.task) {
+            return Err(Refusal::NoSuchTask { task: *missing });
+        }
+        if let Some(tasks) = graph::cycle_with(draft.board(), id, &blocked_by) {
+            return Err(Refusal::Cycle { tasks });
+        }
+        task.blocked_by = blocked_by;
+    }
+    task.subject = ask.subject.unwrap_or(task.subject);
+    task.description = ask.description.unwrap_or(task.description);
+    task.issue_type = ask.issue_type.unwrap_or(task.issue_type);
+    task.files = ask.files.unwrap_or(task.files);
+    task.validation = ask.validation.unwrap_or(task.validation);
+    task.priority = ask.priority.unwrap_or(task.priority);
+    task.script = ask.script.or(task.script);
+    task.paused = match ask.paused {
+        Some(Pause::Because(reason)) => Some(reason),
+        Some(Pause::No) => None,
+        None => task.paused,
+    };
+    draft.record(Event::TaskEdited(Edited { task }));
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! An attempt's program: started, attended, stopped; what it left is captured and judged.
+
+use std::time::{Duration, Instant};
+
+use regatta_core::attempt::{Cause, Exited, Verdict};
+use regatta_core::command::{Actor, Command, Request};
+use regatta_core::effect::EffectKey;
+use regatta_core::ids::AttemptId;
+
+use crate::attend::{self, AttemptDesk};
+use crate::ports::agents::{Launch, McpServer, ProcessState, Started};
+use crate::ports::git::{Capture, GitError};
+use crate::{Engine, brief, contract};
+
+use super::workspaces::remove_workspace;
+use super::{AGAIN, LOOK_UP, Scene, authorship, block_on_until, report, scene};
+
+pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
+    let Ok(found) = scene(engine, id) else { return };
+    let Some(scene) = found else { return report(engine, key, Command::ReportPerformed) };
+    let token = scene.attempt.token;
+    if let Some(how) = run_program(engine, &scene) {
+        report(engine, key, Command::ReportExited { attempt: id, token, how });
+    }
+}
+
+/// Runs the attempt's program to its end, or joins it where it is. `None` when the engine stops first.
+fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
+    let (id, agents) = (scene.attempt.id, &engine.shared.agents);
+    let state = match agents.state(id) {
+        Ok(state) => state,
+        Err(error) => return not_run(engine, id, error.to_string()),
+    };
+    if state == ProcessState::NotStarted {
+        if is_stopping(engine, id) {
+            return Some(Exited::Lost); // stopped before it began: it simply ends
+        }
+        match launch(engine, scene) {
+            Ok(started) => {
+                for warning in &started.warnings {
+                    tracing::warn!(attempt = %id, "{warning}");
+                }
+                let Started { sandbox, warnings } = started;
+                let command = Command::ReportLaunched { attempt: id, token: scene.attempt.token, sandbox, warnings };
+                // Refused when it has been stopped meanwhile; kept from the store, it is only not shown.
+                if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
+                    tracing::debug!(attempt = %id, "its start is not written down: {failure}");
+                }
+            }
+            Err(reason) => return not_run(engine, id, reason),
+        }
+        // A stop that came while it was being started found nothing to stop.
+        if is_stopping(engine, id)
+            && let Err(error) = agents.stop(id, engine.shared.settings.grace)
+        {
+            tracing::error!(attempt = %id, "could not be stopped: {error}");
+        }
+    }
+    let workspace = engine.shared.git.workspace_path(&scene.repo, scene.attempt.workspace());
+    let desk = AttemptDesk::new(engine, &scene.attempt, workspace, prompt_of(scene));
+    match agents.attend(id, &desk) {
+        Ok(None) => None, // its program goes on; the next start joins it again
+        Ok(Some(verdict)) => {
+            desk.settle(&verdict.usage);
+            let tail = agents.tail(id, 4096).unwrap_or_else(|error| {
+                tracing::warn!(attempt = %id, "its output cannot be read: {error}");
+                String::new() // it only adorns a reason
+            });
+            let tail = contract::tail(&tail);
+            Some(attend::how_it_ended(verdict, result_detail(engine, id), &tail))
+        }
+        Err(error) => not_run(engine, id, error.to_string()),
+    }
+}
+
+/// What the attempt is asked to do.
+fn prompt_of(scene: &Scene) -> String {
+    brief::prompt(&scene.task, &scene.project, &scene.attempt)
+}
+
+/// Gives an attempt up whose program could not be started or watched, once nothing of it can be running: its files
+/// go to the next attempt then. `None` when the engine stops first.
+fn not_run(engine: &Engine, id: AttemptId, reason: String) -> Option<Exited> {
+    while let Err(error) = engine.shared.agents.stop(id, engine.shared.settings.grace) {
+        tracing::error!(attempt = %id, "whether its program runs is unknown ({reason}) and it could not be stopped: {error}");
+        if engine.is_stopping() {
+            return None;
+        }
+        std::thread::sleep(LOOK_UP);
+    }
+    Some(Exited::NotRun { reason })
+}
+
+fn is_stopping(engine: &Engine, id: AttemptId) -> bool {
+    engine.board().attempts.get(&id).is_none_or(|it| it.stopping.is_some())
+}
+
+fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
+    let Scene { attempt, task, repo, .. } = scene;
+    let workspace =
+        engine.shared.git.prepare(repo, attempt.workspace(), &task.branch()).map_err(|it| it.to_string())?;
+    let board = engine.board();
+    let agent = board.agents.get(&attempt.agent).ok_or_else(|| format!("the agent {} is gone", attempt.agent))?;
+    let mut env = engine.shared.settings.attempt_env.clone();
+    env.extend(
+        [
+            ("REGATTA_AGENT", attempt.agent.to_string()),
+            ("REGATTA_PROJECT", attempt.project.to_string()),
+            ("REGATTA_TASK", task.id.to_string()),
+            ("REGATTA_ATTEMPT", attempt.id.to_string()),
+            ("REGATTA_ATTEMPT_TOKEN", attempt.token.to_string()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    let launch = Launch {
+        attempt: attempt.id,
+        agent: attempt.agent.clone(),
+        runtime: agent.runtime.clone(),
+        profile: agent.profile.clone(),
+        resume: attempt.resumed_session().map(str::to_owned),
+        mcp: engine.shared.settings.mcp_url.clone().map(|url| McpServer { url, token: attempt.token.to_string() }),
+        used: attempt.resumed_session().and(attempt.resumes.as_ref()).map(|it| it.used).unwrap_or_default(),
+        workspace: workspace.path,
+        objects: workspace.objects,
+        hidden: vec![repo.path.clone()],
+        prompt: prompt_of(scene),
+        script: task.script.clone(),
+        env,
+    };
+    engine.shared.agents.start(&launch).map_err(|it| it.to_string())
+}
+
+/// What the agent said of its work, if it left a result that can be read.
+fn result_detail(engine: &Engine, id: AttemptId) -> Option<String> {
+    let text = std::fs::read(engine.shared.agents.result_file(id)).ok().filter(|it| it.len() <= 64 * 1024)?;
+    let value: serde_json::Value = serde_json::from_slice(&text).ok()?;
+    value.get("detail").and_then(|it| it.as_str()).map(str::to_owned)
+}
+
+pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
+    let Ok(found) = scene(engine, id) else { return };
+    let Some(scene) = found else { return settle_ended(engine, key, id) };
+    match engine.shared.git.prepare(&scene.repo, scene.attempt.workspace(), &scene.task.branch()) {
+        Ok(_) if has_ended(engine, id) => settle_ended(engine, key, id),
+        Ok(_) => report(engine, key, Command::ReportPerformed),
+        Err(error) => {
+            let how = Exited::NotRun { reason: error.to_string() };
+            report(engine, key, Command::ReportExited { attempt: id, token: scene.attempt.token, how });
+        }
+    }
+}
+
+fn has_ended(engine: &Engine, id: AttemptId) -> bool {
+    !engine.board().attempts.contains_key(&id)
+}
+
+/// Settles what was to be done in the workspace of an attempt that has ended meanwhile. The sweep may have come and
+/// gone before the workspace was made, so it is swept again.
+fn settle_ended(engine: &Engine, key: EffectKey, id: AttemptId) {
+    let of = match engine.history().attempt(id) {
+        Ok(found) => found.map_or(id, |it| it.workspace()),
+        // The effect stays in the outbox for the next start.
+        Err(error) => return tracing::warn!(attempt = %id, "its workspace stays: {error}"),
+    };
+    if engine.board().attempts.values().any(|it| it.workspace() == of) {
+        return report(engine, key, Command::ReportPerformed); // somebody goes on in it
+    }
+    match remove_workspace(engine, of) {
+        Ok(()) => report(engine, key, Command::ReportPerformed),
+        Err(reason) => tracing::warn!(attempt = %id, "its workspace stays: {reason}"),
+    }
+}
+
+/// How long a program that talks may take to end its turn and itself before signals are sent.
+const COURTESY: Duration = Duration::from_secs(2);
+
+/// Lets a program end that was asked to in its own words.
+fn ask_to_end(engine: &Engine, id: AttemptId) {
+    engine.shared.agents.nudge(id);
+    let mut board = engine.watch();
+    let deadline = Instant::now() + COURTESY.min(engine.shared.settings.grace);
+    while board.borrow_and_update().attempts.contains_key(&id) && Instant::now() < deadline && !engine.is_stopping() {
+        let _changed = block_on_until(board.changed(), deadline);
+    }
+}
+
+pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
+    let polite = engine.board().attempts.get(&id).is_some_and(|it| it.talks && it.stopping != Some(Cause::OverBudget));
+    if polite {
+        ask_to_end(engine, id);
+    }
+    // Until it works, nobody is told that it stopped (P10); the next start tries again, too.
+    while let Err(error) = engine.shared.agents.stop(id, engine.shared.settings.grace) {
+        tracing::error!(attempt = %id, "could not be stopped: {error}");
+        let again = Instant::now() + AGAIN;
+        while Instant::now() < again {
+            if engine.is_stopping() {
+                return;
+            }
+            std::thread::sleep(LOOK_UP);
+        }
+    }
+    // What runs the attempt sees the end and reports it.
+    report(engine, key, Command::ReportPerformed);
+}
+
+fn capture(engine: &Engine, scene: &Scene) -> Result<Capture, GitError> {
+    let authorship = authorship(&scene.task, scene.attempt.agent.as_str(), scene.attempt.started_wall);
+    engine.shared.git.capture(&scene.repo, scene.attempt.workspace(), &authorship)
+}
+
+pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
+    let Ok(found) = scene(engine, id) else { return };
+    let Some(scene) = found else { return settle_ended(engine, key, id) };
+    let verdict = judge(engine, &scene);
+    if has_ended(engine, id) {
+        return settle_ended(engine, key, id);
+    }
+    report(engine, key, Command::ReportJudged { attempt: id, token: scene.attempt.token, verdict });
+}
+
+fn judge(engine: &Engine, scene: &Scene) -> Verdict {
+    let workspace = match engine.shared.git.prepare(&scene.repo, scene.attempt.workspace(), &scene.task.branch()) {
+        Ok(workspace) => workspace,
+        Err(error) => return Verdict::Unknown { reason: error.to_string() },
+    };
+    // Kept before anything runs in there: what is judged is what was left, not what a test makes of it.
+    let capture = match capture(engine, scene) {
+        Ok(capture) => capture,
+        Err(error) => return Verdict::Unknown { reason: error.to_string() },
+    };
+    let passed = Verdict::Passed {
+        commit: capture.commit.clone(),
+        base: capture.base.clone(),
+        changed: capture.changed.clone(),
+    };
+    if capture.changed.is_empty() || !scene.task.escapes(&capture.changed).is_empty() {
+        return passed; // the core says what that means; there is nothing to run
+    }
+    match contract::broken(&*engine.shared.agents, &scene.task, &scene.project, &workspace.path) {
+        Ok(None) => passed,
+        Ok(Some(reason)) => Verdict::Failed { reason },
+        Err(error) => Verdict::Unknown { reason: error.to_string() },
+    }
+}
