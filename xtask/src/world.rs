@@ -123,6 +123,9 @@ impl Git for Idle {
 }
 
 impl Agents for Idle {
+    fn last_word(&self, _: AttemptId) -> Option<u64> {
+        None
+    }
     fn start(&self, _: &Launch) -> Result<Started, AgentError> {
         Ok(Started::default())
     }

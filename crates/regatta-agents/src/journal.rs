@@ -87,6 +87,13 @@ fn segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
+/// When a journal was last written to, as a date in milliseconds; nothing when there is none.
+pub(crate) fn written(dir: &Path) -> Option<u64> {
+    let (_, last) = segments(dir).ok()?.pop()?;
+    let since = fs::metadata(last).ok()?.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_millis()).ok()
+}
+
 /// Appends to a journal. There is one for an attempt, ever: the shim's.
 pub(crate) struct Writer {
     dir: PathBuf,

@@ -367,6 +367,10 @@ impl Agents for AgentsAdapter {
         journal::tail(&dir.0, bytes).map_err(|error| words::file("read the journal in", &dir.0, error))
     }
 
+    fn last_word(&self, attempt: AttemptId) -> Option<u64> {
+        journal::written(&self.attempt_dir(attempt).0)
+    }
+
     fn result_file(&self, attempt: AttemptId) -> PathBuf {
         self.attempt_dir(attempt).result_file()
     }

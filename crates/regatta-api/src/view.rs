@@ -39,6 +39,9 @@ pub struct TaskView {
     /// What the live attempt's program is at, if Regatta runs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<String>,
+    /// When that program last said or was told something: how old the evidence is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_wall: Option<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
     /// Where its unfinished work is on the daemon's machine.
@@ -58,11 +61,31 @@ impl TaskView {
                 .and_then(|it| board.attempts.get(&it))
                 .filter(|it| it.supervised)
                 .map(|it| liveness(board, it)),
+            heard_wall: None,
             attempts: vec![],
             workspace: None,
         }
     }
+
+    /// Adds how old the evidence is. A program at work that has said nothing for a third of the time after which it
+    /// counts as hung is silent.
+    pub fn heard(mut self, heard_wall: Option<u64>, silence_ms: u64, now: Now) -> TaskView {
+        let age = heard_wall.map(|it| now.wall.saturating_sub(it));
+        if self.live.as_deref() == Some(WORKING)
+            && let Some(age) = age
+        {
+            let word = if age >= silence_ms { "hung" } else { "silent" };
+            if age >= silence_ms / 3 {
+                self.live = Some(word.to_owned());
+            }
+        }
+        self.heard_wall = heard_wall.filter(|_| self.live.is_some());
+        self
+    }
 }
+
+/// A program in its turn.
+const WORKING: &str = "working";
 
 /// What a supervised attempt's program is at, from evidence.
 pub fn liveness(board: &Board, attempt: &Attempt) -> String {
@@ -85,7 +108,7 @@ pub fn liveness(board: &Board, attempt: &Attempt) -> String {
         (None, true) if talk.session.is_none() && talk.turns == 0 => "starting".into(),
         (None, true) if talk.closing => "ending".into(),
         (None, true) if !talk.in_turn => "idle".into(),
-        _ => "working".into(),
+        _ => WORKING.into(),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::session::{Class, Consequence, PlanEntry, Said, Stop, Usage};
 use crate::task::{self, Again, Expects, Submission, Task};
-use crate::{approval, provider};
+use crate::{approval, provider, rotate};
 
 /// What an attempt is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +105,9 @@ pub struct Talk {
     pub held: Option<String>,
     /// Nothing more will be said to it.
     pub closing: bool,
+    /// The turn in which it sums itself up, because its context is nearly full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rotating: Option<u64>,
     /// What each of its native sessions used, cumulative.
     pub sessions: Vec<(Option<String>, Usage)>,
     /// How full its model's context is: used, and size.
@@ -476,6 +479,14 @@ pub(crate) fn park(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(),
     task::try_again_as(draft, attempt.task, reason, again)
 }
 
+/// Leaves a session for a fresh one in the same workspace: its program is stopped, and it costs no attempt.
+pub(crate) fn rotate(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(), Refusal> {
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
+    stop(draft, id, Cause::ContextFull, reason.to_owned());
+    let again = Again { resume: Some(resume_of(&attempt, false)), ..Again::default() };
+    task::try_again_as(draft, attempt.task, reason, again)
+}
+
 /// Notes that an attempt's program runs, and how it is shut in.
 pub fn launched(
     draft: &mut Draft,
@@ -517,6 +528,10 @@ pub fn heard(draft: &mut Draft, id: AttemptId, token: u64, n: u64, said: Said, n
         Said::Withdrew { ask } => approval::withdraw(draft, id, Some(&ask), "its agent took it back"),
         Said::TurnEnded { stop, .. } => {
             approval::withdraw(draft, id, None, "its turn has ended");
+            let after = live(draft.board(), id, token)?;
+            if rotate::after_turn(draft, &after, stop)? {
+                return budget::spend(draft, id, used, now);
+            }
             let after = live(draft.board(), id, token)?;
             let waits = after.talk.held.is_some() || (stop == Stop::EndTurn && !after.talk.is_through());
             if !waits && after.phase == Phase::Working {

@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    agent, approval, attempt, budget, bus, claim, fleet, landing, mission, policy, project, provider, steer, task,
+    agent, approval, attempt, budget, bus, claim, fleet, landing, mission, policy, project, provider, rotate, steer,
+    task,
 };
 
 /// Declares event payloads: private fields, public getters.
@@ -81,6 +82,7 @@ events! {
     AttemptSpoke(attempt::Spoke) "attempt.said" |it| it.attempt().to_string();
     AttemptLaunched(attempt::Launched) "attempt.launched" |it| it.attempt().to_string();
     AttemptClosing(attempt::Closing) "attempt.closing" |it| it.attempt().to_string();
+    AttemptRotating(rotate::Rotating) "attempt.rotating" |it| it.attempt().to_string();
     AttemptTold(steer::Told) "attempt.told" |it| it.attempt().to_string();
     AttemptHeld(steer::Held) "attempt.held" |it| it.attempt().to_string();
     AttemptLetGo(steer::LetGo) "attempt.let_go" |it| it.attempt().to_string();

@@ -26,6 +26,7 @@ pub mod budget; // what may be spent, and what was
 pub mod graph; // blockers, cycles, layers
 pub mod policy; // what an agent may do unasked
 pub mod provider; // who takes no work for now
+pub mod rotate; // a fresh session when one is nearly full
 pub mod schedule; // which task an agent gets next, and why one waits
 pub mod session; // what an agent's program says, in one vocabulary
 pub mod steer; // a word, a pause, another try

@@ -56,6 +56,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
                 }
             }
         }
+        Event::AttemptRotating(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
         Event::AttemptTold(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
         Event::AttemptHeld(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
         Event::AttemptLetGo(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),

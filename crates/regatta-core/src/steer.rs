@@ -52,10 +52,15 @@ pub fn tell(draft: &mut Draft, id: TaskId, text: String) -> Result<Heard, Refusa
             Ok(Heard::Now(attempt.id))
         }
         None => {
-            draft.record(Event::TaskNoted(Noted { task: id, text }));
+            note(draft, id, text);
             Ok(Heard::Next)
         }
     }
+}
+
+/// Leaves a word for whoever works on a task next.
+pub(crate) fn note(draft: &mut Draft, task: TaskId, text: String) {
+    draft.record(Event::TaskNoted(Noted { task, text }));
 }
 
 /// Keeps a task from going on. A session that can wait is only held; anything else is stopped, its work kept.

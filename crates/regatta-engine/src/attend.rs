@@ -33,6 +33,8 @@ struct Pending {
     usage: Option<(u64, Said)>,
     context: Option<(u64, Said)>,
     written: Option<Instant>,
+    /// What it said in the turn under way: the summary, when it is asked for one.
+    words: String,
 }
 
 impl<'a> AttemptDesk<'a> {
@@ -77,6 +79,16 @@ impl<'a> AttemptDesk<'a> {
         }
     }
 
+    /// Keeps what is said in a turn, as much as a summary may have.
+    fn remember(&self, said: &Said) {
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        match said {
+            Said::TurnStarted { .. } => pending.words.clear(),
+            Said::Message { text } if pending.words.len() < 16 * 1024 => pending.words.push_str(text),
+            _ => {}
+        }
+    }
+
     fn report(&self, n: u64, said: Said) {
         self.tell(Command::ReportSaid { attempt: self.id, token: self.token, n, said });
     }
@@ -111,6 +123,7 @@ impl<'a> AttemptDesk<'a> {
 
 impl Desk for AttemptDesk<'_> {
     fn heard(&self, n: u64, said: Said) {
+        self.remember(&said);
         if !said.changes_state() {
             return;
         }
@@ -137,6 +150,12 @@ impl Desk for AttemptDesk<'_> {
                     tool.paths = tool.paths.iter().map(|it| self.inside(it)).collect();
                 }
                 self.report(n, Said::Asked(ask));
+            }
+            Said::TurnEnded { stop, class, detail } if attempt.talk.rotating.is_some() => {
+                self.flush(true);
+                let words = self.pending.lock().unwrap_or_else(PoisonError::into_inner).words.clone();
+                let detail = some(&words).unwrap_or(detail);
+                self.report(n, Said::TurnEnded { stop, class, detail });
             }
             other => {
                 self.flush(true);

@@ -428,6 +428,10 @@ impl Agents for FakeAgents {
         Ok(String::new())
     }
 
+    fn last_word(&self, _attempt: AttemptId) -> Option<u64> {
+        None // nothing of it is kept
+    }
+
     fn result_file(&self, attempt: AttemptId) -> PathBuf {
         Path::new("/nowhere/runs").join(attempt.to_string()).join("result.json")
     }

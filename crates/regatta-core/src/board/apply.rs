@@ -229,6 +229,9 @@ impl Board {
             Event::AttemptClosing(it) => {
                 self.change_attempt(*it.attempt(), rows, |attempt| attempt.talk.closing = true);
             }
+            Event::AttemptRotating(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| crate::rotate::apply(&mut attempt.talk));
+            }
             Event::AttemptTold(it) => {
                 self.change_attempt(*it.attempt(), rows, |attempt| attempt.talk.tells.push(it.text().clone()));
             }
@@ -376,7 +379,7 @@ impl Board {
             self.tasks.get(&attempt.task).and_then(|it| it.resume.as_ref()).is_some_and(|it| it.session.is_some());
         let mut words = if talk.turns > 0 && same_session { vec![] } else { attempt.notes.clone() };
         let said = usize::try_from(talk.turns.saturating_sub(1)).unwrap_or(usize::MAX).min(talk.tells.len());
-        words.extend(talk.tells[said..].iter().cloned());
+        words.extend(talk.tells[said..].iter().filter(|it| !crate::rotate::is_request(it)).cloned());
         if !words.is_empty() {
             self.change_task(attempt.task, now, rows, |task| {
                 words.append(&mut task.notes);

@@ -231,6 +231,9 @@ pub trait Agents: Send + Sync {
     fn transcript(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<Line>, AgentError>;
     /// The last of what the attempt's program printed, at most that many bytes: for a sentence about its end.
     fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError>;
+    /// When the attempt's program last said or was told something, as a date in milliseconds: how old the evidence is
+    /// on which its state is shown.
+    fn last_word(&self, attempt: AttemptId) -> Option<u64>;
     /// The file in which the attempt's program may leave its result.
     fn result_file(&self, attempt: AttemptId) -> PathBuf;
 }

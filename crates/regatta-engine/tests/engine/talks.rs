@@ -235,3 +235,65 @@ fn a_pause_holds_the_session_and_a_timeout_ends_it() {
     engine.stop_attempts("enough").unwrap();
     engine.shutdown();
 }
+
+/// A session whose context is nearly full, with more to be said to it, sums itself up; a fresh session goes on in the
+/// same workspace, knows the summary, is told what was still to be said, and that costs no attempt.
+#[test]
+fn a_session_that_is_nearly_full_rotates() {
+    let world = World::new(|program| {
+        if program.attempt() == FIRST {
+            opens(program);
+            program.append("a", "half\n");
+            let told = |wishes: &regatta_engine::ports::agents::Wishes| wishes.prompts.len() == 2;
+            if let Err(exit) = program.until_wished(told) {
+                return exit;
+            }
+            program.say(Said::Context { used: 900, size: 1000 });
+            program.say(ended(Stop::EndTurn, None));
+            // The request for a summary comes before what people said.
+            let asked =
+                program.until_wished(|it| it.prompts.len() == 3 && it.prompts[1] == regatta_core::rotate::SUM_UP);
+            if let Err(exit) = asked {
+                return exit;
+            }
+            program.say(Said::TurnStarted { n: 1 });
+            program.say(Said::Message { text: "half is done, ".into() });
+            program.say(Said::Message { text: "the rest is left".into() });
+            program.say(ended(Stop::EndTurn, None));
+            return program.until_wished(|it| it.end).err().unwrap_or(Exit::Signal(15));
+        }
+        opens(program);
+        program.append(
+            "a",
+            &format!(
+                "{}\n",
+                program
+                    .launch()
+                    .prompt
+                    .lines()
+                    .filter(|it| it.contains("is done") || it.contains("mind"))
+                    .collect::<Vec<_>>()
+                    .join("|")
+            ),
+        );
+        program.say(ended(Stop::EndTurn, None));
+        program.until_wished(|it| it.end).err().unwrap_or(Exit::Code(0))
+    });
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    launch_one(&engine);
+    until(&engine, "it works", |board| board.attempts.values().any(|it| it.talk.in_turn));
+    say(&engine, Command::Tell { task: TaskId(1), text: "and mind the gap".into() });
+    until_done(&engine, &life, &world);
+    let task = engine.history().task(TaskId(1)).unwrap().unwrap();
+    assert_eq!((task.status, task.failures), (Status::Completed, 0));
+    let first = engine.history().attempt(FIRST).unwrap().unwrap();
+    assert_eq!(first.ended.map(|it| it.cause), Some(Cause::ContextFull));
+    let second = engine.history().attempt(AttemptId(2)).unwrap().unwrap();
+    assert_eq!((second.workspace(), second.resumed_session()), (FIRST, None));
+    assert_eq!(
+        world.git.trunk(std::path::Path::new(REPO))["a"],
+        "half\nand mind the gap|half is done, the rest is left\n"
+    );
+    engine.shutdown();
+}

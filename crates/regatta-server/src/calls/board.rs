@@ -11,10 +11,10 @@ impl Caller<'_> {
     pub(super) async fn status(&self, ask: input::Scope) -> Json {
         self.known(ask.project.as_ref())?;
         let board = self.board();
-        let now = self.engine().now();
+        let _now = self.engine().now();
         let wanted = |project: &ProjectName| ask.project.as_ref().is_none_or(|it| it == project);
         let tasks: Vec<TaskView> =
-            board.tasks.values().filter(|it| wanted(&it.project)).map(|it| TaskView::of(&board, it, now)).collect();
+            board.tasks.values().filter(|it| wanted(&it.project)).map(|it| self.seen(&board, it)).collect();
         let count = |word: &str| tasks.iter().filter(|it| it.word == word).count();
         let project = ask.project.clone();
         let (landed, failed) = self

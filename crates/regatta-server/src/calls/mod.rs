@@ -171,14 +171,22 @@ impl Caller<'_> {
         blocking(move || read(&*history)).await?.map_err(|it| refused(Failure::Store(it)))
     }
 
+    /// Draws a task with how old the evidence on its program is.
+    fn seen(&self, board: &Board, task: &task::Task) -> TaskView {
+        let (engine, now) = (self.engine(), self.engine().now());
+        let live = task.attempt.filter(|it| board.attempts.get(it).is_some_and(|it| it.supervised));
+        let heard = live.and_then(|it| engine.agents().last_word(it));
+        TaskView::of(board, task, now).heard(heard, board.limits.silence_ms, now)
+    }
+
     async fn task_view(&self, id: TaskId) -> Result<TaskView, Problem> {
         let board = self.board();
         if let Some(task) = board.tasks.get(&id) {
-            return Ok(TaskView::of(&board, task, self.engine().now()));
+            return Ok(self.seen(&board, task));
         }
         let found = self.read(move |history| history.task(id)).await?;
         let task = found.ok_or_else(|| Problem::from(&regatta_core::refusal::Refusal::NoSuchTask { task: id }))?;
-        Ok(TaskView::of(&board, &task, self.engine().now()))
+        Ok(self.seen(&board, &task))
     }
 
     /// The project that is meant: the named one, or the only one.

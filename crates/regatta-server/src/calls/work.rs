@@ -38,9 +38,9 @@ impl Caller<'_> {
         };
         let filter = TaskFilter { project: ask.project, mission, statuses, after: None, limit: ask.limit };
         let tasks = self.read(move |history| history.tasks(&filter)).await?;
-        let (board, now) = (self.board(), self.engine().now());
+        let (board, _now) = (self.board(), self.engine().now());
         let views: Vec<TaskView> =
-            tasks.iter().map(|it| TaskView::of(&board, board.tasks.get(&it.id).map_or(it, |it| it), now)).collect();
+            tasks.iter().map(|it| self.seen(&board, board.tasks.get(&it.id).map_or(it, |it| it))).collect();
         answer(board.revision, &views)
     }
 
@@ -142,7 +142,7 @@ impl Caller<'_> {
         let (Some((stored, _)), tasks) = found else {
             return Err(Problem::from(&regatta_core::refusal::Refusal::NoSuchMission { mission: id }));
         };
-        let (board, now) = (self.board(), self.engine().now());
+        let (board, _now) = (self.board(), self.engine().now());
         let outlook = schedule::outlook(&board, id);
         let running = board.missions.contains_key(&id);
         let view = MissionView {
@@ -151,10 +151,7 @@ impl Caller<'_> {
             outlook,
             settled: !running || outlook.is_settled(),
             // What ended since the history was read is drawn as the history had it a moment ago.
-            tasks: tasks
-                .iter()
-                .map(|it| TaskView::of(&board, board.tasks.get(&it.id).map_or(it, |it| it), now))
-                .collect(),
+            tasks: tasks.iter().map(|it| self.seen(&board, board.tasks.get(&it.id).map_or(it, |it| it))).collect(),
         };
         answer(board.revision, &view)
     }

@@ -351,7 +351,17 @@ fn agents_that_talk(it: &mut Teller) {
     it.shell(Command::ReportExited { attempt: grant.attempt, token: grant.token, how: failed(Class::RateLimit) });
     it.later(61_000);
     it.shell(Command::Tick);
-    // It goes on, breaks off, waits for its time, and ends with what was granted for it.
+    // It goes on until its context is nearly full, sums itself up, and is left for a fresh session.
+    let grant = it.poll("bob", true);
+    says(it, &grant, Said::Started { session: Some("s-2".into()), model: None });
+    says(it, &grant, Said::TurnStarted { n: 0 });
+    it.ann(Command::Tell { task, text: "one thing more".into() });
+    says(it, &grant, Said::Context { used: 90, size: 100 });
+    says(it, &grant, Said::TurnEnded { stop: Stop::EndTurn, class: None, detail: String::new() });
+    says(it, &grant, Said::TurnStarted { n: 1 });
+    says(it, &grant, Said::TurnEnded { stop: Stop::EndTurn, class: None, detail: "so far".into() });
+    it.shell(Command::ReportExited { attempt: grant.attempt, token: grant.token, how: Exited::Lost });
+    // That breaks off, waits for its time, and ends with what was granted for it.
     let grant = it.poll("bob", true);
     it.shell(Command::ReportExited { attempt: grant.attempt, token: grant.token, how: failed(Class::Overloaded) });
     it.later(2_001);

@@ -82,7 +82,8 @@ fn draw_task(out: &Out, view: &TaskView) -> String {
     };
     let list = |items: &[String]| items.join(" ");
     fact("state", format!("{} ({})", out.state(&view.word), it.status));
-    fact("now", view.live.as_deref().map(line).unwrap_or_default());
+    let heard = view.heard_wall.map_or(String::new(), |it| format!(", last heard {} ago", ago(it)));
+    fact("now", view.live.as_deref().map(|it| line(it) + &heard).unwrap_or_default());
     fact("project", it.project.to_string());
     fact("agent", it.agent.as_ref().or(it.assignee.as_ref()).map(ToString::to_string).unwrap_or_default());
     fact("type", format!("{:?}, priority {}", it.issue_type, it.priority).to_lowercase());

@@ -216,7 +216,11 @@ pub(super) fn rows(out: &Out, tasks: &[TaskView]) -> Vec<Vec<String>> {
             let agent = it.task.agent.as_ref().or(it.task.assignee.as_ref()).map_or("-".into(), ToString::to_string);
             let doing = match (it.word.as_str(), it.waits.first()) {
                 ("working", _) if it.task.status == Status::Validating => "validating".into(),
-                ("working", _) => line(&it.task.progress),
+                ("working", _) => match (it.live.as_deref(), it.heard_wall) {
+                    (Some(live @ ("silent" | "hung")), Some(heard)) => format!("{live} for {}", ago(heard)),
+                    (Some(live), _) if live != "working" => line(live),
+                    _ => line(&it.task.progress),
+                },
                 (_, Some(reason)) => line(&reason.text),
                 (_, None) => it.task.landed.as_ref().map_or_else(
                     || line(it.task.reason.as_deref().unwrap_or_default()),
