@@ -19,10 +19,10 @@ use crate::tree::Tree;
 use crate::words;
 
 /// How much of the output is kept.
-const TAIL: usize = 16 * 1024;
+pub(crate) const TAIL: usize = 16 * 1024;
 
 /// How long a check whose time is up may take to end by itself.
-const GRACE: Duration = Duration::from_secs(1);
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
 
 /// How long its shim may take on top of that.
 const SHIM_PATIENCE: Duration = Duration::from_secs(3);

@@ -10,7 +10,7 @@
 //! with: its [`home`], its [`keys`], its sandbox ([`confine`]), its `environment`; `attend` follows one program with its
 //! driver; [`driver`] is what a driver is and [`drivers`] are they; `journal` is what was said, for good, and [`redact`]
 //! what is not; `socket` is what a daemon can ask of a shim; [`shim`] is the supervisor process; `check` runs a command
-//! to its end under the same shim; `tree` finds and ends processes; `cgroup` holds them together where the machine can;
+//! to its end under the same shim, `once` one that is never repeated; `tree` finds and ends processes; `cgroup` holds them together where the machine can;
 //! `process` is one process as nobody can mistake it; `rundir` is the directory the daemon and the shim share;
 //! `retention` clears it up; [`presets`] are the programs known by name and [`discover`] finds them; `script` and
 //! [`scripted`] are the agent that follows a script; [`gc`] is a worker of a foreign pool; `words` is everything said
@@ -32,6 +32,7 @@ pub mod home;
 mod journal;
 pub mod keys;
 mod launch;
+mod once;
 pub mod presets;
 mod process;
 mod reaper;

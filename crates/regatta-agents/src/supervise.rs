@@ -24,7 +24,7 @@ use crate::process::{Handle, ready_until};
 use crate::rundir::{RunDir, append, lock, lock_until, read_json, try_lock};
 use crate::shim::{Bell, Limits, NOT_MINE, READY};
 use crate::tree::Tree;
-use crate::{check, journal, launch, reaper, socket, words};
+use crate::{check, journal, launch, once, reaper, socket, words};
 
 /// How long a shim may take to say that its program runs.
 const START_PATIENCE: Duration = Duration::from_secs(10);
@@ -165,6 +165,11 @@ impl AgentsAdapter {
         self.data_dir.join("checks")
     }
 
+    /// Where commands leave their records that run once.
+    pub(crate) fn commands_path(&self) -> PathBuf {
+        self.data_dir.join("commands")
+    }
+
     /// Spawns a shim for a directory whose launch record is written.
     pub(crate) fn spawn_shim(
         &self,
@@ -186,6 +191,31 @@ impl AgentsAdapter {
             .stderr(log)
             .spawn()
             .map_err(|error| words::shim_not_spawned(&self.regatta_exe, error))
+    }
+
+    /// Spawns a shim that outlives us and waits until it has begun. The caller holds the directory's start lock.
+    pub(crate) fn raise_shim(&self, dir: &RunDir, environment: &Environment) -> Result<(), AgentError> {
+        let mut shim = self.spawn_shim(dir, environment, Stdio::null())?;
+        let report = shim.stdout.take();
+        let heard = report.map(|it| hear(it, Instant::now() + START_PATIENCE));
+        let ended_as = reap_later(shim, heard == Some(Heard::End));
+        match heard {
+            Some(Heard::Ready) => Ok(()),
+            // Another shim, of a start that was cut short, has it: that one is as good.
+            Some(Heard::End) if ended_as == Some(i32::from(NOT_MINE)) => {
+                let deadline = Instant::now() + START_PATIENCE;
+                while !dir.exit_file().exists() && !dir.shim_file().exists() {
+                    if Instant::now() >= deadline {
+                        return Err(words::shim_silent(&dir.shim_log(), "of an earlier start hung"));
+                    }
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Ok(())
+            }
+            Some(Heard::End) if dir.exit_file().exists() => Ok(()),
+            Some(Heard::End) => Err(words::shim_silent(&dir.shim_log(), "ended")),
+            Some(Heard::Nothing) | None => Err(words::shim_silent(&dir.shim_log(), "hung")),
+        }
     }
 
     /// Finds out where an attempt is. A start under way in another thread is waited for.
@@ -238,7 +268,7 @@ impl AgentsAdapter {
         }
     }
 
-    fn end(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
+    pub(crate) fn end(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
         let (identity, shim) = match phase(dir)? {
             Phase::Ended(exit) => return Ok(exit),
             Phase::Vanished => return self.conclude(dir, grace),
@@ -256,7 +286,7 @@ impl AgentsAdapter {
     }
 
     /// Reads the exit record of a shim that has ended, or makes one.
-    fn after_shim(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
+    pub(crate) fn after_shim(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
         match read_exit(dir)? {
             Some(exit) => Ok(exit),
             None => self.conclude(dir, grace),
@@ -292,27 +322,7 @@ impl Agents for AgentsAdapter {
             return Ok(Started::default());
         }
         let (environment, started) = launch::write(self, &dir, launch)?;
-        let mut shim = self.spawn_shim(&dir, &environment, Stdio::null())?;
-        let report = shim.stdout.take();
-        let heard = report.map(|it| hear(it, Instant::now() + START_PATIENCE));
-        let ended_as = reap_later(shim, heard == Some(Heard::End));
-        match heard {
-            Some(Heard::Ready) => Ok(started),
-            // Another shim, of a start that was cut short, has it: that one is as good.
-            Some(Heard::End) if ended_as == Some(i32::from(NOT_MINE)) => {
-                let deadline = Instant::now() + START_PATIENCE;
-                while !dir.exit_file().exists() && !dir.shim_file().exists() {
-                    if Instant::now() >= deadline {
-                        return Err(words::shim_silent(&dir.shim_log(), "of an earlier start hung"));
-                    }
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                Ok(started)
-            }
-            Some(Heard::End) if dir.exit_file().exists() => Ok(started),
-            Some(Heard::End) => Err(words::shim_silent(&dir.shim_log(), "ended")),
-            Some(Heard::Nothing) | None => Err(words::shim_silent(&dir.shim_log(), "hung")),
-        }
+        self.raise_shim(&dir, &environment).map(|()| started)
     }
 
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError> {
@@ -355,7 +365,10 @@ impl Agents for AgentsAdapter {
     }
 
     fn check(&self, check: &Check) -> Result<CheckResult, AgentError> {
-        check::run(self, check)
+        match &check.once {
+            Some(name) => once::run(self, name, check),
+            None => check::run(self, check),
+        }
     }
 
     fn transcript(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<Line>, AgentError> {

@@ -30,6 +30,14 @@ pub(crate) fn shim_silent(log: &Path, how: &str) -> AgentError {
     }
 }
 
+/// Says that a command cannot be kept under this name.
+pub(crate) fn bad_name(name: &str) -> AgentError {
+    AgentError {
+        what: format!("A command that runs once cannot be called {name:?}."),
+        hint: "Use at most 200 letters, digits, dashes, underscores and dots.".to_owned(),
+    }
+}
+
 /// Says that there is nothing to wait for.
 pub(crate) fn never_started(attempt: AttemptId) -> AgentError {
     AgentError {

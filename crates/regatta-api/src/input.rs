@@ -99,6 +99,8 @@ inputs! {
         #[serde(default)] provider: Option<String>,
         /// The scripted agent's steps.
         #[serde(default)] script: Option<serde_json::Value>,
+        /// A command run when its work has passed and before it is submitted; any exit but 0 fails the task.
+        #[serde(default)] ratchet: Option<Vec<String>>,
         #[serde(default)] alias: Option<String>,
         #[serde(default)] backlog: bool,
         #[serde(default)] assign: Option<AgentName>,
@@ -230,6 +232,8 @@ pub struct TaskAddFlat {
     pub provider: Option<String>,
     #[serde(default)]
     pub script: Option<serde_json::Value>,
+    #[serde(default)]
+    pub ratchet: Option<Vec<String>>,
     #[serde(default)]
     pub alias: Option<String>,
     #[serde(default)]

@@ -43,6 +43,8 @@ pub enum Cause {
     Crashed,
     /// Its work did not pass its validation.
     Invalid,
+    /// Its work passed, and its ratchet refused it.
+    Rejected,
     /// It was done, and nothing had changed.
     NothingChanged,
     /// It changed files outside its manifest.
@@ -552,6 +554,8 @@ pub enum Verdict {
     Passed { commit: CommitId, base: CommitId, changed: Vec<String> },
     /// It does not.
     Failed { reason: String },
+    /// It does, and its ratchet refused it: the task's last word.
+    Rejected { reason: String },
     /// The shell could not find out.
     Unknown { reason: String },
 }
@@ -592,6 +596,11 @@ pub fn judged(
         }
         Verdict::Passed { .. } => (Cause::NothingChanged, "it said it was done, and nothing had changed".into(), true),
         Verdict::Failed { reason } => (Cause::Invalid, reason, true),
+        Verdict::Rejected { reason } => {
+            end(draft, id, Cause::Rejected, &reason);
+            task::fail(draft, task.id, &reason)?;
+            return Ok(None);
+        }
         Verdict::Unknown { reason } => (Cause::Environment, reason, true),
     };
     end(draft, id, cause, &reason);

@@ -123,6 +123,7 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
                 effort: old.effort.clone(),
                 provider: old.provider.clone(),
                 script: old.script.clone(),
+                ratchet: old.ratchet.clone(),
                 alias: old.alias.clone(),
                 backlog: false,
             },

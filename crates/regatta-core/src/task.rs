@@ -114,6 +114,10 @@ pub struct Task {
     pub provider: Option<String>,
     /// The scripted agent's steps, as JSON.
     pub script: Option<String>,
+    /// A command that has the last word: run when its work has passed and before it is submitted. Any exit but 0 fails
+    /// the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratchet: Option<Vec<String>>,
     /// What it is called elsewhere (a plan's or another tracker's id).
     pub alias: Option<String>,
     pub mission: Option<MissionId>,

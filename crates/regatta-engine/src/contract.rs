@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 use regatta_core::task::Task;
 
@@ -33,17 +34,44 @@ pub(crate) fn broken(
         let result = agents.check(&Check {
             command: command.clone(),
             dir: dir.to_owned(),
-            env: vec![
-                ("REGATTA_TASK".into(), task.id.to_string()),
-                ("REGATTA_PROJECT".into(), project.name.to_string()),
-            ],
+            env: environment(task, project),
             timeout: Duration::from_millis(project.validation_timeout_ms),
+            once: None,
         })?;
         if !result.passed() {
             return Ok(Some(format!("`{command}` {}", verdict(&result))));
         }
     }
     Ok(None)
+}
+
+/// Lets the task's ratchet have the last word on `attempt`'s work, once. `Ok(Some(reason))` says why it refused.
+pub(crate) fn refused_by_ratchet(
+    agents: &dyn Agents,
+    (task, project): (&Task, &Project),
+    attempt: AttemptId,
+    dir: &Path,
+) -> Result<Option<String>, AgentError> {
+    let Some(argv) = &task.ratchet else { return Ok(None) };
+    let command = argv.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" ");
+    let result = agents.check(&Check {
+        command,
+        dir: dir.to_owned(),
+        env: environment(task, project),
+        timeout: Duration::from_millis(project.validation_timeout_ms),
+        once: Some(format!("ratchet-{attempt}")),
+    })?;
+    Ok((!result.passed()).then(|| format!("its ratchet `{}` {}", argv.join(" "), verdict(&result))))
+}
+
+fn environment(task: &Task, project: &Project) -> Vec<(String, String)> {
+    vec![("REGATTA_TASK".into(), task.id.to_string()), ("REGATTA_PROJECT".into(), project.name.to_string())]
+}
+
+/// A word as the shell reads it back unchanged.
+fn quoted(word: &str) -> String {
+    let plain = !word.is_empty() && word.chars().all(|it| it.is_ascii_alphanumeric() || "-_./=:@%+,".contains(it));
+    if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
 fn verdict(result: &CheckResult) -> String {

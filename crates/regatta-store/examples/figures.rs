@@ -123,6 +123,7 @@ fn tasks(path: &Path) {
                 effort: None,
                 provider: None,
                 script: None,
+                ratchet: None,
                 alias: None,
                 backlog: false,
             };

@@ -40,6 +40,8 @@ struct State {
     judge: Judge,
     runs: BTreeMap<AttemptId, Run>,
     open: BTreeSet<String>,
+    /// What commands said that run once, by name.
+    once: BTreeMap<String, CheckResult>,
     unlawful: Vec<String>,
 }
 
@@ -80,6 +82,7 @@ impl FakeAgents {
             judge: Arc::new(|_, _| Ok(())),
             runs: BTreeMap::new(),
             open: BTreeSet::new(),
+            once: BTreeMap::new(),
             unlawful: vec![],
         };
         let world = Arc::new(World { state: Mutex::new(state), changed: Condvar::new() });
@@ -407,6 +410,10 @@ impl Agents for FakeAgents {
 
     fn check(&self, check: &Check) -> Result<CheckResult, AgentError> {
         let checks = || {
+            let known = check.once.as_ref().and_then(|name| self.world.lock().once.get(name).cloned());
+            if let Some(known) = known {
+                return Ok(known);
+            }
             let files =
                 self.git.look_into(&check.dir).ok_or_else(|| error(format!("there is no {}", check.dir.display())))?;
             let judge = self.world.lock().judge.clone();
@@ -415,7 +422,11 @@ impl Agents for FakeAgents {
                 self.git.note_passed(&check.dir, &check.command);
             }
             let exit = Exit::Code(if said.is_ok() { 0 } else { 1 });
-            Ok(CheckResult { exit, timed_out: false, output: said.err().unwrap_or_default() })
+            let result = CheckResult { exit, timed_out: false, output: said.err().unwrap_or_default() };
+            if let Some(name) = &check.once {
+                self.world.lock().once.insert(name.clone(), result.clone());
+            }
+            Ok(result)
         };
         self.life.call("agents.check", checks).map_err(error)?
     }

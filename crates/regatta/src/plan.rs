@@ -58,6 +58,8 @@ struct PlanTask {
     provider: Option<String>,
     #[serde(default)]
     script: Option<serde_json::Value>,
+    #[serde(default)]
+    ratchet: Option<Vec<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -180,6 +182,7 @@ pub(crate) fn parse(text: &str, json: bool, name: &str) -> Result<Plan, Failed> 
                 effort: task.effort,
                 provider: task.provider,
                 script: task.script,
+                ratchet: task.ratchet,
                 alias: Some(id.clone()),
                 assign: task.agent,
             },

@@ -82,7 +82,8 @@ fn plan() -> Value {
             "effort": { "type": "string" },
             "agent": { "type": "string" },
             "provider": { "type": "string" },
-            "script": { "type": "array", "items": step }
+            "script": { "type": "array", "items": step },
+            "ratchet": { "type": "array", "items": { "type": "string" }, "minItems": 1 }
         },
         "required": ["subject"],
         "additionalProperties": false

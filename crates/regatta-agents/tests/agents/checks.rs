@@ -10,7 +10,7 @@ use crate::support::{LONG, World, eventually, fixture, signal};
 
 fn check(world: &World, command: &str, timeout: Duration) -> CheckResult {
     let env = vec![("TOKEN".to_owned(), world.token.clone())];
-    let check = Check { command: command.to_owned(), dir: world.workspace.clone(), env, timeout };
+    let check = Check { command: command.to_owned(), dir: world.workspace.clone(), env, timeout, once: None };
     let result = world.adapter.check(&check).unwrap();
     world.assert_nothing_runs();
     let left = fs::read_dir(world.data().join("checks")).unwrap().count();
@@ -92,6 +92,60 @@ fn a_check_ends_with_its_daemon() {
     daemon.wait().unwrap();
     eventually("the check is gone", || world.alive().is_empty());
     eventually("its directory is gone", || fs::read_dir(world.data().join("checks")).unwrap().count() == 0);
+}
+
+fn once(world: &World, name: &str, command: &str, timeout: Duration) -> CheckResult {
+    let check = Check {
+        command: command.to_owned(),
+        dir: world.workspace.clone(),
+        env: vec![],
+        timeout,
+        once: Some(name.to_owned()),
+    };
+    world.adapter.check(&check).unwrap()
+}
+
+#[test]
+fn a_command_under_a_name_runs_once_and_is_answered_from_its_record() {
+    let world = World::new();
+    for _ in 0..3 {
+        let said = once(&world, "ratchet-A1", "echo x >> runs; echo no >&2; exit 3", LONG);
+        assert_eq!(said, CheckResult { exit: Exit::Code(3), timed_out: false, output: "no\n".to_owned() });
+    }
+    assert!(once(&world, "ratchet-A2", "echo x >> runs", LONG).passed());
+    assert_eq!(fs::read_to_string(world.workspace.join("runs")).unwrap(), "x\nx\n");
+    let late = once(&world, "late", "trap 'exit 0' TERM; while :; do sleep 0.05; done", Duration::from_millis(200));
+    assert!(late.timed_out && !late.passed(), "{late:?}");
+    assert!(once(&world, "late", "true", LONG).timed_out, "and so it is remembered");
+    world.assert_nothing_runs();
+    let check = Check {
+        command: "true".into(),
+        dir: world.workspace.clone(),
+        env: vec![],
+        timeout: LONG,
+        once: Some("../x".into()),
+    };
+    assert!(world.adapter.check(&check).is_err());
+}
+
+/// J8: what the daemon's death interrupts is joined, not repeated.
+#[test]
+fn a_command_under_a_name_outlives_its_daemon_and_is_joined() {
+    let world = World::new();
+    let script = "echo x >> runs; touch up; while ! test -e go; do sleep 0.02; done; echo through";
+    let mut daemon = Command::new(fixture())
+        .args(["check".as_ref(), world.data().as_os_str(), world.workspace.as_os_str(), script.as_ref()])
+        .env("REGATTA_TEST_ONCE", "job")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    world.wait_for("up");
+    signal(daemon.id(), "KILL");
+    daemon.wait().unwrap();
+    fs::write(world.workspace.join("go"), "").unwrap();
+    let said = once(&world, "job", script, LONG);
+    assert_eq!(said, CheckResult { exit: Exit::Code(0), timed_out: false, output: "through\n".to_owned() });
+    assert_eq!(fs::read_to_string(world.workspace.join("runs")).unwrap(), "x\n");
 }
 
 /// What this process holds in memory, in KiB.

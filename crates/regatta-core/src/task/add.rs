@@ -39,6 +39,8 @@ pub struct Add {
     #[serde(default)]
     pub script: Option<String>,
     #[serde(default)]
+    pub ratchet: Option<Vec<String>>,
+    #[serde(default)]
     pub alias: Option<String>,
     #[serde(default)]
     pub backlog: bool,
@@ -61,6 +63,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, u32)>, now: 
             "give a number in that range; 2 is usual",
         ));
     }
+    check_ratchet(ask.ratchet.as_deref())?;
     let id = TaskId(draft.board().counters.task + 1);
     for blocker in &ask.blocked_by {
         if blocker.0 == 0 || *blocker >= id {
@@ -84,6 +87,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, u32)>, now: 
         effort: ask.effort,
         provider: ask.provider,
         script: ask.script,
+        ratchet: ask.ratchet,
         alias: ask.alias,
         mission: mission.map(|it| it.0),
         wave: mission.map_or(0, |it| it.1),
@@ -127,6 +131,18 @@ fn check_words(subject: &str, description: &str) -> Result<(), Refusal> {
         ));
     }
     Ok(())
+}
+
+fn check_ratchet(argv: Option<&[String]>) -> Result<(), Refusal> {
+    match argv {
+        Some([]) => {
+            Err(Refusal::invalid("a ratchet names no program", "give its program and arguments, or leave it out"))
+        }
+        Some(argv) if argv[0].trim().is_empty() || argv.iter().any(|it| it.contains('\0')) => {
+            Err(Refusal::invalid("a ratchet's words cannot be run", "give its program and arguments as plain text"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a task is kept from starting.

@@ -66,6 +66,7 @@ pub(crate) fn work(subject: &str, manifest: &[&str]) -> Add {
         effort: None,
         provider: None,
         script: None,
+        ratchet: None,
         alias: None,
         backlog: false,
     }

@@ -238,7 +238,14 @@ fn judge(engine: &Engine, scene: &Scene) -> Verdict {
         return passed; // the core says what that means; there is nothing to run
     }
     match contract::broken(&*engine.shared.agents, &scene.task, &scene.project, &workspace.path) {
-        Ok(None) => passed,
+        Ok(None) => {
+            let about = (&scene.task, &*scene.project);
+            match contract::refused_by_ratchet(&*engine.shared.agents, about, scene.attempt.id, &workspace.path) {
+                Ok(None) => passed,
+                Ok(Some(reason)) => Verdict::Rejected { reason },
+                Err(error) => Verdict::Unknown { reason: error.to_string() },
+            }
+        }
         Ok(Some(reason)) => Verdict::Failed { reason },
         Err(error) => Verdict::Unknown { reason: error.to_string() },
     }

@@ -179,6 +179,10 @@ pub struct Check {
     pub env: Vec<(String, String)>,
     /// How long it may take.
     pub timeout: Duration,
+    /// A name under which it is run once in the life of the fleet, for a command of the user's that must not be repeated:
+    /// it outlives the daemon, and asked again under this name it is joined, or its exit record is read (§3.5 of the
+    /// design). Letters, digits, `-`, `_` and `.`.
+    pub once: Option<String>,
 }
 
 /// What a check said.

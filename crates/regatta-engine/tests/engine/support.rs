@@ -168,6 +168,7 @@ pub(crate) fn task_on(file: &str, manifest: &str) -> task::Add {
         effort: None,
         provider: None,
         script: None,
+        ratchet: None,
         alias: None,
         backlog: false,
     }

@@ -18,6 +18,7 @@ impl Caller<'_> {
             effort: ask.effort,
             provider: ask.provider,
             script: ask.script.map(|it| it.to_string()),
+            ratchet: ask.ratchet,
             alias: ask.alias,
             backlog: ask.backlog,
         };
@@ -113,6 +114,7 @@ impl Caller<'_> {
                     effort: it.task.effort,
                     provider: it.task.provider,
                     script: it.task.script.map(|it| it.to_string()),
+                    ratchet: it.task.ratchet,
                     alias: it.task.alias,
                     backlog: false,
                 },

@@ -420,6 +420,7 @@ fn add(project_name: &str, subject: &str, file: &str) -> Add {
         effort: Some("high".into()),
         provider: None,
         script: None,
+        ratchet: None,
         alias: Some("bd-1".into()),
         backlog: false,
     }

@@ -64,6 +64,7 @@ pub(super) fn add(app: &App, ask: TaskAdd) -> Said {
         effort: None,
         provider: None,
         script,
+        ratchet: None,
         alias: None,
         backlog: ask.backlog,
         assign: ask.assign,
@@ -281,6 +282,7 @@ fn import(app: &App, file: &std::path::Path) -> Said {
             effort: it.effort.clone(),
             provider: it.provider.clone(),
             script: it.script.clone(),
+            ratchet: it.ratchet.clone(),
             alias: it.alias.clone(),
             backlog: false,
             assign: it.assign.clone(),
@@ -317,6 +319,8 @@ struct Exported {
     provider: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     script: Option<serde_json::Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratchet: Option<Vec<String>>,
 }
 
 fn export(app: &App, all: bool) -> Said {
@@ -355,6 +359,7 @@ fn export(app: &App, all: bool) -> Said {
             agent: it.task.assignee.clone(),
             provider: it.task.provider.clone(),
             script: it.task.script.as_deref().and_then(|it| serde_json::from_str(it).ok()),
+            ratchet: it.task.ratchet.clone(),
         })
         .collect();
     #[derive(Serialize)]

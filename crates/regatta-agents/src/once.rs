@@ -1,0 +1,75 @@
+//! Runs a command of the user's once in the life of the fleet, whatever happens to the daemon meanwhile.
+//!
+//! Such a command cannot be made idempotent by us. So it runs under a shim that outlives the daemon, in a directory named
+//! after what it is for: who asks again joins it while it runs, and reads its exit record afterwards.
+
+use std::time::{Duration, Instant};
+
+use regatta_engine::ports::agents::{AgentError, Check, CheckResult};
+
+use crate::check::{GRACE, TAIL};
+use crate::process::MARK;
+use crate::rundir::{Input, LaunchRecord, Mode, RunDir, fresh_mark, lock, write_atomic};
+use crate::supervise::{AgentsAdapter, Phase, phase};
+use crate::{environment, journal, words};
+
+/// Says that its time was up, beside the exit record.
+const TIMED_OUT: &str = "timed_out";
+
+pub(crate) fn run(adapter: &AgentsAdapter, name: &str, check: &Check) -> Result<CheckResult, AgentError> {
+    let plain = name.chars().all(|it| it.is_ascii_alphanumeric() || "-_.".contains(it));
+    if !plain || name.is_empty() || name.starts_with('.') || name.len() > 200 {
+        return Err(words::bad_name(name));
+    }
+    let path = adapter.commands_path().join(name);
+    let dir = RunDir::create(path.clone()).map_err(|error| words::file("create", &path, error))?;
+    start(adapter, &dir, check)?;
+    let exit = match adapter.settled(&dir)? {
+        Phase::Alive(_, shim) => {
+            let now = Instant::now();
+            let deadline = now.checked_add(check.timeout).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
+            if shim.wait_until(deadline).map_err(|error| words::kernel("wait", error))? {
+                adapter.after_shim(&dir, Duration::ZERO)?
+            } else {
+                // Said first: whoever reads the record after a crash must not take its end for its own word.
+                write_atomic(&dir.path(TIMED_OUT), b"").map_err(|error| words::file("write", &dir.0, error))?;
+                adapter.end(&dir, GRACE)?
+            }
+        }
+        Phase::Ended(exit) => exit,
+        Phase::Vanished => adapter.conclude(&dir, Duration::ZERO)?,
+        Phase::Untouched => return Err(words::busy(&dir.shim_lock())),
+    };
+    let output = journal::tail(&dir.0, TAIL).map_err(|error| words::file("read the journal in", &dir.0, error))?;
+    Ok(CheckResult { exit, timed_out: dir.path(TIMED_OUT).exists(), output })
+}
+
+/// Starts it, unless it was ever started.
+fn start(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> Result<(), AgentError> {
+    let _start = lock(&dir.start_lock()).map_err(|error| words::file("lock", &dir.start_lock(), error))?;
+    if !matches!(phase(dir)?, Phase::Untouched) {
+        return Ok(());
+    }
+    let mark = fresh_mark().map_err(|error| words::kernel("give random bytes", error))?;
+    let prepare = || -> std::io::Result<_> {
+        let record = LaunchRecord {
+            v: 1,
+            mode: Mode::Attempt,
+            argv: vec!["sh".to_owned(), "-c".to_owned(), check.command.clone()],
+            dir: std::path::absolute(&check.dir)?,
+            mark: mark.clone(),
+            input: Input::Prompt,
+            secrets: vec![],
+            limits: adapter.limits.clone(),
+            pid_namespace: false,
+            without_cgroup: true,
+            attended: None,
+        };
+        write_atomic(&dir.prompt_file(), b"")?;
+        write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)?;
+        Ok(RunDir::create(dir.path("tmp"))?.0)
+    };
+    let tmp = prepare().map_err(|error| words::file("write", &dir.launch_file(), error))?;
+    let environment = environment::build(None, &tmp, &check.env, &[(MARK, mark.as_str().into())]);
+    adapter.raise_shim(dir, &environment)
+}
