@@ -174,6 +174,9 @@ pub struct Attempt {
     /// When its time is up, if Regatta runs its process.
     #[serde(default)]
     pub until_at: Option<u64>,
+    /// When the time that wider budgets leave it is looked at, on the fleet clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall_at: Option<u64>,
     /// By when its program must have opened a session, if it has such.
     #[serde(default)]
     pub ready_by: Option<u64>,
@@ -279,6 +282,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         started_wall: now.wall,
         started_at: now.at,
         until_at: by.supervised.then(|| now.at + timeout),
+        wall_at: None,
         ready_by: None,
         talks,
         resumes: task.resume.clone(),
@@ -289,6 +293,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         ended: None,
     };
     draft.record(Event::AttemptStarted(Started { attempt }));
+    budget::clock_all(draft, now);
 }
 
 /// What the session to go on with has used already: it is not charged again.

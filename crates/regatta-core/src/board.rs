@@ -342,7 +342,7 @@ impl Board {
             if let Some(at) = old.expires_at {
                 self.due.remove(&(at, Due::Attempt(old.id)));
             }
-            for at in [old.until_at, old.ready_by].into_iter().flatten() {
+            for at in [old.until_at, old.ready_by, old.wall_at].into_iter().flatten() {
                 self.due.remove(&(at, Due::Time(old.id)));
             }
             let left = self.running.get(&old.agent).copied().unwrap_or(1) - 1;
@@ -362,7 +362,7 @@ impl Board {
             if attempt.phase == Phase::Working && attempt.stopping.is_none() {
                 let opened = attempt.talk.session.is_some() || attempt.talk.turns > 0;
                 let ready_by = attempt.ready_by.filter(|_| !opened);
-                for at in [attempt.until_at, ready_by].into_iter().flatten() {
+                for at in [attempt.until_at, ready_by, attempt.wall_at].into_iter().flatten() {
                     self.due.insert((at, Due::Time(attempt.id)));
                 }
             }

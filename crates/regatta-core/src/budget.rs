@@ -139,6 +139,8 @@ facts! {
     Set { budget: Budget }
     Removed { scope: Scope }
     Spent { attempt: AttemptId, day: u64, spend: Spend }
+    /// When the time that wider budgets leave a running attempt is looked at next, on the fleet clock.
+    Clocked { attempt: AttemptId, wall_at: Option<u64> }
     /// 80 % of a budget are gone.
     Warned { scope: Scope, whose: String, day: u64, text: String }
 }
@@ -165,7 +167,10 @@ pub fn set(draft: &mut Draft, scope: Scope, ceiling: Ceiling) -> Result<(), Refu
         }
     } else if known.is_none_or(|it| it.ceiling != ceiling) {
         draft.record(Event::BudgetSet(Set { budget: Budget { scope, ceiling, warned: None } }));
+    } else {
+        return Ok(());
     }
+    clock_all(draft, draft.now());
     Ok(())
 }
 
@@ -207,7 +212,8 @@ pub fn spent_on(board: &Board, day: u64, agent: Option<&AgentName>) -> Spend {
     board.ledger.get(&(day, agent.cloned())).copied().unwrap_or_default()
 }
 
-/// The budgets that a piece of work falls under, from the narrowest, with what is spent of each.
+/// The budgets that a piece of work falls under, from the narrowest, with what is spent of each. The time of what runs
+/// counts as it passes; it is written down when it ends.
 fn over_work(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Vec<(Scope, Spend)> {
     let day = day_of(now);
     let mut found = vec![(Scope::EachTask, task.spent), (Scope::Task(task.id), task.spent)];
@@ -216,7 +222,63 @@ fn over_work(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Vec<(Sc
         found.push((Scope::Mission(mission.id), mission.spent));
     }
     found.push((Scope::Day, spent_on(board, day, None)));
+    for (scope, spend) in &mut found {
+        if board.budgets.get(scope).is_some_and(|it| it.ceiling.wall_ms.is_some()) {
+            spend.wall_ms += running(board, scope, task).map(|it| now.at.saturating_sub(it.started_at)).sum::<u64>();
+        }
+    }
     found
+}
+
+/// The live attempts that use up this budget of `task`'s.
+fn running<'a>(board: &'a Board, scope: &'a Scope, task: &'a Task) -> impl Iterator<Item = &'a Attempt> {
+    board.attempts.values().map(|it| &**it).filter(|it| it.supervised).filter(move |it| match scope {
+        Scope::Attempt => false,
+        Scope::EachTask | Scope::Task(_) => it.task == task.id,
+        Scope::Agent(name) => it.agent == *name,
+        Scope::Mission(id) => it.mission == Some(*id),
+        Scope::Day => true,
+    })
+}
+
+/// How much time the wider budgets leave an attempt of this task, if any of them counts time.
+pub(crate) fn wall_left(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<u64> {
+    let left = |(scope, spend): (Scope, Spend)| {
+        let most = board.budgets.get(&scope)?.ceiling.wall_ms?;
+        // Several use it up at once.
+        let together = running(board, &scope, task).count().max(1) as u64;
+        Some(most.saturating_sub(spend.wall_ms) / together)
+    };
+    over_work(board, task, agent, now).into_iter().filter_map(left).min()
+}
+
+/// Says anew when the time of everything that runs is looked at: with one more at it, or another ceiling, less may be
+/// left, or more.
+pub(crate) fn clock_all(draft: &mut Draft, now: Now) {
+    let counted = draft.board().budgets.values().any(|it| it.scope != Scope::Attempt && it.ceiling.wall_ms.is_some());
+    let running: Vec<AttemptId> =
+        draft.board().attempts.values().filter(|it| counted || it.wall_at.is_some()).map(|it| it.id).collect();
+    running.into_iter().for_each(|it| clock(draft, it, now));
+}
+
+/// Says when the time left to a running attempt is looked at next.
+fn clock(draft: &mut Draft, id: AttemptId, now: Now) {
+    let Some(attempt) = draft.board().attempts.get(&id).filter(|it| it.supervised).cloned() else { return };
+    let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else { return };
+    let left = wall_left(draft.board(), &task, &attempt.agent, now);
+    // Not at every millisecond, when several come near the end together.
+    let wall_at = left.map(|it| now.at + it.max(100));
+    if attempt.wall_at != wall_at {
+        draft.record(Event::AttemptClocked(Clocked { attempt: id, wall_at }));
+    }
+}
+
+/// Looks whether time is left to a running attempt, and when to look again.
+pub(crate) fn tick(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
+    enforce(draft, &attempt, now)?;
+    clock(draft, id, now);
+    Ok(())
 }
 
 /// Which budget keeps a task from being started by this agent, in words.

@@ -98,6 +98,7 @@ events! {
     BudgetSet(budget::Set) "budget.set" |it| it.budget().scope.to_string();
     BudgetRemoved(budget::Removed) "budget.removed" |it| it.scope().to_string();
     BudgetSpent(budget::Spent) "budget.spent" |it| it.attempt().to_string();
+    AttemptClocked(budget::Clocked) "attempt.clocked" |it| it.attempt().to_string();
     BudgetWarned(budget::Warned) "budget.warned" |it| it.scope().to_string();
     ProviderParked(provider::Stopped) "provider.parked" |it| it.parked().name.clone();
     ProviderFreed(provider::Freed) "provider.freed" |it| it.name().clone();

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::{self, Cause};
 use crate::board::Draft;
+use crate::budget;
 use crate::event::{Event, facts};
 use crate::ids::{AttemptId, Now, TaskId};
 use crate::refusal::Refusal;
@@ -157,6 +158,12 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
     if attempt.stopping.is_some() || attempt.phase != attempt::Phase::Working {
         return Ok(());
+    }
+    if attempt.wall_at.is_some_and(|at| at <= now.at) {
+        budget::tick(draft, id, now)?;
+        if draft.board().attempts.get(&id).is_none_or(|it| it.stopping.is_some()) {
+            return Ok(());
+        }
     }
     // Who waits for a person does not use up its time.
     let waits = draft.board().approvals.values().any(|it| it.attempt == id && it.is_open());

@@ -11,6 +11,8 @@ mod laws;
 #[path = "core/world.rs"]
 mod world;
 
+#[path = "core/budgets.rs"]
+mod budgets;
 #[path = "core/claims.rs"]
 mod claims;
 #[path = "core/landings.rs"]

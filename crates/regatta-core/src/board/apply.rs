@@ -226,6 +226,9 @@ impl Board {
             Event::AttemptExtended(it) => {
                 self.change_attempt(*it.attempt(), rows, |attempt| attempt.until_at = Some(*it.until_at()));
             }
+            Event::AttemptClocked(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.wall_at = *it.wall_at());
+            }
             Event::AttemptClosing(it) => {
                 self.change_attempt(*it.attempt(), rows, |attempt| attempt.talk.closing = true);
             }

@@ -313,7 +313,10 @@ fn agents_that_talk(it: &mut Teller) {
     it.ann(Command::AddRule { scope: policy::Scope::All, effect: policy::Effect::Deny, matter });
     let ceiling = budget::Ceiling { tokens: Some(1_000), ..budget::Ceiling::default() };
     it.ann(Command::SetBudget { scope: budget::Scope::Attempt, ceiling });
-    it.ann(Command::SetBudget { scope: budget::Scope::Day, ceiling: budget::Ceiling { turns: Some(500), ..ceiling } });
+    it.ann(Command::SetBudget {
+        scope: budget::Scope::Day,
+        ceiling: budget::Ceiling { turns: Some(500), wall_ms: Some(u64::MAX / 2), ..ceiling },
+    });
     it.ann(Command::AddTask { task: add("shop", "Talk", "x/talk"), assign: Some(agent("bob")), how: How::Direct });
     let task = TaskId(it.board.counters.task);
     it.ann(Command::Tell { task, text: "before it begins".into() });
