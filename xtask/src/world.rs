@@ -1,16 +1,19 @@
 //! The world of a measurement: an engine whose git and agents do nothing at once, and stores that count.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId};
+use regatta_core::ids::{AttemptId, BranchName, CommitId};
+use regatta_core::project::Style;
 use regatta_engine::ports::agents::{
     AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, Line, ProcessState, Started, Verdict,
 };
 use regatta_engine::ports::git::{
-    Authorship, Capture, Git, GitError, Move, ReachabilityProof, Repo, RepoFacts, Trial, TrunkPermit, Workspace,
+    Authorship, Capture, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial,
+    TrunkPermit, Workspace,
 };
 use regatta_engine::ports::store::{Batch, History, Loaded, Store, StoreError};
 use regatta_engine::timer::MachineClock;
@@ -102,17 +105,39 @@ impl Git for Idle {
     fn capture(&self, _: &Repo, _: AttemptId, _: &Authorship) -> Result<Capture, GitError> {
         Ok(Capture { commit: no_commit(), base: no_commit(), changed: vec![] })
     }
-    fn trial_merge(&self, _: &Repo, _: &CommitId, _: &CommitId, _: &Authorship) -> Result<Trial, GitError> {
+    fn trial_merge(&self, _: &Repo, _: &CommitId, _: &CommitId, _: &Authorship, _: Style) -> Result<Trial, GitError> {
         Ok(Trial::Empty)
     }
-    fn stage(&self, repo: &Repo, _: LandingId, _: &CommitId) -> Result<PathBuf, GitError> {
+    fn merge_with_ownership(
+        &self,
+        _: &Repo,
+        _: &CommitId,
+        _: &CommitId,
+        _: &BTreeMap<String, Side>,
+        _: &Authorship,
+    ) -> Result<Settled, GitError> {
+        Ok(Settled { trial: Trial::Empty, dropped: None })
+    }
+    fn revert(&self, _: &Repo, _: &CommitId, _: &CommitId, _: &Authorship) -> Result<Trial, GitError> {
+        Ok(Trial::Empty)
+    }
+    fn file_at(&self, _: &Repo, _: &CommitId, _: &str) -> Result<Option<Vec<u8>>, GitError> {
+        Ok(None)
+    }
+    fn diff(&self, _: &Repo, _: &CommitId, _: &CommitId) -> Result<String, GitError> {
+        Ok(String::new())
+    }
+    fn stage(&self, repo: &Repo, _: u32, _: &CommitId) -> Result<PathBuf, GitError> {
         Ok(repo.path.clone())
     }
-    fn unstage(&self, _: &Repo, _: LandingId) -> Result<(), GitError> {
+    fn unstage(&self, _: &Repo, _: u32) -> Result<(), GitError> {
         Ok(())
     }
     fn move_trunk(&self, _: &TrunkPermit, _: &Repo, _: &CommitId, _: &CommitId) -> Result<Move, GitError> {
         Ok(Move::Moved)
+    }
+    fn push(&self, _: &Repo, _: &str, _: &CommitId) -> Result<Push, GitError> {
+        Ok(Push::Pushed)
     }
     fn unkept(&self, _: &Repo, _: AttemptId) -> Result<Vec<String>, GitError> {
         Ok(vec![])

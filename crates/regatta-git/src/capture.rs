@@ -184,7 +184,7 @@ impl GitAdapter {
             let commit = if snapshot.tree == self.tree_of(&vault, &base)? {
                 base.clone()
             } else {
-                self.commit_tree(&vault, &snapshot.tree, &base, authorship)?
+                self.commit_tree(&vault, &snapshot.tree, &[&base], authorship)?
             };
             disk::sync_objects(&vault)?;
             self.pin(&vault, attempt, &commit)?;

@@ -10,7 +10,8 @@
 //!
 //! In reading order: `run` starts git, and nothing else does; `places` says what is where; `inspect` looks at
 //! the user's repository; `vault` keeps our own; `workspace` makes and removes working trees; `capture` keeps
-//! what an agent left; `merge` tries a merge; `land` moves the trunk; `words` holds the sentences for people.
+//! what an agent left; `merge` and `revert` try a merge; `stage` checks one out; `land` moves the trunk; `push` pushes it;
+//! `show` reads commits; `words` holds the sentences for people.
 //!
 //! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's repository),
 //! alternates that point at the user's repository (a `git gc` there could take objects away), garbage collection
@@ -22,17 +23,24 @@ mod inspect;
 mod land;
 mod merge;
 mod places;
+mod push;
+mod revert;
 mod run;
 pub mod sample;
+mod show;
+mod stage;
 mod vault;
 mod words;
 mod workspace;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId};
+use regatta_core::ids::{AttemptId, BranchName, CommitId};
+use regatta_core::project::Style;
 use regatta_engine::ports::git::{
-    Authorship, Capture, Git, GitError, Move, ReachabilityProof, Repo, RepoFacts, Trial, TrunkPermit, Workspace,
+    Authorship, Capture, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial,
+    TrunkPermit, Workspace,
 };
 
 use crate::places::{Locks, Places};
@@ -90,17 +98,46 @@ impl Git for GitAdapter {
         tip: &CommitId,
         commit: &CommitId,
         authorship: &Authorship,
+        style: Style,
     ) -> Result<Trial, GitError> {
-        self.merge_onto(repo, tip, commit, authorship)
+        self.merge_onto(repo, tip, commit, authorship, style)
     }
-    fn stage(&self, repo: &Repo, landing: LandingId, commit: &CommitId) -> Result<PathBuf, GitError> {
-        self.stage_commit(repo, landing, commit)
+    fn merge_with_ownership(
+        &self,
+        repo: &Repo,
+        tip: &CommitId,
+        commit: &CommitId,
+        sides: &BTreeMap<String, Side>,
+        authorship: &Authorship,
+    ) -> Result<Settled, GitError> {
+        self.settle(repo, tip, commit, sides, authorship)
     }
-    fn unstage(&self, repo: &Repo, landing: LandingId) -> Result<(), GitError> {
-        self.remove_stage(repo, landing)
+    fn revert(
+        &self,
+        repo: &Repo,
+        tip: &CommitId,
+        commit: &CommitId,
+        authorship: &Authorship,
+    ) -> Result<Trial, GitError> {
+        self.take_back(repo, tip, commit, authorship)
+    }
+    fn file_at(&self, repo: &Repo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError> {
+        self.file_of(repo, commit, path)
+    }
+    fn diff(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<String, GitError> {
+        self.patch(repo, base, commit)
+    }
+    fn stage(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError> {
+        self.stage_commit(repo, slot, commit)
+    }
+    fn unstage(&self, repo: &Repo, slot: u32) -> Result<(), GitError> {
+        self.remove_stage(repo, slot)
     }
     fn move_trunk(&self, permit: &TrunkPermit, repo: &Repo, old: &CommitId, new: &CommitId) -> Result<Move, GitError> {
         self.land(permit, repo, old, new)
+    }
+    fn push(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError> {
+        self.push_trunk(repo, remote, commit)
     }
     fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
         self.unkept_paths(repo, attempt)

@@ -1,10 +1,36 @@
 //! Merges without a working copy.
+//!
+//! Every merge here is of three trees: what the change started from, the trunk's side, the change's side. Git is told
+//! so by two commits made for the purpose, children of the base (`merge-tree --merge-base` says the same, but is
+//! younger than the oldest git we support). Ancestry plays no part: a trunk that somebody rewrote does not get its
+//! dropped commits back, and no foreign history comes along.
+
+use std::collections::BTreeMap;
+use std::path::Path;
 
 use regatta_core::ids::CommitId;
-use regatta_engine::ports::git::{Authorship, GitError, Repo, Trial};
+use regatta_core::project::Style;
+use regatta_engine::ports::git::{Authorship, Dropped, GitError, Repo, Settled, Side, Trial};
 
 use crate::run::{split, text_of};
 use crate::{GitAdapter, disk, words};
+
+/// What came of merging three trees.
+pub(crate) enum Merged {
+    Clean(CommitId),
+    /// The tree with marks in the files, and the paths that conflict.
+    Conflict(Vec<Vec<u8>>),
+}
+
+/// The three sides of a merge.
+pub(crate) struct Sides<'a> {
+    /// A commit: what both sides started from.
+    pub(crate) base: &'a CommitId,
+    /// A tree: the trunk's side.
+    pub(crate) ours: &'a CommitId,
+    /// A tree: the change's side.
+    pub(crate) theirs: &'a CommitId,
+}
 
 impl GitAdapter {
     pub(crate) fn merge_onto(
@@ -13,56 +39,211 @@ impl GitAdapter {
         tip: &CommitId,
         commit: &CommitId,
         authorship: &Authorship,
+        style: Style,
     ) -> Result<Trial, GitError> {
-        const DOING: &str = "merge the change onto the trunk";
         self.vault_with(repo, tip)?;
         let vault = self.vault_with(repo, commit)?;
         let tip_tree = self.tree_of(&vault, tip)?;
-        let ours = self.ours_side(&vault, tip, &tip_tree, commit, authorship)?;
+        // With no base there is nothing that the change could have started from but the trunk itself.
+        let Some(base) = self.find(&vault, &format!("{commit}^1"))? else { return Ok(Trial::Empty) };
+        if self.contains(&vault, tip, commit)? {
+            return Ok(Trial::Empty);
+        }
+        let theirs = self.tree_of(&vault, commit)?;
+        let merged = match self.merge_trees(&vault, &Sides { base: &base, ours: &tip_tree, theirs: &theirs })? {
+            Merged::Clean(tree) if tree == tip_tree => return Ok(Trial::Empty),
+            Merged::Clean(tree) => tree,
+            Merged::Conflict(paths) => return Ok(Trial::Conflict(named(&paths))),
+        };
+        let landed = match style {
+            // One parent: the attempt's commits are kept under its keep-ref, the trunk stays a line.
+            Style::Squash => self.commit_tree(&vault, &merged, &[tip], authorship)?,
+            Style::Merge => self.commit_tree(&vault, &merged, &[tip, commit], authorship)?,
+            Style::Rebase => self.replay(&vault, tip, commit, &merged, authorship)?,
+        };
+        disk::sync_objects(&vault)?;
+        Ok(Trial::Clean(landed))
+    }
+
+    /// Replays the agent's own commits onto `tip`, then what it left uncommitted, and ends at the tree `merged`.
+    ///
+    /// A commit that conflicts on its own goes together with the next: what the trunk gets in the end is the merge of
+    /// the whole, which is clean.
+    fn replay(
+        &self,
+        vault: &Path,
+        tip: &CommitId,
+        commit: &CommitId,
+        merged: &CommitId,
+        authorship: &Authorship,
+    ) -> Result<CommitId, GitError> {
+        let (mut at, mut tree) = (tip.clone(), self.tree_of(vault, tip)?);
+        let mut waiting: Vec<String> = Vec::new();
+        for own in self.own_commits(vault, commit)? {
+            let Some(parent) = self.find(vault, &format!("{own}^1"))? else { continue };
+            let theirs = self.tree_of(vault, &own)?;
+            let message = self.git.ours(vault, "read a commit's message");
+            waiting.push(message.args(["show", "--no-patch", "--format=%B", "--no-notes", own.as_str()]).line()?);
+            let sides = Sides { base: &parent, ours: &tree, theirs: &theirs };
+            let Merged::Clean(next) = self.merge_trees(vault, &sides)? else { continue };
+            if next == tree {
+                waiting.clear();
+                continue;
+            }
+            let message = with_trailers(&std::mem::take(&mut waiting), &authorship.message);
+            at = self.commit_tree(vault, &next, &[&at], &Authorship { message, ..authorship.clone() })?;
+            tree = next;
+        }
+        if tree != *merged {
+            at = self.commit_tree(vault, merged, &[&at], authorship)?;
+        }
+        Ok(at)
+    }
+
+    /// The commits an agent made itself, oldest first: they hang on the capture's second parent.
+    fn own_commits(&self, vault: &Path, commit: &CommitId) -> Result<Vec<CommitId>, GitError> {
+        const DOING: &str = "list the agent's own commits";
+        let Some(head) = self.find(vault, &format!("{commit}^2"))? else { return Ok(Vec::new()) };
+        let listed = self.git.ours(vault, DOING).args(["rev-list", "--reverse", "--topo-order", head.as_str()]);
+        let listed = listed.arg(format!("^{commit}^1")).line()?;
+        listed.lines().map(|it| CommitId::new(it).map_err(|_| words::unexpected(DOING))).collect()
+    }
+
+    /// Whether the history of `tip` contains `commit`.
+    pub(crate) fn contains(&self, vault: &Path, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
+        let asked = self.git.ours(vault, "look for a commit on the trunk");
+        asked.args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()]).yes()
+    }
+
+    pub(crate) fn merge_trees(&self, vault: &Path, sides: &Sides<'_>) -> Result<Merged, GitError> {
+        const DOING: &str = "merge the change onto the trunk";
+        let side = Authorship { name: String::new(), email: String::new(), message: "side\n".into(), seconds: 0 };
+        let ours = self.commit_tree(vault, sides.ours, &[sides.base], &side)?;
+        let theirs = self.commit_tree(vault, sides.theirs, &[sides.base], &side)?;
         let said = self
             .git
-            .ours(&vault, DOING)
+            .ours(vault, DOING)
             .args(["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options"])
-            .args([ours.as_str(), commit.as_str()])
+            .args([ours.as_str(), theirs.as_str()])
             .run()?;
         let mut parts = split(&said.stdout).into_iter();
         match (said.status, parts.next()) {
             (Some(0), Some(tree)) => {
-                let tree = CommitId::new(text_of(&tree).trim()).map_err(|_| words::unexpected(DOING))?;
-                if tree == tip_tree {
-                    return Ok(Trial::Empty);
-                }
-                // One parent: the attempt's commits are kept under its keep-ref, the trunk stays a line.
-                let merged = self.commit_tree(&vault, &tree, tip, authorship)?;
-                disk::sync_objects(&vault)?;
-                Ok(Trial::Clean(merged))
+                CommitId::new(text_of(&tree).trim()).map(Merged::Clean).map_err(|_| words::unexpected(DOING))
             }
-            (Some(1), Some(_)) => {
-                let mut paths: Vec<String> = parts.map(|it| text_of(&it)).collect();
-                paths.sort_unstable();
-                paths.dedup();
-                Ok(Trial::Conflict(paths))
-            }
+            (Some(1), Some(_)) => Ok(Merged::Conflict(parts.collect())),
             _ => Err(words::git_failed(DOING, &said.stderr)),
         }
     }
 
-    /// The trunk's side of the merge: a commit with the tip's files that has the change's base in its history.
-    ///
-    /// That is the tip itself, unless somebody rewrote the trunk. Then the common ancestor lies before the base,
-    /// and a plain merge would bring back the commits that were taken off the trunk; only the change is wanted.
-    /// (`merge-tree --merge-base` says the same, but is younger than the oldest git we support.)
-    fn ours_side(
+    pub(crate) fn settle(
         &self,
-        vault: &std::path::Path,
+        repo: &Repo,
         tip: &CommitId,
-        tip_tree: &CommitId,
         commit: &CommitId,
+        sides: &BTreeMap<String, Side>,
         authorship: &Authorship,
+    ) -> Result<Settled, GitError> {
+        let open = match self.merge_onto(repo, tip, commit, authorship, Style::Squash)? {
+            Trial::Conflict(paths) => paths,
+            trial => return Ok(Settled { trial, dropped: None }),
+        };
+        let unsettled: Vec<String> = open.iter().filter(|it| !sides.contains_key(*it)).cloned().collect();
+        if !unsettled.is_empty() {
+            return Ok(Settled { trial: Trial::Conflict(unsettled), dropped: None });
+        }
+        let vault = self.vault_with(repo, commit)?;
+        let base = self.find(&vault, &format!("{commit}^1"))?.ok_or_else(|| words::no_such_commit(commit))?;
+        let (ours, theirs) = (self.tree_of(&vault, tip)?, self.tree_of(&vault, commit)?);
+        // With the same version of each such path on all three sides, the rest merges as it did.
+        let take = |from: Side| -> Result<CommitId, GitError> {
+            let version = |path: &str| {
+                let taken = sides.get(path).copied().unwrap_or(Side::Trunk);
+                let trunks = (taken == Side::Trunk) == (from == Side::Trunk);
+                if trunks { &ours } else { &theirs }
+            };
+            let of = |tree: &CommitId| self.with_paths(repo, &vault, tree, &open, &version);
+            let (base_tree, ours, theirs) = (of(&self.tree_of(&vault, &base)?)?, of(&ours)?, of(&theirs)?);
+            let side = Authorship { message: "base\n".into(), seconds: 0, ..authorship.clone() };
+            let base = self.commit_tree(&vault, &base_tree, &[], &side)?;
+            match self.merge_trees(&vault, &Sides { base: &base, ours: &ours, theirs: &theirs })? {
+                Merged::Clean(tree) => Ok(tree),
+                Merged::Conflict(paths) => Err(words::still_conflicts(&named(&paths))),
+            }
+        };
+        let (taken, other) = (take(Side::Trunk)?, take(Side::Change)?);
+        let new = self.commit_tree(&vault, &taken, &[tip], authorship)?;
+        let told = Authorship { message: words::dropped_message(&open), ..authorship.clone() };
+        // The change itself is a parent as well, so that nothing of it can ever go.
+        let kept = self.commit_tree(&vault, &other, &[&new, commit], &told)?;
+        disk::sync_objects(&vault)?;
+        let reference = format!("refs/regatta/dropped/{new}");
+        self.update_refs(&vault, format!("update {reference} {kept}\n"))?;
+        let trial = if taken == ours { Trial::Empty } else { Trial::Clean(new) };
+        Ok(Settled { trial, dropped: Some(Dropped { reference, commit: kept, paths: open }) })
+    }
+
+    /// The tree with the named paths as they are in the trees that `version` says.
+    fn with_paths<'t>(
+        &self,
+        repo: &Repo,
+        vault: &Path,
+        tree: &CommitId,
+        paths: &[String],
+        version: &dyn Fn(&str) -> &'t CommitId,
     ) -> Result<CommitId, GitError> {
-        let Some(base) = self.find(vault, &format!("{commit}^1"))? else { return Ok(tip.clone()) };
-        let follows = self.git.ours(vault, "look for the change's base on the trunk");
-        let follows = follows.args(["merge-base", "--is-ancestor", base.as_str(), tip.as_str()]);
-        if follows.yes()? { Ok(tip.clone()) } else { self.commit_tree(vault, tip_tree, &base, authorship) }
+        let index = self.places.scratch(&repo.project);
+        let git = |doing| self.git.ours(vault, doing).index(index.path());
+        git("read a side of the merge").args(["read-tree", tree.as_str()]).done()?;
+        let mut changes = Vec::new();
+        for path in paths {
+            let zero = "0".repeat(tree.as_str().len());
+            changes.extend_from_slice(format!("0 {zero}\t{path}\0").as_bytes());
+            let listed = self.git.ours(vault, "read a side of the merge");
+            let listed = listed.args(["ls-tree", "-z", "--full-tree", version(path).as_str(), "--"]);
+            for entry in listed.arg(format!(":(literal){path}")).list()? {
+                // A directory on that side has its own paths; the name itself is then gone.
+                if !entry.starts_with(b"040000 ") {
+                    changes.extend_from_slice(&entry);
+                    changes.push(0);
+                }
+            }
+        }
+        git("settle a conflict").args(["update-index", "-z", "--index-info"]).input(changes).done()?;
+        git("write the settled tree").arg("write-tree").object()
+    }
+}
+
+/// Paths as people read them, sorted, each once.
+pub(crate) fn named(paths: &[Vec<u8>]) -> Vec<String> {
+    let mut paths: Vec<String> = paths.iter().map(|it| text_of(it)).collect();
+    paths.sort_unstable();
+    paths.dedup();
+    paths
+}
+
+/// Commit messages in one, with the last paragraph of `whole` if that is trailers.
+fn with_trailers(messages: &[String], whole: &str) -> String {
+    let own: Vec<&str> = messages.iter().map(|it| it.trim()).filter(|it| !it.is_empty()).collect();
+    let is_trailer = |line: &str| line.split_once(": ").is_some_and(|it| !it.0.contains(' ') && !it.0.is_empty());
+    let trailers = whole.trim_end().rsplit_once("\n\n").map(|it| it.1).filter(|it| it.lines().all(is_trailer));
+    match (own.is_empty(), trailers) {
+        (true, _) => whole.to_owned(),
+        (false, None) => format!("{}\n", own.join("\n\n")),
+        (false, Some(trailers)) => format!("{}\n\n{trailers}\n", own.join("\n\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agents_message_gets_the_tasks_trailers() {
+        let whole = "Add a cart\n\nLong story.\n\nRegatta-Task: T1\nRegatta-Agent: amber\n";
+        let told = with_trailers(&["one\n".into(), "two".into()], whole);
+        assert_eq!(told, "one\n\ntwo\n\nRegatta-Task: T1\nRegatta-Agent: amber\n");
+        assert_eq!(with_trailers(&["one".into()], "no trailers\n\nat all here\n"), "one\n");
+        assert_eq!(with_trailers(&[" ".into()], whole), whole);
     }
 }

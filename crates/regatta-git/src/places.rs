@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use regatta_core::ids::{AttemptId, LandingId, ProjectName};
+use regatta_core::ids::{AttemptId, ProjectName};
 
 /// The layout of the data directory.
 ///
-/// Names that start with a dot are things being made or removed: no project, attempt or landing has such a name.
+/// Names that start with a dot are things being made or removed: no project, attempt or slot has such a name.
 #[derive(Debug)]
 pub(crate) struct Places {
     data: PathBuf,
@@ -37,8 +37,8 @@ impl Places {
     pub(crate) fn workspace(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
         self.workspaces(project).join(attempt.to_string())
     }
-    pub(crate) fn staging(&self, project: &ProjectName, landing: LandingId) -> PathBuf {
-        self.data.join("staging").join(project.as_str()).join(landing.to_string())
+    pub(crate) fn staging(&self, project: &ProjectName, slot: u32) -> PathBuf {
+        self.data.join("staging").join(project.as_str()).join(slot.to_string())
     }
     /// The index as it was when the workspace was made, so that a capture reads only files that changed since.
     pub(crate) fn base_index(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
@@ -76,7 +76,7 @@ impl Drop for Scratch {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     Attempt(ProjectName, AttemptId),
-    Landing(ProjectName, LandingId),
+    Slot(ProjectName, u32),
     Trunk(ProjectName),
     Vault(ProjectName),
 }

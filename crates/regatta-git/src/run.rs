@@ -94,6 +94,32 @@ impl Runner {
         call
     }
 
+    /// The same, and it may speak to remotes the way the user's own git would.
+    pub(crate) fn users_online(&self, dir: &Path, doing: &'static str) -> Call {
+        let mut call = self.users(dir, doing);
+        call.command.args([
+            "-c",
+            "protocol.allow=user",
+            "-c",
+            "protocol.file.allow=always",
+            "-c",
+            "protocol.ext.allow=never",
+        ]);
+        call.command.args([
+            "-c",
+            "protocol.ssh.allow=always",
+            "-c",
+            "protocol.https.allow=always",
+            "-c",
+            "protocol.http.allow=always",
+            "-c",
+            "protocol.git.allow=always",
+        ]);
+        call.command
+            .envs(["SSH_AUTH_SOCK", "GIT_SSH_COMMAND"].into_iter().filter_map(|it| Some((it, env::var_os(it)?))));
+        call
+    }
+
     fn bare_call(&self, doing: &'static str) -> Call {
         let mut call = self.start(doing);
         call.command

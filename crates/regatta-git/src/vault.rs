@@ -119,21 +119,18 @@ impl GitAdapter {
         &self,
         vault: &Path,
         tree: &CommitId,
-        parent: &CommitId,
+        parents: &[&CommitId],
         by: &Authorship,
     ) -> Result<CommitId, GitError> {
-        self.git
-            .ours(vault, "make a commit")
-            .authorship(by)
-            .args(["commit-tree", "-p", parent.as_str(), tree.as_str()])
-            .input(by.message.clone().into_bytes())
-            .object()
+        let call = self.git.ours(vault, "make a commit").authorship(by).args(["commit-tree", tree.as_str()]);
+        let call = parents.iter().fold(call, |call, parent| call.args(["-p", parent.as_str()]));
+        call.input(by.message.clone().into_bytes()).object()
     }
 
     /// Changes refs of the vault in one transaction, and waits until their names are on disk.
     pub(crate) fn update_refs(&self, vault: &Path, changes: String) -> Result<(), GitError> {
         self.git.ours(vault, "update the vault's refs").args(["update-ref", "--stdin"]).input(changes.into()).done()?;
-        for folder in ["base", "keep"] {
+        for folder in ["base", "keep", "dropped"] {
             let folder = vault.join("refs").join("regatta").join(folder);
             if folder.is_dir() {
                 disk::sync_dir(&folder)?;

@@ -196,6 +196,38 @@ pub(crate) fn checkout_behind(path: &Path, old: &CommitId, new: &CommitId, print
     )
 }
 
+pub(crate) fn first_commit(commit: &CommitId) -> GitError {
+    error(
+        "first_commit",
+        format!("The commit {commit} is the trunk's first, so there is nothing to go back to."),
+        "Undo a later landing instead.",
+    )
+}
+
+pub(crate) fn still_conflicts(paths: &[String]) -> GitError {
+    error(
+        "unsettled",
+        format!("Even with one side taken these conflict: {}.", paths.join(", ")),
+        "Merge these by hand: a file on one side is a directory on the other.",
+    )
+}
+
+pub(crate) fn dropped_message(paths: &[String]) -> String {
+    format!("What was not taken when a conflict was settled\n\n{}\n", paths.join("\n"))
+}
+
+pub(crate) fn no_such_remote(remote: &str, path: &Path) -> String {
+    format!(
+        "{} has no remote `{remote}`; add it with `git remote add {remote} URL`, or change `landing.push`",
+        path.display()
+    )
+}
+
+pub(crate) fn push_failed(remote: &str, refused: &str, printed: &str) -> String {
+    let reason = refused.rsplit_once('[').map_or_else(|| first_complaint(printed), |it| it.1.replace(']', ""));
+    format!("`git push {remote}` failed: {}", reason.trim())
+}
+
 /// The line in which git says what is wrong, short enough to show.
 fn first_complaint(printed: &str) -> String {
     let lines = || printed.lines().map(str::trim).filter(|it| !it.is_empty());

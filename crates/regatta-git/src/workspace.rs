@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId};
+use regatta_core::ids::{AttemptId, BranchName, CommitId};
 use regatta_engine::ports::git::{GitError, ReachabilityProof, Repo, Workspace};
 
 use crate::places::Key;
@@ -16,12 +16,12 @@ use crate::vault::{base_ref, object_format};
 use crate::{GitAdapter, disk, words};
 
 /// A working tree to be made.
-struct Tree<'a> {
-    vault: &'a Path,
-    dir: &'a Path,
-    commit: &'a CommitId,
+pub(crate) struct Tree<'a> {
+    pub(crate) vault: &'a Path,
+    pub(crate) dir: &'a Path,
+    pub(crate) commit: &'a CommitId,
     /// Where our own index of it goes.
-    index: &'a Path,
+    pub(crate) index: &'a Path,
 }
 
 impl GitAdapter {
@@ -72,7 +72,7 @@ impl GitAdapter {
     /// Makes the directory with the commit's files and a `.git` in which git commands work.
     ///
     /// The checkout is done through the vault, so that our index knows the files' times.
-    fn fill(&self, tree: &Tree<'_>, branch: &str, refs: String) -> Result<(), GitError> {
+    pub(crate) fn fill(&self, tree: &Tree<'_>, branch: &str, refs: String) -> Result<(), GitError> {
         let Tree { vault, dir, commit, index } = *tree;
         disk::make_dirs(dir)?;
         self.git
@@ -112,7 +112,7 @@ impl GitAdapter {
     }
 
     /// Checks that git, started in the workspace, finds the workspace and nothing above it.
-    fn verify_isolation(&self, dir: &Path) -> Result<(), GitError> {
+    pub(crate) fn verify_isolation(&self, dir: &Path) -> Result<(), GitError> {
         let found = self.git.ours_in(dir, "verify the workspace's isolation").args([
             "rev-parse",
             "--path-format=absolute",
@@ -145,25 +145,6 @@ impl GitAdapter {
                 self.update_refs(&vault, format!("delete {}\n", base_ref(attempt)))?;
             }
             Ok(())
-        })
-    }
-
-    pub(crate) fn stage_commit(&self, repo: &Repo, landing: LandingId, commit: &CommitId) -> Result<PathBuf, GitError> {
-        self.locks.holding(Key::Landing(repo.project.clone(), landing), || {
-            let vault = self.vault_with(repo, commit)?;
-            let path = self.places.staging(&repo.project, landing);
-            disk::remove(&path)?;
-            let index = self.places.scratch(&repo.project);
-            let tree = Tree { vault: &vault, dir: &path, commit, index: index.path() };
-            self.fill(&tree, "regatta", format!("update HEAD {commit}\n"))?;
-            self.verify_isolation(&path)?;
-            Ok(path)
-        })
-    }
-
-    pub(crate) fn remove_stage(&self, repo: &Repo, landing: LandingId) -> Result<(), GitError> {
-        self.locks.holding(Key::Landing(repo.project.clone(), landing), || {
-            disk::remove(&self.places.staging(&repo.project, landing))
         })
     }
 }

@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
+use regatta_core::project::Style;
 use regatta_engine::ports::git::{
-    Authorship, Capture, Git, GitError, Move, ReachabilityProof, Repo, RepoFacts, Trial, TrunkPermit, Workspace,
+    Authorship, Capture, Dropped, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial,
+    TrunkPermit, Workspace,
 };
 
 use crate::steps::Life;
@@ -35,6 +37,8 @@ pub struct TrunkMove {
 #[derive(Clone, Debug)]
 struct Commit {
     parent: Option<CommitId>,
+    /// What was merged in, if it is a merge.
+    merged: Option<CommitId>,
     message: String,
     files: Files,
 }
@@ -60,7 +64,12 @@ struct World {
     spaces: BTreeMap<AttemptId, Space>,
     /// The keep-refs, newest last.
     kept: BTreeMap<AttemptId, Vec<CommitId>>,
-    staged: BTreeMap<LandingId, CommitId>,
+    /// By project and slot.
+    staged: BTreeMap<(ProjectName, u32), CommitId>,
+    /// What no side of a conflict was taken of, by the ref that keeps it.
+    dropped: BTreeMap<String, CommitId>,
+    /// Where pushes went, by remote.
+    remotes: BTreeMap<String, CommitId>,
     ever_staged: BTreeSet<CommitId>,
     passed: BTreeSet<(CommitId, String)>,
     required: BTreeSet<String>,
@@ -145,9 +154,25 @@ impl FakeGit {
         self.lock().spaces.keys().copied().collect()
     }
 
-    /// The landings whose staging directories exist.
-    pub fn staged(&self) -> Vec<LandingId> {
-        self.lock().staged.keys().copied().collect()
+    /// The slots whose staging directories exist.
+    pub fn staged(&self) -> Vec<(ProjectName, u32)> {
+        self.lock().staged.keys().cloned().collect()
+    }
+
+    /// Where a remote's trunk is, and a way to put it elsewhere: with commits that are not here, a push is refused.
+    pub fn remote(&self, name: &str) -> Option<CommitId> {
+        self.lock().remotes.get(name).cloned()
+    }
+
+    /// Somebody pushes to a remote, past Regatta.
+    pub fn set_remote(&self, name: &str, commit: &CommitId) {
+        self.lock().remotes.insert(name.to_owned(), commit.clone());
+    }
+
+    /// What was dropped of conflicts, by the ref that keeps it.
+    pub fn dropped(&self) -> BTreeMap<String, Files> {
+        let world = self.lock();
+        world.dropped.iter().map(|(name, commit)| (name.clone(), world.files(commit))).collect()
     }
 
     /// What was captured of an attempt, oldest first; a newer capture never lets go of an older one (Q3).
@@ -166,15 +191,15 @@ impl FakeGit {
         let world = self.lock();
         match place(dir)? {
             Place::Space(attempt) => world.spaces.get(&attempt).map(|it| it.files.clone()),
-            Place::Stage(landing) => world.staged.get(&landing).map(|it| world.files(it)),
+            Place::Stage(project, slot) => world.staged.get(&(project, slot)).map(|it| world.files(it)),
         }
     }
 
     /// Notes that a check passed in a directory: what is staged there is validated as that exact commit.
     pub(crate) fn note_passed(&self, dir: &Path, command: &str) {
         let mut world = self.lock();
-        if let Some(Place::Stage(landing)) = place(dir)
-            && let Some(commit) = world.staged.get(&landing).cloned()
+        if let Some(Place::Stage(project, slot)) = place(dir)
+            && let Some(commit) = world.staged.get(&(project, slot)).cloned()
         {
             world.passed.insert((commit, command.to_owned()));
         }
@@ -206,16 +231,17 @@ fn error(code: &'static str, what: &str) -> GitError {
 
 enum Place {
     Space(AttemptId),
-    Stage(LandingId),
+    Stage(ProjectName, u32),
 }
 
 fn place(dir: &Path) -> Option<Place> {
-    let name = dir.file_name()?.to_str()?;
-    match dir.parent()?.file_name()?.to_str()? {
-        "workspaces" => name.parse().ok().map(Place::Space),
-        "staging" => name.parse().ok().map(Place::Stage),
-        _ => None,
+    let mut names = dir.iter().rev().map(|it| it.to_str().unwrap_or_default());
+    let (name, above) = (names.next()?, names.next()?);
+    if above == "workspaces" {
+        return name.parse().ok().map(Place::Space);
     }
+    (names.next()? == "staging").then_some(())?;
+    Some(Place::Stage(ProjectName::new(above).ok()?, name.parse().ok()?))
 }
 
 impl World {
@@ -227,8 +253,32 @@ impl World {
             hasher.finish()
         };
         let id = CommitId::new(&format!("{:016x}{:016x}{:08x}", part(1), part(2), part(3) as u32)).unwrap();
-        self.commits.insert(id.clone(), Commit { parent, message: message.to_owned(), files });
+        self.commits.insert(id.clone(), Commit { parent, merged: None, message: message.to_owned(), files });
         id
+    }
+
+    fn get(&self, commit: &CommitId) -> Result<Commit, GitError> {
+        self.commits.get(commit).cloned().ok_or_else(|| error("no_such_commit", &format!("there is no {commit}")))
+    }
+
+    /// Whether `old` is `new` or an ancestor of it.
+    fn follows(&self, old: &CommitId, new: &CommitId) -> bool {
+        let mut left = vec![new.clone()];
+        while let Some(at) = left.pop() {
+            if at == *old {
+                return true;
+            }
+            left.extend(self.commits.get(&at).into_iter().flat_map(|it| [&it.parent, &it.merged]).flatten().cloned());
+        }
+        false
+    }
+
+    /// What a commit changed, merged onto `ours`: its parent's files are the base.
+    fn merge_onto(&self, tip: &CommitId, commit: &CommitId) -> Result<Result<Files, Vec<String>>, GitError> {
+        let Commit { parent: Some(base), files: theirs, .. } = self.get(commit)? else {
+            return Err(error("no_such_commit", &format!("{commit} has no base")));
+        };
+        Ok(merge(&self.files(&base), &self.files(tip), &theirs))
     }
 
     fn files(&self, commit: &CommitId) -> Files {
@@ -262,8 +312,8 @@ impl World {
                 faults.push(format!("Q1: `{command}` did not pass on {new}"));
             }
         }
-        if self.commits.get(new).and_then(|it| it.parent.as_ref()) != Some(old) {
-            faults.push(format!("Q2: {new} is no child of {old}"));
+        if !self.follows(old, new) {
+            faults.push(format!("Q2: {new} does not follow {old}"));
         }
         if self.moves.iter().any(|it| it.project == *permit.project() && it.fence >= permit.fence()) {
             faults.push(format!("L6: fence {} is no newer than the last one", permit.fence()));
@@ -354,13 +404,75 @@ impl Git for FakeGit {
         tip: &CommitId,
         commit: &CommitId,
         authorship: &Authorship,
+        style: Style,
     ) -> Result<Trial, GitError> {
         self.call("git.trial_merge", |world| {
-            let Some(Commit { parent: Some(base), files: theirs, .. }) = world.commits.get(commit).cloned() else {
-                return Err(error("no_such_commit", &format!("there is no {commit}")));
-            };
             let ours = world.files(tip);
-            Ok(match merge(&world.files(&base), &ours, &theirs) {
+            Ok(match world.merge_onto(tip, commit)? {
+                Err(paths) => Trial::Conflict(paths),
+                Ok(merged) if merged == ours => Trial::Empty,
+                Ok(merged) => {
+                    let new = world.commit(Some(tip.clone()), merged, &authorship.message, authorship.seconds);
+                    if style == Style::Merge {
+                        world.commits.get_mut(&new).unwrap().merged = Some(commit.clone());
+                    }
+                    Trial::Clean(new)
+                }
+            })
+        })
+    }
+
+    fn merge_with_ownership(
+        &self,
+        _: &Repo,
+        tip: &CommitId,
+        commit: &CommitId,
+        sides: &BTreeMap<String, Side>,
+        authorship: &Authorship,
+    ) -> Result<Settled, GitError> {
+        self.call("git.merge_with_ownership", |world| {
+            let (ours, theirs) = (world.files(tip), world.get(commit)?.files);
+            let conflicts = world.merge_onto(tip, commit)?.err().unwrap_or_default();
+            let open: Vec<String> = conflicts.iter().filter(|it| !sides.contains_key(*it)).cloned().collect();
+            if !open.is_empty() {
+                return Ok(Settled { trial: Trial::Conflict(open), dropped: None });
+            }
+            // Without the conflicting paths on either side the rest merges.
+            let mut base = world.files(world.get(commit)?.parent.as_ref().unwrap());
+            let (mut mine, mut yours) = (ours.clone(), theirs.clone());
+            for files in [&mut base, &mut mine, &mut yours] {
+                files.retain(|path, _| !conflicts.contains(path));
+            }
+            let merged = merge(&base, &mine, &yours).unwrap();
+            let with = |taken: Side| {
+                let mut files = merged.clone();
+                for path in &conflicts {
+                    let from = if (sides[path] == Side::Trunk) == (taken == Side::Trunk) { &ours } else { &theirs };
+                    files.extend(from.get(path).map(|it| (path.clone(), it.clone())));
+                }
+                files
+            };
+            let (taken, other) = (with(Side::Trunk), with(Side::Change));
+            if taken == ours && conflicts.is_empty() {
+                return Ok(Settled { trial: Trial::Empty, dropped: None });
+            }
+            let new = world.commit(Some(tip.clone()), taken, &authorship.message, authorship.seconds);
+            let mut dropped = None;
+            if !conflicts.is_empty() {
+                let kept = world.commit(Some(new.clone()), other, "dropped", authorship.seconds);
+                let reference = format!("refs/regatta/dropped/{new}");
+                world.dropped.insert(reference.clone(), kept.clone());
+                dropped = Some(Dropped { reference, commit: kept, paths: conflicts });
+            }
+            Ok(Settled { trial: Trial::Clean(new), dropped })
+        })
+    }
+
+    fn revert(&self, _: &Repo, tip: &CommitId, commit: &CommitId, authorship: &Authorship) -> Result<Trial, GitError> {
+        self.call("git.revert", |world| {
+            let Commit { parent, files, .. } = world.get(commit)?;
+            let (ours, before) = (world.files(tip), parent.map(|it| world.files(&it)).unwrap_or_default());
+            Ok(match merge(&files, &ours, &before) {
                 Err(paths) => Trial::Conflict(paths),
                 Ok(merged) if merged == ours => Trial::Empty,
                 Ok(merged) => {
@@ -370,20 +482,41 @@ impl Git for FakeGit {
         })
     }
 
-    fn stage(&self, _: &Repo, landing: LandingId, commit: &CommitId) -> Result<PathBuf, GitError> {
-        self.call("git.stage", |world| {
-            if !world.commits.contains_key(commit) {
-                return Err(error("no_such_commit", &format!("there is no {commit}")));
+    fn file_at(&self, _: &Repo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError> {
+        self.call("git.file_at", |world| Ok(world.get(commit)?.files.get(path).map(|it| it.clone().into_bytes())))
+    }
+
+    fn diff(&self, _: &Repo, base: &CommitId, commit: &CommitId) -> Result<String, GitError> {
+        self.call("git.diff", |world| {
+            let (before, after) = (world.get(base)?.files, world.get(commit)?.files);
+            let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            let mut patch = String::new();
+            for path in paths.into_iter().filter(|it| before.get(*it) != after.get(*it)) {
+                patch += &format!("diff --git a/{path} b/{path}\n");
+                for (sign, files) in [('-', &before), ('+', &after)] {
+                    files
+                        .get(path)
+                        .into_iter()
+                        .flat_map(|it| it.lines())
+                        .for_each(|it| patch += &format!("{sign}{it}\n"));
+                }
             }
-            world.staged.insert(landing, commit.clone());
-            world.ever_staged.insert(commit.clone());
-            Ok(PathBuf::from(format!("/nowhere/staging/{landing}")))
+            Ok(patch)
         })
     }
 
-    fn unstage(&self, _: &Repo, landing: LandingId) -> Result<(), GitError> {
+    fn stage(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError> {
+        self.call("git.stage", |world| {
+            world.get(commit)?;
+            world.staged.insert((repo.project.clone(), slot), commit.clone());
+            world.ever_staged.insert(commit.clone());
+            Ok(PathBuf::from(format!("/nowhere/staging/{}/{slot}", repo.project)))
+        })
+    }
+
+    fn unstage(&self, repo: &Repo, slot: u32) -> Result<(), GitError> {
         self.call("git.unstage", |world| {
-            world.staged.remove(&landing);
+            world.staged.remove(&(repo.project.clone(), slot));
             Ok(())
         })
     }
@@ -413,6 +546,18 @@ impl Git for FakeGit {
             });
             world.trunks.insert(repo.path.clone(), Trunk { tip: new.clone(), dirty });
             Ok(Move::Moved)
+        })
+    }
+
+    fn push(&self, _: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError> {
+        self.call("git.push", |world| {
+            match world.remotes.get(remote) {
+                Some(there) if world.follows(commit, there) => return Ok(Push::Pushed),
+                Some(there) if !world.follows(there, commit) => return Ok(Push::NonFastForward),
+                _ => {}
+            }
+            world.remotes.insert(remote.to_owned(), commit.clone());
+            Ok(Push::Pushed)
         })
     }
 

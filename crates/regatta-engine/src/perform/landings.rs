@@ -14,6 +14,9 @@ use crate::{Engine, contract};
 
 use super::{authorship, report};
 
+/// Landings are tried one after the other, so one slot does.
+const SLOT: u32 = 0;
+
 fn landing_scene(engine: &Engine, id: LandingId) -> Option<(Arc<Landing>, Task, Arc<Project>, Repo)> {
     let board = engine.board();
     let landing = board.landings.get(&id)?.clone();
@@ -31,7 +34,7 @@ pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
         Ok(found) => found,
         Err(reason) => Tried::Held { reason },
     };
-    if let Err(error) = engine.shared.git.unstage(&repo, id) {
+    if let Err(error) = engine.shared.git.unstage(&repo, SLOT) {
         tracing::warn!(landing = %id, "its staging directory is left behind: {error}");
     }
     report(engine, key, Command::ReportTried { landing: id, found });
@@ -41,12 +44,14 @@ fn try_merge(engine: &Engine, landing: &Landing, task: &Task, project: &Project,
     let git = &engine.shared.git;
     let tip = git.tip(repo).map_err(|it| it.to_string())?;
     let authorship = authorship(task, landing.agent.as_str(), landing.queued_wall);
-    let new = match git.trial_merge(repo, &tip, &landing.submission.commit, &authorship).map_err(|it| it.to_string())? {
+    let style = project.settings.landing.style;
+    let trial = git.trial_merge(repo, &tip, &landing.submission.commit, &authorship, style);
+    let new = match trial.map_err(|it| it.to_string())? {
         Trial::Conflict(paths) => return Ok(Tried::Conflict { paths }),
         Trial::Empty => return Ok(Tried::AlreadyThere { tip }),
         Trial::Clean(new) => new,
     };
-    let staging = git.stage(repo, landing.id, &new).map_err(|it| it.to_string())?;
+    let staging = git.stage(repo, SLOT, &new).map_err(|it| it.to_string())?;
     match contract::broken(&*engine.shared.agents, task, project, &staging).map_err(|it| it.to_string())? {
         None => Ok(Tried::Passed { old: tip, new }),
         Some(reason) => Ok(Tried::Red { reason }),

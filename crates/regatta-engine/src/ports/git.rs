@@ -1,9 +1,10 @@
 //! What the engine needs from version control.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
-use regatta_core::project::{Checkout, Project};
+use regatta_core::project::{Checkout, Project, Style};
 
 /// A project's repository and its trunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,12 +88,52 @@ pub struct Capture {
 /// The result of merging without a working copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trial {
-    /// It merges: this commit, a child of the trunk's tip, is what would land.
+    /// It merges: this commit, a descendant of the trunk's tip, is what would land.
     Clean(CommitId),
     /// It does not: these paths conflict.
     Conflict(Vec<String>),
     /// The trunk already contains the change: there is nothing left to land.
     Empty,
+}
+
+/// Whose version of a conflicting file is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The trunk's.
+    Trunk,
+    /// The change's.
+    Change,
+}
+
+/// A merge in which somebody's version of each conflicting file was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// What came of it. Paths for which no side was named still conflict, and then nothing was dropped.
+    pub trial: Trial,
+    /// The versions that were not taken, if there were any.
+    pub dropped: Option<Dropped>,
+}
+
+/// The sides of conflicts that were not taken, kept for good (Q6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// The ref of the vault that keeps them.
+    pub reference: String,
+    /// A child of what would land, with the other version of each path: the difference is what was dropped.
+    pub commit: CommitId,
+    /// The paths.
+    pub paths: Vec<String>,
+}
+
+/// What became of a push.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Push {
+    /// The remote has the commit, or one that follows it.
+    Pushed,
+    /// The remote's branch has commits that are not here.
+    NonFastForward,
+    /// It did not work, for this reason; it may later.
+    Failed(String),
 }
 
 /// What became of a move of the trunk.
@@ -164,7 +205,7 @@ impl ReachabilityProof {
 pub struct GitError {
     /// A short code: `not_a_repository`, `unborn_branch`, `no_such_branch`, `git_missing`, `git_failed`, `io`,
     /// `busy`, `checkout_behind`, `no_such_commit`, `no_workspace`, `not_a_descendant`, `wrong_permit`,
-    /// `isolation_failed`, `unreadable`, `unstorable`, `unsafe_repository`.
+    /// `isolation_failed`, `unreadable`, `unstorable`, `unsafe_repository`, `first_commit`, `unsettled`.
     pub code: &'static str,
     /// What happened and why, one sentence.
     pub what: String,
@@ -187,19 +228,46 @@ pub trait Git: Send + Sync {
     /// in the vault, pinned under `refs/regatta/keep/<attempt>`.
     fn capture(&self, repo: &Repo, attempt: AttemptId, authorship: &Authorship) -> Result<Capture, GitError>;
     /// Merges a captured commit onto `tip` with no working copy.
+    ///
+    /// `Squash` gives one commit, `Rebase` one for each of the agent's own, `Merge` a merge commit.
     fn trial_merge(
         &self,
         repo: &Repo,
         tip: &CommitId,
         commit: &CommitId,
         authorship: &Authorship,
+        style: Style,
     ) -> Result<Trial, GitError>;
-    /// Checks `commit` out, exactly and alone, in a fresh directory for validation.
-    fn stage(&self, repo: &Repo, landing: LandingId, commit: &CommitId) -> Result<PathBuf, GitError>;
-    /// Removes what `stage` made.
-    fn unstage(&self, repo: &Repo, landing: LandingId) -> Result<(), GitError>;
-    /// Moves the trunk from `old` to `new` by compare-and-swap, and a clean checkout of it along.
+    /// Merges like `trial_merge` (`Squash`), and takes the named side of every path that conflicts.
+    fn merge_with_ownership(
+        &self,
+        repo: &Repo,
+        tip: &CommitId,
+        commit: &CommitId,
+        sides: &BTreeMap<String, Side>,
+        authorship: &Authorship,
+    ) -> Result<Settled, GitError>;
+    /// Takes what `commit` changed back from `tip`, with no working copy.
+    fn revert(
+        &self,
+        repo: &Repo,
+        tip: &CommitId,
+        commit: &CommitId,
+        authorship: &Authorship,
+    ) -> Result<Trial, GitError>;
+    /// A file's content in a commit, if it is there and is a file.
+    fn file_at(&self, repo: &Repo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError>;
+    /// What changed from `base` to `commit`, as a patch.
+    fn diff(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<String, GitError>;
+    /// Brings a slot's directory for validation to `commit` exactly: nothing else is left in it.
+    fn stage(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError>;
+    /// Removes a slot's directory.
+    fn unstage(&self, repo: &Repo, slot: u32) -> Result<(), GitError>;
+    /// Moves the trunk from `old` to `new`, which may be several commits on, by compare-and-swap, and a clean checkout
+    /// of it along.
     fn move_trunk(&self, permit: &TrunkPermit, repo: &Repo, old: &CommitId, new: &CommitId) -> Result<Move, GitError>;
+    /// Pushes a commit of the trunk to the branch of the same name at one of the user's remotes, never by force.
+    fn push(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError>;
     /// Paths in the attempt's workspace whose content no ref of the vault or the trunk keeps.
     fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError>;
     /// Removes the attempt's workspace.

@@ -47,7 +47,7 @@ fn s5_nothing_the_agent_configured_is_run() {
     world.unkept(A1);
     let old = world.tip();
     let new = world.clean_trial(&capture.commit);
-    world.git.stage(&world.repo, L1, &new).unwrap();
+    world.git.stage(&world.repo, SLOT, &new).unwrap();
     world.land(&old, &new);
     world.prepare(A2);
     world.remove(A1);
@@ -201,7 +201,7 @@ fn s7_any_name_mode_and_kind_of_file_is_kept_as_it_is() {
     assert_eq!(world.unkept(A1), Vec::<String>::new());
     let old = world.tip();
     let new = world.clean_trial(&capture.commit);
-    let stage = world.git.stage(&world.repo, L1, &new).unwrap();
+    let stage = world.git.stage(&world.repo, SLOT, &new).unwrap();
     assert_eq!(world.land(&old, &new), regatta_engine::ports::git::Move::Moved);
     for place in [stage.as_path(), world.user()] {
         for name in names {

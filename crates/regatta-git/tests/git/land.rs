@@ -26,9 +26,9 @@ fn work_goes_from_a_workspace_to_the_trunk_and_every_step_can_be_repeated() {
 
     let merged = world.clean_trial(&capture.commit);
     assert_eq!(merged, world.clean_trial(&capture.commit));
-    let stage = world.git.stage(&world.repo, L1, &merged).unwrap();
+    let stage = world.git.stage(&world.repo, SLOT, &merged).unwrap();
     write(stage.join("left over"), "x");
-    assert_eq!(stage, world.git.stage(&world.repo, L1, &merged).unwrap());
+    assert_eq!(stage, world.git.stage(&world.repo, SLOT, &merged).unwrap());
     assert_eq!(read(stage.join("a.txt")), "two\n");
     assert!(!stage.join("left over").exists() && !stage.join("src").exists());
     assert_eq!(git(&stage, &["status", "--porcelain"]), "");
@@ -47,8 +47,8 @@ fn work_goes_from_a_workspace_to_the_trunk_and_every_step_can_be_repeated() {
     assert!(git(world.user(), &["reflog", "-1"]).contains("regatta: landing L1"));
     git(world.user(), &["fsck", "--strict", "--no-dangling"]);
 
-    world.git.unstage(&world.repo, L1).unwrap();
-    world.git.unstage(&world.repo, L1).unwrap();
+    world.git.unstage(&world.repo, SLOT).unwrap();
+    world.git.unstage(&world.repo, SLOT).unwrap();
     assert!(!stage.exists());
     world.remove(A1);
     world.remove(A1);
@@ -202,7 +202,7 @@ fn shallow_and_sha256_repositories_work_the_same() {
         let capture = world.capture(A1);
         assert_eq!(capture.changed, ["new.txt"]);
         let new = world.clean_trial(&capture.commit);
-        world.git.stage(&world.repo, L1, &new).unwrap();
+        world.git.stage(&world.repo, SLOT, &new).unwrap();
         assert_eq!(world.land(&old, &new), Move::Moved);
         assert_eq!(world.status(), "");
         assert_eq!(world.trial(&capture.commit), Trial::Empty);

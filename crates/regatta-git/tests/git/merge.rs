@@ -52,7 +52,8 @@ fn a_queue_merges_onto_what_has_not_landed_yet() {
         write(world.prepare(attempt).path.join(path), "x\n");
     }
     let first = world.clean_trial(&world.capture(A1).commit);
-    let second = world.git.trial_merge(&world.repo, &first, &world.capture(A2).commit, &by("second")).unwrap();
+    let second =
+        world.git.trial_merge(&world.repo, &first, &world.capture(A2).commit, &by("second"), Style::Squash).unwrap();
     let Trial::Clean(second) = second else { panic!("{second:?}") };
     assert_eq!(git(&world.vault(), &["ls-tree", "--name-only", second.as_str()]).lines().count(), 6);
     assert_eq!(world.land(&world.tip(), &second), regatta_engine::ports::git::Move::Moved);
@@ -100,7 +101,7 @@ fn s5_a_merge_driver_named_in_the_tree_runs_nothing() {
 fn an_unknown_commit_is_told() {
     let world = World::new();
     let unknown = regatta_core::ids::CommitId::new(&"a".repeat(40)).unwrap();
-    let told = world.git.trial_merge(&world.repo, &world.tip(), &unknown, &by("x")).unwrap_err();
+    let told = world.git.trial_merge(&world.repo, &world.tip(), &unknown, &by("x"), Style::Squash).unwrap_err();
     assert_eq!(told.code, "no_such_commit");
-    assert_eq!(world.git.stage(&world.repo, L1, &unknown).unwrap_err().code, "no_such_commit");
+    assert_eq!(world.git.stage(&world.repo, SLOT, &unknown).unwrap_err().code, "no_such_commit");
 }

@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
+use regatta_core::ids::{AttemptId, BranchName, CommitId, ProjectName};
+pub(crate) use regatta_core::project::Style;
 use regatta_engine::ports::git::{
     Authorship, Capture, Git, Move, ReachabilityProof, Repo, Trial, TrunkPermit, Workspace,
 };
@@ -21,7 +22,7 @@ pub(crate) struct World {
 
 pub(crate) const A1: AttemptId = AttemptId(1);
 pub(crate) const A2: AttemptId = AttemptId(2);
-pub(crate) const L1: LandingId = LandingId(1);
+pub(crate) const SLOT: u32 = 0;
 
 pub(crate) fn branch(name: &str) -> BranchName {
     BranchName::new(name).unwrap()
@@ -127,7 +128,7 @@ impl World {
         self.git.capture(&self.repo, attempt, &by("work")).unwrap()
     }
     pub(crate) fn trial(&self, commit: &CommitId) -> Trial {
-        self.git.trial_merge(&self.repo, &self.tip(), commit, &by("land it")).unwrap()
+        self.git.trial_merge(&self.repo, &self.tip(), commit, &by("land it"), Style::Squash).unwrap()
     }
     pub(crate) fn clean_trial(&self, commit: &CommitId) -> CommitId {
         match self.trial(commit) {
