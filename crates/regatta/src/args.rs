@@ -1,6 +1,7 @@
 //! What may be typed. Help texts are imperative, without a period.
 
 mod agents; // agents, approvals, policy, budgets
+mod plans; // runs and plans
 mod tasks; // tasks, claims, messages
 
 use std::ffi::OsString;
@@ -12,6 +13,7 @@ use regatta_core::ids::{AgentName, BranchName, ProjectName, TaskId};
 use crate::settings::duration_ms;
 
 pub(crate) use agents::*;
+pub(crate) use plans::*;
 pub(crate) use tasks::*;
 
 /// The help of `regatta` alone: seven groups, under forty words.
@@ -46,7 +48,7 @@ Set up    agent      the agents; provider finds their programs
           budget     what may be spent
           config     the settings and where they come from
 
-Plumbing  serve project task claim msg name schema completions man version backup restore
+Plumbing  serve project plan task claim msg name schema completions man version backup restore
 
 Options:
   -C, --repo PATH     act as if started there
@@ -270,6 +272,9 @@ pub(crate) enum Word {
     /// Manage the projects
     #[command(subcommand, hide = true)]
     Project(ProjectWord),
+    /// Check plan files
+    #[command(subcommand, hide = true)]
+    Plan(PlanWord),
     /// Manage tasks one by one
     #[command(subcommand, hide = true)]
     Task(TaskWord),
@@ -370,36 +375,6 @@ pub(crate) struct Demo {
     /// Leave the daemon up
     #[arg(long)]
     pub(crate) serve: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Run {
-    /// The plan, in TOML or JSON; - reads standard input; none takes the tasks that wait on the board (asks first, or needs --yes)
-    pub(crate) plan: Option<PathBuf>,
-    /// Wait until nothing more happens by itself; the exit code tells the outcome
-    #[arg(long)]
-    pub(crate) wait: bool,
-    /// Start each task as soon as it is ready, or layer by layer
-    #[arg(long, value_enum, default_value_t = Mode::Flow)]
-    pub(crate) mode: Mode,
-    /// Run at most that many at once
-    #[arg(long, value_name = "N")]
-    pub(crate) max_workers: Option<u32>,
-    /// Use these agents; "scripted" is always there
-    #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
-    pub(crate) agents: Vec<AgentName>,
-    /// Show the plan and start nothing
-    #[arg(long)]
-    pub(crate) plan_only: bool,
-    /// Let a stopped mission go on
-    #[arg(long, value_name = "MISSION", num_args = 0..=1, default_missing_value = "")]
-    pub(crate) resume: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mode {
-    Flow,
-    Waves,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

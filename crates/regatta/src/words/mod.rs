@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod logs;
 mod msg;
+mod plan;
 mod plumbing;
 mod see;
 mod setup;
@@ -214,6 +215,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Config(it)) => setup::config(app, it),
         Some(Word::Project(it)) => setup::project(app, &it),
         Some(Word::Serve { listen }) => crate::daemon::serve(&app.out, &app.data_dir()?, listen),
+        Some(Word::Plan(it)) => plan::plan(app, &it),
         Some(Word::Task(it)) => task::task(app, it),
         Some(Word::Claim(it)) => claim::claim(app, it),
         Some(Word::Msg(it)) => msg::msg(app, it),

@@ -242,7 +242,7 @@ fn draw_plan(plan: &Plan, mode: Mode, agents: &[AgentName]) -> String {
 }
 
 /// How many tasks, in words.
-fn counted(tasks: usize) -> String {
+pub(super) fn counted(tasks: usize) -> String {
     if tasks == 1 { "1 task".into() } else { format!("{tasks} tasks") }
 }
 

@@ -106,9 +106,9 @@ fn a_bad_plan_creates_nothing() {
         ("[[task]]\nsubject = \"x\"\nblocked_by = [\"y\"]\n", "not in the plan"),
         ("[[task]]\nsubject = \"x\"\nid = \"x\"\nblocked_by = [\"x\"]\n", "wait for each other"),
         ("[[task]]\nsubject = \"x\"\nfiles = [\"/abs\"]\n", "absolute"),
-        ("[[task]]\nsubject = \"x\"\nscript = [{ fly = true }]\n", "is no step"),
+        ("[[task]]\nsubject = \"x\"\nscript = [{ fly = true }]\n", ":3:11: the script cannot be followed"),
         ("[[task]]\nsubject = \"x\"\npriority = \"high\"\n", "priority"),
-        ("not toml at all", "line 1"),
+        ("not toml at all", ":1:5: this is not TOML"),
     ] {
         let path = world.plan(plan);
         for words_of in [vec!["run", &path, "--agents", "scripted"], vec!["task", "import", &path]] {

@@ -112,7 +112,7 @@ fn tasks_travel_as_a_plan() {
         "[[task]]\nid = \"a\"\nsubject = \"First\"\ndescription = \"two\\nlines\"\nissue_type = \"bug\"\nfiles = [\"x/{a,b}.rs\"]\n\
          validation = { tests = \"true\", lint = [\"true\", \"true\"], files_exist = [\"x/a.rs\"], content_check = { file = \"x/a.rs\", pattern = \"fn\" } }\n\
          priority = 1\nscript = [{ say = \"hi\" }, { sleep = 0.5 }, { write = { path = \"x/a.rs\", text = \"fn\" } }]\n\
-         [[task]]\nid = \"b\"\nsubject = \"Second\"\nfiles = [\"y.rs\"]\nblocked_by = [\"a\"]\nexpects = \"report\"\neffort = \"small\"\n",
+         [[task]]\nid = \"b\"\nsubject = \"Second\"\nfiles = [\"y.rs\"]\nblocked_by = [\"a\"]\nexpects = \"report\"\neffort = \"low\"\n",
     );
     let imported = world.json(&["task", "import", &plan]);
     assert_eq!(imported, json!({ "added": ["T1", "T2"], "there": [] }));

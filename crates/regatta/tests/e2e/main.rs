@@ -19,6 +19,7 @@ mod kills; // kill -9, two hundred times
 mod lines; // the lines that scripts rely on
 mod looks; // colours, widths, words
 mod outside; // an agent that nobody started polls, works and finishes
+mod plans; // plan files: checked, refused, imported, exported
 mod races; // many at once, one winner
 mod runs; // a plan on the user's own repository
 mod streams; // events without gaps

@@ -1,0 +1,105 @@
+//! What is wrong with a file that was given to us: where, what, and how to mend it.
+
+use serde::Serialize;
+
+use crate::out::{Failed, usage};
+
+/// A text and what errors call it.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) text: String,
+}
+
+/// One thing that is wrong. Lines and columns count from 1, columns in characters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Fault {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+    pub(crate) what: String,
+    pub(crate) fix: String,
+}
+
+/// The most faults that are told at once.
+const MOST: usize = 20;
+
+impl Source {
+    pub(crate) fn new(name: impl Into<String>, text: impl Into<String>) -> Source {
+        Source { name: name.into(), text: text.into() }
+    }
+
+    /// A fault at a place of the text.
+    pub(crate) fn fault(&self, at: usize, what: impl Into<String>, fix: impl Into<String>) -> Fault {
+        let mut at = at.min(self.text.len());
+        while !self.text.is_char_boundary(at) {
+            at -= 1;
+        }
+        let before = &self.text[..at];
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|it| *it != '\n').count() + 1;
+        Fault { line, column, what: what.into(), fix: fix.into() }
+    }
+
+    /// A fault as one line: `plan.toml:3:9: what; fix`.
+    pub(crate) fn told(&self, it: &Fault) -> String {
+        format!("{}:{}:{}: {}; {}", self.name, it.line, it.column, it.what, it.fix)
+    }
+
+    /// Refuses the file: exit code 2, every place named.
+    pub(crate) fn refuse(&self, faults: &[Fault]) -> Failed {
+        let mut lines: Vec<String> = faults.iter().take(MOST).map(|it| self.told(it)).collect();
+        if faults.len() > MOST {
+            lines.push(format!("and {} more", faults.len() - MOST));
+        }
+        let hint = match faults.len() {
+            1 => "mend that place; nothing was created".to_owned(),
+            many => format!("mend these {many} places; nothing was created"),
+        };
+        usage(lines.join("\n"), hint)
+    }
+}
+
+/// The known word that is nearest to a mistyped one, if one is near.
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    let best = known.iter().map(|it| (distance(&word, it), *it)).min()?;
+    let length = word.chars().count();
+    (best.0 <= 2.max(length / 3) && best.0 * 2 <= length).then_some(best.1)
+}
+
+/// How many letters must change to make one word of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().take(64).enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let change = corner + usize::from(x != *y);
+            corner = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_characters_from_one() {
+        let source = Source::new("p", "ab\nü = x\n");
+        let at = source.text.find('x').unwrap();
+        let fault = source.fault(at, "what", "fix");
+        assert_eq!(source.told(&fault), "p:2:5: what; fix");
+        assert_eq!(source.fault(999, "", "").line, 3);
+    }
+
+    #[test]
+    fn a_near_miss_is_guessed_and_a_wild_one_is_not() {
+        let known = ["subject", "files", "blocked_by"];
+        assert_eq!(nearest("subjct", &known), Some("subject"));
+        assert_eq!(nearest("blockedBy", &known), Some("blocked_by"));
+        assert_eq!(nearest("colour", &known), None);
+    }
+}

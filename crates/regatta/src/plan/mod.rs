@@ -1,0 +1,330 @@
+//! Reading plans: `[[task]]` tables in TOML, or the same in JSON. A plan is read whole or not at all, and whatever is
+//! wrong with it is told with file, line, column and the fix.
+
+pub(crate) mod fault; // what is wrong, where, and how to mend it
+pub(crate) mod fields; // reading field by field
+pub(crate) mod tree; // TOML and JSON with places
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
+
+use regatta_api::input::{PlannedTask, TaskAddFlat};
+use regatta_core::pattern::PathPattern;
+use regatta_core::task::Expects;
+use serde::Serialize;
+
+use crate::out::{Failed, usage};
+
+use fault::{Fault, Source, nearest};
+use fields::{Fields, Reader};
+use tree::{Node, Value};
+
+/// A plan that was read.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) title: String,
+    pub(crate) tasks: Vec<PlannedTask>,
+    /// What each task is called in the plan.
+    pub(crate) names: Vec<String>,
+    /// What would keep a task from starting, though the plan can be read.
+    pub(crate) warnings: Vec<Fault>,
+}
+
+/// A plan, or everything that is wrong with it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Checked {
+    pub(crate) file: String,
+    pub(crate) tasks: usize,
+    pub(crate) problems: Vec<Fault>,
+    pub(crate) warnings: Vec<Fault>,
+}
+
+/// The fields of a plan and of a task in it, as they are best written.
+pub(crate) const PLAN_FIELDS: [&str; 2] = ["title", "task"];
+pub(crate) const TASK_FIELDS: [&str; 14] = [
+    "id",
+    "subject",
+    "description",
+    "issue_type",
+    "files",
+    "validation",
+    "blocked_by",
+    "priority",
+    "expects",
+    "effort",
+    "agent",
+    "provider",
+    "script",
+    "ratchet",
+];
+
+/// The largest plan: as much as the daemon takes in one request.
+const LARGEST: u64 = 4 * 1024 * 1024;
+/// The most tasks of one plan.
+const MOST_TASKS: usize = 10_000;
+const LONGEST_ID: usize = 100;
+
+/// Reads a plan file, or refuses it with every place that is wrong.
+pub(crate) fn read(path: &Path) -> Result<Plan, Failed> {
+    let (source, json) = load(path)?;
+    understand(&source, json).map_err(|it| source.refuse(&it))
+}
+
+/// Reads a plan from its text; `name` is what errors call it.
+pub(crate) fn parse(text: &str, json: bool, name: &str) -> Result<Plan, Failed> {
+    let source = Source::new(name, text);
+    understand(&source, json).map_err(|it| source.refuse(&it))
+}
+
+/// Reads a plan file and says all that is wrong with it.
+pub(crate) fn check(path: &Path) -> Result<(Source, Checked), Failed> {
+    let (source, json) = match load_text(path)? {
+        Ok(it) => it,
+        Err((name, fault)) => {
+            let checked = Checked { file: name.clone(), tasks: 0, problems: vec![fault], warnings: vec![] };
+            return Ok((Source::new(name, ""), checked));
+        }
+    };
+    let (tasks, problems, warnings) = match understand(&source, json) {
+        Ok(plan) => (plan.tasks.len(), vec![], plan.warnings),
+        Err(problems) => (0, problems, vec![]),
+    };
+    let file = source.name.clone();
+    Ok((source, Checked { file, tasks, problems, warnings }))
+}
+
+/// A file's text, and whether it is JSON.
+pub(crate) fn load(path: &Path) -> Result<(Source, bool), Failed> {
+    load_text(path)?.map_err(|(name, fault)| Source::new(name, "").refuse(&[fault]))
+}
+
+type Loaded = Result<(Source, bool), (String, Fault)>;
+
+fn load_text(path: &Path) -> Result<Loaded, Failed> {
+    let standard_input = path == Path::new("-");
+    let name = if standard_input { "standard input".to_owned() } else { path.display().to_string() };
+    let unreadable =
+        |it: std::io::Error| usage(format!("the plan {name} cannot be read: {it}"), "name a plan file in TOML or JSON");
+    let mut bytes = Vec::new();
+    let read = if standard_input {
+        std::io::stdin().take(LARGEST + 1).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|it| it.take(LARGEST + 1).read_to_end(&mut bytes))
+    };
+    read.map_err(unreadable)?;
+    let whole = Fault { line: 1, column: 1, what: String::new(), fix: String::new() };
+    if bytes.len() as u64 > LARGEST {
+        let what = format!("the file has more than {} MiB", LARGEST / 1024 / 1024);
+        let fix = "split it into several plans, and put long texts into files".into();
+        return Ok(Err((name, Fault { what, fix, ..whole })));
+    }
+    let text = match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            let good = error.utf8_error().valid_up_to();
+            let before = String::from_utf8_lossy(&error.as_bytes()[..good]).into_owned();
+            let fault = Source::new("", before).fault(good, "this is not UTF-8", "save the file as UTF-8 text");
+            return Ok(Err((name, fault)));
+        }
+    };
+    // An editor's mark at the beginning is no part of the text.
+    let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
+    let known = path.extension().is_some_and(|it| it == "json");
+    let json = known || (path.extension().is_none_or(|it| it != "toml") && looks_like_json(&text));
+    Ok(Ok((Source::new(name, text), json)))
+}
+
+/// Whether a text with no name is JSON: a list of tasks begins with `[{`, and TOML's `[[task]]` does not.
+fn looks_like_json(text: &str) -> bool {
+    match text.trim_start().strip_prefix('[') {
+        Some(rest) => rest.trim_start().starts_with(['{', ']']),
+        None => text.trim_start().starts_with('{'),
+    }
+}
+
+/// A task as the plan has it, with the places that matter for what can only be judged together.
+struct Read {
+    at: usize,
+    id: Option<(String, usize)>,
+    blocked_by: Vec<(String, usize)>,
+    task: Option<TaskAddFlat>,
+}
+
+/// Makes sense of a plan, or says all that is wrong with it, in the order of the file.
+fn understand(source: &Source, json: bool) -> Result<Plan, Vec<Fault>> {
+    let tree = if json { tree::json(source) } else { tree::toml(source) }.map_err(|it| vec![it])?;
+    let mut reader = Reader::new(source);
+    let (title, nodes) = top(&mut reader, tree, json);
+    let read: Vec<Read> = nodes.into_iter().filter_map(|it| task(&mut reader, it)).collect();
+    let names: Vec<String> =
+        (1..).zip(&read).map(|(nth, it)| it.id.clone().map_or_else(|| nth.to_string(), |it| it.0)).collect();
+    let after = order(&mut reader, &read, &names);
+    if !reader.faults.is_empty() {
+        reader.faults.sort_by_key(|it| (it.line, it.column));
+        return Err(reader.faults);
+    }
+    let stem = || Path::new(&source.name).file_stem().map_or("plan".into(), |it| it.to_string_lossy().into_owned());
+    let warnings = read.iter().filter_map(|it| will_not_start(source, it)).collect();
+    let tasks = read
+        .into_iter()
+        .zip(&names)
+        .zip(after)
+        .filter_map(|((it, name), after)| {
+            Some(PlannedTask { task: TaskAddFlat { alias: Some(name.clone()), ..it.task? }, after })
+        })
+        .collect();
+    Ok(Plan { title: title.unwrap_or_else(stem), tasks, names, warnings })
+}
+
+/// The plan's own fields: its title and its tasks.
+fn top(reader: &mut Reader<'_>, tree: Node, json: bool) -> (Option<String>, Vec<Node>) {
+    let (title, list) = match tree.value {
+        Value::List(_) => (None, Some(tree)),
+        _ => {
+            let Some(mut fields) = reader.table("plan", tree, "{ \"task\": [ … ] }") else { return (None, vec![]) };
+            let title = fields.take(&["title"]).and_then(|it| reader.subject("title", it.node));
+            let list = fields.take(&["task", "tasks"]).map(|it| it.node);
+            reader.unknown(fields, "plan", &PLAN_FIELDS);
+            (title, list)
+        }
+    };
+    let nodes = match list {
+        Some(Node { value: Value::List(nodes), .. }) => nodes,
+        Some(other) => {
+            let example = if json { "[{ \"subject\": … }]" } else { "each task under its own [[task]]" };
+            let what = format!("`task` is {}, not a list of tasks", other.kind());
+            reader.wrong(other.at, what, format!("write {example}"));
+            return (title, vec![]);
+        }
+        None => vec![],
+    };
+    if nodes.is_empty() && reader.faults.is_empty() {
+        let fix = if json {
+            "write { \"task\": [{ \"subject\": \"…\" }] }"
+        } else {
+            "write [[task]] and subject = \"…\""
+        };
+        reader.wrong(0, "it has no [[task]]", fix);
+    }
+    if nodes.len() > MOST_TASKS {
+        reader.wrong(nodes[MOST_TASKS].at, format!("a plan has at most {MOST_TASKS} tasks"), "split it");
+    }
+    (title, nodes)
+}
+
+/// One task, but for its name and its place in the graph.
+fn task(reader: &mut Reader<'_>, node: Node) -> Option<Read> {
+    let mut fields: Fields = reader.table("task", node, "{ subject = \"…\" }")?;
+    let at = fields.at;
+    let id = fields.take(&["id"]).and_then(|it| {
+        let at = it.node.at;
+        let id = reader.text("id", it.node)?;
+        if id.chars().count() > LONGEST_ID || id.contains(['\n', '\r', '\0']) {
+            reader.wrong(at, "`id` is one line of at most 100 characters", "give it a short name");
+            return None;
+        }
+        Some((id, at))
+    });
+    let subject = match fields.take(&["subject", "title"]) {
+        Some(it) => reader.subject("subject", it.node),
+        None if fields.has_like("subject", &TASK_FIELDS) => None, // what is said of that field is enough
+        None => {
+            let name = id.as_ref().map_or("this task".to_owned(), |it| format!("task {:?}", it.0));
+            reader.wrong(at, format!("missing field `subject` in {name}"), "say in one line what is to be done");
+            None
+        }
+    };
+    let description = fields.take(&["description"]).map(|it| reader.description(it.node)).unwrap_or_default();
+    let blocked_by = fields.take(&["blocked_by"]).map(|it| reader.texts("blocked_by", it.node)).unwrap_or_default();
+    let work = reader.work(&mut fields);
+    reader.unknown(fields, "task", &TASK_FIELDS);
+    let task = subject.map(|subject| TaskAddFlat {
+        subject,
+        description,
+        issue_type: work.issue_type.unwrap_or_default(),
+        files: work.files.unwrap_or_default(),
+        validation: work.validation.unwrap_or_default(),
+        priority: work.priority.unwrap_or_else(regatta_core::task::default_priority),
+        expects: work.expects.unwrap_or_default(),
+        effort: work.effort,
+        provider: work.provider,
+        script: work.script,
+        ratchet: work.ratchet,
+        alias: None,
+        assign: work.agent,
+    });
+    Some(Read { at, id, blocked_by, task })
+}
+
+/// Which tasks come after which, by place; notes names that are there twice, blockers that are not, and cycles.
+fn order(reader: &mut Reader<'_>, read: &[Read], names: &[String]) -> Vec<Vec<usize>> {
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    for (place, name) in names.iter().enumerate() {
+        let Some(first) = places.insert(name, place) else { continue };
+        let at = read[place].id.as_ref().or(read[first].id.as_ref()).map_or(read[place].at, |it| it.1);
+        let line = reader.source.fault(read[first].at, "", "").line;
+        reader.wrong(at, format!("two tasks are called {name:?}; the other is at line {line}"), "give each its own id");
+    }
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut after: Vec<Vec<usize>> = vec![vec![]; read.len()];
+    let mut where_said: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    for (place, it) in read.iter().enumerate() {
+        for (blocker, at) in &it.blocked_by {
+            match places.get(blocker.as_str()) {
+                Some(on) if *on == place => {
+                    let fix = "take it out of blocked_by";
+                    reader.wrong(
+                        *at,
+                        format!("task {blocker:?} waits for itself: they would wait for each other"),
+                        fix,
+                    );
+                }
+                Some(on) => {
+                    where_said.entry((place, *on)).or_insert(*at);
+                    after[place].push(*on);
+                }
+                None => {
+                    let fix = match nearest(blocker, &known) {
+                        Some(near) => format!("write {near:?}, or add a task with that id"),
+                        None => "add a task with that id, or take it out".into(),
+                    };
+                    let shown: String = blocker.chars().take(60).collect();
+                    let what = format!("task {:?} is blocked by {shown:?}, which is not in the plan", names[place]);
+                    reader.wrong(*at, what, fix);
+                }
+            }
+        }
+        after[place].sort_unstable();
+        after[place].dedup();
+    }
+    if let Err(cycle) = regatta_core::graph::layers(read.len(), &after, |_, _| false) {
+        let named: Vec<&str> = cycle.iter().map(|it| names[*it].as_str()).collect();
+        let at = cycle.windows(2).find_map(|it| where_said.get(&(it[0], it[1]))).copied().unwrap_or(0);
+        let what = format!("these tasks wait for each other for ever: {}", named.join(" → "));
+        reader.wrong(at, what, "take one of them out of a blocked_by");
+    }
+    after
+}
+
+/// A task that the plan may well have, but that is given to nobody as it stands.
+fn will_not_start(source: &Source, read: &Read) -> Option<Fault> {
+    let task = read.task.as_ref()?;
+    let needs = task.issue_type.needs_contract() && task.expects == Expects::Changes;
+    (needs && task.files.is_empty()).then(|| {
+        let what = format!("{:?} names no files, so it will not be given to an agent", task.subject);
+        source.fault(read.at, what, "add files = [\"…\"]; issue_type = \"docs\" or expects = \"report\" needs none")
+    })
+}
+
+/// Expands a manifest.
+pub(crate) fn expand(files: &[String]) -> Result<Vec<PathPattern>, String> {
+    let mut found = Vec::new();
+    for file in files {
+        found.extend(PathPattern::expand(file).map_err(|it| it.to_string())?);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;
