@@ -39,6 +39,7 @@ pub(crate) fn task(project: &ProjectName, subject: String) -> Add {
         provider: None,
         script: None,
         alias: None,
+        ratchet: None,
         backlog: false,
     }
 }
