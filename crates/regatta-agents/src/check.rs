@@ -49,6 +49,7 @@ fn run_in(adapter: &AgentsAdapter, dir: &RunDir, mark: &str, check: &Check) -> R
             secrets: vec![],
             limits: Limits::default(),
             pid_namespace: false,
+            ways: None,
             without_cgroup: true,
             attended: None,
         };

@@ -32,7 +32,7 @@ const SUM_LENGTH: usize = SUM.len() + 8 + 2;
 const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The shim's own words, as the line of a [`Stream::Mark`] record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "mark")]
 pub(crate) enum Mark {
     /// The line before this was longer than allowed; so many bytes of it are not there.
@@ -43,6 +43,10 @@ pub(crate) enum Mark {
     Dropped { lines: u64, bytes: u64 },
     /// So many lines were accepted for its input when it closed it, and were never said.
     Unsaid { lines: u64 },
+    /// It wanted to reach this host and port and was not let; for the so manieth time.
+    Refused { to: String, why: String, times: u64 },
+    /// Its ways out do not work, and why.
+    Shut { why: String },
 }
 
 impl Mark {
@@ -57,6 +61,9 @@ impl Mark {
             Mark::Full { bytes } => format!("[{bytes} bytes are kept of an attempt: from here on lines are dropped]"),
             Mark::Dropped { lines, bytes } => format!("[{lines} lines, {bytes} bytes, were dropped]"),
             Mark::Unsaid { lines } => format!("[it closed its input before {lines} lines were said to it]"),
+            Mark::Refused { to, why, times: 1 } => format!("[{to} was refused: {why}]"),
+            Mark::Refused { to, why, times } => format!("[{to} was refused {times} times: {why}]"),
+            Mark::Shut { why } => format!("[its ways out do not work: {why}]"),
         })
     }
 }

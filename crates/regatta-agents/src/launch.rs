@@ -86,6 +86,7 @@ pub(crate) fn write(
         limits: adapter.limits.clone(),
         pid_namespace: matches!(prepared.mechanism, Some(Mechanism::Bubblewrap | Mechanism::Namespaces)),
         without_cgroup: adapter.without_cgroups,
+        ways: prepared.ways.clone(),
         attended: Some(Attended { attempt: launch.attempt, agent: launch.agent.clone(), setup }),
     };
     let json = serde_json::to_vec(&record).map_err(|error| words::file("write", &dir.launch_file(), error))?;
@@ -144,7 +145,8 @@ fn shut_in(
     home: &Home,
 ) -> Result<Prepared, AgentError> {
     let level = level(launch);
-    if level == Level::Off && launch.profile.confine.is_none() {
+    let network = Network::of(level, launch.profile.network, &launch.profile.egress);
+    if level == Level::Off && launch.profile.confine.is_none() && !matches!(network, Network::Only(_)) {
         return Ok(Prepared::default());
     }
     let command = drivers::command_line(setup, "", &adapter.regatta_exe);
@@ -155,7 +157,8 @@ fn shut_in(
         level,
         asked: launch.profile.confine.is_some(),
         mechanism: None,
-        network: Network::of(level, launch.profile.network),
+        network,
+        tools: setup.mcp_url.clone(),
         limits: confine::Limits::default(),
         program: command.first().cloned().unwrap_or_default(),
         path: std::env::split_paths(&path).collect(),

@@ -7,7 +7,8 @@
 //!   its wishes → socket     ───→  porter: shim.sock; ender: signals
 //! ```
 //! Layout, in reading order: [`supervise`] is the port as the daemon sees it; `launch` settles what a program is started
-//! with: its [`home`], its [`keys`], its sandbox ([`confine`]), its `environment`; `attend` follows one program with its
+//! with: its [`home`], its [`keys`], its sandbox ([`confine`]), its `environment`; [`egress`] is the only way out of a program that
+//! has no network; `attend` follows one program with its
 //! driver; [`driver`] is what a driver is and [`drivers`] are they; `journal` is what was said, for good, and [`redact`]
 //! what is not; `socket` is what a daemon can ask of a shim; [`shim`] is the supervisor process; `check` runs a command
 //! to its end under the same shim, `once` one that is never repeated; `tree` finds and ends processes; `cgroup` holds them together where the machine can;
@@ -26,6 +27,7 @@ pub mod confine;
 pub mod discover;
 pub mod driver;
 pub mod drivers;
+pub mod egress;
 mod environment;
 pub mod gc;
 pub mod home;

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{Cgroup, Containment};
 use crate::drivers::Setup;
+use crate::egress::Ways;
 use crate::shim::Limits;
 
 /// What the shim does with the program's streams, and whom it serves.
@@ -78,6 +79,9 @@ pub(crate) struct LaunchRecord {
     /// No control group is to be made for it.
     #[serde(default)]
     pub(crate) without_cgroup: bool,
+    /// The ways out of a program that has no network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ways: Option<Ways>,
     /// `None` for a check.
     #[serde(default)]
     pub(crate) attended: Option<Attended>,

@@ -38,7 +38,9 @@ pub use flow::Limits;
 pub(crate) use shared::Bell;
 
 use crate::cgroup::{Cgroup, Containment};
+use crate::egress::{Gate, Refused};
 use crate::environment::SHIM_ALLOCATOR;
+use crate::journal::Mark;
 use crate::process::Process;
 use crate::redact::Redactor;
 use crate::rundir::{Input, LaunchRecord, Mode, ProgramRecord, RunDir, ShimRecord, try_lock, write_atomic};
@@ -102,6 +104,11 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     let scribe = Scribe::new(dir, launch.limits.clone(), secrets(&launch), Arc::clone(&shared));
     let scribe = thread("scribe", move || scribe.run(&pipes))?;
 
+    if let Some(ways) = launch.ways.clone() {
+        let gate = Gate::open(&dir.path("tmp"), ways)?;
+        let shared = Arc::clone(&shared);
+        thread("gate", move || attend(gate, &shared))?;
+    }
     let inside = entering.and_then(|it| it.join().ok()).and_then(|it| noted("enter its control group", it));
     let started = spawn(dir, &launch, &give);
     let contained_in = match inside.and_then(|it| noted("leave its control group", it.leave())) {
@@ -155,6 +162,15 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         fs::remove_dir_all(&dir.0)?;
     }
     Ok(true)
+}
+
+/// Serves the program's ways out. Without them it starts no program: the stage waits for an answer.
+fn attend(gate: Gate, shared: &Arc<Shared>) {
+    let told = Arc::clone(shared);
+    let tell = move |Refused { to, why, times }| told.mark(Mark::Refused { to, why, times });
+    if let Err(error) = gate.attend(Arc::new(tell)) {
+        shared.mark(Mark::Shut { why: error.to_string() });
+    }
 }
 
 /// Writes into the shim's own log.

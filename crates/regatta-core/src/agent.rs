@@ -132,6 +132,10 @@ pub struct Profile {
     /// Whether it may use the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<bool>,
+    /// The only hosts it may reach, if any are listed: `example.com`, `*.example.com`, an address, each with `:PORT` or
+    /// for 443 and 80.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub egress: Vec<String>,
     /// More paths that it may read, absolute or under `~`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<String>,
@@ -209,6 +213,14 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName,
         return Err(Refusal::invalid(
             format!("the {} runtime needs a command", ask.runtime.name()),
             "give one: --command 'my-agent --print {prompt}'",
+        ));
+    }
+    // What a host is, the sandbox knows; a URL or a blank is none anywhere.
+    let odd = |it: &&String| it.is_empty() || it.contains(|it: char| it.is_whitespace() || it == '/' || it == '@');
+    if let Some(entry) = ask.profile.egress.iter().find(odd) {
+        return Err(Refusal::invalid(
+            format!("{entry:?} is no host"),
+            "write example.com, *.example.com or an address, each with :PORT if it is not 443 or 80",
         ));
     }
     let known = draft.board().agents.get(&ask.name).cloned();

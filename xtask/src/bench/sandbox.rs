@@ -5,16 +5,18 @@
 //! finds everything closed there too would prove nothing.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use regatta_agents::confine::{self, Confine, Limits, Mechanism, Network, Prepared, level_name};
+use regatta_agents::egress::Gate;
 use regatta_core::agent::Level;
 
 use crate::args::Args;
@@ -139,6 +141,22 @@ const PROBES: &[Probe] = &[
     ("use /dev/null and random bytes", Open, "head -c 8 /dev/urandom > /dev/null", true),
 ];
 
+/// What is tried where some hosts are listed: $L is one, $M is none, $N is a listed name that leads to this machine, $K
+/// is where the tools are.
+const LISTED: &[(&str, bool, &str)] = &[
+    ("reach a listed host through the proxy", true, "$X confine-try proxy $L"),
+    ("reach Regatta's tools at their address", true, "$X confine-try tcp $K"),
+    ("reach a host that is not listed through the proxy", false, "$X confine-try proxy $M"),
+    ("reach this machine by a listed name", false, "$X confine-try proxy $N"),
+    ("reach a cloud's own address through the proxy", false, "$X confine-try proxy 169.254.169.254:80"),
+    ("connect to a listed host past the proxy", false, "$X confine-try tcp $L"),
+    ("connect to this machine's loopback", false, "$X confine-try tcp $M"),
+    ("connect to the wide world", false, "$X confine-try tcp 192.0.2.1:443"),
+    ("send a datagram", false, "$X confine-try udp 192.0.2.1:53"),
+    ("make a raw socket", false, "$X confine-try family 17"),
+    ("find the socket over which the proxy came out", false, "test -e $TMPDIR/.regatta-egress"),
+];
+
 /// One way in which the probes are run.
 struct Column {
     title: String,
@@ -209,12 +227,58 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             if dead.is_empty() { String::new() } else { format!(", but for: {}", dead.join("; ")) }
         ),
     );
+    tables.push_str(&listed_hosts(&working, &mut report)?);
     if args.flag("write") {
         let path = root().join("docs/sandbox.md");
         std::fs::write(&path, page(&tables, &available))?;
         report.say(format!("written: {}", path.display()));
     }
     report.end()
+}
+
+/// Tries what gets out where some hosts are listed.
+fn listed_hosts(working: &[Mechanism], report: &mut Report) -> anyhow::Result<String> {
+    let mut rows: Vec<String> = LISTED.iter().map(|it| format!("| {} |", it.0)).collect();
+    let mut titles = "| probe |".to_owned();
+    for mechanism in working.iter().filter(|it| **it != Mechanism::Landlock) {
+        let world = World::new()?;
+        let servers = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
+        let [listed, tools] = [servers[0].local_addr()?, servers[1].local_addr()?];
+        let other = world.tcp.local_addr()?;
+        let mut confine = world.confine(Level::Strict, *mechanism);
+        let name = format!("localhost:{}", other.port());
+        confine.network = Network::Only(vec![listed.to_string(), name.clone()]);
+        confine.tools = Some(format!("http://{tools}/mcp"));
+        let prepared = confine::prepare(&confine).map_err(|error| anyhow::anyhow!(error.what))?;
+        let ways = prepared.ways.clone().context("there are ways out")?;
+        let mut wrong = vec![];
+        for (row, (probe, expected, script)) in rows.iter_mut().zip(LISTED) {
+            let gate = Gate::open(&confine.tmp, ways.clone())?;
+            let attend = std::thread::spawn(move || gate.attend(Arc::new(drop)));
+            let mut command = world.command(&prepared, script);
+            command.envs(prepared.env.iter().cloned());
+            command
+                .env("L", listed.to_string())
+                .env("M", other.to_string())
+                .env("K", tools.to_string())
+                .env("N", &name);
+            let output = command.output()?;
+            let code = output.status.code();
+            ensure!(code != Some(i32::from(confine::FAILED)), "{probe}: {}", String::from_utf8_lossy(&output.stderr));
+            attend.join().map_err(|_| anyhow::anyhow!("the gate panicked"))??;
+            let seen = code == Some(0);
+            let _infallible = write!(row, " {} |", if seen { "can" } else { "cannot" });
+            if seen != *expected {
+                wrong.push(*probe);
+            }
+        }
+        let _infallible = write!(titles, " {mechanism} |");
+        let but = if wrong.is_empty() { String::new() } else { format!(", but for: {}", wrong.join("; ")) };
+        report
+            .demand(wrong.is_empty(), format!("listed hosts by {mechanism}: {} probes as expected{but}", LISTED.len()));
+    }
+    let rule = "---|".repeat(titles.matches('|').count() - 1);
+    Ok(format!("\n## strict, with listed hosts\n\n{titles}\n|{rule}\n{}\n", rows.join("\n")))
 }
 
 fn page(tables: &str, available: &confine::Report) -> String {
@@ -226,7 +290,7 @@ fn page(tables: &str, available: &confine::Report) -> String {
         .map(|it| format!("{}{}", it.mechanism, it.version.as_ref().map(|it| format!(" {it}")).unwrap_or_default()))
         .collect();
     format!(
-        "# What a confined agent can do\n\nEvery line was tried by `cargo xtask bench sandbox --write`, as {user}, on Linux {} with {}. A cell says what was seen; where it is not what is expected, the expected stands behind it. The column `off` is the same probe without confinement (`—`: not tried, because it would do harm or needs privileges).\n\nAt `workspace` the network is open, at `strict` it is closed unless the agent's profile says otherwise.\n{tables}",
+        "# What a confined agent can do\n\nEvery line was tried by `cargo xtask bench sandbox --write`, as {user}, on Linux {} with {}. A cell says what was seen; where it is not what is expected, the expected stands behind it. The column `off` is the same probe without confinement (`—`: not tried, because it would do harm or needs privileges).\n\nAt `workspace` the network is open, at `strict` it is closed unless the agent's profile says otherwise. Where hosts are listed (`agent add --egress HOST`), the program has no network but its own loopback, and on it a proxy whose other end is in its shim: it resolves names itself, lets through what is listed (an entry without a port is for 443 and 80), and no listed name leads to this machine or its neighbours unless the address is listed too. What is refused is a line in the attempt's log. Regatta's own tools are at their usual address, also without any network. Landlock has no network of a program's own: with it a list of hosts is refused, and without network there are no tools. A proxy that the daemon itself would need is not used.\n{tables}",
         kernel.trim(),
         versions.join(", "),
     )
@@ -357,7 +421,8 @@ impl World {
             level,
             asked: true,
             mechanism: Some(mechanism),
-            network: Network::of(level, None),
+            network: Network::of(level, None, &[]),
+            tools: None,
             limits: Limits::default(),
             program: "sh".to_owned(),
             path: ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(PathBuf::from).to_vec(),
@@ -399,11 +464,27 @@ impl Drop for World {
     }
 }
 
+/// Asks the proxy of the environment for a tunnel.
+fn through_proxy(to: &str) -> std::io::Result<()> {
+    let proxy = std::env::var("https_proxy").unwrap_or_default();
+    let mut proxy = TcpStream::connect(proxy.trim_start_matches("http://"))?;
+    write!(proxy, "CONNECT {to} HTTP/1.1\r\n\r\n")?;
+    let mut answer = [0; 12];
+    proxy.read_exact(&mut answer)?;
+    if answer.ends_with(b" 200") {
+        Ok(())
+    } else {
+        Err(std::io::Error::other(String::from_utf8_lossy(&answer).into_owned()))
+    }
+}
+
 /// Tries one thing that no shell can: `KIND WHAT`.
 pub(crate) fn try_one(kind: &str, what: &str) -> ExitCode {
     let done: std::io::Result<()> = match kind {
         "unix" => UnixStream::connect(what).map(drop),
         "abstract" => SocketAddr::from_abstract_name(what).and_then(|it| UnixStream::connect_addr(&it)).map(drop),
+        "udp" => UdpSocket::bind("0.0.0.0:0").and_then(|it| it.send_to(b"x", what)).map(drop),
+        "proxy" => through_proxy(what),
         "tcp" => TcpStream::connect(what).and_then(|mut it| it.write_all(b"x")),
         "family" => {
             let family =

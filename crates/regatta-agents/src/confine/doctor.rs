@@ -105,6 +105,7 @@ fn trial_in(place: &Path, mechanism: Mechanism, exe: &Path) -> Result<(), String
         asked: true,
         mechanism: Some(mechanism),
         network: Network::None,
+        tools: None,
         limits: Limits::default(),
         program: VERIFY.to_owned(),
         path: vec![],

@@ -10,7 +10,8 @@
 //! machine can do; [`words`] is what is said to people.
 //!
 //! What was asked is what is engaged: the stage tries, inside, what must be impossible, and starts nothing if it is
-//! possible. Deliberately absent: an allow-list of hosts. None of the mechanisms knows names, so it is refused.
+//! possible. None of the mechanisms knows names of hosts: a program that may reach only some has no network at all, and
+//! a way out through its shim (see [`crate::egress`]).
 
 mod bubblewrap;
 mod calls;
@@ -24,12 +25,14 @@ mod words;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use regatta_core::agent::Level;
 use regatta_engine::ports::agents::AgentError;
 use serde::{Deserialize, Serialize};
 
+use crate::egress::{Ways, socket_in};
 use crate::rundir::write_atomic;
 use plan::{Plan, What};
 
@@ -71,14 +74,26 @@ pub enum Network {
     Allowed,
     /// Not even this machine's own loopback.
     None,
-    /// Only these hosts. Nothing here can engage that, so it is refused.
+    /// Only these hosts, through a proxy in the shim. It needs a network namespace: rules alone cannot do it.
     Only(Vec<String>),
 }
 
 impl Network {
-    /// What a profile's word means at a level: `strict` has no network unless it is said, the others have.
-    pub fn of(level: Level, said: Option<bool>) -> Network {
-        if said.unwrap_or(level != Level::Strict) { Network::Allowed } else { Network::None }
+    /// What a profile's words mean at a level: a list of hosts is all there is; without one `strict` has no network
+    /// unless it is said, the others have.
+    pub fn of(level: Level, said: Option<bool>, hosts: &[String]) -> Network {
+        match said.unwrap_or(level != Level::Strict) {
+            _ if !hosts.is_empty() => Network::Only(hosts.to_vec()),
+            true => Network::Allowed,
+            false => Network::None,
+        }
+    }
+
+    fn hosts(&self) -> &[String] {
+        match self {
+            Network::Only(hosts) => hosts,
+            Network::Allowed | Network::None => &[],
+        }
     }
 }
 
@@ -110,6 +125,8 @@ pub struct Confine {
     /// Only this one, if it is named.
     pub mechanism: Option<Mechanism>,
     pub network: Network,
+    /// The URL of the daemon's own tools, which are reached whatever the network is.
+    pub tools: Option<String>,
     pub limits: Limits,
     /// The program's name or path, so that it can be seen.
     pub program: String,
@@ -151,6 +168,9 @@ pub struct Prepared {
     /// What is not, in sentences; to be shown in `status` and `doctor`.
     pub warnings: Vec<String>,
     pub mechanism: Option<Mechanism>,
+    /// The ways out of a program without a network. They are served by a [`crate::egress::Gate`] in its directory for
+    /// temporary files, or it does not start.
+    pub ways: Option<Ways>,
 }
 
 /// What the stage reads: `confine.json` in the run directory. Nothing in it is secret.
@@ -163,6 +183,9 @@ struct Order {
     limits: Limits,
     dir: PathBuf,
     checks: Checks,
+    /// Where to hand over sockets that listen, and on what.
+    #[serde(default)]
+    ways: Option<(PathBuf, Vec<SocketAddr>)>,
 }
 
 /// What the stage tries before it becomes the program.
@@ -181,11 +204,11 @@ struct Checks {
 /// Finds how to start the program so that it is shut in as asked, and writes it down in its run directory.
 pub fn prepare(confine: &Confine) -> Result<Prepared, AgentError> {
     if confine.level == Level::Off {
+        if let Network::Only(_) = confine.network {
+            return Err(words::list_without_confinement());
+        }
         let warning = "This agent is not confined: it can do whatever you can.".to_owned();
         return Ok(Prepared { description: "not confined".to_owned(), warnings: vec![warning], ..Prepared::default() });
-    }
-    if matches!(confine.network, Network::Only(_)) {
-        return Err(words::no_allow_list());
     }
     let report = available(&confine.exe);
     let Some(mechanism) = choose(confine, &report)? else {
@@ -206,13 +229,23 @@ fn choose(confine: &Confine, report: &Report) -> Result<Option<Mechanism>, Agent
     }
     match report.best() {
         Some(mechanism) => Ok(Some(mechanism)),
-        None if confine.asked => Err(words::none_works(level_name(confine.level), &report.reasons())),
+        None if confine.asked || !confine.network.hosts().is_empty() => {
+            Err(words::none_works(level_name(confine.level), &report.reasons()))
+        }
         None => Ok(None),
     }
 }
 
 /// Prepares with this mechanism, whether or not it works.
 fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentError> {
+    // With a network there is nothing to let through; rules alone have no loopback that is the program's own.
+    let ways = match confine.network {
+        Network::Only(_) if mechanism == Mechanism::Landlock => return Err(words::no_allow_list()),
+        Network::Only(_) | Network::None if mechanism != Mechanism::Landlock => {
+            Ways::new(confine.network.hosts(), confine.tools.as_deref()).map_err(|why| words::no_host(&why))?
+        }
+        _ => None,
+    };
     let plan = plan::plan(confine)?;
     let order_file = confine.run_dir.join("confine.json");
     let network = confine.network == Network::Allowed;
@@ -220,7 +253,9 @@ fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentErro
     let mut limits = confine.limits;
     limits.processes =
         limits.processes.map(|it| it + if mechanism == Mechanism::Landlock { tasks_of_user() } else { 0 });
-    let order = Order { v: 1, mechanism, network, limits, dir: dir.clone(), checks: checks(confine, &plan), plan };
+    let hand_over = ways.as_ref().map(|it| (socket_in(&confine.tmp), it.inside()));
+    let checks = checks(confine, &plan);
+    let order = Order { v: 1, mechanism, network, limits, dir: dir.clone(), checks, ways: hand_over, plan };
     let json = serde_json::to_vec(&order).map_err(|error| words::file("write", &order_file, error))?;
     write_atomic(&order_file, &json).map_err(|error| words::file("write", &order_file, error))?;
     // Only now can it be shown: what is mounted must be there.
@@ -247,10 +282,12 @@ fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentErro
         env: toolchain_env(confine)
             .into_iter()
             .chain(stage::small().into_iter().map(|(name, value)| (name.into(), value.into())))
+            .chain(ways.iter().flat_map(Ways::environment))
             .collect(),
         description: describe(confine, mechanism),
         warnings: gaps(mechanism, confine),
         mechanism: Some(mechanism),
+        ways,
     })
 }
 
@@ -339,7 +376,11 @@ fn toolchain_env(confine: &Confine) -> Vec<(String, String)> {
 }
 
 fn describe(confine: &Confine, mechanism: Mechanism) -> String {
-    let network = if confine.network == Network::Allowed { "with network" } else { "without network" };
+    let network = match &confine.network {
+        Network::Allowed => "with network",
+        Network::None => "without network",
+        Network::Only(_) => "with no network but the listed hosts",
+    };
     format!("{}, by {mechanism}, {network}", level_name(confine.level))
 }
 
@@ -351,6 +392,9 @@ fn gaps(mechanism: Mechanism, confine: &Confine) -> Vec<String> {
         gaps.push(
             "Under Landlock there are no terminals, no /tmp but TMPDIR, and no unix sockets with a name.".to_owned(),
         );
+    }
+    if mechanism == Mechanism::Landlock && confine.network == Network::None && confine.tools.is_some() {
+        gaps.push(words::NO_TOOLS.to_owned());
     }
     if confine.limits.processes.is_some() && rustix::process::getuid().is_root() {
         gaps.push(words::NO_PROCESS_LIMIT.to_owned());

@@ -17,6 +17,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capability_is_in_bounding_se
 
 use super::calls::Sockets;
 use super::{Mechanism, Order, calls, namespaces, rules};
+use crate::egress::hand_over;
 
 /// The exit code of a start that failed because the confinement did not engage.
 pub const FAILED: u8 = 125;
@@ -99,6 +100,7 @@ fn init(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     if is_verify(program) {
         return Ok(ExitCode::SUCCESS);
     }
+    let_through(&order).map_err(not_confined)?;
     let child = command(program).spawn().map_err(|error| not_started(program, &error))?;
     let pid = child.id();
     loop {
@@ -122,7 +124,13 @@ fn inside(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     if is_verify(program) {
         return Ok(ExitCode::SUCCESS);
     }
+    let_through(&order).map_err(not_confined)?;
     Err(not_started(program, &command(program).exec()))
+}
+
+/// Gives the shim the sockets over which alone the program gets out.
+fn let_through(order: &Order) -> Result<(), String> {
+    order.ways.as_ref().map_or(Ok(()), |(socket, inside)| hand_over(socket, inside))
 }
 
 fn is_verify(program: &[OsString]) -> bool {
@@ -244,7 +252,27 @@ fn check(order: &Order) -> Result<(), String> {
     if !order.network && reaches_out() {
         return Err("the network could still be reached".to_owned());
     }
+    if !order.network && order.mechanism != Mechanism::Landlock {
+        only_loopback()?;
+    }
     Ok(())
+}
+
+/// Makes sure that no route of its network leads anywhere but to itself. (Interfaces alone tell nothing: some kernels put
+/// tunnels without an address into every network.)
+fn only_loopback() -> Result<(), String> {
+    let read = |name: &str| match fs::read_to_string(format!("/proc/self/net/{name}")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!("its routes cannot be listed ({error})")),
+        text => Ok(text.unwrap_or_default()),
+    };
+    let (four, six) = (read("route")?, read("ipv6_route")?);
+    // The interface is the first field of the one, below a heading, and the last of the other.
+    let four = four.lines().skip(1).filter_map(|it| it.split_whitespace().next());
+    let six = six.lines().filter_map(|it| it.split_whitespace().last());
+    match four.chain(six).find(|it| *it != "lo") {
+        Some(name) => Err(format!("its network has a route through {name}")),
+        None => Ok(()),
+    }
 }
 
 /// Makes a file and removes it.

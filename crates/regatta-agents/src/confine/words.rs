@@ -47,10 +47,30 @@ pub(super) fn does_not_work(mechanism: Mechanism, why: &str) -> AgentError {
 /// Says that an allow-list of hosts cannot be engaged.
 pub(super) fn no_allow_list() -> AgentError {
     AgentError {
-        what: "The agent's network is limited to listed hosts, and no mechanism here can engage that: namespaces and Landlock know addresses and ports, not names.".to_owned(),
-        hint: "Set its network to true or false; with false, only programs that need no provider over the network can work.".to_owned(),
+        what: "The agent may reach only listed hosts, and Landlock cannot engage that: it needs a network namespace, so that nothing leads out but the shim.".to_owned(),
+        hint: "Install bubblewrap or allow user namespaces; or take the hosts off the agent's list and choose whether it has a network.".to_owned(),
     }
 }
+
+/// Says that a list of hosts means nothing to a program that is not confined.
+pub(super) fn list_without_confinement() -> AgentError {
+    AgentError {
+        what: "The agent may reach only listed hosts, but is not to be confined: nothing would keep it to them."
+            .to_owned(),
+        hint: "Set its confinement to `workspace` or `strict`, or take the hosts off its list.".to_owned(),
+    }
+}
+
+/// Says that what is listed is no host.
+pub(super) fn no_host(why: &str) -> AgentError {
+    AgentError {
+        what: format!("The agent's list of hosts cannot be used: {why}."),
+        hint: "Add the agent again with hosts that are.".to_owned(),
+    }
+}
+
+/// Why tools are out of reach.
+pub(super) const NO_TOOLS: &str = "Under Landlock a program without network cannot reach Regatta's own tools either; bubblewrap or user namespaces can let them through.";
 
 /// Says that a file of the run directory could not be written.
 pub(super) fn file(doing: &str, path: &Path, error: impl Display) -> AgentError {

@@ -35,7 +35,9 @@ impl Tail {
         if record.stream == Stream::Err {
             self.add_line(&record.line);
         }
-        vec![Said::Notice { text: record.line.clone() }]
+        // What the shim itself has to say is said in words.
+        let words = if record.stream == Stream::Mark { crate::journal::Mark::explain(&record.line) } else { None };
+        vec![Said::Notice { text: words.unwrap_or_else(|| record.line.clone()) }]
     }
 
     pub(super) fn clear(&mut self) {

@@ -131,6 +131,7 @@ impl Scribe {
         if ready.next().is_some_and(|it| !it.is_empty()) {
             self.shared.scribe.silence();
         }
+        self.marks()?;
         if self.input.is_some() {
             let events = ready.next().unwrap_or(PollFlags::empty());
             if events.contains(PollFlags::ERR) {
@@ -153,6 +154,14 @@ impl Scribe {
         self.show()?;
         if self.unsynced.is_some_and(|it| it + SYNC_AFTER <= Instant::now()) {
             self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Puts down what others have to say. A host's name is the program's own words, and may hold a secret.
+    fn marks(&mut self) -> io::Result<()> {
+        for mark in self.shared.take_marks() {
+            self.book.write(Stream::Mark, &self.secrets.redactor.clean(&mark.line()))?;
         }
         Ok(())
     }
@@ -209,7 +218,7 @@ impl Scribe {
         self.saying = None;
         let lines = self.shared.close();
         if lines > 0 {
-            self.book.mark(Mark::Unsaid { lines })?;
+            self.book.mark(&Mark::Unsaid { lines })?;
         }
         self.book.write(Stream::InEnd, "").map(drop)
     }
@@ -229,9 +238,10 @@ impl Scribe {
             source.lines.end(|line, cut| book.line(stream, line, cut, redactor))?;
             self.show()?;
         }
+        self.marks()?;
         let (lines, bytes) = self.book.dropped;
         if lines > 0 {
-            self.book.mark(Mark::Dropped { lines, bytes })?;
+            self.book.mark(&Mark::Dropped { lines, bytes })?;
         }
         self.show()?;
         self.sync()
@@ -286,7 +296,7 @@ impl Book {
         if self.kept >= self.limits.journal_bytes {
             if !self.full {
                 self.full = true;
-                self.mark(Mark::Full { bytes: self.limits.journal_bytes })?;
+                self.mark(&Mark::Full { bytes: self.limits.journal_bytes })?;
             }
             self.dropped = (self.dropped.0 + 1, self.dropped.1 + length);
             return Ok(());
@@ -294,10 +304,10 @@ impl Book {
         let written = self.write(stream, &redactor.clean(&String::from_utf8_lossy(line)))?;
         // Its bytes were counted when they were read; here is what a record has on top.
         self.bucket.take(written.saturating_sub(line.len() as u64));
-        if cut > 0 { self.mark(Mark::Cut { stream, bytes: cut }) } else { Ok(()) }
+        if cut > 0 { self.mark(&Mark::Cut { stream, bytes: cut }) } else { Ok(()) }
     }
 
-    fn mark(&mut self, mark: Mark) -> io::Result<()> {
+    fn mark(&mut self, mark: &Mark) -> io::Result<()> {
         self.write(Stream::Mark, &mark.line()).map(drop)
     }
 

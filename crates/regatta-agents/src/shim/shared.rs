@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::journal::Mark;
 use crate::socket::Reply;
 
 /// A word that waits to be said.
@@ -27,8 +28,13 @@ struct Input {
     bytes: usize,
 }
 
+/// How many marks may wait to be written; their author counts what it could not tell.
+const MOST_MARKS: usize = 64;
+
 pub(super) struct Shared {
     input: Mutex<Input>,
+    /// What other threads have to put down.
+    marks: Mutex<Vec<Mark>>,
     /// How many bytes may wait for the program to read them.
     most: usize,
     /// The place of the last record that readers can see.
@@ -50,6 +56,7 @@ impl Shared {
         let input = Input { closed: input_closed, accepted: u64::from(input_closed), ..Input::default() };
         Ok(Shared {
             input: Mutex::new(input),
+            marks: Mutex::default(),
             most,
             written: AtomicU64::new(0),
             awaited: AtomicBool::new(false),
@@ -123,6 +130,20 @@ impl Shared {
         let lines = input.queue.iter().filter(|it| matches!(it, Word::Line(_))).count();
         input.queue = VecDeque::new();
         lines as u64
+    }
+
+    /// Has the scribe put this down. A flood of them is cut: they are told one by one only as fast as they are written.
+    pub(super) fn mark(&self, mark: Mark) {
+        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        if marks.len() < MOST_MARKS {
+            marks.push(mark);
+        }
+        drop(marks);
+        self.scribe.ring();
+    }
+
+    pub(super) fn take_marks(&self) -> Vec<Mark> {
+        std::mem::take(&mut *self.marks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Tells whoever waits that the journal has come this far.

@@ -69,7 +69,8 @@ impl World {
             level,
             asked: true,
             mechanism: Some(mechanism),
-            network: Network::of(level, None),
+            network: Network::of(level, None, &[]),
+            tools: None,
             limits: Limits::default(),
             program: "sh".to_owned(),
             path: ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
@@ -256,6 +257,51 @@ fn s11_without_network_nothing_gets_out() {
 }
 
 #[test]
+fn s11_with_listed_hosts_nothing_else_gets_out_by_any_mechanism() {
+    use regatta_agents::egress::Gate;
+    for mechanism in working() {
+        let world = World::new();
+        let mut confine = world.confine(Level::Workspace, mechanism);
+        let listed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (listed, other) = (listed.local_addr().unwrap(), other.local_addr().unwrap());
+        confine.network = Network::Only(vec![listed.to_string()]);
+        if mechanism == Mechanism::Landlock {
+            assert!(confine::prepare(&confine).unwrap_err().what.contains("Landlock cannot engage"));
+            continue;
+        }
+        let prepared = confine::prepare(&confine).unwrap();
+        confine::verify(&prepared).unwrap();
+        let ask = |to| {
+            format!(
+                "bash -c 'exec 3<>/dev/tcp/127.0.0.1/61080; printf \"CONNECT {to} HTTP/1.1\\r\\n\\r\\n\" >&3; head -1 <&3'\n"
+            )
+        };
+        let straight = format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{}' || echo closed\n", listed.port());
+        // Nobody takes the sockets: nothing starts.
+        let unattended = world.run(&prepared, "echo started");
+        assert_eq!(text(&unattended.stdout), "", "{mechanism}");
+        assert!(text(&unattended.stderr).contains("could not be handed over"), "{}", text(&unattended.stderr));
+
+        let gate = Gate::open(&confine.tmp, prepared.ways.clone().unwrap()).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let tell = std::sync::Mutex::new(tell);
+        let attend =
+            std::thread::spawn(move || gate.attend(std::sync::Arc::new(move |it| drop(tell.lock().unwrap().send(it)))));
+        let output = world.run(&prepared, &format!("{}{}{straight}", ask(listed), ask(other)));
+        attend.join().unwrap().unwrap();
+        let said = text(&output.stdout).replace('\r', "");
+        assert_eq!(
+            said,
+            "HTTP/1.1 200 Connection established\nHTTP/1.1 403 Forbidden\nclosed\n",
+            "{mechanism}: {}",
+            text(&output.stderr)
+        );
+        assert_eq!(told.try_iter().map(|it| it.to).collect::<Vec<_>>(), [other.to_string()], "{mechanism}");
+    }
+}
+
+#[test]
 fn s11_what_was_asked_and_does_not_hold_fails_the_start() {
     for mechanism in working() {
         let world = World::new();
@@ -284,7 +330,7 @@ fn s11_what_cannot_be_had_is_refused_in_words() {
     let world = World::new();
     let mut confine = world.confine(Level::Strict, Mechanism::Landlock);
     confine.network = Network::Only(vec!["api.example.com".to_owned()]);
-    assert!(confine::prepare(&confine).unwrap_err().what.contains("listed hosts"));
+    assert!(confine::prepare(&confine).unwrap_err().what.contains("Landlock cannot engage"));
 
     // A mechanism that does not work here: a stage that cannot be started stands for any reason.
     let mut confine = world.confine(Level::Strict, Mechanism::Namespaces);

@@ -6,6 +6,7 @@ mod attending;
 mod checks;
 mod confine;
 mod conversations;
+mod egress;
 mod journals;
 mod programs;
 mod scripts;

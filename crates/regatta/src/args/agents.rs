@@ -74,6 +74,9 @@ pub(crate) struct AgentAdd {
     /// Keep it from the network
     #[arg(long)]
     pub(crate) no_network: bool,
+    /// A host it may reach, and no other but those listed: example.com, *.example.com, either with :PORT
+    #[arg(long = "egress", value_name = "HOST")]
+    pub(crate) egress: Vec<String>,
     /// One more path it may read
     #[arg(long = "read", value_name = "PATH")]
     pub(crate) read: Vec<String>,

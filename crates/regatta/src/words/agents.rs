@@ -104,6 +104,7 @@ fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
             LevelArg::Off => Level::Off,
         }),
         network: ask.no_network.then_some(false),
+        egress: ask.egress,
         read: ask.read,
         write: ask.write,
     };
@@ -211,6 +212,7 @@ fn details(it: &AgentView) -> String {
         },
     );
     row("network", profile.network.map_or(String::new(), |it| if it { "yes" } else { "no" }.into()));
+    row("reaches", profile.egress.join(" "));
     row("reads", profile.read.join(" "));
     row("writes", profile.write.join(" "));
     let keys = profile.keys.iter().map(|it| match &it.from {

