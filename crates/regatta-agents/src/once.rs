@@ -63,6 +63,7 @@ fn start(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> Result<(), Age
             limits: adapter.limits.clone(),
             pid_namespace: false,
             without_cgroup: true,
+            ways: None,
             attended: None,
         };
         write_atomic(&dir.prompt_file(), b"")?;
