@@ -13,7 +13,7 @@ use regatta_engine::ports::agents::{
 };
 use regatta_engine::ports::git::{
     Authorship, Capture, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial,
-    TrunkPermit, Workspace,
+    TrunkFacts, TrunkPermit, Workspace,
 };
 use regatta_engine::ports::store::{Batch, History, Loaded, Store, StoreError};
 use regatta_engine::timer::MachineClock;
@@ -95,6 +95,15 @@ impl Git for Idle {
     }
     fn tip(&self, _: &Repo) -> Result<CommitId, GitError> {
         Ok(no_commit())
+    }
+    fn paths_at_tip(&self, _: &Repo) -> Result<Vec<String>, GitError> {
+        Ok(vec![])
+    }
+    fn trunk(&self, _: &Repo) -> Result<TrunkFacts, GitError> {
+        Ok(TrunkFacts { tip: no_commit(), upstream: None, behind: 0 })
+    }
+    fn contains(&self, _: &Repo, _: &CommitId, _: &CommitId) -> Result<bool, GitError> {
+        Ok(true)
     }
     fn workspace_path(&self, repo: &Repo, _: AttemptId) -> PathBuf {
         repo.path.clone()

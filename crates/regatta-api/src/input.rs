@@ -135,6 +135,8 @@ inputs! {
         agents: Vec<AgentName>,
         #[serde(default = "five")] max_workers: u32,
         #[serde(default)] mode: mission::Mode,
+        /// Let tasks whose manifests overlap run at once; the landing queue merges.
+        #[serde(default)] isolate: bool,
         #[serde(default)] tasks: Vec<PlannedTask>,
         /// Tasks that are on the board already.
         #[serde(default)] adopt: Vec<TaskId>,

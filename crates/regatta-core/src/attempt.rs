@@ -584,7 +584,8 @@ pub fn judged(
     let task = task::find(draft.board(), attempt.task)?;
     let (cause, reason, counts) = match verdict {
         Verdict::Passed { commit, base, changed } if !changed.is_empty() => {
-            let escapes = task.escapes(&changed);
+            let run = draft.board().projects.get(&task.project).map(|it| it.settings.run.clone()).unwrap_or_default();
+            let escapes = task.escapes(&run, &changed);
             if escapes.is_empty() {
                 let submission = Submission { attempt: id, commit, base, changed };
                 let landing = crate::landing::submit(draft, &task, &attempt, submission, now)?;

@@ -20,6 +20,7 @@ use crate::bus::{Cursor, Message};
 use crate::claim::{Claim, Owner, Wait};
 use crate::event::Event;
 use crate::fleet::{Answer, Limits};
+use crate::graph::Step;
 use crate::ids::{
     AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, Now, ProjectName,
     RequestKey, RuleId, TaskId, WaitId,
@@ -122,7 +123,7 @@ pub struct Board {
     lined: OrdSet<(Owner, WaitId)>,
     ready: OrdSet<(ReadyFor, u8, TaskId)>,
     dependents: OrdSet<(TaskId, TaskId)>,
-    of_mission: OrdSet<(MissionId, u32, TaskId)>,
+    of_mission: OrdSet<(MissionId, Step, TaskId)>,
     queue: OrdSet<(ProjectName, u8, LandingId)>,
     due: OrdSet<(u64, Due)>,
 }
@@ -230,9 +231,10 @@ impl Board {
         self.ready.range((line.clone(), 0, TaskId(0))..=(line.clone(), u8::MAX, TaskId(u64::MAX))).map(|it| it.2)
     }
 
-    /// Open tasks of a mission with their waves.
-    pub fn open_tasks_of(&self, mission: MissionId) -> impl Iterator<Item = (u32, TaskId)> {
-        self.of_mission.range((mission, 0, TaskId(0))..=(mission, u32::MAX, TaskId(u64::MAX))).map(|it| (it.1, it.2))
+    /// Open tasks of a mission with their steps, in that order.
+    pub fn open_tasks_of(&self, mission: MissionId) -> impl Iterator<Item = (Step, TaskId)> {
+        let (first, last) = (Step::default(), Step { wave: u32::MAX, sub: u32::MAX });
+        self.of_mission.range((mission, first, TaskId(0))..=(mission, last, TaskId(u64::MAX))).map(|it| (it.1, it.2))
     }
 
     /// A project's landings in the order they are tried (Q10: what they depend on landed before they began).
@@ -269,7 +271,7 @@ impl Board {
             self.dependents.insert((*blocker, task.id));
         }
         if let Some(mission) = task.mission {
-            self.of_mission.insert((mission, task.wave, task.id));
+            self.of_mission.insert((mission, task.step(), task.id));
         }
         if let Some(line) = self.line_of(task) {
             self.ready.insert((line, task.priority, task.id));
@@ -287,7 +289,7 @@ impl Board {
             self.dependents.remove(&(*blocker, task.id));
         }
         if let Some(mission) = task.mission {
-            self.of_mission.remove(&(mission, task.wave, task.id));
+            self.of_mission.remove(&(mission, task.step(), task.id));
         }
         for line in lines(task) {
             self.ready.remove(&(line, task.priority, task.id));

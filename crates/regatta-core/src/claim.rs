@@ -205,22 +205,28 @@ pub fn acquire(draft: &mut Draft, ask: Acquire, now: Now) -> Result<Acquired, Re
 
 /// Grants an attempt its files for as long as it lives, or says who is in the way. It never waits: a task
 /// that cannot have its files yet is simply not ready.
-pub fn acquire_for_attempt(draft: &mut Draft, attempt: AttemptId, uris: Vec<Uri>, now: Now) -> Result<(), Refusal> {
-    let holders = in_the_way(draft, &uris, Mode::Exclusive, None, now);
+pub fn acquire_for_attempt(
+    draft: &mut Draft,
+    attempt: AttemptId,
+    uris: Vec<Uri>,
+    mode: Mode,
+    now: Now,
+) -> Result<(), Refusal> {
+    let holders = in_the_way(draft, &uris, mode, None, now);
     if !holders.is_empty() {
         return Err(Refusal::ClaimHeld { holders });
     }
-    hold(draft, Owner::Attempt(attempt), uris, now);
+    hold(draft, Owner::Attempt(attempt), uris, mode, now);
     Ok(())
 }
 
 /// Grants a landing the files of its work again; the caller has seen that they are free.
-pub(crate) fn acquire_for_landing(draft: &mut Draft, landing: LandingId, uris: Vec<Uri>, now: Now) {
-    hold(draft, Owner::Landing(landing), uris, now);
+pub(crate) fn acquire_for_landing(draft: &mut Draft, landing: LandingId, uris: Vec<Uri>, mode: Mode, now: Now) {
+    hold(draft, Owner::Landing(landing), uris, mode, now);
 }
 
 /// Grants what lives as long as its owner.
-fn hold(draft: &mut Draft, owner: Owner, uris: Vec<Uri>, now: Now) {
+fn hold(draft: &mut Draft, owner: Owner, uris: Vec<Uri>, mode: Mode, now: Now) {
     if uris.is_empty() {
         return;
     }
@@ -229,7 +235,7 @@ fn hold(draft: &mut Draft, owner: Owner, uris: Vec<Uri>, now: Now) {
         id,
         owner,
         uris,
-        mode: Mode::Exclusive,
+        mode,
         token: draft.next_revision(),
         ttl_ms: None,
         expires_at: None,

@@ -8,10 +8,12 @@ use crate::board::{Board, Draft, Due, Rows};
 use crate::effect::{Effect, EffectKey};
 use crate::event::Recorded;
 use crate::fleet::{self, Limits};
+use crate::graph::Step;
 use crate::ids::{
     AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, Now, ProjectName,
     RequestKey, RuleId, TaskId, WaitId,
 };
+use crate::manifest::{self, Part, Rules};
 use crate::refusal::Refusal;
 use crate::session::{Answer, Said};
 use crate::{
@@ -523,23 +525,20 @@ fn start_mission(
             "name a task of the same plan",
         ));
     }
-    let depends_on: Vec<Vec<usize>> = tasks.iter().map(|it| it.after.clone()).collect();
-    let collide =
-        |a: usize, b: usize| tasks[a].task.files.iter().any(|x| tasks[b].task.files.iter().any(|y| x.overlaps(y)));
     let first = draft.board().counters.task + 1;
-    let waves = crate::graph::layers(tasks.len(), &depends_on, collide)
-        .map_err(|cycle| Refusal::Cycle { tasks: cycle.into_iter().map(|it| TaskId(first + it as u64)).collect() })?;
+    let steps = lay_out(draft, &ask, &tasks, &adopt)?;
     let project = ask.project.clone();
     let id = mission::start(draft, ask, now)?;
     let mut ids = Vec::with_capacity(tasks.len());
     let mut later: Vec<(TaskId, Vec<TaskId>)> = Vec::new();
-    for (nth, (planned, wave)) in tasks.into_iter().zip(waves).enumerate() {
+    let adopted = steps[tasks.len()..].to_vec();
+    for (nth, (planned, step)) in tasks.into_iter().zip(steps).enumerate() {
         let mut add = task::Add { project: project.clone(), ..planned.task };
         // A blocker further down the plan does not exist yet; it is added when all are there.
         let (before, after): (Vec<usize>, Vec<usize>) = planned.after.iter().partition(|it| **it < nth);
         add.blocked_by.extend(before.iter().map(|it| TaskId(first + *it as u64)));
         let own = add.blocked_by.clone();
-        let task = task::add(draft, add, Some((id, wave)), now)?;
+        let task = task::add(draft, add, Some((id, step)), now)?;
         if !after.is_empty() {
             later.push((task, own.into_iter().chain(after.iter().map(|it| TaskId(first + *it as u64))).collect()));
         }
@@ -551,9 +550,30 @@ fn start_mission(
     for (task, blocked_by) in later {
         task::edit(draft, task, task::Edit { blocked_by: Some(blocked_by), ..task::Edit::default() })?;
     }
-    for task in adopt {
-        task::adopt(draft, task, id, &project)?;
+    for (task, step) in adopt.into_iter().zip(adopted) {
+        task::adopt(draft, task, (id, step), &project)?;
         ids.push(task);
     }
     Ok(Outcome::Mission { mission: id, tasks: ids })
+}
+
+/// When each task of a mission has its turn: first the plan's, then those it takes over, in their order.
+fn lay_out(draft: &Draft, ask: &mission::Start, tasks: &[PlannedTask], adopt: &[TaskId]) -> Result<Vec<Step>, Refusal> {
+    let board = draft.board();
+    let place = |id: &TaskId| adopt.iter().position(|it| it == id).map(|it| tasks.len() + it);
+    let planned = tasks.iter().map(|it| Part {
+        files: it.task.files.clone(),
+        after: it.after.iter().copied().chain(it.task.blocked_by.iter().filter_map(place)).collect(),
+    });
+    let adopted = adopt.iter().map(|id| match board.tasks.get(id) {
+        Some(task) => Part { files: task.files.clone(), after: task.blocked_by.iter().filter_map(place).collect() },
+        None => Part::default(), // it is refused when it is to be taken over
+    });
+    let parts: Vec<Part> = planned.chain(adopted).collect();
+    let run = board.projects.get(&ask.project).map(|it| it.settings.run.clone()).unwrap_or_default();
+    let rules = Rules { run: &run, serial: &ask.serial, isolate: ask.isolate };
+    let first = board.counters.task + 1;
+    let name = |it: usize| adopt.get(it.wrapping_sub(tasks.len())).copied().unwrap_or(TaskId(first + it as u64));
+    manifest::mission_steps(&parts, rules, ask.mode)
+        .map_err(|cycle| Refusal::Cycle { tasks: cycle.into_iter().map(name).collect() })
 }

@@ -1,6 +1,8 @@
-//! The graph of blockers: cycles, and the layers in which a plan can be worked off.
+//! The graph of blockers: cycles, and the steps in which a plan can be worked off.
 
 use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::ids::TaskId;
@@ -23,51 +25,92 @@ pub fn cycle_with(board: &Board, task: TaskId, blockers: &[TaskId]) -> Option<Ve
     None
 }
 
-/// Puts `count` items into layers: an item comes after everything it depends on, and two items that collide
-/// are never in one layer (the later one moves on). `Err` names a cycle, by index, in order.
+/// When a task has its turn: its layer of the graph, and which part of that layer. Both count from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Step {
+    pub wave: u32,
+    pub sub: u32,
+}
+
+impl std::fmt::Display for Step {
+    /// As people count: `2`, or `2.3` for the third sub-wave of it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.sub {
+            0 => write!(f, "{}", self.wave + 1),
+            sub => write!(f, "{}.{}", self.wave + 1, sub + 1),
+        }
+    }
+}
+
+/// Puts items into waves, and splits a wave into sub-waves where its items collide: an item's wave comes after those
+/// of all it depends on, and of two items of one sub-wave neither is in the other's `colliding`. The later item moves
+/// on. `Err` names a cycle, by index, in order.
+pub fn steps(
+    depends_on: &[Vec<usize>],
+    mut colliding: impl FnMut(usize) -> Vec<usize>,
+) -> Result<Vec<Step>, Vec<usize>> {
+    let mut steps: Vec<Step> = waves(depends_on)?.into_iter().map(|wave| Step { wave, sub: 0 }).collect();
+    let mut placed = vec![false; steps.len()];
+    for item in 0..steps.len() {
+        let others = colliding(item);
+        let taken: BTreeSet<u32> = others
+            .into_iter()
+            .filter(|other| placed[*other] && steps[*other].wave == steps[item].wave)
+            .map(|other| steps[other].sub)
+            .collect();
+        // The first number that nobody it collides with has.
+        steps[item].sub = (0..).zip(&taken).find(|(free, it)| free != *it).map_or(taken.len() as u32, |it| it.0);
+        placed[item] = true;
+    }
+    Ok(steps)
+}
+
+/// [`steps`] counted through: 0, 1, 2 … in the order in which they have their turn.
 pub fn layers(
     count: usize,
     depends_on: &[Vec<usize>],
     collide: impl Fn(usize, usize) -> bool,
 ) -> Result<Vec<u32>, Vec<usize>> {
-    let mut layer: Vec<Option<u32>> = vec![None; count];
-    let mut members: Vec<Vec<usize>> = Vec::new();
-    let mut left = count;
-    while left > 0 {
-        let ready: Vec<usize> = (0..count)
-            .filter(|it| layer[*it].is_none() && depends_on[*it].iter().all(|on| layer[*on].is_some()))
-            .collect();
-        if ready.is_empty() {
-            return Err(find_cycle(count, depends_on, &layer));
-        }
-        for item in ready {
-            let after = depends_on[item].iter().filter_map(|on| layer[*on]).max().map_or(0, |it| it as usize + 1);
-            let mut at = after;
-            while members.get(at).is_some_and(|others| others.iter().any(|other| collide(*other, item))) {
-                at += 1;
-            }
-            if members.len() <= at {
-                members.resize_with(at + 1, Vec::new);
-            }
-            members[at].push(item);
-            layer[item] = Some(at as u32);
-            left -= 1;
-        }
-    }
-    Ok(layer.into_iter().flatten().collect())
+    let steps = steps(&depends_on[..count], |item| (0..item).filter(|other| collide(*other, item)).collect())?;
+    let order: Vec<Step> = steps.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+    Ok(steps.iter().map(|it| order.partition_point(|other| other < it) as u32).collect())
 }
 
-fn find_cycle(count: usize, depends_on: &[Vec<usize>], layer: &[Option<u32>]) -> Vec<usize> {
-    // Every item left depends on another item left, so walking on must meet itself.
+/// The longest way from a beginning to each item.
+fn waves(depends_on: &[Vec<usize>]) -> Result<Vec<u32>, Vec<usize>> {
+    let mut waves = vec![0; depends_on.len()];
+    let mut left: Vec<usize> = depends_on.iter().map(Vec::len).collect();
+    let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); depends_on.len()];
+    for (item, on) in depends_on.iter().enumerate() {
+        on.iter().for_each(|it| dependents[*it].push(item));
+    }
+    let mut open: Vec<usize> = (0..left.len()).filter(|it| left[*it] == 0).collect();
+    let mut done = 0;
+    while let Some(item) = open.pop() {
+        done += 1;
+        for next in &dependents[item] {
+            waves[*next] = waves[*next].max(waves[item] + 1);
+            left[*next] -= 1;
+            if left[*next] == 0 {
+                open.push(*next);
+            }
+        }
+    }
+    if done == waves.len() { Ok(waves) } else { Err(find_cycle(depends_on, &left)) }
+}
+
+/// Every item that is left depends on another that is left, so walking on must meet itself.
+fn find_cycle(depends_on: &[Vec<usize>], left: &[usize]) -> Vec<usize> {
     let mut path: Vec<usize> = Vec::new();
-    let mut at = (0..count).find(|it| layer[*it].is_none()).unwrap_or(0);
+    let mut at = left.iter().position(|it| *it > 0).unwrap_or(0);
     loop {
         if let Some(start) = path.iter().position(|it| *it == at) {
             path.push(at);
             return path.split_off(start);
         }
         path.push(at);
-        match depends_on[at].iter().find(|on| layer[**on].is_none()) {
+        match depends_on[at].iter().find(|on| left[**on] > 0) {
             Some(next) => at = *next,
             None => return path,
         }
@@ -78,18 +121,43 @@ fn find_cycle(count: usize, depends_on: &[Vec<usize>], layer: &[Option<u32>]) ->
 mod tests {
     use super::*;
 
+    fn at(wave: u32, sub: u32) -> Step {
+        Step { wave, sub }
+    }
+
     #[test]
-    fn layers_follow_dependencies_and_split_collisions() {
+    fn steps_follow_dependencies_and_split_collisions() {
         // The seed's example: #2 and #3 after #1, #4 after #3, #5 after all.
         let deps = vec![vec![], vec![0], vec![0], vec![2], vec![1, 2, 3]];
+        let plain = steps(&deps, |_| vec![]).unwrap();
+        assert_eq!(plain, [at(0, 0), at(1, 0), at(1, 0), at(2, 0), at(3, 0)]);
         assert_eq!(layers(5, &deps, |_, _| false), Ok(vec![0, 1, 1, 2, 3]));
         // Three independent tasks of which the first and the third collide: the third goes to a sub-wave.
-        assert_eq!(layers(3, &[vec![], vec![], vec![]], |a, b| (a, b) == (0, 2)), Ok(vec![0, 0, 1]));
+        let split = steps(&[vec![], vec![], vec![], vec![1]], |it| if it == 2 { vec![0] } else { vec![] }).unwrap();
+        assert_eq!(split, [at(0, 0), at(0, 0), at(0, 1), at(1, 0)]);
+        assert_eq!(layers(4, &[vec![], vec![], vec![], vec![1]], |a, b| (a, b) == (0, 2)), Ok(vec![0, 0, 1, 2]));
+        // What collides across waves is in no sub-wave: the graph keeps it apart.
+        assert_eq!(steps(&[vec![], vec![0]], |it| (0..it).collect()).unwrap(), [at(0, 0), at(1, 0)]);
+        // The first free number is taken, not the next one.
+        let star = steps(&[vec![], vec![], vec![], vec![]], |it| match it {
+            1 => vec![0],
+            2 => vec![1],
+            3 => vec![0, 1],
+            _ => vec![],
+        });
+        assert_eq!(star.unwrap(), [at(0, 0), at(0, 1), at(0, 0), at(0, 2)]);
+    }
+
+    #[test]
+    fn steps_are_counted_as_people_do() {
+        assert_eq!([at(0, 0), at(1, 0), at(1, 2)].map(|it| it.to_string()), ["1", "2", "2.3"]);
     }
 
     #[test]
     fn a_cycle_is_named_in_full() {
         assert_eq!(layers(4, &[vec![], vec![3], vec![1], vec![2]], |_, _| false), Err(vec![1, 3, 2, 1]));
         assert_eq!(layers(1, &[vec![0]], |_, _| false), Err(vec![0, 0]));
+        // One that only waits for a cycle is not part of it.
+        assert_eq!(layers(3, &[vec![1], vec![2], vec![1]], |_, _| false), Err(vec![1, 2, 1]));
     }
 }

@@ -15,6 +15,7 @@ use crate::claim::{self, Owner};
 use crate::command::Actor;
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, BranchName, ChannelName, CommitId, Label, LandingId, MissionId, Now, ProjectName, TaskId};
+use crate::manifest;
 use crate::pattern::Uri;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
@@ -161,13 +162,14 @@ pub fn land(draft: &mut Draft, id: TaskId, now: Now) -> Result<Place, Refusal> {
     let agent = task.agent.clone().unwrap_or_else(|| AgentName::new("regatta").expect("a plain word is a name"));
     // Its files were free while a person thought about it, so they must be had again.
     let landing = LandingId(draft.board().counters.landing + 1);
-    let holders = claim::in_the_way(draft, &task.file_claims(), claim::Mode::Exclusive, None, now);
+    let (uris, mode) = (manifest::claims(draft.board(), &task), manifest::mode(draft.board(), &task));
+    let holders = claim::in_the_way(draft, &uris, mode, None, now);
     if !holders.is_empty() {
         return Err(Refusal::ClaimHeld { holders });
     }
     let queued = queue(draft, &task, agent, submission, now)?;
     debug_assert_eq!(landing, queued);
-    claim::acquire_for_landing(draft, queued, task.file_claims(), now);
+    claim::acquire_for_landing(draft, queued, uris, mode, now);
     let landing = draft.board().landings.get(&queued).cloned().ok_or(Refusal::NoSuchLanding { landing: queued })?;
     Ok(place(draft.board(), &landing))
 }

@@ -6,6 +6,7 @@ use crate::board::Draft;
 use crate::budget::Spend;
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, MissionId, Now, ProjectName};
+use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
 
 /// When a mission's tasks may start.
@@ -42,6 +43,12 @@ pub struct Mission {
     /// How many attempts it may have at once.
     pub max_workers: u32,
     pub mode: Mode,
+    /// Its attempts hold their files together with each other: overlapping manifests run at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub isolate: bool,
+    /// Packages of the trunk whose tasks run one after the other, as they were when it started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub serial: Vec<PathPattern>,
     pub state: State,
     #[serde(default, skip_serializing_if = "Spend::is_nothing")]
     pub spent: Spend,
@@ -64,6 +71,11 @@ pub struct Start {
     pub agents: Vec<AgentName>,
     pub max_workers: u32,
     pub mode: Mode,
+    #[serde(default)]
+    pub isolate: bool,
+    /// What [`crate::manifest::serial_packages`] found on the trunk.
+    #[serde(default)]
+    pub serial: Vec<PathPattern>,
 }
 
 /// Starts a mission; its tasks are added in the same command.
@@ -91,6 +103,8 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
         agents: ask.agents,
         max_workers: ask.max_workers,
         mode: ask.mode,
+        isolate: ask.isolate,
+        serial: ask.serial,
         state: State::Active,
         spent: Spend::default(),
         created_wall: now.wall,

@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::Begin;
 use crate::board::{Board, Draft, ReadyFor};
+use crate::graph::Step;
 use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, TaskId};
 use crate::landing::State as LandingState;
 use crate::refusal::{Refusal, seconds};
 use crate::task::{Expects, Status, Task};
-use crate::{agent, attempt, budget, claim, mission, provider, task};
+use crate::{agent, attempt, budget, claim, manifest, mission, provider, task};
 
 /// The closed set of things a task can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,7 +112,8 @@ fn next_for(draft: &Draft, ask: &Poll, now: Now) -> Option<TaskId> {
                 && task.provider.as_ref().is_none_or(|it| agent.provider.as_ref() == Some(it))
                 && mission_allows(board, task)
                 && budget::blocks(board, task, &ask.agent, now).is_none()
-                && claim::in_the_way(draft, &task.file_claims(), claim::Mode::Exclusive, None, now).is_empty()
+                && claim::in_the_way(draft, &manifest::claims(board, task), manifest::mode(board, task), None, now)
+                    .is_empty()
         })
     };
     let own = board.ready_for(&ReadyFor::Offered(ask.agent.clone())).find(&fits);
@@ -142,17 +144,15 @@ fn mission_allows(board: &Board, task: &Task) -> bool {
     let Some(mission) = task.mission.and_then(|it| board.missions.get(&it)) else { return true };
     mission.state == mission::State::Active
         && board.attempts.values().filter(|it| it.mission == Some(mission.id)).count() < mission.max_workers as usize
-        && (mission.mode == mission::Mode::Flow || task.wave == current_wave(board, mission.id))
+        && (mission.mode == mission::Mode::Flow || task.step() == current_step(board, mission.id))
 }
 
-/// The first layer that still has work an agent could do. Tasks that need a person leave the barrier.
-fn current_wave(board: &Board, mission: MissionId) -> u32 {
+/// The first step that still has work an agent could do. Tasks that need a person leave the barrier.
+fn current_step(board: &Board, mission: MissionId) -> Step {
     board
         .open_tasks_of(mission)
-        .filter(|(_, id)| board.tasks.get(id).is_some_and(|it| it.status != Status::NeedsHuman && !stuck(board, it)))
-        .map(|(wave, _)| wave)
-        .min()
-        .unwrap_or(0)
+        .find(|(_, id)| board.tasks.get(id).is_some_and(|it| it.status != Status::NeedsHuman && !stuck(board, it)))
+        .map_or(Step::default(), |it| it.0)
 }
 
 /// Whether it waits, however indirectly, for something that only a person can move on.
@@ -239,11 +239,8 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
             if let Some(gate) = gate(board, task) {
                 say(WaitKind::Gate, gate);
             }
-            for holder in
-                claim::in_the_way(&Draft::of(board, now), &task.file_claims(), claim::Mode::Exclusive, None, now)
-                    .iter()
-                    .take(5)
-            {
+            let (uris, mode) = (manifest::claims(board, task), manifest::mode(board, task));
+            for holder in claim::in_the_way(&Draft::of(board, now), &uris, mode, None, now).iter().take(5) {
                 let ends =
                     holder.ends_in_ms.map_or(String::new(), |it| format!(" for {} more unless renewed", seconds(it)));
                 say(
@@ -307,9 +304,9 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
         if mission.state != mission::State::Active {
             say(WaitKind::Paused, format!("{} is draining: regatta run --resume", mission.id));
         }
-        if mission.mode == mission::Mode::Waves && task.wave != current_wave(board, mission.id) {
-            let at_work = current_wave(board, mission.id) + 1;
-            say(WaitKind::Wave, format!("it is in wave {}, and wave {at_work} is at work", task.wave + 1));
+        let at_work = current_step(board, mission.id);
+        if mission.mode == mission::Mode::Waves && task.step() != at_work {
+            say(WaitKind::Wave, format!("it is in wave {}, and wave {at_work} is at work", task.step()));
         }
         let running = board.attempts.values().filter(|it| it.mission == Some(mission.id)).count();
         if running >= mission.max_workers as usize {

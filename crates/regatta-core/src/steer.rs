@@ -133,7 +133,7 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
         )?;
         // Its mission goes on with it, and who waited for the old one waits for this.
         if let Some(mission) = old.mission.filter(|it| draft.board().missions.contains_key(it)) {
-            task::adopt(draft, again, mission, &old.project)?;
+            task::adopt(draft, again, (mission, old.step()), &old.project)?;
         }
         for dependent in draft.board().dependents_of(old.id) {
             let blocked_by = task::find(draft.board(), dependent)?.blocked_by.clone();

@@ -14,11 +14,13 @@ use crate::attempt::{self, Cause, Resume};
 use crate::board::{Board, Draft};
 use crate::budget::Spend;
 use crate::event::{Event, facts};
+use crate::graph::Step;
 use crate::ids::{AgentName, AttemptId, BranchName, CommitId, LandingId, MissionId, Now, ProjectName, TaskId};
 use crate::pattern::{PathPattern, Uri};
+use crate::project::Run;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
-use crate::{agent, claim};
+use crate::{agent, claim, manifest};
 
 pub use add::{Add, Edit, Pause, add, default_priority, edit};
 pub use status::{Status, next_status};
@@ -123,6 +125,9 @@ pub struct Task {
     pub mission: Option<MissionId>,
     /// Its layer when the mission goes in waves.
     pub wave: u32,
+    /// Which part of its wave it is in, where manifests overlap.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sub_wave: u32,
     pub status: Status,
     /// Who must do it, if that is settled; while offered, to whom.
     pub assignee: Option<AgentName>,
@@ -195,17 +200,24 @@ impl Task {
         BranchName::new(&name).expect("letters, digits and dashes make a branch name")
     }
 
-    /// The claims its attempt needs.
+    /// When it has its turn, in a mission that goes in waves.
+    pub fn step(&self) -> Step {
+        Step { wave: self.wave, sub: self.sub_wave }
+    }
+
+    /// The claims on its manifest. What its attempt holds is that and more: [`crate::manifest::claims`].
     pub fn file_claims(&self) -> Vec<Uri> {
         self.files.iter().map(|it| Uri::of_file(&self.project, it)).collect()
     }
 
-    /// Changed paths that its manifest does not name. A task without a manifest may touch anything.
-    pub fn escapes<'a>(&self, changed: &'a [String]) -> Vec<&'a str> {
+    /// Changed paths that neither its manifest names nor follow from it, in a project with these settings. A task
+    /// without a manifest may touch anything.
+    pub fn escapes<'a>(&self, run: &Run, changed: &'a [String]) -> Vec<&'a str> {
         if self.files.is_empty() {
             return Vec::new();
         }
-        changed.iter().map(String::as_str).filter(|path| !self.files.iter().any(|it| it.matches(path))).collect()
+        let reach = manifest::reach(run, &self.files);
+        changed.iter().map(String::as_str).filter(|path| !reach.iter().any(|it| it.matches(path))).collect()
     }
 }
 
@@ -312,7 +324,8 @@ pub(crate) fn start(draft: &mut Draft, id: TaskId, by: &attempt::Begin, now: Now
     let task = find(draft.board(), id)?;
     next_status(id, task.status, Status::InProgress)?;
     let attempt = AttemptId(draft.board().counters.attempt + 1);
-    claim::acquire_for_attempt(draft, attempt, task.file_claims(), now)?;
+    let (uris, mode) = (manifest::claims(draft.board(), &task), manifest::mode(draft.board(), &task));
+    claim::acquire_for_attempt(draft, attempt, uris, mode, now)?;
     attempt::begin(draft, attempt, &task, by, now);
     draft.record(Event::TaskStarted(Started { task: id, attempt, agent: by.agent.clone() }));
     Ok(attempt)
@@ -467,7 +480,12 @@ pub fn cancel(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal
 }
 
 /// Takes a task that is already on the board into a mission.
-pub(crate) fn adopt(draft: &mut Draft, id: TaskId, mission: MissionId, project: &ProjectName) -> Result<(), Refusal> {
+pub(crate) fn adopt(
+    draft: &mut Draft,
+    id: TaskId,
+    (mission, step): (MissionId, Step),
+    project: &ProjectName,
+) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.project != *project {
         return Err(Refusal::invalid(
@@ -481,7 +499,7 @@ pub(crate) fn adopt(draft: &mut Draft, id: TaskId, mission: MissionId, project: 
     if !task.status.is_waiting() {
         return Err(Refusal::InUse { what: id.to_string(), by: task.status.to_string() });
     }
-    let task = Task { mission: Some(mission), ..Task::clone(&task) };
+    let task = Task { mission: Some(mission), wave: step.wave, sub_wave: step.sub, ..Task::clone(&task) };
     draft.record(Event::TaskEdited(Edited { task }));
     Ok(())
 }

@@ -19,6 +19,8 @@ mod claims;
 mod landings;
 #[path = "core/lines.rs"]
 mod lines;
+#[path = "core/manifests.rs"]
+mod manifests;
 #[path = "core/missions.rs"]
 mod missions;
 #[path = "core/talk.rs"]

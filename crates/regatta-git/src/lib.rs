@@ -9,7 +9,7 @@
 //! | a workspace's own | `workspaces/<project>/<attempt>/.git` | the agent; this crate makes it and never believes it |
 //!
 //! In reading order: `run` starts git, and nothing else does; `places` says what is where; `inspect` looks at
-//! the user's repository; `vault` keeps our own; `workspace` makes and removes working trees; `capture` keeps
+//! the user's repository and `look` at its trunk; `vault` keeps our own; `workspace` makes and removes working trees; `capture` keeps
 //! what an agent left; `merge` and `revert` try a merge; `stage` checks one out; `land` moves the trunk; `push` pushes it;
 //! `show` reads commits; `words` holds the sentences for people.
 //!
@@ -21,6 +21,7 @@ mod capture;
 mod disk;
 mod inspect;
 mod land;
+mod look;
 mod merge;
 mod places;
 mod push;
@@ -40,7 +41,7 @@ use regatta_core::ids::{AttemptId, BranchName, CommitId};
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
     Authorship, Capture, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial,
-    TrunkPermit, Workspace,
+    TrunkFacts, TrunkPermit, Workspace,
 };
 
 use crate::places::{Locks, Places};
@@ -82,6 +83,18 @@ impl Git for GitAdapter {
     fn tip(&self, repo: &Repo) -> Result<CommitId, GitError> {
         let user = self.discover_at(&repo.path)?;
         self.trunk_tip(&user, repo)
+    }
+    fn paths_at_tip(&self, repo: &Repo) -> Result<Vec<String>, GitError> {
+        self.tip_paths(repo)
+    }
+    fn trunk(&self, repo: &Repo) -> Result<TrunkFacts, GitError> {
+        self.look_at_trunk(repo)
+    }
+    fn contains(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
+        self.trunk_contains(repo, tip, commit)
+    }
+    fn free_disk_mb(&self) -> Option<u64> {
+        self.places.free_mb()
     }
     fn workspace_path(&self, repo: &Repo, attempt: AttemptId) -> PathBuf {
         self.places.workspace(&repo.project, attempt)

@@ -25,6 +25,11 @@ impl Places {
     pub(crate) fn global_config(&self) -> PathBuf {
         self.data.join("vaults").join(".gitconfig")
     }
+    /// How many mebibytes are free here.
+    pub(crate) fn free_mb(&self) -> Option<u64> {
+        let there = self.data.ancestors().find(|it| it.is_dir())?;
+        rustix::fs::statvfs(there).ok().map(|it| it.f_bavail.saturating_mul(it.f_frsize) >> 20)
+    }
     pub(crate) fn vault(&self, project: &ProjectName) -> PathBuf {
         self.data.join("vaults").join(format!("{project}.git"))
     }

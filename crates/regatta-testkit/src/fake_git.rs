@@ -16,7 +16,7 @@ use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName}
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
     Authorship, Capture, Dropped, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial,
-    TrunkPermit, Workspace,
+    TrunkFacts, TrunkPermit, Workspace,
 };
 
 use crate::steps::Life;
@@ -366,6 +366,29 @@ impl Git for FakeGit {
 
     fn tip(&self, repo: &Repo) -> Result<CommitId, GitError> {
         self.call("git.tip", |world| world.trunk(repo).map(|it| it.tip.clone()))
+    }
+
+    fn paths_at_tip(&self, repo: &Repo) -> Result<Vec<String>, GitError> {
+        self.call("git.paths_at_tip", |world| {
+            let tip = world.trunk(repo)?.tip.clone();
+            Ok(world.files(&tip).into_keys().collect())
+        })
+    }
+
+    fn trunk(&self, repo: &Repo) -> Result<TrunkFacts, GitError> {
+        self.lock().trunk(repo).map(|it| TrunkFacts { tip: it.tip.clone(), upstream: None, behind: 0 })
+    }
+
+    fn contains(&self, _: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
+        let world = self.lock();
+        let mut at = Some(tip.clone());
+        while let Some(here) = at {
+            if here == *commit {
+                return Ok(true);
+            }
+            at = world.commits.get(&here).and_then(|it| it.parent.clone());
+        }
+        Ok(false)
     }
 
     fn workspace_path(&self, _: &Repo, attempt: AttemptId) -> PathBuf {

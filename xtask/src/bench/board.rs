@@ -141,8 +141,15 @@ impl Fleet {
         }
         let agents = (0..5).map(|_| agent_name(self.dice.below(AGENTS))).collect::<Result<_, _>>()?;
         let project = ProjectName::new(PROJECTS[0])?;
-        let mission =
-            mission::Start { project, title: "A goal".into(), agents, max_workers: 5, mode: mission::Mode::Flow };
+        let mission = mission::Start {
+            project,
+            title: "A goal".into(),
+            agents,
+            max_workers: 5,
+            mode: mission::Mode::Flow,
+            isolate: false,
+            serial: vec![],
+        };
         self.run(Command::StartMission { mission, tasks, adopt: vec![] }).map(|_| ())
     }
 

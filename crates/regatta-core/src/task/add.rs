@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::board::Draft;
 use crate::budget::Spend;
 use crate::event::Event;
-use crate::graph;
+use crate::graph::{self, Step};
 use crate::ids::{MissionId, Now, ProjectName, TaskId};
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
@@ -52,7 +52,7 @@ pub fn default_priority() -> u8 {
 }
 
 /// Adds a task that nobody has yet.
-pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, u32)>, now: Now) -> Result<TaskId, Refusal> {
+pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now: Now) -> Result<TaskId, Refusal> {
     if !draft.board().projects.contains_key(&ask.project) {
         return Err(Refusal::NoSuchProject { project: ask.project });
     }
@@ -90,7 +90,8 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, u32)>, now: 
         ratchet: ask.ratchet,
         alias: ask.alias,
         mission: mission.map(|it| it.0),
-        wave: mission.map_or(0, |it| it.1),
+        wave: mission.map_or(0, |it| it.1.wave),
+        sub_wave: mission.map_or(0, |it| it.1.sub),
         status: if ask.backlog { Status::Backlog } else { Status::Unassigned },
         assignee: None,
         offer_until: None,

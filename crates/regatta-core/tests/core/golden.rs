@@ -178,6 +178,8 @@ fn a_mission_goes_in_waves() {
         agents: vec![agent("ada"), agent("bob")],
         max_workers: 4,
         mode: Mode::Waves,
+        isolate: false,
+        serial: vec![],
     };
     world.ask("ann", Command::StartMission { mission, tasks: auth_plan(), adopt: vec![] });
     let mut waves: Vec<Vec<u64>> = Vec::new();

@@ -14,11 +14,11 @@ use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{AttemptId, ClaimId, LandingId, Now, ProjectName, TaskId};
 use regatta_core::landing::State;
-use regatta_core::mission;
-use regatta_core::pattern::Uri;
+use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::refusal::Refusal;
 use regatta_core::schedule::{Poll, wait_reasons};
 use regatta_core::task::{Expects, IssueType, Status, Task};
+use regatta_core::{graph, mission};
 
 /// What history must be remembered to see whether a law was broken.
 #[derive(Clone, Default)]
@@ -329,7 +329,7 @@ fn check_tasks(board: &Board, now: Now) {
         assert!(of_task.is_some() || attempt.stopping.is_some(), "J2: {} works for nobody", attempt.id);
         assert!(attempt.supervised || attempt.stopping.is_none(), "{} has no process to wait for", attempt.id);
         if attempt.stopping.is_none() {
-            let needs = of_task.map(|it| it.file_claims()).unwrap_or_default();
+            let needs = of_task.map(|it| needs(board, it)).unwrap_or_default();
             check_files(board, &Owner::Attempt(attempt.id), &needs);
         }
     }
@@ -358,7 +358,7 @@ fn check_landings(board: &Board) {
         let task = board.tasks.get(&landing.task).expect("a landing's task is open");
         assert_eq!(task.landing, Some(landing.id), "{} is not the landing of {}", landing.id, task.id);
         assert_eq!(landing.held.is_some(), landing.retry_at.is_some(), "{} is held without an end", landing.id);
-        check_files(board, &Owner::Landing(landing.id), &task.file_claims());
+        check_files(board, &Owner::Landing(landing.id), &needs(board, task));
         let trunk = [Uri::of_trunk(&landing.project)];
         match &landing.state {
             State::Queued | State::Trying => {}
@@ -484,7 +484,7 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, supervised: bool, now: Now) -
         let Some(mission) = task.mission.map(|it| &board.missions[&it]) else { return true };
         mission.state == mission::State::Active
             && of_mission(board, mission.id) < mission.max_workers as usize
-            && (mission.mode == mission::Mode::Flow || task.wave == wave_at_work(board, mission.id))
+            && (mission.mode == mission::Mode::Flow || task.step() == step_at_work(board, mission.id))
     };
     board
         .tasks
@@ -493,23 +493,45 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, supervised: bool, now: Now) -
         .filter(|it| ask.project.as_ref().is_none_or(|asked| it.project == *asked))
         .filter(|it| ask.mission.is_none_or(|asked| it.mission == Some(asked)))
         .filter(|it| it.provider.is_none() || it.provider == agent.provider)
-        .filter(|it| blockers(board, &it.file_claims(), Mode::Exclusive, None).next().is_none())
+        .filter(|it| blockers(board, &needs(board, it), mode_of(board, it), None).next().is_none())
         .filter(|it| regatta_core::budget::blocks(board, it, &ask.agent, now).is_none())
         .filter_map(|it| rank(it).map(|rank| (rank, it.priority, it.id)))
         .min()
         .map(|it| it.2)
 }
 
-/// The lowest layer with a task that needs no person and whose blockers are not dead.
-fn wave_at_work(board: &Board, id: regatta_core::ids::MissionId) -> u32 {
+/// What an attempt at a task must hold: its manifest, what follows from it, and the serial packages it touches.
+fn needs(board: &Board, task: &Task) -> Vec<Uri> {
+    let run = &board.projects[&task.project].settings.run;
+    let touches = |a: &[PathPattern], b: &[PathPattern]| a.iter().any(|x| b.iter().any(|y| x.overlaps(y)));
+    let mut all = task.files.clone();
+    loop {
+        let more = run.derived.iter().find(|it| touches(&it.from, &all) && !all.contains(&it.file));
+        match more {
+            Some(more) => all.push(more.file.clone()),
+            None => break,
+        }
+    }
+    let serial = task.mission.map_or(vec![], |it| board.missions[&it].serial.clone());
+    all.extend(serial.into_iter().filter(|it| touches(std::slice::from_ref(it), &task.files)));
+    all.iter().map(|it| Uri::of_file(&task.project, it)).collect()
+}
+
+fn mode_of(board: &Board, task: &Task) -> Mode {
+    let isolate = task.mission.is_some_and(|it| board.missions[&it].isolate);
+    if isolate { Mode::Shared } else { Mode::Exclusive }
+}
+
+/// The lowest step with a task that needs no person and whose blockers are not dead.
+fn step_at_work(board: &Board, id: regatta_core::ids::MissionId) -> graph::Step {
     let dead = |it: &TaskId| matches!(board.settled(*it), Some(Status::Failed | Status::Cancelled));
     board
         .tasks
         .values()
         .filter(|it| it.mission == Some(id) && it.status != Status::NeedsHuman && !it.blocked_by.iter().any(dead))
-        .map(|it| it.wave)
+        .map(|it| it.step())
         .min()
-        .unwrap_or(0)
+        .unwrap_or_default()
 }
 
 fn task_of(event: &Event) -> Option<TaskId> {

@@ -16,7 +16,8 @@ fn planned(subject: &str, manifest: &[&str], after: &[usize]) -> PlannedTask {
 
 fn start(world: &mut World, mode: Mode, max_workers: u32, tasks: Vec<PlannedTask>) -> MissionId {
     let agents: Vec<AgentName> = world.board.agents.keys().cloned().collect();
-    let mission = Start { project: shop(), title: "goal".into(), agents, max_workers, mode };
+    let mission =
+        Start { project: shop(), title: "goal".into(), agents, max_workers, mode, isolate: false, serial: vec![] };
     match world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] }) {
         Outcome::Mission { mission, .. } => mission,
         other => panic!("{other:?}"),
@@ -81,8 +82,8 @@ fn overlapping_manifests_split_a_wave() {
         planned("task-4", &["c.go"], &[2]),
     ];
     start(&mut world, Mode::Waves, 5, plan);
-    let waves: Vec<u32> = world.board.tasks.values().map(|it| it.wave).collect();
-    assert_eq!(waves, [0, 0, 1, 2]);
+    let steps: Vec<String> = world.board.tasks.values().map(|it| it.step().to_string()).collect();
+    assert_eq!(steps, ["1", "1", "1.2", "2"]);
     assert_eq!(takes(&mut world), [1, 2]);
 }
 
@@ -163,7 +164,15 @@ fn a_plan_is_checked_as_a_whole() {
     let before = world.board.clone();
     let mut check = |agents: &[&str], max_workers, tasks: Vec<PlannedTask>, adopt: &[u64], code| {
         let agents = agents.iter().map(|it| agent(it)).collect();
-        let mission = Start { project: shop(), title: "goal".into(), agents, max_workers, mode: Mode::Flow };
+        let mission = Start {
+            project: shop(),
+            title: "goal".into(),
+            agents,
+            max_workers,
+            mode: Mode::Flow,
+            isolate: false,
+            serial: vec![],
+        };
         let adopt = adopt.iter().map(|it| TaskId(*it)).collect();
         assert_eq!(world.refused("ann", Command::StartMission { mission, tasks, adopt }).code(), code);
         assert!(world.board == before);
@@ -195,8 +204,15 @@ fn a_mission_adopts_tasks() {
     let mut world = World::with(&[("ada", 5), ("bob", 5)]);
     let task = world.add_task("words", &["src/**"]);
     let busy = world.add_for(work("docs", &["docs/**"]), Some("bob"), How::Queue);
-    let mission =
-        Start { project: shop(), title: "goal".into(), agents: vec![agent("ada")], max_workers: 4, mode: Mode::Flow };
+    let mission = Start {
+        project: shop(),
+        title: "goal".into(),
+        agents: vec![agent("ada")],
+        max_workers: 4,
+        mode: Mode::Flow,
+        isolate: false,
+        serial: vec![],
+    };
     let adopt =
         |tasks: &[TaskId]| Command::StartMission { mission: mission.clone(), tasks: vec![], adopt: tasks.to_vec() };
     world.take("bob");

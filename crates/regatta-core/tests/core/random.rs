@@ -399,7 +399,15 @@ impl Story {
                 };
                 let mode = if waves { mission::Mode::Waves } else { mission::Mode::Flow };
                 let agents = vec![agent("ada"), agent("bob")];
-                let mission = Start { project: shop(), title: "goal".into(), agents, max_workers: workers, mode };
+                let mission = Start {
+                    project: shop(),
+                    title: "goal".into(),
+                    agents,
+                    max_workers: workers,
+                    mode,
+                    isolate: tasks % 5 == 0,
+                    serial: if tasks % 3 == 0 { files(&["src/**"]) } else { vec![] },
+                };
                 let adopt = adopt.map(|it| self.task(it)).into_iter().collect();
                 let tasks = (0..tasks as usize % 4).map(planned).collect();
                 self.ask(Command::StartMission { mission, tasks, adopt });

@@ -234,7 +234,7 @@ fn judge(engine: &Engine, scene: &Scene) -> Verdict {
         base: capture.base.clone(),
         changed: capture.changed.clone(),
     };
-    if capture.changed.is_empty() || !scene.task.escapes(&capture.changed).is_empty() {
+    if capture.changed.is_empty() || !scene.task.escapes(&scene.project.settings.run, &capture.changed).is_empty() {
         return passed; // the core says what that means; there is nothing to run
     }
     match contract::broken(&*engine.shared.agents, &scene.task, &scene.project, &workspace.path) {

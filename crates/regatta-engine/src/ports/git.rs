@@ -48,6 +48,17 @@ pub struct RepoFacts {
     pub in_progress: Option<&'static str>,
 }
 
+/// How the trunk stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrunkFacts {
+    /// Its tip.
+    pub tip: CommitId,
+    /// The branch it follows, if it follows one: `origin/main`.
+    pub upstream: Option<String>,
+    /// How many commits its upstream has that it has not, as of the last fetch.
+    pub behind: u32,
+}
+
 /// An attempt's isolated working tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workspace {
@@ -220,6 +231,16 @@ pub trait Git: Send + Sync {
     fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError>;
     /// The trunk's tip in the user's repository.
     fn tip(&self, repo: &Repo) -> Result<CommitId, GitError>;
+    /// Every path of the trunk's tip, `/`-separated.
+    fn paths_at_tip(&self, repo: &Repo) -> Result<Vec<String>, GitError>;
+    /// How the trunk stands against its upstream, without asking any other machine.
+    fn trunk(&self, repo: &Repo) -> Result<TrunkFacts, GitError>;
+    /// Whether `commit` is in the trunk's history up to `tip`.
+    fn contains(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError>;
+    /// How many mebibytes are free where workspaces are made, if that can be known.
+    fn free_disk_mb(&self) -> Option<u64> {
+        None
+    }
     /// Where the attempt's workspace is, or would be.
     fn workspace_path(&self, repo: &Repo, attempt: AttemptId) -> PathBuf;
     /// Makes the attempt's workspace at the trunk's tip, or finds it as it is.

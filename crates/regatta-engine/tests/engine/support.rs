@@ -185,6 +185,8 @@ pub(crate) fn mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command {
         agents: agents.iter().map(|it| name(it)).collect(),
         max_workers: 8,
         mode: mission::Mode::Flow,
+        isolate: false,
+        serial: vec![],
     };
     Command::StartMission { mission, tasks, adopt: vec![] }
 }

@@ -6,6 +6,7 @@ mod capture;
 mod checkout;
 mod inspect;
 mod land;
+mod look;
 mod merge;
 mod workspace;
 mod world;

@@ -94,7 +94,8 @@ impl Caller<'_> {
     }
 
     pub(super) async fn mission_start(&self, ask: input::MissionStart) -> Json {
-        let project = self.project(ask.project)?;
+        let project = self.project(ask.project.clone())?;
+        let serial = self.serial_packages(&project, &ask).await?;
         let tasks = ask
             .tasks
             .into_iter()
@@ -126,11 +127,34 @@ impl Caller<'_> {
             agents: ask.agents,
             max_workers: ask.max_workers,
             mode: ask.mode,
+            isolate: ask.isolate,
+            serial,
         };
         match self.ask(Command::StartMission { mission, tasks, adopt: ask.adopt }).await? {
             (_, Outcome::Mission { mission, .. }) => self.mission_show(&mission.to_string()).await,
             other => Err(unexpected(&other.1)),
         }
+    }
+
+    /// The packages of the trunk that these tasks touch and that are worked on by one task at a time.
+    async fn serial_packages(
+        &self,
+        name: &ProjectName,
+        ask: &input::MissionStart,
+    ) -> Result<Vec<PathPattern>, Problem> {
+        let board = self.board();
+        let Some(project) = board.projects.get(name) else { return Ok(vec![]) };
+        let adopted = ask.adopt.iter().filter_map(|it| board.tasks.get(it)).flat_map(|it| &it.files);
+        let files: Vec<PathPattern> = ask.tasks.iter().flat_map(|it| &it.task.files).chain(adopted).cloned().collect();
+        let (git, repo) = (self.engine().git().clone(), Repo::of(project));
+        let set = project.settings.run.serial_packages.clone();
+        let found = blocking(move || {
+            let paths = git.paths_at_tip(&repo).map_err(from_git)?;
+            manifest::serial_packages(paths.iter().map(String::as_str), &set).map_err(|it| {
+                Problem::new(422, "invalid", it.to_string(), "mend serial_packages under [run] in regatta.toml")
+            })
+        });
+        Ok(found.await??.into_iter().filter(|it| files.iter().any(|has| has.overlaps(it))).collect())
     }
 
     pub(super) async fn mission_show(&self, id: &str) -> Json {

@@ -258,6 +258,8 @@ fn missions(it: &mut Teller) {
             agents: vec![agent("ann"), agent("bob")],
             max_workers: 4,
             mode,
+            isolate: mode == mission::Mode::Waves,
+            serial: vec![PathPattern::new("tests/**").unwrap()],
         };
         it.tell(&person("ann"), Some(title), Command::StartMission { mission, tasks, adopt: vec![] });
     }

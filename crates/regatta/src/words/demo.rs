@@ -182,6 +182,7 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
         agents,
         max_workers: ask.size,
         mode: mission::Mode::Flow,
+        isolate: false,
         tasks: plan.tasks,
         adopt: vec![],
     };

@@ -88,7 +88,8 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
         Mode::Flow => mission::Mode::Flow,
         Mode::Waves => mission::Mode::Waves,
     };
-    let start = input::MissionStart { project: Some(project), title, agents, max_workers, mode, tasks, adopt };
+    let start =
+        input::MissionStart { project: Some(project), title, agents, max_workers, mode, isolate: false, tasks, adopt };
     let got: Got<MissionView> = client.call(&Call::MissionStart(start))?;
     started(app, &client, got, ask.wait)
 }

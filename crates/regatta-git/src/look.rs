@@ -1,0 +1,52 @@
+//! How the trunk stands: what is in it, where it is against its upstream, what it contains.
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::{GitError, Repo, TrunkFacts};
+
+use crate::run::text_of;
+use crate::{GitAdapter, words};
+
+impl GitAdapter {
+    /// Every path of the trunk's tip. What is no text cannot be named in a manifest and is told approximately.
+    pub(crate) fn tip_paths(&self, repo: &Repo) -> Result<Vec<String>, GitError> {
+        let user = self.discover_at(&repo.path)?;
+        let tip = self.trunk_tip(&user, repo)?;
+        let list = self
+            .git
+            .ours(&user.common, "list the trunk's files")
+            .args(["ls-tree", "-r", "--name-only", "-z", "--full-tree", "--end-of-options"])
+            .arg(tip.as_str())
+            .list()?;
+        Ok(list.iter().map(|it| text_of(it)).collect())
+    }
+
+    /// The trunk's tip and its upstream, as far as this machine knows it: nothing is fetched.
+    pub(crate) fn look_at_trunk(&self, repo: &Repo) -> Result<TrunkFacts, GitError> {
+        const DOING: &str = "compare the trunk with its upstream";
+        let user = self.discover_at(&repo.path)?;
+        let tip = self.trunk_tip(&user, repo)?;
+        let said = self
+            .git
+            .ours(&user.common, DOING)
+            .args(["for-each-ref", "--format=%(upstream:short)%00%(upstream:track,nobracket)"])
+            .arg(format!("refs/heads/{}", repo.trunk))
+            .line()?;
+        let (upstream, track) = said.split_once('\0').ok_or_else(|| words::unexpected(DOING))?;
+        let behind = track.split(", ").find_map(|it| it.strip_prefix("behind ")?.parse().ok()).unwrap_or(0);
+        Ok(TrunkFacts { tip, upstream: (!upstream.is_empty()).then(|| upstream.to_owned()), behind })
+    }
+
+    /// Whether `commit` is in the trunk's history up to `tip`. One that the repository no longer has is not.
+    pub(crate) fn trunk_contains(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
+        const DOING: &str = "look for a commit in the trunk";
+        let user = self.discover_at(&repo.path)?;
+        let call = self.git.ours(&user.common, DOING).args(["merge-base", "--is-ancestor"]);
+        let said = call.arg(commit.as_str()).arg(tip.as_str()).run()?;
+        match said.status {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            Some(128) if said.stderr.contains("Not a valid commit name") => Ok(false),
+            _ => Err(words::git_failed(DOING, &said.stderr)),
+        }
+    }
+}

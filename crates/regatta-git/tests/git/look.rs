@@ -1,0 +1,61 @@
+use std::fs;
+
+use regatta_engine::ports::git::{Git, TrunkFacts};
+
+use crate::world::*;
+
+#[test]
+fn the_trunk_s_paths_are_those_of_its_tip() {
+    let world = World::new();
+    write(world.user().join("src/a b/ü.rs"), "x");
+    commit_all(world.user(), "more");
+    write(world.user().join("untracked"), "x");
+    assert_eq!(
+        world.git.paths_at_tip(&world.repo).unwrap(),
+        [".gitignore", "a.txt", "run.sh", "src/a b/ü.rs", "src/lib.rs"]
+    );
+}
+
+#[test]
+fn a_trunk_behind_its_upstream_is_seen_without_fetching() {
+    let world = World::new();
+    let facts = || world.git.trunk(&world.repo).unwrap();
+    assert_eq!(facts(), TrunkFacts { tip: world.tip(), upstream: None, behind: 0 });
+    let there = world.home.path().join("there");
+    git(world.home.path(), &["clone", "-q", world.user().to_str().unwrap(), there.to_str().unwrap()]);
+    git(world.user(), &["remote", "add", "origin", there.to_str().unwrap()]);
+    git(world.user(), &["fetch", "-q", "origin"]);
+    git(world.user(), &["branch", "-q", "--set-upstream-to=origin/main", "main"]);
+    assert_eq!(facts().upstream.as_deref(), Some("origin/main"));
+    for message in ["one", "two"] {
+        commit_all(&there, message);
+    }
+    assert_eq!(facts().behind, 0, "nobody fetched");
+    git(world.user(), &["fetch", "-q", "origin"]);
+    assert_eq!(facts().behind, 2);
+    commit_all(world.user(), "mine");
+    assert_eq!((facts().behind, facts().tip), (2, world.tip()), "ahead and behind");
+}
+
+#[test]
+fn a_trunk_that_was_set_back_no_longer_contains_what_landed() {
+    let world = World::new();
+    let start = world.tip();
+    let landed = commit_all(world.user(), "landed");
+    let contains = |commit| world.git.contains(&world.repo, &world.tip(), commit).unwrap();
+    assert!(contains(&start) && contains(&landed));
+    git(world.user(), &["reset", "-q", "--hard", start.as_str()]);
+    assert!(contains(&start) && !contains(&landed));
+    git(world.user(), &["reflog", "expire", "--expire=now", "--all"]);
+    git(world.user(), &["gc", "-q", "--prune=now"]);
+    assert!(!contains(&landed), "it is not even there any more");
+}
+
+#[test]
+fn free_space_is_known_before_anything_is_made() {
+    let world = World::new();
+    assert!(!world.data().exists());
+    assert!(world.git.free_disk_mb().is_some_and(|it| it > 0));
+    fs::create_dir_all(world.data()).unwrap();
+    assert!(world.git.free_disk_mb().is_some());
+}
