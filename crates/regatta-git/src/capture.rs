@@ -1,6 +1,6 @@
 //! Keeps what an agent left on disk.
 //!
-//! The workspace's `.git` is never opened: the agent may have put hooks, filters, a file or a link there (S5). The
+//! No git runs with the workspace's `.git`: the agent may have put hooks, filters, a file or a link there (S5). The
 //! files are read through the vault, with an index of our own that starts as the workspace's base each time, so
 //! that the outcome depends on the files alone.
 //!
@@ -184,7 +184,10 @@ impl GitAdapter {
             let commit = if snapshot.tree == self.tree_of(&vault, &base)? {
                 base.clone()
             } else {
-                self.commit_tree(&vault, &snapshot.tree, &[&base], authorship)?
+                // The base comes first; the agent's own commits are for whoever wants them one by one.
+                let own = self.own_history(&vault, &self.places.workspace(&repo.project, attempt), &base)?;
+                let parents: Vec<&CommitId> = [&base].into_iter().chain(own.as_ref()).collect();
+                self.commit_tree(&vault, &snapshot.tree, &parents, authorship)?
             };
             disk::sync_objects(&vault)?;
             self.pin(&vault, attempt, &commit)?;

@@ -1,6 +1,9 @@
 //! Looks at the user's repository, changing nothing.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use regatta_core::ids::{BranchName, CommitId};
 use regatta_engine::ports::git::{GitError, Repo, RepoFacts};
@@ -11,7 +14,7 @@ use crate::{GitAdapter, words};
 const MOST_DIRTY_NAMED: usize = 10;
 
 /// The user's repository, as found on disk.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct UserRepo {
     /// The working tree's top, or the bare repository itself.
     pub(crate) top: PathBuf,
@@ -58,7 +61,18 @@ impl GitAdapter {
 
     /// Finds the repository whose top is `path`.
     pub(crate) fn discover_at(&self, path: &Path) -> Result<UserRepo, GitError> {
-        self.discover(path, true)
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
+        if let Some((user, sign)) = known
+            && sign_of(path, &user) == Some(sign)
+        {
+            return Ok(user);
+        }
+        let user = self.discover(path, true)?;
+        if let Some(sign) = sign_of(path, &user) {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(path.to_path_buf(), (user.clone(), sign));
+        }
+        Ok(user)
     }
 
     fn discover(&self, path: &Path, exactly_here: bool) -> Result<UserRepo, GitError> {
@@ -95,6 +109,15 @@ impl GitAdapter {
 
     /// The ref that HEAD names, whether or not it exists.
     pub(crate) fn head_branch(&self, user: &UserRepo) -> Result<Option<String>, GitError> {
+        if let Ok(text) = fs::read_to_string(user.git_dir.join("HEAD")) {
+            match text.trim_end().strip_prefix("ref: ") {
+                // Where refs are not files, HEAD is there for show.
+                Some("refs/heads/.invalid") => {}
+                Some(name) => return Ok(Some(name.to_owned())),
+                None if CommitId::new(text.trim_end()).is_ok() => return Ok(None),
+                None => {}
+            }
+        }
         let said = self.git.users(&user.top, "read HEAD").args(["symbolic-ref", "--quiet", "HEAD"]).run()?;
         match said.status {
             Some(0) => Ok(Some(text_of(said.stdout.trim_ascii_end()))),
@@ -106,6 +129,12 @@ impl GitAdapter {
     /// The trunk's tip in the user's repository.
     pub(crate) fn trunk_tip(&self, user: &UserRepo, repo: &Repo) -> Result<CommitId, GitError> {
         let name = format!("refs/heads/{}", repo.trunk);
+        // Where refs are files and this one is not packed: no process needed. All else is git's to say.
+        if let Ok(text) = fs::read_to_string(user.common.join(&name))
+            && let Ok(tip) = CommitId::new(text.trim_end())
+        {
+            return Ok(tip);
+        }
         let tip = self
             .git
             .ours(&user.common, "read the trunk")
@@ -135,6 +164,19 @@ impl GitAdapter {
         };
         entries.into_iter().map(entry).collect()
     }
+}
+
+/// What changes when a repository is replaced, moved or configured otherwise.
+pub(crate) type Sign = Vec<(u64, u64, i64, i64)>;
+
+fn sign_of(path: &Path, user: &UserRepo) -> Option<Sign> {
+    let of = |path: &Path| fs::symlink_metadata(path).ok();
+    // Of directories the place alone: what happens inside them is not their own change.
+    let place = |path: &Path| of(path).map(|it| (it.dev(), it.ino(), 0, 0));
+    let file = |path: &Path| of(path).map(|it| (it.dev(), it.ino(), it.mtime(), it.mtime_nsec()));
+    let dot_git = if user.bare { path.to_path_buf() } else { path.join(".git") };
+    let dot_git = if of(&dot_git)?.is_dir() { place(&dot_git)? } else { file(&dot_git)? };
+    Some(vec![place(path)?, dot_git, place(&user.git_dir)?, place(&user.common)?, file(&user.common.join("config"))?])
 }
 
 /// What the checkout with this git directory is in the middle of.

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{GitError, Move, Repo, TrunkPermit};
 
+use crate::carry::Cargo;
+use crate::difference::Difference;
 use crate::inspect::{UserRepo, in_progress};
 use crate::places::Key;
 use crate::run::{join, path_of, text_of};
-use crate::vault::FETCH;
 use crate::{GitAdapter, disk, words};
 
 /// How long to wait for an editor's or a prompt's `git status` to let go of the index.
@@ -60,11 +61,11 @@ impl GitAdapter {
             if tip != *old {
                 return Ok(Move::Elsewhere(tip));
             }
-            self.bring_objects(&step)?;
+            let cargo = self.load(&step)?;
             let checkouts = self.checkouts(&step)?;
             let mut blocked = BTreeSet::new();
             for checkout in &checkouts {
-                blocked.append(&mut self.in_the_way(&step, checkout)?);
+                blocked.append(&mut self.in_the_way(&step, checkout, &cargo.difference)?);
             }
             if !blocked.is_empty() {
                 return Ok(Move::Dirty(blocked.iter().map(|it| text_of(it)).collect()));
@@ -80,25 +81,14 @@ impl GitAdapter {
     }
 
     /// Copies what the new commit needs into the user's repository, where nothing refers to it yet.
-    fn bring_objects(&self, step: &Step<'_>) -> Result<(), GitError> {
+    fn load(&self, step: &Step<'_>) -> Result<Cargo, GitError> {
         let vault = self.vault_with(step.repo, step.new)?;
         self.vault_with(step.repo, step.old)?;
-        let follows = self
-            .git
-            .ours(&vault, "compare two commits of the trunk")
-            .args(["merge-base", "--is-ancestor", step.old.as_str(), step.new.as_str()])
-            .yes()?;
-        if !follows {
+        let Some(cargo) = self.cargo(&vault, step.old, step.new)? else {
             return Err(words::not_a_descendant(step.old, step.new));
-        }
-        // Also when the commit seems to be there: fetch checks that all it refers to is, too.
-        self.git
-            .ours(&step.user.common, "copy the commit into your repository")
-            .args(FETCH)
-            .arg(&vault)
-            .arg(step.new.as_str())
-            .done()?;
-        disk::sync_objects(&step.user.common)
+        };
+        self.carry(&vault, &step.user.common, &cargo, step.new)?;
+        Ok(cargo)
     }
 
     /// Moves the ref if it still is where it was, and says where it is if not.
@@ -143,6 +133,9 @@ impl GitAdapter {
         if !user.bare && self.head_branch(user)?.as_ref() == Some(&name) {
             found.push(Checkout { top: user.top.clone(), git_dir: user.git_dir.clone() });
         }
+        if !user.common.join("worktrees").is_dir() && !user.bare {
+            return Ok(found);
+        }
         let listed = self.git.ours(&user.common, "list your worktrees").args(["worktree", "list", "--porcelain", "-z"]);
         let mut top = PathBuf::new();
         for line in listed.list()? {
@@ -166,18 +159,32 @@ impl GitAdapter {
     }
 
     /// Paths of a checkout that keep it from being brought from the old commit to the new one.
-    fn in_the_way(&self, step: &Step<'_>, checkout: &Checkout) -> Result<BTreeSet<Vec<u8>>, GitError> {
+    fn in_the_way(
+        &self,
+        step: &Step<'_>,
+        checkout: &Checkout,
+        difference: &Difference,
+    ) -> Result<BTreeSet<Vec<u8>>, GitError> {
         if let Some(what) = in_progress(&checkout.git_dir).filter(|it| *it != "a bisect") {
             return Err(words::in_the_middle(what, &checkout.top));
         }
         wait_for_index(checkout)?;
-        let mut blocked = self.staged(step.old, checkout)?;
-        blocked.append(&mut self.edited(checkout)?);
-        blocked.append(&mut self.collisions(step, checkout)?);
+        // What is staged shows against HEAD, but for submodules, which that comparison leaves out.
+        let changes = self.changes(&checkout.top)?;
+        let at_old = self.trunk_tip(step.user, step.repo)? == *step.old;
+        let mut blocked: BTreeSet<_> = changes.into_iter().filter(|it| at_old || it.edited).map(|it| it.path).collect();
+        if !at_old || disk::occupied(&checkout.top.join(".gitmodules")) {
+            blocked.append(&mut self.staged(step.old, checkout)?);
+        }
+        blocked.append(&mut collisions(difference, checkout));
         if blocked.is_empty() {
             // Git has the last word, and does nothing yet.
-            self.refresh_index(checkout)?;
-            let said = self.read_tree(step, checkout, &["--dry-run"])?;
+            let mut said = self.read_tree(step, checkout, &["--dry-run"])?;
+            if said.0 != Some(0) {
+                // It takes a file that was touched for one that was changed, until the index knows.
+                self.refresh_index(checkout)?;
+                said = self.read_tree(step, checkout, &["--dry-run"])?;
+            }
             if said.0 != Some(0) {
                 blocked.extend(named_path(&said.1));
                 if blocked.is_empty() {
@@ -202,23 +209,6 @@ impl GitAdapter {
     fn edited(&self, checkout: &Checkout) -> Result<BTreeSet<Vec<u8>>, GitError> {
         let changes = self.changes(&checkout.top)?;
         Ok(changes.into_iter().filter(|it| it.edited).map(|it| it.path).collect())
-    }
-
-    /// Untracked files, ignored ones too, where the new commit has a file.
-    ///
-    /// Git itself would overwrite an ignored file here; to a person it may be the only copy of something.
-    fn collisions(&self, step: &Step<'_>, checkout: &Checkout) -> Result<BTreeSet<Vec<u8>>, GitError> {
-        let leaving: BTreeSet<Vec<u8>> = self.between(step, "--diff-filter=DT")?.into_iter().collect();
-        let arriving = self.between(step, "--diff-filter=A")?;
-        Ok(arriving.iter().filter_map(|path| collision(&checkout.top, path, &leaving)).collect())
-    }
-
-    fn between(&self, step: &Step<'_>, filter: &str) -> Result<Vec<Vec<u8>>, GitError> {
-        self.git
-            .ours(&step.user.common, "compare two commits of the trunk")
-            .args(["diff-tree", "-r", "--name-only", "-z", "--no-renames", filter])
-            .args([step.old.as_str(), step.new.as_str()])
-            .list()
     }
 
     /// Lets the index know of files that were touched but not changed.
@@ -261,13 +251,23 @@ impl GitAdapter {
 
     /// Finishes the checkouts after the ref has moved, as far as no change of a person's is in the way.
     fn finish(&self, step: &Step<'_>) -> Result<(), GitError> {
-        for checkout in self.checkouts(step)? {
+        let checkouts = self.checkouts(step)?;
+        if checkouts.is_empty() {
+            return Ok(());
+        }
+        let vault = self.vault_with(step.repo, step.new)?;
+        self.vault_with(step.repo, step.old)?;
+        let difference = self.with_odb(&vault, |odb| {
+            let (old, new) = (odb.commit(step.old)?.tree, odb.commit(step.new)?.tree);
+            Difference::between(odb, Some(&old), &new)
+        })?;
+        for checkout in checkouts {
             wait_for_index(&checkout)?;
             if in_progress(&checkout.git_dir).is_some() || !self.staged(step.old, &checkout)?.is_empty() {
                 // It has followed already, or a person works there.
                 continue;
             }
-            if self.in_the_way(step, &checkout)?.is_empty() || self.mend(step, &checkout)? {
+            if self.in_the_way(step, &checkout, &difference)?.is_empty() || self.mend(step, &checkout, &difference)? {
                 self.advance(step, &checkout)?;
             }
         }
@@ -277,9 +277,9 @@ impl GitAdapter {
     /// Completes the index after a crash amid an update, when files are new and the index is old.
     ///
     /// Only if every file that differs is exactly the new commit's: anything else is a person's.
-    fn mend(&self, step: &Step<'_>, checkout: &Checkout) -> Result<bool, GitError> {
+    fn mend(&self, step: &Step<'_>, checkout: &Checkout, difference: &Difference) -> Result<bool, GitError> {
         let mut differing = self.edited(checkout)?;
-        differing.append(&mut self.collisions(step, checkout)?);
+        differing.append(&mut collisions(difference, checkout));
         let input = join(differing.iter().map(Vec::as_slice));
         let update = |index: &Path| {
             let call = self.git.users(&checkout.top, "complete the index").index(index);
@@ -302,6 +302,24 @@ impl GitAdapter {
         update(&real)?;
         Ok(true)
     }
+}
+
+/// Untracked files, ignored ones too, where the new commit has a file.
+///
+/// Git itself would overwrite an ignored file here; to a person it may be the only copy of something.
+fn collisions(difference: &Difference, checkout: &Checkout) -> BTreeSet<Vec<u8>> {
+    const KIND: u32 = 0o170_000;
+    let mut leaving = BTreeSet::new();
+    let mut arriving = Vec::new();
+    for (path, sides) in &difference.files {
+        match sides {
+            (Some(_), None) => drop(leaving.insert(path.clone())),
+            (None, Some(_)) => arriving.push(path),
+            (Some(old), Some(new)) if old.0 & KIND != new.0 & KIND => drop(leaving.insert(path.clone())),
+            _ => {}
+        }
+    }
+    arriving.into_iter().filter_map(|path| collision(&checkout.top, path, &leaving)).collect()
 }
 
 /// Refuses while the trunk is being rebased: the branch is then checked out nowhere, but is about to be moved.
@@ -406,7 +424,9 @@ mod tests {
         let user = adapter.discover_at(&path).unwrap();
         let step = Step { repo: &repo, user: &user, old: &old, new: &new };
         let checkout = adapter.checkouts(&step).unwrap().remove(0);
-        assert!(adapter.in_the_way(&step, &checkout).unwrap().is_empty());
+        let vault = adapter.vault_with(&repo, &new).unwrap();
+        let cargo = adapter.cargo(&vault, &old, &new).unwrap().unwrap();
+        assert!(adapter.in_the_way(&step, &checkout, &cargo.difference).unwrap().is_empty());
         fs::write(path.join("b"), "a person's").unwrap();
         assert_eq!(adapter.advance(&step, &checkout).unwrap_err().code, "checkout_behind");
         assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "a person's");

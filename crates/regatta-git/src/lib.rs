@@ -8,9 +8,11 @@
 //! | the vault | `vaults/<project>.git` | this crate: every capture, keep-ref and merge lives here |
 //! | a workspace's own | `workspaces/<project>/<attempt>/.git` | the agent; this crate makes it and never believes it |
 //!
-//! In reading order: `run` starts git, and nothing else does; `places` says what is where; `inspect` looks at
-//! the user's repository and `look` at its trunk; `vault` keeps our own; `workspace` makes and removes working trees; `capture` keeps
-//! what an agent left; `merge` and `revert` try a merge; `stage` checks one out; `land` moves the trunk; `push` pushes it;
+//! In reading order: `run` starts git, and nothing else does; `odb` reads and writes objects; `difference` compares
+//! trees; `places` says what is where; `inspect` looks at the user's repository and `look` at its trunk; `vault` keeps
+//! our own; `workspace` makes and removes working trees; `capture` keeps what an agent left, `history` its own commits;
+//! `merge` and `revert` try a merge; `stage` checks one out; `carry` brings objects to the user; `land` moves the trunk;
+//! `push` pushes it;
 //! `show` reads commits; `words` holds the sentences for people.
 //!
 //! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's repository),
@@ -18,11 +20,15 @@
 //! of the vault, and Git LFS (agents see and we keep the pointer files).
 
 mod capture;
+mod carry;
+mod difference;
 mod disk;
+mod history;
 mod inspect;
 mod land;
 mod look;
 mod merge;
+mod odb;
 mod places;
 mod push;
 mod revert;
@@ -34,8 +40,9 @@ mod vault;
 mod words;
 mod workspace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId};
 use regatta_core::project::Style;
@@ -44,8 +51,11 @@ use regatta_engine::ports::git::{
     TrunkFacts, TrunkPermit, Workspace,
 };
 
+use crate::inspect::{Sign, UserRepo};
+use crate::odb::Pool;
 use crate::places::{Locks, Places};
 use crate::run::Runner;
+use crate::stage::Slots;
 
 /// Does the engine's version control with the `git` program.
 #[derive(Debug)]
@@ -53,6 +63,11 @@ pub struct GitAdapter {
     places: Places,
     locks: Locks,
     git: Runner,
+    pool: Pool,
+    /// What is in the slots' directories.
+    slots: Slots,
+    /// The user's repositories that were found, and how each looked.
+    known: Mutex<HashMap<PathBuf, (UserRepo, Sign)>>,
 }
 
 impl GitAdapter {
@@ -62,7 +77,19 @@ impl GitAdapter {
         let data_dir = std::path::absolute(&data_dir).unwrap_or(data_dir);
         let places = Places::new(data_dir);
         let git = Runner::new(places.global_config());
-        GitAdapter { places, locks: Locks::default(), git }
+        GitAdapter {
+            places,
+            locks: Locks::default(),
+            git,
+            pool: Pool::default(),
+            slots: Slots::default(),
+            known: Mutex::default(),
+        }
+    }
+
+    /// How many git processes this adapter has started.
+    pub fn processes(&self) -> u64 {
+        self.git.started()
     }
 }
 

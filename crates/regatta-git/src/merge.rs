@@ -12,8 +12,12 @@ use regatta_core::ids::CommitId;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{Authorship, Dropped, GitError, Repo, Settled, Side, Trial};
 
+use crate::odb::{Commit, Odb};
 use crate::run::{split, text_of};
-use crate::{GitAdapter, disk, words};
+use crate::{GitAdapter, words};
+
+/// An agent that commits more than this in one attempt gets one commit for all.
+pub(crate) const MOST_OWN_COMMITS: usize = 200;
 
 /// What came of merging three trees.
 pub(crate) enum Merged {
@@ -43,26 +47,29 @@ impl GitAdapter {
     ) -> Result<Trial, GitError> {
         self.vault_with(repo, tip)?;
         let vault = self.vault_with(repo, commit)?;
-        let tip_tree = self.tree_of(&vault, tip)?;
-        // With no base there is nothing that the change could have started from but the trunk itself.
-        let Some(base) = self.find(&vault, &format!("{commit}^1"))? else { return Ok(Trial::Empty) };
-        if self.contains(&vault, tip, commit)? {
+        // The trunk can only have a capture itself if it was merged; else it has what was made of it.
+        if style == Style::Merge && self.contains(&vault, tip, commit)? {
             return Ok(Trial::Empty);
         }
-        let theirs = self.tree_of(&vault, commit)?;
-        let merged = match self.merge_trees(&vault, &Sides { base: &base, ours: &tip_tree, theirs: &theirs })? {
-            Merged::Clean(tree) if tree == tip_tree => return Ok(Trial::Empty),
-            Merged::Clean(tree) => tree,
-            Merged::Conflict(paths) => return Ok(Trial::Conflict(named(&paths))),
-        };
-        let landed = match style {
-            // One parent: the attempt's commits are kept under its keep-ref, the trunk stays a line.
-            Style::Squash => self.commit_tree(&vault, &merged, &[tip], authorship)?,
-            Style::Merge => self.commit_tree(&vault, &merged, &[tip, commit], authorship)?,
-            Style::Rebase => self.replay(&vault, tip, commit, &merged, authorship)?,
-        };
-        disk::sync_objects(&vault)?;
-        Ok(Trial::Clean(landed))
+        self.with_odb(&vault, |odb| {
+            let (tip_tree, change) = (odb.commit(tip)?.tree, odb.commit(commit)?);
+            // Without a base it is no change, but a whole tree.
+            let Some(base) = change.parents.first() else { return Ok(Trial::Empty) };
+            let sides = Sides { base, ours: &tip_tree, theirs: &change.tree };
+            let merged = match self.merge_trees(odb, &vault, &sides)? {
+                Merged::Clean(tree) if tree == tip_tree => return Ok(Trial::Empty),
+                Merged::Clean(tree) => tree,
+                Merged::Conflict(paths) => return Ok(Trial::Conflict(named(&paths))),
+            };
+            let landed = match style {
+                // One parent: the attempt's commits are kept under its keep-ref, the trunk stays a line.
+                Style::Squash => odb.write_commit(&merged, &[tip], authorship)?,
+                Style::Merge => odb.write_commit(&merged, &[tip, commit], authorship)?,
+                Style::Rebase => self.replay(odb, &vault, (tip, &tip_tree), &change, (&merged, authorship))?,
+            };
+            odb.adopt(&landed)?;
+            Ok(Trial::Clean(landed))
+        })
     }
 
     /// Replays the agent's own commits onto `tip`, then what it left uncommitted, and ends at the tree `merged`.
@@ -71,42 +78,31 @@ impl GitAdapter {
     /// the whole, which is clean.
     fn replay(
         &self,
+        odb: &mut Odb,
         vault: &Path,
-        tip: &CommitId,
-        commit: &CommitId,
-        merged: &CommitId,
-        authorship: &Authorship,
+        (tip, tip_tree): (&CommitId, &CommitId),
+        change: &Commit,
+        (merged, by): (&CommitId, &Authorship),
     ) -> Result<CommitId, GitError> {
-        let (mut at, mut tree) = (tip.clone(), self.tree_of(vault, tip)?);
+        let (mut at, mut tree) = (tip.clone(), tip_tree.clone());
         let mut waiting: Vec<String> = Vec::new();
-        for own in self.own_commits(vault, commit)? {
-            let Some(parent) = self.find(vault, &format!("{own}^1"))? else { continue };
-            let theirs = self.tree_of(vault, &own)?;
-            let message = self.git.ours(vault, "read a commit's message");
-            waiting.push(message.args(["show", "--no-patch", "--format=%B", "--no-notes", own.as_str()]).line()?);
-            let sides = Sides { base: &parent, ours: &tree, theirs: &theirs };
-            let Merged::Clean(next) = self.merge_trees(vault, &sides)? else { continue };
+        for own in own_commits(odb, change)? {
+            let Some(parent) = own.parents.first() else { continue };
+            waiting.push(own.message);
+            let sides = Sides { base: parent, ours: &tree, theirs: &own.tree };
+            let Merged::Clean(next) = self.merge_trees(odb, vault, &sides)? else { continue };
             if next == tree {
                 waiting.clear();
                 continue;
             }
-            let message = with_trailers(&std::mem::take(&mut waiting), &authorship.message);
-            at = self.commit_tree(vault, &next, &[&at], &Authorship { message, ..authorship.clone() })?;
+            let message = with_trailers(&std::mem::take(&mut waiting), &by.message);
+            at = odb.write_commit(&next, &[&at], &Authorship { message, ..by.clone() })?;
             tree = next;
         }
         if tree != *merged {
-            at = self.commit_tree(vault, merged, &[&at], authorship)?;
+            at = odb.write_commit(merged, &[&at], by)?;
         }
         Ok(at)
-    }
-
-    /// The commits an agent made itself, oldest first: they hang on the capture's second parent.
-    fn own_commits(&self, vault: &Path, commit: &CommitId) -> Result<Vec<CommitId>, GitError> {
-        const DOING: &str = "list the agent's own commits";
-        let Some(head) = self.find(vault, &format!("{commit}^2"))? else { return Ok(Vec::new()) };
-        let listed = self.git.ours(vault, DOING).args(["rev-list", "--reverse", "--topo-order", head.as_str()]);
-        let listed = listed.arg(format!("^{commit}^1")).line()?;
-        listed.lines().map(|it| CommitId::new(it).map_err(|_| words::unexpected(DOING))).collect()
     }
 
     /// Whether the history of `tip` contains `commit`.
@@ -115,17 +111,14 @@ impl GitAdapter {
         asked.args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()]).yes()
     }
 
-    pub(crate) fn merge_trees(&self, vault: &Path, sides: &Sides<'_>) -> Result<Merged, GitError> {
+    /// Merges three trees. What that writes is the vault's only when it is adopted.
+    pub(crate) fn merge_trees(&self, odb: &mut Odb, vault: &Path, sides: &Sides<'_>) -> Result<Merged, GitError> {
         const DOING: &str = "merge the change onto the trunk";
-        let side = Authorship { name: String::new(), email: String::new(), message: "side\n".into(), seconds: 0 };
-        let ours = self.commit_tree(vault, sides.ours, &[sides.base], &side)?;
-        let theirs = self.commit_tree(vault, sides.theirs, &[sides.base], &side)?;
-        let said = self
-            .git
-            .ours(vault, DOING)
-            .args(["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options"])
-            .args([ours.as_str(), theirs.as_str()])
-            .run()?;
+        let ours = odb.write_passing(sides.ours, &[sides.base])?;
+        let theirs = odb.write_passing(sides.theirs, &[sides.base])?;
+        let call = self.git.ours(vault, DOING).unhurried();
+        let call = call.args(["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--end-of-options"]);
+        let said = odb.writing(call.args([ours.as_str(), theirs.as_str()])).run()?;
         let mut parts = split(&said.stdout).into_iter();
         match (said.status, parts.next()) {
             (Some(0), Some(tree)) => {
@@ -164,19 +157,22 @@ impl GitAdapter {
             };
             let of = |tree: &CommitId| self.with_paths(repo, &vault, tree, &open, &version);
             let (base_tree, ours, theirs) = (of(&self.tree_of(&vault, &base)?)?, of(&ours)?, of(&theirs)?);
-            let side = Authorship { message: "base\n".into(), seconds: 0, ..authorship.clone() };
-            let base = self.commit_tree(&vault, &base_tree, &[], &side)?;
-            match self.merge_trees(&vault, &Sides { base: &base, ours: &ours, theirs: &theirs })? {
-                Merged::Clean(tree) => Ok(tree),
-                Merged::Conflict(paths) => Err(words::still_conflicts(&named(&paths))),
-            }
+            self.with_odb(&vault, |odb| {
+                let base = odb.write_passing(&base_tree, &[])?;
+                match self.merge_trees(odb, &vault, &Sides { base: &base, ours: &ours, theirs: &theirs })? {
+                    Merged::Clean(tree) => {
+                        odb.adopt(&tree)?;
+                        Ok(tree)
+                    }
+                    Merged::Conflict(paths) => Err(words::still_conflicts(&named(&paths))),
+                }
+            })
         };
         let (taken, other) = (take(Side::Trunk)?, take(Side::Change)?);
         let new = self.commit_tree(&vault, &taken, &[tip], authorship)?;
         let told = Authorship { message: words::dropped_message(&open), ..authorship.clone() };
         // The change itself is a parent as well, so that nothing of it can ever go.
         let kept = self.commit_tree(&vault, &other, &[&new, commit], &told)?;
-        disk::sync_objects(&vault)?;
         let reference = format!("refs/regatta/dropped/{new}");
         self.update_refs(&vault, format!("update {reference} {kept}\n"))?;
         let trial = if taken == ours { Trial::Empty } else { Trial::Clean(new) };
@@ -212,6 +208,20 @@ impl GitAdapter {
         git("settle a conflict").args(["update-index", "-z", "--index-info"]).input(changes).done()?;
         git("write the settled tree").arg("write-tree").object()
     }
+}
+
+/// The commits an agent made itself, oldest first: they hang on the capture's second parent.
+fn own_commits(odb: &mut Odb, change: &Commit) -> Result<Vec<Commit>, GitError> {
+    let [base, head, ..] = change.parents.as_slice() else { return Ok(Vec::new()) };
+    let (mut found, mut at) = (Vec::new(), head.clone());
+    while at != *base && found.len() < MOST_OWN_COMMITS {
+        let commit = odb.commit(&at)?;
+        let Some(parent) = commit.parents.first() else { break };
+        at = parent.clone();
+        found.push(commit);
+    }
+    found.reverse();
+    Ok(found)
 }
 
 /// Paths as people read them, sorted, each once.

@@ -14,12 +14,14 @@ use regatta_core::ids::{AttemptId, ProjectName};
 #[derive(Debug)]
 pub(crate) struct Places {
     data: PathBuf,
-    scratch: AtomicU64,
 }
+
+/// One for the whole process: two of us may work in one data directory.
+static SCRATCH: AtomicU64 = AtomicU64::new(0);
 
 impl Places {
     pub(crate) fn new(data: PathBuf) -> Places {
-        Places { data, scratch: AtomicU64::new(0) }
+        Places { data }
     }
     /// Our whole "global" git configuration.
     pub(crate) fn global_config(&self) -> PathBuf {
@@ -49,9 +51,25 @@ impl Places {
     pub(crate) fn base_index(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
         self.vault(project).join("regatta").join(format!("{attempt}.index"))
     }
+    /// A directory nobody else uses, for objects that are not the vault's yet.
+    pub(crate) fn scratch_objects(&self, vault: &Path) -> PathBuf {
+        let number = SCRATCH.fetch_add(1, Ordering::Relaxed);
+        vault.join("passing").join(format!("{}-{number}", std::process::id()))
+    }
+    /// Removes what processes that are gone left for their own use.
+    pub(crate) fn forget_the_dead(&self, vault: &Path) {
+        let Ok(entries) = fs::read_dir(vault.join("passing")) else { return };
+        for entry in entries.flatten() {
+            let pid = entry.file_name().to_string_lossy().split('-').next().and_then(|it| it.parse::<u32>().ok());
+            if pid.is_some_and(|it| !Path::new("/proc").join(it.to_string()).exists()) {
+                // Whatever resists is tried again the next time.
+                let _ = crate::disk::remove(&entry.path());
+            }
+        }
+    }
     /// A file name nobody else uses, removed when dropped.
     pub(crate) fn scratch(&self, project: &ProjectName) -> Scratch {
-        let number = self.scratch.fetch_add(1, Ordering::Relaxed);
+        let number = SCRATCH.fetch_add(1, Ordering::Relaxed);
         let name = format!("scratch-{}-{number}", std::process::id());
         Scratch(self.vault(project).join("regatta").join(name))
     }

@@ -4,7 +4,7 @@ use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{Authorship, GitError, Repo, Trial};
 
 use crate::merge::{Merged, Sides, named};
-use crate::{GitAdapter, disk, words};
+use crate::{GitAdapter, words};
 
 impl GitAdapter {
     pub(crate) fn take_back(
@@ -16,17 +16,19 @@ impl GitAdapter {
     ) -> Result<Trial, GitError> {
         self.vault_with(repo, tip)?;
         let vault = self.vault_with(repo, commit)?;
-        // Of a merge the first parent is the trunk as it was before.
-        let before = self.find(&vault, &format!("{commit}^1"))?.ok_or_else(|| words::first_commit(commit))?;
-        let (ours, theirs) = (self.tree_of(&vault, tip)?, self.tree_of(&vault, &before)?);
-        match self.merge_trees(&vault, &Sides { base: commit, ours: &ours, theirs: &theirs })? {
-            Merged::Conflict(paths) => Ok(Trial::Conflict(named(&paths))),
-            Merged::Clean(tree) if tree == ours => Ok(Trial::Empty),
-            Merged::Clean(tree) => {
-                let reverted = self.commit_tree(&vault, &tree, &[tip], authorship)?;
-                disk::sync_objects(&vault)?;
-                Ok(Trial::Clean(reverted))
+        self.with_odb(&vault, |odb| {
+            // Of a merge the first parent is the trunk as it was before.
+            let before = odb.commit(commit)?.parents.into_iter().next().ok_or_else(|| words::first_commit(commit))?;
+            let (ours, theirs) = (odb.commit(tip)?.tree, odb.commit(&before)?.tree);
+            match self.merge_trees(odb, &vault, &Sides { base: commit, ours: &ours, theirs: &theirs })? {
+                Merged::Conflict(paths) => Ok(Trial::Conflict(named(&paths))),
+                Merged::Clean(tree) if tree == ours => Ok(Trial::Empty),
+                Merged::Clean(tree) => {
+                    let reverted = odb.write_commit(&tree, &[tip], authorship)?;
+                    odb.adopt(&reverted)?;
+                    Ok(Trial::Clean(reverted))
+                }
             }
-        }
+        })
     }
 }

@@ -14,11 +14,13 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use regatta_core::ids::CommitId;
@@ -55,6 +57,7 @@ pub(crate) struct Runner {
     global_config: PathBuf,
     path: OsString,
     user: Vec<(&'static str, OsString)>,
+    started: Arc<AtomicU64>,
 }
 
 impl Runner {
@@ -65,7 +68,13 @@ impl Runner {
             global_config,
             path: env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
             user: user.collect(),
+            started: Arc::default(),
         }
+    }
+
+    /// How many processes were started so far.
+    pub(crate) fn started(&self) -> u64 {
+        self.started.load(Ordering::Relaxed)
     }
 
     /// The contents of our global configuration.
@@ -152,7 +161,7 @@ impl Runner {
         for setting in SETTINGS {
             command.args(["-c", setting]);
         }
-        Call { command, doing, input: None }
+        Call { command, doing, input: None, started: Arc::clone(&self.started) }
     }
 }
 
@@ -171,6 +180,7 @@ pub(crate) struct Call {
     command: Command,
     doing: &'static str,
     input: Option<Vec<u8>>,
+    started: Arc<AtomicU64>,
 }
 
 impl Call {
@@ -189,6 +199,16 @@ impl Call {
     }
     pub(crate) fn index(mut self, index: &Path) -> Call {
         self.command.env("GIT_INDEX_FILE", index);
+        self
+    }
+    /// Writes new objects to `objects`, and finds those of `others` as well.
+    pub(crate) fn objects(mut self, objects: &Path, others: &Path) -> Call {
+        self.command.env("GIT_OBJECT_DIRECTORY", objects).env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(others));
+        self
+    }
+    /// Finds the objects of `others` as well.
+    pub(crate) fn also_objects(mut self, others: &Path) -> Call {
+        self.command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quoted(others));
         self
     }
     /// Leaves writing to the kernel, for what is made again after a crash. Comes before the command's name.
@@ -221,12 +241,9 @@ impl Call {
         self
     }
 
-    /// Runs it to its end, whatever its status.
-    pub(crate) fn run(mut self) -> Result<Said, GitError> {
-        if self.input.is_some() {
-            self.command.stdin(Stdio::piped());
-        }
-        let mut child = self.command.spawn().map_err(|cause| {
+    fn spawn(&mut self) -> Result<Child, GitError> {
+        self.started.fetch_add(1, Ordering::Relaxed);
+        self.command.spawn().map_err(|cause| {
             // A missing working directory is reported as "not found", too.
             let here = self.command.get_current_dir().is_none_or(Path::is_dir);
             if cause.kind() == io::ErrorKind::NotFound && here {
@@ -236,7 +253,27 @@ impl Call {
                 Some(dir) if !here => words::io("go to", dir, &cause),
                 _ => words::not_started(self.doing, &cause),
             }
-        })?;
+        })
+    }
+
+    /// Starts it and leaves it running, to be asked again and again.
+    pub(crate) fn converse(mut self) -> Result<Talk, GitError> {
+        self.command.stdin(Stdio::piped()).stderr(Stdio::null());
+        let mut child = self.spawn()?;
+        match (child.stdin.take(), child.stdout.take()) {
+            (Some(stdin), Some(stdout)) => {
+                Ok(Talk { child, doing: self.doing, stdin: Some(stdin), stdout: BufReader::new(stdout) })
+            }
+            _ => Err(words::unexpected(self.doing)),
+        }
+    }
+
+    /// Runs it to its end, whatever its status.
+    pub(crate) fn run(mut self) -> Result<Said, GitError> {
+        if self.input.is_some() {
+            self.command.stdin(Stdio::piped());
+        }
+        let mut child = self.spawn()?;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let input = self.input.take();
         thread::scope(|scope| {
@@ -320,6 +357,68 @@ impl Call {
     pub(crate) fn list(self) -> Result<Vec<Vec<u8>>, GitError> {
         Ok(split(&self.done()?.stdout))
     }
+}
+
+/// A git process that answers one question after the other. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Talk {
+    child: Child,
+    doing: &'static str,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Talk {
+    fn failed(&self, cause: &io::Error) -> GitError {
+        words::not_started(self.doing, cause)
+    }
+    /// Says something; nothing may be left of the last answer.
+    pub(crate) fn say(&mut self, question: &[u8]) -> Result<(), GitError> {
+        let Some(stdin) = &mut self.stdin else { return Err(words::unexpected(self.doing)) };
+        stdin.write_all(question).and_then(|()| stdin.flush()).map_err(|cause| self.failed(&cause))
+    }
+    /// The next line, without its end.
+    pub(crate) fn line(&mut self) -> Result<String, GitError> {
+        let mut line = Vec::new();
+        self.stdout.read_until(b'\n', &mut line).map_err(|cause| self.failed(&cause))?;
+        match line.pop() {
+            Some(b'\n') => Ok(text_of(&line)),
+            // It ended in the middle: whatever ailed it, a new one may do better.
+            _ => Err(words::unexpected(self.doing)),
+        }
+    }
+    /// The next `size` bytes.
+    pub(crate) fn bytes(&mut self, size: usize) -> Result<Vec<u8>, GitError> {
+        if size > STDOUT_LIMIT {
+            return Err(words::too_much_output(self.doing, STDOUT_LIMIT));
+        }
+        let mut bytes = vec![0; size];
+        self.stdout.read_exact(&mut bytes).map_err(|cause| self.failed(&cause))?;
+        Ok(bytes)
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        // It ends by itself when there is nothing more to read; a stuck one must not hold us up.
+        drop(self.stdin.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A path as git's lists of object directories want it, whatever is in its name.
+fn quoted(path: &Path) -> OsString {
+    let mut quoted = b"\"".to_vec();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'"' | b'\\' => quoted.extend([b'\\', *byte]),
+            0..=31 | 127.. => quoted.extend(format!("\\{byte:03o}").bytes()),
+            _ => quoted.push(*byte),
+        }
+    }
+    quoted.push(b'"');
+    OsStr::from_bytes(&quoted).to_owned()
 }
 
 /// Splits at NUL, leaving out what is empty.

@@ -3,26 +3,26 @@
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{GitError, Repo};
 
+use crate::GitAdapter;
+use crate::odb::DIRECTORY;
 use crate::run::text_of;
-use crate::{GitAdapter, words};
 
 impl GitAdapter {
     pub(crate) fn file_of(&self, repo: &Repo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError> {
-        const DOING: &str = "read a file of a commit";
         let vault = self.vault_with(repo, commit)?;
-        let call = self.git.ours(&vault, DOING).args(["ls-tree", "-z", "--full-tree", commit.as_str(), "--"]);
-        // A pathspec: git must not take a name for a pattern.
-        let entries = call.arg(format!(":(literal){path}")).list()?;
-        let Some(entry) = entries.first().map(|it| text_of(it)) else { return Ok(None) };
-        let mut words = entry.split([' ', '\t']);
-        let (mode, kind, id) = (words.next(), words.next(), words.next());
-        match (mode, kind, id) {
-            (Some("100644" | "100755"), Some("blob"), Some(id)) => {
-                Ok(Some(self.git.ours(&vault, DOING).args(["cat-file", "blob", id]).done()?.stdout))
+        self.with_odb(&vault, |odb| {
+            let mut at = odb.commit(commit)?.tree;
+            let mut names = path.split('/').peekable();
+            while let Some(name) = names.next() {
+                let found = odb.tree(&at)?.into_iter().find(|it| it.name == name.as_bytes());
+                match (found, names.peek()) {
+                    (Some(it), Some(_)) if it.mode == DIRECTORY => at = it.id,
+                    (Some(it), None) if it.mode & 0o170_000 == 0o100_000 => return odb.blob(&it.id).map(Some),
+                    _ => return Ok(None),
+                }
             }
-            (Some(_), Some(_), Some(_)) => Ok(None),
-            _ => Err(words::unexpected(DOING)),
-        }
+            Ok(None)
+        })
     }
 
     pub(crate) fn patch(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<String, GitError> {

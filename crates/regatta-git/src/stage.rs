@@ -1,30 +1,305 @@
 //! Directories in which what is about to land is validated.
+//!
+//! A slot's directory is used again and again: it is brought from the commit before to the next one by writing only
+//! what differs. Checks leave things behind and may change files, so every file is looked at, and everything that is
+//! not the commit's goes, ignored files too. What we wrote is known by its place, size and times on disk; a file that
+//! was written so lately that a change could hide behind the clock's grain is written again.
+//!
+//! Where git would convert files (line endings, encodings, `$Id$`), git writes them all anew.
 
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
-use regatta_core::ids::CommitId;
+use regatta_core::ids::{CommitId, ProjectName};
 use regatta_engine::ports::git::{GitError, Repo};
 
+use crate::difference::{Difference, File};
+use crate::odb::{GITLINK, Odb};
 use crate::places::Key;
+use crate::run::path_of;
 use crate::workspace::Tree;
-use crate::{GitAdapter, disk};
+use crate::{GitAdapter, disk, words};
+
+/// A slot of a project.
+type Slot = (ProjectName, u32);
+
+/// What the slots' directories hold, while this process lives.
+#[derive(Debug, Default)]
+pub(crate) struct Slots(Mutex<HashMap<Slot, Held>>);
+
+/// A project with more files is checked out by git each time: the list would take too much memory.
+const MOST_FILES: usize = 200_000;
+
+/// Longer than the grain of any clock that a file system stamps files with.
+const GRAIN: Duration = Duration::from_millis(50);
+
+/// What a directory holds.
+#[derive(Debug)]
+struct Held {
+    tree: CommitId,
+    files: BTreeMap<Vec<u8>, Known>,
+}
+
+/// A file as we left it.
+#[derive(Clone, Debug)]
+struct Known {
+    file: File,
+    stamp: Stamp,
+}
+
+/// What changes on disk when a file does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    mode: u32,
+    size: u64,
+    owner: (u32, u32),
+    modified: (i64, i64),
+    changed: (i64, i64),
+    /// It was looked at long enough after its last change to be sure of it.
+    settled: bool,
+}
+
+impl Stamp {
+    fn of(found: &fs::Metadata, now: SystemTime) -> Stamp {
+        let before = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().saturating_sub(GRAIN);
+        let changed = (found.ctime(), found.ctime_nsec());
+        Stamp {
+            device: found.dev(),
+            inode: found.ino(),
+            mode: found.mode(),
+            size: found.size(),
+            owner: (found.uid(), found.gid()),
+            modified: (found.mtime(), found.mtime_nsec()),
+            changed,
+            settled: changed < (before.as_secs() as i64, i64::from(before.subsec_nanos())),
+        }
+    }
+
+    fn still(&self, found: &fs::Metadata) -> bool {
+        let now = Stamp { settled: self.settled, ..Stamp::of(found, SystemTime::UNIX_EPOCH) };
+        self.settled && *self == now
+    }
+}
 
 impl GitAdapter {
     pub(crate) fn stage_commit(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError> {
         self.locks.holding(Key::Slot(repo.project.clone(), slot), || {
             let vault = self.vault_with(repo, commit)?;
             let path = self.places.staging(&repo.project, slot);
-            disk::remove(&path)?;
-            let index = self.places.scratch(&repo.project);
-            let tree = Tree { vault: &vault, dir: &path, commit, index: index.path() };
-            self.fill(&tree, "regatta", format!("update HEAD {commit}\n"))?;
-            self.verify_isolation(&path)?;
+            let key = (repo.project.clone(), slot);
+            let held = self.slots.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            let brought = match held.filter(|_| disk::is_real_dir(&path)) {
+                Some(held) => self.with_odb(&vault, |odb| bring(odb, &path, held, commit))?,
+                None => None,
+            };
+            let held = match brought {
+                Some(held) => {
+                    remake_git_dir(&vault, &path, commit, &held)?;
+                    Some(held)
+                }
+                None => self.stage_anew(repo, &vault, &path, commit)?,
+            };
+            if let Some(held) = held {
+                self.slots.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, held);
+            }
             Ok(path)
         })
     }
 
-    pub(crate) fn remove_stage(&self, repo: &Repo, slot: u32) -> Result<(), GitError> {
-        self.locks
-            .holding(Key::Slot(repo.project.clone(), slot), || disk::remove(&self.places.staging(&repo.project, slot)))
+    /// Checks the commit out in an empty directory, and says what is in it if it can be brought on from there.
+    fn stage_anew(&self, repo: &Repo, vault: &Path, path: &Path, commit: &CommitId) -> Result<Option<Held>, GitError> {
+        disk::remove(path)?;
+        let index = self.places.scratch(&repo.project);
+        let tree = Tree { vault, dir: path, commit, index: index.path() };
+        self.fill(&tree, "regatta", format!("update HEAD {commit}\n"))?;
+        self.verify_isolation(path)?;
+        self.with_odb(vault, |odb| {
+            let tree = odb.commit(commit)?.tree;
+            let files = Difference::between(odb, None, &tree)?.files;
+            let files: BTreeMap<_, _> = files.into_iter().filter_map(|(path, it)| Some((path, it.1?))).collect();
+            if files.len() > MOST_FILES || converts(odb, files.iter().map(|(path, it)| (path, &it.1)))? {
+                return Ok(None);
+            }
+            let now = SystemTime::now();
+            let mut known = BTreeMap::new();
+            for (name, file) in files {
+                let stamp = match fs::symlink_metadata(path.join(path_of(&name))) {
+                    Ok(found) => Stamp::of(&found, now),
+                    Err(_) => Stamp::default(), // it is written the next time
+                };
+                known.insert(name, Known { file, stamp });
+            }
+            Ok(Some(Held { tree, files: known }))
+        })
     }
+
+    pub(crate) fn remove_stage(&self, repo: &Repo, slot: u32) -> Result<(), GitError> {
+        self.locks.holding(Key::Slot(repo.project.clone(), slot), || {
+            self.slots.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(repo.project.clone(), slot));
+            disk::remove(&self.places.staging(&repo.project, slot))
+        })
+    }
+}
+
+/// Whether git would write some file otherwise than as it is stored.
+fn converts<'a>(odb: &mut Odb, files: impl Iterator<Item = (&'a Vec<u8>, &'a CommitId)>) -> Result<bool, GitError> {
+    for (path, id) in files {
+        let rules = path == b".gitattributes" || path.ends_with(b"/.gitattributes");
+        if rules && converting(&odb.blob(id)?) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Under our own configuration only these words make git convert on the way out.
+fn converting(rules: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(rules).to_ascii_lowercase();
+    ["crlf", "ident", "working-tree-encoding"].iter().any(|it| text.contains(it))
+}
+
+/// Brings a directory from what it held to the commit; none if it is better made anew.
+fn bring(odb: &mut Odb, dir: &Path, mut held: Held, commit: &CommitId) -> Result<Option<Held>, GitError> {
+    let tree = odb.commit(commit)?.tree;
+    let difference = Difference::between(odb, Some(&held.tree), &tree)?;
+    for (path, (_, after)) in &difference.files {
+        match after {
+            Some(file) => {
+                let stamp = Stamp::default(); // unknown, so it is written
+                held.files.insert(path.clone(), Known { file: file.clone(), stamp });
+            }
+            None => drop(held.files.remove(path)),
+        }
+    }
+    let rules = difference.files.iter().filter_map(|(path, it)| Some((path, &it.1.as_ref()?.1)));
+    if held.files.len() > MOST_FILES || converts(odb, rules)? {
+        return Ok(None);
+    }
+    let missing = sweep(dir, &held.files)?;
+    for path in &missing {
+        let Some(known) = held.files.get(path) else { continue };
+        write_file(odb, &dir.join(path_of(path)), &known.file)?;
+    }
+    let now = SystemTime::now();
+    for path in missing {
+        if let Some(known) = held.files.get_mut(&path)
+            && let Ok(found) = fs::symlink_metadata(dir.join(path_of(&path)))
+        {
+            known.stamp = Stamp::of(&found, now);
+        }
+    }
+    held.tree = tree;
+    Ok(Some(held))
+}
+
+/// Removes all that is not in `files` or not as it was left, and gives the paths that are to be written.
+fn sweep(top: &Path, files: &BTreeMap<Vec<u8>, Known>) -> Result<Vec<Vec<u8>>, GitError> {
+    let mut sound = std::collections::HashSet::with_capacity(files.len());
+    let mut left = vec![Vec::new()];
+    while let Some(prefix) = left.pop() {
+        let dir = top.join(path_of(&prefix));
+        let entries = fs::read_dir(&dir).map_err(|cause| words::io("read", &dir, &cause))?;
+        for entry in entries {
+            let entry = entry.map_err(|cause| words::io("read", &dir, &cause))?;
+            let path = [prefix.as_slice(), entry.file_name().as_bytes()].concat();
+            if path == b".git" {
+                continue; // made anew as a whole
+            }
+            // Of the entry itself, through its directory: no link is followed.
+            let found = entry.metadata().map_err(|cause| words::io("look at", &entry.path(), &cause))?;
+            if let Some(known) = files.get(&path) {
+                if known.file.0 != GITLINK && known.stamp.still(&found) {
+                    sound.insert(path);
+                    continue;
+                }
+                disk::remove(&entry.path())?;
+                continue;
+            }
+            let inner = [path.as_slice(), b"/"].concat();
+            let needed = files.range(inner.clone()..).next().is_some_and(|it| it.0.starts_with(&inner));
+            if needed && found.is_dir() && found.mode() & 0o700 == 0o700 {
+                left.push(inner);
+            } else {
+                disk::remove(&entry.path())?;
+            }
+        }
+    }
+    Ok(files.keys().filter(|it| !sound.contains(*it)).cloned().collect())
+}
+
+/// Writes a file as git would check it out.
+fn write_file(odb: &mut Odb, path: &Path, (mode, id): &File) -> Result<(), GitError> {
+    if let Some(folder) = path.parent() {
+        disk::make_dirs(folder)?;
+    }
+    if *mode == GITLINK {
+        // A submodule that is not checked out is an empty directory.
+        return disk::make_dirs(path);
+    }
+    let content = odb.blob(id)?;
+    let failed = |cause| words::io("write", path, &cause);
+    if *mode == 0o120_000 {
+        return std::os::unix::fs::symlink(OsStr::from_bytes(&content), path).map_err(failed);
+    }
+    let rights = if mode & 0o111 == 0 { 0o666 } else { 0o777 };
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(rights).open(path);
+    file.and_then(|mut it| it.write_all(&content)).map_err(failed)
+}
+
+/// Makes the directory's `.git` again: whatever a check did to it is gone.
+fn remake_git_dir(vault: &Path, dir: &Path, commit: &CommitId, held: &Held) -> Result<(), GitError> {
+    let git_dir = dir.join(".git");
+    disk::remove(&git_dir)?;
+    for folder in ["refs/heads", "objects/info", "objects/pack", "info"] {
+        disk::make_dirs(&git_dir.join(folder))?;
+    }
+    let put = |name: &str, bytes: &[u8]| disk::write_unhurried(&git_dir.join(name), bytes);
+    let sha256 = commit.as_str().len() == 64;
+    let extension = if sha256 { "[extensions]\n\tobjectFormat = sha256\n" } else { "" };
+    let version = u32::from(sha256);
+    put("config", format!("[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n{extension}").as_bytes())?;
+    put("HEAD", format!("{commit}\n").as_bytes())?;
+    put("info/exclude", b".regatta/\n")?;
+    put("objects/info/alternates", &[vault.join("objects").as_os_str().as_bytes(), b"\n"].concat())?;
+    let shallow = vault.join("shallow");
+    if shallow.exists() {
+        fs::copy(&shallow, git_dir.join("shallow")).map_err(|cause| words::io("copy", &shallow, &cause))?;
+    }
+    put("index", &index_of(held))
+}
+
+/// A git index, version 2, of what the directory holds. Git does not look at the sum at its end when it reads one.
+fn index_of(held: &Held) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(held.files.len() * 100);
+    bytes.extend(b"DIRC");
+    bytes.extend(2u32.to_be_bytes());
+    bytes.extend((held.files.len() as u32).to_be_bytes());
+    for (path, Known { file: (mode, id), stamp }) in &held.files {
+        let start = bytes.len();
+        let times = [stamp.changed.0, stamp.changed.1, stamp.modified.0, stamp.modified.1];
+        let place =
+            [stamp.device, stamp.inode, u64::from(*mode), stamp.owner.0.into(), stamp.owner.1.into(), stamp.size];
+        // Git itself keeps the lower halves only.
+        times.iter().for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
+        place.iter().for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
+        let hex = id.as_str();
+        bytes.extend((0..hex.len()).step_by(2).filter_map(|at| u8::from_str_radix(&hex[at..at + 2], 16).ok()));
+        bytes.extend((path.len().min(0xfff) as u16).to_be_bytes());
+        bytes.extend(path);
+        // One to eight NULs, so that every entry's length is a multiple of eight.
+        let length = bytes.len() - start;
+        bytes.resize(start + (length / 8 + 1) * 8, 0);
+    }
+    let sum = if held.tree.as_str().len() == 64 { 32 } else { 20 };
+    bytes.resize(bytes.len() + sum, 0);
+    bytes
 }

@@ -106,15 +106,15 @@ impl GitAdapter {
 
     /// The object that `name` names in the vault, if any. The name is one of ours: a ref in full or an id.
     pub(crate) fn find(&self, vault: &Path, name: &str) -> Result<Option<CommitId>, GitError> {
-        self.git.ours(vault, "look up an object").args(["rev-parse", "--verify", "--quiet", name]).object_if_any()
+        self.with_odb(vault, |odb| odb.find(name))
     }
 
     /// The tree of a commit.
     pub(crate) fn tree_of(&self, vault: &Path, commit: &CommitId) -> Result<CommitId, GitError> {
-        self.find(vault, &format!("{commit}^{{tree}}"))?.ok_or_else(|| words::no_such_commit(commit))
+        self.with_odb(vault, |odb| odb.commit(commit)).map(|it| it.tree)
     }
 
-    /// Makes a commit that only the arguments determine: the same ones give the same commit.
+    /// Makes a commit that only the arguments determine, and waits until it is on disk.
     pub(crate) fn commit_tree(
         &self,
         vault: &Path,
@@ -122,9 +122,11 @@ impl GitAdapter {
         parents: &[&CommitId],
         by: &Authorship,
     ) -> Result<CommitId, GitError> {
-        let call = self.git.ours(vault, "make a commit").authorship(by).args(["commit-tree", tree.as_str()]);
-        let call = parents.iter().fold(call, |call, parent| call.args(["-p", parent.as_str()]));
-        call.input(by.message.clone().into_bytes()).object()
+        self.with_odb(vault, |odb| {
+            let commit = odb.write_commit(tree, parents, by)?;
+            odb.adopt(&commit)?;
+            Ok(commit)
+        })
     }
 
     /// Changes refs of the vault in one transaction, and waits until their names are on disk.

@@ -111,6 +111,14 @@ pub(crate) fn no_such_commit(commit: &CommitId) -> GitError {
     )
 }
 
+pub(crate) fn no_such_object(id: &CommitId) -> GitError {
+    error(
+        "no_such_object",
+        format!("The object {id} is missing from the vault."),
+        "Run `git fsck` in the project's vault to see what else is missing, and restore the data directory from a backup.",
+    )
+}
+
 pub(crate) fn no_workspace(attempt: AttemptId, path: &Path) -> GitError {
     error(
         "no_workspace",

@@ -216,7 +216,7 @@ impl ReachabilityProof {
 pub struct GitError {
     /// A short code: `not_a_repository`, `unborn_branch`, `no_such_branch`, `git_missing`, `git_failed`, `io`,
     /// `busy`, `checkout_behind`, `no_such_commit`, `no_workspace`, `not_a_descendant`, `wrong_permit`,
-    /// `isolation_failed`, `unreadable`, `unstorable`, `unsafe_repository`, `first_commit`, `unsettled`.
+    /// `isolation_failed`, `unreadable`, `unstorable`, `unsafe_repository`, `first_commit`, `unsettled`, `no_such_object`.
     pub code: &'static str,
     /// What happened and why, one sentence.
     pub what: String,

@@ -105,3 +105,151 @@ fn an_unknown_commit_is_told() {
     assert_eq!(told.code, "no_such_commit");
     assert_eq!(world.git.stage(&world.repo, SLOT, &unknown).unwrap_err().code, "no_such_commit");
 }
+
+#[test]
+fn a_rebase_brings_the_agents_own_commits_one_by_one_and_nothing_foreign() {
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("a.txt"), "two\n");
+    commit_all(&workspace, "first of mine");
+    write(workspace.join("b.txt"), "b\n");
+    commit_all(&workspace, "second of mine");
+    write(workspace.join("c.txt"), "never committed\n");
+    let capture = world.capture(A1);
+    assert_eq!(capture, world.capture(A1));
+    assert_eq!(capture.changed, ["a.txt", "b.txt", "c.txt"]);
+
+    write(world.user().join("other.txt"), "theirs\n");
+    let tip = commit_all(world.user(), "theirs");
+    let trial = |style| match world.git.trial_merge(&world.repo, &tip, &capture.commit, &by("T\n\nTask: 1"), style) {
+        Ok(Trial::Clean(commit)) => commit,
+        other => panic!("{other:?}"),
+    };
+    let log = |commit: &regatta_core::ids::CommitId| {
+        git(&world.vault(), &["log", "--format=%s|%(trailers:separator=%x2C)|%an|%P", &format!("{tip}..{commit}")])
+    };
+    let rebased = trial(Style::Rebase);
+    assert_eq!(rebased, trial(Style::Rebase));
+    let lines: Vec<_> = log(&rebased).lines().map(|it| it.split('|').take(3).collect::<Vec<_>>().join("|")).collect();
+    assert_eq!(lines, ["T|Task: 1|amber", "second of mine|Task: 1|amber", "first of mine|Task: 1|amber"]);
+    let tree =
+        |commit: &regatta_core::ids::CommitId| git(&world.vault(), &["rev-parse", &format!("{commit}^{{tree}}")]);
+    let (squashed, merged) = (trial(Style::Squash), trial(Style::Merge));
+    assert_eq!((tree(&rebased), tree(&rebased)), (tree(&squashed), tree(&merged)));
+    assert!(log(&squashed).ends_with(&format!("|{tip}")));
+    let parents = git(&world.vault(), &["log", "-1", "--format=%P", merged.as_str()]);
+    assert_eq!(parents, format!("{tip} {}", capture.commit));
+
+    assert_eq!(world.land(&tip, &rebased), regatta_engine::ports::git::Move::Moved);
+    assert_eq!(git(world.user(), &["rev-list", "--count", &format!("{tip}..main")]), "3");
+    git(world.user(), &["fsck", "--strict", "--no-dangling"]);
+    for style in [Style::Squash, Style::Rebase, Style::Merge] {
+        let again = world.git.trial_merge(&world.repo, &rebased, &capture.commit, &by("x"), style).unwrap();
+        assert_eq!(again, Trial::Empty, "{style:?}");
+    }
+}
+
+#[test]
+fn a_merge_commit_lands_with_its_history_and_only_once() {
+    let world = World::new();
+    write(world.prepare(A1).path.join("a.txt"), "two\n");
+    let capture = world.capture(A1);
+    let merge = |tip: &_| world.git.trial_merge(&world.repo, tip, &capture.commit, &by("m"), Style::Merge).unwrap();
+    let old = world.tip();
+    let Trial::Clean(merged) = merge(&old) else { panic!() };
+    assert_eq!(world.land(&old, &merged), regatta_engine::ports::git::Move::Moved);
+    git(world.user(), &["fsck", "--strict", "--no-dangling"]);
+    write(world.user().join("a.txt"), "three\n");
+    assert_eq!(merge(&commit_all(world.user(), "on top")), Trial::Empty);
+}
+
+#[test]
+fn a_history_that_is_no_plain_line_is_left_out() {
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    git(&workspace, &["checkout", "-q", "--orphan", "other"]);
+    write(workspace.join("a.txt"), "two\n");
+    commit_all(&workspace, "from nowhere");
+    let capture = world.capture(A1);
+    let parents = |commit: &_| git(&world.vault(), &["log", "-1", "--format=%P", &format!("{commit}")]);
+    assert_eq!(parents(&capture.commit), world.tip().as_str());
+
+    let workspace = world.prepare(A2).path;
+    write(workspace.join("a.txt"), "three\n");
+    commit_all(&workspace, "mine");
+    fs::remove_dir_all(workspace.join(".git/objects")).unwrap();
+    let capture = world.capture(A2);
+    assert_eq!(parents(&capture.commit), world.tip().as_str());
+    assert_eq!(world.kept(&capture.commit, "a.txt"), "three");
+}
+
+#[test]
+fn q6_what_ownership_drops_is_kept_under_a_ref() {
+    use regatta_engine::ports::git::Side;
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    for file in ["a.txt", "b.txt", "new.txt"] {
+        write(workspace.join(file), "agent's\n");
+    }
+    fs::remove_file(workspace.join("run.sh")).unwrap();
+    let capture = world.capture(A1);
+    for file in ["a.txt", "b.txt", "run.sh"] {
+        write(world.user().join(file), "trunk's\n");
+    }
+    let tip = commit_all(world.user(), "theirs");
+    let settle = |sides: &[(&str, Side)]| {
+        let sides = sides.iter().map(|(path, side)| ((*path).to_owned(), *side)).collect();
+        world.git.merge_with_ownership(&world.repo, &tip, &capture.commit, &sides, &by("settled")).unwrap()
+    };
+    let half = settle(&[("a.txt", Side::Trunk), ("run.sh", Side::Change)]);
+    assert_eq!((half.trial, half.dropped), (Trial::Conflict(vec!["b.txt".into()]), None));
+    let all = [("a.txt", Side::Trunk), ("b.txt", Side::Change), ("run.sh", Side::Change)];
+    let settled = settle(&all);
+    assert_eq!(settled, settle(&all));
+    let (Trial::Clean(new), Some(dropped)) = (settled.trial, settled.dropped) else { panic!() };
+    assert_eq!((world.kept(&new, "a.txt"), world.kept(&new, "b.txt")), ("trunk's".into(), "agent's".into()));
+    assert_eq!(world.kept(&new, "new.txt"), "agent's");
+    assert_eq!(git(&world.vault(), &["ls-tree", new.as_str(), "run.sh"]), "");
+    assert_eq!(dropped.paths, ["a.txt", "b.txt", "run.sh"]);
+    assert_eq!(git(&world.vault(), &["rev-parse", &dropped.reference]), dropped.commit.as_str());
+    let left = git(&world.vault(), &["diff", "--name-only", new.as_str(), dropped.commit.as_str()]);
+    assert_eq!(left, "a.txt\nb.txt\nrun.sh");
+    assert_eq!(world.kept(&dropped.commit, "a.txt"), "agent's");
+    assert_eq!(world.kept(&dropped.commit, "b.txt"), "trunk's");
+    assert_eq!(world.kept(&dropped.commit, "run.sh"), "trunk's");
+}
+
+#[test]
+fn a_landed_change_is_taken_back_and_what_came_after_stays() {
+    let world = World::new();
+    let old = world.tip();
+    let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "x\n")]);
+    world.land(&old, &new);
+    write(world.user().join("src/lib.rs"), "// later\n");
+    let tip = commit_all(world.user(), "later");
+    let Trial::Clean(undone) = world.git.revert(&world.repo, &tip, &new, &by("undo")).unwrap() else { panic!() };
+    assert_eq!(world.kept(&undone, "a.txt"), "one");
+    assert_eq!(world.kept(&undone, "src/lib.rs"), "// later");
+    assert_eq!(world.land(&tip, &undone), regatta_engine::ports::git::Move::Moved);
+    assert!(!world.user().join("new.txt").exists());
+    assert_eq!(world.git.revert(&world.repo, &undone, &new, &by("undo")).unwrap(), Trial::Empty);
+    write(world.user().join("a.txt"), "four\n");
+    let tip = commit_all(world.user(), "the same line again");
+    assert_eq!(world.git.revert(&world.repo, &tip, &new, &by("undo")).unwrap(), Trial::Conflict(vec!["a.txt".into()]));
+    assert_eq!(world.git.revert(&world.repo, &tip, &old, &by("undo")).unwrap_err().code, "first_commit");
+}
+
+#[test]
+fn a_commits_files_and_changes_can_be_read() {
+    let world = World::new();
+    let old = world.tip();
+    let new = world.change(A1, &[("a.txt", "two\n"), ("[a]*.txt", "odd\n")]);
+    let file = |path: &str| world.git.file_at(&world.repo, &new, path).unwrap();
+    assert_eq!(file("a.txt").as_deref(), Some(b"two\n".as_slice()));
+    assert_eq!(file("[a]*.txt").as_deref(), Some(b"odd\n".as_slice()));
+    for path in ["src", "nope", "a.txt/x", "*", "", "../a.txt", ":(top)a.txt"] {
+        assert_eq!(file(path), None, "{path}");
+    }
+    let patch = world.git.diff(&world.repo, &old, &new).unwrap();
+    assert!(patch.contains("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+two\n"), "{patch}");
+}

@@ -1,0 +1,76 @@
+//! What differs between two trees, found by reading only the directories that differ.
+
+use std::collections::BTreeMap;
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::GitError;
+
+use crate::odb::{DIRECTORY, Entry, GITLINK, Odb};
+
+/// A file as a tree has it: its mode and its content's id.
+pub(crate) type File = (u32, CommitId);
+
+/// What differs between two trees.
+#[derive(Debug, Default)]
+pub(crate) struct Difference {
+    /// By path: before and after.
+    pub(crate) files: BTreeMap<Vec<u8>, (Option<File>, Option<File>)>,
+    /// Every object of the new tree that the old tree has not in the same place.
+    pub(crate) objects: Vec<CommitId>,
+}
+
+impl Difference {
+    /// Compares two trees; without an old one everything is new.
+    pub(crate) fn between(odb: &mut Odb, old: Option<&CommitId>, new: &CommitId) -> Result<Difference, GitError> {
+        let mut found = Difference::default();
+        if old != Some(new) {
+            found.trees(odb, b"", old, Some(new))?;
+        }
+        Ok(found)
+    }
+
+    fn trees(
+        &mut self,
+        odb: &mut Odb,
+        prefix: &[u8],
+        old: Option<&CommitId>,
+        new: Option<&CommitId>,
+    ) -> Result<(), GitError> {
+        self.objects.extend(new.cloned());
+        let mut sides: BTreeMap<Vec<u8>, (Option<Entry>, Option<Entry>)> = BTreeMap::new();
+        for entry in old.map(|it| odb.tree(it)).transpose()?.unwrap_or_default() {
+            let side = sides.entry(entry.name.clone()).or_default();
+            side.0 = Some(entry);
+        }
+        for entry in new.map(|it| odb.tree(it)).transpose()?.unwrap_or_default() {
+            let side = sides.entry(entry.name.clone()).or_default();
+            side.1 = Some(entry);
+        }
+        for (name, (before, after)) in sides {
+            if let (Some(before), Some(after)) = (&before, &after)
+                && (before.mode, &before.id) == (after.mode, &after.id)
+            {
+                continue;
+            }
+            let path = [prefix, &name].concat();
+            let is_dir = |it: &&Entry| it.mode == DIRECTORY;
+            let (old_dir, new_dir) = (before.as_ref().filter(is_dir), after.as_ref().filter(is_dir));
+            if old_dir.is_some() || new_dir.is_some() {
+                let inner = [path.as_slice(), b"/"].concat();
+                self.trees(odb, &inner, old_dir.map(|it| &it.id), new_dir.map(|it| &it.id))?;
+            }
+            let file = |it: Option<Entry>| it.filter(|it| it.mode != DIRECTORY).map(|it| (it.mode, it.id));
+            let (before, after) = (file(before), file(after));
+            if let Some((mode, id)) = &after
+                && *mode != GITLINK
+                && before.as_ref().is_none_or(|it| it.1 != *id)
+            {
+                self.objects.push(id.clone());
+            }
+            if before.is_some() || after.is_some() {
+                self.files.insert(path, (before, after));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,324 @@
+//! The vault's objects, read and written without a git process for each.
+//!
+//! Two processes stay: one that reads, one that writes commits. What is written goes to a directory of its own first,
+//! with no waiting for the disk; [`Odb::adopt`] then moves it into the vault, and waits once. So a power cut leaves no
+//! torn object in the vault, and a merge that is not wanted leaves no garbage.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use std::collections::{BTreeSet, HashMap};
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::{Authorship, GitError};
+
+use crate::run::{Call, Talk, text_of};
+use crate::{GitAdapter, disk, words};
+
+/// After so many questions a process is replaced: git keeps every commit it has seen in memory.
+const LIFE: u32 = 5_000;
+/// How many wait for the next question, per vault.
+const IDLE: usize = 2;
+
+/// A commit, as far as we need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Commit {
+    pub(crate) tree: CommitId,
+    pub(crate) parents: Vec<CommitId>,
+    pub(crate) message: String,
+}
+
+/// One name in a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// As git writes it: `100644`, `100755`, `120000`, `160000`, `40000`.
+    pub(crate) mode: u32,
+    pub(crate) name: Vec<u8>,
+    pub(crate) id: CommitId,
+}
+
+pub(crate) const DIRECTORY: u32 = 0o40000;
+pub(crate) const GITLINK: u32 = 0o160_000;
+
+/// The vault's objects, for one caller at a time.
+#[derive(Debug)]
+pub(crate) struct Odb {
+    vault: PathBuf,
+    scratch: PathBuf,
+    reader: Talk,
+    writer: Talk,
+    /// Commits made only to be merged.
+    passing: Vec<CommitId>,
+    asked: u32,
+}
+
+/// Those that wait for the next question.
+#[derive(Debug, Default)]
+pub(crate) struct Pool(Mutex<HashMap<PathBuf, Vec<Odb>>>);
+
+impl Pool {
+    fn table(&self) -> MutexGuard<'_, HashMap<PathBuf, Vec<Odb>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GitAdapter {
+    /// Works with the vault's objects. What was written and not adopted is forgotten.
+    pub(crate) fn with_odb<T>(
+        &self,
+        vault: &Path,
+        work: impl FnOnce(&mut Odb) -> Result<T, GitError>,
+    ) -> Result<T, GitError> {
+        let waiting = self.pool.table().get_mut(vault).and_then(Vec::pop);
+        let mut odb = match waiting {
+            Some(odb) => odb,
+            None => self.open_odb(vault)?,
+        };
+        let done = work(&mut odb)?;
+        odb.discard()?;
+        let mut table = self.pool.table();
+        let waiting = table.entry(vault.to_path_buf()).or_default();
+        if odb.asked < LIFE && waiting.len() < IDLE {
+            waiting.push(odb);
+        }
+        Ok(done)
+    }
+
+    fn open_odb(&self, vault: &Path) -> Result<Odb, GitError> {
+        let scratch = self.places.scratch_objects(vault);
+        self.places.forget_the_dead(vault);
+        disk::remove(&scratch)?;
+        disk::make_dirs(&scratch)?;
+        let reader = self.git.ours(vault, "read the vault").args(["cat-file", "--batch-command"]);
+        let writer = self.git.ours(vault, "make a commit").unhurried();
+        let writer = writer.args(["hash-object", "-t", "commit", "-w", "--no-filters", "--stdin-paths"]);
+        Ok(Odb {
+            reader: reader.converse()?,
+            writer: writer.objects(&scratch, &vault.join("objects")).converse()?,
+            vault: vault.to_path_buf(),
+            scratch,
+            passing: Vec::new(),
+            asked: 0,
+        })
+    }
+}
+
+impl Drop for Odb {
+    fn drop(&mut self) {
+        // What is left is removed by whoever uses the name next.
+        let _ = disk::remove(&self.scratch);
+    }
+}
+
+impl Odb {
+    /// Lets a process of its own write to the same place.
+    pub(crate) fn writing(&self, call: Call) -> Call {
+        call.objects(&self.scratch, &self.vault.join("objects"))
+    }
+
+    /// The object that `name` names, if any. The name is one of ours: a ref in full or an id.
+    pub(crate) fn find(&mut self, name: &str) -> Result<Option<CommitId>, GitError> {
+        self.asked += 1;
+        self.reader.say(format!("info {name}\n").as_bytes())?;
+        Ok(header(&self.reader.line()?).map(|it| it.0))
+    }
+
+    fn read(&mut self, name: &str, kind: &str) -> Result<Option<Vec<u8>>, GitError> {
+        self.asked += 1;
+        self.reader.say(format!("contents {name}\n").as_bytes())?;
+        let Some((_, found, size)) = header(&self.reader.line()?) else { return Ok(None) };
+        let mut bytes = self.reader.bytes(size + 1)?;
+        bytes.pop();
+        Ok((found == kind).then_some(bytes))
+    }
+
+    /// A commit by its id.
+    pub(crate) fn commit(&mut self, id: &CommitId) -> Result<Commit, GitError> {
+        let bytes = self.read(id.as_str(), "commit")?.ok_or_else(|| words::no_such_commit(id))?;
+        parse_commit(&bytes).ok_or_else(|| words::unexpected("read a commit"))
+    }
+
+    /// A tree by its id.
+    pub(crate) fn tree(&mut self, id: &CommitId) -> Result<Vec<Entry>, GitError> {
+        let bytes = self.read(id.as_str(), "tree")?.ok_or_else(|| words::no_such_object(id))?;
+        parse_tree(&bytes, id.as_str().len() / 2).ok_or_else(|| words::unexpected("read a tree"))
+    }
+
+    /// A file's content by its id.
+    pub(crate) fn blob(&mut self, id: &CommitId) -> Result<Vec<u8>, GitError> {
+        self.read(id.as_str(), "blob")?.ok_or_else(|| words::no_such_object(id))
+    }
+
+    /// Makes a commit that only the arguments determine: the same ones give the same commit.
+    pub(crate) fn write_commit(
+        &mut self,
+        tree: &CommitId,
+        parents: &[&CommitId],
+        by: &Authorship,
+    ) -> Result<CommitId, GitError> {
+        self.asked += 1;
+        let mut text = format!("tree {tree}\n");
+        for parent in parents {
+            text += &format!("parent {parent}\n");
+        }
+        let who = format!("{} <{}> {} +0000", clean_name(&by.name), clean(&by.email), by.seconds);
+        text += &format!("author {who}\ncommitter {who}\n\n{}\n", by.message.replace('\0', "").trim_end());
+        let file = self.scratch.join("commit");
+        disk::write_unhurried(&file, text.as_bytes())?;
+        // The process runs in the vault, and a path in it has no line end: the data directory's may.
+        let name = file.strip_prefix(&self.vault).unwrap_or(&file);
+        self.writer.say(format!("{}\n", name.display()).as_bytes())?;
+        CommitId::new(&self.writer.line()?).map_err(|_| words::unexpected("make a commit"))
+    }
+
+    /// Makes a commit that is needed for a merge and then no more.
+    pub(crate) fn write_passing(&mut self, tree: &CommitId, parents: &[&CommitId]) -> Result<CommitId, GitError> {
+        let by = Authorship { name: String::new(), email: String::new(), message: "side".into(), seconds: 0 };
+        let made = self.write_commit(tree, parents, &by)?;
+        self.passing.push(made.clone());
+        Ok(made)
+    }
+
+    /// Moves what was written into the vault, `last` after everything it needs, and waits until it is on disk.
+    pub(crate) fn adopt(&mut self, last: &CommitId) -> Result<(), GitError> {
+        for passing in std::mem::take(&mut self.passing) {
+            disk::remove(&loose_path(&self.scratch, &passing))?;
+        }
+        let last = loose_path(Path::new(""), last);
+        let (mut first, mut then) = (Vec::new(), Vec::new());
+        for folder in folders(&self.scratch)? {
+            let entries = fs::read_dir(&folder).map_err(|cause| words::io("read", &folder, &cause))?;
+            for entry in entries.flatten() {
+                let path = entry.path();
+                let name = path.strip_prefix(&self.scratch).unwrap_or(&path).to_path_buf();
+                if name == last { then.push(name) } else { first.push(name) }
+            }
+        }
+        for names in [first, then] {
+            for name in &names {
+                let path = self.scratch.join(name);
+                File::open(&path).and_then(|it| it.sync_all()).map_err(|cause| words::io("flush", &path, &cause))?;
+            }
+            let objects = self.vault.join("objects");
+            let mut touched = BTreeSet::new();
+            for name in names {
+                let (from, to) = (self.scratch.join(&name), objects.join(&name));
+                let folder = to.parent().unwrap_or(&objects).to_path_buf();
+                if !folder.is_dir() {
+                    disk::make_dirs(&folder)?;
+                    touched.insert(objects.clone());
+                }
+                fs::rename(&from, &to).map_err(|cause| words::io("move", &from, &cause))?;
+                touched.insert(folder);
+            }
+            for folder in touched {
+                disk::sync_dir(&folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets what was written.
+    fn discard(&mut self) -> Result<(), GitError> {
+        self.passing.clear();
+        for folder in folders(&self.scratch)? {
+            let entries = fs::read_dir(&folder).map_err(|cause| words::io("read", &folder, &cause))?;
+            for entry in entries.flatten() {
+                disk::remove(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn folders(objects: &Path) -> Result<Vec<PathBuf>, GitError> {
+    let entries = fs::read_dir(objects).map_err(|cause| words::io("read", objects, &cause))?;
+    Ok(entries.flatten().filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path()).collect())
+}
+
+/// Where an object is, as a file of its own.
+pub(crate) fn loose_path(objects: &Path, id: &CommitId) -> PathBuf {
+    let (folder, name) = id.as_str().split_at(2);
+    objects.join(folder).join(name)
+}
+
+/// What git says of an object before its content; none if there is no such thing.
+fn header(line: &str) -> Option<(CommitId, String, usize)> {
+    let mut words = line.split(' ');
+    let (id, kind, size) = (words.next()?, words.next()?, words.next()?);
+    Some((CommitId::new(id).ok()?, kind.to_owned(), size.parse().ok()?))
+}
+
+fn parse_commit(bytes: &[u8]) -> Option<Commit> {
+    let text = text_of(bytes);
+    let (head, message) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let mut lines = head.lines();
+    let tree = CommitId::new(lines.next()?.strip_prefix("tree ")?).ok()?;
+    let parents = lines.map_while(|it| it.strip_prefix("parent ")).map(|it| CommitId::new(it).ok());
+    Some(Commit { tree, parents: parents.collect::<Option<_>>()?, message: message.to_owned() })
+}
+
+fn parse_tree(mut bytes: &[u8], size: usize) -> Option<Vec<Entry>> {
+    let mut entries = Vec::new();
+    while !bytes.is_empty() {
+        let space = bytes.iter().position(|it| *it == b' ')?;
+        let end = bytes.iter().position(|it| *it == 0)?;
+        let mode = u32::from_str_radix(std::str::from_utf8(bytes.get(..space)?).ok()?, 8).ok()?;
+        let name = bytes.get(space + 1..end)?.to_vec();
+        let id = bytes.get(end + 1..end + 1 + size)?;
+        let id: String = id.iter().map(|it| format!("{it:02x}")).collect();
+        entries.push(Entry { mode, name, id: CommitId::new(&id).ok()? });
+        bytes = &bytes[end + 1 + size..];
+    }
+    Some(entries)
+}
+
+/// Without what would end the field.
+fn clean(text: &str) -> String {
+    text.chars().filter(|it| !it.is_control() && !matches!(it, '<' | '>')).collect::<String>().trim().to_owned()
+}
+
+fn clean_name(name: &str) -> String {
+    let name = clean(name);
+    // Git refuses an empty name.
+    if name.is_empty() { "Regatta".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_git_prints_is_understood_and_what_it_does_not_is_refused() {
+        let id = |it: char| CommitId::new(&it.to_string().repeat(40)).unwrap();
+        let text = format!(
+            "tree {}\nparent {}\nparent {}\nauthor a <b> 1 +0000\n\nparent x\n\nmore",
+            id('a'),
+            id('b'),
+            id('c')
+        );
+        let found = parse_commit(text.as_bytes()).unwrap();
+        assert_eq!((found.tree, found.parents), (id('a'), vec![id('b'), id('c')]));
+        assert_eq!(found.message, "parent x\n\nmore");
+        assert_eq!(parse_commit(b"tree x\n\n"), None);
+        assert_eq!(parse_commit(b""), None);
+
+        let mut tree = b"100644 a b\0".to_vec();
+        tree.extend([0xaa; 20]);
+        tree.extend(b"40000 c\0");
+        tree.extend([0xbb; 20]);
+        let found = parse_tree(&tree, 20).unwrap();
+        assert_eq!((found[0].name.as_slice(), found[0].mode), (b"a b".as_slice(), 0o100_644));
+        assert_eq!((found[1].mode, &found[1].id), (DIRECTORY, &id('b')));
+        assert_eq!(parse_tree(&tree[..tree.len() - 1], 20), None);
+        assert_eq!(header("nope missing"), None);
+        assert_eq!(header("nope"), None);
+    }
+
+    #[test]
+    fn s7_a_name_cannot_add_a_line_to_a_commit() {
+        assert_eq!(clean_name("a\nauthor <x>"), "aauthor x");
+        assert_eq!(clean_name(" <\n> "), "Regatta");
+    }
+}
