@@ -15,6 +15,8 @@ use regatta_core::{budget, policy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::verb::Scope as TokenScope;
+
 macro_rules! inputs {
     ($($(#[$doc:meta])* $name:ident { $($(#[$meta:meta])* $field:ident : $type:ty),* $(,)? })*) => {$(
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -63,6 +65,14 @@ inputs! {
         #[serde(default = "fifty")] limit: usize,
     }
     Down { #[serde(default)] keep_agents: bool }
+    TokenAdd {
+        /// Who it is for: its writes carry this name.
+        name: String,
+        scope: TokenScope,
+        /// How long it opens doors; none means until it is taken away.
+        #[serde(default)] expires_ms: Option<u64>,
+    }
+    TokenName { name: String }
 
     ProjectAdd {
         /// A directory in the repository.

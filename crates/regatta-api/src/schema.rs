@@ -45,6 +45,8 @@ fn answers() -> Vec<(&'static str, Schema)> {
         ("claim.check", schema_for!(view::CheckView)),
         ("msg.send", schema_for!(Message)),
         ("msg.history", schema_for!(Vec<Message>)),
+        ("token.add", schema_for!(view::NewToken)),
+        ("token.list", schema_for!(Vec<view::TokenView>)),
         ("event", schema_for!(view::EventView)),
     ]
 }

@@ -1,15 +1,71 @@
-//! The one table of verbs: name, input, what it needs, and a sentence of help.
+//! The one table of verbs: name, input, who may call it, and a sentence of help.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::input;
 use crate::problem::Problem;
 
-/// What a caller must be allowed to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+/// What a verb needs of a person's token; each includes the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Needs {
     /// To look.
     View,
-    /// To change the board.
+    /// To do the work: tasks, missions, landings, answers.
     Operate,
+    /// To say who may do what, what may be spent, and which programs run on this machine.
+    Admin,
+}
+
+/// Whom a token speaks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    Admin,
+    Operator,
+    Viewer,
+    /// A machine that takes tasks and works on them.
+    Runner,
+    /// One attempt: its task, its claims, its channels. No such token is kept: it lives and dies with the attempt.
+    Attempt,
+    /// An attempt of a lead: the tasks of its mission too.
+    Lead,
+}
+
+impl Scope {
+    /// Those that can be given away; an attempt's comes with the attempt.
+    pub const GIVEN: [Scope; 4] = [Scope::Admin, Scope::Operator, Scope::Viewer, Scope::Runner];
+
+    /// Whether its holder may call a verb at all.
+    pub fn may(self, verb: &Verb) -> bool {
+        match self {
+            Scope::Admin => true,
+            Scope::Operator => verb.needs <= Needs::Operate,
+            Scope::Viewer => verb.needs <= Needs::View,
+            Scope::Runner | Scope::Attempt => verb.also.contains(&self),
+            Scope::Lead => verb.also.contains(&Scope::Lead) || Scope::Attempt.may(verb),
+        }
+    }
+
+    /// Whether its holder may look at everything: the whole board, and every event.
+    pub fn sees_all(self) -> bool {
+        matches!(self, Scope::Admin | Scope::Operator | Scope::Viewer)
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Scope::Admin => "admin",
+            Scope::Operator => "operator",
+            Scope::Viewer => "viewer",
+            Scope::Runner => "runner",
+            Scope::Attempt => "attempt",
+            Scope::Lead => "lead",
+        })
+    }
 }
 
 /// One row of the table.
@@ -17,18 +73,27 @@ pub enum Scope {
 pub struct Verb {
     /// `noun.verb`, the same in HTTP, MCP and the CLI.
     pub name: &'static str,
-    pub scope: Scope,
+    pub needs: Needs,
+    /// Who else may call it, besides those people.
+    pub also: &'static [Scope],
     pub help: &'static str,
 }
 
+impl Verb {
+    /// The row called `name`.
+    pub fn find(name: &str) -> Option<&'static Verb> {
+        VERBS.iter().find(|it| it.name == name)
+    }
+}
+
 macro_rules! verbs {
-    ($($name:literal $variant:ident($input:ty) $scope:ident $help:literal;)*) => {
+    ($($name:literal $variant:ident($input:ty) $needs:ident $(+ $also:ident)* $help:literal;)*) => {
         /// A call of one verb.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Call { $($variant($input),)* }
 
         /// Every verb there is.
-        pub const VERBS: &[Verb] = &[$(Verb { name: $name, scope: Scope::$scope, help: $help },)*];
+        pub const VERBS: &[Verb] = &[$(Verb { name: $name, needs: Needs::$needs, also: &[$(Scope::$also),*], help: $help },)*];
 
         impl Call {
             /// Reads the input of the verb called `name`.
@@ -46,7 +111,7 @@ macro_rules! verbs {
             /// The verb's row.
             pub fn verb(&self) -> &'static Verb {
                 let name = match self { $(Call::$variant(_) => $name,)* };
-                VERBS.iter().find(|it| it.name == name).expect("every call is in the table")
+                Verb::find(name).expect("every call is in the table")
             }
             /// The JSON Schema of a verb's input.
             pub fn input_schema(name: &str) -> Option<schemars::Schema> {
@@ -65,53 +130,84 @@ macro_rules! verbs {
 
 verbs! {
     "status" Status(input::Scope) View "Shows what everybody is doing";
-    "why" Why(input::Id) View "Says why something waits";
-    "show" Show(input::Id) View "Shows a task, an attempt, an agent or a mission";
-    "project.add" ProjectAdd(input::ProjectAdd) Operate "Puts a repository under management";
-    "project.list" ProjectList(input::Nothing) View "Lists the projects";
-    "agent.add" AgentAdd(input::AgentAdd) Operate "Registers an agent, or changes it";
-    "agent.list" AgentList(input::Nothing) View "Lists the agents with their capacity";
-    "agent.rm" AgentRm(input::Name) Operate "Removes an agent that has nothing to do";
-    "task.add" TaskAdd(input::TaskAdd) Operate "Adds a task";
-    "task.list" TaskList(input::TaskList) View "Lists tasks";
+    "why" Why(input::Id) View + Runner + Attempt "Says why something waits";
+    "show" Show(input::Id) View + Runner + Attempt "Shows a task, an attempt, an agent or a mission";
+    "project.add" ProjectAdd(input::ProjectAdd) Admin "Puts a repository under management";
+    "project.list" ProjectList(input::Nothing) View + Runner "Lists the projects";
+    "agent.add" AgentAdd(input::AgentAdd) Admin "Registers an agent, or changes it";
+    "agent.list" AgentList(input::Nothing) View + Runner "Lists the agents with their capacity";
+    "agent.rm" AgentRm(input::Name) Admin "Removes an agent that has nothing to do";
+    "task.add" TaskAdd(input::TaskAdd) Operate + Attempt "Adds a task";
+    "task.list" TaskList(input::TaskList) View + Lead "Lists tasks";
     "task.set" TaskSet(input::TaskSet) Operate "Changes a task";
-    "task.assign" TaskAssign(input::TaskAssign) Operate "Gives a task to an agent";
+    "task.assign" TaskAssign(input::TaskAssign) Operate + Lead "Gives a task to an agent";
     "task.accept" TaskAccept(input::OfferAnswer) Operate "Takes an offered task";
     "task.reject" TaskReject(input::OfferAnswer) Operate "Declines an offered task";
-    "task.cancel" TaskCancel(input::TaskCancel) Operate "Cancels a task";
-    "task.poll" TaskPoll(input::TaskPoll) Operate "Takes the next ready task";
-    "task.progress" TaskProgress(input::TaskProgress) Operate "Says what an attempt is doing";
-    "task.finish" TaskFinish(input::TaskFinish) Operate "Says that an attempt is done";
-    "task.fail" TaskFail(input::TaskFail) Operate "Says that an attempt gave up";
+    "task.cancel" TaskCancel(input::TaskCancel) Operate + Lead "Cancels a task";
+    "task.poll" TaskPoll(input::TaskPoll) Operate + Runner "Takes the next ready task";
+    "task.progress" TaskProgress(input::TaskProgress) Operate + Attempt "Says what an attempt is doing";
+    "task.finish" TaskFinish(input::TaskFinish) Operate + Attempt "Says that an attempt is done";
+    "task.fail" TaskFail(input::TaskFail) Operate + Attempt "Says that an attempt gave up";
     "mission.start" MissionStart(input::MissionStart) Operate "Starts a plan with its agents";
-    "mission.show" MissionShow(input::Id) View "Shows how a mission stands";
+    "mission.show" MissionShow(input::Id) View + Lead "Shows how a mission stands";
     "stop" Stop(input::Stop) Operate "Stops a task, a mission or everything";
     "resume" Resume(input::Id) Operate "Lets a mission, a task or an agent go on";
     "pause" Pause(input::Said) Operate "Holds a task; its session waits";
-    "retry" Retry(input::Id) Operate "Tries a task again";
-    "tell" Tell(input::Said) Operate "Says something to whoever works on a task";
+    "retry" Retry(input::Id) Operate + Lead "Tries a task again";
+    "tell" Tell(input::Said) Operate + Lead "Says something to whoever works on a task";
     "inbox.list" InboxList(input::Scope) View "Lists what needs a person";
     "inbox.answer" InboxAnswer(input::Decide) Operate "Answers a permission request or a question";
     "attempt.transcript" Transcript(input::Transcript) View "Reads what an attempt's program said, from a place on";
     "policy.list" PolicyList(input::Nothing) View "Lists the rules of the policy";
-    "policy.add" PolicyAdd(input::PolicyAdd) Operate "Adds a rule";
-    "policy.rm" PolicyRm(input::Rule) Operate "Takes a rule away";
+    "policy.add" PolicyAdd(input::PolicyAdd) Admin "Adds a rule";
+    "policy.rm" PolicyRm(input::Rule) Admin "Takes a rule away";
     "budget.list" BudgetList(input::Nothing) View "Shows the budgets and what is spent";
-    "budget.set" BudgetSet(input::BudgetSet) Operate "Sets a budget, or takes it away";
-    "land" Land(input::Id) Operate "Lands a task's finished work";
-    "queue" Queue(input::Scope) View "Shows the landing queue";
-    "claim.acquire" ClaimAcquire(input::ClaimAcquire) Operate "Acquires a claim, or waits for it";
-    "claim.renew" ClaimRenew(input::ClaimHeld) Operate "Prolongs a claim";
-    "claim.release" ClaimRelease(input::ClaimHeld) Operate "Ends a claim";
+    "budget.set" BudgetSet(input::BudgetSet) Admin "Sets a budget, or takes it away";
+    "land" Land(input::Id) Operate + Lead "Lands a task's finished work";
+    "queue" Queue(input::Scope) View + Lead "Shows the landing queue";
+    "claim.acquire" ClaimAcquire(input::ClaimAcquire) Operate + Attempt "Acquires a claim, or waits for it";
+    "claim.renew" ClaimRenew(input::ClaimHeld) Operate + Attempt "Prolongs a claim";
+    "claim.release" ClaimRelease(input::ClaimHeld) Operate + Attempt "Ends a claim";
     "claim.list" ClaimList(input::Nothing) View "Lists claims and who waits";
-    "claim.check" ClaimCheck(input::Uris) View "Says whether URIs are free";
-    "msg.send" MsgSend(input::MsgSend) Operate "Posts a message";
-    "msg.history" MsgHistory(input::MsgHistory) View "Lists messages";
-    "msg.wait" MsgWait(input::MsgWait) View "Waits for a message";
-    "msg.read" MsgRead(input::MsgRead) Operate "Lists an agent's unread messages and marks them read";
+    "claim.check" ClaimCheck(input::Uris) View + Attempt "Says whether URIs are free";
+    "msg.send" MsgSend(input::MsgSend) Operate + Attempt "Posts a message";
+    "msg.history" MsgHistory(input::MsgHistory) View + Attempt "Lists messages";
+    "msg.wait" MsgWait(input::MsgWait) View + Attempt "Waits for a message";
+    "msg.read" MsgRead(input::MsgRead) Operate + Attempt "Lists an agent's unread messages and marks them read";
     "name" Name(input::Nothing) View "Gives a readable name that nobody has";
-    "limits.set" LimitsSet(input::Limits) Operate "Sets the machine's limits";
-    "backup" Backup(input::File) Operate "Writes a copy of the store";
-    "check" Check(input::Nothing) View "Checks the store for damage";
-    "down" Down(input::Down) Operate "Stops the daemon";
+    "token.add" TokenAdd(input::TokenAdd) Admin "Makes a token, and shows it this once";
+    "token.list" TokenList(input::Nothing) Admin "Lists the tokens, without what they are";
+    "token.rm" TokenRm(input::TokenName) Admin "Takes a token away, at once";
+    "limits.set" LimitsSet(input::Limits) Admin "Sets the machine's limits";
+    "backup" Backup(input::File) Admin "Writes a copy of the store";
+    "check" Check(input::Nothing) Operate "Checks the store for damage";
+    "down" Down(input::Down) Admin "Stops the daemon";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S10: every verb is in the table once, with what it needs; nothing that decides for people is an attempt's or a
+    /// runner's.
+    #[test]
+    fn s10_every_verb_says_who_may_call_it() {
+        let mut names: Vec<&str> = VERBS.iter().map(|it| it.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), VERBS.len());
+        for verb in VERBS {
+            assert!(Scope::Admin.may(verb), "{}", verb.name);
+            assert!(!Scope::Viewer.may(verb) || Scope::Operator.may(verb), "{}", verb.name);
+            if verb.needs == Needs::Admin {
+                assert!(verb.also.is_empty(), "{} is an admin's alone", verb.name);
+            }
+        }
+        let never = ["inbox.", "policy.", "budget.", "limits.", "token.", "mission.", "project.add", "agent."];
+        let never = never.iter().chain(&["stop", "resume", "pause", "retry", "tell", "land", "down", "backup"]);
+        for prefix in never {
+            let theirs = VERBS.iter().filter(|it| it.name.starts_with(prefix) && Scope::Attempt.may(it));
+            assert_eq!(theirs.map(|it| it.name).collect::<Vec<_>>(), Vec::<&str>::new());
+        }
+    }
 }

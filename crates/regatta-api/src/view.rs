@@ -21,6 +21,8 @@ use regatta_core::{budget, policy, provider};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::verb::Scope as TokenScope;
+
 /// An answer: the data, and the revision it was true at.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Answer<T> {
@@ -349,9 +351,32 @@ pub struct CheckView {
 pub struct GrantedAttempt {
     pub attempt: AttemptId,
     pub token: u64,
+    /// The attempt's own token, for the doors: it opens only what this attempt may do, and dies with it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub bearer: String,
     pub task: TaskView,
     /// Where to work: this attempt's own copy of the repository.
     pub workspace: Option<String>,
+}
+
+/// A token as it is listed: what opens the door is not kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TokenView {
+    pub name: String,
+    pub scope: TokenScope,
+    pub made_wall: u64,
+    /// The date from which on it opens nothing.
+    pub expires_wall: Option<u64>,
+    pub expired: bool,
+}
+
+/// A token that was just made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NewToken {
+    #[serde(flatten)]
+    pub view: TokenView,
+    /// What is to be shown at the door. It is never shown again.
+    pub token: String,
 }
 
 /// One landing in the queue, or on its way out of it.

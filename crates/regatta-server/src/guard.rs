@@ -1,4 +1,6 @@
 //! Who gets in: a token always (S1), and no foreign Host or Origin (S2), on every route and stream.
+//!
+//! Whoever passes carries who it is along as a [`Visitor`]; what each visitor may do is in the table of verbs.
 
 use std::sync::Arc;
 
@@ -7,24 +9,27 @@ use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use regatta_api::Problem;
-use subtle::ConstantTimeEq;
 
+use crate::tokens::{self, Visitor};
 use crate::{Shared, problem};
 
 /// Lets a request through, or says why not.
-pub(crate) async fn check(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    match refuse(&shared, request.headers()) {
-        Some(refused) => problem(&refused),
-        None => next.run(request).await,
+pub(crate) async fn check(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
+    match enter(&shared, request.headers()) {
+        Err(refused) => problem(&refused),
+        Ok(visitor) => {
+            request.extensions_mut().insert(visitor);
+            next.run(request).await
+        }
     }
 }
 
-fn refuse(shared: &Shared, headers: &HeaderMap) -> Option<Problem> {
+fn enter(shared: &Shared, headers: &HeaderMap) -> Result<Visitor, Problem> {
     let port = shared.address.port();
     // A page that rebinds its own name to this address still sends its own name as Host.
     let host = headers.get(header::HOST).and_then(|it| it.to_str().ok()).unwrap_or_default();
     if !is_ours(host, port) {
-        return Some(Problem::new(
+        return Err(Problem::new(
             403,
             "foreign_host",
             "this daemon answers only to its own address",
@@ -34,7 +39,7 @@ fn refuse(shared: &Shared, headers: &HeaderMap) -> Option<Problem> {
     if let Some(origin) = headers.get(header::ORIGIN) {
         let ours = origin.to_str().ok().and_then(|it| it.strip_prefix("http://")).is_some_and(|it| is_ours(it, port));
         if !ours {
-            return Some(Problem::new(
+            return Err(Problem::new(
                 403,
                 "foreign_origin",
                 "pages of other sites may not call this daemon",
@@ -47,15 +52,10 @@ fn refuse(shared: &Shared, headers: &HeaderMap) -> Option<Problem> {
         .and_then(|it| it.to_str().ok())
         .and_then(|it| it.strip_prefix("Bearer "))
         .unwrap_or_default();
-    if !bool::from(given.as_bytes().ct_eq(shared.token.as_bytes())) {
-        return Some(Problem::new(
-            401,
-            "no_token",
-            "the token is missing or wrong",
-            "send Authorization: Bearer with the content of the file token in the data directory",
-        ));
+    if given.is_empty() {
+        return Err(tokens::no_token());
     }
-    None
+    shared.keyring.who(given, &shared.engine.board(), shared.engine.now().wall)
 }
 
 fn is_ours(host: &str, port: u16) -> bool {

@@ -7,22 +7,27 @@ mod calls; // one arm per verb
 mod guard; // token, Host, Origin
 mod names; // readable names
 mod stream; // events as they are committed
+pub mod tokens; // who a caller is
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
+use axum::{Extension, Router};
+use regatta_api::verb::{Scope, Verb};
 use regatta_api::{Call, Problem};
 use regatta_core::command::Actor;
-use regatta_core::ids::RequestKey;
+use regatta_core::ids::{AgentName, RequestKey};
 use regatta_engine::Engine;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
+
+use calls::Guest;
+use tokens::{Keyring, Visitor};
 
 /// The largest request body: a plan of a thousand tasks fits.
 const LARGEST_BODY: usize = 8 * 1024 * 1024;
@@ -30,8 +35,8 @@ const LARGEST_BODY: usize = 8 * 1024 * 1024;
 /// What the doors need.
 pub struct Doors {
     pub engine: Engine,
-    /// What every caller must show.
-    pub token: String,
+    /// What callers must show.
+    pub keyring: Keyring,
     pub tcp: TcpListener,
     pub unix: Option<UnixListener>,
 }
@@ -48,7 +53,7 @@ pub enum Ended {
 /// What every handler shares.
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
-    pub(crate) token: String,
+    pub(crate) keyring: Keyring,
     pub(crate) address: SocketAddr,
     pub(crate) down: watch::Sender<Option<Ended>>,
 }
@@ -57,7 +62,7 @@ pub(crate) struct Shared {
 pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'static) -> std::io::Result<Ended> {
     let address = doors.tcp.local_addr()?;
     let (down, mut asked) = watch::channel(None);
-    let shared = Arc::new(Shared { engine: doors.engine, token: doors.token, address, down: down.clone() });
+    let shared = Arc::new(Shared { engine: doors.engine, keyring: doors.keyring, address, down: down.clone() });
     let router = router(shared.clone());
     tokio::spawn(async move {
         signal.await;
@@ -119,34 +124,56 @@ fn router(shared: Arc<Shared>) -> Router {
 async fn call(
     State(shared): State<Arc<Shared>>,
     Path(verb): Path<String>,
+    Extension(visitor): Extension<Visitor>,
     headers: HeaderMap,
     body: axum::body::Bytes,
 ) -> Response {
-    let key = match headers.get("idempotency-key").map(|it| it.to_str().ok().and_then(|it| RequestKey::new(it).ok())) {
-        None => None,
-        Some(Some(key)) => Some(key),
-        Some(None) => {
-            return problem(&Problem::new(
-                400,
-                "bad_key",
-                "the Idempotency-Key cannot be used",
-                "send 1 to 200 printable ASCII characters",
-            ));
+    let answer = async {
+        // Who may not call it does not learn what it takes.
+        if let Some(verb) = Verb::find(&verb) {
+            calls::may(&visitor, verb)?;
         }
+        let guest = guest(visitor, &headers)?;
+        calls::carry_out(&shared, Call::parse(&verb, &body)?, guest).await
     };
-    let by = headers
-        .get("x-regatta-person")
-        .and_then(|it| it.to_str().ok())
-        .filter(|it| it.len() <= 64 && it.bytes().all(|it| it.is_ascii_graphic()))
-        .map_or(Actor::Person("operator".into()), |it| Actor::Person(it.into()));
-    let answer = match Call::parse(&verb, &body) {
-        Ok(call) => calls::carry_out(&shared, call, by, key).await,
-        Err(error) => Err(error),
-    };
-    match answer {
+    match answer.await {
         Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
         Err(error) => problem(&error),
     }
+}
+
+/// What a visitor's writes are signed with, and what it calls this request. Only who can read the data directory may
+/// say which person it is; everybody else is who the token says.
+pub(crate) fn guest(visitor: Visitor, headers: &HeaderMap) -> Result<Guest, Problem> {
+    let by = match &visitor {
+        Visitor::Owner => headers
+            .get("x-regatta-person")
+            .and_then(|it| it.to_str().ok())
+            .filter(|it| it.len() <= 64 && it.bytes().all(|it| it.is_ascii_graphic()))
+            .map_or(Actor::Person("operator".into()), |it| Actor::Person(it.into())),
+        Visitor::Named { name, scope: Scope::Runner } => {
+            Actor::Agent(AgentName::new(&format!("runner/{name}")).map_err(|_| bad_key())?)
+        }
+        Visitor::Named { name, .. } => Actor::Person(name.clone()),
+        Visitor::Attempt { agent, .. } => Actor::Agent(agent.clone()),
+    };
+    let key = match headers.get("idempotency-key") {
+        None => None,
+        Some(given) => {
+            let given = given.to_str().map_err(|_| bad_key())?;
+            // Nobody finds another's answers, or spoils them, by using the same key.
+            let given = match &visitor {
+                Visitor::Owner => given.to_owned(),
+                other => format!("{}/{given}", other.label()),
+            };
+            Some(RequestKey::new(&given).map_err(|_| bad_key())?)
+        }
+    };
+    Ok(Guest { visitor, by, key })
+}
+
+fn bad_key() -> Problem {
+    Problem::new(400, "bad_key", "the Idempotency-Key cannot be used", "send 1 to 200 printable ASCII characters")
 }
 
 /// A problem as a response (RFC 9457).

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -14,6 +15,7 @@ use regatta_core::event::Recorded;
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
+use crate::tokens::Visitor;
 use crate::{Shared, problem};
 
 /// How many events are read from the history at once: memory stays bounded however far back a caller starts.
@@ -35,8 +37,17 @@ fn yes() -> bool {
 pub(crate) async fn events(
     State(shared): State<Arc<Shared>>,
     Query(asked): Query<Asked>,
+    Extension(visitor): Extension<Visitor>,
     headers: HeaderMap,
 ) -> Response {
+    if !visitor.scope().sees_all() {
+        return problem(&Problem::new(
+            403,
+            "wrong_scope",
+            format!("a token with the scope {} cannot read the events", visitor.scope()),
+            "wait for messages of your channels instead: msg.wait",
+        ));
+    }
     let resumed = headers.get("last-event-id").and_then(|it| it.to_str().ok()).and_then(|it| it.parse().ok());
     // With nothing asked, only what comes: a reader of old events says from where.
     let after = resumed.or(asked.after).unwrap_or_else(|| shared.engine.board().revision);

@@ -1,6 +1,7 @@
 //! What may be typed. Help texts are imperative, without a period.
 
 mod agents; // agents, approvals, policy, budgets
+mod doors; // tokens
 mod plans; // runs and plans
 mod tasks; // tasks, claims, messages
 
@@ -13,6 +14,7 @@ use regatta_core::ids::{AgentName, BranchName, ProjectName, TaskId};
 use crate::settings::duration_ms;
 
 pub(crate) use agents::*;
+pub(crate) use doors::*;
 pub(crate) use plans::*;
 pub(crate) use tasks::*;
 
@@ -48,7 +50,7 @@ Set up    agent      the agents; provider finds their programs
           budget     what may be spent
           config     the settings and where they come from
 
-Plumbing  serve project plan task claim msg name schema completions man version backup restore
+Plumbing  serve project plan task claim msg token name schema completions man version backup restore
 
 Options:
   -C, --repo PATH     act as if started there
@@ -284,6 +286,9 @@ pub(crate) enum Word {
     /// Send and read messages
     #[command(subcommand, hide = true)]
     Msg(MsgWord),
+    /// Manage the tokens that open the doors
+    #[command(subcommand, hide = true)]
+    Token(TokenWord),
     /// Print a readable name that nobody has
     #[command(hide = true)]
     Name,

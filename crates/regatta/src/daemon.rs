@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use regatta_engine::Engine;
+use regatta_server::tokens::Keyring;
 use regatta_server::{Doors, Ended};
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
@@ -240,7 +241,10 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said 
     })?;
     // The allocator would ask for huge pages, of which a daemon at rest needs none.
     let _only_larger = rustix::thread::disable_transparent_huge_pages(true);
-    let token = make_token(&place)?;
+    let keyring = Keyring::open(&place.dir, make_token(&place)?).map_err(|it| {
+        let what = format!("the tokens in {} cannot be read: {it}", place.dir.display());
+        failed("bad_config", what, "mend tokens.json, or move it away: every token in it is void then")
+    })?;
     let (ports, settings) = wire::ports(data_dir)?;
     let (engine, recovered) = Engine::start(ports, settings).map_err(|it| match it {
         regatta_engine::Failure::Store(error) => wire::from_store(error),
@@ -265,7 +269,7 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said 
     };
     let found = (unclean || recovered.effects > 0).then_some(takeover);
     set_limits(&engine)?;
-    let entrance = Entrance { token, listen, found };
+    let entrance = Entrance { keyring, listen, found };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
     runtime.spawn(async move {
         let mut round = tokio::time::interval(clear);
@@ -308,13 +312,13 @@ fn set_limits(engine: &Engine) -> Said {
 
 /// What the doors say and ask of whoever comes.
 struct Entrance {
-    token: String,
+    keyring: Keyring,
     listen: Option<String>,
     found: Option<Takeover>,
 }
 
 async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance) -> Result<Ended, Failed> {
-    let Entrance { token, listen, found } = entrance;
+    let Entrance { keyring, listen, found } = entrance;
     let tcp = bind(listen).await?;
     let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
     let unix = bind_unix(place);
@@ -338,7 +342,7 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
             _ = interrupt.recv() => {}
         }
     };
-    regatta_server::serve(Doors { engine, token, tcp, unix }, signalled).await.map_err(|it| place.broken(&it))
+    regatta_server::serve(Doors { engine, keyring, tcp, unix }, signalled).await.map_err(|it| place.broken(&it))
 }
 
 async fn bind(listen: Option<String>) -> Result<TcpListener, Failed> {

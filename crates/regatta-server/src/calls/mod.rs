@@ -1,8 +1,9 @@
 //! Carrying out the verbs: one arm per row of the table. Each turns its input into a command of the core, or
 //! into a look at the board or the history, and draws the answer.
 
-mod board;
-mod decide; // status, projects, agents
+mod board; // status, projects, agents
+mod decide; // the inbox, policy, budgets, steering
+mod own; // what an attempt's token reaches
 mod talk; // claims and messages
 mod work; // tasks, missions, landing
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regatta_api::input::{self, RuntimeName};
+use regatta_api::verb::Verb;
 use regatta_api::view::{
     AgentView, Answer, BudgetsView, CheckView, ClaimView, ClaimsView, GrantedAttempt, GrantedClaim, InboxView,
     LandingView, MissionView, PastView, ProjectView, QueueView, StatusView, TaskView, WaitView, WhyView, without_token,
@@ -29,6 +31,7 @@ use regatta_engine::ports::store::{History, MessageFilter, StoreError, TaskFilte
 use regatta_engine::{Engine, Failure};
 use serde::Serialize;
 
+use crate::tokens::Visitor;
 use crate::{Ended, Shared};
 
 type Json = Result<Vec<u8>, Problem>;
@@ -38,9 +41,19 @@ const LONGEST_WAIT_MS: u64 = 24 * 3_600_000;
 /// How long one check may take if the project does not say.
 const CHECK_TIMEOUT_MS: u64 = 600_000;
 
-/// Carries out one call for `by`.
-pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, by: Actor, key: Option<RequestKey>) -> Json {
-    let it = Caller { shared, by, key };
+/// Who calls, what their writes are signed with, and what they call this one.
+#[derive(Clone, Debug)]
+pub(crate) struct Guest {
+    pub(crate) visitor: Visitor,
+    pub(crate) by: Actor,
+    pub(crate) key: Option<RequestKey>,
+}
+
+/// Carries out one call, if its caller may make it.
+pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
+    may(&guest.visitor, call.verb())?;
+    let it = Caller { shared, visitor: guest.visitor, by: guest.by, key: guest.key };
+    let call = it.narrow(call).await?;
     match call {
         Call::Status(ask) => it.status(ask).await,
         Call::Why(ask) => it.why(&ask.id).await,
@@ -118,6 +131,9 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, by: Actor, key: 
             let board = it.board();
             answer(board.revision, &crate::names::fresh(&board, it.engine().now().wall))
         }
+        Call::TokenAdd(ask) => it.token_add(ask).await,
+        Call::TokenList(_) => answer(it.board().revision, &shared.keyring.list(it.engine().now().wall)),
+        Call::TokenRm(ask) => it.token_rm(ask).await,
         Call::LimitsSet(ask) => it.limits_set(ask).await,
         Call::Backup(ask) => it.backup(ask).await,
         Call::Check(_) => {
@@ -128,8 +144,23 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, by: Actor, key: 
     }
 }
 
+/// Whether a caller may use a verb at all (S10); what it may touch with it comes after.
+pub(crate) fn may(visitor: &Visitor, verb: &Verb) -> Result<(), Problem> {
+    let scope = visitor.scope();
+    if scope.may(verb) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        403,
+        "wrong_scope",
+        format!("a token with the scope {scope} cannot call {}", verb.name),
+        "ask somebody who may, or use a token with a wider scope: regatta token add --scope …",
+    ))
+}
+
 struct Caller<'a> {
     shared: &'a Arc<Shared>,
+    visitor: Visitor,
     by: Actor,
     key: Option<RequestKey>,
 }
@@ -231,6 +262,23 @@ impl Caller<'_> {
         }
         let _first_wins = self.shared.down.send(Some(Ended::Down));
         answer(self.board().revision, &std::process::id())
+    }
+
+    /// The file is written beside the others' calls, not in their way.
+    async fn token_add(&self, ask: input::TokenAdd) -> Json {
+        let (shared, wall) = (self.shared.clone(), self.engine().now().wall);
+        let name = ask.name.clone();
+        let made = blocking(move || shared.keyring.add(&ask.name, ask.scope, ask.expires_ms, wall)).await??;
+        tracing::info!(by = %self.by, "the token {name} was made, with the scope {}", made.view.scope);
+        answer(self.board().revision, &made)
+    }
+
+    async fn token_rm(&self, ask: input::TokenName) -> Json {
+        let shared = self.shared.clone();
+        let name = ask.name.clone();
+        blocking(move || shared.keyring.remove(&ask.name)).await??;
+        tracing::info!(by = %self.by, "the token {name} was taken away");
+        answer(self.board().revision, &"done")
     }
 
     async fn backup(&self, ask: input::File) -> Json {

@@ -4,7 +4,11 @@ use super::*;
 
 impl Caller<'_> {
     pub(super) async fn claim_acquire(&self, ask: input::ClaimAcquire) -> Json {
-        let owner = Owner::Agent(ask.agent.clone());
+        // An attempt's claims end with it.
+        let owner = match &self.visitor {
+            Visitor::Attempt { id, .. } => Owner::Attempt(*id),
+            Visitor::Owner | Visitor::Named { .. } => Owner::Agent(ask.agent.clone()),
+        };
         let acquire =
             Acquire { owner, uris: ask.uris, mode: ask.mode, ttl_ms: ask.ttl_ms, wait_ms: ask.wait_ms, memo: ask.memo };
         let reply = self.engine().acquire(Actor::Agent(ask.agent), self.key.clone(), acquire).await.map_err(refused)?;

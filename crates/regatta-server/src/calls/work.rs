@@ -65,7 +65,13 @@ impl Caller<'_> {
                     let task = self.task_view(grant.task).await?;
                     return answer(
                         revision,
-                        &GrantedAttempt { attempt: grant.attempt, token: grant.token, task, workspace },
+                        &GrantedAttempt {
+                            attempt: grant.attempt,
+                            token: grant.token,
+                            bearer: self.shared.keyring.mint().token(grant.attempt, grant.token),
+                            task,
+                            workspace,
+                        },
                     );
                 }
                 (revision, _) => {
@@ -214,7 +220,7 @@ impl Caller<'_> {
             };
             // One request, several commands: each has a key of its own.
             let key = self.key.as_ref().and_then(|it| RequestKey::new(&format!("{it}/{mission}")).ok());
-            let one = Caller { shared: self.shared, by: self.by.clone(), key };
+            let one = Caller { shared: self.shared, visitor: self.visitor.clone(), by: self.by.clone(), key };
             revision = one.ask(command).await?.0;
         }
         answer(revision, &missions)

@@ -14,6 +14,7 @@ mod setup;
 mod start;
 mod task;
 mod test_agent;
+mod token;
 mod work;
 
 use std::ffi::OsString;
@@ -219,6 +220,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Task(it)) => task::task(app, it),
         Some(Word::Claim(it)) => claim::claim(app, it),
         Some(Word::Msg(it)) => msg::msg(app, it),
+        Some(Word::Token(it)) => token::token(app, it),
         Some(Word::Name) => plumbing::name(app),
         Some(Word::Schema { kind }) => plumbing::schema(app, kind.as_deref()),
         Some(Word::Completions { shell }) => plumbing::completions(app, shell),

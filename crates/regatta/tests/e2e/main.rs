@@ -22,4 +22,5 @@ mod outside; // an agent that nobody started polls, works and finishes
 mod plans; // plan files: checked, refused, imported, exported
 mod races; // many at once, one winner
 mod runs; // a plan on the user's own repository
+mod scopes; // who may do what
 mod streams; // events without gaps

@@ -1,0 +1,282 @@
+//! What an attempt's token reaches: its task, its claims, its channels; for a lead, the tasks of its mission too.
+//!
+//! A call of an attempt is looked at before it is carried out. What it may not touch is refused here, and what names
+//! the caller is filled in from the token, never from what the caller says of itself. Whoever holds such a token may
+//! be hostile: it is a program that reads what strangers wrote.
+
+use regatta_core::attempt::Attempt;
+use regatta_core::ids::{ChannelName, ClaimId};
+use regatta_core::pattern::Uri;
+use regatta_core::task::Task;
+
+use super::*;
+
+/// How many claims an attempt may hold besides its manifest.
+const MOST_CLAIMS: usize = 32;
+/// How long a claim of an attempt lasts without being renewed.
+const LONGEST_TTL_MS: u64 = 30 * 60_000;
+/// How long a call of an attempt waits.
+const LONGEST_WAIT_MS: u64 = 10 * 60_000;
+/// How many tasks may wait in a project's backlog before attempts may add no more.
+const FULL_BACKLOG: usize = 200;
+/// What only Regatta itself announces.
+const OURS: &str = "coord:merge";
+
+/// The attempt that calls.
+struct Own {
+    attempt: Arc<Attempt>,
+    lead: bool,
+}
+
+impl Caller<'_> {
+    /// Lets a call through as it may be carried out for its caller.
+    pub(super) async fn narrow(&self, call: Call) -> Result<Call, Problem> {
+        let Visitor::Attempt { id, lead, .. } = &self.visitor else { return Ok(call) };
+        // It was there when its token was looked at.
+        let attempt = self.board().attempts.get(id).cloned();
+        let own = Own { attempt: attempt.ok_or_else(|| not_yours("an attempt that is over"))?, lead: *lead };
+        self.narrow_to(&own, call).await
+    }
+
+    async fn narrow_to(&self, own: &Own, call: Call) -> Result<Call, Problem> {
+        let board = self.board();
+        let fence = own.attempt.token;
+        Ok(match call {
+            Call::TaskProgress(ask) => {
+                own.is(ask.task, ask.attempt)?;
+                Call::TaskProgress(input::TaskProgress { token: fence, ..ask })
+            }
+            Call::TaskFinish(ask) => {
+                own.is(ask.task, ask.attempt)?;
+                Call::TaskFinish(input::TaskFinish { token: fence, ..ask })
+            }
+            Call::TaskFail(ask) => {
+                own.is(ask.task, ask.attempt)?;
+                Call::TaskFail(input::TaskFail { token: fence, ..ask })
+            }
+            Call::ClaimAcquire(ask) => {
+                own.uris(&ask.uris)?;
+                let held = board.claims.values().filter(|it| it.owner == own.owner() && it.ttl_ms.is_some()).count();
+                if held >= MOST_CLAIMS {
+                    return Err(Problem::new(
+                        409,
+                        "too_many",
+                        format!("{} holds {held} claims already", own.attempt.id),
+                        "release what you no longer need",
+                    ));
+                }
+                Call::ClaimAcquire(input::ClaimAcquire {
+                    agent: own.attempt.agent.clone(),
+                    ttl_ms: ask.ttl_ms.min(LONGEST_TTL_MS),
+                    wait_ms: ask.wait_ms.min(LONGEST_WAIT_MS),
+                    ..ask
+                })
+            }
+            Call::ClaimRenew(ask) => {
+                own.holds(&board, ask.claim)?;
+                Call::ClaimRenew(ask)
+            }
+            Call::ClaimRelease(ask) => {
+                own.holds(&board, ask.claim)?;
+                Call::ClaimRelease(ask)
+            }
+            Call::ClaimCheck(ask) => {
+                own.uris(&ask.uris)?;
+                Call::ClaimCheck(ask)
+            }
+            Call::MsgSend(ask) => {
+                own.hears(&ask.channel)?;
+                if ask.labels.iter().any(|it| it.as_str() == OURS) {
+                    return Err(Problem::new(
+                        403,
+                        "not_yours",
+                        format!("{OURS} is announced by Regatta alone"),
+                        "send it without that label",
+                    ));
+                }
+                Call::MsgSend(input::MsgSend { agent: Some(own.attempt.agent.clone()), ..ask })
+            }
+            Call::MsgHistory(ask) => {
+                own.hears(&ask.channel)?;
+                Call::MsgHistory(ask)
+            }
+            Call::MsgWait(ask) => {
+                own.hears(&ask.channel)?;
+                Call::MsgWait(input::MsgWait { timeout_ms: ask.timeout_ms.min(LONGEST_WAIT_MS), ..ask })
+            }
+            Call::MsgRead(ask) => {
+                own.hears(&ask.channel)?;
+                Call::MsgRead(input::MsgRead { agent: own.attempt.agent.clone(), ..ask })
+            }
+            Call::TaskAdd(ask) => Call::TaskAdd(own.follow_up(&board, ask)?),
+            Call::Why(ask) => {
+                self.sees(own, &ask.id).await?;
+                Call::Why(ask)
+            }
+            Call::Show(ask) => {
+                self.sees(own, &ask.id).await?;
+                Call::Show(ask)
+            }
+            Call::Queue(_) => Call::Queue(input::Scope { project: Some(own.attempt.project.clone()) }),
+            Call::TaskList(ask) => {
+                Call::TaskList(input::TaskList { project: Some(own.attempt.project.clone()), ..ask })
+            }
+            Call::MissionShow(ask) => {
+                self.sees(own, &ask.id).await?;
+                Call::MissionShow(ask)
+            }
+            Call::TaskAssign(ask) => {
+                own.leads(&self.task_view(ask.task).await?.task)?;
+                Call::TaskAssign(ask)
+            }
+            Call::TaskCancel(ask) => {
+                own.leads(&self.task_view(ask.task).await?.task)?;
+                Call::TaskCancel(ask)
+            }
+            Call::Tell(ask) => {
+                own.leads(&self.task_view(parse(&ask.id)?).await?.task)?;
+                Call::Tell(ask)
+            }
+            Call::Retry(ask) => {
+                own.leads(&self.task_view(parse(&ask.id)?).await?.task)?;
+                Call::Retry(ask)
+            }
+            Call::Land(ask) => {
+                own.leads(&self.task_view(parse(&ask.id)?).await?.task)?;
+                Call::Land(ask)
+            }
+            // The table of verbs lets nothing else come here; if it ever does, the answer is no.
+            other => return Err(not_yours(&format!("{} of anybody", other.verb().name))),
+        })
+    }
+
+    /// Whether an attempt may look at this: itself, its agent, its mission, and the tasks of its project.
+    async fn sees(&self, own: &Own, id: &str) -> Result<(), Problem> {
+        if AgentName::new(id).is_ok_and(|it| self.board().agents.contains_key(&it)) {
+            let itself = id == own.attempt.agent.as_str();
+            return if itself { Ok(()) } else { Err(not_yours("another agent")) };
+        }
+        let seen = match id.chars().next().map(|it| it.to_ascii_uppercase()) {
+            Some('A') => parse::<AttemptId>(id)? == own.attempt.id,
+            Some('M') => Some(parse::<MissionId>(id)?) == own.attempt.mission,
+            _ => self.task_view(parse(id)?).await?.task.project == own.attempt.project,
+        };
+        if seen { Ok(()) } else { Err(not_yours(&id.chars().take(20).collect::<String>())) }
+    }
+}
+
+impl Own {
+    fn owner(&self) -> Owner {
+        Owner::Attempt(self.attempt.id)
+    }
+
+    fn is(&self, task: TaskId, attempt: AttemptId) -> Result<(), Problem> {
+        match task == self.attempt.task && attempt == self.attempt.id {
+            true => Ok(()),
+            false => Err(not_yours(&format!("{task} and {attempt}"))),
+        }
+    }
+
+    /// Whether a lead may steer this task: one of its mission, or of its project when it leads none.
+    fn leads(&self, task: &Task) -> Result<(), Problem> {
+        let of = |it: &Task| {
+            it.project == self.attempt.project && self.attempt.mission.is_none_or(|m| it.mission == Some(m))
+        };
+        if self.lead && of(task) { Ok(()) } else { Err(not_yours(&task.id.to_string())) }
+    }
+
+    /// A claim it asked for itself. Its manifest is held for it as long as it lives: to let go of that would let
+    /// others write the same files beside it.
+    fn holds(&self, board: &Board, claim: ClaimId) -> Result<(), Problem> {
+        match board.claims.get(&claim) {
+            Some(it) if it.owner == self.owner() && it.ttl_ms.is_some() => Ok(()),
+            Some(it) if it.owner == self.owner() => Err(Problem::new(
+                403,
+                "not_yours",
+                format!("{claim} is your manifest, which is held for you as long as you work"),
+                "finish or give up instead",
+            )),
+            Some(_) => Err(not_yours(&claim.to_string())),
+            None => Err(Problem::from(&regatta_core::refusal::Refusal::ClaimEnded { claim })),
+        }
+    }
+
+    /// Files of its project, ports, and its own task and name. What fences people and the trunk is not an attempt's.
+    fn uris(&self, uris: &[Uri]) -> Result<(), Problem> {
+        let (project, task, agent) = (&self.attempt.project, self.attempt.task, &self.attempt.agent);
+        for uri in uris {
+            let text = uri.as_str();
+            let fine = text.starts_with(&format!("file://{project}/"))
+                || text.starts_with("port://")
+                || text == format!("task://{task}")
+                || text == format!("agent://{agent}");
+            if !fine {
+                return Err(Problem::new(
+                    403,
+                    "not_yours",
+                    format!("an attempt cannot claim {text}"),
+                    format!("claim files of your project (file://{project}/…) or ports (port://…)"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The project's channel and those named after it, its mission's, its task's, and its own mailbox.
+    fn hears(&self, channel: &ChannelName) -> Result<(), Problem> {
+        let name = channel.as_str().trim_start_matches('#');
+        let project = self.attempt.project.as_str();
+        let own = name == project
+            || name.strip_prefix(project).is_some_and(|it| it.starts_with(['-', '.']))
+            || self.attempt.mission.is_some_and(|it| name == it.to_string())
+            || name == self.attempt.task.to_string()
+            || name.strip_prefix('@') == Some(self.attempt.agent.as_str());
+        if own {
+            return Ok(());
+        }
+        Err(Problem::new(
+            403,
+            "not_yours",
+            format!("{channel} is not a channel of this attempt"),
+            format!("use {project}, or mention an agent there: @name"),
+        ))
+    }
+
+    /// A task that an attempt adds: in its project, and for a worker only as a proposal that a person takes up.
+    fn follow_up(&self, board: &Board, ask: input::TaskAdd) -> Result<input::TaskAdd, Problem> {
+        let refuse = |what: &str, hint: &str| Err(Problem::new(403, "not_yours", what, hint));
+        if ask.project.as_ref().is_some_and(|it| *it != self.attempt.project) {
+            return Err(not_yours("another project"));
+        }
+        if ask.script.is_some() {
+            return refuse("a script is run as it stands, so only a person may give one", "leave it out");
+        }
+        let foreign = |it: &TaskId| board.tasks.get(it).is_some_and(|it| it.project != self.attempt.project);
+        if ask.blocked_by.iter().any(foreign) {
+            return Err(not_yours("a task of another project"));
+        }
+        if !self.lead && !(ask.validation.tests.is_empty() && ask.validation.lint.is_empty()) {
+            return refuse(
+                "commands that are run as a check are given by people and leads",
+                "say in the description how it is to be tested",
+            );
+        }
+        if !self.lead && ask.assign.is_some() {
+            return refuse("only a lead gives tasks to agents", "leave it out: a person or a lead takes it up");
+        }
+        let waiting = |it: &&Arc<Task>| it.project == self.attempt.project && it.status == task::Status::Backlog;
+        if board.tasks.values().filter(waiting).count() >= FULL_BACKLOG {
+            return refuse("the backlog is full", "write into your report what else should be done");
+        }
+        Ok(input::TaskAdd { project: Some(self.attempt.project.clone()), backlog: ask.backlog || !self.lead, ..ask })
+    }
+}
+
+fn not_yours(what: &str) -> Problem {
+    Problem::new(
+        403,
+        "not_yours",
+        format!("this attempt's token does not reach {what}"),
+        "it reaches its own task, its own claims and the channels of its project",
+    )
+}

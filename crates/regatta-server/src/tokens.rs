@@ -1,0 +1,395 @@
+//! Tokens: who a caller is. The daemon's own, those that were given to people and runners, and one for each attempt.
+//!
+//! Given tokens are kept as hashes in one file beside the daemon's own token, not in the store: an old store that is
+//! put back must not bring a token back that was taken away. The file is replaced as a whole, so that a kill at any
+//! moment leaves the old one or the new one.
+//!
+//! An attempt's token is made from its number and its fence under the daemon's own token, so that nothing has to be
+//! kept for it, nobody can guess it, and it opens nothing once the attempt is over.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use hmac::{Hmac, KeyInit, Mac};
+use regatta_api::Problem;
+use regatta_api::verb::Scope;
+use regatta_api::view::{NewToken, TokenView};
+use regatta_core::agent::Role;
+use regatta_core::attempt::{Attempt, Phase};
+use regatta_core::board::Board;
+use regatta_core::ids::{AgentName, AttemptId, TaskId};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+/// The file of given tokens in a data directory.
+const FILE: &str = "tokens.json";
+/// How many tokens there may be.
+const MOST: usize = 1_000;
+/// The longest a token may last: ten years.
+const LONGEST_MS: u64 = 10 * 366 * 24 * 3_600_000;
+
+/// Who calls, as the token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Visitor {
+    /// Somebody who can read the data directory.
+    Owner,
+    /// Who was given a token.
+    Named { name: String, scope: Scope },
+    /// The program of an attempt.
+    Attempt { id: AttemptId, task: TaskId, agent: AgentName, fence: u64, lead: bool },
+}
+
+impl Visitor {
+    pub(crate) fn scope(&self) -> Scope {
+        match self {
+            Visitor::Owner => Scope::Admin,
+            Visitor::Named { scope, .. } => *scope,
+            Visitor::Attempt { lead: true, .. } => Scope::Lead,
+            Visitor::Attempt { lead: false, .. } => Scope::Attempt,
+        }
+    }
+
+    /// A name for what is counted by caller.
+    pub(crate) fn label(&self) -> String {
+        match self {
+            Visitor::Owner => "owner".into(),
+            Visitor::Named { name, .. } => name.clone(),
+            Visitor::Attempt { id, .. } => id.to_string(),
+        }
+    }
+}
+
+/// A token that was given, without the token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Given {
+    name: String,
+    scope: Scope,
+    /// SHA-256, in hex: 256 bits of dice need no salt.
+    hash: String,
+    made_wall: u64,
+    expires_wall: Option<u64>,
+}
+
+impl Given {
+    fn expired(&self, wall: u64) -> bool {
+        self.expires_wall.is_some_and(|it| it <= wall)
+    }
+
+    fn view(&self, wall: u64) -> TokenView {
+        TokenView {
+            name: self.name.clone(),
+            scope: self.scope,
+            made_wall: self.made_wall,
+            expires_wall: self.expires_wall,
+            expired: self.expired(wall),
+        }
+    }
+}
+
+/// Makes the token of an attempt, and knows it again.
+#[derive(Clone)]
+pub struct Mint {
+    key: [u8; 32],
+}
+
+impl std::fmt::Debug for Mint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Mint")
+    }
+}
+
+impl Mint {
+    /// The mint of a daemon whose own token this is.
+    pub fn of(own: &str) -> Mint {
+        Mint { key: mac(own.as_bytes(), b"regatta attempts 1") }
+    }
+
+    /// The token of an attempt.
+    pub fn token(&self, id: AttemptId, fence: u64) -> String {
+        format!("ra_{id}_{}", hex(&mac(&self.key, format!("{id} {fence}").as_bytes())))
+    }
+}
+
+fn mac(key: &[u8], words: &[u8]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key of any length will do");
+    mac.update(words);
+    mac.finalize().into_bytes().into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|it| format!("{it:02x}")).collect()
+}
+
+fn hash(token: &str) -> String {
+    hex(&Sha256::digest(token.as_bytes()))
+}
+
+/// Every token that opens a door.
+pub struct Keyring {
+    own: String,
+    mint: Mint,
+    file: PathBuf,
+    given: RwLock<Vec<Given>>,
+    /// One change at a time, file and all.
+    changing: Mutex<()>,
+}
+
+impl Keyring {
+    /// Opens the tokens of a data directory; `own` is the daemon's own token.
+    pub fn open(data_dir: &Path, own: String) -> std::io::Result<Keyring> {
+        let file = data_dir.join(FILE);
+        let given = match std::fs::read(&file) {
+            Ok(text) => serde_json::from_slice(&text)
+                .map_err(|it| std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{FILE}: {it}")))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => vec![],
+            Err(error) => return Err(error),
+        };
+        Ok(Keyring { mint: Mint::of(&own), own, file, given: RwLock::new(given), changing: Mutex::new(()) })
+    }
+
+    pub(crate) fn mint(&self) -> &Mint {
+        &self.mint
+    }
+
+    /// Who shows this token now, or why it opens nothing.
+    pub(crate) fn who(&self, shown: &str, board: &Board, wall: u64) -> Result<Visitor, Problem> {
+        if bool::from(shown.as_bytes().ct_eq(self.own.as_bytes())) {
+            return Ok(Visitor::Owner);
+        }
+        if let Some(rest) = shown.strip_prefix("ra_") {
+            return self.attempt(shown, rest, board);
+        }
+        let hash = hash(shown);
+        let given = self.given.read().unwrap_or_else(PoisonError::into_inner);
+        // The hashes are no secret; to find one that begins alike one would need a token for it.
+        match given.iter().find(|it| it.hash == hash) {
+            Some(it) if it.expired(wall) => Err(Problem::new(
+                401,
+                "expired_token",
+                format!("the token {} has expired", it.name),
+                "ask an admin for a new one: regatta token add",
+            )),
+            Some(it) => Ok(Visitor::Named { name: it.name.clone(), scope: it.scope }),
+            None => Err(no_token()),
+        }
+    }
+
+    fn attempt(&self, shown: &str, rest: &str, board: &Board) -> Result<Visitor, Problem> {
+        let id: Option<AttemptId> = rest.split('_').next().and_then(|it| it.parse().ok());
+        let Some(attempt) = id.and_then(|it| board.attempts.get(&it)) else { return Err(over()) };
+        let right = self.mint.token(attempt.id, attempt.token);
+        if !bool::from(shown.as_bytes().ct_eq(right.as_bytes())) {
+            return Err(no_token());
+        }
+        if !speaks(attempt) {
+            return Err(over());
+        }
+        let lead = board.agents.get(&attempt.agent).is_some_and(|it| it.role == Role::Lead);
+        let (task, agent, fence) = (attempt.task, attempt.agent.clone(), attempt.token);
+        Ok(Visitor::Attempt { id: attempt.id, task, agent, fence, lead })
+    }
+
+    /// Makes a token. Only its hash is kept.
+    pub(crate) fn add(&self, name: &str, scope: Scope, lasts_ms: Option<u64>, wall: u64) -> Result<NewToken, Problem> {
+        check_name(name)?;
+        if !Scope::GIVEN.contains(&scope) {
+            return Err(Problem::new(
+                400,
+                "bad_scope",
+                format!("a token with the scope {scope} cannot be given: it comes with the attempt"),
+                "give one of admin, operator, viewer, runner",
+            ));
+        }
+        if lasts_ms.is_some_and(|it| it == 0 || it > LONGEST_MS) {
+            return Err(Problem::new(
+                400,
+                "bad_expiry",
+                "a token lasts for 1 ms to 10 years",
+                "give another time, or none for one that lasts until it is taken away",
+            ));
+        }
+        let dice = dice().map_err(|it| unkept(&it))?;
+        let token = format!("rt_{}", hex(&dice));
+        let given = Given {
+            name: name.into(),
+            scope,
+            hash: hash(&token),
+            made_wall: wall,
+            expires_wall: lasts_ms.map(|it| wall.saturating_add(it)),
+        };
+        let view = given.view(wall);
+        self.change(|all| {
+            // A name that nobody can use any more may be given again.
+            all.retain(|it| it.name != name || !it.expired(wall));
+            if all.iter().any(|it| it.name == name) {
+                return Err(Problem::new(
+                    409,
+                    "already_exists",
+                    format!("there is a token {name} already"),
+                    format!("choose another name, or take it away first: regatta token rm {name}"),
+                ));
+            }
+            if all.len() >= MOST {
+                return Err(Problem::new(
+                    409,
+                    "too_many",
+                    format!("there are {MOST} tokens already"),
+                    "take some away: regatta token list, regatta token rm",
+                ));
+            }
+            all.push(given);
+            Ok(())
+        })?;
+        Ok(NewToken { view, token })
+    }
+
+    pub(crate) fn list(&self, wall: u64) -> Vec<TokenView> {
+        self.given.read().unwrap_or_else(PoisonError::into_inner).iter().map(|it| it.view(wall)).collect()
+    }
+
+    /// Takes a token away: from now on it opens nothing.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), Problem> {
+        self.change(|all| {
+            let before = all.len();
+            all.retain(|it| it.name != name);
+            if all.len() == before {
+                return Err(Problem::new(
+                    404,
+                    "no_such_token",
+                    format!("there is no token {}", name.chars().take(64).collect::<String>()),
+                    "see them: regatta token list",
+                ));
+            }
+            Ok(())
+        })
+    }
+
+    /// Changes the file first, then what is known: a token that opens doors now does so after a restart, too.
+    fn change(&self, change: impl FnOnce(&mut Vec<Given>) -> Result<(), Problem>) -> Result<(), Problem> {
+        let _one = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.given.read().unwrap_or_else(PoisonError::into_inner).clone();
+        change(&mut all)?;
+        let text = serde_json::to_vec_pretty(&all).map_err(|it| unkept(&it.into()))?;
+        write_whole(&self.file, &text).map_err(|it| unkept(&it))?;
+        *self.given.write().unwrap_or_else(PoisonError::into_inner) = all;
+        Ok(())
+    }
+}
+
+/// Whether an attempt's program may still speak: it is at work, and nobody is ending it.
+pub(crate) fn speaks(attempt: &Attempt) -> bool {
+    attempt.phase == Phase::Working && attempt.stopping.is_none()
+}
+
+fn check_name(name: &str) -> Result<(), Problem> {
+    let plain = |it: u8| it.is_ascii_alphanumeric() || b"-_.".contains(&it);
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) || !name.as_bytes()[0].is_ascii_alphanumeric() {
+        return Err(Problem::new(
+            400,
+            "bad_name",
+            "a token's name has 1 to 64 letters, digits and - _ ., and begins with a letter or a digit",
+            "name it after who uses it: regatta token add ann --scope operator",
+        ));
+    }
+    Ok(())
+}
+
+fn dice() -> std::io::Result<[u8; 32]> {
+    let mut bytes = [0; 32];
+    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn write_whole(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let temporary = path.with_extension("new");
+    let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, path)?;
+    std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+/// The answer to a token that is nobody's. It says no more than that.
+pub(crate) fn no_token() -> Problem {
+    Problem::new(
+        401,
+        "no_token",
+        "the token is missing or wrong",
+        "send Authorization: Bearer with the content of the file token in the data directory",
+    )
+}
+
+fn over() -> Problem {
+    Problem::new(
+        401,
+        "attempt_over",
+        "this attempt is over, and its token with it",
+        "stop working: whatever is left to do belongs to another attempt",
+    )
+}
+
+fn unkept(error: &std::io::Error) -> Problem {
+    Problem::new(507, "io", format!("the tokens could not be kept: {error}"), "see what is wrong: regatta doctor")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keyring(dir: &Path) -> Keyring {
+        Keyring::open(dir, "own-token-of-the-daemon".into()).unwrap()
+    }
+
+    /// A token given is known by its hash alone, also after a restart, until its time is up or it is taken away (S1).
+    #[test]
+    fn a_given_token_opens_doors_until_it_expires_or_is_taken_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let ring = keyring(dir.path());
+        let board = Board::default();
+        let made = ring.add("ann", Scope::Operator, Some(1_000), 5_000).unwrap();
+        let ann = Visitor::Named { name: "ann".into(), scope: Scope::Operator };
+        assert_eq!(ring.who(&made.token, &board, 5_999).unwrap(), ann);
+        let file = std::fs::read_to_string(dir.path().join(FILE)).unwrap();
+        assert!(!file.contains(&made.token[3..]), "only the hash is kept");
+        let again = keyring(dir.path());
+        assert_eq!(again.who(&made.token, &board, 5_999).unwrap(), ann);
+        assert_eq!(again.who(&made.token, &board, 6_000).unwrap_err().code, "expired_token");
+        assert!(again.list(6_000)[0].expired);
+        assert_eq!(again.add("ann", Scope::Viewer, None, 5_000).unwrap_err().code, "already_exists");
+        // One that has expired is in nobody's way.
+        let new = again.add("ann", Scope::Viewer, None, 6_000).unwrap();
+        assert_eq!(again.who(&made.token, &board, 5_000).unwrap_err().code, "no_token");
+        again.remove("ann").unwrap();
+        assert_eq!(again.who(&new.token, &board, 6_000).unwrap_err().code, "no_token");
+        assert_eq!(keyring(dir.path()).list(0), vec![]);
+        assert_eq!(again.remove("ann").unwrap_err().code, "no_such_token");
+        for bad in ["", "-x", "a b", "a/b", "ä", &"x".repeat(65)] {
+            assert_eq!(again.add(bad, Scope::Viewer, None, 0).unwrap_err().code, "bad_name", "{bad}");
+        }
+        for scope in [Scope::Attempt, Scope::Lead] {
+            assert_eq!(again.add("x", scope, None, 0).unwrap_err().code, "bad_scope");
+        }
+    }
+
+    /// A file that cannot be read stops the daemon: nobody gets in because a list was lost, and nobody is forgotten.
+    #[test]
+    fn a_torn_list_of_tokens_is_not_read_as_an_empty_one_d8() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(FILE), "[{\"name\":").unwrap();
+        assert!(Keyring::open(dir.path(), "x".into()).is_err());
+    }
+
+    #[test]
+    fn an_attempts_token_depends_on_the_daemon_the_attempt_and_the_fence() {
+        let (mint, other) = (Mint::of("one"), Mint::of("two"));
+        let token = mint.token(AttemptId(7), 42);
+        assert!(token.starts_with("ra_A7_") && token.len() == "ra_A7_".len() + 64, "{token}");
+        assert_eq!(token, Mint::of("one").token(AttemptId(7), 42));
+        assert_ne!(token, mint.token(AttemptId(7), 43));
+        assert_ne!(token[6..], mint.token(AttemptId(8), 42)[6..]);
+        assert_ne!(token, other.token(AttemptId(7), 42));
+    }
+}
