@@ -3,6 +3,8 @@
 //! A supervised attempt lives as long as its process; one from outside lives as long as it is heard of.
 //! Either way its end releases all it held, in one commit, with one cause (J6, L11).
 
+mod judge; // what becomes of what it left
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -12,12 +14,14 @@ use crate::board::{Board, Draft};
 use crate::budget::{self, Spend};
 use crate::claim::{self, Owner};
 use crate::event::{Event, facts};
-use crate::ids::{AgentName, AttemptId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId};
+use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, TaskId};
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::session::{Class, Consequence, PlanEntry, Said, Stop, Usage};
-use crate::task::{self, Again, Expects, Submission, Task};
+use crate::task::{self, Again, Task};
 use crate::{approval, provider, rotate};
+
+pub use judge::{Findings, ResultStatus, Verdict, WorkResult, judged};
 
 /// What an attempt is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +49,8 @@ pub enum Cause {
     Invalid,
     /// Its work passed, and its ratchet refused it.
     Rejected,
+    /// It says it cannot go on, or a rule of the project stands against its work.
+    Blocked,
     /// It was done, and nothing had changed.
     NothingChanged,
     /// It changed files outside its manifest.
@@ -197,6 +203,9 @@ pub struct Attempt {
     /// How its program is shut in; nothing when it is not, or has not started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
+    /// What it left as its result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<WorkResult>,
     /// How it ended.
     pub ended: Option<End>,
 }
@@ -243,6 +252,8 @@ facts! {
     Closing { attempt: AttemptId }
     /// Its program runs.
     Launched { attempt: AttemptId, sandbox: Option<String>, warnings: Vec<String> }
+    /// It left a result.
+    Reported { attempt: AttemptId, result: WorkResult }
 }
 
 /// Who begins an attempt, and how it is kept alive.
@@ -290,6 +301,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         talk: Talk { sessions: task.resume.iter().filter_map(|it| counted(it, by)).collect(), ..Talk::default() },
         used: Usage::default(),
         sandbox: None,
+        result: None,
         ended: None,
     };
     draft.record(Event::AttemptStarted(Started { attempt }));
@@ -548,70 +560,6 @@ pub fn heard(draft: &mut Draft, id: AttemptId, token: u64, n: u64, said: Said, n
         _ => {}
     }
     budget::spend(draft, id, used, now)
-}
-
-/// What capturing and checking an attempt's work found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// Its contract holds on this captured commit.
-    Passed { commit: CommitId, base: CommitId, changed: Vec<String> },
-    /// It does not.
-    Failed { reason: String },
-    /// It does, and its ratchet refused it: the task's last word.
-    Rejected { reason: String },
-    /// The shell could not find out.
-    Unknown { reason: String },
-}
-
-/// Takes the verdict: work that passed goes to the landing queue with its claims, the rest comes back.
-pub fn judged(
-    draft: &mut Draft,
-    id: AttemptId,
-    token: u64,
-    verdict: Verdict,
-    now: Now,
-) -> Result<Option<LandingId>, Refusal> {
-    let attempt = live(draft.board(), id, token)?;
-    if attempt.phase != Phase::Validating {
-        return Err(Refusal::StaleAttempt { task: attempt.task, attempt: id, live: None });
-    }
-    if let Some(cause) = attempt.stopping {
-        end(draft, id, cause, "stopped while its work was checked");
-        return Ok(None);
-    }
-    let task = task::find(draft.board(), attempt.task)?;
-    let (cause, reason, counts) = match verdict {
-        Verdict::Passed { commit, base, changed } if !changed.is_empty() => {
-            let run = draft.board().projects.get(&task.project).map(|it| it.settings.run.clone()).unwrap_or_default();
-            let escapes = task.escapes(&run, &changed);
-            if escapes.is_empty() {
-                let submission = Submission { attempt: id, commit, base, changed };
-                let landing = crate::landing::submit(draft, &task, &attempt, submission, now)?;
-                end(draft, id, Cause::Submitted, "");
-                return Ok(Some(landing));
-            }
-            let reason = format!("it changed files outside its manifest: {}", first_few(&escapes));
-            (Cause::ScopeEscape, reason, true)
-        }
-        Verdict::Passed { .. } if task.expects == Expects::Report => {
-            end(draft, id, Cause::Reported, "");
-            task::complete(draft, task.id, None)?;
-            return Ok(None);
-        }
-        Verdict::Passed { .. } => (Cause::NothingChanged, "it said it was done, and nothing had changed".into(), true),
-        Verdict::Failed { reason } => (Cause::Invalid, reason, true),
-        Verdict::Rejected { reason } => {
-            end(draft, id, Cause::Rejected, &reason);
-            task::fail(draft, task.id, &reason)?;
-            return Ok(None);
-        }
-        Verdict::Unknown { reason } => (Cause::Environment, reason, true),
-    };
-    end(draft, id, cause, &reason);
-    task::try_again(draft, task.id, &reason, counts)?;
-    Ok(None)
 }
 
 pub(crate) fn live(board: &Board, id: AttemptId, token: u64) -> Result<Arc<Attempt>, Refusal> {

@@ -253,6 +253,8 @@ pub enum Command {
         attempt: AttemptId,
         token: u64,
         verdict: attempt::Verdict,
+        #[serde(default)]
+        findings: attempt::Findings,
     },
     ReportTried {
         landing: LandingId,
@@ -472,8 +474,8 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         }
         Command::ReportSaid { attempt, token, n, said } => done(attempt::heard(draft, attempt, token, n, said, now)?),
         Command::ReportSilent { attempt, token, since_ms } => done(steer::silent(draft, attempt, token, since_ms)?),
-        Command::ReportJudged { attempt, token, verdict } => {
-            Outcome::Judged { landing: attempt::judged(draft, attempt, token, verdict, now)? }
+        Command::ReportJudged { attempt, token, verdict, findings } => {
+            Outcome::Judged { landing: attempt::judged(draft, (attempt, token), verdict, findings, now)? }
         }
         Command::ReportTried { landing, found } => done(landing::tried(draft, landing, found, now)?),
         Command::ReportMoved { landing, fence, found } => done(landing::moved(draft, landing, fence, found, now)?),

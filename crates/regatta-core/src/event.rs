@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    agent, approval, attempt, budget, bus, claim, fleet, landing, mission, policy, project, provider, rotate, steer,
-    task,
+    agent, approval, attempt, budget, bus, claim, fleet, landing, mission, policy, project, provider, rotate, scope,
+    steer, task,
 };
 
 /// Declares event payloads: private fields, public getters.
@@ -88,6 +88,9 @@ events! {
     AttemptLetGo(steer::LetGo) "attempt.let_go" |it| it.attempt().to_string();
     AttemptExtended(steer::Extended) "attempt.extended" |it| it.attempt().to_string();
     TaskNoted(steer::Noted) "task.noted" |it| it.task().to_string();
+    TaskWarned(task::Warned) "task.warned" |it| it.task().to_string();
+    TaskEscaped(scope::Escaped) "task.escaped" |it| it.task().to_string();
+    AttemptReported(attempt::Reported) "attempt.reported" |it| it.attempt().to_string();
     TaskDue(task::Due) "task.due" |it| it.task().to_string();
     ApprovalAsked(approval::Asked) "approval.asked" |it| it.approval().id.to_string();
     ApprovalDecided(approval::Decided) "approval.decided" |it| it.approval().to_string();

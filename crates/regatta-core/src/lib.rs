@@ -29,6 +29,7 @@ pub mod policy; // what an agent may do unasked
 pub mod provider; // who takes no work for now
 pub mod rotate; // a fresh session when one is nearly full
 pub mod schedule; // which task an agent gets next, and why one waits
+pub mod scope; // what was found outside a manifest
 pub mod session; // what an agent's program says, in one vocabulary
 pub mod steer; // a word, a pause, another try
 pub mod task; // where a task becomes in_progress

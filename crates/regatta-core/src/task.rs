@@ -17,9 +17,9 @@ use crate::event::{Event, facts};
 use crate::graph::Step;
 use crate::ids::{AgentName, AttemptId, BranchName, CommitId, LandingId, MissionId, Now, ProjectName, TaskId};
 use crate::pattern::{PathPattern, Uri};
-use crate::project::Run;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
+use crate::scope::Escape;
 use crate::{agent, claim, manifest};
 
 pub use add::{Add, Edit, Pause, add, default_priority, edit};
@@ -165,6 +165,12 @@ pub struct Task {
     pub reason: Option<String>,
     /// What kind of decision a person owes, while it needs one.
     pub needs: Option<WaitKind>,
+    /// What was found to do outside its manifest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub escapes: Vec<Escape>,
+    /// What a person should know of its work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// What it reported when it was done.
     pub output: Option<String>,
     pub created_wall: u64,
@@ -209,16 +215,6 @@ impl Task {
     pub fn file_claims(&self) -> Vec<Uri> {
         self.files.iter().map(|it| Uri::of_file(&self.project, it)).collect()
     }
-
-    /// Changed paths that neither its manifest names nor follow from it, in a project with these settings. A task
-    /// without a manifest may touch anything.
-    pub fn escapes<'a>(&self, run: &Run, changed: &'a [String]) -> Vec<&'a str> {
-        if self.files.is_empty() {
-            return Vec::new();
-        }
-        let reach = manifest::reach(run, &self.files);
-        changed.iter().map(String::as_str).filter(|path| !reach.iter().any(|it| it.matches(path))).collect()
-    }
 }
 
 facts! {
@@ -235,14 +231,20 @@ facts! {
     Returned { task: TaskId, status: Status, reason: String, counts: bool, again: Option<Again> }
     /// Its pause before another try is over.
     Due { task: TaskId }
+    /// A person should know this of its work.
+    Warned { task: TaskId, text: String }
     NeedsHuman { task: TaskId, kind: WaitKind, reason: String }
     Completed { task: TaskId, landed: Option<CommitId> }
     Failed { task: TaskId, reason: String }
     Cancelled { task: TaskId, reason: String }
 }
 
-/// How often an attempt may fail by its own fault before the task does.
+/// How often an attempt may fail by its own fault before the task does, unless its project says otherwise.
 pub const MOST_FAILURES: u32 = 3;
+
+fn most_failures(board: &Board, task: &Task) -> u32 {
+    board.projects.get(&task.project).map_or(MOST_FAILURES, |it| it.settings.run.attempts.max(1))
+}
 
 fn is_zero(it: &u32) -> bool {
     *it == 0
@@ -430,7 +432,7 @@ pub(crate) fn due(draft: &mut Draft, id: TaskId) {
 pub(crate) fn try_again_as(draft: &mut Draft, id: TaskId, reason: &str, again: Again) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     let counts = again.counts;
-    if counts && task.failures + 1 >= MOST_FAILURES {
+    if counts && task.failures + 1 >= most_failures(draft.board(), &task) {
         return fail(draft, id, &format!("{} attempts failed; the last one: {reason}", task.failures + 1));
     }
     let status = if task.assignee.is_some() { Status::Pending } else { Status::Unassigned };
@@ -439,6 +441,13 @@ pub(crate) fn try_again_as(draft: &mut Draft, id: TaskId, reason: &str, again: A
     let again = (!plain).then_some(again);
     draft.record(Event::TaskReturned(Returned { task: id, status, reason: reason.to_owned(), counts, again }));
     Ok(())
+}
+
+/// Notes what a person should know of a task's work; the same again changes nothing.
+pub(crate) fn warn(draft: &mut Draft, id: TaskId, text: String) {
+    if draft.board().tasks.get(&id).is_some_and(|it| !it.warnings.contains(&text) && it.warnings.len() < 50) {
+        draft.record(Event::TaskWarned(Warned { task: id, text }));
+    }
 }
 
 /// Hands a task to a person.

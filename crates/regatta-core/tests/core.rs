@@ -15,6 +15,8 @@ mod world;
 mod budgets;
 #[path = "core/claims.rs"]
 mod claims;
+#[path = "core/judging.rs"]
+mod judging;
 #[path = "core/landings.rs"]
 mod landings;
 #[path = "core/lines.rs"]

@@ -12,7 +12,9 @@ pub mod writer; // where state is written, one call
 mod attend; // hearing and telling a program that runs
 mod brief; // what an agent is told
 mod contract; // checking a directory against a validation contract
+mod keep; // what is written for people, beside the store
 mod perform; // doing what a commit asks
+mod result; // what a worker says of its work
 mod runner; // the daemon's own runner: polls for its missions' agents
 
 use std::path::PathBuf;
@@ -30,6 +32,7 @@ use regatta_core::ids::{RequestKey, WaitId};
 use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+pub use keep::Evidence;
 use ports::agents::Agents;
 use ports::git::Git;
 use ports::store::{History, Store};
@@ -58,6 +61,26 @@ pub struct Settings {
     pub grace: Duration,
     /// How many requests may wait for the writer before callers are held back.
     pub queue: usize,
+    /// Where this fleet keeps its files. Without it nothing is written beside the store.
+    pub data_dir: Option<PathBuf>,
+    /// Takes secrets out of what is written for agents and people (S4).
+    pub redact: Redact,
+}
+
+/// A function that takes secrets out of a text.
+#[derive(Clone)]
+pub struct Redact(pub Arc<dyn Fn(&str) -> String + Send + Sync>);
+
+impl std::fmt::Debug for Redact {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Redact")
+    }
+}
+
+impl Default for Redact {
+    fn default() -> Redact {
+        Redact(Arc::new(str::to_owned))
+    }
 }
 
 impl Default for Settings {
@@ -68,6 +91,8 @@ impl Default for Settings {
             mcp_url: None,
             grace: Duration::from_secs(30),
             queue: 4096,
+            data_dir: None,
+            redact: Redact::default(),
         }
     }
 }
@@ -255,6 +280,11 @@ impl Engine {
     /// Events as they are committed. Who falls behind is told so and reads on from the history.
     pub fn events(&self) -> broadcast::Receiver<Arc<[Recorded]>> {
         self.shared.events.subscribe()
+    }
+
+    /// What the checks of an attempt's work said, in their order.
+    pub fn evidence(&self, attempt: regatta_core::ids::AttemptId) -> Result<Vec<Evidence>, String> {
+        keep::read_evidence(self, attempt)
     }
 
     /// Everything that was ever committed.

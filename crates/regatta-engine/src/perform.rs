@@ -6,6 +6,7 @@
 //! again.
 
 mod attempts; // programs
+mod judging; // what an attempt left, captured and checked
 mod landings; // the queue's work
 mod workspaces; // clearing up
 
@@ -70,7 +71,7 @@ fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(Eff
             engine.spawn_performer("stop", move || attempts::stop_attempt(&it, key, attempt))
         }
         Effect::Validate { attempt } => {
-            engine.spawn_performer("validate", move || attempts::validate(&it, key, attempt))
+            engine.spawn_performer("validate", move || judging::validate(&it, key, attempt))
         }
         Effect::TryLanding { landing } => {
             engine.spawn_performer("landing", move || landings::try_landing(&it, key, landing))

@@ -205,7 +205,7 @@ impl GitAdapter {
     }
 
     /// Keeps `commit` for good, and what was kept before it as well (Q3).
-    fn pin(&self, vault: &Path, attempt: AttemptId, commit: &CommitId) -> Result<(), GitError> {
+    pub(crate) fn pin(&self, vault: &Path, attempt: AttemptId, commit: &CommitId) -> Result<(), GitError> {
         let keep = keep_ref(attempt);
         let changes = match self.find(vault, &keep)? {
             Some(old) if old == *commit => return Ok(()),

@@ -10,7 +10,7 @@
 //!
 //! In reading order: `run` starts git, and nothing else does; `odb` reads and writes objects; `difference` compares
 //! trees; `places` says what is where; `inspect` looks at the user's repository and `look` at its trunk; `vault` keeps
-//! our own; `workspace` makes and removes working trees; `capture` keeps what an agent left, `history` its own commits;
+//! our own; `workspace` makes and removes working trees; `capture` keeps what an agent left and `scope` looks at it closely, `history` its own commits;
 //! `merge` and `revert` try a merge; `stage` checks one out; `carry` brings objects to the user; `land` moves the trunk;
 //! `push` pushes it;
 //! `show` reads commits; `words` holds the sentences for people.
@@ -34,6 +34,7 @@ mod push;
 mod revert;
 mod run;
 pub mod sample;
+mod scope;
 mod show;
 mod stage;
 mod vault;
@@ -47,7 +48,7 @@ use std::sync::Mutex;
 use regatta_core::ids::{AttemptId, BranchName, CommitId};
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
-    Authorship, Capture, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial,
+    Authorship, Capture, Change, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial,
     TrunkFacts, TrunkPermit, Workspace,
 };
 
@@ -131,6 +132,24 @@ impl Git for GitAdapter {
     }
     fn capture(&self, repo: &Repo, attempt: AttemptId, authorship: &Authorship) -> Result<Capture, GitError> {
         self.capture_workspace(repo, attempt, authorship)
+    }
+    fn restrict(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        part: (&Capture, &[String]),
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError> {
+        self.restrict_capture(repo, attempt, part, authorship)
+    }
+    fn changed_files(&self, repo: &Repo, capture: &Capture, lines: bool) -> Result<Vec<Change>, GitError> {
+        self.captured_changes(repo, capture, lines)
+    }
+    fn ignores(&self, repo: &Repo, path: &str) -> Result<bool, GitError> {
+        self.ignored_in_checkout(repo, path)
+    }
+    fn checkout_marks(&self, repo: &Repo) -> Result<Vec<(String, String)>, GitError> {
+        self.marks_of_checkout(repo)
     }
     fn trial_merge(
         &self,

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
-    Authorship, Capture, Dropped, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial,
-    TrunkFacts, TrunkPermit, Workspace,
+    Authorship, Capture, Change, Dropped, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts, Settled, Side,
+    Trial, TrunkFacts, TrunkPermit, Workspace,
 };
 
 use crate::steps::Life;
@@ -419,6 +419,57 @@ impl Git for FakeGit {
             }
             Ok(Capture { commit, base, changed })
         })
+    }
+
+    fn restrict(
+        &self,
+        _: &Repo,
+        attempt: AttemptId,
+        (capture, paths): (&Capture, &[String]),
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError> {
+        self.call("git.restrict", |world| {
+            let (mut files, whole) = (world.files(&capture.base), world.files(&capture.commit));
+            let changed: Vec<String> = capture.changed.iter().filter(|it| paths.contains(it)).cloned().collect();
+            for path in &changed {
+                match whole.get(path) {
+                    Some(content) => drop(files.insert(path.clone(), content.clone())),
+                    None => drop(files.remove(path)),
+                }
+            }
+            let base = capture.base.clone();
+            if changed.is_empty() {
+                return Ok(Capture { commit: base.clone(), base, changed });
+            }
+            let commit = world.commit(Some(base.clone()), files, &authorship.message, authorship.seconds);
+            let kept = world.kept.entry(attempt).or_default();
+            if kept.last() != Some(&commit) {
+                kept.push(commit.clone());
+            }
+            Ok(Capture { commit, base, changed })
+        })
+    }
+
+    fn changed_files(&self, _: &Repo, capture: &Capture, lines: bool) -> Result<Vec<Change>, GitError> {
+        self.call("git.changed_files", |world| {
+            let (before, after) = (world.files(&capture.base), world.files(&capture.commit));
+            let change = |path: &String| {
+                let old = before.get(path);
+                let known: Vec<&str> = old.iter().flat_map(|it| it.lines()).collect();
+                let added = after.get(path).into_iter().flat_map(|it| it.lines()).filter(|it| !known.contains(it));
+                let added = if lines { added.map(str::to_owned).collect() } else { vec![] };
+                Change { path: path.clone(), new: old.is_none(), added }
+            };
+            Ok(capture.changed.iter().map(change).collect())
+        })
+    }
+
+    fn ignores(&self, _: &Repo, _: &str) -> Result<bool, GitError> {
+        Ok(false)
+    }
+
+    fn checkout_marks(&self, _: &Repo) -> Result<Vec<(String, String)>, GitError> {
+        Ok(vec![])
     }
 
     fn trial_merge(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use regatta_agents::AgentsAdapter;
 use regatta_engine::timer::MachineClock;
-use regatta_engine::{Ports, Settings};
+use regatta_engine::{Ports, Redact, Settings};
 use regatta_git::GitAdapter;
 use regatta_store::SqliteStore;
 
@@ -29,7 +29,9 @@ pub(crate) fn ports(data_dir: &Path) -> Result<(Ports, Settings), Failed> {
     // An agent's own program finds its login and its tools where the user has them; nothing else leaks (S3).
     let homes = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "NVM_DIR"];
     let attempt_env = homes.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))).collect();
-    Ok((ports, Settings { attempt_env, ..Settings::default() }))
+    let redactor = regatta_agents::redact::Redactor::new(vec![]);
+    let redact = Redact(Arc::new(move |text| redactor.clean(text).into_owned()));
+    Ok((ports, Settings { attempt_env, data_dir: Some(data_dir.to_owned()), redact, ..Settings::default() }))
 }
 
 /// How long the journals of ended attempts are kept, and after how long they are compressed.

@@ -161,6 +161,15 @@ impl Board {
             }),
             Event::TaskDue(it) => self.change_task(*it.task(), now, rows, |task| task.not_before = None),
             Event::TaskNoted(it) => self.change_task(*it.task(), now, rows, |task| task.notes.push(it.text().clone())),
+            Event::TaskWarned(it) => {
+                self.change_task(*it.task(), now, rows, |task| task.warnings.push(it.text().clone()));
+            }
+            Event::TaskEscaped(it) => {
+                self.change_task(*it.task(), now, rows, |task| task.escapes.push(it.escape().clone()));
+            }
+            Event::AttemptReported(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.result = Some(it.result().clone()));
+            }
             Event::TaskNeedsHuman(it) => self.change_task(*it.task(), now, rows, |task| {
                 task.status = Status::NeedsHuman;
                 task.reason = Some(it.reason().clone());

@@ -110,6 +110,8 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         progress: String::new(),
         reason: None,
         needs: None,
+        escapes: vec![],
+        warnings: vec![],
         output: None,
         created_wall: now.wall,
         updated_wall: now.wall,

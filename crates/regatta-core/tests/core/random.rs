@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use regatta_core::agent::{Register, Runtime};
 use regatta_core::approval::Reach;
-use regatta_core::attempt::{Exited, Talk, Verdict};
+use regatta_core::attempt::{Exited, Findings, Talk, Verdict};
 use regatta_core::budget;
 use regatta_core::bus::Post;
 use regatta_core::claim::{Acquire, Mode, Owner};
@@ -280,7 +280,12 @@ impl Story {
             Effect::Validate { attempt } => {
                 let task = self.world.board.attempts.get(attempt).map_or(TaskId(1), |it| it.task);
                 let verdict = self.verdict(task, how);
-                Command::ReportJudged { attempt: *attempt, token: token(attempt), verdict }
+                Command::ReportJudged {
+                    attempt: *attempt,
+                    token: token(attempt),
+                    verdict,
+                    findings: Findings::default(),
+                }
             }
             Effect::TryLanding { landing } => Command::ReportTried { landing: *landing, found: self.tried(how) },
             Effect::MoveTrunk { landing, fence } => {
@@ -373,7 +378,12 @@ impl Story {
             Step::Judge { grant, wrong, how } => {
                 if let Some(it) = self.grant(grant, wrong) {
                     let verdict = self.verdict(it.task, how);
-                    self.ask(Command::ReportJudged { attempt: it.attempt, token: it.token, verdict });
+                    self.ask(Command::ReportJudged {
+                        attempt: it.attempt,
+                        token: it.token,
+                        verdict,
+                        findings: Findings::default(),
+                    });
                 }
             }
             Step::Try { landing, how } => {

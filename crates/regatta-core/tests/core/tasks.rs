@@ -1,6 +1,6 @@
 //! Tasks: who works on what, how often, and how it ends.
 
-use regatta_core::attempt::{Cause, Exited, LEASE_MS, Verdict};
+use regatta_core::attempt::{Cause, Exited, Findings, LEASE_MS, Verdict};
 use regatta_core::command::Command;
 use regatta_core::effect::Effect;
 use regatta_core::ids::{AttemptId, TaskId};
@@ -40,7 +40,10 @@ fn j3_only_the_live_attempt_speaks() {
     }
     world.finish(&live);
     for verdict in [passed(&["src/a.rs"]), Verdict::Failed { reason: "late".into() }] {
-        world.refused("regatta", Command::ReportJudged { attempt: old.attempt, token: old.token, verdict });
+        world.refused(
+            "regatta",
+            Command::ReportJudged { attempt: old.attempt, token: old.token, verdict, findings: Findings::default() },
+        );
     }
     assert_eq!(world.status(task), Status::Validating);
 }
@@ -196,17 +199,6 @@ fn j6_every_end_has_its_cause() {
     check(None, Some(passed(&["src/a.rs"])), Cause::Submitted, 0);
 }
 
-/// `expects = report`: nothing changed is fine, and so is finishing at once.
-#[test]
-fn a_report_may_change_nothing() {
-    let mut world = World::with(&[("ada", 1)]);
-    let task = world.add(Add { expects: Expects::Report, ..work("what does this do?", &[]) });
-    let grant = world.take("ada");
-    world.finish(&grant);
-    assert_eq!(world.judge(&grant, passed(&[])), None);
-    assert_eq!((world.status(task), world.stored(task).landed), (Status::Completed, None));
-}
-
 /// Stopping is not the task's fault: what failed before stays counted, and no more.
 #[test]
 fn stop_keeps_the_failures() {
@@ -294,8 +286,12 @@ fn a_stop_while_checking_ends_with_whichever_report_comes_first() {
         world.stop(task);
         assert_eq!(world.status(task), Status::Unassigned);
         let exit = exits(&grant, Exited::Lost);
-        let verdict =
-            Command::ReportJudged { attempt: grant.attempt, token: grant.token, verdict: passed(&["src/a.rs"]) };
+        let verdict = Command::ReportJudged {
+            attempt: grant.attempt,
+            token: grant.token,
+            verdict: passed(&["src/a.rs"]),
+            findings: Findings::default(),
+        };
         let (first, second) = if exit_first { (exit, verdict) } else { (verdict, exit) };
         world.ask("regatta", first);
         world.refused("regatta", second);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regatta_core::agent::{Register, Role, Runtime};
-use regatta_core::attempt::Verdict;
+use regatta_core::attempt::{Findings, Verdict};
 use regatta_core::board::{Board, Row, RowKey};
 use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
 use regatta_core::command::{Actor, Command, Commit, Outcome, Request, decide};
@@ -382,7 +382,7 @@ impl World {
 
     pub(crate) fn judge(&mut self, grant: &Grant, verdict: Verdict) -> Option<LandingId> {
         let Grant { attempt, token, .. } = *grant;
-        match self.ask("regatta", Command::ReportJudged { attempt, token, verdict }) {
+        match self.ask("regatta", Command::ReportJudged { attempt, token, verdict, findings: Findings::default() }) {
             Outcome::Judged { landing } => landing,
             other => panic!("{other:?}"),
         }

@@ -2,18 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use regatta_core::attempt::{Cause, Exited, Verdict};
+use regatta_core::attempt::{Cause, Exited};
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
 
 use crate::attend::{self, AttemptDesk};
 use crate::ports::agents::{Launch, McpServer, ProcessState, Started};
-use crate::ports::git::{Capture, GitError};
 use crate::{Engine, brief, contract};
 
 use super::workspaces::remove_workspace;
-use super::{AGAIN, LOOK_UP, Scene, authorship, block_on_until, report, scene};
+use super::{AGAIN, LOOK_UP, Scene, block_on_until, judging, report, scene};
 
 pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(found) = scene(engine, id) else { return };
@@ -67,7 +66,7 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
                 String::new() // it only adorns a reason
             });
             let tail = contract::tail(&tail);
-            Some(attend::how_it_ended(verdict, result_detail(engine, id), &tail))
+            Some(attend::how_it_ended(verdict, judging::detail(engine, id), &tail))
         }
         Err(error) => not_run(engine, id, error.to_string()),
     }
@@ -130,13 +129,6 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
     engine.shared.agents.start(&launch).map_err(|it| it.to_string())
 }
 
-/// What the agent said of its work, if it left a result that can be read.
-fn result_detail(engine: &Engine, id: AttemptId) -> Option<String> {
-    let text = std::fs::read(engine.shared.agents.result_file(id)).ok().filter(|it| it.len() <= 64 * 1024)?;
-    let value: serde_json::Value = serde_json::from_slice(&text).ok()?;
-    value.get("detail").and_then(|it| it.as_str()).map(str::to_owned)
-}
-
 pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(found) = scene(engine, id) else { return };
     let Some(scene) = found else { return settle_ended(engine, key, id) };
@@ -150,13 +142,13 @@ pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
     }
 }
 
-fn has_ended(engine: &Engine, id: AttemptId) -> bool {
+pub(super) fn has_ended(engine: &Engine, id: AttemptId) -> bool {
     !engine.board().attempts.contains_key(&id)
 }
 
 /// Settles what was to be done in the workspace of an attempt that has ended meanwhile. The sweep may have come and
 /// gone before the workspace was made, so it is swept again.
-fn settle_ended(engine: &Engine, key: EffectKey, id: AttemptId) {
+pub(super) fn settle_ended(engine: &Engine, key: EffectKey, id: AttemptId) {
     let of = match engine.history().attempt(id) {
         Ok(found) => found.map_or(id, |it| it.workspace()),
         // The effect stays in the outbox for the next start.
@@ -202,51 +194,4 @@ pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     }
     // What runs the attempt sees the end and reports it.
     report(engine, key, Command::ReportPerformed);
-}
-
-fn capture(engine: &Engine, scene: &Scene) -> Result<Capture, GitError> {
-    let authorship = authorship(&scene.task, scene.attempt.agent.as_str(), scene.attempt.started_wall);
-    engine.shared.git.capture(&scene.repo, scene.attempt.workspace(), &authorship)
-}
-
-pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let Ok(found) = scene(engine, id) else { return };
-    let Some(scene) = found else { return settle_ended(engine, key, id) };
-    let verdict = judge(engine, &scene);
-    if has_ended(engine, id) {
-        return settle_ended(engine, key, id);
-    }
-    report(engine, key, Command::ReportJudged { attempt: id, token: scene.attempt.token, verdict });
-}
-
-fn judge(engine: &Engine, scene: &Scene) -> Verdict {
-    let workspace = match engine.shared.git.prepare(&scene.repo, scene.attempt.workspace(), &scene.task.branch()) {
-        Ok(workspace) => workspace,
-        Err(error) => return Verdict::Unknown { reason: error.to_string() },
-    };
-    // Kept before anything runs in there: what is judged is what was left, not what a test makes of it.
-    let capture = match capture(engine, scene) {
-        Ok(capture) => capture,
-        Err(error) => return Verdict::Unknown { reason: error.to_string() },
-    };
-    let passed = Verdict::Passed {
-        commit: capture.commit.clone(),
-        base: capture.base.clone(),
-        changed: capture.changed.clone(),
-    };
-    if capture.changed.is_empty() || !scene.task.escapes(&scene.project.settings.run, &capture.changed).is_empty() {
-        return passed; // the core says what that means; there is nothing to run
-    }
-    match contract::broken(&*engine.shared.agents, &scene.task, &scene.project, &workspace.path) {
-        Ok(None) => {
-            let about = (&scene.task, &*scene.project);
-            match contract::refused_by_ratchet(&*engine.shared.agents, about, scene.attempt.id, &workspace.path) {
-                Ok(None) => passed,
-                Ok(Some(reason)) => Verdict::Rejected { reason },
-                Err(error) => Verdict::Unknown { reason: error.to_string() },
-            }
-        }
-        Ok(Some(reason)) => Verdict::Failed { reason },
-        Err(error) => Verdict::Unknown { reason: error.to_string() },
-    }
 }

@@ -96,6 +96,17 @@ pub struct Capture {
     pub changed: Vec<String>,
 }
 
+/// One changed path of a commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Relative to the top, `/`-separated.
+    pub path: String,
+    /// It was not there before.
+    pub new: bool,
+    /// The lines that were added to it, if they were asked for.
+    pub added: Vec<String>,
+}
+
 /// The result of merging without a working copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trial {
@@ -248,6 +259,20 @@ pub trait Git: Send + Sync {
     /// Keeps what is in the workspace (tracked, new and deleted files; never ignored ones) as one commit
     /// in the vault, pinned under `refs/regatta/keep/<attempt>`.
     fn capture(&self, repo: &Repo, attempt: AttemptId, authorship: &Authorship) -> Result<Capture, GitError>;
+    /// Makes the part of a capture that touches only these paths, and keeps it beside the whole (Q3).
+    fn restrict(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        part: (&Capture, &[String]),
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError>;
+    /// What a captured commit changed, sorted by path; with the added lines when `lines`.
+    fn changed_files(&self, repo: &Repo, capture: &Capture, lines: bool) -> Result<Vec<Change>, GitError>;
+    /// Whether git leaves this path of the user's checkout alone. Never in a repository that has none.
+    fn ignores(&self, repo: &Repo, path: &str) -> Result<bool, GitError>;
+    /// What is changed or new in the user's checkout, each with a mark that changes when it is written to.
+    fn checkout_marks(&self, repo: &Repo) -> Result<Vec<(String, String)>, GitError>;
     /// Merges a captured commit onto `tip` with no working copy.
     ///
     /// `Squash` gives one commit, `Rebase` one for each of the agent's own, `Merge` a merge commit.

@@ -1,13 +1,17 @@
 //! What becomes of an attempt's work before it is submitted.
 
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use regatta_core::attempt::Cause;
-use regatta_core::command::PlannedTask;
+use regatta_core::command::{Command, PlannedTask};
 use regatta_core::ids::TaskId;
+use regatta_core::project::OnEscape;
+use regatta_core::schedule::WaitKind;
 use regatta_core::task::{self, Status};
 use regatta_engine::Engine;
+use regatta_engine::ports::agents::Exit;
 use regatta_testkit::steps::Life;
 
 use crate::support::*;
@@ -52,4 +56,90 @@ fn a_ratchet_has_the_last_word() {
         assert_clean(&engine, &world);
         engine.shutdown();
     }
+}
+
+fn edits(files: &'static [(&'static str, &'static str)]) -> World {
+    World::new(move |program| {
+        for (file, text) in files {
+            program.append(file, text);
+        }
+        Exit::Code(0)
+    })
+}
+
+/// Found from the diff, whatever the worker says: what is outside stays out of the trunk and in the capture (Q3).
+#[test]
+fn q3_what_is_outside_the_manifest_is_held_back_and_kept() {
+    let (world, life) = (edits(&[("a", "mine"), ("b", "not mine")]), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    until_done(&engine, &life, &world);
+    let task = engine.history().task(tasks[0]).unwrap().unwrap();
+    assert_eq!((task.status, causes(&engine, tasks[0])), (Status::Completed, vec![Cause::Submitted]));
+    assert_eq!(task.escapes.len(), 1);
+    assert_eq!(task.escapes[0].suggested_files, ["b"]);
+    let trunk = world.git.trunk(Path::new(REPO));
+    assert_eq!((trunk.get("a").map(String::as_str), trunk.get("b")), (Some("mine"), None));
+    let kept = world.git.kept(task.submission.unwrap().attempt);
+    assert!(kept.iter().any(|it| it.get("b").map(String::as_str) == Some("not mine")), "nothing is lost");
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+#[test]
+fn an_escape_needs_a_person_where_the_project_says_so() {
+    let (world, life) = (edits(&[("a", "mine"), ("b", "not mine")]), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    let Command::AddProject(mut project) = add_project() else { panic!("it adds a project") };
+    project.settings.run.on_scope_escape = OnEscape::Block;
+    say(&engine, Command::AddProject(project));
+    say(&engine, register("ann"));
+    say(&engine, mission(&["ann"], vec![planned("a", "a", &[])]));
+    let board =
+        until(&engine, "a person is asked", |board| board.tasks.values().any(|it| it.status == Status::NeedsHuman));
+    let task = &board.tasks[&TaskId(1)];
+    assert!(task.reason.as_ref().unwrap().contains("outside its manifest: b"), "{:?}", task.reason);
+    assert_eq!((task.needs, task.escapes.len()), (Some(WaitKind::Policy), 1));
+    assert!(world.git.moves().is_empty());
+    engine.shutdown();
+}
+
+/// A worker's "done" does not count when nothing changed, or only what was not its own.
+#[test]
+fn done_with_nothing_changed_never_completes() {
+    for (files, words) in [(&[][..], "nothing had changed"), (&[("b", "x")][..], "only files outside")] {
+        let (world, life) = (edits(files), Life::new());
+        let engine = world.start_in(&life).unwrap();
+        let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+        until_done(&engine, &life, &world);
+        let task = engine.history().task(tasks[0]).unwrap().unwrap();
+        assert_eq!((task.status, causes(&engine, tasks[0])), (Status::Failed, vec![Cause::NothingChanged; 3]));
+        assert!(task.reason.as_ref().unwrap().contains(words), "{:?}", task.reason);
+        assert_clean(&engine, &world);
+        engine.shutdown();
+    }
+}
+
+/// Three times back to the worker with what the check printed, in the same workspace, then failed with the evidence.
+#[test]
+fn work_that_keeps_failing_its_checks_fails_with_its_evidence() {
+    let prompts = Arc::new(Mutex::new(Vec::new()));
+    let heard = prompts.clone();
+    let world = World::new(move |program| {
+        heard.lock().unwrap().push((program.launch().workspace.clone(), program.launch().prompt.clone()));
+        append_own_name(program)
+    });
+    world.agents.judge_by(|_, files| Err(format!("a has {} lines", files["a"].lines().count())));
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    until_done(&engine, &life, &world);
+    let task = engine.history().task(tasks[0]).unwrap().unwrap();
+    assert_eq!((task.status, causes(&engine, tasks[0])), (Status::Failed, vec![Cause::Invalid; 3]));
+    assert!(task.reason.as_ref().unwrap().contains("a has 3 lines"), "{:?}", task.reason);
+    let prompts = prompts.lock().unwrap().clone();
+    assert!(prompts.iter().all(|it| it.0 == prompts[0].0), "always the same workspace");
+    assert!(prompts[1].1.contains("a has 1 lines") && prompts[2].1.contains("a has 2 lines"), "{}", prompts[1].1);
+    assert_clean(&engine, &world);
+    engine.shutdown();
 }

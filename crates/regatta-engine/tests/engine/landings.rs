@@ -141,7 +141,7 @@ fn what_is_outside_the_manifest_is_found_from_the_diff() {
 
     let attempts = engine.history().attempts_of(tasks[0]).unwrap();
     let causes: Vec<_> = attempts.iter().map(|it| it.ended.as_ref().unwrap().cause).collect();
-    assert_eq!(causes, [Cause::ScopeEscape, Cause::Submitted]);
+    assert_eq!(causes, [Cause::NothingChanged, Cause::Submitted]);
     // Q5, Q6: what did not land is kept all the same.
     assert_eq!(world.git.kept(attempts[0].id)[0]["elsewhere"], "new\n");
     assert_clean(&engine, &world);

@@ -8,5 +8,6 @@ mod inspect;
 mod land;
 mod look;
 mod merge;
+mod scope;
 mod workspace;
 mod world;

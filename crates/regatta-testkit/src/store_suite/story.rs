@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regatta_core::approval::Reach;
-use regatta_core::attempt::{Exited, Verdict};
+use regatta_core::attempt::{Exited, Findings, Verdict, WorkResult};
 use regatta_core::board::Board;
 use regatta_core::bus::Post;
 use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
@@ -17,6 +17,7 @@ use regatta_core::ids::{
 use regatta_core::landing::{Moved, Tried};
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::schedule::{Grant, Poll};
+use regatta_core::scope::Finding;
 use regatta_core::session::{Answer, Ask, Class, Said, Stop, Tool, ToolKind, Usage, Want};
 use regatta_core::task::{Add, Edit, Expects, How, IssueType};
 use regatta_core::{agent, budget, mission, policy, project, task};
@@ -125,7 +126,12 @@ impl Teller {
     }
 
     fn judge(&mut self, grant: &Grant, verdict: Verdict) -> Option<LandingId> {
-        match self.shell(Command::ReportJudged { attempt: grant.attempt, token: grant.token, verdict }) {
+        match self.shell(Command::ReportJudged {
+            attempt: grant.attempt,
+            token: grant.token,
+            verdict,
+            findings: found_by_the_way(),
+        }) {
             Outcome::Judged { landing } => landing,
             other => panic!("{other:?}"),
         }
@@ -146,6 +152,17 @@ impl Teller {
             panic!("it does not move")
         };
         self.shell(Command::ReportMoved { landing, fence, found });
+    }
+}
+
+/// What comes to light beside a verdict.
+fn found_by_the_way() -> Findings {
+    let result = WorkResult { detail: "done".into(), learnings: vec!["read first".into()], ..WorkResult::default() };
+    Findings {
+        result: Some(result),
+        outside: vec!["README".into()],
+        said: vec![Finding { finding: "a bug next door".into(), suggested_files: vec!["b".into()] }],
+        warnings: vec!["look at it".into()],
     }
 }
 

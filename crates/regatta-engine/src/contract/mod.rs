@@ -1,12 +1,15 @@
 //! Checking a directory against a validation contract: files, contents, lint, tests, then the project's own.
 
+pub(crate) mod test_names; // how a language names its tests
+
 use std::path::{Component, Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 use regatta_core::task::Task;
 
+use crate::keep::Evidence;
 use crate::ports::agents::{AgentError, Agents, Check, CheckResult, Exit};
 
 /// Checks `dir`. `Ok(Some(reason))` says what does not hold; `Err` that it could not be found out.
@@ -16,21 +19,52 @@ pub(crate) fn broken(
     project: &Project,
     dir: &Path,
 ) -> Result<Option<String>, AgentError> {
+    Ok(reason(&examine(agents, task, project, dir)?))
+}
+
+/// Why it does not hold, if it does not: the first check that failed.
+pub(crate) fn reason(found: &[Evidence]) -> Option<String> {
+    let failed = found.iter().find(|it| !it.passed)?;
+    let tail = tail(&failed.output);
+    Some(if tail.is_empty() { failed.how.clone() } else { format!("{}: {tail}", failed.how) })
+}
+
+/// Checks `dir` up to the first check that fails: what exists, what it contains, lint, tests, the project's own.
+pub(crate) fn examine(
+    agents: &dyn Agents,
+    task: &Task,
+    project: &Project,
+    dir: &Path,
+) -> Result<Vec<Evidence>, AgentError> {
+    let mut found = Vec::new();
     let contract = &task.validation;
-    for file in &contract.files_exist {
-        if inside(dir, file).is_none_or(|it| !it.exists()) {
-            return Ok(Some(format!("{file} does not exist")));
-        }
+    let looked = |check: &str, wrong: Option<String>| Evidence {
+        check: check.into(),
+        passed: wrong.is_none(),
+        how: wrong.unwrap_or_else(|| "holds".into()),
+        output: String::new(),
+        ms: 0,
+    };
+    if !contract.files_exist.is_empty() {
+        let missing = contract.files_exist.iter().find(|it| inside(dir, it).is_none_or(|it| !it.exists()));
+        found.push(looked("files_exist", missing.map(|it| format!("{it} does not exist"))));
     }
-    for check in &contract.content_check {
-        let Some(path) = inside(dir, &check.file) else { return Ok(Some(format!("{} does not exist", check.file))) };
-        match std::fs::read(&path) {
-            Ok(bytes) if String::from_utf8_lossy(&bytes).contains(&check.pattern) => {}
-            Ok(_) => return Ok(Some(format!("{} does not contain {:?}", check.file, check.pattern))),
-            Err(error) => return Ok(Some(format!("{} could not be read: {error}", check.file))),
-        }
+    if !contract.content_check.is_empty() && reason(&found).is_none() {
+        let wrong = contract.content_check.iter().find_map(|check| {
+            let Some(path) = inside(dir, &check.file) else { return Some(format!("{} does not exist", check.file)) };
+            match std::fs::read(&path) {
+                Ok(bytes) if String::from_utf8_lossy(&bytes).contains(&check.pattern) => None,
+                Ok(_) => Some(format!("{} does not contain {:?}", check.file, check.pattern)),
+                Err(error) => Some(format!("{} could not be read: {error}", check.file)),
+            }
+        });
+        found.push(looked("content_check", wrong));
     }
     for command in contract.lint.iter().chain(&contract.tests).chain(&project.validation) {
+        if reason(&found).is_some() {
+            break;
+        }
+        let began = Instant::now();
         let result = agents.check(&Check {
             command: command.clone(),
             dir: dir.to_owned(),
@@ -38,11 +72,15 @@ pub(crate) fn broken(
             timeout: Duration::from_millis(project.validation_timeout_ms),
             once: None,
         })?;
-        if !result.passed() {
-            return Ok(Some(format!("`{command}` {}", verdict(&result))));
-        }
+        found.push(Evidence {
+            check: command.clone(),
+            passed: result.passed(),
+            how: format!("`{command}` {}", ending(&result)),
+            output: result.output,
+            ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        });
     }
-    Ok(None)
+    Ok(found)
 }
 
 /// Lets the task's ratchet have the last word on `attempt`'s work, once. `Ok(Some(reason))` says why it refused.
@@ -74,15 +112,19 @@ fn quoted(word: &str) -> String {
     if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
-fn verdict(result: &CheckResult) -> String {
-    let how = match (&result.exit, result.timed_out) {
+/// How a check ended, in words.
+fn ending(result: &CheckResult) -> String {
+    match (&result.exit, result.timed_out) {
         (_, true) => "ran out of time".to_owned(),
         (Exit::Code(code), _) => format!("exited with {code}"),
         (Exit::Signal(signal), _) => format!("was ended by signal {signal}"),
         (Exit::NotStarted(why), _) => format!("could not be started: {why}"),
         (Exit::Lost, _) => "vanished".to_owned(),
-    };
-    let tail = tail(&result.output);
+    }
+}
+
+fn verdict(result: &CheckResult) -> String {
+    let (how, tail) = (ending(result), tail(&result.output));
     if tail.is_empty() { how } else { format!("{how}: {tail}") }
 }
 

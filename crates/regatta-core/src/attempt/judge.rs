@@ -1,0 +1,165 @@
+//! What becomes of an attempt's work: captured and checked by the shell, judged here.
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::Draft;
+use crate::event::Event;
+use crate::ids::{AttemptId, CommitId, LandingId, Now};
+use crate::refusal::Refusal;
+use crate::schedule::WaitKind;
+use crate::scope::{self, Finding, Found};
+use crate::task::{self, Again, Expects, Submission};
+
+use super::{Attempt, Cause, Phase, Reported, end, first_few, live, resume_of};
+
+/// How a worker says it fared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ResultStatus {
+    #[default]
+    Done,
+    /// Somebody must help before it can go on.
+    Blocked,
+    Failed,
+}
+
+/// The thin result a worker leaves; its long words are in its transcript.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct WorkResult {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub issue_id: String,
+    pub status: ResultStatus,
+    pub detail: String,
+    pub artifacts: Vec<String>,
+    /// Where the worker says it worked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worktree_path: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub learnings: Vec<String>,
+    /// Where the copy of it is that people read, on the daemon's machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept_at: Option<String>,
+}
+
+/// What came to light while an attempt's work was judged, whatever the verdict.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Findings {
+    pub result: Option<WorkResult>,
+    /// Changed files outside the manifest.
+    pub outside: Vec<String>,
+    /// What the worker says it found outside.
+    pub said: Vec<Finding>,
+    /// What a person should know of it.
+    pub warnings: Vec<String>,
+}
+
+/// What capturing and checking an attempt's work found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Its contract holds on this captured commit, from which what is outside its manifest was left out.
+    Passed { commit: CommitId, base: CommitId, changed: Vec<String> },
+    /// It does not.
+    Failed { reason: String },
+    /// It does, and its ratchet refused it: the task's last word.
+    Rejected { reason: String },
+    /// Only a person can say how it goes on.
+    NeedsPerson { kind: WaitKind, reason: String },
+    /// The shell could not find out.
+    Unknown { reason: String },
+}
+
+/// Takes the verdict: work that passed goes to the landing queue with its claims, the rest comes back.
+pub fn judged(
+    draft: &mut Draft,
+    (id, token): (AttemptId, u64),
+    verdict: Verdict,
+    findings: Findings,
+    now: Now,
+) -> Result<Option<LandingId>, Refusal> {
+    let attempt = live(draft.board(), id, token)?;
+    if attempt.phase != Phase::Validating {
+        return Err(Refusal::StaleAttempt { task: attempt.task, attempt: id, live: None });
+    }
+    if let Some(cause) = attempt.stopping {
+        end(draft, id, cause, "stopped while its work was checked");
+        return Ok(None);
+    }
+    let held_back = findings.outside.clone();
+    note(draft, &attempt, findings, now);
+    let task = task::find(draft.board(), attempt.task)?;
+    let (cause, reason) = match verdict {
+        Verdict::Passed { commit, base, changed } if !changed.is_empty() => {
+            let run = draft.board().projects.get(&task.project).map(|it| it.settings.run.clone()).unwrap_or_default();
+            let (_, outside) = scope::split(&task, &run, &changed);
+            if outside.is_empty() {
+                let submission = Submission { attempt: id, commit, base, changed };
+                let landing = crate::landing::submit(draft, &task, &attempt, submission, now)?;
+                end(draft, id, Cause::Submitted, "");
+                return Ok(Some(landing));
+            }
+            let outside: Vec<&str> = outside.iter().map(String::as_str).collect();
+            (Cause::ScopeEscape, format!("it changed files outside its manifest: {}", first_few(&outside)))
+        }
+        Verdict::Passed { .. } if task.expects == Expects::Report => {
+            let reported = |it: &WorkResult| !it.detail.trim().is_empty() || !it.artifacts.is_empty();
+            let result = draft.board().attempts.get(&id).and_then(|it| it.result.clone());
+            let said = task.output.as_ref().is_some_and(|it| !it.trim().is_empty());
+            if said || result.as_ref().is_some_and(reported) {
+                end(draft, id, Cause::Reported, "");
+                task::complete(draft, task.id, None)?;
+                return Ok(None);
+            }
+            (Cause::NothingChanged, "it said it was done, and left no report".into())
+        }
+        Verdict::Passed { .. } if !held_back.is_empty() => {
+            let outside: Vec<&str> = held_back.iter().map(String::as_str).collect();
+            (Cause::NothingChanged, format!("it changed only files outside its manifest: {}", first_few(&outside)))
+        }
+        Verdict::Passed { .. } => (Cause::NothingChanged, "it said it was done, and nothing had changed".into()),
+        Verdict::Failed { reason } => (Cause::Invalid, reason),
+        Verdict::Rejected { reason } => {
+            end(draft, id, Cause::Rejected, &reason);
+            task::fail(draft, task.id, &reason)?;
+            return Ok(None);
+        }
+        Verdict::NeedsPerson { kind, reason } => {
+            let cause = if held_back.is_empty() { Cause::Blocked } else { Cause::ScopeEscape };
+            task::needs_human(draft, task.id, kind, &reason)?;
+            end(draft, id, cause, &reason);
+            return Ok(None);
+        }
+        Verdict::Unknown { reason } => (Cause::Environment, reason),
+    };
+    // What does not pass goes back to its worker as it is, with its session where it has one.
+    let resume = (cause == Cause::Invalid).then(|| resume_of(&attempt, true));
+    task::try_again_as(draft, task.id, &reason, Again { counts: true, resume, ..Again::default() })?;
+    end(draft, id, cause, &reason);
+    Ok(None)
+}
+
+/// Writes down what came to light.
+fn note(draft: &mut Draft, attempt: &Attempt, findings: Findings, now: Now) {
+    let Findings { result, outside, said, warnings } = findings;
+    if let Some(result) = result {
+        draft.record(Event::AttemptReported(Reported { attempt: attempt.id, result }));
+    }
+    if !outside.is_empty() {
+        let few: Vec<&str> = outside.iter().map(String::as_str).collect();
+        let finding = format!("it changed files outside its manifest: {}", first_few(&few));
+        scope::note(draft, attempt, Found::Diff, Finding { finding, suggested_files: outside }, now);
+    }
+    for finding in said {
+        scope::note(draft, attempt, Found::Said, finding, now);
+    }
+    for text in warnings {
+        task::warn(draft, attempt.task, text);
+    }
+}

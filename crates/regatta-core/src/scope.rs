@@ -1,0 +1,143 @@
+//! Scope escapes: what was found to do outside a task's manifest, by the diff or by the worker's own word.
+//!
+//! They are kept on the task. What is held back stays in the capture, which a keep-ref holds (Q3); an escape becomes a
+//! task of its own only when somebody says so.
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::Attempt;
+use crate::board::Draft;
+use crate::event::{Event, facts};
+use crate::ids::{AgentName, AttemptId, Now, TaskId};
+use crate::manifest;
+use crate::pattern::PathPattern;
+use crate::project::Run;
+use crate::refusal::Refusal;
+use crate::task::{self, Add, Task};
+
+/// How it came to light.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Found {
+    /// It was in what the worker left, whatever the worker said of it.
+    #[default]
+    Diff,
+    /// The worker said so, and left the files alone.
+    Said,
+}
+
+/// What a worker says it found outside its manifest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Finding {
+    pub finding: String,
+    #[serde(default)]
+    pub suggested_files: Vec<String>,
+}
+
+/// One escape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Escape {
+    pub attempt: AttemptId,
+    pub worker: AgentName,
+    pub finding: String,
+    pub suggested_files: Vec<String>,
+    pub found: Found,
+    pub wall: u64,
+}
+
+facts! {
+    Escaped { task: TaskId, escape: Escape }
+}
+
+/// How many escapes a task remembers; a worker that floods is not believed any further.
+pub const MOST_ESCAPES: usize = 50;
+
+/// Notes what an attempt did or found outside its manifest. The same again changes nothing.
+pub(crate) fn note(draft: &mut Draft, attempt: &Attempt, found: Found, finding: Finding, now: Now) {
+    let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else { return };
+    let known = task.escapes.iter().any(|it| {
+        it.attempt == attempt.id && it.finding == finding.finding && it.suggested_files == finding.suggested_files
+    });
+    if known || task.escapes.len() >= MOST_ESCAPES {
+        return;
+    }
+    let Finding { finding, suggested_files } = finding;
+    let (id, worker) = (attempt.id, attempt.agent.clone());
+    let escape = Escape { attempt: id, worker, finding, suggested_files, found, wall: now.wall };
+    draft.record(Event::TaskEscaped(Escaped { task: task.id, escape }));
+}
+
+/// What an escape is called, and the alias of the task that follows it up: `T3.1`.
+pub fn name_of(task: TaskId, nth: usize) -> String {
+    format!("{task}.{}", nth + 1)
+}
+
+/// Reads what [`name_of`] wrote.
+pub fn parse_name(text: &str) -> Option<(TaskId, usize)> {
+    let (task, nth) = text.rsplit_once('.')?;
+    let nth: usize = nth.parse().ok()?;
+    Some((task.parse().ok()?, nth.checked_sub(1)?))
+}
+
+/// The task that takes an escape up. It may have ended, so it is given as it was.
+pub fn follow_up(of: &Task, nth: usize) -> Result<Add, Refusal> {
+    let Some(escape) = of.escapes.get(nth) else {
+        return Err(Refusal::invalid(
+            format!("{} has no escape number {}", of.id, nth + 1),
+            "see which there are: regatta scope",
+        ));
+    };
+    let plain = |it: &String| PathPattern::new(&literal(it)).ok();
+    let mut subject = format!("Follow up {}: {}", of.id, escape.finding.lines().next().unwrap_or_default());
+    subject = subject.chars().filter(|it| !it.is_control()).take(200).collect();
+    let description = format!(
+        "{}\n\nFound by {} while working on {} \"{}\", and left out of that work.",
+        escape.finding, escape.worker, of.id, of.subject
+    );
+    Ok(Add {
+        project: of.project.clone(),
+        subject,
+        description,
+        issue_type: of.issue_type,
+        files: escape.suggested_files.iter().filter_map(plain).collect(),
+        validation: task::Validation::default(),
+        blocked_by: vec![],
+        priority: of.priority,
+        expects: task::Expects::Changes,
+        effort: None,
+        provider: None,
+        script: None,
+        ratchet: None,
+        alias: Some(name_of(of.id, nth)),
+        backlog: false,
+    })
+}
+
+/// A path as a pattern that means only it.
+fn literal(path: &str) -> String {
+    path.replace(['*', '?'], "?")
+}
+
+/// Splits changed paths by a task's manifest and what follows from it in a project with these settings: inside, and
+/// outside. A task without a manifest may touch anything.
+pub fn split(task: &Task, run: &Run, changed: &[String]) -> (Vec<String>, Vec<String>) {
+    let reach = manifest::reach(run, &task.files);
+    changed.iter().cloned().partition(|path| reach.is_empty() || reach.iter().any(|it| it.matches(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_escape_has_a_name_that_can_be_read_back() {
+        assert_eq!(name_of(TaskId(3), 0), "T3.1");
+        assert_eq!(parse_name("T3.1"), Some((TaskId(3), 0)));
+        for bad in ["", "T3", "T3.", "T3.0", "T3.x", ".1", "3.-1"] {
+            assert_eq!(parse_name(bad), None, "{bad}");
+        }
+    }
+}

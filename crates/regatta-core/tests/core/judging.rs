@@ -1,0 +1,117 @@
+//! What becomes of work that was captured and checked.
+
+use regatta_core::attempt::{Cause, Findings, ResultStatus, Verdict, WorkResult};
+use regatta_core::command::{Command, Outcome};
+use regatta_core::ids::TaskId;
+use regatta_core::project;
+use regatta_core::schedule::{Grant, WaitKind};
+use regatta_core::scope::{self, Finding, Found};
+use regatta_core::task::{Add, Expects, Status};
+
+use crate::world::*;
+
+fn judge(world: &mut World, grant: &Grant, verdict: Verdict, findings: Findings) -> bool {
+    let Grant { attempt, token, .. } = *grant;
+    match world.ask("regatta", Command::ReportJudged { attempt, token, verdict, findings }) {
+        Outcome::Judged { landing } => landing.is_some(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn end_of(world: &World, task: TaskId) -> Cause {
+    let ends = world.log.iter().filter_map(|it| match &it.event {
+        regatta_core::event::Event::AttemptEnded(it) => Some((*it.attempt(), *it.cause())),
+        _ => None,
+    });
+    let of = world.log.iter().filter_map(|it| match &it.event {
+        regatta_core::event::Event::TaskStarted(it) if *it.task() == task => Some(*it.attempt()),
+        _ => None,
+    });
+    let last = of.last().unwrap();
+    ends.filter(|it| it.0 == last).last().unwrap().1
+}
+
+/// What is outside the manifest is held back and remembered; what is inside goes on.
+#[test]
+fn what_escaped_is_held_back_and_the_rest_goes_on() {
+    let mut world = World::with(&[("ada", 1)]);
+    let task = world.add_task("words", &["src/**"]);
+    let grant = world.take("ada");
+    world.finish(&grant);
+    let said = vec![Finding { finding: "the API is wrong".into(), suggested_files: vec!["api/x.rs".into()] }];
+    let findings = Findings { outside: vec!["README.md".into()], said, ..Findings::default() };
+    assert!(judge(&mut world, &grant, passed(&["src/a.rs"]), findings));
+    let escapes = world.task(task).escapes.clone();
+    assert_eq!(escapes.iter().map(|it| it.found).collect::<Vec<_>>(), [Found::Diff, Found::Said]);
+    assert_eq!(escapes[0].suggested_files, ["README.md"]);
+    let add = scope::follow_up(&world.task(task), 1).unwrap();
+    assert_eq!((add.alias.as_deref(), add.files[0].as_str()), (Some("T1.2"), "api/x.rs"));
+    assert!(scope::follow_up(&world.task(task), 2).is_err());
+    let follow = world.add(add);
+    assert_eq!(world.status(follow), Status::Unassigned);
+}
+
+/// Nothing inside is nothing changed, whatever was done outside; and only a person passes a block.
+#[test]
+fn work_that_is_all_outside_does_not_count() {
+    let mut world = World::with(&[("ada", 1)]);
+    let task = world.add_task("words", &["src/**"]);
+    let grant = world.take("ada");
+    world.finish(&grant);
+    let outside = || Findings { outside: vec!["README.md".into()], ..Findings::default() };
+    assert!(!judge(&mut world, &grant, passed(&[]), outside()));
+    assert_eq!((end_of(&world, task), world.task(task).failures), (Cause::NothingChanged, 1));
+    assert!(world.task(task).reason.as_ref().unwrap().contains("README.md"));
+    let grant = world.take("ada");
+    world.finish(&grant);
+    let verdict = Verdict::NeedsPerson { kind: WaitKind::Policy, reason: "it went outside".into() };
+    assert!(!judge(&mut world, &grant, verdict, outside()));
+    assert_eq!((world.status(task), end_of(&world, task)), (Status::NeedsHuman, Cause::ScopeEscape));
+    assert_eq!(world.reasons(task), [WaitKind::Policy]);
+}
+
+/// `expects = report`: a report must be there, a change need not.
+#[test]
+fn a_report_may_change_nothing_but_must_say_something() {
+    let says = |detail: &str| Findings {
+        result: Some(WorkResult { detail: detail.into(), status: ResultStatus::Done, ..WorkResult::default() }),
+        ..Findings::default()
+    };
+    let mut world = World::with(&[("ada", 1)]);
+    let task = world.add(Add { expects: Expects::Report, ..work("what does this do?", &[]) });
+    for (nth, empty) in [Findings::default(), says(" ")].into_iter().enumerate() {
+        let grant = world.take("ada");
+        world.finish(&grant);
+        assert!(!judge(&mut world, &grant, passed(&[]), empty));
+        assert_eq!(world.task(task).failures, nth as u32 + 1);
+    }
+    let grant = world.take("ada");
+    world.finish(&grant);
+    assert!(!judge(&mut world, &grant, passed(&[]), says("it sorts")));
+    assert_eq!((world.status(task), world.stored(task).landed), (Status::Completed, None));
+}
+
+/// Work that does not pass goes back to its worker in the same workspace, as often as the project says.
+#[test]
+fn work_that_fails_its_checks_goes_back_where_it_was() {
+    for attempts in [1, 3, 4] {
+        let mut world = World::with(&[("ada", 1)]);
+        let mut project = world.project("shop", &["make"]);
+        project.settings = project::Settings {
+            run: project::Run { attempts, ..project::Run::default() },
+            ..project::Settings::default()
+        };
+        world.ask("ann", Command::AddProject(project));
+        let task = world.add_task("words", &["src/**"]);
+        let mut workspaces = Vec::new();
+        for left in (0..attempts).rev() {
+            let grant = world.take("ada");
+            workspaces.push(world.board.attempts[&grant.attempt].workspace());
+            world.fail_once(&grant);
+            assert_eq!(world.status(task), if left == 0 { Status::Failed } else { Status::Unassigned });
+        }
+        workspaces.dedup();
+        assert_eq!(workspaces.len(), 1, "all in the same workspace");
+        assert!(world.stored(task).reason.unwrap().contains("1 test failed"));
+    }
+}

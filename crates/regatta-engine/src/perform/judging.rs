@@ -1,0 +1,194 @@
+//! What an attempt left: captured, held to its manifest and its contract, and reported with what came to light.
+
+use std::path::Path;
+
+use regatta_core::attempt::{Findings, ResultStatus, Verdict, WorkResult};
+use regatta_core::command::Command;
+use regatta_core::effect::EffectKey;
+use regatta_core::ids::AttemptId;
+use regatta_core::project::OnEscape;
+use regatta_core::schedule::WaitKind;
+use regatta_core::scope;
+
+use crate::contract::test_names;
+use crate::ports::git::{Capture, GitError};
+use crate::result::{self, LONGEST, Read};
+use crate::{Engine, contract, keep};
+
+use super::attempts::{has_ended, settle_ended};
+use super::{Scene, authorship, report, scene};
+
+pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
+    let Ok(found) = scene(engine, id) else { return };
+    let Some(scene) = found else { return settle_ended(engine, key, id) };
+    let mut findings = Findings::default();
+    let verdict = judge(engine, &scene, &mut findings).unwrap_or_else(|reason| Verdict::Unknown { reason });
+    if has_ended(engine, id) {
+        return settle_ended(engine, key, id);
+    }
+    write_down(engine, &scene, &mut findings);
+    report(engine, key, Command::ReportJudged { attempt: id, token: scene.attempt.token, verdict, findings });
+}
+
+/// What the agent said of its work, if it left a result that can be read.
+pub(super) fn detail(engine: &Engine, id: AttemptId) -> Option<String> {
+    let read = read(&engine.shared.agents.result_file(id))?.ok()?;
+    Some(read.result.detail).filter(|it| !it.trim().is_empty())
+}
+
+/// Reads a result; nothing where there is none.
+fn read(path: &Path) -> Option<Result<Read, String>> {
+    let found = path.symlink_metadata().ok()?;
+    if !found.is_file() || found.len() > LONGEST as u64 {
+        return Some(Err(format!("it is no plain file of at most {LONGEST} bytes")));
+    }
+    Some(std::fs::read(path).map_err(|it| it.to_string()).and_then(|it| result::parse(&it)))
+}
+
+fn capture(engine: &Engine, scene: &Scene) -> Result<Capture, GitError> {
+    let authorship = authorship(&scene.task, scene.attempt.agent.as_str(), scene.attempt.started_wall);
+    engine.shared.git.capture(&scene.repo, scene.attempt.workspace(), &authorship)
+}
+
+/// Judges what an attempt left; `Err` says why that could not be done.
+fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verdict, String> {
+    let Scene { attempt, task, project, repo } = scene;
+    let workspace =
+        engine.shared.git.prepare(repo, attempt.workspace(), &task.branch()).map_err(|it| it.to_string())?;
+    // Kept before anything runs in there: what is judged is what was left, not what a test makes of it.
+    let whole = capture(engine, scene).map_err(|it| it.to_string())?;
+    let status = hear(engine, scene, &workspace.path, findings);
+
+    let (mut inside, outside) = scope::split(task, &project.settings.run, &whole.changed);
+    // What it wrote for us is no part of the work, unless the work is just that.
+    inside.retain(|it| !task.files.is_empty() || !keep::is_protocol(project, it));
+    findings.outside = outside.into_iter().filter(|it| !keep::is_protocol(project, it)).collect();
+    match status {
+        Some((ResultStatus::Blocked, detail)) => {
+            let reason = format!("it says it is blocked: {}", worded(&detail));
+            return Ok(Verdict::NeedsPerson { kind: WaitKind::Question, reason });
+        }
+        Some((ResultStatus::Failed, detail)) => {
+            return Ok(Verdict::Failed { reason: format!("it says it failed: {}", worded(&detail)) });
+        }
+        Some((ResultStatus::Done, _)) | None => {}
+    }
+    if !findings.outside.is_empty() && project.settings.run.on_scope_escape == OnEscape::Block {
+        let reason = format!("it changed files outside its manifest: {}", findings.outside.join(", "));
+        return Ok(Verdict::NeedsPerson { kind: WaitKind::Policy, reason });
+    }
+    let part = if inside.len() == whole.changed.len() {
+        whole
+    } else {
+        let authorship = authorship(task, attempt.agent.as_str(), attempt.started_wall);
+        let part = (&whole, inside.as_slice());
+        engine.shared.git.restrict(repo, attempt.workspace(), part, &authorship).map_err(|it| it.to_string())?
+    };
+    let Capture { commit, base, changed } = part.clone();
+    let passed = Verdict::Passed { commit, base, changed };
+    if part.changed.is_empty() {
+        return Ok(passed); // the core says what that means; there is nothing to run
+    }
+    if let Some(reason) = misnamed_test(engine, scene, &part, &workspace.path)? {
+        return Ok(Verdict::Failed { reason });
+    }
+    let agents = &*engine.shared.agents;
+    let mut found = contract::examine(agents, task, project, &workspace.path).map_err(|it| it.to_string())?;
+    for it in &mut found {
+        it.output = (engine.shared.settings.redact.0)(&it.output);
+    }
+    keep::evidence(engine, attempt.id, &found);
+    if let Some(reason) = contract::reason(&found) {
+        return Ok(Verdict::Failed { reason });
+    }
+    let refused = contract::refused_by_ratchet(agents, (task, project), attempt.id, &workspace.path);
+    Ok(match refused.map_err(|it| it.to_string())? {
+        None => passed,
+        Some(reason) => Verdict::Rejected { reason },
+    })
+}
+
+/// Takes the worker's result and what it says it found outside, from where it may have left them.
+fn hear(engine: &Engine, scene: &Scene, dir: &Path, findings: &mut Findings) -> Option<(ResultStatus, String)> {
+    let Scene { attempt, task, project, .. } = scene;
+    let redact = |text: &str| (engine.shared.settings.redact.0)(text);
+    let results = dir.join(project.settings.run.results.trim_matches('/'));
+    let names = [keep::file_name(task), format!("{}.json", task.id)];
+    let places =
+        std::iter::once(engine.shared.agents.result_file(attempt.id)).chain(names.iter().map(|it| results.join(it)));
+    let mut status = None;
+    match places.into_iter().find_map(|it| read(&it)) {
+        None => {}
+        Some(Err(why)) => findings.warnings.push(format!("its result could not be taken: {why}")),
+        Some(Ok(Read { result, findings: said })) => {
+            status = Some((result.status, redact(&result.detail)));
+            if let Some(elsewhere) = worked_elsewhere(&result, dir) {
+                findings.warnings.push(elsewhere);
+            }
+            findings.said.extend(said);
+            findings.result = Some(WorkResult {
+                detail: redact(&result.detail),
+                learnings: result.learnings.iter().map(|it| redact(it)).collect(),
+                ..result
+            });
+        }
+    }
+    for place in [dir.join(keep::escapes_path(project)), results.join("scope-escapes.jsonl")] {
+        let plain = place.symlink_metadata().is_ok_and(|it| it.is_file() && it.len() <= 1 << 20);
+        if plain && let Ok(text) = std::fs::read_to_string(&place) {
+            findings.said.extend(result::parse_escapes(&text));
+        }
+    }
+    for finding in &mut findings.said {
+        finding.finding = redact(&finding.finding);
+    }
+    status
+}
+
+/// A worker that names another place than its workspace may have worked there.
+fn worked_elsewhere(result: &WorkResult, dir: &Path) -> Option<String> {
+    let named = Path::new(result.worktree_path.as_ref()?);
+    let real = |it: &Path| it.canonicalize().unwrap_or_else(|_| it.to_owned());
+    (real(named) != real(dir)).then(|| {
+        format!("it says it worked in {}, which is not its workspace: look for changes there", named.display())
+    })
+}
+
+fn worded(detail: &str) -> &str {
+    if detail.trim().is_empty() { "it does not say why" } else { detail.trim() }
+}
+
+/// Holds new test files to their language's names.
+fn misnamed_test(engine: &Engine, scene: &Scene, part: &Capture, dir: &Path) -> Result<Option<String>, String> {
+    if !scene.project.settings.run.test_names {
+        return Ok(None);
+    }
+    let exists = |path: &str| dir.join(path).exists();
+    let suspects: Vec<(&String, String)> =
+        part.changed.iter().filter_map(|it| test_names::wrong(it, exists).map(|why| (it, why))).collect();
+    if suspects.is_empty() {
+        return Ok(None);
+    }
+    // Only what is new is held to it.
+    let changes = engine.shared.git.changed_files(&scene.repo, part, false).map_err(|it| it.to_string())?;
+    let new = |path: &String| changes.iter().any(|it| it.new && it.path == *path);
+    Ok(suspects.into_iter().find(|it| new(it.0)).map(|it| it.1))
+}
+
+/// Writes what came to light where people look for it. May be repeated.
+fn write_down(engine: &Engine, scene: &Scene, findings: &mut Findings) {
+    let Scene { attempt, task, project, .. } = scene;
+    if let Some(result) = &mut findings.result {
+        result.kept_at = keep::result(engine, task, project, result);
+    }
+    let now = engine.now().wall;
+    let by = (task, attempt.id, attempt.agent.as_str());
+    if !findings.outside.is_empty() {
+        let finding = "it changed files outside its manifest".to_owned();
+        let finding = scope::Finding { finding, suggested_files: findings.outside.clone() };
+        keep::escape(engine, project, by, &finding, now);
+    }
+    for finding in &findings.said {
+        keep::escape(engine, project, by, finding, now);
+    }
+}

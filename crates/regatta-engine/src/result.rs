@@ -1,0 +1,139 @@
+//! The thin result a worker leaves in the file that `REGATTA_RESULT` names.
+
+use regatta_core::attempt::{ResultStatus, WorkResult};
+use regatta_core::scope::Finding;
+use serde_json::{Map, Value};
+
+/// No result is longer.
+pub(crate) const LONGEST: usize = 64 * 1024;
+
+/// A result, and what it says was found outside the manifest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Read {
+    pub(crate) result: WorkResult,
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// Reads a result; `Err` says what is wrong with it.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Read, String> {
+    if bytes.len() > LONGEST {
+        return Err(format!("it has {} bytes, and {LONGEST} are the most", bytes.len()));
+    }
+    let value: Value = serde_json::from_slice(bytes).map_err(|it| format!("it is no JSON: {it}"))?;
+    let Value::Object(fields) = value else { return Err("it is no JSON object".into()) };
+    let result = WorkResult {
+        kind: text(&fields, &["type"])?.unwrap_or_else(|| "completion".into()),
+        issue_id: text(&fields, &["issue_id", "issueId"])?.unwrap_or_default(),
+        status: status(text(&fields, &["status"])?.as_deref().unwrap_or("done"))?,
+        detail: text(&fields, &["detail"])?.unwrap_or_default(),
+        artifacts: texts(&fields, "artifacts")?,
+        worktree_path: text(&fields, &["worktree_path", "worktreePath"])?,
+        learnings: texts(&fields, "learnings")?,
+        kept_at: None,
+    };
+    let findings = match fields.get("scope_escapes") {
+        None | Some(Value::Null) => vec![],
+        Some(list) => serde_json::from_value(list.clone())
+            .map_err(|it| format!("its scope_escapes are no list of {{finding, suggested_files}}: {it}"))?,
+    };
+    Ok(Read { result, findings })
+}
+
+/// Reads what a worker wrote line by line of what it found outside; lines that say nothing are passed over.
+pub(crate) fn parse_escapes(text: &str) -> Vec<Finding> {
+    let line = |line: &str| serde_json::from_str::<Finding>(line.trim()).ok();
+    text.lines().take(1_000).filter_map(line).filter(|it| !it.finding.trim().is_empty()).collect()
+}
+
+fn status(word: &str) -> Result<ResultStatus, String> {
+    match word.trim().to_ascii_lowercase().as_str() {
+        "" | "done" | "complete" | "completed" | "success" | "succeeded" | "ok" | "pass" | "passed" => {
+            Ok(ResultStatus::Done)
+        }
+        "blocked" | "needs_human" | "waiting" => Ok(ResultStatus::Blocked),
+        "failed" | "fail" | "failure" | "error" | "partial" => Ok(ResultStatus::Failed),
+        other => Err(format!("its status is {other:?}, and not done, blocked or failed")),
+    }
+}
+
+fn text(fields: &Map<String, Value>, names: &[&str]) -> Result<Option<String>, String> {
+    match names.iter().find_map(|it| fields.get(*it).map(|value| (it, value))) {
+        None | Some((_, Value::Null)) => Ok(None),
+        Some((_, Value::String(text))) => Ok(Some(text.clone())),
+        Some((_, Value::Number(number))) => Ok(Some(number.to_string())),
+        Some((name, _)) => Err(format!("its {name} is no text")),
+    }
+}
+
+fn texts(fields: &Map<String, Value>, name: &str) -> Result<Vec<String>, String> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(vec![]),
+        Some(Value::String(text)) => Ok(vec![text.clone()]),
+        Some(Value::Array(list)) => list
+            .iter()
+            .map(|it| it.as_str().map(str::to_owned).ok_or_else(|| format!("its {name} are no list of texts")))
+            .collect(),
+        Some(_) => Err(format!("its {name} are no list of texts")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_read_in_both_spellings() {
+        for name in ["worktreePath", "worktree_path"] {
+            let json = format!(
+                r#"{{"type":"completion","issue_id":"T1","status":"done","detail":"d","artifacts":["a.rs"],"{name}":"/w"}}"#
+            );
+            let read = parse(json.as_bytes()).unwrap().result;
+            assert_eq!(read.worktree_path.as_deref(), Some("/w"), "{name}");
+            assert_eq!((read.kind.as_str(), read.issue_id.as_str()), ("completion", "T1"));
+            assert_eq!((read.status, read.detail.as_str()), (ResultStatus::Done, "d"));
+            assert_eq!(read.artifacts, ["a.rs"]);
+            assert!(serde_json::to_string(&read).unwrap().contains("\"worktree_path\":\"/w\""), "one is written");
+        }
+    }
+
+    #[test]
+    fn a_status_says_how_it_went() {
+        let of = |word: &str| parse(format!(r#"{{"status":"{word}"}}"#).as_bytes()).map(|it| it.result.status);
+        for (word, status) in [
+            ("done", ResultStatus::Done),
+            ("COMPLETED", ResultStatus::Done),
+            ("blocked", ResultStatus::Blocked),
+            ("failed", ResultStatus::Failed),
+            ("partial", ResultStatus::Failed),
+        ] {
+            assert_eq!(of(word), Ok(status), "{word}");
+        }
+        assert!(of("who knows").is_err());
+    }
+
+    #[test]
+    fn what_is_no_result_is_refused_with_a_reason() {
+        for (bytes, why) in [
+            ("", "no JSON"),
+            ("[]", "no JSON object"),
+            (r#"{"status": {}}"#, "status is no text"),
+            (r#"{"artifacts": [1]}"#, "artifacts are no list"),
+            (r#"{"learnings": 1}"#, "learnings are no list"),
+            (r#"{"scope_escapes": 1}"#, "scope_escapes"),
+        ] {
+            let said = parse(bytes.as_bytes()).unwrap_err();
+            assert!(said.contains(why), "{bytes}: {said}");
+        }
+        assert!(parse(&vec![b' '; LONGEST + 1]).unwrap_err().contains("bytes"));
+    }
+
+    #[test]
+    fn escapes_are_read_line_by_line() {
+        let text = concat!(
+            r#"{"worker":"w","finding":"a bug","suggested_files":["x"],"timestamp":"2026-01-01T00:00:00Z"}"#,
+            "\nrubbish\n{}\n",
+            r#"{"finding":" "}"#,
+        );
+        assert_eq!(parse_escapes(text), [Finding { finding: "a bug".into(), suggested_files: vec!["x".into()] }]);
+    }
+}

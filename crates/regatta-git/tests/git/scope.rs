@@ -1,0 +1,77 @@
+use std::fs;
+
+use regatta_engine::ports::git::Git;
+
+use crate::world::*;
+
+/// Q3: the part goes on, and the whole stays kept.
+#[test]
+fn q3_a_part_of_a_capture_has_only_its_paths_and_the_whole_is_kept() {
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("a.txt"), "mine\n");
+    write(workspace.join("new/in.txt"), "new\n");
+    write(workspace.join("other.txt"), "not mine\n");
+    fs::remove_file(workspace.join("run.sh")).unwrap();
+    fs::remove_file(workspace.join("src/lib.rs")).unwrap();
+    let whole = world.capture(A1);
+    assert_eq!(whole.changed, ["a.txt", "new/in.txt", "other.txt", "run.sh", "src/lib.rs"]);
+
+    let inside: Vec<String> = ["a.txt", "new/in.txt", "run.sh"].map(str::to_owned).to_vec();
+    let part = world.git.restrict(&world.repo, A1, (&whole, &inside), &by("part")).unwrap();
+    assert_eq!((part.changed.as_slice(), &part.base), (inside.as_slice(), &whole.base));
+    let listed = git(&world.vault(), &["ls-tree", "-r", "--name-only", part.commit.as_str()]);
+    assert_eq!(listed.lines().collect::<Vec<_>>(), [".gitignore", "a.txt", "new/in.txt", "src/lib.rs"]);
+    assert_eq!(world.git.restrict(&world.repo, A1, (&whole, &inside), &by("part")).unwrap(), part, "again the same");
+    let refs = git(&world.vault(), &["for-each-ref", "--format=%(objectname)", "refs/regatta/keep/"]);
+    for kept in [&whole.commit, &part.commit] {
+        assert!(refs.contains(kept.as_str()), "{kept} is kept");
+    }
+    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    let nothing = world.git.restrict(&world.repo, A1, (&whole, &["x".to_owned()]), &by("part")).unwrap();
+    assert_eq!((nothing.commit == whole.base, nothing.changed.is_empty()), (true, true));
+}
+
+#[test]
+fn a_diff_tells_what_is_new_and_which_lines_were_added() {
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("a.txt"), "one\ndiff --git a b\n++ x\n");
+    write(workspace.join("b c\".txt"), "first\n");
+    write(workspace.join("bin"), b"\0\x01");
+    fs::remove_file(workspace.join("run.sh")).unwrap();
+    std::os::unix::fs::symlink("a.txt", workspace.join("run.sh")).unwrap();
+    let capture = world.capture(A1);
+    let diff = world.git.changed_files(&world.repo, &capture, true).unwrap();
+    let told: Vec<(&str, bool, Vec<&str>)> =
+        diff.iter().map(|it| (it.path.as_str(), it.new, it.added.iter().map(String::as_str).collect())).collect();
+    assert_eq!(
+        told,
+        [
+            ("a.txt", false, vec!["diff --git a b", "++ x"]),
+            ("b c\".txt", true, vec!["first"]),
+            ("bin", true, vec![]),
+            ("run.sh", false, vec!["a.txt"]),
+        ]
+    );
+    assert!(world.git.changed_files(&world.repo, &capture, false).unwrap().iter().all(|it| it.added.is_empty()));
+}
+
+#[test]
+fn a_checkout_says_what_it_ignores_and_what_was_written_to() {
+    let world = World::new();
+    for (path, ignored) in
+        [("x.log", true), ("target/deep/x.json", true), ("a.txt", false), ("new.json", false), (":x", false)]
+    {
+        assert_eq!(world.git.ignores(&world.repo, path).unwrap(), ignored, "{path}");
+    }
+    assert_eq!(world.git.checkout_marks(&world.repo).unwrap(), []);
+    write(world.user().join("a.txt"), "two\n");
+    write(world.user().join("new.txt"), "x\n");
+    write(world.user().join("y.log"), "x\n");
+    let marks = world.git.checkout_marks(&world.repo).unwrap();
+    assert_eq!(marks.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), ["a.txt", "new.txt"]);
+    assert_eq!(world.git.checkout_marks(&world.repo).unwrap(), marks, "looking changes nothing");
+    write(world.user().join("new.txt"), "longer\n");
+    assert_ne!(world.git.checkout_marks(&world.repo).unwrap(), marks);
+}
