@@ -414,7 +414,10 @@ pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited, now: No
         return Ok(()); // it had said it was done before its process ended
     }
     match how {
-        Exited::Done { output } => task::finish(draft, attempt.task, id, token, output),
+        Exited::Done { output } => {
+            provider::worked(draft, &attempt.agent);
+            task::finish(draft, attempt.task, id, token, output)
+        }
         Exited::Failed { reason, class } => failed(draft, &attempt, class.unwrap_or(Class::Crashed), &reason, now),
         Exited::Lost => {
             let reason = "its process vanished (a kill -9, or the machine stopped)";
@@ -545,8 +548,11 @@ pub fn heard(draft: &mut Draft, id: AttemptId, token: u64, n: u64, said: Said, n
     match said {
         Said::Asked(ask) => approval::ask(draft, &known, ask, now)?,
         Said::Withdrew { ask } => approval::withdraw(draft, id, Some(&ask), "its agent took it back"),
-        Said::TurnEnded { stop, .. } => {
+        Said::TurnEnded { stop, class, .. } => {
             approval::withdraw(draft, id, None, "its turn has ended");
+            if class.is_none() && stop == Stop::EndTurn {
+                provider::worked(draft, &known.agent);
+            }
             let after = live(draft.board(), id, token)?;
             if rotate::after_turn(draft, &after, stop)? {
                 return budget::spend(draft, id, used, now);

@@ -24,16 +24,21 @@ pub struct Parked {
     pub since_wall: u64,
     /// How often in a row, for limits that name no end.
     pub times: u32,
+    /// It takes work again, but its last limit named no end, and none of its work has gone well since: `times` counts
+    /// on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over: bool,
 }
 
 facts! {
     Stopped { parked: Parked }
-    Freed { name: String }
+    Freed { name: String, remembered: Option<u32> }
 }
 
-/// How long a limit is waited for that names no end: a minute, then twice as long each time, at most 15 minutes.
+/// How long a limit is waited for that names no end: a minute, then twice as long each time until something has
+/// gone well, at most half an hour.
 const FIRST_MS: u64 = 60_000;
-const LONGEST_MS: u64 = 15 * 60_000;
+const LONGEST_MS: u64 = 30 * 60_000;
 
 /// What an agent's work hangs on: its provider's limit is shared, its own settings are not.
 pub fn lane_of(agent: &Agent, class: Class) -> String {
@@ -45,8 +50,8 @@ pub fn lane_of(agent: &Agent, class: Class) -> String {
 
 /// What keeps an agent from taking work, if anything does.
 pub fn parked<'a>(board: &'a Board, agent: &Agent) -> Option<&'a Parked> {
-    let own = board.parked.get(&format!("agent:{}", agent.name));
-    own.or_else(|| agent.provider.as_ref().and_then(|it| board.parked.get(it))).map(|it| &**it)
+    let parked = |name: &str| board.parked.get(name).map(|it| &**it).filter(|it| !it.over);
+    parked(&format!("agent:{}", agent.name)).or_else(|| agent.provider.as_deref().and_then(parked))
 }
 
 /// Why, in words.
@@ -69,14 +74,18 @@ pub fn describe(parked: &Parked, now: Now) -> String {
 pub(crate) fn park(draft: &mut Draft, agent: &Agent, class: Class, until_wall: Option<u64>, reason: &str, now: Now) {
     let name = lane_of(agent, class);
     let before = draft.board().parked.get(&name).cloned();
-    let times = before.as_ref().map_or(0, |it| it.times) + 1;
+    let limit = matches!(class, Class::RateLimit | Class::Overloaded);
+    let times = before.as_ref().map_or(0, |it| it.times) + u32::from(limit && until_wall.is_none());
+    let before = before.filter(|it| !it.over);
     let until_at = match (class, until_wall) {
         (Class::RateLimit | Class::Overloaded, Some(wall)) => Some(now.at + wall.saturating_sub(now.wall).max(1_000)),
-        (Class::RateLimit | Class::Overloaded, None) => Some(now.at + (FIRST_MS << (times - 1).min(8)).min(LONGEST_MS)),
+        (Class::RateLimit | Class::Overloaded, None) => {
+            Some(now.at + (FIRST_MS << times.saturating_sub(1).min(8)).min(LONGEST_MS))
+        }
         _ => None,
     };
     // Parked already, and no later end is known: it is the same limit.
-    if let (Some(before), None, true) = (&before, until_wall, matches!(class, Class::RateLimit | Class::Overloaded))
+    if let (Some(before), None, true) = (&before, until_wall, limit)
         && before.class == class
     {
         return;
@@ -88,14 +97,25 @@ pub(crate) fn park(draft: &mut Draft, agent: &Agent, class: Class, until_wall: O
     {
         return;
     }
-    let parked = Parked { name, class, reason: reason.to_owned(), until_at, since_wall: now.wall, times };
+    let parked = Parked { name, class, reason: reason.to_owned(), until_at, since_wall: now.wall, times, over: false };
     draft.record(Event::ProviderParked(Stopped { parked }));
 }
 
 /// Lets a provider go on whose limit is over.
 pub fn expire(draft: &mut Draft, name: &str, now: Now) {
-    if draft.board().parked.get(name).is_some_and(|it| it.until_at.is_some_and(|at| at <= now.at)) {
-        draft.record(Event::ProviderFreed(Freed { name: name.to_owned() }));
+    let over = |it: &&std::sync::Arc<Parked>| it.until_at.is_some_and(|at| at <= now.at);
+    if let Some(parked) = draft.board().parked.get(name).filter(over) {
+        let remembered = Some(parked.times).filter(|it| *it > 0);
+        draft.record(Event::ProviderFreed(Freed { name: name.to_owned(), remembered }));
+    }
+}
+
+/// Forgets the limits that named no end: the agent's work has gone well since.
+pub(crate) fn worked(draft: &mut Draft, agent: &AgentName) {
+    let Some(agent) = draft.board().agents.get(agent) else { return };
+    let name = lane_of(agent, Class::RateLimit);
+    if draft.board().parked.get(&name).is_some_and(|it| it.over) {
+        draft.record(Event::ProviderFreed(Freed { name, remembered: None }));
     }
 }
 
@@ -105,7 +125,7 @@ pub fn resume(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     let lanes = [Some(format!("agent:{name}")), agent.provider];
     for lane in lanes.into_iter().flatten() {
         if draft.board().parked.contains_key(&lane) {
-            draft.record(Event::ProviderFreed(Freed { name: lane }));
+            draft.record(Event::ProviderFreed(Freed { name: lane, remembered: None }));
         }
     }
     Ok(())

@@ -25,6 +25,8 @@ mod lines;
 mod manifests;
 #[path = "core/missions.rs"]
 mod missions;
+#[path = "core/sessions.rs"]
+mod sessions;
 #[path = "core/talk.rs"]
 mod talk;
 #[path = "core/tasks.rs"]

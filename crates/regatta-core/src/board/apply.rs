@@ -12,6 +12,7 @@ use crate::fleet::Answer;
 use crate::ids::{AgentName, ApprovalId, AttemptId, Now};
 use crate::landing;
 use crate::mission::Mission;
+use crate::provider::Parked;
 use crate::session::{Said, Usage};
 use crate::task::Status;
 
@@ -306,8 +307,15 @@ impl Board {
                 rows.insert(RowKey::Parked(parked.name.clone()), Some(Row::Parked(parked)));
             }
             Event::ProviderFreed(it) => {
+                let before = self.parked.get(it.name()).cloned();
                 self.free_provider(it.name());
-                rows.insert(RowKey::Parked(it.name().clone()), None);
+                let kept = before.zip(*it.remembered()).map(|(before, times)| {
+                    Arc::new(Parked { until_at: None, over: true, times, ..Parked::clone(&before) })
+                });
+                if let Some(kept) = &kept {
+                    self.parked.insert(it.name().clone(), kept.clone());
+                }
+                rows.insert(RowKey::Parked(it.name().clone()), kept.map(Row::Parked));
             }
             Event::LandingQueued(it) => {
                 self.counters.landing = it.landing().id.0;

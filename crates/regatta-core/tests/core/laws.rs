@@ -466,7 +466,7 @@ fn check_ready(board: &Board) {
 pub(crate) fn next_task(board: &Board, ask: &Poll, supervised: bool, now: Now) -> Option<TaskId> {
     let agent = board.agents.get(&ask.agent)?;
     let lanes = [Some(format!("agent:{}", agent.name)), agent.provider.clone()];
-    if supervised && lanes.iter().flatten().any(|it| board.parked.contains_key(it)) {
+    if supervised && lanes.iter().flatten().any(|it| board.parked.get(it).is_some_and(|it| !it.over)) {
         return None;
     }
     let running = board.attempts.values().filter(|it| it.agent == ask.agent).count();

@@ -1,0 +1,173 @@
+//! Programs that talk: their limits, their turns, their time, and the words they were told.
+
+use regatta_core::agent::{Register, Runtime};
+use regatta_core::attempt::{Cause, Exited};
+use regatta_core::budget::{Ceiling, Scope};
+use regatta_core::command::{Command, Outcome};
+use regatta_core::schedule::{Grant, WaitKind};
+use regatta_core::session::{Ask, Class, Said, Stop, Usage, Want};
+use regatta_core::steer::Heard;
+use regatta_core::task::{How, Status};
+
+use crate::world::{World, exits, registers, work};
+
+/// A world with one agent of the provider `acme` that talks, and a task for it.
+fn world() -> World {
+    let mut world = World::with(&[]);
+    let runtime = Runtime::Acp { argv: vec!["talks".into()] };
+    let register = Register { runtime, provider: Some("acme".into()), ..registers("ada", 1) };
+    world.ask("ann", Command::RegisterAgent(register));
+    world.add_for(work("a", &["a"]), Some("ada"), How::Queue);
+    world
+}
+
+/// Tells the board what a program said, at the next place of its journal.
+fn says(world: &mut World, grant: &Grant, said: Said) {
+    let n = world.board.attempts[&grant.attempt].talk.heard + 1;
+    world.ask("regatta", Command::ReportSaid { attempt: grant.attempt, token: grant.token, n, said });
+}
+
+fn opens(world: &mut World) -> Grant {
+    let grant = world.take_supervised("ada");
+    says(world, &grant, Said::Started { session: Some("s1".into()), model: None });
+    says(world, &grant, Said::TurnStarted { n: 0 });
+    grant
+}
+
+fn ended(stop: Stop, class: Option<Class>) -> Said {
+    Said::TurnEnded { stop, class, detail: String::new() }
+}
+
+/// Runs into a limit that names no end; returns for how many minutes the provider is parked.
+fn limited(world: &mut World) -> u64 {
+    let grant = opens(world);
+    says(world, &grant, Said::Limited { until_wall: None, detail: "too many requests".into() });
+    says(world, &grant, ended(Stop::Error, Some(Class::RateLimit)));
+    let how = Exited::Failed { reason: "429".into(), class: Some(Class::RateLimit) };
+    world.ask("regatta", exits(&grant, how));
+    let until = world.board.parked["acme"].until_at.expect("it goes on by itself");
+    assert_eq!(world.poll_supervised("ada"), None, "nothing starts while it is parked");
+    (until - world.now.at) / 60_000
+}
+
+/// A limit that names no end is waited for longer each time, until something has gone well; a restart forgets nothing.
+#[test]
+fn a_limit_without_an_end_backs_off() {
+    let mut world = world();
+    let mut waits = vec![];
+    for _ in 0..7 {
+        waits.push(limited(&mut world));
+        world.restart();
+        world.advance(waits.last().unwrap() * 60_000);
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
+    // A turn that ends well.
+    let grant = opens(&mut world);
+    says(&mut world, &grant, ended(Stop::EndTurn, None));
+    assert!(world.board.parked.is_empty(), "nothing is remembered of it");
+    world.ask("regatta", exits(&grant, Exited::Lost));
+    world.advance(60 * 60_000);
+    assert_eq!(limited(&mut world), 1);
+}
+
+/// A person who lets an agent go on begins anew too.
+#[test]
+fn a_person_who_resumes_an_agent_ends_its_back_off() {
+    let mut world = world();
+    assert_eq!(limited(&mut world), 1);
+    world.advance(60_000);
+    assert_eq!(limited(&mut world), 2);
+    world.ask("ann", Command::ResumeAgent { agent: crate::world::agent("ada") });
+    assert_eq!(limited(&mut world), 1);
+}
+
+/// The turn that reaches a budget of turns may end; the one after it does not begin.
+#[test]
+fn a_budget_of_turns_lets_the_last_turn_end() {
+    for (scope, cause) in [(Scope::Attempt, Cause::OverBudget), (Scope::Day, Cause::Parked)] {
+        let mut world = world();
+        let ceiling = Ceiling { turns: Some(2), ..Ceiling::default() };
+        world.ask("ann", Command::SetBudget { scope, ceiling });
+        let grant = opens(&mut world);
+        for words in ["and then", "and then again"] {
+            world.ask("ann", Command::Tell { task: grant.task, text: words.into() });
+        }
+        says(&mut world, &grant, ended(Stop::EndTurn, None));
+        says(&mut world, &grant, Said::TurnStarted { n: 1 });
+        let usage = Usage { output: 5, ..Usage::default() };
+        says(&mut world, &grant, Said::Usage { session: Some("s1".into()), usage });
+        assert_eq!(world.board.attempts[&grant.attempt].stopping, None, "its last turn runs");
+        says(&mut world, &grant, ended(Stop::EndTurn, None));
+        says(&mut world, &grant, Said::TurnStarted { n: 2 });
+        assert_eq!(world.board.attempts[&grant.attempt].stopping, Some(cause));
+        world.ask("regatta", exits(&grant, Exited::Lost));
+        assert!(world.reasons(grant.task).contains(&WaitKind::Budget));
+    }
+}
+
+/// What a person said and no agent heard is in the brief of the next attempt, once; what was heard is not.
+#[test]
+fn words_that_nobody_heard_go_to_the_next_attempt() {
+    let mut world = world();
+    let tell = |world: &mut World, task, text: &str| match world.ask("ann", Command::Tell { task, text: text.into() }) {
+        Outcome::Told(heard) => heard,
+        other => panic!("{other:?}"),
+    };
+    let task = world.ready("ada").unwrap();
+    assert_eq!(tell(&mut world, task, "before it began"), Heard::Next);
+    let grant = opens(&mut world);
+    assert_eq!(world.board.attempts[&grant.attempt].notes, ["before it began"]);
+    assert!(world.task(task).notes.is_empty(), "they were handed over");
+    for text in ["heard", "unheard"] {
+        assert_eq!(tell(&mut world, task, text), Heard::Now(grant.attempt));
+    }
+    says(&mut world, &grant, ended(Stop::EndTurn, None));
+    says(&mut world, &grant, Said::TurnStarted { n: 1 });
+    // It goes on in the same session, which knows what it was told.
+    world.ask("regatta", exits(&grant, Exited::Lost));
+    assert_eq!(world.task(task).notes, ["unheard"]);
+    world.advance(60 * 60_000);
+    let again = world.take_supervised("ada");
+    assert_eq!(world.board.attempts[&again.attempt].notes, ["unheard"]);
+    // This one never opened a session: whatever it was given is given again.
+    world.ask("regatta", exits(&again, Exited::NotRun { reason: "no such program".into() }));
+    assert_eq!(world.task(task).notes, ["unheard"]);
+}
+
+/// Who waits for a person uses up no time, however long it takes; who works does.
+#[test]
+fn an_attempt_that_waits_for_a_person_gets_more_time() {
+    let mut world = world();
+    let grant = opens(&mut world);
+    let timeout = world.board.limits.attempt_timeout_ms;
+    let want = Want::Question { text: "which one?".into(), choices: vec![], schema: None };
+    says(&mut world, &grant, Said::Asked(Ask { id: "q1".into(), want }));
+    world.advance(3 * timeout);
+    let attempt = world.board.attempts[&grant.attempt].clone();
+    assert_eq!(attempt.stopping, None, "it waits for a person");
+    assert!(attempt.until_at.unwrap() > world.now.at);
+    assert!(world.count("attempt.extended") >= 2);
+    says(&mut world, &grant, Said::Withdrew { ask: "q1".into() });
+    world.advance(timeout);
+    assert_eq!(world.board.attempts[&grant.attempt].stopping, Some(Cause::TimedOut));
+    assert_ne!(world.status(grant.task), Status::InProgress);
+}
+
+/// What a day's budget parked goes on when the day has changed.
+#[test]
+fn the_next_day_has_a_budget_of_its_own() {
+    let mut world = world();
+    world.ask(
+        "ann",
+        Command::SetBudget { scope: Scope::Day, ceiling: Ceiling { tokens: Some(100), ..Ceiling::default() } },
+    );
+    let grant = opens(&mut world);
+    let usage = Usage { output: 120, ..Usage::default() };
+    says(&mut world, &grant, Said::Usage { session: Some("s1".into()), usage });
+    assert_eq!(world.board.attempts[&grant.attempt].stopping, Some(Cause::Parked));
+    world.ask("regatta", exits(&grant, Exited::Lost));
+    assert_eq!(world.poll_supervised("ada"), None);
+    world.advance(86_400_000);
+    let again = world.take_supervised("ada");
+    assert_eq!((again.task, world.board.attempts[&again.attempt].workspace()), (grant.task, grant.attempt));
+}
