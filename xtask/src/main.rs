@@ -26,6 +26,7 @@ cargo xtask bench claims        [--steps 100] [--callers 64] [--rounds 3] [--thr
 cargo xtask bench linearizable  [--ops 1000000] [--agents 500] [--seed 1] [--plant NAME]
 cargo xtask bench decide        [--samples 20000]
 cargo xtask bench start         [--binary PATH] [--runs 5]
+cargo xtask bench landing       [--runs 12]
 cargo xtask bench sandbox       [--write] (docs/sandbox.md)
 cargo xtask bench stops         [--binary PATH] [--runs 1000]
 cargo xtask bench chatty        [--binary PATH] [--agents 200]
@@ -61,6 +62,7 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "claims"] => bench::claims::run(&args),
         ["bench", "linearizable"] => bench::linearizable::run(&args),
         ["bench", "decide"] => bench::decide::run(&args),
+        ["bench", "landing"] => bench::landing::run(&args),
         ["bench", "start"] => bench::start::run(&args),
         ["bench", "sandbox"] => bench::sandbox::run(&args),
         ["bench", "stops"] => bench::agents::stops::run(&args),

@@ -6,6 +6,7 @@
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{GitError, Push, Repo};
 
+use crate::inspect::UserRepo;
 use crate::{GitAdapter, words};
 
 impl GitAdapter {
@@ -35,10 +36,24 @@ impl GitAdapter {
         }
         let printed = String::from_utf8_lossy(&said.stdout);
         let refused = printed.lines().find(|it| it.starts_with("!\t")).unwrap_or_default();
-        // `stale info` is not possible without a lease; the other two say that the remote has what is not here.
-        if refused.contains("non-fast-forward") || refused.contains("fetch first") {
-            return Ok(Push::NonFastForward);
+        if refused.contains("fetch first") {
+            return Ok(Push::NonFastForward); // the remote has what is not here
+        }
+        if refused.contains("non-fast-forward") {
+            let ahead = self.is_ahead(&user, repo, remote, commit)?;
+            return Ok(if ahead { Push::Pushed } else { Push::NonFastForward });
         }
         Ok(Push::Failed(words::push_failed(remote, refused, &said.stderr)))
+    }
+
+    /// Whether the remote's branch is at a commit that follows ours: then there is nothing to push.
+    fn is_ahead(&self, user: &UserRepo, repo: &Repo, remote: &str, commit: &CommitId) -> Result<bool, GitError> {
+        let name = format!("refs/heads/{}", repo.trunk);
+        let asked = self.git.users_online(&user.top, "ask the remote where its branch is");
+        let said = asked.args(["ls-remote", "--end-of-options"]).arg(remote).arg(name).run()?;
+        let there = String::from_utf8_lossy(&said.stdout).split_whitespace().next().map(CommitId::new);
+        let Some(Ok(there)) = there else { return Ok(false) };
+        let asked = self.git.ours(&user.common, "compare with the remote");
+        Ok(asked.args(["merge-base", "--is-ancestor", commit.as_str(), there.as_str()]).run()?.status == Some(0))
     }
 }

@@ -9,5 +9,6 @@ mod land;
 mod look;
 mod merge;
 mod scope;
+mod odd;
 mod workspace;
 mod world;

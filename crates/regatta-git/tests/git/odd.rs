@@ -1,0 +1,374 @@
+//! Repositories that are not like the others: each works, or is refused before anything moves.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use regatta_core::ids::{AttemptId, CommitId};
+use regatta_engine::ports::git::{Git, Move, Push, Repo, Trial};
+use regatta_git::GitAdapter;
+
+use crate::world::*;
+
+/// Every file below a directory but `.git`: its kind, its rights, its content.
+fn everything(top: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![top.to_path_buf()];
+    while let Some(dir) = left.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let (name, about) = (path.strip_prefix(top).unwrap().to_path_buf(), fs::symlink_metadata(&path).unwrap());
+            let content = match () {
+                () if name == Path::new(".git") => continue,
+                () if about.is_dir() => {
+                    left.push(path);
+                    continue;
+                }
+                () if about.is_symlink() => fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes(),
+                () => fs::read(&path).unwrap(),
+            };
+            found.insert(name, (about.permissions().mode() & 0o170_111, content));
+        }
+    }
+    found
+}
+
+/// What git itself checks out of a commit, under no configuration.
+fn checked_out(world: &World, commit: &CommitId) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let dir = world.home.path().join("by git");
+    fs::create_dir_all(&dir).unwrap();
+    let (vault, tree) = (world.vault(), dir.to_str().unwrap().to_owned());
+    let index = world.home.path().join("by git.index");
+    let index = format!("--git-dir={}", vault.display()) + "\0" + index.to_str().unwrap();
+    let (git_dir, index) = index.split_once('\0').unwrap();
+    let done = std::process::Command::new("git")
+        .env("GIT_INDEX_FILE", index)
+        .args([git_dir, "--work-tree", &tree, "read-tree", "--reset", "-u", commit.as_str()])
+        .current_dir(&dir)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let found = everything(&dir);
+    fs::remove_dir_all(&dir).unwrap();
+    fs::remove_file(index).unwrap();
+    found
+}
+
+/// Takes a change all the way from a workspace to the trunk, and looks at every stop.
+fn journey(world: &World, attempt: u64, edit: impl FnOnce(&Path)) -> CommitId {
+    let old = world.tip();
+    let workspace = world.prepare(AttemptId(attempt)).path;
+    edit(&workspace);
+    let capture = world.capture(AttemptId(attempt));
+    let new = world.clean_trial(&capture.commit);
+    let stage = world.git.stage(&world.repo, SLOT, &new).unwrap();
+    assert_eq!(everything(&stage), checked_out(world, &new));
+    assert_eq!(git(&stage, &["status", "--porcelain"]), "");
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.tip(), new);
+    git(world.user(), &["fsck", "--strict", "--no-dangling"]);
+    if git(world.user(), &["rev-parse", "--is-bare-repository"]) == "false" {
+        assert_eq!(world.status(), "");
+    }
+    assert_eq!(world.unkept(AttemptId(attempt)), Vec::<String>::new());
+    world.remove(AttemptId(attempt));
+    new
+}
+
+#[test]
+fn submodules_lfs_pointers_large_and_binary_files_modes_and_links_land_as_they_are() {
+    let world = World::new();
+    let library = world.home.path().join("library");
+    init(&library, &[]);
+    commit_all(&library, "library");
+    git(world.user(), &["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "../library", "lib"]);
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n";
+    write(world.user().join(".gitattributes"), "*.bin filter=lfs diff=lfs merge=lfs -text\n");
+    write(world.user().join("model.bin"), pointer);
+    write(world.user().join("A.txt"), "differs from a.txt by case alone\n");
+    commit_all(world.user(), "odd things");
+
+    let large: Vec<u8> = (0..24_u32 << 20).map(|it| (it.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let new = journey(&world, 1, |workspace| {
+        assert_eq!(read(workspace.join("model.bin")), pointer);
+        write(workspace.join("model.bin"), pointer.replace("12345", "54321"));
+        write(workspace.join("large"), &large);
+        write(workspace.join("binary"), b"\0\x01\xff\r\n\0");
+        write(workspace.join("empty"), "");
+        make_executable(&workspace.join("a.txt"));
+        fs::set_permissions(workspace.join("run.sh"), fs::Permissions::from_mode(0o644)).unwrap();
+        symlink("a.txt", workspace.join("link")).unwrap();
+        write(workspace.join("A.txt"), "changed alone\n");
+    });
+    assert!(git(world.user(), &["ls-tree", new.as_str(), "lib"]).starts_with("160000 commit"));
+    assert!(read(world.user().join("model.bin")).contains("54321"));
+    assert!(fs::read(world.user().join("large")).unwrap() == large);
+    // And on, in the same directory: files become directories, links and the reverse.
+    journey(&world, 2, |workspace| {
+        fs::remove_file(workspace.join("link")).unwrap();
+        write(workspace.join("link/inner"), "a directory now\n");
+        fs::remove_dir_all(workspace.join("src")).unwrap();
+        symlink("nowhere", workspace.join("src")).unwrap();
+        fs::remove_file(workspace.join("large")).unwrap();
+    });
+    assert!(git(world.user(), &["submodule", "status"]).contains("lib"));
+}
+
+#[test]
+fn a_rename_on_one_side_meets_an_edit_on_the_other() {
+    let world = World::new();
+    let lines: String = (0..40).map(|it| format!("line {it}\n")).collect();
+    write(world.user().join("old name.txt"), &lines);
+    commit_all(world.user(), "a long file");
+    let workspace = world.prepare(A1).path;
+    fs::rename(workspace.join("old name.txt"), workspace.join("new name.txt")).unwrap();
+    let capture = world.capture(A1);
+    write(world.user().join("old name.txt"), lines.replace("line 7\n", "line seven\n"));
+    commit_all(world.user(), "an edit");
+    let new = world.clean_trial(&capture.commit);
+    assert!(world.kept(&new, "new name.txt").contains("line seven"));
+    assert_eq!(world.git.file_at(&world.repo, &new, "old name.txt").unwrap(), None);
+}
+
+#[test]
+fn line_endings_and_encodings_are_gits_to_convert() {
+    for rules in [
+        "*.txt text eol=crlf\n",
+        "*.txt text=auto\n* -crlf\n",
+        "*.txt ident\n",
+        "e.txt working-tree-encoding=UTF-16LE\n",
+    ] {
+        let world = World::new();
+        write(world.user().join(".gitattributes"), rules);
+        write(world.user().join("win.txt"), "$Id$ one\r\ntwo\r\n");
+        git(world.user(), &["add", "-A"]);
+        git(world.user(), &["commit", "-q", "-m", "rules"]);
+        git(world.user(), &["checkout", "-q", "HEAD", "."]);
+        for attempt in 1..=3 {
+            journey(&world, attempt, |workspace| {
+                write(workspace.join(format!("b{attempt}.txt")), "x\r\ny\r\n");
+                write(workspace.join("e.txt"), [b'0' + attempt as u8, 0, b'\n', 0]);
+            });
+        }
+    }
+}
+
+#[test]
+fn repositories_that_keep_their_things_elsewhere_work() {
+    // Objects borrowed from another repository, which then goes away.
+    let source = World::new();
+    git(source.home.path(), &["clone", "-q", "--shared", "user's repo", "borrower"]);
+    let path = source.home.path().join("borrower");
+    let world = World::around(source.home, path);
+    journey(&world, 1, |workspace| write(workspace.join("a.txt"), "two\n"));
+    world.prepare(A2);
+    fs::rename(world.home.path().join("user's repo"), world.home.path().join("gone")).unwrap();
+    write(world.prepare(A2).path.join("a.txt"), "three\n");
+    assert_eq!(world.kept(&world.capture(A2).commit, "a.txt"), "three");
+
+    // The git directory apart from the working tree, packed refs, a configuration that includes others, a monitor.
+    let home = temp();
+    let path = home.path().join("tree");
+    init(&path, &["--separate-git-dir=../apart.git"]);
+    write(path.join("a.txt"), "one\n");
+    commit_all(&path, "start");
+    git(&path, &["pack-refs", "--all"]);
+    write(home.path().join("more"), "[core]\n\tfsmonitor = true\n\tuntrackedCache = true\n");
+    git(&path, &["config", "includeIf.gitdir:**/apart.git.path", home.path().join("more").to_str().unwrap()]);
+    let world = World::around(home, path);
+    journey(&world, 1, |workspace| write(workspace.join("a.txt"), "two\n"));
+    journey(&world, 2, |workspace| write(workspace.join("a.txt"), "three\n"));
+
+    // Shared by a group: new files get the group's rights, which is git's own affair.
+    let world = World::made(&["--shared=group"]);
+    journey(&world, 1, |workspace| write(workspace.join("new/b.txt"), "two\n"));
+    for folder in fs::read_dir(world.user().join(".git/objects")).unwrap().flatten() {
+        assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o2770, 0o2770, "{folder:?}");
+    }
+
+    // Refs that are not files, where git knows of that.
+    let home = temp();
+    let path = home.path().join("tables");
+    fs::create_dir_all(&path).unwrap();
+    if try_git(&path, ["init", "-q", "-b", "main", "--ref-format=reftable"]).status.success() {
+        write(path.join("a.txt"), "one\n");
+        commit_all(&path, "start");
+        let world = World::around(home, path);
+        journey(&world, 1, |workspace| write(workspace.join("a.txt"), "two\n"));
+    }
+}
+
+#[test]
+fn a_data_directory_on_another_file_system_copies_instead_of_linking() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let mut world = World::new();
+    world.git = GitAdapter::new(elsewhere.path().join("data"));
+    let old = world.tip();
+    let new = world.change(A1, &[("a.txt", "two\n"), ("deep/er/file", "x\n")]);
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    git(world.user(), &["fsck", "--strict", "--no-dangling"]);
+    assert_eq!(world.status(), "");
+}
+
+#[test]
+fn an_object_that_the_user_lost_is_brought_again() {
+    let world = World::new();
+    // The vault has this blob in what it fetched; the user's repository forgets it.
+    write(world.user().join("a.txt"), "once\n");
+    commit_all(world.user(), "a version");
+    world.prepare(A1);
+    git(world.user(), &["reset", "-q", "--hard", "HEAD^"]);
+    git(world.user(), &["reflog", "expire", "--expire=now", "--all"]);
+    git(world.user(), &["gc", "-q", "--prune=now"]);
+    let old = world.tip();
+    write(world.prepare(A2).path.join("a.txt"), "once\n");
+    let new = world.clean_trial(&world.capture(A2).commit);
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    git(world.user(), &["fsck", "--strict", "--no-dangling"]);
+    assert_eq!(read(world.user().join("a.txt")), "once\n");
+}
+
+#[test]
+fn a_trunk_that_is_not_born_or_not_there_is_refused_with_a_way_out() {
+    let home = temp();
+    let path = home.path().join("unborn");
+    init(&path, &[]);
+    let mut world = World::around(home, path);
+    let asked = |world: &World| world.git.prepare(&world.repo, A1, &branch("regatta/x")).unwrap_err().code;
+    assert_eq!((world.git.tip(&world.repo).unwrap_err().code, asked(&world)), ("unborn_branch", "unborn_branch"));
+    commit_all(world.user(), "born");
+    world.repo.trunk = branch("release");
+    assert_eq!(asked(&world), "no_such_branch");
+    world.repo.trunk = branch("main");
+    world.prepare(A1);
+    // Replaced by something else altogether, the old answer is not given again.
+    fs::remove_dir_all(world.user()).unwrap();
+    assert_eq!(world.git.tip(&world.repo).unwrap_err().code, "not_a_repository");
+    fs::create_dir_all(world.user()).unwrap();
+    assert_eq!(world.git.tip(&world.repo).unwrap_err().code, "not_a_repository");
+}
+
+#[test]
+fn a_bisect_or_a_stash_or_an_empty_commit_of_the_users_stops_nothing() {
+    let world = World::new();
+    let first = world.tip();
+    for number in 0..3 {
+        commit_all(world.user(), &format!("empty {number}"));
+    }
+    write(world.user().join("a.txt"), "stashed\n");
+    git(world.user(), &["stash", "-q"]);
+    git(world.user(), &["bisect", "start", "HEAD", first.as_str()]);
+    let old = world.tip();
+    let new = world.change(A1, &[("a.txt", "two\n")]);
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(git(world.user(), &["rev-parse", "refs/bisect/bad"]), old.as_str());
+    assert_eq!(world.tip(), new);
+}
+
+#[test]
+fn a_slots_directory_is_exactly_the_commit_whatever_a_check_left_in_it() {
+    let world = World::new();
+    write(world.user().join("deep/er/one"), "1\n");
+    write(world.user().join("deep/two"), "2\n");
+    symlink("a.txt", world.user().join("link")).unwrap();
+    let first = commit_all(world.user(), "more files");
+    let second = world.change(A1, &[("a.txt", "two\n"), ("deep/er/new", "x\n")]);
+    let outside = world.home.path().join("outside");
+    write(outside.join("er/one"), "outside\n");
+    let stage = |commit: &CommitId| world.git.stage(&world.repo, SLOT, commit).unwrap();
+    let dir = stage(&first);
+    for round in 0..8 {
+        let commit = if round % 2 == 0 { &second } else { &first };
+        // What a check may do, and worse.
+        write(dir.join("left over"), "x");
+        write(dir.join("target/debug/ignored.log"), "x");
+        write(dir.join("deep/x.log"), "x");
+        fs::write(dir.join("src/lib.rs"), "fn niam() {}\n").unwrap(); // the same size, a moment later
+        match round {
+            0 => fs::remove_file(dir.join("run.sh")).unwrap(),
+            1 => fs::set_permissions(dir.join("run.sh"), fs::Permissions::from_mode(0o644)).unwrap(),
+            2 => {
+                fs::remove_dir_all(dir.join("deep")).unwrap();
+                symlink(&outside, dir.join("deep")).unwrap();
+            }
+            3 => {
+                fs::remove_file(dir.join("link")).unwrap();
+                write(dir.join("link/inner"), "x");
+            }
+            4 => fs::set_permissions(dir.join("deep"), fs::Permissions::from_mode(0o000)).unwrap(),
+            5 => {
+                write(dir.join(".git/hooks/post-checkout"), "#!/bin/sh\n");
+                git(&dir, &["config", "core.worktree", "/"]);
+                fs::remove_file(dir.join(".git/index")).unwrap();
+            }
+            6 => init(&dir.join("deep/nested"), &[]),
+            _ => {
+                fs::remove_dir_all(dir.join(".git")).unwrap();
+                write(dir.join(".git"), "gitdir: /nowhere\n");
+            }
+        }
+        assert_eq!(stage(commit), dir);
+        assert_eq!(everything(&dir), checked_out(&world, commit), "round {round}");
+        assert_eq!(git(&dir, &["status", "--porcelain", "--ignored"]), "", "round {round}");
+        assert_eq!(git(&dir, &["rev-parse", "HEAD"]), commit.as_str());
+        git(&dir, &["log", "-1"]);
+    }
+    assert_eq!(read(outside.join("er/one")), "outside\n");
+    // Another process knows nothing of what is there, and makes it anew.
+    write(dir.join("left over"), "x");
+    GitAdapter::new(world.data()).stage(&world.repo, SLOT, &first).unwrap();
+    assert_eq!(everything(&dir), checked_out(&world, &first));
+}
+
+#[test]
+fn a_push_is_never_forced_and_says_what_became_of_it() {
+    let world = World::new();
+    let remote = world.home.path().join("remote.git");
+    git(world.home.path(), &["clone", "-q", "--bare", "user's repo", "remote.git"]);
+    git(world.user(), &["remote", "add", "origin", "../remote.git"]);
+    let old = world.tip();
+    let new = world.change(A1, &[("a.txt", "two\n")]);
+    world.land(&old, &new);
+    let push = |repo: &Repo, name: &str, commit: &CommitId| world.git.push(repo, name, commit).unwrap();
+    assert_eq!(push(&world.repo, "origin", &new), Push::Pushed);
+    assert_eq!(push(&world.repo, "origin", &new), Push::Pushed);
+    assert_eq!(git(&remote, &["rev-parse", "main"]), new.as_str());
+    // An older commit than what is there changes nothing, and is no failure.
+    assert_eq!(push(&world.repo, "origin", &old), Push::Pushed);
+    assert_eq!(git(&remote, &["rev-parse", "main"]), new.as_str());
+
+    git(world.home.path(), &["clone", "-q", "remote.git", "colleague"]);
+    let colleague = world.home.path().join("colleague");
+    write(colleague.join("b.txt"), "theirs\n");
+    let theirs = commit_all(&colleague, "theirs");
+    git(&colleague, &["push", "-q"]);
+    let ours = world.change(A2, &[("c.txt", "ours\n")]);
+    world.land(&new, &ours);
+    assert_eq!(push(&world.repo, "origin", &ours), Push::NonFastForward);
+    assert_eq!(git(&remote, &["rev-parse", "main"]), theirs.as_str());
+
+    for name in ["nowhere", "../remote.git", "--upload-pack=touch x", "ext::sh -c true"] {
+        assert!(matches!(push(&world.repo, name, &ours), Push::Failed(why) if why.contains("no remote")), "{name}");
+    }
+    fs::rename(&remote, world.home.path().join("away.git")).unwrap();
+    assert!(matches!(push(&world.repo, "origin", &ours), Push::Failed(why) if why.contains("origin")));
+}
+
+#[test]
+fn several_landings_can_move_the_trunk_in_one_step() {
+    let world = World::new();
+    let old = world.tip();
+    for (attempt, path) in [(A1, "one.txt"), (A2, "two.txt")] {
+        write(world.prepare(attempt).path.join(path), "x\n");
+    }
+    let first = world.clean_trial(&world.capture(A1).commit);
+    let commit = world.capture(A2).commit;
+    let second = world.git.trial_merge(&world.repo, &first, &commit, &by("second"), Style::Squash).unwrap();
+    let Trial::Clean(second) = second else { panic!("{second:?}") };
+    assert_eq!(world.land(&old, &second), Move::Moved);
+    assert_eq!(world.land(&old, &second), Move::Moved);
+    assert_eq!(git(world.user(), &["rev-list", "--count", &format!("{old}..main")]), "2");
+    git(world.user(), &["fsck", "--strict", "--no-dangling"]);
+    assert_eq!(world.status(), "");
+}
