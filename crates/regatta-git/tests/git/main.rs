@@ -8,7 +8,7 @@ mod inspect;
 mod land;
 mod look;
 mod merge;
-mod scope;
 mod odd;
+mod scope;
 mod workspace;
 mod world;
