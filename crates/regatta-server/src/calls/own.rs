@@ -255,7 +255,8 @@ impl Own {
         if ask.blocked_by.iter().any(foreign) {
             return Err(not_yours("a task of another project"));
         }
-        if !self.lead && !(ask.validation.tests.is_empty() && ask.validation.lint.is_empty()) {
+        let checks = !ask.validation.tests.is_empty() || !ask.validation.lint.is_empty();
+        if !self.lead && checks {
             return refuse(
                 "commands that are run as a check are given by people and leads",
                 "say in the description how it is to be tested",
