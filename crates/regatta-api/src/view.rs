@@ -403,8 +403,18 @@ impl LandingView {
             (Some(End::Landed { commit, .. }), _, _) => ("landed", String::new(), Some(commit.clone())),
             (Some(End::Out { reason, .. }), _, _) => ("out", reason.clone(), None),
             (None, Some(reason), _) => ("held", reason.clone(), None),
+            (None, None, State::Queued) if !landing.behind.is_empty() => {
+                let names: Vec<String> = landing.behind.iter().map(ToString::to_string).collect();
+                ("queued", format!("conflicts with one of {}, which land first", names.join(", ")), None)
+            }
+            (None, None, State::Queued) if landing.red.is_some() => {
+                ("queued", "its batch failed; searching for the cause".into(), None)
+            }
             (None, None, State::Queued) => ("queued", String::new(), None),
-            (None, None, State::Trying) => ("testing", String::new(), None),
+            (None, None, State::Trying { ahead, .. }) if !ahead.is_empty() => {
+                ("testing", format!("on top of {} before it", ahead.len()), None)
+            }
+            (None, None, State::Trying { .. }) => ("testing", String::new(), None),
             (None, None, State::Validated { .. }) => ("waiting for the trunk", String::new(), None),
             (None, None, State::Moving { .. }) => ("moving the trunk", String::new(), None),
         };

@@ -5,6 +5,7 @@
 //! from the rows and are rebuilt when the rows are loaded, so they can never disagree with them.
 
 mod apply; // what each event does
+mod queue; // what each event of the landing queue does
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -237,7 +238,7 @@ impl Board {
         self.of_mission.range((mission, first, TaskId(0))..=(mission, last, TaskId(u64::MAX))).map(|it| (it.1, it.2))
     }
 
-    /// A project's landings in the order they are tried (Q10: what they depend on landed before they began).
+    /// A project's landings by rank, age and number (Q10). Who is tried when is `landing::queue`'s to say.
     pub fn queue_of(&self, project: &ProjectName) -> impl Iterator<Item = &Arc<Landing>> {
         self.queue
             .range((project.clone(), 0, LandingId(0))..=(project.clone(), u8::MAX, LandingId(u64::MAX)))
@@ -429,13 +430,13 @@ impl Board {
 
     fn put_landing(&mut self, landing: Arc<Landing>, rows: &mut Rows) {
         if let Some(old) = self.landings.remove(&landing.id) {
-            self.queue.remove(&(old.project.clone(), old.priority, old.id));
+            self.queue.remove(&(old.project.clone(), old.rank(), old.id));
             if let Some(at) = old.retry_at {
                 self.due.remove(&(at, Due::Landing(old.id)));
             }
         }
         if landing.end.is_none() {
-            self.queue.insert((landing.project.clone(), landing.priority, landing.id));
+            self.queue.insert((landing.project.clone(), landing.rank(), landing.id));
             if let Some(at) = landing.retry_at {
                 self.due.insert((at, Due::Landing(landing.id)));
             }

@@ -140,8 +140,26 @@ pub enum Command {
         token: u64,
         reason: Option<String>,
     },
+    /// Lands finished work; `first` before all that are not under way.
     Land {
         task: TaskId,
+        first: bool,
+    },
+    /// Sends finished work back to be worked on again, with these words.
+    Revise {
+        task: TaskId,
+        text: String,
+    },
+    /// Takes back what a completed task landed; `done` is what is known of it.
+    Undo {
+        done: Box<task::Task>,
+    },
+    HoldQueue {
+        project: ProjectName,
+        reason: String,
+    },
+    ReleaseQueue {
+        project: ProjectName,
     },
     /// Says something to whoever works on a task, or to the next who will.
     Tell {
@@ -431,7 +449,11 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             done(task::finish(draft, task, attempt, token, output)?)
         }
         Command::GiveUp { task, attempt, token, reason } => done(task::give_up(draft, task, attempt, token, reason)?),
-        Command::Land { task } => Outcome::Queued(landing::land(draft, task, now)?),
+        Command::Land { task, first } => Outcome::Queued(landing::land(draft, task, first, &request.by, now)?),
+        Command::Revise { task, text } => done(landing::revise(draft, task, text)?),
+        Command::Undo { done } => Outcome::Queued(landing::undo(draft, &done, &request.by, now)?),
+        Command::HoldQueue { project, reason } => done(landing::hold(draft, &project, reason, &request.by, now)?),
+        Command::ReleaseQueue { project } => done(landing::release(draft, &project)?),
         Command::Tell { task, text } => Outcome::Told(steer::tell(draft, task, text)?),
         Command::PauseTask { task, reason } => done(steer::pause(draft, task, &reason)?),
         Command::ResumeTask { task } => done(steer::resume(draft, task)?),

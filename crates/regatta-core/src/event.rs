@@ -71,6 +71,7 @@ events! {
     TaskValidating(task::Validating) "task.validating" |it| it.task().to_string();
     TaskSubmitted(task::Submitted) "task.submitted" |it| it.task().to_string();
     TaskReturned(task::Returned) "task.returned" |it| it.task().to_string();
+    TaskInReview(task::InReview) "task.in_review" |it| it.task().to_string();
     TaskNeedsHuman(task::NeedsHuman) "task.needs_human" |it| it.task().to_string();
     TaskCompleted(task::Completed) "task.completed" |it| it.task().to_string();
     TaskFailed(task::Failed) "task.failed" |it| it.task().to_string();
@@ -108,10 +109,18 @@ events! {
     LandingQueued(landing::Queued) "landing.queued" |it| it.landing().id.to_string();
     LandingBegun(landing::Begun) "landing.begun" |it| it.landing().to_string();
     LandingValidated(landing::Validated) "landing.validated" |it| it.landing().to_string();
+    LandingReddened(landing::Reddened) "landing.red" |it| it.landing().to_string();
+    LandingDeferred(landing::Deferred) "landing.deferred" |it| it.landing().to_string();
+    LandingReturned(landing::Returned) "landing.returned" |it| it.landing().to_string();
+    LandingApproved(landing::Approved) "landing.approved" |it| it.landing().to_string();
+    LandingAsked(landing::Asked) "landing.asked" |it| it.landing().to_string();
     LandingMoving(landing::Moving) "landing.moving" |it| it.landing().to_string();
     LandingHeld(landing::Held) "landing.held" |it| it.landing().to_string();
     LandingLanded(landing::Landed) "landing.landed" |it| it.landing().to_string();
     LandingEnded(landing::Ended) "landing.ended" |it| it.landing().to_string();
+    QueueOvertaken(landing::Overtaken) "queue.overtaken" |it| it.project().to_string();
+    QueueHeld(landing::Stopped) "queue.held" |it| it.project().to_string();
+    QueueReleased(landing::GoneOn) "queue.released" |it| it.project().to_string();
     MessagePosted(bus::Posted) "message.posted" |it| it.message().id.to_string();
     CursorMoved(bus::CursorMoved) "message.read" |it| it.agent().to_string();
 }

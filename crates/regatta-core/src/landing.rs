@@ -1,25 +1,31 @@
-//! Landing: one branch's way through the queue onto the trunk, one at a time per project.
+//! Landing: one branch's way through the queue onto the trunk.
 //!
-//! A landing is tried (merged onto the tip and validated as that exact tree), then moves the trunk under the
-//! claim `workspace://<project>/default`, whose token is its fence. Whoever else holds that claim stops the
-//! queue. A trunk that moved meanwhile sends the landing back to be tried again.
+//! A trial is a landing together with all that are before it in the queue, merged onto the tip one after the other
+//! and validated as that exact tree. The longest one that passed moves the trunk under the claim
+//! `workspace://<project>/default`, whose token is its fence. Whoever else holds that claim stops the queue. A trunk
+//! that moved meanwhile sends everybody back to be tried again.
+//!
+//! What a trial found out is kept in the row of its last landing, so a restart knows as much as before.
+
+mod people; // what people ask of the queue
+pub mod plan; // which prefixes are validated next
+mod queue; // who is in it, in which order, and what goes on next
+mod report; // what merging, validating and moving found
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempt::{Attempt, first_few};
-use crate::board::{Board, Draft};
-use crate::bus::{self, Post};
-use crate::claim::{self, Owner};
-use crate::command::Actor;
-use crate::event::{Event, facts};
-use crate::ids::{AgentName, BranchName, ChannelName, CommitId, Label, LandingId, MissionId, Now, ProjectName, TaskId};
-use crate::manifest;
-use crate::pattern::Uri;
+use crate::board::Board;
+use crate::event::facts;
+use crate::ids::{AgentName, BranchName, CommitId, LandingId, MissionId, ProjectName, TaskId};
 use crate::refusal::Refusal;
-use crate::schedule::WaitKind;
-use crate::task::{self, Status, Submission, Task};
+use crate::task::Submission;
+
+pub use people::{Place, hold, land, needs_person, release, revise, undo};
+pub(crate) use queue::{advance, retry, submit, withdraw};
+pub(crate) use report::fence_fell;
+pub use report::{Moved, Tried, moved, tried};
 
 /// Where a landing is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,19 +33,49 @@ use crate::task::{self, Status, Submission, Task};
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum State {
     Queued,
-    /// Being merged and validated.
-    Trying,
-    /// Its merge passed on the tip `old`; it waits for the trunk.
+    /// Being merged and validated, on top of those `ahead` of it.
+    Trying {
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ahead: Vec<LandingId>,
+        /// The tip it stands on, once some of those ahead of it have landed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        base: Option<CommitId>,
+        /// Its result no longer counts: somebody in it left the queue, or the trunk moved.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        void: bool,
+    },
+    /// The merge passed on the tip `old`; it waits for the trunk.
     Validated {
         old: CommitId,
         new: CommitId,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        carries: Vec<Carried>,
     },
     /// The trunk is being moved under `fence`.
     Moving {
         old: CommitId,
         new: CommitId,
         fence: u64,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        carries: Vec<Carried>,
     },
+}
+
+/// A landing within a trial, and the commit that it became there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Carried {
+    pub landing: LandingId,
+    pub commit: CommitId,
+}
+
+/// A trial that failed: who was in it before its last landing, and how often.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Red {
+    pub ahead: Vec<LandingId>,
+    pub times: u32,
+    pub reason: String,
 }
 
 /// A branch on its way.
@@ -56,13 +92,47 @@ pub struct Landing {
     pub priority: u8,
     #[serde(flatten)]
     pub state: State,
-    /// Why it waits though it is first, until `retry_at` on the fleet clock.
+    /// Why it waits though it could be tried, until `retry_at` on the fleet clock.
     pub held: Option<String>,
     pub retry_at: Option<u64>,
     /// How often it was tried.
     pub tries: u32,
     pub queued_wall: u64,
     pub end: Option<End>,
+    /// Somebody said that it comes before all others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub first: bool,
+    /// It takes the submission's commit back instead of bringing it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reverts: bool,
+    /// Who said that it may land, when somebody had to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approved: Option<String>,
+    /// The trial that ended in it and failed, while it is not settled whose fault that was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub red: Option<Red>,
+    /// It conflicts with one of these, which were before it: it is tried when they are gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<LandingId>,
+}
+
+impl Landing {
+    /// Its place among others: lower comes first, then the older.
+    pub(crate) fn rank(&self) -> u8 {
+        if self.first { 0 } else { self.priority.saturating_add(1) }
+    }
+
+    /// Everybody in the trial that ends in it, in order; itself last.
+    pub fn train(&self) -> Vec<LandingId> {
+        let ahead = match &self.state {
+            State::Queued => vec![],
+            State::Trying { ahead, .. } => ahead.clone(),
+            State::Validated { carries, .. } | State::Moving { carries, .. } => {
+                carries.iter().map(|it| it.landing).filter(|it| *it != self.id).collect()
+            }
+        };
+        ahead.into_iter().chain([self.id]).collect()
+    }
 }
 
 /// A landing's end.
@@ -81,329 +151,64 @@ pub enum End {
     },
 }
 
+/// What a project's queue remembers beside its landings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Record {
+    /// Who stopped the queue, and why.
+    pub held: Option<Hold>,
+    /// How the last landings ended: one bit each, set if it failed, the latest lowest.
+    pub recent: u32,
+    /// How many of those bits count.
+    pub seen: u32,
+}
+
+impl Record {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Record::default()
+    }
+
+    pub(crate) fn remember(&mut self, failed: bool) {
+        self.recent = self.recent << 1 | u32::from(failed);
+        self.seen = (self.seen + 1).min(plan::REMEMBERED);
+    }
+}
+
+/// A queue that somebody stopped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Hold {
+    pub by: String,
+    pub reason: String,
+    pub wall: u64,
+}
+
+// A payload's later fields are optional, so that a log of before them can still be read.
 facts! {
     Queued { landing: Landing }
-    Begun { landing: LandingId }
-    Validated { landing: LandingId, old: CommitId, new: CommitId }
+    Begun { landing: LandingId, ahead: Option<Vec<LandingId>> }
+    Validated { landing: LandingId, old: CommitId, new: CommitId, carries: Option<Vec<Carried>> }
+    /// The trial that ends in it failed. Whose fault it was is searched.
+    Reddened { landing: LandingId, reason: String }
+    /// It conflicts with one of those before it, and waits until they are gone.
+    Deferred { landing: LandingId, behind: Vec<LandingId>, paths: Vec<String> }
+    /// Its trial is over without a verdict; it is in the queue as before.
+    Returned { landing: LandingId, reason: String }
+    /// The trunk moved, so what was found out about the queue no longer counts.
+    Overtaken { project: ProjectName }
     Moving { landing: LandingId, fence: u64 }
     /// It goes back to the front of the queue and is tried again at `retry_at`.
     Held { landing: LandingId, reason: String, retry_at: u64 }
+    /// Somebody who may said that it lands.
+    Approved { landing: LandingId, by: String }
+    /// Somebody asked for it: it is held no longer.
+    Asked { landing: LandingId, first: bool }
     Landed { landing: LandingId, task: TaskId, old: CommitId, commit: CommitId }
-    Ended { landing: LandingId, task: TaskId, reason: String, retry: bool }
-}
-
-/// Queues finished work, and hands the attempt's claims to its landing.
-pub(crate) fn submit(
-    draft: &mut Draft,
-    task: &Task,
-    attempt: &Attempt,
-    submission: Submission,
-    now: Now,
-) -> Result<LandingId, Refusal> {
-    let id = queue(draft, task, attempt.agent.clone(), submission, now)?;
-    claim::transfer_all(draft, &Owner::Attempt(attempt.id), &Owner::Landing(id));
-    Ok(id)
-}
-
-fn queue(
-    draft: &mut Draft,
-    task: &Task,
-    agent: AgentName,
-    submission: Submission,
-    now: Now,
-) -> Result<LandingId, Refusal> {
-    let id = LandingId(draft.board().counters.landing + 1);
-    let landing = Landing {
-        id,
-        project: task.project.clone(),
-        task: task.id,
-        mission: task.mission,
-        agent,
-        branch: task.branch(),
-        submission: submission.clone(),
-        priority: task.priority,
-        state: State::Queued,
-        held: None,
-        retry_at: None,
-        tries: 0,
-        queued_wall: now.wall,
-        end: None,
-    };
-    task::submit(draft, task.id, id, submission)?;
-    draft.record(Event::LandingQueued(Queued { landing }));
-    Ok(id)
-}
-
-/// What [`land`] found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Place {
-    pub landing: LandingId,
-    pub task: TaskId,
-    /// Its place in the queue, counting from 1.
-    pub position: usize,
-}
-
-/// Lands a task's finished work: queues it if it is out of the queue, and tries it now if it is held.
-pub fn land(draft: &mut Draft, id: TaskId, now: Now) -> Result<Place, Refusal> {
-    let task = task::find(draft.board(), id)?;
-    if let Some(landing) = task.landing.and_then(|it| draft.board().landings.get(&it).cloned()) {
-        let alone = draft.board().queue_of(&landing.project).all(|it| it.state == State::Queued);
-        if landing.held.is_some() && alone {
-            begin(draft, landing.id);
-        }
-        return Ok(place(draft.board(), &landing));
-    }
-    let Some(submission) =
-        task.submission.clone().filter(|_| matches!(task.status, Status::NeedsHuman | Status::InReview))
-    else {
-        return Err(Refusal::NothingToLand { task: id, status: task.status });
-    };
-    let agent = task.agent.clone().unwrap_or_else(|| AgentName::new("regatta").expect("a plain word is a name"));
-    // Its files were free while a person thought about it, so they must be had again.
-    let landing = LandingId(draft.board().counters.landing + 1);
-    let (uris, mode) = (manifest::claims(draft.board(), &task), manifest::mode(draft.board(), &task));
-    let holders = claim::in_the_way(draft, &uris, mode, None, now);
-    if !holders.is_empty() {
-        return Err(Refusal::ClaimHeld { holders });
-    }
-    let queued = queue(draft, &task, agent, submission, now)?;
-    debug_assert_eq!(landing, queued);
-    claim::acquire_for_landing(draft, queued, uris, mode, now);
-    let landing = draft.board().landings.get(&queued).cloned().ok_or(Refusal::NoSuchLanding { landing: queued })?;
-    Ok(place(draft.board(), &landing))
-}
-
-fn place(board: &Board, landing: &Landing) -> Place {
-    let ahead = board.queue_of(&landing.project).take_while(|it| it.id != landing.id).count();
-    Place { landing: landing.id, task: landing.task, position: ahead + 1 }
-}
-
-/// Begins the next landing of a project, if none is on its way. One that is held does not stop those behind
-/// it (Q9): what is in its way is usually not in theirs.
-pub(crate) fn begin_next(draft: &mut Draft, project: &ProjectName, now: Now) {
-    if draft.board().queue_of(project).any(|it| it.state != State::Queued) {
-        return;
-    }
-    let next = draft.board().queue_of(project).find(|it| it.retry_at.is_none_or(|at| at <= now.at)).map(|it| it.id);
-    if let Some(next) = next {
-        begin(draft, next);
-    }
-}
-
-fn begin(draft: &mut Draft, id: LandingId) {
-    draft.record(Event::LandingBegun(Begun { landing: id }));
-}
-
-/// Tries a held landing again when its time has come.
-pub fn retry(draft: &mut Draft, id: LandingId, now: Now) {
-    let Some(landing) = draft.board().landings.get(&id).cloned() else { return };
-    if landing.state == State::Queued && landing.retry_at.is_some_and(|at| at <= now.at) {
-        begin_next(draft, &landing.project, now);
-    }
-}
-
-/// What merging and validating found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Tried {
-    /// The merge passed as exactly the tree of `new`, a child of the tip `old`.
-    Passed {
-        old: CommitId,
-        new: CommitId,
-    },
-    /// The trunk's tip already contains it.
-    AlreadyThere {
-        tip: CommitId,
-    },
-    Conflict {
-        paths: Vec<String>,
-    },
-    /// The merge failed its validation.
-    Red {
-        reason: String,
-    },
-    /// The shell could not find out; it is tried again.
-    Held {
-        reason: String,
-    },
-}
-
-/// Takes the report of a trial.
-pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result<(), Refusal> {
-    let landing = find(draft.board(), id)?;
-    if landing.state != State::Trying {
-        return Err(Refusal::StaleLanding { landing: id });
-    }
-    match found {
-        Tried::Passed { old, new } => {
-            draft.record(Event::LandingValidated(Validated { landing: id, old, new }));
-            take_trunk(draft, id, now)
-        }
-        Tried::AlreadyThere { tip } => landed(draft, &landing, tip.clone(), tip, now),
-        Tried::Conflict { paths } => {
-            let names: Vec<&str> = paths.iter().map(String::as_str).collect();
-            out(
-                draft,
-                &landing,
-                WaitKind::Conflict,
-                &format!("it conflicts with what landed since in {}", first_few(&names)),
-                now,
-            )
-        }
-        Tried::Red { reason } => {
-            out(draft, &landing, WaitKind::Review, &format!("merged with what landed since, it fails: {reason}"), now)
-        }
-        Tried::Held { reason } => hold(draft, &landing, reason, now),
-    }
-}
-
-/// Takes the trunk for a validated landing, unless somebody holds it; then the claim's end calls again.
-pub(crate) fn take_trunk(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Refusal> {
-    let landing = find(draft.board(), id)?;
-    let State::Validated { .. } = landing.state else { return Ok(()) };
-    if let Ok(fence) = claim::take_trunk(draft, id, Uri::of_trunk(&landing.project), now) {
-        draft.record(Event::LandingMoving(Moving { landing: id, fence }));
-    }
-    Ok(())
-}
-
-/// What moving the trunk found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Moved {
-    Moved,
-    /// Somebody else moved the trunk: the trial no longer holds.
-    Elsewhere,
-    /// The user's checkout of the trunk has changes in these files.
-    Dirty {
-        paths: Vec<String>,
-    },
-    Held {
-        reason: String,
-    },
-}
-
-/// Takes the report of a move. Only the fence's holder may speak (L6).
-pub fn moved(draft: &mut Draft, id: LandingId, fence: u64, found: Moved, now: Now) -> Result<(), Refusal> {
-    let landing = find(draft.board(), id)?;
-    let State::Moving { old, new, fence: live } = landing.state.clone() else {
-        return Err(Refusal::StaleLanding { landing: id });
-    };
-    if live != fence {
-        return Err(Refusal::StaleLanding { landing: id });
-    }
-    match found {
-        Moved::Moved => landed(draft, &landing, old, new, now),
-        Moved::Elsewhere => {
-            hold_until(draft, &landing, "the trunk was moved by somebody else; merging again".into(), now.at, now)
-        }
-        Moved::Dirty { paths } => {
-            let names: Vec<&str> = paths.iter().map(String::as_str).collect();
-            let reason = format!(
-                "the checkout of {} has changes in {}: commit or stash them, then regatta land {}",
-                draft.board().projects.get(&landing.project).map_or("the trunk".into(), |it| it.trunk.to_string()),
-                first_few(&names),
-                landing.task
-            );
-            hold(draft, &landing, reason, now)
-        }
-        Moved::Held { reason } => hold(draft, &landing, reason, now),
-    }
-}
-
-fn landed(draft: &mut Draft, landing: &Landing, old: CommitId, commit: CommitId, now: Now) -> Result<(), Refusal> {
-    draft.record(Event::LandingLanded(Landed { landing: landing.id, task: landing.task, old, commit: commit.clone() }));
-    claim::release_all(draft, &Owner::Landing(landing.id));
-    let subject = task::find(draft.board(), landing.task)?.subject.clone();
-    task::complete(draft, landing.task, Some(commit.clone()))?;
-    let files: Vec<&str> = landing.submission.changed.iter().map(String::as_str).collect();
-    let text = format!(
-        "Merged {} ({}): {subject} [{}] as {}",
-        landing.branch,
-        landing.task,
-        first_few(&files),
-        &commit.as_str()[..10]
-    );
-    announce(draft, &landing.project, "coord:merge", text, now)
-}
-
-fn announce(draft: &mut Draft, project: &ProjectName, label: &str, text: String, now: Now) -> Result<(), Refusal> {
-    let channel = ChannelName::new(project.as_str()).expect("a project's name is a channel's name");
-    let labels = vec![Label::new(label).expect("our own labels are well formed")];
-    bus::post(draft, Post { channel, text, labels, reply_to: None }, Actor::Regatta, now).map(|_| ())
-}
-
-/// How long a held landing waits before it is tried again.
-const HOLD_MS: u64 = 5_000;
-
-fn hold(draft: &mut Draft, landing: &Landing, reason: String, now: Now) -> Result<(), Refusal> {
-    let patience = HOLD_MS << landing.tries.saturating_sub(1).min(4);
-    hold_until(draft, landing, reason, now.at + patience, now)
-}
-
-fn hold_until(draft: &mut Draft, landing: &Landing, reason: String, retry_at: u64, now: Now) -> Result<(), Refusal> {
-    draft.record(Event::LandingHeld(Held { landing: landing.id, reason, retry_at }));
-    release_trunk(draft, landing.id);
-    begin_next(draft, &landing.project, now);
-    Ok(())
-}
-
-/// Gives the trunk's claim back while the landing keeps its files.
-fn release_trunk(draft: &mut Draft, id: LandingId) {
-    claim::release_leased(draft, &Owner::Landing(id));
-}
-
-/// Takes a landing out of the queue: its task comes back for another attempt on the new trunk, while there
-/// are any left, and then needs a person. What was captured stays kept either way (Q6).
-fn out(draft: &mut Draft, landing: &Landing, kind: WaitKind, reason: &str, now: Now) -> Result<(), Refusal> {
-    let task = task::find(draft.board(), landing.task)?;
-    let retry = task.failures + 1 < task::MOST_FAILURES;
-    draft.record(Event::LandingEnded(Ended {
-        landing: landing.id,
-        task: landing.task,
-        reason: reason.to_owned(),
-        retry,
-    }));
-    claim::release_all(draft, &Owner::Landing(landing.id));
-    if retry {
-        task::try_again(draft, landing.task, reason, true)?
-    } else {
-        task::needs_human(draft, landing.task, kind, reason)?
-    }
-    announce(draft, &landing.project, "coord:conflict", format!("{} is out of the queue: {reason}", landing.task), now)
-}
-
-/// Takes a cancelled task's landing out of the queue; refused while the trunk is being moved for it.
-pub(crate) fn withdraw(draft: &mut Draft, id: LandingId, reason: &str) -> Result<(), Refusal> {
-    let Some(landing) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
-    if let State::Moving { .. } = landing.state {
-        return Err(Refusal::InUse {
-            what: landing.task.to_string(),
-            by: "the move of the trunk, which is under way".into(),
-        });
-    }
-    draft.record(Event::LandingEnded(Ended {
-        landing: id,
-        task: landing.task,
-        reason: reason.to_owned(),
-        retry: false,
-    }));
-    claim::release_all(draft, &Owner::Landing(id));
-    Ok(())
-}
-
-/// Gives up a move whose fence fell: the claim expired before the report came.
-pub(crate) fn fence_fell(draft: &mut Draft, id: LandingId, token: u64, now: Now) -> Result<(), Refusal> {
-    let Some(landing) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
-    match landing.state {
-        State::Moving { fence, .. } if fence == token => {
-            hold_until(draft, &landing, "moving the trunk took too long; trying again".into(), now.at, now)
-        }
-        _ => Ok(()),
-    }
+    Ended { landing: LandingId, task: TaskId, reason: String, retry: bool, fault: Option<bool> }
+    /// Nothing more is begun or moved until it is released.
+    Stopped { project: ProjectName, hold: Hold }
+    GoneOn { project: ProjectName }
 }
 
 /// The landing of that number, while it is on its way.

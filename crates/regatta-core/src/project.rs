@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::board::Draft;
 use crate::event::{Event, facts};
 use crate::ids::{BranchName, Now, ProjectName};
+use crate::landing::Record;
 use crate::refusal::Refusal;
 
 pub use settings::{
@@ -30,6 +31,9 @@ pub struct Project {
     pub validation_timeout_ms: u64,
     #[serde(default, skip_serializing_if = "Settings::is_default")]
     pub settings: Settings,
+    /// What its landing queue remembers.
+    #[serde(default, skip_serializing_if = "Record::is_default")]
+    pub queue: Record,
     pub created_wall: u64,
 }
 
@@ -67,6 +71,7 @@ pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal
         validation: ask.validation.into_iter().filter(|it| !it.trim().is_empty()).collect(),
         validation_timeout_ms: ask.validation_timeout_ms.clamp(1_000, 24 * 3_600_000),
         settings: ask.settings,
+        queue: known.as_ref().map(|it| it.queue.clone()).unwrap_or_default(),
         created_wall: known.as_ref().map_or(now.wall, |it| it.created_wall),
     };
     let name = project.name.clone();

@@ -21,7 +21,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             if let Some(ended) = before.claims.get(it.claim()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
                 if ended.uris.iter().any(|uri| uri.as_str().starts_with("workspace://")) {
-                    trunk_freed(draft, now)?;
+                    trunk_freed(draft, now);
                 }
                 if let (Owner::Landing(id), Some(_), claim::EndCause::Expired) =
                     (&ended.owner, ended.ttl_ms, it.cause())
@@ -35,7 +35,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
                 claim::serve_waiters(draft, &ended.uris, now);
                 // A landing does not overtake who waits for the trunk, so it may have stood behind this wait.
                 if ended.uris.iter().any(|uri| uri.as_str().starts_with("workspace://")) {
-                    trunk_freed(draft, now)?;
+                    trunk_freed(draft, now);
                 }
             }
         }
@@ -65,7 +65,13 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             effects.extend(attempt.map(|attempt| Effect::Nudge { attempt }));
         }
         Event::TaskValidating(it) => effects.push(Effect::Validate { attempt: *it.attempt() }),
-        Event::LandingQueued(it) => landing::begin_next(draft, &it.landing().project.clone(), now),
+        Event::LandingQueued(it) => landing::advance(draft, &it.landing().project.clone(), now),
+        Event::LandingAsked(it) => {
+            if let Some(project) = draft.board().landings.get(it.landing()).map(|it| it.project.clone()) {
+                landing::advance(draft, &project, now);
+            }
+        }
+        Event::QueueReleased(it) => landing::advance(draft, it.project(), now),
         Event::LandingBegun(it) => effects.push(Effect::TryLanding { landing: *it.landing() }),
         Event::LandingMoving(it) => effects.push(Effect::MoveTrunk { landing: *it.landing(), fence: *it.fence() }),
         Event::LandingLanded(it) => next_in_queue(draft, before, *it.landing(), now),
@@ -100,6 +106,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::TaskProgressed(_)
         | Event::TaskSubmitted(_)
         | Event::TaskReturned(_)
+        | Event::TaskInReview(_)
         | Event::TaskNeedsHuman(_)
         | Event::TaskDue(_)
         | Event::TaskWarned(_)
@@ -124,31 +131,36 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::ProviderParked(_)
         | Event::ProviderFreed(_)
         | Event::LandingValidated(_)
+        | Event::LandingReddened(_)
+        | Event::LandingDeferred(_)
+        | Event::LandingReturned(_)
+        | Event::LandingApproved(_)
         | Event::LandingHeld(_)
+        | Event::QueueOvertaken(_)
+        | Event::QueueHeld(_)
         | Event::MessagePosted(_)
         | Event::CursorMoved(_) => {}
     }
     Ok(effects)
 }
 
-/// Somebody gave a trunk back: a landing that was ready for it goes on.
-fn trunk_freed(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
-    let ready: Vec<_> = draft
+/// Somebody gave a trunk back: landings that were ready for it go on.
+fn trunk_freed(draft: &mut Draft, now: Now) {
+    let ready: std::collections::BTreeSet<_> = draft
         .board()
         .landings
         .values()
         .filter(|it| matches!(it.state, landing::State::Validated { .. }))
-        .map(|it| it.id)
+        .map(|it| it.project.clone())
         .collect();
-    for id in ready {
-        landing::take_trunk(draft, id, now)?;
+    for project in ready {
+        landing::advance(draft, &project, now);
     }
-    Ok(())
 }
 
 fn next_in_queue(draft: &mut Draft, before: &Board, id: crate::ids::LandingId, now: Now) {
     if let Some(ended) = before.landings.get(&id) {
-        landing::begin_next(draft, &ended.project, now);
+        landing::advance(draft, &ended.project, now);
     }
 }
 

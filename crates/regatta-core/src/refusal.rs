@@ -60,6 +60,7 @@ pub enum Refusal {
     Cycle { tasks: Vec<TaskId> },
     NotOffered { task: TaskId, agent: AgentName },
     NothingToLand { task: TaskId, status: Status },
+    NothingToUndo { task: TaskId, status: Status },
     StaleLanding { landing: LandingId },
     KeyReused { key: RequestKey },
     AlreadyAnswered { approval: ApprovalId, by: String },
@@ -93,6 +94,7 @@ impl Refusal {
             Refusal::Cycle { .. } => "cycle",
             Refusal::NotOffered { .. } => "not_offered",
             Refusal::NothingToLand { .. } => "nothing_to_land",
+            Refusal::NothingToUndo { .. } => "nothing_to_undo",
             Refusal::StaleLanding { .. } => "stale_landing",
             Refusal::KeyReused { .. } => "key_reused",
             Refusal::AlreadyAnswered { .. } => "already_answered",
@@ -123,7 +125,8 @@ impl Refusal {
             | Refusal::Illegal { .. }
             | Refusal::Finished { .. }
             | Refusal::NotOffered { .. }
-            | Refusal::NothingToLand { .. } => Class::State,
+            | Refusal::NothingToLand { .. }
+            | Refusal::NothingToUndo { .. } => Class::State,
         }
     }
 
@@ -148,7 +151,8 @@ impl Refusal {
             | Refusal::Finished { task, .. }
             | Refusal::StaleAttempt { task, .. }
             | Refusal::NotOffered { task, .. }
-            | Refusal::NothingToLand { task, .. } => Some(task.to_string()),
+            | Refusal::NothingToLand { task, .. }
+            | Refusal::NothingToUndo { task, .. } => Some(task.to_string()),
             Refusal::AtCapacity { agent, .. } | Refusal::NoSuchAgent { agent } => Some(agent.to_string()),
             _ => None,
         }
@@ -212,6 +216,9 @@ impl Refusal {
             Refusal::NothingToLand { task, status } => {
                 format!("{task} {} and has no finished work to land", status.phrase())
             }
+            Refusal::NothingToUndo { task, status } => {
+                format!("{task} {} and has nothing on the trunk to take back", status.phrase())
+            }
             Refusal::KeyReused { key } => format!("the request key {key} was used for another request"),
             Refusal::AlreadyAnswered { approval, by } => format!("{approval} was answered by {by}"),
             Refusal::StaleLanding { landing } => format!("{landing} has moved on, so this report changes nothing"),
@@ -249,6 +256,7 @@ impl Refusal {
             Refusal::Cycle { .. } => "take one of these blockers away".into(),
             Refusal::NotOffered { task, .. } => format!("see who has it: regatta show {task}"),
             Refusal::NothingToLand { task, .. } => format!("see why: regatta why {task}"),
+            Refusal::NothingToUndo { task, .. } => format!("see what became of it: regatta show {task}"),
             Refusal::KeyReused { .. } => "use a new key for each request".into(),
             Refusal::AlreadyAnswered { .. } => "see what is open: regatta inbox".into(),
             Refusal::StaleLanding { .. } => "see the queue with regatta queue".into(),

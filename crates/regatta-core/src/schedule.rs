@@ -162,7 +162,7 @@ fn stuck(board: &Board, task: &Task) -> bool {
     while let Some(id) = open.pop() {
         match (board.tasks.get(&id), board.settled(id)) {
             (_, Some(Status::Failed | Status::Cancelled)) => return true,
-            (Some(blocker), _) if blocker.status == Status::NeedsHuman => return true,
+            (Some(blocker), _) if matches!(blocker.status, Status::NeedsHuman | Status::InReview) => return true,
             (Some(blocker), _) if seen.insert(id) => open.extend(&blocker.blocked_by),
             _ => {}
         }
@@ -194,7 +194,10 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
             return reasons;
         }
         Status::Backlog => say(WaitKind::Policy, format!("it is in the backlog: regatta edit {} --ready", task.id)),
-        Status::InReview => say(WaitKind::Review, format!("somebody must review it: regatta land {}", task.id)),
+        Status::InReview => {
+            let reason = task.reason.clone().unwrap_or_else(|| "somebody must review it".into());
+            say(WaitKind::Review, format!("{reason}, then regatta land {}", task.id));
+        }
         Status::NeedsHuman => {
             let kind = task.needs.unwrap_or(WaitKind::Review);
             say(kind, task.reason.clone().unwrap_or_else(|| "it needs a person".into()));
@@ -202,10 +205,32 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
         Status::Landing => match task.landing.and_then(|it| board.landings.get(&it)) {
             Some(landing) => {
                 let ahead = board.queue_of(&landing.project).take_while(|it| it.id != landing.id).count();
+                let stopped = board.projects.get(&landing.project).and_then(|it| it.queue.held.as_ref());
                 match (&landing.held, &landing.state) {
                     (Some(reason), _) => say(WaitKind::Policy, reason.clone()),
+                    (None, LandingState::Moving { .. }) => say(WaitKind::Queue, "it is moving the trunk".into()),
+                    (None, _) if stopped.is_some() => {
+                        let (by, why) = stopped.map_or(("", ""), |it| (&it.by, &it.reason));
+                        say(WaitKind::Policy, format!("{by} holds the queue: {why}. regatta queue release"));
+                    }
                     (None, LandingState::Validated { .. }) => say(WaitKind::Claim, trunk_holder(board, landing, now)),
-                    (None, _) if ahead == 0 => say(WaitKind::Queue, "it is being merged and validated".into()),
+                    (None, LandingState::Trying { ahead, .. }) if ahead.is_empty() => {
+                        say(WaitKind::Queue, "it is being merged and validated".into())
+                    }
+                    (None, LandingState::Trying { ahead, .. }) => {
+                        say(WaitKind::Queue, format!("it is being merged and validated on top of {} more", ahead.len()))
+                    }
+                    (None, _) if !landing.behind.is_empty() => {
+                        let names: Vec<String> = landing
+                            .behind
+                            .iter()
+                            .filter_map(|it| Some(board.landings.get(it)?.task.to_string()))
+                            .collect();
+                        say(
+                            WaitKind::Conflict,
+                            format!("it conflicts with one of {}, which land first", names.join(", ")),
+                        )
+                    }
                     (None, _) => say(WaitKind::Queue, format!("it is number {} in the landing queue", ahead + 1)),
                 }
             }
@@ -374,6 +399,7 @@ pub fn outlook(board: &Board, mission: MissionId) -> Outlook {
         let before = dead.len();
         for task in &open {
             let hopeless = task.status == Status::NeedsHuman
+                || task.status == Status::InReview
                 || task.status == Status::Backlog
                 || task.paused.is_some()
                 || stuck(board, task)

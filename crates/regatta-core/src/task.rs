@@ -233,6 +233,8 @@ facts! {
     Due { task: TaskId }
     /// A person should know this of its work.
     Warned { task: TaskId, text: String }
+    /// Its work is done and kept; somebody must look at it before it lands.
+    InReview { task: TaskId, submission: Submission, reason: String }
     NeedsHuman { task: TaskId, kind: WaitKind, reason: String }
     Completed { task: TaskId, landed: Option<CommitId> }
     Failed { task: TaskId, reason: String }
@@ -401,6 +403,14 @@ pub(crate) fn submit(draft: &mut Draft, id: TaskId, landing: LandingId, submissi
     let task = find(draft.board(), id)?;
     next_status(id, task.status, Status::Landing)?;
     draft.record(Event::TaskSubmitted(Submitted { task: id, landing, submission }));
+    Ok(())
+}
+
+/// Keeps finished work until somebody has looked at it.
+pub(crate) fn review(draft: &mut Draft, id: TaskId, submission: Submission, reason: String) -> Result<(), Refusal> {
+    let task = find(draft.board(), id)?;
+    next_status(id, task.status, Status::InReview)?;
+    draft.record(Event::TaskInReview(InReview { task: id, submission, reason }));
     Ok(())
 }
 

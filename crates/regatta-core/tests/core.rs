@@ -27,6 +27,8 @@ mod manifests;
 mod missions;
 #[path = "core/sessions.rs"]
 mod sessions;
+#[path = "core/speculation.rs"]
+mod speculation;
 #[path = "core/talk.rs"]
 mod talk;
 #[path = "core/tasks.rs"]

@@ -48,6 +48,13 @@ pub struct Ports {
     pub clock: Arc<dyn Clock>,
 }
 
+/// What a `regatta.toml` says about validating; what it does not say is the project's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checks {
+    pub commands: Option<Vec<String>>,
+    pub timeout_ms: Option<u64>,
+}
+
 /// What the engine must know of the program it is part of.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -57,6 +64,8 @@ pub struct Settings {
     pub prices: Vec<prices::Price>,
     /// Where agents find our own tools, if this daemon serves them.
     pub mcp_url: Option<String>,
+    /// Reads the checks that a trunk's own `regatta.toml` names.
+    pub read_checks: Option<fn(&str) -> Result<Checks, String>>,
     /// How long a stopped agent may take to end by itself.
     pub grace: Duration,
     /// How many requests may wait for the writer before callers are held back.
@@ -89,6 +98,7 @@ impl Default for Settings {
             attempt_env: vec![],
             prices: prices::defaults(),
             mcp_url: None,
+            read_checks: None,
             grace: Duration::from_secs(30),
             queue: 4096,
             data_dir: None,
@@ -123,6 +133,8 @@ struct Shared {
     agents: Arc<dyn Agents>,
     clock: Arc<FleetClock>,
     settings: Settings,
+    /// Where merged trees are validated.
+    bench: perform::Bench,
     alarm: Arc<Alarm>,
     /// Set once; nothing new starts after it, and what waits for a process lets go of it.
     stopping: AtomicBool,
@@ -174,6 +186,7 @@ impl Engine {
             agents: ports.agents,
             clock: clock.clone(),
             settings,
+            bench: perform::Bench::default(),
             alarm,
             stopping: AtomicBool::new(false),
             may_start: Mutex::new(true),

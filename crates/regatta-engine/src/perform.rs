@@ -25,6 +25,7 @@ use regatta_core::task::Task;
 
 use crate::ports::git::{Authorship, Repo};
 use crate::{Engine, Failure};
+pub(crate) use landings::Bench;
 
 /// How often a thread that waits for a program looks up to see whether the engine stops.
 pub(crate) const LOOK_UP: Duration = Duration::from_millis(250);

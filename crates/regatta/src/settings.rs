@@ -42,6 +42,15 @@ pub(crate) struct Daemon {
     pub(crate) max_attempts: Option<u32>,
 }
 
+/// Reads the checks out of a trunk's `regatta.toml`. A fault elsewhere in it is not the queue's business.
+pub(crate) fn checks(text: &str) -> Result<regatta_engine::Checks, String> {
+    let table: toml::Table = toml::from_str(text).map_err(|it| it.message().to_owned())?;
+    let Some(validation) = table.get("validation") else { return Ok(regatta_engine::Checks::default()) };
+    let validation: Validation = validation.clone().try_into().map_err(|it| it.message().to_owned())?;
+    let timeout_ms = validation.timeout.as_deref().map(duration_ms).transpose()?;
+    Ok(regatta_engine::Checks { commands: validation.commands, timeout_ms })
+}
+
 /// Reads a settings file; a missing one says nothing.
 pub(crate) fn read(path: &Path) -> Result<Option<File>, Failed> {
     Ok(layer(path)?.map(|it| it.0))

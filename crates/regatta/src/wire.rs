@@ -31,7 +31,14 @@ pub(crate) fn ports(data_dir: &Path) -> Result<(Ports, Settings), Failed> {
     let attempt_env = homes.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))).collect();
     let redactor = regatta_agents::redact::Redactor::new(vec![]);
     let redact = Redact(Arc::new(move |text| redactor.clean(text).into_owned()));
-    Ok((ports, Settings { attempt_env, data_dir: Some(data_dir.to_owned()), redact, ..Settings::default() }))
+    let settings = Settings {
+        attempt_env,
+        data_dir: Some(data_dir.to_owned()),
+        redact,
+        read_checks: Some(crate::settings::checks),
+        ..Settings::default()
+    };
+    Ok((ports, settings))
 }
 
 /// How long the journals of ended attempts are kept, and after how long they are compressed.

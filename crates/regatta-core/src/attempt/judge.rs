@@ -103,7 +103,7 @@ pub fn judged(
                 let submission = Submission { attempt: id, commit, base, changed };
                 let landing = crate::landing::submit(draft, &task, &attempt, submission, now)?;
                 end(draft, id, Cause::Submitted, "");
-                return Ok(Some(landing));
+                return Ok(landing);
             }
             let outside: Vec<&str> = outside.iter().map(String::as_str).collect();
             (Cause::ScopeEscape, format!("it changed files outside its manifest: {}", first_few(&outside)))

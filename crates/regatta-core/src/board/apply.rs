@@ -10,7 +10,6 @@ use crate::claim::Claim;
 use crate::event::{Event, Recorded};
 use crate::fleet::Answer;
 use crate::ids::{AgentName, ApprovalId, AttemptId, Now};
-use crate::landing;
 use crate::mission::Mission;
 use crate::provider::Parked;
 use crate::session::{Said, Usage};
@@ -171,6 +170,11 @@ impl Board {
             Event::AttemptReported(it) => {
                 self.change_attempt(*it.attempt(), rows, |attempt| attempt.result = Some(it.result().clone()));
             }
+            Event::TaskInReview(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.status = Status::InReview;
+                task.submission = Some(it.submission().clone());
+                task.reason = Some(it.reason().clone());
+            }),
             Event::TaskNeedsHuman(it) => self.change_task(*it.task(), now, rows, |task| {
                 task.status = Status::NeedsHuman;
                 task.reason = Some(it.reason().clone());
@@ -317,34 +321,21 @@ impl Board {
                 }
                 rows.insert(RowKey::Parked(it.name().clone()), kept.map(Row::Parked));
             }
-            Event::LandingQueued(it) => {
-                self.counters.landing = it.landing().id.0;
-                self.put_landing(Arc::new(it.landing().clone()), rows);
-            }
-            Event::LandingBegun(it) => self.change_landing(*it.landing(), rows, |landing| {
-                landing.state = landing::State::Trying;
-                (landing.held, landing.retry_at) = (None, None);
-                landing.tries += 1;
-            }),
-            Event::LandingValidated(it) => self.change_landing(*it.landing(), rows, |landing| {
-                landing.state = landing::State::Validated { old: it.old().clone(), new: it.new().clone() };
-            }),
-            Event::LandingMoving(it) => self.change_landing(*it.landing(), rows, |landing| {
-                if let landing::State::Validated { old, new } = landing.state.clone() {
-                    landing.state = landing::State::Moving { old, new, fence: *it.fence() };
-                }
-            }),
-            Event::LandingHeld(it) => self.change_landing(*it.landing(), rows, |landing| {
-                landing.state = landing::State::Queued;
-                landing.held = Some(it.reason().clone());
-                landing.retry_at = Some(*it.retry_at());
-            }),
-            Event::LandingLanded(it) => self.change_landing(*it.landing(), rows, |landing| {
-                landing.end = Some(landing::End::Landed { commit: it.commit().clone(), wall: now.wall });
-            }),
-            Event::LandingEnded(it) => self.change_landing(*it.landing(), rows, |landing| {
-                landing.end = Some(landing::End::Out { reason: it.reason().clone(), wall: now.wall });
-            }),
+            Event::LandingQueued(_)
+            | Event::LandingBegun(_)
+            | Event::LandingValidated(_)
+            | Event::LandingReddened(_)
+            | Event::LandingDeferred(_)
+            | Event::LandingReturned(_)
+            | Event::LandingApproved(_)
+            | Event::LandingAsked(_)
+            | Event::LandingMoving(_)
+            | Event::LandingHeld(_)
+            | Event::LandingLanded(_)
+            | Event::LandingEnded(_)
+            | Event::QueueOvertaken(_)
+            | Event::QueueHeld(_)
+            | Event::QueueReleased(_) => self.apply_landing(event, now, rows),
             Event::MessagePosted(it) => {
                 self.counters.message = it.message().id.0;
                 rows.insert(RowKey::Message(it.message().id), Some(Row::Message(Arc::new(it.message().clone()))));

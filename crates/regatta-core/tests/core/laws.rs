@@ -12,9 +12,10 @@ use regatta_core::claim::{Acquire, Acquired, EndCause, LONGEST_WAIT_MS, Mode, Ow
 use regatta_core::command::{Command, Commit, Outcome, Request};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::{Event, Recorded};
-use regatta_core::ids::{AttemptId, ClaimId, LandingId, Now, ProjectName, TaskId};
-use regatta_core::landing::State;
+use regatta_core::ids::{AttemptId, ClaimId, LandingId, Now, TaskId};
+use regatta_core::landing::{Landing, State};
 use regatta_core::pattern::{PathPattern, Uri};
+use regatta_core::project::{Project, QueueMode};
 use regatta_core::refusal::Refusal;
 use regatta_core::schedule::{Poll, wait_reasons};
 use regatta_core::task::{Expects, IssueType, Status, Task};
@@ -126,14 +127,7 @@ impl Laws {
                 let busy = mission.map_or(0, |it| of_mission(after, it.id));
                 assert!(mission.is_none_or(|it| busy <= it.max_workers as usize), "J4: a mission has {busy} workers");
             }
-            Event::LandingBegun(it) => {
-                let landing = &at_that_time.landings[it.landing()];
-                for other in at_that_time.landings.values().filter(|other| other.project == landing.project) {
-                    let earlier = (other.priority, other.id) < (landing.priority, landing.id);
-                    assert!(!earlier || other.retry_at.is_some(), "Q10: {} overtook {}", landing.id, other.id);
-                }
-                check_serial(after);
-            }
+            Event::LandingBegun(it) => check_order(at_that_time, it.landing(), it.ahead().as_deref().unwrap_or(&[])),
             Event::TaskCompleted(it) => self.settle(*it.task(), Status::Completed),
             Event::TaskFailed(it) => self.settle(*it.task(), Status::Failed),
             Event::TaskCancelled(it) => self.settle(*it.task(), Status::Cancelled),
@@ -205,7 +199,7 @@ fn must_refuse(board: &Board, command: &Command) -> Option<&'static str> {
         Command::ReportExited { attempt, token, .. } | Command::ReportJudged { attempt, token, .. } => {
             ("J3", live(attempt, token))
         }
-        Command::ReportTried { landing, .. } => ("L6", state(landing) == Some(&State::Trying)),
+        Command::ReportTried { landing, .. } => ("L6", matches!(state(landing), Some(State::Trying { .. }))),
         Command::ReportMoved { landing, fence, .. } => {
             ("L6", matches!(state(landing), Some(State::Moving { fence: live, .. }) if live == fence))
         }
@@ -214,7 +208,8 @@ fn must_refuse(board: &Board, command: &Command) -> Option<&'static str> {
         | Command::AnswerOffer { task, .. }
         | Command::CancelTask { task, .. }
         | Command::StopTask { task, .. }
-        | Command::Land { task } => ("J7", board.tasks.contains_key(task)),
+        | Command::Land { task, .. }
+        | Command::Revise { task, .. } => ("J7", board.tasks.contains_key(task)),
         _ => return None,
     };
     (!allowed).then_some(law)
@@ -343,17 +338,60 @@ fn check_files(board: &Board, owner: &Owner, needs: &[Uri]) {
     }
 }
 
-/// Q10: one landing at a time per project.
-fn check_serial(board: &Board) {
-    let mut busy: BTreeSet<&ProjectName> = BTreeSet::new();
-    for landing in board.landings.values().filter(|it| it.state != State::Queued) {
-        assert!(busy.insert(&landing.project), "Q10: {} is not alone on its way", landing.id);
+/// Who was first, by rank, age and number.
+fn rank(it: &Landing) -> (bool, u8, LandingId) {
+    (!it.first, it.priority, it.id)
+}
+
+/// What a landing's row knows of trials: the one under way, and the one that failed.
+fn trains(it: &Landing) -> Vec<Vec<LandingId>> {
+    let live = !matches!(it.state, State::Queued | State::Trying { void: true, .. });
+    let red = it.red.as_ref().map(|red| red.ahead.iter().copied().chain([it.id]).collect());
+    live.then(|| it.train()).into_iter().chain(red).collect()
+}
+
+/// Q10: a trial has everybody in it who was first, but for those who stand aside and those who came when what it is
+/// about was under way.
+fn check_order(board: &Board, last: &LandingId, ahead: &[LandingId]) {
+    let landing = &board.landings[last];
+    let train: Vec<LandingId> = ahead.iter().copied().chain([*last]).collect();
+    let all: BTreeSet<LandingId> = train.iter().copied().collect();
+    assert_eq!(all.len(), train.len(), "somebody is twice in {train:?}");
+    let of_project = || board.landings.values().filter(|other| other.project == landing.project);
+    assert!(of_project().filter(|it| all.contains(&it.id)).count() == all.len(), "{train:?} is not of one queue");
+    let under_way: BTreeSet<LandingId> = of_project().flat_map(|it| trains(it)).flatten().collect();
+    for other in of_project().filter(|it| !all.contains(&it.id)) {
+        let overtaken = train.iter().any(|id| !under_way.contains(id) && rank(other) < rank(&board.landings[id]));
+        let aside = other.retry_at.is_some()
+            || other.behind.iter().any(|it| board.landings.contains_key(it))
+            || board.tasks[&other.task].blocked_by.iter().any(|it| board.tasks.contains_key(it));
+        assert!(!overtaken || aside, "Q10: {train:?} overtook {}", other.id);
     }
+}
+
+/// Q10: trials are prefixes of one order, as many as there are slots, and one moves the trunk.
+fn check_trials(board: &Board, project: &Project) {
+    let queue: Vec<_> = board.landings.values().filter(|it| it.project == project.name).collect();
+    let mut known: Vec<Vec<LandingId>> = queue.iter().flat_map(|it| trains(it)).collect();
+    known.sort_by_key(Vec::len);
+    for pair in known.windows(2) {
+        assert!(pair[1].starts_with(&pair[0]), "Q1: {:?} and {:?} are not of one order", pair[0], pair[1]);
+    }
+    for id in known.iter().flatten() {
+        assert!(board.landings.contains_key(id), "Q1: {id} has left the queue and is still in a trial");
+    }
+    let count = |of: fn(&State) -> bool| queue.iter().filter(|it| of(&it.state)).count();
+    let landing = &project.settings.landing;
+    let slots = if landing.mode == QueueMode::Serial { 1 } else { landing.slots.unwrap_or(2) as usize };
+    assert!(count(|it| matches!(it, State::Trying { .. })) <= slots, "more trials than slots");
+    assert!(count(|it| matches!(it, State::Moving { .. })) <= 1, "Q2: two move one trunk");
 }
 
 /// Q8, Q10, L6: the queue never stands still without a reason, and only a live fence moves a trunk.
 fn check_landings(board: &Board) {
-    check_serial(board);
+    for project in board.projects.values() {
+        check_trials(board, project);
+    }
     for landing in board.landings.values() {
         let task = board.tasks.get(&landing.task).expect("a landing's task is open");
         assert_eq!(task.landing, Some(landing.id), "{} is not the landing of {}", landing.id, task.id);
@@ -361,10 +399,11 @@ fn check_landings(board: &Board) {
         check_files(board, &Owner::Landing(landing.id), &needs(board, task));
         let trunk = [Uri::of_trunk(&landing.project)];
         match &landing.state {
-            State::Queued | State::Trying => {}
+            State::Queued | State::Trying { .. } => {}
             State::Validated { .. } => {
+                let stopped = board.projects[&landing.project].queue.held.is_some();
                 let held = blockers(board, &trunk, Mode::Exclusive, None).next();
-                assert!(held.is_some(), "Q8: the trunk is free and {} does not take it", landing.id);
+                assert!(stopped || held.is_some(), "Q8: the trunk is free and {} does not take it", landing.id);
             }
             State::Moving { fence, .. } => {
                 let own = board.claims.values().find(|it| it.token == *fence).expect("L6: a move without its fence");
@@ -372,13 +411,18 @@ fn check_landings(board: &Board) {
             }
         }
     }
-    for project in board.projects.keys() {
-        let mut queue: Vec<_> = board.landings.values().filter(|it| it.project == *project).collect();
-        queue.sort_by_key(|it| (it.priority, it.id));
-        assert!(queue.iter().map(|it| it.id).eq(board.queue_of(project).map(|it| it.id)), "Q10: the order is wrong");
+    for (name, project) in &board.projects {
+        let mut queue: Vec<_> = board.landings.values().filter(|it| it.project == *name).collect();
+        queue.sort_by_key(|it| rank(it));
+        assert!(queue.iter().map(|it| it.id).eq(board.queue_of(name).map(|it| it.id)), "Q10: the order is wrong");
         let stands = queue.iter().all(|it| it.state == State::Queued);
-        let first_waits = queue.first().is_none_or(|it| it.retry_at.is_some());
-        assert!(!stands || first_waits, "Q8: nothing of {project} is on its way though nothing is held");
+        let waits = |it: &Landing| {
+            it.retry_at.is_some()
+                || it.behind.iter().any(|it| board.landings.contains_key(it))
+                || board.tasks[&it.task].blocked_by.iter().any(|it| board.tasks.contains_key(it))
+        };
+        let all_wait = project.queue.held.is_some() || queue.iter().all(|it| waits(it));
+        assert!(!stands || all_wait, "Q8: nothing of {name} is on its way though nothing is held");
     }
 }
 

@@ -293,7 +293,7 @@ fn isolated_work_lands_beside_other_isolated_work() {
     world.conflict_until_a_person_is_needed();
     world.edit(TaskId(2), regatta_core::task::Edit { blocked_by: Some(vec![]), ..Default::default() });
     assert_eq!(tasks(&takes(&mut world)), [2]);
-    world.ask("ann", Command::Land { task: TaskId(1) });
+    world.ask("ann", Command::Land { task: TaskId(1), first: false });
     assert_eq!(world.status(TaskId(1)), Status::Landing);
 }
 

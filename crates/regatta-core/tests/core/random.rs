@@ -41,33 +41,135 @@ const MOST_TASKS: u64 = 9;
 /// One thing that somebody does.
 #[derive(Clone, Debug)]
 enum Step {
-    Wait { time: usize, tick: bool, jump: i64 },
-    Add { manifest: usize, priority: u8, kind: u8, blocker: Option<Index>, to: Option<usize>, how: u8 },
-    Edit { task: Index, what: u8, other: Index },
-    Assign { task: Index, to: Option<usize>, how: u8 },
-    Answer { task: Index, agent: usize, accept: bool },
-    Cancel { task: Index },
-    Stop { task: Index },
-    Land { task: Index },
-    Poll { agent: usize, supervised: bool, short: bool, mission: bool },
-    Speak { grant: Index, wrong: u8, what: u8 },
-    Exit { grant: Index, wrong: u8, how: u8 },
-    Judge { grant: Index, wrong: u8, how: u8 },
-    Try { landing: Index, how: u8 },
-    Move { landing: Index, wrong: u8, how: u8 },
-    Perform { effect: Index, how: u8 },
-    Mission { waves: bool, workers: u32, tasks: u8, adopt: Option<Index> },
-    Steer { mission: Index, what: u8 },
-    Acquire { owner: u8, grant: Index, uris: u8, shared: bool, ttl: usize, wait: usize },
-    Renew { lease: Index, wrong: u8 },
-    Release { lease: Index, wrong: u8 },
-    HangUp { wait: Index },
-    Limit { max_attempts: u32 },
-    Register { agent: usize, max_tasks: u32 },
-    Talk { read: Option<u64> },
-    Say { grant: Index, wrong: u8, what: u8, usage: u16 },
-    Guide { task: Index, what: u8 },
-    Again { request: Index },
+    Wait {
+        time: usize,
+        tick: bool,
+        jump: i64,
+    },
+    Add {
+        manifest: usize,
+        priority: u8,
+        kind: u8,
+        blocker: Option<Index>,
+        to: Option<usize>,
+        how: u8,
+    },
+    Edit {
+        task: Index,
+        what: u8,
+        other: Index,
+    },
+    Assign {
+        task: Index,
+        to: Option<usize>,
+        how: u8,
+    },
+    Answer {
+        task: Index,
+        agent: usize,
+        accept: bool,
+    },
+    Cancel {
+        task: Index,
+    },
+    Stop {
+        task: Index,
+    },
+    Land {
+        task: Index,
+        first: bool,
+    },
+    /// Holds a queue, lets it go on, revises work, takes work back.
+    Queue {
+        task: Index,
+        what: u8,
+    },
+    Poll {
+        agent: usize,
+        supervised: bool,
+        short: bool,
+        mission: bool,
+    },
+    Speak {
+        grant: Index,
+        wrong: u8,
+        what: u8,
+    },
+    Exit {
+        grant: Index,
+        wrong: u8,
+        how: u8,
+    },
+    Judge {
+        grant: Index,
+        wrong: u8,
+        how: u8,
+    },
+    Try {
+        landing: Index,
+        how: u8,
+    },
+    Move {
+        landing: Index,
+        wrong: u8,
+        how: u8,
+    },
+    Perform {
+        effect: Index,
+        how: u8,
+    },
+    Mission {
+        waves: bool,
+        workers: u32,
+        tasks: u8,
+        adopt: Option<Index>,
+    },
+    Steer {
+        mission: Index,
+        what: u8,
+    },
+    Acquire {
+        owner: u8,
+        grant: Index,
+        uris: u8,
+        shared: bool,
+        ttl: usize,
+        wait: usize,
+    },
+    Renew {
+        lease: Index,
+        wrong: u8,
+    },
+    Release {
+        lease: Index,
+        wrong: u8,
+    },
+    HangUp {
+        wait: Index,
+    },
+    Limit {
+        max_attempts: u32,
+    },
+    Register {
+        agent: usize,
+        max_tasks: u32,
+    },
+    Talk {
+        read: Option<u64>,
+    },
+    Say {
+        grant: Index,
+        wrong: u8,
+        what: u8,
+        usage: u16,
+    },
+    Guide {
+        task: Index,
+        what: u8,
+    },
+    Again {
+        request: Index,
+    },
     Restart,
     Reload,
 }
@@ -87,7 +189,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (task(), 0..3usize, any::<bool>()).prop_map(|(task, agent, accept)| Step::Answer { task, agent, accept }),
         2 => task().prop_map(|task| Step::Cancel { task }),
         2 => task().prop_map(|task| Step::Stop { task }),
-        2 => task().prop_map(|task| Step::Land { task }),
+        2 => (task(), any::<bool>()).prop_map(|(task, first)| Step::Land { task, first }),
+        1 => (task(), small).prop_map(|(task, what)| Step::Queue { task, what }),
         12 => (0..3usize, any::<bool>(), any::<bool>(), prop::bool::weighted(0.2))
             .prop_map(|(agent, supervised, short, mission)| Step::Poll { agent, supervised, short, mission }),
         6 => (index(), wrong(), small).prop_map(|(grant, wrong, what)| Step::Speak { grant, wrong, what }),
@@ -125,6 +228,7 @@ impl Story {
     fn begin() -> Story {
         let mut world = World::with(&[("ada", 2), ("bob", 1), ("eve", 1)]);
         world.ask("ann", Command::AddProject(world.project("docs", &[])));
+        world.speculate(2, Some(2));
         for manifest in &MANIFESTS[..3] {
             world.add_task("first", manifest);
         }
@@ -206,13 +310,16 @@ impl Story {
         }
     }
 
-    fn tried(&self, how: u8) -> Tried {
+    fn tried(&self, landing: LandingId, how: u8) -> Tried {
+        // Whose fault it is: mostly somebody in the trial.
+        let train = self.world.board.landings.get(&landing).map_or_else(Vec::new, |it| it.train());
+        let at = train.get(how as usize / 8 % train.len().max(1)).copied().unwrap_or(LandingId(99));
         match how % 8 {
             0 => Tried::AlreadyThere { tip: commit(6) },
-            1 => Tried::Conflict { paths: vec!["src/a.rs".into()] },
-            2 => Tried::Red { reason: "2 tests failed".into() },
-            3 => Tried::Held { reason: "no disk".into() },
-            _ => Tried::Passed { old: commit(6), new: commit(7) },
+            1 => Tried::Conflict { at, paths: vec!["src/a.rs".into()] },
+            2 | 3 => Tried::Red { reason: "2 tests failed".into() },
+            4 if how > 128 => Tried::Held { at: Some(at), reason: "no disk".into() },
+            _ => Tried::Passed { old: commit(6), new: commit(7), carries: vec![] },
         }
     }
 
@@ -287,7 +394,9 @@ impl Story {
                     findings: Findings::default(),
                 }
             }
-            Effect::TryLanding { landing } => Command::ReportTried { landing: *landing, found: self.tried(how) },
+            Effect::TryLanding { landing } => {
+                Command::ReportTried { landing: *landing, found: self.tried(*landing, how) }
+            }
             Effect::MoveTrunk { landing, fence } => {
                 Command::ReportMoved { landing: *landing, fence: *fence, found: self.moved(how) }
             }
@@ -352,7 +461,22 @@ impl Story {
             Step::Stop { task } => {
                 self.ask(Command::StopTask { task: self.task(task), reason: "stop".into(), pause: false })
             }
-            Step::Land { task } => self.ask(Command::Land { task: self.task(task) }),
+            Step::Land { task, first } => self.ask(Command::Land { task: self.task(task), first }),
+            Step::Queue { task, what } => {
+                let task = self.task(task);
+                match what % 4 {
+                    0 => self.ask(Command::HoldQueue { project: shop(), reason: "wait".into() }),
+                    1 => self.ask(Command::ReleaseQueue { project: shop() }),
+                    2 => self.ask(Command::Revise { task, text: "once more".into() }),
+                    _ => {
+                        if let Some(done) =
+                            self.world.find_stored(task).filter(|_| self.world.board.counters.task < MOST_TASKS)
+                        {
+                            self.ask(Command::Undo { done: Box::new(done) });
+                        }
+                    }
+                }
+            }
             Step::Poll { agent: who, supervised, short, mission } => {
                 let mission = mission.then_some(MissionId(1));
                 let poll = Poll { agent: agent(AGENTS[who]), project: None, mission, lease_ms: short.then_some(5_000) };
@@ -387,7 +511,8 @@ impl Story {
                 }
             }
             Step::Try { landing, how } => {
-                self.ask(Command::ReportTried { landing: self.landing(landing), found: self.tried(how) });
+                let landing = self.landing(landing);
+                self.ask(Command::ReportTried { landing, found: self.tried(landing, how) });
             }
             Step::Move { landing, wrong, how } => {
                 let landing = self.landing(landing);

@@ -137,7 +137,7 @@ fn j7_terminal_is_final() {
             Command::StopTask { task, reason: "again".into(), pause: false },
             Command::EditTask { task, edit: Edit { priority: Some(1), ..Edit::default() } },
             Command::AssignTask { task, to: None, how: Default::default() },
-            Command::Land { task },
+            Command::Land { task, first: false },
             Command::Finish { task, attempt, token, output: None },
             Command::GiveUp { task, attempt, token, reason: None },
         ] {

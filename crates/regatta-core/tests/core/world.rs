@@ -157,6 +157,22 @@ impl World {
         }
     }
 
+    /// The queue of `shop` tries several at once from now on.
+    pub(crate) fn speculate(&mut self, slots: u32, batch: Option<u32>) {
+        let mut ask = self.project("shop", &["cargo test"]);
+        ask.settings.landing = project::Landing { slots: Some(slots), batch, ..project::Landing::default() };
+        self.ask("ann", Command::AddProject(ask));
+    }
+
+    /// The queue of `shop` tries one after the other from now on.
+    pub(crate) fn serial(agents: &[(&str, u32)]) -> World {
+        let mut world = World::with(agents);
+        let mut ask = world.project("shop", &["cargo test"]);
+        ask.settings.landing.mode = project::QueueMode::Serial;
+        world.ask("ann", Command::AddProject(ask));
+        world
+    }
+
     // Asking.
 
     /// Asks, and expects to be given.
@@ -260,6 +276,13 @@ impl World {
         }
     }
 
+    pub(crate) fn find_stored(&self, id: TaskId) -> Option<Task> {
+        match self.store.get(&RowKey::Task(id)) {
+            Some(Row::Task(task)) => Some(Task::clone(task)),
+            _ => None,
+        }
+    }
+
     // Time.
 
     /// Lets time pass; whatever falls due is ticked at its own moment.
@@ -323,7 +346,7 @@ impl World {
         for _ in 0..task::MOST_FAILURES {
             let grant = self.take("ada");
             let landing = self.submit(&grant);
-            self.tried(landing, Tried::Conflict { paths: vec!["src/words.rs".into()] });
+            self.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()] });
         }
     }
 
@@ -411,8 +434,15 @@ impl World {
 
     /// The merge onto the tip passed its checks.
     pub(crate) fn merge(&mut self, landing: LandingId) {
-        let found = Tried::Passed { old: commit(self.trunk), new: commit(self.trunk + 1) };
+        let found = Tried::Passed { old: commit(self.trunk), new: commit(self.trunk + 1), carries: vec![] };
         self.tried(landing, found);
+    }
+
+    /// The merge fails, and again when it is tried once more.
+    pub(crate) fn red(&mut self, landing: LandingId, reason: &str) {
+        for _ in 0..2 {
+            self.tried(landing, Tried::Red { reason: reason.into() });
+        }
     }
 
     pub(crate) fn moved(&mut self, landing: LandingId, found: Moved) {
@@ -447,7 +477,7 @@ impl World {
         match self.board.landings.get(&id).map(|it| &it.state) {
             None => "gone",
             Some(State::Queued) => "queued",
-            Some(State::Trying) => "trying",
+            Some(State::Trying { .. }) => "trying",
             Some(State::Validated { .. }) => "validated",
             Some(State::Moving { .. }) => "moving",
         }

@@ -1,74 +1,122 @@
-//! A landing: merged onto the trunk's tip, validated as that exact tree, and the trunk moved to it.
+//! A landing: merged onto the trunk's tip behind those before it, validated as that exact tree, and the trunk moved.
+
+mod validate; // is this tree green
 
 use std::sync::Arc;
 
 use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
-use regatta_core::ids::LandingId;
-use regatta_core::landing::{self, Landing, Moved, Tried};
+use regatta_core::ids::{CommitId, LandingId};
+use regatta_core::landing::{self, Carried, Landing, Moved, Tried};
 use regatta_core::project::Project;
 use regatta_core::task::Task;
 
-use crate::ports::git::{Move, Repo, Trial, TrunkPermit};
-use crate::{Engine, contract};
+use crate::Engine;
+use crate::ports::git::{Authorship, GitError, Move, Repo, Trial, TrunkPermit};
 
 use super::{authorship, report};
+pub(crate) use validate::Bench;
 
-/// Landings are tried one after the other, so one slot does.
-const SLOT: u32 = 0;
+/// One branch of a trial.
+struct Member {
+    landing: Arc<Landing>,
+    task: Task,
+}
 
-fn landing_scene(engine: &Engine, id: LandingId) -> Option<(Arc<Landing>, Task, Arc<Project>, Repo)> {
+/// What is tried: everybody in it, the one it is named after last.
+struct Train {
+    members: Vec<Member>,
+    project: Arc<Project>,
+    repo: Repo,
+}
+
+/// `None` when the landing has left the queue, or somebody of its trial has.
+fn train_of(engine: &Engine, id: LandingId) -> Option<Train> {
     let board = engine.board();
-    let landing = board.landings.get(&id)?.clone();
-    let task = Task::clone(board.tasks.get(&landing.task)?);
+    let landing = board.landings.get(&id)?;
     let project = board.projects.get(&landing.project)?.clone();
     let repo = Repo::of(&project);
-    Some((landing, task, project, repo))
+    let member = |id: LandingId| {
+        let landing = board.landings.get(&id)?.clone();
+        let task = Task::clone(board.tasks.get(&landing.task)?);
+        Some(Member { landing, task })
+    };
+    let members = landing.train().into_iter().map(member).collect::<Option<Vec<_>>>()?;
+    Some(Train { members, project, repo })
 }
 
 pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
-    let Some((landing, task, project, repo)) = landing_scene(engine, id) else {
-        return report(engine, key, Command::ReportPerformed);
+    let Some(train) = train_of(engine, id) else {
+        // Its trial no longer counts; the report gives its place in the queue back.
+        let found = Tried::Held { at: None, reason: "somebody it was tried with has left the queue".into() };
+        return report(engine, key, Command::ReportTried { landing: id, found });
     };
-    let found = match try_merge(engine, &landing, &task, &project, &repo) {
-        Ok(found) => found,
-        Err(reason) => Tried::Held { reason },
-    };
-    if let Err(error) = engine.shared.git.unstage(&repo, SLOT) {
-        tracing::warn!(landing = %id, "its staging directory is left behind: {error}");
-    }
+    let found = try_train(engine, &train).unwrap_or_else(|held| held);
     report(engine, key, Command::ReportTried { landing: id, found });
 }
 
-fn try_merge(engine: &Engine, landing: &Landing, task: &Task, project: &Project, repo: &Repo) -> Result<Tried, String> {
+/// `Err` is what could not be found out.
+fn try_train(engine: &Engine, train: &Train) -> Result<Tried, Tried> {
     let git = &engine.shared.git;
-    let tip = git.tip(repo).map_err(|it| it.to_string())?;
-    let authorship = authorship(task, landing.agent.as_str(), landing.queued_wall);
-    let style = project.settings.landing.style;
-    let trial = git.trial_merge(repo, &tip, &landing.submission.commit, &authorship, style);
-    let new = match trial.map_err(|it| it.to_string())? {
-        Trial::Conflict(paths) => return Ok(Tried::Conflict { paths }),
-        Trial::Empty => return Ok(Tried::AlreadyThere { tip }),
-        Trial::Clean(new) => new,
-    };
-    let staging = git.stage(repo, SLOT, &new).map_err(|it| it.to_string())?;
-    match contract::broken(&*engine.shared.agents, task, project, &staging).map_err(|it| it.to_string())? {
-        None => Ok(Tried::Passed { old: tip, new }),
+    let held = |at: Option<LandingId>| move |error: GitError| Tried::Held { at, reason: error.to_string() };
+    let old = git.tip(&train.repo).map_err(held(None))?;
+    let mut new = old.clone();
+    let mut carries = Vec::with_capacity(train.members.len());
+    for member in &train.members {
+        let id = member.landing.id;
+        match merge(engine, train, member, &new).map_err(held(Some(id)))? {
+            Trial::Clean(commit) => new = commit,
+            // What is before it, or the trunk, contains it already: it counts as landed with them (Q7).
+            Trial::Empty => {}
+            Trial::Conflict(paths) => return Ok(Tried::Conflict { at: id, paths }),
+        }
+        carries.push(Carried { landing: id, commit: new.clone() });
+    }
+    if new == old {
+        return Ok(Tried::AlreadyThere { tip: old });
+    }
+    let tasks: Vec<&Task> = train.members.iter().map(|it| &it.task).collect();
+    match validate::broken(engine, train, &tasks, (&old, &new)).map_err(|reason| Tried::Held { at: None, reason })? {
+        None => Ok(Tried::Passed { old, new, carries }),
         Some(reason) => Ok(Tried::Red { reason }),
     }
 }
 
+fn merge(engine: &Engine, train: &Train, member: &Member, tip: &CommitId) -> Result<Trial, GitError> {
+    let (git, landing) = (&engine.shared.git, &member.landing);
+    let authorship = signed(member);
+    if landing.reverts {
+        return git.revert(&train.repo, tip, &landing.submission.commit, &authorship);
+    }
+    let style = train.project.settings.landing.style;
+    git.trial_merge(&train.repo, tip, &landing.submission.commit, &authorship, style)
+}
+
+/// Who is said to have made the commit of the trunk. The same landing gives the same words each time, so a trial that
+/// is made again after a crash gives the same commits.
+fn signed(member: &Member) -> Authorship {
+    let landing = &member.landing;
+    let mut signed = authorship(&member.task, landing.agent.as_str(), landing.queued_wall);
+    signed.message += &format!("Regatta-Landing: {}\n", landing.id);
+    if let Some(by) = &landing.approved {
+        signed.message += &format!("Regatta-Approved-By: {}\n", by.trim_start_matches("person:"));
+    }
+    signed
+}
+
 pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: u64) {
-    let Some((landing, _, _, repo)) = landing_scene(engine, id) else {
+    let board = engine.board();
+    let scene = board.landings.get(&id).and_then(|it| Some((it.clone(), board.projects.get(&it.project)?.clone())));
+    let Some((landing, project)) = scene else {
         return report(engine, key, Command::ReportPerformed);
     };
     // The fence is checked against the board at the last moment before the ref moves.
     let (old, new) = match landing.state.clone() {
-        landing::State::Moving { old, new, fence: live } if live == fence => (old, new),
+        landing::State::Moving { old, new, fence: live, .. } if live == fence => (old, new),
         _ => return report(engine, key, Command::ReportPerformed),
     };
     let permit = TrunkPermit::mint(landing.project.clone(), id, fence);
-    let found = match engine.shared.git.move_trunk(&permit, &repo, &old, &new) {
+    let found = match engine.shared.git.move_trunk(&permit, &Repo::of(&project), &old, &new) {
         Ok(Move::Moved) => Moved::Moved,
         Ok(Move::Elsewhere(_)) => Moved::Elsewhere,
         Ok(Move::Dirty(paths)) => Moved::Dirty { paths },

@@ -159,7 +159,7 @@ fn a_dirty_checkout_holds_the_landing_until_it_is_clean() {
     assert_eq!(world.git.moves(), []);
 
     world.git.set_dirty(Path::new(REPO), &[]);
-    say(&engine, Command::Land { task: tasks[0] });
+    say(&engine, Command::Land { task: tasks[0], first: false });
     until_done(&engine, &life, &world);
     assert_eq!(on_trunk(&world, "a"), "T1\n");
     assert_clean(&engine, &world);
@@ -310,4 +310,38 @@ fn a_workspace_does_not_outlive_an_attempt_that_ended_meanwhile() {
         assert_clean(&engine, &world);
         engine.shutdown();
     }
+}
+
+/// The checks are those of the trunk, never the branch's; and what the trunk says counts, not what was once registered.
+#[test]
+fn q1_the_checks_are_the_trunks_own() {
+    let mut world = World::new(|program| {
+        // It tries to do away with the checks that its work does not pass.
+        program.write("regatta.toml", "nothing");
+        program.write("a", "bad\n");
+        Exit::Code(0)
+    });
+    world.settings.read_checks = Some(|text| {
+        let commands = if text.starts_with("strict") { vec!["strict".to_owned()] } else { vec![] };
+        Ok(regatta_engine::Checks { commands: Some(commands), timeout_ms: None })
+    });
+    world.git.person_commits(Path::new(REPO), "regatta.toml", "strict");
+    world.agents.judge_by(|command, files| {
+        let bad = command == "strict" && files.get("a").is_some_and(|it| it == "bad\n");
+        if bad { Err("strict says no".into()) } else { Ok(()) }
+    });
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "**", &[])]);
+    let in_review = || engine.board().tasks.get(&tasks[0]).is_some_and(|it| it.status == Status::InReview);
+    life.until("a person is asked", in_review);
+    // A person lets the new file through; the trunk's own checks still have the last word.
+    say(&engine, Command::Land { task: tasks[0], first: false });
+    life.until("it is out of the queue", || {
+        engine.history().landings(&shop(), 9).unwrap().iter().any(|it| it.end.is_some())
+    });
+    let landings = engine.history().landings(&shop(), 9).unwrap();
+    assert!(format!("{:?}", landings.last().unwrap().end).contains("strict says no"), "{landings:?}");
+    assert_eq!(on_trunk(&world, "a"), "");
+    engine.shutdown();
 }

@@ -280,7 +280,7 @@ fn shutdown_joins_every_thread_wherever_it_comes() {
         let life = Life::new();
         let engine = world.start_in(&life).unwrap();
         until_done(&engine, &life, &world);
-        assert_eq!(world.git.moves().len(), 6);
+        assert_eq!(world.git.log(std::path::Path::new(REPO)).len(), 1 + 6, "each landed once");
         assert!(world.agents.programs().values().all(|it| *it == 1), "{:?}", world.agents.programs());
         assert_clean(&engine, &world);
         engine.shutdown();

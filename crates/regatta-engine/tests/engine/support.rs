@@ -322,7 +322,8 @@ pub(crate) fn assert_clean(engine: &Engine, world: &World) {
         board.waits.is_empty() && board.attempts.is_empty() && board.landings.is_empty() && board.missions.is_empty()
     );
     assert_eq!(world.git.workspaces(), [], "workspaces are left");
-    assert_eq!(world.git.staged(), [], "staging directories are left");
+    // They are used again, so there are no more than were needed at once.
+    assert!(world.git.staged().len() <= 3, "staging directories are left: {:?}", world.git.staged());
     assert_eq!(world.agents.running(), [], "programs are left");
     assert_eq!(world.outbox(), 0, "effects are left");
     assert_eq!(folded(engine), *board, "D4");

@@ -230,7 +230,7 @@ impl Caller<'_> {
         if self.board().settled(id) == Some(task::Status::Completed) {
             return answer(self.board().revision, &self.task_view(id).await?); // it has landed: asking again is fine
         }
-        self.task(id, Command::Land { task: id }).await
+        self.task(id, Command::Land { task: id, first: false }).await
     }
 
     pub(super) async fn queue(&self, ask: input::Scope) -> Json {

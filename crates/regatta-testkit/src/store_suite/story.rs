@@ -176,6 +176,7 @@ pub fn everything() -> Vec<Step> {
     claims(&mut it);
     talk(&mut it);
     agents_that_talk(&mut it);
+    a_queue(&mut it);
     // A day later whatever was leased has lapsed and the first answers are forgotten.
     it.later(25 * 3_600_000);
     it.shell(Command::Resume { pid: 2 });
@@ -232,9 +233,12 @@ fn a_task_from_outside(it: &mut Teller) {
     it.ann(Command::Progress { task, attempt, token, text: "half way".into() });
     it.ann(Command::Finish { task, attempt, token, output: None });
     let landing = it.judge(&grant, passed(&["src/b.rs"])).expect("it changed something");
-    it.shell(Command::ReportTried { landing, found: Tried::Held { reason: "no room on the disk".into() } });
+    it.shell(Command::ReportTried { landing, found: Tried::Held { at: None, reason: "no room on the disk".into() } });
     it.later(60_000);
-    it.shell(Command::ReportTried { landing, found: Tried::Passed { old: commit('1'), new: commit('2') } });
+    it.shell(Command::ReportTried {
+        landing,
+        found: Tried::Passed { old: commit('1'), new: commit('2'), carries: vec![] },
+    });
     it.moved(landing, Moved::Moved);
 }
 
@@ -246,18 +250,49 @@ fn a_task_with_troubles(it: &mut Teller) {
     let grant = it.poll("bob", true);
     it.shell(Command::ReportExited { attempt: grant.attempt, token: grant.token, how: Exited::Done { output: None } });
     it.judge(&grant, Verdict::Failed { reason: "make test: 2 failed".into() });
-    for found in [Tried::Conflict { paths: vec!["src/a.rs".into()] }, Tried::Red { reason: "make test".into() }] {
-        let grant = it.poll("bob", true);
-        let landing = it.submit(&grant, "src/a.rs");
-        it.shell(Command::ReportTried { landing, found });
+    let grant = it.poll("bob", true);
+    let at = it.submit(&grant, "src/a.rs");
+    it.shell(Command::ReportTried { landing: at, found: Tried::Conflict { at, paths: vec!["src/a.rs".into()] } });
+    let grant = it.poll("bob", true);
+    let landing = it.submit(&grant, "src/a.rs");
+    for _ in 0..2 {
+        it.shell(Command::ReportTried { landing, found: Tried::Red { reason: "make test".into() } });
     }
-    it.ann(Command::Land { task: TaskId(1) });
+    it.ann(Command::Land { task: TaskId(1), first: true });
     let landing = *it.board.landings.keys().next().expect("it is queued again");
     let trunk = it.acquire("ann", "workspace://shop/default", 0);
-    it.shell(Command::ReportTried { landing, found: Tried::Passed { old: commit('2'), new: commit('3') } });
+    it.shell(Command::ReportTried {
+        landing,
+        found: Tried::Passed { old: commit('2'), new: commit('3'), carries: vec![] },
+    });
     it.release(&trunk);
     it.moved(landing, Moved::Elsewhere);
     it.shell(Command::ReportTried { landing, found: Tried::AlreadyThere { tip: commit('4') } });
+}
+
+/// A queue is held; one of two conflicts with the other; a third needs somebody to look at it, and is revised.
+fn a_queue(it: &mut Teller) {
+    it.ann(Command::HoldQueue { project: project("shop"), reason: "a release".into() });
+    let mut landings = Vec::new();
+    for (subject, file) in [("Up", "queue/up"), ("Down", "queue/down"), ("Attributes", ".gitattributes")] {
+        it.ann(Command::AddTask { task: add("shop", subject, file), assign: Some(agent("ann")), how: How::Queue });
+        let grant = it.poll("ann", false);
+        let (task, attempt, token) = (grant.task, grant.attempt, grant.token);
+        it.ann(Command::Finish { task, attempt, token, output: None });
+        match it.judge(&grant, passed(&[file])) {
+            Some(landing) => landings.push(landing),
+            None => _ = it.ann(Command::Revise { task, text: "without the attributes".into() }),
+        }
+    }
+    it.ann(Command::ReleaseQueue { project: project("shop") });
+    let (first, last) = (landings[0], landings[1]);
+    let conflict = Tried::Conflict { at: last, paths: vec!["queue/down".into()] };
+    it.shell(Command::ReportTried { landing: last, found: conflict });
+    for (landing, old, new) in [(first, '4', '5'), (last, '5', '6')] {
+        let found = Tried::Passed { old: commit(old), new: commit(new), carries: vec![] };
+        it.shell(Command::ReportTried { landing, found });
+        it.moved(landing, Moved::Moved);
+    }
 }
 
 /// One mission is drained, goes on, and ends with what failed; the other stays.

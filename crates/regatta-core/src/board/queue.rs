@@ -1,0 +1,171 @@
+//! What each event of the landing queue does.
+
+use std::sync::Arc;
+
+use crate::event::Event;
+use crate::ids::{CommitId, LandingId, Now, ProjectName};
+use crate::landing::{Carried, End, Landing, Record, Red, State};
+use crate::project::Project;
+
+use super::{Board, Row, RowKey, Rows};
+
+impl Board {
+    pub(super) fn apply_landing(&mut self, event: &Event, now: Now, rows: &mut Rows) {
+        match event {
+            Event::LandingQueued(it) => {
+                self.counters.landing = it.landing().id.0;
+                self.put_landing(Arc::new(it.landing().clone()), rows);
+            }
+            Event::LandingBegun(it) => {
+                let ahead = it.ahead().clone().unwrap_or_default();
+                for id in ahead.iter().chain([it.landing()]) {
+                    self.change_landing(*id, rows, |landing| {
+                        (landing.held, landing.retry_at) = (None, None);
+                        landing.behind.clear();
+                    });
+                }
+                self.change_landing(*it.landing(), rows, |landing| {
+                    landing.state = State::Trying { ahead, base: None, void: false };
+                    landing.tries += 1;
+                });
+            }
+            Event::LandingValidated(it) => self.change_landing(*it.landing(), rows, |landing| {
+                let carries = it.carries().clone().unwrap_or_default();
+                landing.state = State::Validated { old: it.old().clone(), new: it.new().clone(), carries };
+                landing.red = None;
+            }),
+            Event::LandingReddened(it) => self.change_landing(*it.landing(), rows, |landing| {
+                let State::Trying { ahead, .. } = std::mem::replace(&mut landing.state, State::Queued) else { return };
+                let before = landing.red.take().filter(|it| it.ahead == ahead).map_or(0, |it| it.times);
+                landing.red = Some(Red { ahead, times: before + 1, reason: it.reason().clone() });
+            }),
+            Event::LandingDeferred(it) => {
+                self.change_landing(*it.landing(), rows, |landing| {
+                    stand_aside(landing);
+                    landing.behind = it.behind().clone();
+                });
+                self.part(*it.landing(), None, rows);
+            }
+            Event::LandingReturned(it) => {
+                self.change_landing(*it.landing(), rows, |landing| landing.state = State::Queued)
+            }
+            Event::LandingApproved(it) => {
+                self.change_landing(*it.landing(), rows, |landing| landing.approved = Some(it.by().clone()));
+            }
+            Event::LandingAsked(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.first = *it.first();
+                (landing.held, landing.retry_at) = (None, None);
+            }),
+            Event::LandingMoving(it) => self.change_landing(*it.landing(), rows, |landing| {
+                if let State::Validated { old, new, carries } = landing.state.clone() {
+                    landing.state = State::Moving { old, new, fence: *it.fence(), carries };
+                }
+            }),
+            Event::LandingHeld(it) => {
+                self.change_landing(*it.landing(), rows, |landing| {
+                    stand_aside(landing);
+                    landing.held = Some(it.reason().clone());
+                    landing.retry_at = Some(*it.retry_at());
+                });
+                self.part(*it.landing(), None, rows);
+            }
+            Event::LandingLanded(it) => {
+                self.remember_landing(*it.landing(), Some(false), rows);
+                self.part(*it.landing(), Some(it.commit()), rows);
+                self.change_landing(*it.landing(), rows, |landing| {
+                    landing.end = Some(End::Landed { commit: it.commit().clone(), wall: now.wall });
+                });
+            }
+            Event::LandingEnded(it) => {
+                self.remember_landing(*it.landing(), *it.fault(), rows);
+                self.part(*it.landing(), None, rows);
+                self.change_landing(*it.landing(), rows, |landing| {
+                    landing.end = Some(End::Out { reason: it.reason().clone(), wall: now.wall });
+                });
+            }
+            Event::QueueOvertaken(it) => {
+                for id in self.queue_of(it.project()).map(|it| it.id).collect::<Vec<_>>() {
+                    self.change_landing(id, rows, stand_aside);
+                }
+            }
+            Event::QueueHeld(it) => {
+                self.change_record(it.project(), rows, |record| record.held = Some(it.hold().clone()));
+            }
+            Event::QueueReleased(it) => self.change_record(it.project(), rows, |record| record.held = None),
+            _ => {}
+        }
+    }
+
+    /// One landing is no longer where the trials of the others take it to be: it landed as this commit, or it left
+    /// its place. What stood on it stands on the trunk now, or no longer counts.
+    fn part(&mut self, gone: LandingId, landed: Option<&CommitId>, rows: &mut Rows) {
+        let Some(project) = self.landings.get(&gone).map(|it| it.project.clone()) else { return };
+        let others: Vec<_> = self.queue_of(&project).filter(|it| it.id != gone).cloned().collect();
+        for before in others {
+            let mut after = Landing::clone(&before);
+            part_from(&mut after, gone, landed);
+            if after != *before {
+                self.put_landing(Arc::new(after), rows);
+            }
+        }
+    }
+
+    /// How a landing ended counts for how many are tried together from now on.
+    fn remember_landing(&mut self, id: LandingId, failed: Option<bool>, rows: &mut Rows) {
+        if let (Some(failed), Some(project)) = (failed, self.landings.get(&id).map(|it| it.project.clone())) {
+            self.change_record(&project, rows, |record| record.remember(failed));
+        }
+    }
+
+    /// Changes what a project's queue remembers. Nothing of its tasks depends on it, so they are not indexed again.
+    fn change_record(&mut self, name: &ProjectName, rows: &mut Rows, change: impl FnOnce(&mut Record)) {
+        if let Some(project) = self.projects.get(name) {
+            let mut project = Project::clone(project);
+            change(&mut project.queue);
+            let project = Arc::new(project);
+            self.projects.insert(project.name.clone(), project.clone());
+            rows.insert(RowKey::Project(project.name.clone()), Some(Row::Project(project)));
+        }
+    }
+}
+
+/// What was found out about it no longer counts. A move under way speaks for itself.
+fn stand_aside(landing: &mut Landing) {
+    landing.red = None;
+    match &mut landing.state {
+        State::Trying { void, .. } => *void = true,
+        State::Validated { .. } => landing.state = State::Queued,
+        State::Queued | State::Moving { .. } => {}
+    }
+}
+
+fn part_from(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
+    landing.behind.retain(|it| *it != gone);
+    let with = |carries: &[Carried]| carries.iter().any(|it| it.landing == gone);
+    if let Some(red) = &mut landing.red {
+        match (red.ahead.contains(&gone), landed) {
+            (true, Some(_)) => red.ahead.retain(|it| *it != gone),
+            (false, None) => {}
+            _ => landing.red = None,
+        }
+    }
+    match (&mut landing.state, landed) {
+        (State::Trying { ahead, base, .. }, Some(commit)) if ahead.contains(&gone) => {
+            ahead.retain(|it| *it != gone);
+            *base = Some(commit.clone());
+        }
+        (State::Trying { void, .. }, Some(_)) => *void = true,
+        (State::Trying { ahead, void, .. }, None) => *void |= ahead.contains(&gone),
+        (State::Validated { carries, old, .. }, Some(commit)) if with(carries) => {
+            carries.retain(|it| it.landing != gone);
+            *old = commit.clone();
+        }
+        (State::Validated { .. }, Some(_)) => landing.state = State::Queued,
+        (State::Validated { carries, .. }, None) if with(carries) => landing.state = State::Queued,
+        (State::Moving { carries, old, .. }, Some(commit)) if with(carries) => {
+            carries.retain(|it| it.landing != gone);
+            *old = commit.clone();
+        }
+        _ => {}
+    }
+}

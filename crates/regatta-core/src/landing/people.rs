@@ -1,0 +1,219 @@
+//! What people ask of the queue: to land, to hold, to revise, to take back.
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::{Board, Draft};
+use crate::claim::Mode;
+use crate::command::Actor;
+use crate::event::Event;
+use crate::ids::{AgentName, AttemptId, LandingId, Now, ProjectName, TaskId};
+use crate::pattern::Uri;
+use crate::project::Review;
+use crate::refusal::Refusal;
+use crate::task::{self, Expects, IssueType, Status, Submission, Task};
+use crate::{claim, manifest, steer};
+
+use super::queue::{enter, enter_as, order};
+use super::{Asked, GoneOn, Hold, Landing, State, Stopped, find, withdraw};
+
+/// What [`land`] found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Place {
+    pub landing: LandingId,
+    pub task: TaskId,
+    /// Its place in the queue, counting from 1.
+    pub position: usize,
+}
+
+/// Files that decide what is checked and what runs unasked, so only a person lets them change.
+fn is_guarded(path: &str) -> bool {
+    const FOLDERS: [&str; 8] =
+        [".github/", ".gitlab/", ".circleci/", ".ci/", ".buildkite/", ".githooks/", ".husky/", ".regatta/"];
+    const FILES: [&str; 11] = [
+        "regatta.toml",
+        ".gitlab-ci.yml",
+        ".travis.yml",
+        ".drone.yml",
+        ".woodpecker.yml",
+        "azure-pipelines.yml",
+        "bitbucket-pipelines.yml",
+        "Jenkinsfile",
+        ".pre-commit-config.yaml",
+        "lefthook.yml",
+        ".gitmodules",
+    ];
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name == ".gitattributes" || FILES.contains(&path) || FOLDERS.iter().any(|it| path.starts_with(it))
+}
+
+/// Why somebody must look at work before it lands, if somebody must.
+pub fn needs_person(board: &Board, task: &Task, changed: &[String]) -> Option<String> {
+    let settings = &board.projects.get(&task.project)?.settings.landing;
+    let guarded = changed.iter().find(|path| is_guarded(path) || settings.protected.iter().any(|it| it.matches(path)));
+    if let Some(path) = guarded {
+        return Some(format!("it changes {path}, which only a person lets through: regatta diff {}", task.id));
+    }
+    match (settings.review, &settings.reviewer) {
+        (Review::None, _) => None,
+        (Review::Agent, Some(reviewer)) => Some(format!("{reviewer} reviews it, or you do: regatta diff {}", task.id)),
+        (Review::Agent, None) => {
+            Some(format!("no reviewer is named in [landing], so it is yours: regatta diff {}", task.id))
+        }
+        (Review::Human, _) => Some(format!("somebody must review it: regatta diff {}", task.id)),
+    }
+}
+
+/// Lands a task's finished work: queues it if it is out of the queue (which is the approval), and tries it now if it
+/// is held. `first` puts it before all that are not under way.
+pub fn land(draft: &mut Draft, id: TaskId, first: bool, by: &Actor, now: Now) -> Result<Place, Refusal> {
+    let task = task::find(draft.board(), id)?;
+    if let Some(landing) = task.landing.and_then(|it| draft.board().landings.get(&it).cloned()) {
+        if landing.held.is_some() || (first && !landing.first) {
+            draft.record(Event::LandingAsked(Asked { landing: landing.id, first: first || landing.first }));
+        }
+        return place(draft.board(), landing.id, now);
+    }
+    let Some(submission) =
+        task.submission.clone().filter(|_| matches!(task.status, Status::NeedsHuman | Status::InReview))
+    else {
+        return Err(Refusal::NothingToLand { task: id, status: task.status });
+    };
+    let agent = task.agent.clone().unwrap_or_else(regatta);
+    // Its files were free while a person thought about it, so they must be had again.
+    let (uris, mode) = have_files(draft, &task, now)?;
+    let queued = enter(draft, &task, agent, submission, now)?;
+    claim::acquire_for_landing(draft, queued, uris, mode, now);
+    draft.record(Event::LandingApproved(super::Approved { landing: queued, by: by.to_string() }));
+    if first {
+        draft.record(Event::LandingAsked(Asked { landing: queued, first }));
+    }
+    place(draft.board(), queued, now)
+}
+
+fn regatta() -> AgentName {
+    AgentName::new("regatta").expect("a plain word is a name")
+}
+
+/// What a landing of the task must hold, if all of it is free.
+fn have_files(draft: &Draft, task: &Task, now: Now) -> Result<(Vec<Uri>, Mode), Refusal> {
+    let (uris, mode) = (manifest::claims(draft.board(), task), manifest::mode(draft.board(), task));
+    let holders = claim::in_the_way(draft, &uris, mode, None, now);
+    if holders.is_empty() { Ok((uris, mode)) } else { Err(Refusal::ClaimHeld { holders }) }
+}
+
+fn place(board: &Board, id: LandingId, now: Now) -> Result<Place, Refusal> {
+    let landing = find(board, id)?;
+    let order = order(board, &landing.project, now);
+    // Who stands aside comes after all who do not.
+    let ahead = order.iter().position(|it| *it == id).unwrap_or(order.len());
+    Ok(Place { landing: id, task: landing.task, position: ahead + 1 })
+}
+
+/// Stops a project's queue: what is under way ends, and nothing more is begun or moved.
+pub fn hold(draft: &mut Draft, project: &ProjectName, reason: String, by: &Actor, now: Now) -> Result<(), Refusal> {
+    if !draft.board().projects.contains_key(project) {
+        return Err(Refusal::NoSuchProject { project: project.clone() });
+    }
+    if reason.len() > 500 {
+        return Err(Refusal::invalid("a reason has at most 500 bytes", "say it shorter"));
+    }
+    let by = match by {
+        Actor::Person(name) => name.clone(),
+        other => other.to_string(),
+    };
+    let hold = Hold { by, reason, wall: now.wall };
+    draft.record(Event::QueueHeld(Stopped { project: project.clone(), hold }));
+    Ok(())
+}
+
+/// Lets a queue go on.
+pub fn release(draft: &mut Draft, project: &ProjectName) -> Result<(), Refusal> {
+    let Some(it) = draft.board().projects.get(project) else {
+        return Err(Refusal::NoSuchProject { project: project.clone() });
+    };
+    if it.queue.held.is_some() {
+        draft.record(Event::QueueReleased(GoneOn { project: project.clone() }));
+    }
+    Ok(())
+}
+
+/// Sends finished work back to be worked on again, with a person's words.
+pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), id)?;
+    let Some(submission) = task
+        .submission
+        .clone()
+        .filter(|_| matches!(task.status, Status::NeedsHuman | Status::InReview | Status::Landing))
+    else {
+        return Err(Refusal::NothingToLand { task: id, status: task.status });
+    };
+    if let Some(landing) = task.landing {
+        withdraw(draft, landing, "it is being revised")?;
+    }
+    task::try_again(draft, id, "it is being revised", false)?;
+    task::due(draft, id);
+    let commit = &submission.commit;
+    let words = format!(
+        "{}\n\nWhat you did before is commit {commit}; `git cherry-pick {commit}` brings it back.",
+        text.trim()
+    );
+    steer::tell(draft, id, words).map(|_| ())
+}
+
+/// Takes back what a completed task landed: a task that reverts its commit, through the same queue.
+pub fn undo(draft: &mut Draft, done: &Task, by: &Actor, now: Now) -> Result<Place, Refusal> {
+    let id = done.id;
+    let landed = done.landed.clone().filter(|_| draft.board().settled(id) == Some(Status::Completed));
+    let Some(commit) = landed else { return Err(Refusal::NothingToUndo { task: id, status: done.status }) };
+    let undoing = task::add(
+        draft,
+        task::Add {
+            project: done.project.clone(),
+            subject: format!("Undo {id}: {}", done.subject),
+            description: format!("Takes back commit {commit}, which landed {id}."),
+            issue_type: IssueType::Chore,
+            files: done.files.clone(),
+            validation: task::Validation::default(),
+            blocked_by: vec![],
+            priority: done.priority,
+            expects: Expects::Changes,
+            effort: None,
+            provider: None,
+            script: None,
+            alias: None,
+            ratchet: None,
+            backlog: false,
+        },
+        None,
+        now,
+    )?;
+    let task = task::find(draft.board(), undoing)?;
+    let (uris, mode) = have_files(draft, &task, now)?;
+    let changed = done.submission.as_ref().map(|it| it.changed.clone()).unwrap_or_default();
+    let submission = Submission { attempt: AttemptId(0), base: commit.clone(), commit, changed };
+    let landing = Landing {
+        id: LandingId(draft.board().counters.landing + 1),
+        project: task.project.clone(),
+        task: undoing,
+        mission: None,
+        agent: regatta(),
+        branch: task.branch(),
+        submission,
+        priority: task.priority,
+        state: State::Queued,
+        held: None,
+        retry_at: None,
+        tries: 0,
+        queued_wall: now.wall,
+        end: None,
+        first: false,
+        reverts: true,
+        approved: Some(by.to_string()),
+        red: None,
+        behind: vec![],
+    };
+    let queued = enter_as(draft, landing)?;
+    claim::acquire_for_landing(draft, queued, uris, mode, now);
+    place(draft.board(), queued, now)
+}

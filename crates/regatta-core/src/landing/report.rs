@@ -1,0 +1,269 @@
+//! What merging, validating and moving found, and what that means for the queue.
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::first_few;
+use crate::board::Draft;
+use crate::bus::{self, Post};
+use crate::claim::{self, Owner};
+use crate::command::Actor;
+use crate::event::Event;
+use crate::ids::{ChannelName, CommitId, Label, LandingId, Now, ProjectName};
+use crate::project::OnConflict;
+use crate::refusal::Refusal;
+use crate::schedule::WaitKind;
+use crate::task;
+
+use super::{
+    Carried, Deferred, Ended, Held, Landed, Landing, Overtaken, Reddened, Returned, State, Validated, find, queue,
+};
+
+/// What merging and validating found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Tried {
+    /// The merge passed as exactly the tree of `new`, which stands on the tip `old`; each landing in it is a commit.
+    Passed { old: CommitId, new: CommitId, carries: Vec<Carried> },
+    /// The trunk's tip already contains all of it.
+    AlreadyThere { tip: CommitId },
+    /// One of those in the trial does not merge.
+    Conflict { at: LandingId, paths: Vec<String> },
+    /// The merge failed its validation.
+    Red { reason: String },
+    /// The shell could not find out; it is tried again. `at` is who it was about, if it was about one.
+    Held { at: Option<LandingId>, reason: String },
+}
+
+/// How often a landing must fail by itself before that is its fault: a flake fails once.
+const TIMES: u32 = 2;
+
+/// Takes the report of a trial.
+pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result<(), Refusal> {
+    let landing = find(draft.board(), id)?;
+    let State::Trying { ahead, base, void } = landing.state.clone() else {
+        return Err(Refusal::StaleLanding { landing: id });
+    };
+    let project = landing.project.clone();
+    let train = landing.train();
+    match found {
+        _ if void => back(draft, id, "who it was tried with has left the queue"),
+        Tried::Passed { old, new, carries } => {
+            let carries: Vec<Carried> = train.iter().filter_map(|it| carried(&carries, *it, &new)).collect();
+            // Some of those ahead have landed since: the trunk is at their commit, and this one stands on it.
+            let old = base.unwrap_or(old);
+            draft.record(Event::LandingValidated(Validated { landing: id, old, new, carries: Some(carries) }));
+        }
+        Tried::AlreadyThere { tip } => land_all(draft, &train, &tip, |_| tip.clone(), now)?,
+        Tried::Conflict { at, paths } => {
+            let place = train.iter().position(|it| *it == at).unwrap_or(0);
+            if train[0] != at || at != id {
+                back(draft, id, "one of those it was tried with conflicts");
+            }
+            if place == 0 {
+                conflict(draft, train[0], &paths, now)?;
+            } else {
+                let behind = train[..place].to_vec();
+                draft.record(Event::LandingDeferred(Deferred { landing: at, behind, paths }));
+            }
+        }
+        Tried::Red { reason } => {
+            draft.record(Event::LandingReddened(Reddened { landing: id, reason: reason.clone() }));
+            let times = draft.board().landings.get(&id).and_then(|it| it.red.as_ref()).map_or(0, |it| it.times);
+            if ahead.is_empty() && times >= TIMES {
+                let reason = format!("merged with what landed since, it fails: {reason}");
+                out(draft, &landing, WaitKind::Review, &reason, now)?;
+            }
+        }
+        Tried::Held { at, reason } => {
+            let about = at.filter(|it| train.contains(it)).unwrap_or(id);
+            back(draft, id, &reason);
+            put_off(draft, about, reason, now)?;
+        }
+    }
+    queue::advance(draft, &project, now);
+    Ok(())
+}
+
+fn carried(carries: &[Carried], landing: LandingId, new: &CommitId) -> Option<Carried> {
+    let known = carries.iter().find(|it| it.landing == landing).cloned();
+    // A trial of one is its own tip.
+    known.or_else(|| carries.is_empty().then(|| Carried { landing, commit: new.clone() }))
+}
+
+/// A landing conflicts with the trunk as it is.
+fn conflict(draft: &mut Draft, id: LandingId, paths: &[String], now: Now) -> Result<(), Refusal> {
+    let Some(first) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
+    let names: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let reason = format!("it conflicts with what landed since in {}", first_few(&names));
+    out(draft, &first, WaitKind::Conflict, &reason, now)
+}
+
+fn back(draft: &mut Draft, id: LandingId, reason: &str) {
+    draft.record(Event::LandingReturned(Returned { landing: id, reason: reason.to_owned() }));
+}
+
+/// What moving the trunk found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Moved {
+    Moved,
+    /// Somebody else moved the trunk: no trial holds any longer.
+    Elsewhere,
+    /// The user's checkout of the trunk has changes in these files.
+    Dirty {
+        paths: Vec<String>,
+    },
+    Held {
+        reason: String,
+    },
+}
+
+/// Takes the report of a move. Only the fence's holder may speak (L6).
+pub fn moved(draft: &mut Draft, id: LandingId, fence: u64, found: Moved, now: Now) -> Result<(), Refusal> {
+    let landing = find(draft.board(), id)?;
+    let State::Moving { old, new, fence: live, carries } = landing.state.clone() else {
+        return Err(Refusal::StaleLanding { landing: id });
+    };
+    if live != fence {
+        return Err(Refusal::StaleLanding { landing: id });
+    }
+    let train = landing.train();
+    let commit_of = |it: LandingId| carries.iter().find(|on| on.landing == it).map_or(&new, |on| &on.commit).clone();
+    match found {
+        Moved::Moved => return land_all(draft, &train, &old, commit_of, now),
+        Moved::Elsewhere => overtaken(draft, &landing, "the trunk was moved by somebody else; merging again"),
+        Moved::Dirty { paths } => {
+            let names: Vec<&str> = paths.iter().map(String::as_str).collect();
+            let trunk = draft.board().projects.get(&landing.project).map(|it| it.trunk.to_string());
+            let reason = |task: crate::ids::TaskId| {
+                format!(
+                    "the checkout of {} has changes in {}: commit or stash them, then regatta land {task}",
+                    trunk.as_deref().unwrap_or("the trunk"),
+                    first_few(&names)
+                )
+            };
+            give_trunk_back(draft, &landing, "the checkout of the trunk has changes");
+            // Those that touch what a person is at wait for them; the others may go on without (Q9).
+            let members: Vec<_> = train.iter().filter_map(|it| draft.board().landings.get(it).cloned()).collect();
+            let touches = |it: &Landing| it.submission.changed.iter().any(|path| paths.contains(path));
+            let all = !members.iter().any(|it| touches(it));
+            for member in members.iter().filter(|it| all || touches(it)) {
+                put_off(draft, member.id, reason(member.task), now)?;
+            }
+        }
+        Moved::Held { reason } => {
+            give_trunk_back(draft, &landing, &reason);
+            put_off(draft, id, reason, now)?;
+        }
+    }
+    queue::advance(draft, &landing.project, now);
+    Ok(())
+}
+
+fn give_trunk_back(draft: &mut Draft, landing: &Landing, reason: &str) {
+    back(draft, landing.id, reason);
+    // It keeps its files, which are no lease.
+    claim::release_leased(draft, &Owner::Landing(landing.id));
+}
+
+/// The trunk is not where it was taken to be: everybody is tried again from where it is.
+fn overtaken(draft: &mut Draft, landing: &Landing, reason: &str) {
+    give_trunk_back(draft, landing, reason);
+    draft.record(Event::QueueOvertaken(Overtaken { project: landing.project.clone() }));
+}
+
+/// Writes down that everybody in a trial has landed, in order.
+fn land_all(
+    draft: &mut Draft,
+    train: &[LandingId],
+    old: &CommitId,
+    commit_of: impl Fn(LandingId) -> CommitId,
+    now: Now,
+) -> Result<(), Refusal> {
+    let mut tip = old.clone();
+    for id in train {
+        let Some(landing) = draft.board().landings.get(id).cloned() else { continue };
+        let commit = commit_of(*id);
+        landed(draft, &landing, tip, commit.clone(), now)?;
+        tip = commit;
+    }
+    Ok(())
+}
+
+fn landed(draft: &mut Draft, landing: &Landing, old: CommitId, commit: CommitId, now: Now) -> Result<(), Refusal> {
+    draft.record(Event::LandingLanded(Landed { landing: landing.id, task: landing.task, old, commit: commit.clone() }));
+    claim::release_all(draft, &Owner::Landing(landing.id));
+    let subject = task::find(draft.board(), landing.task)?.subject.clone();
+    task::complete(draft, landing.task, Some(commit.clone()))?;
+    let files: Vec<&str> = landing.submission.changed.iter().map(String::as_str).collect();
+    let text = format!(
+        "Merged {} ({}): {subject} [{}] as {}",
+        landing.branch,
+        landing.task,
+        first_few(&files),
+        &commit.as_str()[..10]
+    );
+    announce(draft, &landing.project, "coord:merge", text, now)
+}
+
+pub(super) fn announce(
+    draft: &mut Draft,
+    project: &ProjectName,
+    label: &str,
+    text: String,
+    now: Now,
+) -> Result<(), Refusal> {
+    let channel = ChannelName::new(project.as_str()).expect("a project's name is a channel's name");
+    let labels = vec![Label::new(label).expect("our own labels are well formed")];
+    bus::post(draft, Post { channel, text, labels, reply_to: None }, Actor::Regatta, now).map(|_| ())
+}
+
+/// How long a held landing waits before it is tried again.
+const HOLD_MS: u64 = 5_000;
+
+/// Puts a landing off, longer each time; the others go on without it.
+fn put_off(draft: &mut Draft, id: LandingId, reason: String, now: Now) -> Result<(), Refusal> {
+    let landing = find(draft.board(), id)?;
+    let patience = HOLD_MS << landing.tries.saturating_sub(1).min(4);
+    draft.record(Event::LandingHeld(Held { landing: id, reason, retry_at: now.at + patience }));
+    Ok(())
+}
+
+/// Takes a landing out of the queue: its task comes back for another attempt on the new trunk, while there
+/// are any left, and then needs a person. What was captured stays kept either way (Q6).
+fn out(draft: &mut Draft, landing: &Landing, kind: WaitKind, reason: &str, now: Now) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), landing.task)?;
+    let on_conflict = draft.board().projects.get(&landing.project).map(|it| it.settings.landing.on_conflict);
+    let hopeless = landing.reverts || on_conflict == Some(OnConflict::Fail);
+    let retry = task.failures + 1 < task::MOST_FAILURES && !hopeless;
+    draft.record(Event::LandingEnded(Ended {
+        landing: landing.id,
+        task: landing.task,
+        reason: reason.to_owned(),
+        retry,
+        fault: Some(true),
+    }));
+    claim::release_all(draft, &Owner::Landing(landing.id));
+    if retry {
+        task::try_again(draft, landing.task, reason, true)?
+    } else {
+        task::needs_human(draft, landing.task, kind, reason)?
+    }
+    announce(draft, &landing.project, "coord:conflict", format!("{} is out of the queue: {reason}", landing.task), now)
+}
+
+/// Gives up a move whose fence fell: the claim expired before the report came.
+pub(crate) fn fence_fell(draft: &mut Draft, id: LandingId, token: u64, now: Now) -> Result<(), Refusal> {
+    let Some(landing) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
+    match landing.state {
+        State::Moving { fence, .. } if fence == token => {
+            // Whether the trunk moved is not known; the next trial finds out (Q7).
+            overtaken(draft, &landing, "moving the trunk took too long; trying again");
+            queue::advance(draft, &landing.project, now);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,440 @@
+//! Speculation: several prefixes of the queue validated at once, and a simulation of whole queues.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use regatta_core::command::Command;
+use regatta_core::effect::{Effect, EffectKey};
+use regatta_core::event::Event;
+use regatta_core::ids::{CommitId, LandingId};
+use regatta_core::landing::{Carried, Moved, State, Tried};
+use regatta_core::task::Status;
+
+use crate::world::{SECOND, World, commit, shop};
+
+/// A world with this many pieces of work submitted, and nothing tried yet.
+fn held_queue(count: usize) -> (World, Vec<LandingId>) {
+    let mut world = World::serial(&[("ada", 1)]);
+    world.ask("ann", Command::HoldQueue { project: shop(), reason: "until all are there".into() });
+    let landings = (0..count)
+        .map(|nth| {
+            world.add_task(&format!("part {nth}"), &[&format!("src/{nth}.rs")]);
+            let grant = world.take("ada");
+            world.submit(&grant)
+        })
+        .collect();
+    (world, landings)
+}
+
+fn release(world: &mut World) {
+    world.ask("ann", Command::ReleaseQueue { project: shop() });
+}
+
+fn passed(world: &mut World, landing: LandingId, old: u64, new: u64) {
+    let train = world.board.landings[&landing].train();
+    let first = new + 1 - train.len() as u64;
+    let carries = train.iter().zip(first..).map(|(it, at)| Carried { landing: *it, commit: commit(at) }).collect();
+    world.tried(landing, Tried::Passed { old: commit(old), new: commit(new), carries });
+}
+
+fn red(world: &mut World, landing: LandingId) {
+    world.tried(landing, Tried::Red { reason: "make test".into() });
+}
+
+fn trying(world: &World) -> Vec<Vec<u64>> {
+    let trains = world.board.landings.values().filter(|it| matches!(it.state, State::Trying { .. }));
+    let mut trains: Vec<Vec<u64>> = trains.map(|it| it.train().iter().map(|it| it.0).collect()).collect();
+    trains.sort();
+    trains
+}
+
+fn landed(world: &World) -> Vec<(u64, CommitId)> {
+    let landed = |it: &regatta_core::event::Recorded| match &it.event {
+        Event::LandingLanded(it) => Some((it.landing().0, it.commit().clone())),
+        _ => None,
+    };
+    world.log.iter().filter_map(landed).collect()
+}
+
+#[test]
+fn batches_are_validated_together_and_the_longest_green_prefix_lands() {
+    let (mut world, it) = held_queue(6);
+    world.speculate(2, Some(2));
+    assert!(trying(&world).is_empty(), "the queue is held");
+    release(&mut world);
+    assert_eq!(trying(&world), [vec![1, 2], vec![1, 2, 3, 4]]);
+    // The longer one is done first, and carries the shorter one with it.
+    passed(&mut world, it[3], 10, 14);
+    assert_eq!(trying(&world), [vec![1, 2], vec![1, 2, 3, 4, 5, 6]]);
+    world.moved(it[3], Moved::Moved);
+    assert_eq!(landed(&world), [(1, commit(11)), (2, commit(12)), (3, commit(13)), (4, commit(14))]);
+    // What was tried with them stands on them now: its move is from where the trunk is.
+    assert_eq!(trying(&world), [vec![5, 6]]);
+    world.tried(
+        it[5],
+        Tried::Passed {
+            old: commit(10),
+            new: commit(16),
+            carries: (0..6).map(|nth| Carried { landing: it[nth], commit: commit(11 + nth as u64) }).collect(),
+        },
+    );
+    let State::Moving { old, new, .. } = world.board.landings[&it[5]].state.clone() else { panic!() };
+    assert_eq!((old, new), (commit(14), commit(16)), "Q2: from the tip that is, to what was validated");
+    world.moved(it[5], Moved::Moved);
+    assert_eq!(landed(&world)[4..], [(5, commit(15)), (6, commit(16))]);
+}
+
+/// Q9: a red batch is cut until the one at fault is found; who is before it lands at once.
+#[test]
+fn q9_a_red_batch_is_searched() {
+    let (mut world, it) = held_queue(6);
+    world.speculate(2, Some(6));
+    release(&mut world);
+    red(&mut world, it[5]);
+    assert_eq!(trying(&world), [vec![1, 2], vec![1, 2, 3, 4]], "in three parts with two slots");
+    passed(&mut world, it[1], 10, 12);
+    world.moved(it[1], Moved::Moved);
+    red(&mut world, it[3]);
+    assert_eq!(landed(&world).len(), 2);
+    assert_eq!(trying(&world), [vec![3]]);
+    red(&mut world, it[2]);
+    assert_eq!(trying(&world), [vec![3]], "once more: it may be a flake");
+    red(&mut world, it[2]);
+    assert_eq!(world.landing(it[2]), "gone");
+    assert_eq!(trying(&world), [vec![4, 5, 6]], "nothing is known of the others without it");
+    passed(&mut world, it[5], 12, 15);
+    world.moved(it[5], Moved::Moved);
+    assert_eq!(landed(&world).len(), 5);
+}
+
+/// A flake costs a retry and no landing.
+#[test]
+fn q9_a_flake_is_no_verdict() {
+    let (mut world, it) = held_queue(2);
+    world.speculate(1, Some(2));
+    release(&mut world);
+    red(&mut world, it[1]);
+    assert_eq!(trying(&world), [vec![1]]);
+    passed(&mut world, it[0], 10, 11);
+    world.moved(it[0], Moved::Moved);
+    assert_eq!(trying(&world), [vec![2]], "the same tree once more");
+    passed(&mut world, it[1], 11, 12);
+    world.moved(it[1], Moved::Moved);
+    assert_eq!(landed(&world).len(), 2);
+}
+
+/// Q1: a trial with somebody in it who left the queue lands nothing, however green it is.
+#[test]
+fn q1_a_trial_with_withdrawn_work_is_void() {
+    let (mut world, it) = held_queue(4);
+    world.speculate(2, Some(2));
+    release(&mut world);
+    let task = world.board.landings[&it[0]].task;
+    world.ask("ann", Command::CancelTask { task, reason: "changed my mind".into() });
+    passed(&mut world, it[3], 10, 14);
+    assert_eq!(world.landing(it[3]), "queued");
+    assert!(landed(&world).is_empty());
+    assert_eq!(trying(&world), [vec![1, 2], vec![2, 3]], "the old trial still takes its slot");
+    let late = world.board.landings[&it[1]].state.clone();
+    assert!(matches!(late, State::Trying { void: true, .. }), "{late:?}");
+    passed(&mut world, it[1], 10, 12);
+    assert!(landed(&world).is_empty());
+    passed(&mut world, it[2], 10, 12);
+    world.moved(it[2], Moved::Moved);
+    assert_eq!(landed(&world), [(2, commit(11)), (3, commit(12))]);
+}
+
+/// A conflict with somebody who has not landed yet is no conflict with the trunk: it waits for them to be gone.
+#[test]
+fn q9_who_conflicts_with_those_before_it_stands_aside() {
+    let (mut world, it) = held_queue(4);
+    world.speculate(1, Some(4));
+    release(&mut world);
+    world.tried(it[3], Tried::Conflict { at: it[2], paths: vec!["src/2.rs".into()] });
+    assert_eq!(trying(&world), [vec![1, 2, 4]]);
+    passed(&mut world, it[3], 10, 13);
+    world.moved(it[3], Moved::Moved);
+    assert_eq!(trying(&world), [vec![3]], "now it is between it and the trunk");
+    world.tried(it[2], Tried::Conflict { at: it[2], paths: vec!["src/2.rs".into()] });
+    assert_eq!(world.landing(it[2]), "gone");
+}
+
+/// Q2: somebody moved the trunk: everything that was found out is found out again.
+#[test]
+fn q2_a_trunk_that_moved_elsewhere_makes_every_trial_void() {
+    let (mut world, it) = held_queue(4);
+    world.speculate(2, Some(2));
+    release(&mut world);
+    passed(&mut world, it[1], 10, 12);
+    world.moved(it[1], Moved::Elsewhere);
+    assert_eq!(trying(&world), [vec![1, 2], vec![1, 2, 3, 4]]);
+    passed(&mut world, it[3], 10, 14);
+    assert_eq!(world.landing(it[3]), "trying", "it was merged onto the old tip; it is tried again");
+    passed(&mut world, it[3], 20, 24);
+    world.moved(it[3], Moved::Moved);
+    assert_eq!(landed(&world).len(), 4);
+}
+
+/// The whole state of a search is in the rows: a restart goes on with it.
+#[test]
+fn d4_a_search_survives_a_restart() {
+    let (mut world, it) = held_queue(4);
+    world.speculate(1, Some(4));
+    release(&mut world);
+    red(&mut world, it[3]);
+    assert_eq!(trying(&world), [vec![1, 2]]);
+    world.restart();
+    passed(&mut world, it[1], 10, 12);
+    world.moved(it[1], Moved::Moved);
+    assert_eq!(trying(&world), [vec![3]]);
+}
+
+// The simulation.
+
+/// Dice that fall the same way for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+/// What a queue is made of.
+#[derive(Clone, Default)]
+struct Mix {
+    count: usize,
+    /// These fail wherever they are.
+    bad: BTreeSet<u64>,
+    /// Each of these pairs passes alone and fails together.
+    pairs: Vec<(u64, u64)>,
+    /// Each of these pairs does not merge.
+    clashes: Vec<(u64, u64)>,
+    /// One tree in this many fails once though it is good; 0 is never.
+    flaky: u64,
+    /// Before one move in this many somebody else moves the trunk; 0 is never.
+    outside: u64,
+}
+
+/// The trunk, the trees and the validator, as the shell would see them.
+struct Sim {
+    world: World,
+    mix: Mix,
+    dice: Dice,
+    /// What is on the trunk: landings, and strangers above 1000.
+    trunk: Vec<u64>,
+    commits: BTreeMap<Vec<u64>, u64>,
+    green: BTreeSet<u64>,
+    /// Whose trial failed for nothing: once each, since twice is a verdict.
+    flaked: BTreeSet<LandingId>,
+    /// Trials under way: when they end, and what they will say.
+    running: Vec<(u64, EffectKey, LandingId, Tried)>,
+    clock: u64,
+    validations: u64,
+    flakes: u64,
+    strangers: u64,
+}
+
+impl Sim {
+    fn new(mix: Mix, seed: u64, slots: Option<(u32, Option<u32>)>) -> Sim {
+        let (mut world, _) = held_queue(mix.count);
+        if let Some((slots, batch)) = slots {
+            world.speculate(slots, batch);
+        }
+        release(&mut world);
+        Sim {
+            world,
+            mix,
+            dice: Dice(seed * 2_654_435_769 + 1),
+            trunk: vec![],
+            commits: BTreeMap::new(),
+            green: BTreeSet::new(),
+            flaked: BTreeSet::new(),
+            running: vec![],
+            clock: 0,
+            validations: 0,
+            flakes: 0,
+            strangers: 0,
+        }
+    }
+
+    fn commit_of(&mut self, tree: &[u64]) -> CommitId {
+        let fresh = self.commits.len() as u64 + 1;
+        commit(*self.commits.entry(tree.to_vec()).or_insert(fresh))
+    }
+
+    fn tree_of(&self, id: &CommitId) -> Vec<u64> {
+        let at = |it: &(&Vec<u64>, &u64)| commit(*it.1) == *id;
+        self.commits.iter().find(at).map(|it| it.0.clone()).expect("a commit of ours")
+    }
+
+    fn is_red(&self, tree: &[u64]) -> bool {
+        tree.iter().any(|it| self.mix.bad.contains(it))
+            || self.mix.pairs.iter().any(|(a, b)| tree.contains(a) && tree.contains(b))
+    }
+
+    /// Merges a train onto the trunk and validates it; what it finds is known when its time is over.
+    fn begin(&mut self, key: EffectKey, landing: LandingId) {
+        let Some(row) = self.world.board.landings.get(&landing) else { return };
+        let (train, old) = (row.train(), self.trunk.clone());
+        let old = self.commit_of(&old);
+        let mut tree = self.trunk.clone();
+        let mut carries = Vec::new();
+        for member in train {
+            let clash =
+                |it: &(u64, u64)| it.1 == member.0 && tree.contains(&it.0) || it.0 == member.0 && tree.contains(&it.1);
+            if !tree.contains(&member.0) {
+                if self.mix.clashes.iter().any(clash) {
+                    let found = Tried::Conflict { at: member, paths: vec!["src/x.rs".into()] };
+                    return self.running.push((self.clock, key, landing, found));
+                }
+                tree.push(member.0);
+            }
+            let commit = self.commit_of(&tree);
+            carries.push(Carried { landing: member, commit });
+        }
+        self.validations += 1;
+        let new = self.commit_of(&tree);
+        let flake = self.mix.flaky > 0 && self.dice.roll(self.mix.flaky) == 0 && self.flaked.insert(landing);
+        let found = if self.is_red(&tree) || flake {
+            self.flakes += u64::from(flake);
+            Tried::Red { reason: "make test".into() }
+        } else {
+            self.green.insert(self.commits[&tree]);
+            Tried::Passed { old, new, carries }
+        };
+        // Validations take 90 to 110.
+        let takes = 90 + self.dice.roll(21);
+        self.running.push((self.clock + takes, key, landing, found));
+    }
+
+    fn move_trunk(&mut self, landing: LandingId, fence: u64) {
+        if self.mix.outside > 0 && self.dice.roll(self.mix.outside) == 0 {
+            self.strangers += 1;
+            self.trunk.push(1_000 + self.strangers);
+        }
+        let State::Moving { old, new, .. } = self.world.board.landings[&landing].state.clone() else { return };
+        let trunk = self.trunk.clone();
+        let found = if self.commit_of(&trunk) == old {
+            let tree = self.tree_of(&new);
+            assert!(tree.starts_with(&self.trunk), "Q2: {tree:?} does not stand on {:?}", self.trunk);
+            assert!(self.green.contains(&self.commits[&tree]), "Q1: {tree:?} was never validated");
+            assert!(!self.is_red(&tree), "Q1: a red tree landed");
+            self.trunk = tree;
+            Moved::Moved
+        } else {
+            Moved::Elsewhere
+        };
+        self.world.ask("regatta", Command::ReportMoved { landing, fence, found });
+    }
+
+    /// Performs whatever is owed until nothing is.
+    fn run(&mut self) {
+        for _ in 0..20_000 {
+            let owed: Vec<_> = self.world.outbox.iter().map(|(key, effect)| (*key, effect.clone())).collect();
+            for (key, effect) in owed {
+                match effect {
+                    Effect::TryLanding { landing } if self.running.iter().all(|it| it.1 != key) => {
+                        self.begin(key, landing);
+                    }
+                    Effect::TryLanding { .. } => {}
+                    Effect::MoveTrunk { landing, fence } => {
+                        self.world.outbox.remove(&key);
+                        self.move_trunk(landing, fence);
+                    }
+                    _ => _ = self.world.outbox.remove(&key),
+                }
+            }
+            let next = self.running.iter().enumerate().min_by_key(|it| it.1.0).map(|it| it.0);
+            let Some((end, key, landing, found)) = next.map(|it| self.running.remove(it)) else {
+                if !self.world.outbox.is_empty() {
+                    continue;
+                }
+                if self.world.board.landings.values().any(|it| it.retry_at.is_some()) {
+                    self.world.advance(SECOND);
+                    continue;
+                }
+                assert!(self.world.board.landings.is_empty(), "Q8: the queue stands still");
+                return;
+            };
+            self.clock = self.clock.max(end);
+            self.world.outbox.remove(&key);
+            // Withdrawn or overtaken: the report is refused or ignored.
+            let _late = self.world.try_ask("regatta", Command::ReportTried { landing, found });
+        }
+        panic!("Q8: the queue does not end");
+    }
+
+    /// Everything that could land did, once, and nothing else.
+    fn check(&self) {
+        let mine: Vec<u64> = self.trunk.iter().copied().filter(|it| *it < 1_000).collect();
+        let once: BTreeSet<u64> = mine.iter().copied().collect();
+        assert_eq!(once.len(), mine.len(), "Q7: somebody landed twice: {:?}", self.trunk);
+        for id in 1..=self.mix.count as u64 {
+            let task = self.world.stored(regatta_core::ids::TaskId(id));
+            let here = once.contains(&id);
+            assert_eq!(task.status == Status::Completed, here, "Q7: {id} is {} and the trunk is {mine:?}", task.status);
+            let other_of = |pairs: &[(u64, u64)]| {
+                pairs.iter().filter(|it| it.0 == id || it.1 == id).any(|(a, b)| once.contains(a) || once.contains(b))
+            };
+            let excused = self.mix.bad.contains(&id) || other_of(&self.mix.pairs) || other_of(&self.mix.clashes);
+            assert!(here || excused, "{id} is good and is {} ({:?}): {mine:?}", task.status, task.reason);
+        }
+    }
+}
+
+fn mix(dice: &mut Dice, count: usize) -> Mix {
+    let pick = |dice: &mut Dice| dice.roll(count as u64) + 1;
+    let pairs = |dice: &mut Dice| {
+        let (a, b) = (pick(dice), pick(dice));
+        (a.min(b), a.max(b))
+    };
+    let bad = (0..dice.roll(4)).map(|_| pick(dice)).collect();
+    let some = |dice: &mut Dice| (0..dice.roll(3)).map(|_| pairs(dice)).filter(|it| it.0 != it.1).collect();
+    Mix { count, bad, pairs: some(dice), clashes: some(dice), flaky: 12, outside: 9 }
+}
+
+/// Q1, Q7, Q8, Q9: random queues with bad branches, pairs that fail only together, conflicts, flakes and strangers on
+/// the trunk. Every good one lands once, nothing red does, and the number of validations is bounded.
+#[test]
+fn q1_q7_q8_q9_random_queues_land_what_is_good() {
+    for seed in 1..=40 {
+        let mut dice = Dice(seed * 7_919);
+        let count = 4 + dice.roll(16) as usize;
+        let mix = mix(&mut dice, count);
+        let slots = 1 + dice.roll(4) as u32;
+        let batch = [None, Some(1), Some(3), Some(8)][dice.roll(4) as usize];
+        let mut sim = Sim::new(mix.clone(), seed, Some((slots, batch)));
+        sim.run();
+        sim.check();
+        // A search of at most 16 takes five cuts and a retry, and what runs beside it; a stranger costs what runs.
+        let troubles =
+            mix.bad.len() + mix.pairs.len() + mix.clashes.len() + sim.flakes as usize + sim.strangers as usize;
+        let most = count + troubles * (6 + 2 * slots as usize) + slots as usize;
+        assert!(sim.validations as usize <= most, "seed {seed}: {} validations of at most {most}", sim.validations);
+    }
+}
+
+/// Speculation pays: 50 branches of which one in twenty is bad, two slots.
+#[test]
+fn speculation_is_at_least_two_and_a_half_times_as_fast() {
+    let (mut serial, mut speculative) = (0, 0);
+    for seed in 1..=3 {
+        let mut dice = Dice(seed * 104_729);
+        let mut bad = BTreeSet::new();
+        while bad.len() < 2 + seed as usize % 2 {
+            bad.insert(dice.roll(50) + 1);
+        }
+        let mix = Mix { count: 50, bad, ..Mix::default() };
+        for (slots, time) in [(None, &mut serial), (Some((2, None)), &mut speculative)] {
+            let mut sim = Sim::new(mix.clone(), seed, slots);
+            sim.run();
+            sim.check();
+            *time += sim.clock;
+        }
+    }
+    println!("serial {serial}, speculative {speculative}: {:.2} times", serial as f64 / speculative as f64);
+    assert!(serial * 2 >= speculative * 5, "serial took {serial}, speculative {speculative}");
+}

@@ -1,0 +1,136 @@
+//! Is this tree green? Its checks are the trunk's own, never the branch's; what passed once is not run again.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use regatta_core::ids::{CommitId, ProjectName};
+use regatta_core::project::Project;
+use regatta_core::task::{Task, Validation};
+
+use crate::ports::git::Repo;
+use crate::{Engine, contract};
+
+use super::Train;
+
+/// How many results are remembered.
+const REMEMBERED: usize = 512;
+
+/// Where trees are validated: which slots are taken, and what passed there.
+///
+/// What passed is remembered in memory only: it can be found out again, so a restart costs time and nothing else, and
+/// a store need not carry it. Only what is green is remembered: a red tree is tried once more, and its reason changes.
+#[derive(Default)]
+pub(crate) struct Bench {
+    taken: Mutex<BTreeSet<(ProjectName, u32)>>,
+    passed: Mutex<VecDeque<Key>>,
+}
+
+/// A tree and what it was checked with. The environment is this daemon's own, and ends with it.
+#[derive(PartialEq, Eq)]
+struct Key {
+    project: ProjectName,
+    commit: CommitId,
+    checks: Validation,
+    commands: Vec<String>,
+}
+
+/// A staging directory that is ours until it is dropped.
+struct Slot<'a> {
+    bench: &'a Bench,
+    project: ProjectName,
+    number: u32,
+}
+
+impl Bench {
+    fn slot(&self, project: &ProjectName) -> Slot<'_> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = |it: &u32| !taken.contains(&(project.clone(), *it));
+        let number = (0..).find(free).unwrap_or(u32::MAX);
+        taken.insert((project.clone(), number));
+        Slot { bench: self, project: project.clone(), number }
+    }
+
+    fn knows(&self, key: &Key) -> bool {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
+    }
+
+    fn remember(&self, key: Key) {
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        passed.push_front(key);
+        passed.truncate(REMEMBERED);
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        let mut taken = self.bench.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.remove(&(self.project.clone(), self.number));
+    }
+}
+
+/// Validates `new`, which stands on the tip `old`, against the checks of the trunk and the contracts of those in it.
+/// `Ok(Some(reason))` says what does not hold; `Err` that it could not be found out.
+pub(super) fn broken(
+    engine: &Engine,
+    train: &Train,
+    tasks: &[&Task],
+    (old, new): (&CommitId, &CommitId),
+) -> Result<Option<String>, String> {
+    let project = as_the_trunk_says(engine, &train.repo, &train.project, old)?;
+    let task = together(tasks).ok_or("nobody is in this trial")?;
+    let key = Key {
+        project: project.name.clone(),
+        commit: new.clone(),
+        checks: task.validation.clone(),
+        commands: project.validation.clone(),
+    };
+    let bench = &engine.shared.bench;
+    if bench.knows(&key) {
+        return Ok(None);
+    }
+    let slot = bench.slot(&project.name);
+    let staging = engine.shared.git.stage(&train.repo, slot.number, new).map_err(|it| it.to_string())?;
+    let found = contract::broken(&*engine.shared.agents, &task, &project, &staging).map_err(|it| it.to_string())?;
+    drop(slot);
+    if found.is_none() {
+        bench.remember(key);
+    }
+    Ok(found)
+}
+
+/// The project with the checks that its trunk names: a branch that changes them is checked by the old ones.
+fn as_the_trunk_says(engine: &Engine, repo: &Repo, project: &Project, tip: &CommitId) -> Result<Project, String> {
+    let mut project = project.clone();
+    let (Some(read), Some(file)) = (
+        engine.shared.settings.read_checks,
+        engine.shared.git.file_at(repo, tip, "regatta.toml").map_err(|it| it.to_string())?,
+    ) else {
+        return Ok(project);
+    };
+    let text = String::from_utf8_lossy(&file);
+    let checks = read(&text).map_err(|it| format!("the trunk's regatta.toml cannot be read: {it}"))?;
+    project.validation = checks.commands.unwrap_or(project.validation);
+    project.validation_timeout_ms = checks.timeout_ms.unwrap_or(project.validation_timeout_ms);
+    Ok(project)
+}
+
+/// The last task, with what all of them ask.
+fn together(tasks: &[&Task]) -> Option<Task> {
+    let mut all = Task::clone(tasks.last()?);
+    all.validation = Validation::default();
+    for it in tasks.iter().map(|it| &it.validation) {
+        extend(&mut all.validation.files_exist, &it.files_exist);
+        extend(&mut all.validation.content_check, &it.content_check);
+        extend(&mut all.validation.lint, &it.lint);
+        extend(&mut all.validation.tests, &it.tests);
+    }
+    Some(all)
+}
+
+fn extend<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
+    for it in more {
+        if !all.contains(it) {
+            all.push(it.clone());
+        }
+    }
+}
