@@ -64,6 +64,17 @@ inputs! {
         #[serde(default)] from: u64,
         #[serde(default = "fifty")] limit: usize,
     }
+    Checks { attempt: AttemptId }
+    RuleTest {
+        #[serde(default)] project: Option<ProjectName>,
+        /// A task whose type and files are taken.
+        #[serde(default)] task: Option<TaskId>,
+        #[serde(default)] issue_type: IssueType,
+        /// Its manifest before a start; its changed files before a landing.
+        #[serde(default)] files: Vec<PathPattern>,
+        /// A line that is added to those files.
+        #[serde(default)] line: Option<String>,
+    }
     Down { #[serde(default)] keep_agents: bool }
     TokenAdd {
         /// Who it is for: its writes carry this name.

@@ -158,6 +158,11 @@ verbs! {
     "inbox.list" InboxList(input::Scope) View "Lists what needs a person";
     "inbox.answer" InboxAnswer(input::Decide) Operate "Answers a permission request or a question";
     "attempt.transcript" Transcript(input::Transcript) View "Reads what an attempt's program said, from a place on";
+    "attempt.checks" Checks(input::Checks) View "Shows what the checks of an attempt's work said";
+    "scope.list" ScopeList(input::Scope) View "Lists what was found outside the manifests of tasks";
+    "scope.follow" ScopeFollow(input::Id) Operate "Makes a task of something found outside a manifest";
+    "rule.list" RuleList(input::Scope) View "Lists the standing rules of projects";
+    "rule.test" RuleTest(input::RuleTest) View "Says which standing rules a task or a change meets";
     "policy.list" PolicyList(input::Nothing) View "Lists the rules of the policy";
     "policy.add" PolicyAdd(input::PolicyAdd) Admin "Adds a rule";
     "policy.rm" PolicyRm(input::Rule) Admin "Takes a rule away";

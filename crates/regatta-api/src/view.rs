@@ -13,8 +13,10 @@ use regatta_core::ids::{
 use regatta_core::landing::{End, Landing, State};
 use regatta_core::mission::Mission;
 use regatta_core::pattern::Uri;
+use regatta_core::project::{RuleAction, StandingRule};
 use regatta_core::refusal::Holder;
 use regatta_core::schedule::{self, Outlook, WaitReason};
+use regatta_core::scope::{self, Escape};
 use regatta_core::session::{Ask, Want};
 use regatta_core::task::{Status, Task};
 use regatta_core::{budget, policy, provider};
@@ -112,6 +114,67 @@ pub fn liveness(board: &Board, attempt: &Attempt) -> String {
         (None, true) if !talk.in_turn => "idle".into(),
         _ => WORKING.into(),
     }
+}
+
+/// What was found outside a task's manifest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EscapeView {
+    /// `T3.1`
+    pub id: String,
+    pub task: TaskId,
+    pub project: ProjectName,
+    pub subject: String,
+    #[serde(flatten)]
+    pub escape: Escape,
+    /// The task that takes it up.
+    pub follow_up: Option<TaskId>,
+}
+
+impl EscapeView {
+    /// Every escape of these tasks, oldest first.
+    pub fn all(tasks: &[Task]) -> Vec<EscapeView> {
+        let by = |id: &str| tasks.iter().find(|it| it.alias.as_deref() == Some(id)).map(|it| it.id);
+        let of = |task: &Task| -> Vec<EscapeView> {
+            let view = |(nth, escape): (usize, &Escape)| {
+                let id = scope::name_of(task.id, nth);
+                let follow_up = by(&id);
+                let (project, subject) = (task.project.clone(), task.subject.clone());
+                EscapeView { id, task: task.id, project, subject, escape: escape.clone(), follow_up }
+            };
+            task.escapes.iter().enumerate().map(view).collect()
+        };
+        let mut all: Vec<EscapeView> = tasks.iter().flat_map(of).collect();
+        all.sort_by_key(|it| it.escape.wall);
+        all
+    }
+}
+
+/// A standing rule and the project it stands in.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RuleView {
+    pub project: ProjectName,
+    #[serde(flatten)]
+    pub rule: StandingRule,
+}
+
+/// A standing rule that is met.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MetView {
+    /// `start` or `landing`.
+    pub before: String,
+    pub action: RuleAction,
+    pub words: String,
+}
+
+/// What one check said.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EvidenceView {
+    pub check: String,
+    pub passed: bool,
+    pub how: String,
+    /// The last of what it printed.
+    pub output: String,
+    pub ms: u64,
 }
 
 /// Something that needs a person.

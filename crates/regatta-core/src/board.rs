@@ -33,6 +33,7 @@ use crate::policy::Rule;
 use crate::project::Project;
 use crate::provider::Parked;
 use crate::schedule;
+use crate::standing;
 use crate::task::{Status, Task};
 
 /// The last number handed out of each kind.
@@ -310,7 +311,8 @@ impl Board {
             && task.not_before.is_none()
             && task.attempt.is_none()
             && task.blocked_by.iter().all(|it| self.settled(*it) == Some(Status::Completed))
-            && schedule::gate(self, task).is_none();
+            && schedule::gate(self, task).is_none()
+            && standing::blocks(self, task).is_none();
         if !ready {
             return None;
         }

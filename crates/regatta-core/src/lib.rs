@@ -31,6 +31,7 @@ pub mod rotate; // a fresh session when one is nearly full
 pub mod schedule; // which task an agent gets next, and why one waits
 pub mod scope; // what was found outside a manifest
 pub mod session; // what an agent's program says, in one vocabulary
+pub mod standing; // a project's standing rules
 pub mod steer; // a word, a pause, another try
 pub mod task; // where a task becomes in_progress
 

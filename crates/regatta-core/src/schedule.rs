@@ -14,7 +14,7 @@ use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, TaskId};
 use crate::landing::State as LandingState;
 use crate::refusal::{Refusal, seconds};
 use crate::task::{Expects, Status, Task};
-use crate::{agent, attempt, budget, claim, manifest, mission, provider, task};
+use crate::{agent, attempt, budget, claim, manifest, mission, provider, standing, task};
 
 /// The closed set of things a task can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,8 +179,18 @@ pub fn gate(board: &Board, task: &Task) -> Option<String> {
         return Some(format!("it has no manifest: name its files with regatta edit {} --files …", task.id));
     }
     let project_checks = board.projects.get(&task.project).is_some_and(|it| !it.validation.is_empty());
-    if task.validation.is_empty() && !project_checks {
-        return Some(format!("nothing checks it: give it a test with regatta edit {} --validate 'CMD'", task.id));
+    if project_checks {
+        return None;
+    }
+    if task.validation.tests.is_empty() {
+        return Some(format!("nothing tests it: give it a test with regatta edit {} --validate 'CMD'", task.id));
+    }
+    if !task.validation.has_structure() {
+        return Some(format!(
+            "nothing says what it must leave behind: name it with regatta edit {} --exists FILE, or give the project \
+             checks of its own ([validation] commands)",
+            task.id
+        ));
     }
     None
 }
@@ -263,6 +273,9 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
             }
             if let Some(gate) = gate(board, task) {
                 say(WaitKind::Gate, gate);
+            }
+            if let Some(rule) = standing::blocks(board, task) {
+                say(WaitKind::Policy, rule);
             }
             let (uris, mode) = (manifest::claims(board, task), manifest::mode(board, task));
             for holder in claim::in_the_way(&Draft::of(board, now), &uris, mode, None, now).iter().take(5) {
@@ -404,7 +417,9 @@ pub fn outlook(board: &Board, mission: MissionId) -> Outlook {
                 || task.paused.is_some()
                 || stuck(board, task)
                 || (task.status.is_waiting()
-                    && (gate(board, task).is_some() || task.blocked_by.iter().any(|it| dead.contains(it))))
+                    && (gate(board, task).is_some()
+                        || standing::blocks(board, task).is_some()
+                        || task.blocked_by.iter().any(|it| dead.contains(it))))
                 || (task.status.is_waiting()
                     && board.missions.get(&mission).is_some_and(|it| it.state != mission::State::Active)
                     && task.attempt.is_none());

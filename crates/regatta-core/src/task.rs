@@ -78,6 +78,11 @@ pub struct Validation {
 }
 
 impl Validation {
+    /// Whether it says what must be there, beside what must pass.
+    pub fn has_structure(&self) -> bool {
+        !self.files_exist.is_empty() || !self.content_check.is_empty()
+    }
+
     /// Whether nothing is asked.
     pub fn is_empty(&self) -> bool {
         self.files_exist.is_empty() && self.content_check.is_empty() && self.lint.is_empty() && self.tests.is_empty()

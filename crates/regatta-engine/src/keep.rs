@@ -128,7 +128,7 @@ pub(crate) fn escape(engine: &Engine, project: &Project, by: (&Task, AttemptId, 
     }
 }
 
-fn append_once(place: &Path, line: &str) -> io::Result<()> {
+pub(crate) fn append_once(place: &Path, line: &str) -> io::Result<()> {
     let there = fs::read_to_string(place).unwrap_or_default();
     // When it was found is not what it is: a start that finishes what a crash cut short finds it again, later.
     let timeless = |line: &str| {

@@ -13,6 +13,7 @@ mod attend; // hearing and telling a program that runs
 mod brief; // what an agent is told
 mod contract; // checking a directory against a validation contract
 mod keep; // what is written for people, beside the store
+mod knowledge; // what a project learned
 mod perform; // doing what a commit asks
 mod result; // what a worker says of its work
 mod runner; // the daemon's own runner: polls for its missions' agents

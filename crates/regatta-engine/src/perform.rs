@@ -105,11 +105,11 @@ fn report(engine: &Engine, key: EffectKey, command: Command) {
     }
 }
 
-struct Scene {
-    attempt: Arc<Attempt>,
-    task: Task,
-    project: Arc<Project>,
-    repo: Repo,
+pub(crate) struct Scene {
+    pub(crate) attempt: Arc<Attempt>,
+    pub(crate) task: Task,
+    pub(crate) project: Arc<Project>,
+    pub(crate) repo: Repo,
 }
 
 /// The engine stops before it could be found out: the effect stays in the outbox for the next start.

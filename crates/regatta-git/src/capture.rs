@@ -72,7 +72,11 @@ impl Lens<'_> {
 
     /// New files that are not ignored, those in nested repositories too, but for `submodules`.
     fn untracked(&self, submodules: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, GitError> {
-        let list = || self.git("list new files").args(["ls-files", "--others", "--exclude-standard", "-z"]);
+        // The directory that is Regatta's own in every workspace is no work.
+        let list = || {
+            let call = self.git("list new files").args(["ls-files", "--others", "--exclude-standard", "-z"]);
+            call.arg("--exclude=/.regatta/")
+        };
         let found = split(&self.read(list())?.stdout);
         // Git names a repository within, with a slash, and does not look into it.
         let (mut nested, mut files): (Vec<_>, Vec<_>) = found.into_iter().partition(|it| it.ends_with(b"/"));

@@ -3,6 +3,7 @@
 mod agents; // agents, approvals, policy, budgets
 mod doors; // tokens
 mod plans; // runs and plans
+mod scope; // escapes and standing rules
 mod tasks; // tasks, claims, messages
 
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ use crate::settings::duration_ms;
 pub(crate) use agents::*;
 pub(crate) use doors::*;
 pub(crate) use plans::*;
+pub(crate) use scope::*;
 pub(crate) use tasks::*;
 
 /// The help of `regatta` alone: seven groups, under forty words.
@@ -188,6 +190,9 @@ pub(crate) enum Word {
         /// Print its journal as it is: < said to it, > said by it, ! its errors
         #[arg(long)]
         raw: bool,
+        /// Print what the checks of its work said instead
+        #[arg(long, conflicts_with_all = ["follow", "raw"])]
+        check: bool,
     },
     /// Land a task's finished work
     Land {
@@ -277,6 +282,15 @@ pub(crate) enum Word {
     /// Check plan files
     #[command(subcommand, hide = true)]
     Plan(PlanWord),
+    /// List what was found outside manifests, and take it up
+    #[command(hide = true)]
+    Scope {
+        #[command(subcommand)]
+        word: Option<ScopeWord>,
+    },
+    /// Manage the standing rules of this project
+    #[command(subcommand, hide = true)]
+    Rule(RuleWord),
     /// Manage tasks one by one
     #[command(subcommand, hide = true)]
     Task(TaskWord),
@@ -356,7 +370,7 @@ pub(crate) enum Word {
     },
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Init {
     /// Land on this branch; the one checked out if not given
     #[arg(long)]
@@ -405,6 +419,9 @@ pub(crate) struct TaskAdd {
     /// A command that must pass; may be given again
     #[arg(long, value_name = "CMD")]
     pub(crate) validate: Vec<String>,
+    /// A file that must be there afterwards; may be given again
+    #[arg(long, value_name = "FILE")]
+    pub(crate) exists: Vec<String>,
     /// Tasks that must land first: T1,T2
     #[arg(long, value_name = "TASKS", value_delimiter = ',')]
     pub(crate) blocked_by: Vec<TaskId>,
@@ -453,6 +470,9 @@ pub(crate) struct TaskEdit {
     /// Change the commands that must pass
     #[arg(long, value_name = "CMD")]
     pub(crate) validate: Option<Vec<String>>,
+    /// Change the files that must be there afterwards
+    #[arg(long, value_name = "FILE")]
+    pub(crate) exists: Option<Vec<String>>,
     /// Change its blockers; "" takes them away
     #[arg(long, value_name = "TASKS")]
     pub(crate) blocked_by: Option<String>,

@@ -115,3 +115,28 @@ fn work_that_fails_its_checks_goes_back_where_it_was() {
         assert!(world.stored(task).reason.unwrap().contains("1 test failed"));
     }
 }
+
+/// A standing rule that blocks holds what it meets, and says so (W1); changing the rules lets it go.
+#[test]
+fn w1_a_standing_rule_holds_what_it_meets() {
+    let mut world = World::with(&[("ada", 2)]);
+    let rule = |files: &str, action| project::StandingRule {
+        name: "frozen".into(),
+        says: "the schema is frozen".into(),
+        files: vec![regatta_core::pattern::PathPattern::new(files).unwrap()],
+        action,
+        ..project::StandingRule::default()
+    };
+    let with = |world: &mut World, rule: project::StandingRule| {
+        let mut project = world.project("shop", &["make"]);
+        project.settings.rule = vec![rule];
+        world.ask("ann", Command::AddProject(project));
+    };
+    with(&mut world, rule("db/**", project::RuleAction::Block));
+    let held = world.add_task("a", &["db/schema.sql"]);
+    let free = world.add_task("b", &["src/b.rs"]);
+    assert_eq!(world.take("ada").task, free);
+    assert_eq!((world.poll("ada"), world.reasons(held)), (None, vec![WaitKind::Policy]));
+    with(&mut world, rule("db/**", project::RuleAction::Warn));
+    assert_eq!(world.take("ada").task, held);
+}

@@ -15,7 +15,7 @@ use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{AttemptId, ClaimId, LandingId, Now, TaskId};
 use regatta_core::landing::{Landing, State};
 use regatta_core::pattern::{PathPattern, Uri};
-use regatta_core::project::{Project, QueueMode};
+use regatta_core::project::{Project, QueueMode, RuleAction};
 use regatta_core::refusal::Refusal;
 use regatta_core::schedule::{Poll, wait_reasons};
 use regatta_core::task::{Expects, IssueType, Status, Task};
@@ -473,13 +473,22 @@ fn of_mission(board: &Board, id: regatta_core::ids::MissionId) -> usize {
 fn is_ready(board: &Board, task: &Task) -> bool {
     let contract = matches!(task.issue_type, IssueType::Feature | IssueType::Bug | IssueType::Task)
         && task.expects == Expects::Changes;
-    let checked = !task.validation.is_empty() || !board.projects[&task.project].validation.is_empty();
+    let own = &task.validation;
+    let structure = !own.files_exist.is_empty() || !own.content_check.is_empty();
+    let checked = (!own.tests.is_empty() && structure) || !board.projects[&task.project].validation.is_empty();
     matches!(task.status, Status::Unassigned | Status::Offered | Status::Pending)
         && task.paused.is_none()
         && task.not_before.is_none()
         && task.attempt.is_none()
         && task.blocked_by.iter().all(|it| board.settled(*it) == Some(Status::Completed))
         && (!contract || (!task.files.is_empty() && checked))
+        && !board.projects[&task.project].settings.rule.iter().any(|rule| {
+            let meets = rule.files.iter().any(|theirs| task.files.iter().any(|it| it.overlaps(theirs)));
+            rule.action == RuleAction::Block
+                && rule.pattern.is_none()
+                && (rule.types.is_empty() || rule.types.contains(&task.issue_type))
+                && (rule.files.is_empty() || meets)
+        })
 }
 
 /// The ready index says what a scan says.

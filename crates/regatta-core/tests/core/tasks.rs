@@ -339,7 +339,9 @@ fn a_supervised_attempt_may_be_silent() {
 /// W1 and the gate: work without files or checks is not given to anybody, and says so.
 #[test]
 fn w1_the_gate_holds_work_without_a_contract() {
-    let checks = || Validation { tests: vec!["cargo test".into()], ..Validation::default() };
+    let tests = || Validation { tests: vec!["cargo test".into()], ..Validation::default() };
+    let files = || Validation { files_exist: vec!["src/a.rs".into()], ..Validation::default() };
+    let checks = || Validation { tests: vec!["cargo test".into()], ..files() };
     let check = |issue_type, manifest: &[&str], validation: Validation, project: &[&str], expects, open: bool| {
         let mut world = World::with(&[("ada", 1)]);
         world.ask("ann", Command::AddProject(world.project("shop", project)));
@@ -352,6 +354,8 @@ fn w1_the_gate_holds_work_without_a_contract() {
     use Expects::{Changes, Report};
     for kind in [IssueType::Feature, IssueType::Bug, IssueType::Task] {
         check(kind, &["src/**"], checks(), &[], Changes, true);
+        check(kind, &["src/**"], tests(), &[], Changes, false);
+        check(kind, &["src/**"], files(), &[], Changes, false);
         check(kind, &["src/**"], Validation::default(), &["make"], Changes, true);
         check(kind, &["src/**"], Validation::default(), &[], Changes, false);
         check(kind, &[], checks(), &["make"], Changes, false);

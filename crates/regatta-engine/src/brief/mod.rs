@@ -1,17 +1,115 @@
-//! What an agent is told when it starts. All of the engine's sentences to agents are in this file.
+//! What an agent is told when it starts. All of the engine's sentences to agents are in this directory.
+//!
+//! The prompt says what to do and what counts. What helps to do it is the briefing: five sections in a file of the
+//! workspace that git ignores, within a budget, with secrets taken out. Where no file can be written it is inlined.
 
-use regatta_core::attempt::Attempt;
-use regatta_core::project::Project;
-use regatta_core::task::Task;
+mod pitfalls; // what goes wrong in a language
+mod sections; // GOALS, HISTORY, INTEL, TASK, PROTOCOL
 
-/// The prompt of an attempt.
-pub(crate) fn prompt(task: &Task, project: &Project, attempt: &Attempt) -> String {
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use regatta_core::attempt::{Attempt, Cause};
+use regatta_core::project::{Project, RuleAction};
+use regatta_core::task::{Expects, IssueType, Task};
+use regatta_core::{agent, standing};
+
+use crate::perform::Scene;
+use crate::{Engine, keep};
+
+/// The directory of a workspace that is ours, and that no capture takes.
+pub(crate) const OURS: &str = ".regatta";
+
+/// Where the briefing is, in the workspace.
+const BRIEFING: &str = ".regatta/briefing.md";
+
+/// The prompt of an attempt, as it is now; the briefing is written where `workspace` is given and can be written to.
+pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, workspace: Option<&Path>) -> String {
+    let redact = |text: &str| (engine.shared.settings.redact.0)(text);
+    let briefing = redact(&sections::briefing(engine, scene));
+    let written = match workspace {
+        Some(dir) => match write(dir, &briefing) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::debug!(attempt = %scene.attempt.id, "its briefing is inlined: {error}");
+                false
+            }
+        },
+        None => {
+            let dir = engine.shared.git.workspace_path(&scene.repo, scene.attempt.workspace());
+            dir.join(BRIEFING).is_file()
+        }
+    };
+    let evidence = last_failure(engine, &scene.task);
+    let told = Told { briefing: if written { None } else { Some(&briefing) }, evidence: evidence.as_deref() };
+    redact(&prompt(&scene.task, &scene.project, &scene.attempt, &told))
+}
+
+/// Writes the briefing into our own directory of a workspace. An earlier attempt may have left anything there: nothing
+/// of it is followed (S6).
+fn write(workspace: &Path, text: &str) -> io::Result<()> {
+    let real = |it: &Path| it.symlink_metadata().is_ok_and(|it| it.is_dir());
+    if !real(workspace) {
+        return Err(io::Error::other("there is no workspace"));
+    }
+    let ours = workspace.join(OURS);
+    if !real(&ours) {
+        match fs::remove_file(&ours) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => fs::create_dir(&ours)?,
+        }
+    }
+    keep::write(&workspace.join(BRIEFING), text.as_bytes())?;
+    // The agent's own git does not show it either.
+    let info = workspace.join(".git").join("info");
+    if real(&workspace.join(".git")) && (real(&info) || fs::create_dir(&info).is_ok()) {
+        let exclude = info.join("exclude");
+        let plain = exclude.symlink_metadata().map_or(true, |it| it.is_file());
+        let old = if plain { fs::read_to_string(&exclude).unwrap_or_default() } else { String::new() };
+        let line = format!("/{OURS}/");
+        if plain && !old.lines().any(|it| it == line) {
+            keep::write(&exclude, format!("{old}{line}\n").as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// What the last attempt's checks printed, if it failed by them.
+fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
+    let attempts = engine.history().attempts_of(task.id).ok()?;
+    let last = attempts.iter().rev().find(|it| it.ended.is_some())?;
+    if last.ended.as_ref()?.cause != Cause::Invalid {
+        return None;
+    }
+    let found = keep::read_evidence(engine, last.id).ok()?;
+    let failed = found.iter().find(|it| !it.passed)?;
+    let output = sections::last_chars(failed.output.trim(), 6_000);
+    Some(format!("{}\n```\n{output}\n```", failed.how))
+}
+
+/// What a prompt has beside the task's own words.
+#[derive(Default)]
+struct Told<'a> {
+    /// The briefing itself, where it is in no file.
+    briefing: Option<&'a str>,
+    /// What the last attempt's checks printed.
+    evidence: Option<&'a str>,
+}
+
+fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) -> String {
     let mut text = format!("# {}: {}\n\n", task.id, task.subject);
     if !task.description.trim().is_empty() {
         text += &format!("{}\n\n", task.description.trim());
     }
+    if told.briefing.is_none() {
+        text += &format!(
+            "Read {BRIEFING} first: the project's goals, what happened to these files, and what is known.\n\n"
+        );
+    }
     if !task.files.is_empty() {
-        text += "## FILE MANIFEST\nChange only these files. A change anywhere else is found from the diff and sends the work back.\n";
+        text += "## FILE MANIFEST\nChange only these files. A change anywhere else is found from the diff and left out. \
+                 Work that belongs elsewhere: name it under \"scope_escapes\" in your result.\n";
         for file in &task.files {
             text += &format!("- {file}\n");
         }
@@ -25,12 +123,45 @@ pub(crate) fn prompt(task: &Task, project: &Project, attempt: &Attempt) -> Strin
         }
         text += "\n";
     }
+    text += &past(task, attempt, told.evidence);
+    if !attempt.notes.is_empty() {
+        text += "## SAID BY PEOPLE\n";
+        for note in &attempt.notes {
+            text += &format!("{}\n\n", note.trim());
+        }
+    }
+    let pitfalls = pitfalls::of(&task.files);
+    if !pitfalls.is_empty() {
+        text += "## KNOWN PITFALLS\n";
+        for line in pitfalls {
+            text += &format!("- {line}\n");
+        }
+        text += "\n";
+    }
+    let warnings = warnings(task, project);
+    if !warnings.is_empty() {
+        text += "## STANDING RULES\n";
+        for line in warnings {
+            text += &format!("- {line}\n");
+        }
+        text += "\n";
+    }
+    text += &rules(task);
+    if let Some(briefing) = told.briefing {
+        text += &format!("\n{briefing}");
+    }
+    text
+}
+
+/// What became of the attempts before.
+fn past(task: &Task, attempt: &Attempt, evidence: Option<&str>) -> String {
+    let mut text = String::new();
     match (&attempt.resumes, &task.reason) {
         (Some(resume), reason) => {
             text += "## UNFINISHED WORK\nThis task was begun before, and what was done so far is in your working directory: \
                 look at `git status` and `git diff` first, then go on from there.\n";
             if let Some(reason) = reason {
-                text += &format!("It was broken off: {reason}\n");
+                text += &format!("Why it is not done: {reason}\n");
             }
             if resume.agent != attempt.agent {
                 text += &format!("It was begun by {}.\n", resume.agent);
@@ -40,17 +171,40 @@ pub(crate) fn prompt(task: &Task, project: &Project, attempt: &Attempt) -> Strin
         (None, Some(reason)) => text += &format!("## THE LAST ATTEMPT\nIt did not pass: {reason}\n\n"),
         (None, None) => {}
     }
-    if !attempt.notes.is_empty() {
-        text += "## SAID BY PEOPLE\n";
-        for note in &attempt.notes {
-            text += &format!("{}\n\n", note.trim());
-        }
+    if let Some(evidence) = evidence {
+        text += &format!("## WHAT FAILED\n{evidence}\n\n");
     }
-    text += "## RULES\n\
+    text
+}
+
+fn warnings(task: &Task, project: &Project) -> Vec<String> {
+    standing::at_start(&project.settings.rule, task.issue_type, &task.files)
+        .iter()
+        .map(|it| match (it.rule.action, &it.rule.pattern) {
+            (RuleAction::Block, Some(pattern)) => {
+                format!("{} A line with {pattern:?} keeps the work from landing.", it.words())
+            }
+            (_, Some(pattern)) => format!("{} It looks for {pattern:?}.", it.words()),
+            _ => it.words(),
+        })
+        .collect()
+}
+
+fn rules(task: &Task) -> String {
+    let mut text = String::from(
+        "## RULES\n\
         - Your working directory is your own copy of the repository. Commit or not as you like; what is on disk counts.\n\
         - Do not merge, push or touch other branches: the work is landed for you.\n\
-        - When you are done, exit with code 0. You may leave a summary in the file named by REGATTA_RESULT, as JSON: \
-        {\"type\": \"completion\", \"issue_id\": \"…\", \"status\": \"done\", \"detail\": \"…\", \"artifacts\": []}.\n";
+        - Look for existing functions and types before you write new ones, and use their signatures as they are.\n",
+    );
+    if task.expects == Expects::Report {
+        text += "- A report is asked for, not a change: put it into your result's detail.\n";
+    }
+    text += "- When you are done, exit with code 0. Leave a result in the file named by REGATTA_RESULT, as JSON: \
+        {\"type\": \"completion\", \"issue_id\": \"…\", \"status\": \"done\", \"detail\": \"…\", \"artifacts\": [], \
+        \"learnings\": [\"what the next one should know\"], \
+        \"scope_escapes\": [{\"finding\": \"…\", \"suggested_files\": [\"…\"]}]}. \
+        Say \"blocked\" when a person must help and \"failed\" when it cannot be done.\n";
     text
 }
 
@@ -62,4 +216,13 @@ fn contract(task: &Task, project: &Project) -> Vec<String> {
     let commands =
         it.lint.iter().chain(&it.tests).chain(&project.validation).map(|command| format!("`{command}` exits with 0"));
     exist.chain(content).chain(commands).collect()
+}
+
+/// How hard a model should think: what the task says, then its agent, then what kind of work it is.
+pub(crate) fn effort(task: &Task, profile: &agent::Profile) -> Option<String> {
+    let usual = match (task.expects, task.issue_type) {
+        (Expects::Report, _) | (_, IssueType::Docs | IssueType::Chore) => "low",
+        (_, IssueType::Feature | IssueType::Bug | IssueType::Task | IssueType::Ci) => "high",
+    };
+    task.effort.clone().or_else(|| profile.effort.clone()).or_else(|| Some(usual.to_owned()))
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use regatta_core::agent::Profile;
 use regatta_core::attempt::{Cause, Exited};
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::effect::EffectKey;
@@ -56,7 +57,7 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
         }
     }
     let workspace = engine.shared.git.workspace_path(&scene.repo, scene.attempt.workspace());
-    let desk = AttemptDesk::new(engine, &scene.attempt, workspace, prompt_of(scene));
+    let desk = AttemptDesk::new(engine, &scene.attempt, workspace, brief::prompt_of(engine, scene, None));
     match agents.attend(id, &desk) {
         Ok(None) => None, // its program goes on; the next start joins it again
         Ok(Some(verdict)) => {
@@ -70,11 +71,6 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
         }
         Err(error) => not_run(engine, id, error.to_string()),
     }
-}
-
-/// What the attempt is asked to do.
-fn prompt_of(scene: &Scene) -> String {
-    brief::prompt(&scene.task, &scene.project, &scene.attempt)
 }
 
 /// Gives an attempt up whose program could not be started or watched, once nothing of it can be running: its files
@@ -111,18 +107,19 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
         ]
         .map(|(name, value)| (name.to_owned(), value)),
     );
+    let prompt = brief::prompt_of(engine, scene, Some(&workspace.path));
     let launch = Launch {
         attempt: attempt.id,
         agent: attempt.agent.clone(),
         runtime: agent.runtime.clone(),
-        profile: agent.profile.clone(),
+        profile: Profile { effort: brief::effort(task, &agent.profile), ..agent.profile.clone() },
         resume: attempt.resumed_session().map(str::to_owned),
         mcp: engine.shared.settings.mcp_url.clone().map(|url| McpServer { url, token: attempt.token.to_string() }),
         used: attempt.resumed_session().and(attempt.resumes.as_ref()).map(|it| it.used).unwrap_or_default(),
         workspace: workspace.path,
         objects: workspace.objects,
         hidden: vec![repo.path.clone()],
-        prompt: prompt_of(scene),
+        prompt,
         script: task.script.clone(),
         env,
     };

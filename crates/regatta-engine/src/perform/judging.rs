@@ -6,14 +6,15 @@ use regatta_core::attempt::{Findings, ResultStatus, Verdict, WorkResult};
 use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
-use regatta_core::project::OnEscape;
+use regatta_core::project::{OnEscape, RuleAction};
 use regatta_core::schedule::WaitKind;
 use regatta_core::scope;
+use regatta_core::standing::{self, Changed};
 
 use crate::contract::test_names;
 use crate::ports::git::{Capture, GitError};
 use crate::result::{self, LONGEST, Read};
-use crate::{Engine, contract, keep};
+use crate::{Engine, contract, keep, knowledge};
 
 use super::attempts::{has_ended, settle_ended};
 use super::{Scene, authorship, report, scene};
@@ -91,6 +92,9 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     }
     if let Some(reason) = misnamed_test(engine, scene, &part, &workspace.path)? {
         return Ok(Verdict::Failed { reason });
+    }
+    if let Some(reason) = against_a_rule(engine, scene, &part, findings)? {
+        return Ok(Verdict::NeedsPerson { kind: WaitKind::Policy, reason });
     }
     let agents = &*engine.shared.agents;
     let mut found = contract::examine(agents, task, project, &workspace.path).map_err(|it| it.to_string())?;
@@ -175,11 +179,37 @@ fn misnamed_test(engine: &Engine, scene: &Scene, part: &Capture, dir: &Path) -> 
     Ok(suspects.into_iter().find(|it| new(it.0)).map(|it| it.1))
 }
 
+/// Holds a change to the project's standing rules: what one says against it, and warnings on the way.
+fn against_a_rule(
+    engine: &Engine,
+    scene: &Scene,
+    part: &Capture,
+    findings: &mut Findings,
+) -> Result<Option<String>, String> {
+    let rules = &scene.project.settings.rule;
+    if rules.is_empty() {
+        return Ok(None);
+    }
+    let lines = standing::looks_for_text(rules);
+    let changes = engine.shared.git.changed_files(&scene.repo, part, lines).map_err(|it| it.to_string())?;
+    let changed: Vec<_> = changes.iter().map(|it| Changed { path: &it.path, added: &it.added }).collect();
+    let met = standing::at_landing(rules, scene.task.issue_type, &changed);
+    let redact = |text: String| (engine.shared.settings.redact.0)(&text);
+    for it in met.iter().filter(|it| it.rule.action == RuleAction::Warn) {
+        findings.warnings.push(redact(it.words()));
+    }
+    let block = met.iter().find(|it| it.rule.action == RuleAction::Block);
+    Ok(block.map(|it| redact(format!("a standing rule holds it, {}", it.words()))))
+}
+
 /// Writes what came to light where people look for it. May be repeated.
 fn write_down(engine: &Engine, scene: &Scene, findings: &mut Findings) {
     let Scene { attempt, task, project, .. } = scene;
     if let Some(result) = &mut findings.result {
         result.kept_at = keep::result(engine, task, project, result);
+        if result.status == ResultStatus::Done {
+            knowledge::store(engine, project, task, &result.learnings);
+        }
     }
     let now = engine.now().wall;
     let by = (task, attempt.id, attempt.agent.as_str());

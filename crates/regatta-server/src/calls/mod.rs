@@ -4,6 +4,7 @@
 mod board; // status, projects, agents
 mod decide; // the inbox, policy, budgets, steering
 mod own; // what an attempt's token reaches
+mod scope; // escapes, standing rules, what checks said
 mod talk; // claims and messages
 mod work; // tasks, missions, landing
 
@@ -111,6 +112,11 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) ->
         Call::InboxList(ask) => it.inbox(ask),
         Call::InboxAnswer(ask) => it.decide(ask).await,
         Call::Transcript(ask) => it.transcript(ask).await,
+        Call::Checks(ask) => it.checks(ask.attempt).await,
+        Call::ScopeList(ask) => it.scope_list(ask).await,
+        Call::ScopeFollow(ask) => it.scope_follow(&ask.id).await,
+        Call::RuleList(ask) => it.rule_list(ask),
+        Call::RuleTest(ask) => it.rule_test(ask).await,
         Call::PolicyList(_) => answer(it.board().revision, &it.board().rules.values().collect::<Vec<_>>()),
         Call::PolicyAdd(ask) => it.policy_add(ask).await,
         Call::PolicyRm(ask) => it.done(Command::RemoveRule { rule: ask.rule }).await,

@@ -10,15 +10,15 @@ use regatta_core::ids::{AttemptId, TaskId};
 use regatta_core::session::{Said as Spoken, Tool, ToolStatus, Want};
 use regatta_engine::ports::agents::{Agents, Line, Stream};
 
-use crate::client::{Got, Seen};
+use crate::client::{Client, Got, Seen};
 use crate::out::{Failed, Out, Said, failed, plain, usage};
 
 use super::App;
 use super::see::got_revision;
 
-pub(super) fn logs(app: &App, id: &str, follow: bool, raw: bool) -> Said {
-    let client = app.client()?;
-    let attempt: AttemptId = if id.starts_with(['T', 't']) {
+/// The attempt that is meant: itself, or its task's last.
+pub(super) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Failed> {
+    if id.starts_with(['T', 't']) {
         let task: TaskId = id
             .parse()
             .map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name an attempt: regatta show T1"))?;
@@ -26,11 +26,16 @@ pub(super) fn logs(app: &App, id: &str, follow: bool, raw: bool) -> Said {
         let last = got.data.attempts.last().map(|it| it.id);
         last.ok_or_else(|| {
             failed("no_such_attempt", format!("{task} has had no attempt yet"), format!("see why: regatta why {task}"))
-        })?
+        })
     } else {
         id.parse()
-            .map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name an attempt: A5, or its task: T21"))?
-    };
+            .map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name an attempt: A5, or its task: T21"))
+    }
+}
+
+pub(super) fn logs(app: &App, id: &str, follow: bool, raw: bool) -> Said {
+    let client = app.client()?;
+    let attempt = attempt_of(&client, id)?;
     let show = || -> Result<Attempt, Failed> {
         Ok(client.call_aside(Call::Show(input::Id { id: attempt.to_string() }))?.data)
     };

@@ -9,6 +9,7 @@ mod logs;
 mod msg;
 mod plan;
 mod plumbing;
+mod scope;
 mod see;
 mod setup;
 mod start;
@@ -196,7 +197,10 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Show { id }) => see::show(app, &id),
         Some(Word::Why { id }) => see::why(app, &id),
         Some(Word::Events(it)) => see::events(app, &it),
-        Some(Word::Logs { id, follow, raw }) => logs::logs(app, &id, follow, raw),
+        Some(Word::Logs { id, check: true, .. }) => scope::checks(app, logs::attempt_of(&app.client()?, &id)?),
+        Some(Word::Logs { id, follow, raw, .. }) => logs::logs(app, &id, follow, raw),
+        Some(Word::Scope { word }) => scope::scope(app, word),
+        Some(Word::Rule(it)) => scope::rule(app, it),
         Some(Word::Land { id, wait }) => work::land(app, id, wait),
         Some(Word::Queue) => see::queue(app),
         Some(Word::Stop(it)) => work::stop(app, it),

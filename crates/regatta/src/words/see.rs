@@ -99,6 +99,15 @@ fn draw_task(out: &Out, view: &TaskView) -> String {
     fact("landed", it.landed.as_ref().map(ToString::to_string).unwrap_or_default());
     fact("reason", line(it.reason.as_deref().unwrap_or_default()));
     fact("output", line(it.output.as_deref().unwrap_or_default()));
+    let result = view.attempts.iter().rev().find_map(|it| it.result.as_ref());
+    fact("result", result.and_then(|it| it.kept_at.as_deref()).map(line).unwrap_or_default());
+    for (nth, escape) in it.escapes.iter().enumerate() {
+        let name = regatta_core::scope::name_of(it.id, nth);
+        fact("outside", format!("{name} {} ({})", line(&escape.finding), line(&escape.suggested_files.join(" "))));
+    }
+    for warning in &it.warnings {
+        fact("warning", line(warning));
+    }
     for reason in &view.waits {
         fact("waits", line(&reason.text));
     }

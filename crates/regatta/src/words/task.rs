@@ -57,7 +57,7 @@ pub(super) fn add(app: &App, ask: TaskAdd) -> Said {
         description: ask.description,
         issue_type: ask.issue_type.into(),
         files,
-        validation: Validation { tests: ask.validate, ..Validation::default() },
+        validation: Validation { tests: ask.validate, files_exist: ask.exists, ..Validation::default() },
         blocked_by: ask.blocked_by,
         priority: ask.priority,
         expects: if ask.report { Expects::Report } else { Expects::Changes },
@@ -105,7 +105,7 @@ pub(super) fn edit(app: &App, ask: TaskEdit) -> Said {
         description: ask.description,
         issue_type: ask.issue_type.map(Into::into),
         files: ask.files.map(|it| manifest(&it)).transpose()?,
-        validation: ask.validate.map(|tests| Validation { tests, ..Validation::default() }),
+        validation: None,
         blocked_by,
         priority: ask.priority,
         script: None,
@@ -114,9 +114,17 @@ pub(super) fn edit(app: &App, ask: TaskEdit) -> Said {
     };
     let client = app.client()?;
     let mut edit = edit;
-    if ask.ready {
+    if ask.ready || ask.validate.is_some() || ask.exists.is_some() {
         let now: Got<TaskView> = client.call(&Call::Show(input::Id { id: ask.id.to_string() }))?;
-        edit.backlog = (now.data.task.status == Status::Backlog).then_some(false);
+        edit.backlog = (ask.ready && now.data.task.status == Status::Backlog).then_some(false);
+        // Only what was named changes; the rest of the contract stays.
+        let old = now.data.task.validation;
+        let new = Validation {
+            tests: ask.validate.unwrap_or_else(|| old.tests.clone()),
+            files_exist: ask.exists.unwrap_or_else(|| old.files_exist.clone()),
+            ..old.clone()
+        };
+        edit.validation = (new != old).then_some(new);
     }
     let got: Got<TaskView> = client.call(&Call::TaskSet(input::TaskSet { task: ask.id, edit, script: None }))?;
     said(app, "task.set", &got.data, "changed")

@@ -1,0 +1,139 @@
+//! A project's standing rules: what past work taught, applied before a start and before a landing.
+//!
+//! They are settings of the project (`[[rule]]`), not rows of their own. Before a start only a task's type and manifest
+//! are known; before a landing its diff is. What agents may do unasked is another matter: see `policy`.
+
+use crate::board::Board;
+use crate::pattern::PathPattern;
+use crate::project::{RuleAction, StandingRule};
+use crate::task::{IssueType, Task};
+
+/// A changed file as rules see it: its path, and the lines that were added.
+#[derive(Clone, Copy, Debug)]
+pub struct Changed<'a> {
+    pub path: &'a str,
+    pub added: &'a [String],
+}
+
+/// A rule that is met, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Met<'a> {
+    pub rule: &'a StandingRule,
+    /// The file, and the added line if the rule looks for one.
+    pub at: Option<String>,
+}
+
+impl Met<'_> {
+    /// What it says, in one sentence.
+    pub fn words(&self) -> String {
+        let name = if self.rule.name.is_empty() { "a rule" } else { &self.rule.name };
+        let says = if self.rule.says.is_empty() { "no reason is given" } else { self.rule.says.trim() };
+        match &self.at {
+            Some(at) => format!("{name}: {says} ({at})"),
+            None => format!("{name}: {says}"),
+        }
+    }
+}
+
+fn of_type(rule: &StandingRule, issue_type: IssueType) -> bool {
+    rule.action != RuleAction::Leave && (rule.types.is_empty() || rule.types.contains(&issue_type))
+}
+
+/// The rules that a task meets by its type and its manifest alone. One that looks for text is met by its files, so that
+/// whoever works there is told; it can stop only what it has seen.
+pub fn at_start<'a>(rules: &'a [StandingRule], issue_type: IssueType, files: &[PathPattern]) -> Vec<Met<'a>> {
+    let touches = |rule: &StandingRule| {
+        rule.files.is_empty() || files.iter().any(|file| rule.files.iter().any(|it| it.overlaps(file)))
+    };
+    rules.iter().filter(|it| of_type(it, issue_type) && touches(it)).map(|rule| Met { rule, at: None }).collect()
+}
+
+/// The rules that a change meets: its files, and the text of its added lines where they look for some.
+pub fn at_landing<'a>(rules: &'a [StandingRule], issue_type: IssueType, changed: &[Changed<'_>]) -> Vec<Met<'a>> {
+    let met = |rule: &'a StandingRule| {
+        let theirs = |path: &str| rule.files.is_empty() || rule.files.iter().any(|it| it.matches(path));
+        let mut files = changed.iter().filter(|it| theirs(it.path));
+        match &rule.pattern {
+            Some(text) => files.find_map(|file| {
+                let line = file.added.iter().find(|it| it.contains(text.as_str()))?;
+                let line: String = line.trim().chars().take(120).collect();
+                Some(Met { rule, at: Some(format!("{}: {line}", file.path)) })
+            }),
+            // By its type alone it spoke before the start.
+            None if rule.files.is_empty() => None,
+            None => files.next().map(|file| Met { rule, at: Some(file.path.to_owned()) }),
+        }
+    };
+    rules.iter().filter(|it| of_type(it, issue_type)).filter_map(met).collect()
+}
+
+/// Whether any rule looks for text, so that the diff's lines are needed.
+pub fn looks_for_text(rules: &[StandingRule]) -> bool {
+    rules.iter().any(|it| it.action != RuleAction::Leave && it.pattern.is_some())
+}
+
+/// What a standing rule says against starting a task, if one does.
+pub fn blocks(board: &Board, task: &Task) -> Option<String> {
+    let rules = &board.projects.get(&task.project)?.settings.rule;
+    if rules.is_empty() {
+        return None;
+    }
+    let met = at_start(rules, task.issue_type, &task.files);
+    let first = met.iter().find(|it| it.rule.action == RuleAction::Block && it.rule.pattern.is_none())?;
+    Some(format!("a standing rule holds it, {}; change the task or the rule", first.words()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(types: &[IssueType], files: &[&str], pattern: Option<&str>, action: RuleAction) -> StandingRule {
+        StandingRule {
+            name: "no-print".into(),
+            says: "use the log".into(),
+            types: types.to_vec(),
+            files: files.iter().map(|it| PathPattern::new(it).unwrap()).collect(),
+            pattern: pattern.map(str::to_owned),
+            action,
+        }
+    }
+
+    #[test]
+    fn before_a_start_by_type_and_manifest() {
+        use IssueType::{Docs, Feature};
+        let check = |rule: StandingRule, issue_type, files: &[&str], met: bool| {
+            let files: Vec<_> = files.iter().map(|it| PathPattern::new(it).unwrap()).collect();
+            let rules = [rule];
+            assert_eq!(!at_start(&rules, issue_type, &files).is_empty(), met, "{rules:?} {files:?}");
+        };
+        let warn = RuleAction::Warn;
+        check(rule(&[], &[], None, warn), Feature, &["src/a.rs"], true);
+        check(rule(&[Docs], &[], None, warn), Feature, &["src/a.rs"], false);
+        check(rule(&[Feature], &["src/**"], None, warn), Feature, &["src/a.rs"], true);
+        check(rule(&[], &["src/db/*"], None, warn), Feature, &["src/**"], true);
+        check(rule(&[], &["docs/**"], None, warn), Feature, &["src/**"], false);
+        check(rule(&[], &["src/**"], Some("print"), warn), Feature, &["src/a.rs"], true);
+        check(rule(&[], &["src/**"], None, RuleAction::Leave), Feature, &["src/a.rs"], false);
+        check(rule(&[], &["src/**"], None, warn), Feature, &[], false);
+    }
+
+    #[test]
+    fn before_a_landing_by_the_diff() {
+        let added = ["let x = 1;".to_owned(), "  print!(x);".to_owned()];
+        let change = [Changed { path: "src/a.rs", added: &added }];
+        let check = |rule: StandingRule, at: Option<&str>| {
+            let rules = [rule];
+            let met = at_landing(&rules, IssueType::Bug, &change);
+            assert_eq!(met.first().map(|it| it.at.clone().unwrap_or_default()).as_deref(), at);
+        };
+        let block = RuleAction::Block;
+        check(rule(&[], &[], Some("print!"), block), Some("src/a.rs: print!(x);"));
+        check(rule(&[], &["src/**"], Some("print!"), block), Some("src/a.rs: print!(x);"));
+        check(rule(&[], &["web/**"], Some("print!"), block), None);
+        check(rule(&[IssueType::Docs], &[], Some("print!"), block), None);
+        check(rule(&[], &[], Some("panic!"), block), None);
+        check(rule(&[], &["src/*"], None, block), Some("src/a.rs"));
+        check(rule(&[], &[], None, block), None);
+        check(rule(&[], &[], Some("print!"), RuleAction::Leave), None);
+    }
+}

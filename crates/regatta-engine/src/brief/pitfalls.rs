@@ -1,0 +1,84 @@
+//! What goes wrong in a language, for those whose files it is.
+
+use regatta_core::pattern::PathPattern;
+
+/// The most lines a prompt is given.
+const MOST: usize = 8;
+
+/// What to look out for in these files.
+pub(crate) fn of(files: &[PathPattern]) -> Vec<&'static str> {
+    let ends = |endings: &[&str]| {
+        files.iter().any(|file| {
+            let name = file.as_str().rsplit('/').next().unwrap_or_default();
+            endings.iter().any(|it| name.ends_with(it))
+        })
+    };
+    let mut found: Vec<&'static str> = Vec::new();
+    for (endings, lines) in TABLE {
+        if ends(endings) {
+            found.extend(*lines);
+        }
+    }
+    found.truncate(MOST);
+    found
+}
+
+type Row = (&'static [&'static str], &'static [&'static str]);
+
+const TABLE: &[Row] = &[
+    (
+        &[".go"],
+        &[
+            "Go: an unused import or variable does not compile; run `go build ./...` and `go vet ./...` before you say done.",
+            "Go: tests of one package share its names; look for a helper before you write another one.",
+            "Go: wrap errors with %w where callers compare them, and never drop one silently.",
+        ],
+    ),
+    (
+        &[".rs", "Cargo.toml"],
+        &[
+            "Rust: warnings may be errors here; run the project's clippy and rustfmt before you say done.",
+            "Rust: declare a new module where its parent lists modules, or it is never compiled.",
+            "Rust: do not widen a public signature to please one caller; look how the others are called.",
+        ],
+    ),
+    (
+        &[".py"],
+        &[
+            "Python: a test that is not named test_* is never collected.",
+            "Python: a mutable default argument is shared by all calls.",
+            "Python: an import at module level that runs code makes cycles; keep imports free of effects.",
+        ],
+    ),
+    (
+        &[".ts", ".tsx", ".js", ".jsx", ".mjs"],
+        &[
+            "TypeScript: an unawaited promise swallows its error; await it or handle it.",
+            "TypeScript: do not silence the checker with any or @ts-ignore; narrow the type.",
+            "TypeScript: keep the module style (ESM or CommonJS) of the package you are in.",
+        ],
+    ),
+    (
+        &[".sh", ".bash"],
+        &[
+            "Shell: quote every expansion, and test with a path that has a space.",
+            "Shell: `set -e` does not reach into conditions or pipes; check what matters yourself.",
+            "Shell: keep to what sh knows unless the first line names bash.",
+        ],
+    ),
+    (&[".sql"], &["SQL: a migration that landed is never edited; add a new one."]),
+    (&[".yml", ".yaml"], &["YAML: quote values such as no, on and 1.10, which are read as something else."]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pitfalls_fit_the_files() {
+        let of = |files: &[&str]| of(&files.iter().map(|it| PathPattern::new(it).unwrap()).collect::<Vec<_>>());
+        assert!(of(&["src/**"]).is_empty() && of(&["README.md"]).is_empty());
+        assert!(of(&["src/*.rs"]).iter().all(|it| it.starts_with("Rust")));
+        assert!(of(&["a.go", "b.py", "c.ts", "d.sh"]).len() == MOST);
+    }
+}

@@ -1,0 +1,142 @@
+//! What a project learned: the files of its `[knowledge] paths`, and what finished tasks reported.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use regatta_core::project::Project;
+use regatta_core::task::Task;
+
+use crate::perform::Scene;
+use crate::{Engine, keep};
+
+/// One thing that was learned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Learning {
+    /// Where it is written, or who reported it.
+    pub(crate) from: String,
+    pub(crate) text: String,
+}
+
+/// At most so many files are read, each at most so long.
+const MOST_FILES: usize = 300;
+const LONGEST: u64 = 64 * 1024;
+
+/// Everything that is known: the project's files as they are in the user's checkout, then what tasks reported.
+pub(crate) fn all(engine: &Engine, scene: &Scene) -> Vec<Learning> {
+    let mut found = Vec::new();
+    for path in &scene.project.settings.knowledge.paths {
+        let plain = Path::new(path).components().all(|it| matches!(it, std::path::Component::Normal(_)));
+        if plain {
+            collect(&scene.repo.path, &scene.repo.path.join(path), &mut found);
+        }
+    }
+    found.extend(reported(engine, &scene.project));
+    found
+}
+
+/// One line of the file of learnings.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Reported {
+    task: String,
+    learning: String,
+}
+
+fn file_of(engine: &Engine, project: &Project) -> Option<PathBuf> {
+    Some(engine.shared.settings.data_dir.as_ref()?.join("learnings").join(format!("{}.jsonl", project.name)))
+}
+
+/// What finished tasks reported, the newest first.
+fn reported(engine: &Engine, project: &Project) -> Vec<Learning> {
+    let Some(text) = file_of(engine, project).and_then(|it| std::fs::read_to_string(it).ok()) else { return vec![] };
+    let read = |line: &str| serde_json::from_str::<Reported>(line).ok();
+    let newest = text.lines().rev().filter_map(read).take(MOST_FILES);
+    newest.map(|it| Learning { from: format!("reported by {}", it.task), text: it.learning }).collect()
+}
+
+/// Keeps what a task reported, for whoever comes next. The same again changes nothing.
+pub(crate) fn store(engine: &Engine, project: &Project, task: &Task, learnings: &[String]) {
+    let Some(place) = file_of(engine, project) else { return };
+    for learning in learnings.iter().filter(|it| !it.trim().is_empty()).take(20) {
+        let learning: String = learning.trim().chars().take(2_000).collect();
+        let line = serde_json::to_string(&Reported { task: task.id.to_string(), learning });
+        let done = line.map_err(std::io::Error::other).and_then(|line| keep::append_once(&place, &line));
+        if let Err(error) = done {
+            tracing::warn!(task = %task.id, "what it learned could not be kept: {error}");
+        }
+    }
+}
+
+/// Reads the text files below a path, in order of their names. Links are not followed.
+fn collect(top: &Path, path: &Path, found: &mut Vec<Learning>) {
+    let Ok(kind) = path.symlink_metadata() else { return };
+    if kind.is_dir() {
+        let Ok(entries) = path.read_dir() else { return };
+        let mut entries: Vec<PathBuf> = entries.filter_map(|it| it.ok().map(|it| it.path())).collect();
+        entries.sort();
+        for entry in entries {
+            if found.len() >= MOST_FILES {
+                return;
+            }
+            collect(top, &entry, found);
+        }
+        return;
+    }
+    let text =
+        path.extension().is_some_and(|it| ["md", "txt", "json", "jsonl", "toml"].iter().any(|known| it == *known));
+    if kind.is_file()
+        && text
+        && kind.len() <= LONGEST
+        && let Ok(text) = std::fs::read_to_string(path)
+    {
+        let from = path.strip_prefix(top).unwrap_or(path).display().to_string();
+        found.push(Learning { from, text });
+    }
+}
+
+/// The few that share most words with what it is about; none that shares nothing.
+pub(crate) fn best(learnings: &[Learning], about: &str, most: usize) -> Vec<Learning> {
+    let wanted = words(about);
+    let mut scored: Vec<(usize, &Learning)> = learnings
+        .iter()
+        .map(|it| {
+            let theirs = words(&format!("{} {}", it.from, it.text));
+            (wanted.intersection(&theirs).count(), it)
+        })
+        .filter(|it| it.0 > 0)
+        .collect();
+    // The order of the files decides between equals, so that the same input gives the same briefing.
+    scored.sort_by_key(|it| std::cmp::Reverse(it.0));
+    scored.into_iter().take(most).map(|it| it.1.clone()).collect()
+}
+
+/// Words that say something, in lower case.
+fn words(text: &str) -> HashSet<String> {
+    const EMPTY: [&str; 22] = [
+        "the", "and", "for", "with", "that", "this", "from", "into", "are", "not", "you", "its", "was", "has", "have",
+        "all", "but", "can", "src", "when", "must", "should",
+    ];
+    text.split(|it: char| !it.is_alphanumeric())
+        .map(str::to_lowercase)
+        .filter(|it| it.chars().count() > 2 && !EMPTY.contains(&it.as_str()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_three_that_fit_best_come_first_and_strangers_never() {
+        let learning = |from: &str, text: &str| Learning { from: from.into(), text: text.into() };
+        let all = [
+            learning("a.md", "tokens expire after an hour"),
+            learning("b.md", "login uses tokens and sessions"),
+            learning("c.md", "the colour of the button"),
+            learning("d.md", "sessions of the login page, with tokens that expire"),
+        ];
+        let names = |about: &str, most| best(&all, about, most).into_iter().map(|it| it.from).collect::<Vec<_>>();
+        assert_eq!(names("Login: expire sessions, refresh tokens", 3), ["d.md", "b.md", "a.md"]);
+        assert_eq!(names("Login: expire sessions, refresh tokens", 1), ["d.md"]);
+        assert!(names("the and for", 3).is_empty() && names("database", 3).is_empty());
+    }
+}

@@ -1,0 +1,209 @@
+//! What was found on the way: scope escapes, standing rules, and what checks said.
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::{EscapeView, EvidenceView, MetView, RuleView, TaskView};
+use regatta_core::ids::AttemptId;
+use regatta_core::project::StandingRule;
+
+use crate::args::{Init, RuleAdd, RuleTest, RuleWord, ScopeWord};
+use crate::client::Got;
+use crate::out::{Said, failed, line, plain, table, usage};
+use crate::plan;
+
+use super::App;
+
+pub(super) fn scope(app: &App, word: Option<ScopeWord>) -> Said {
+    match word {
+        None | Some(ScopeWord::List) => list(app),
+        Some(ScopeWord::FollowUp { id }) => {
+            let got: Got<TaskView> = app.call(&Call::ScopeFollow(input::Id { id: id.clone() }))?;
+            let task = &got.data.task;
+            app.out.answer("scope.follow", &got.data, &[format!("regatta show {}", task.id)], |_| {
+                format!("{} takes {id} up: {}\n", task.id, line(&task.subject))
+            })
+        }
+    }
+}
+
+fn list(app: &App) -> Said {
+    let client = app.client()?;
+    let got: Got<Vec<EscapeView>> = client.call(&Call::ScopeList(input::Scope { project: app.project(&client)? }))?;
+    let open: Vec<String> = got.data.iter().filter(|it| it.follow_up.is_none()).map(|it| it.id.clone()).collect();
+    let next: Vec<String> = open.first().map(|it| format!("regatta scope follow-up {it}")).into_iter().collect();
+    app.out.answer("scope.list", &got.data, &next, |_| {
+        if got.data.is_empty() {
+            return "nothing was found outside a manifest\n".into();
+        }
+        let rows: Vec<Vec<String>> = got
+            .data
+            .iter()
+            .map(|it| {
+                let taken = it.follow_up.map_or(String::new(), |task| format!("taken up by {task}"));
+                let files = it.escape.suggested_files.join(" ");
+                vec![it.id.clone(), it.escape.worker.to_string(), line(&it.escape.finding), line(&files), taken]
+            })
+            .collect();
+        table(&rows)
+    })
+}
+
+/// What the checks of an attempt's work said.
+pub(super) fn checks(app: &App, attempt: AttemptId) -> Said {
+    let got: Got<Vec<EvidenceView>> = app.call(&Call::Checks(input::Checks { attempt }))?;
+    app.out.answer("attempt.checks", &got.data, &[], |_| {
+        if got.data.is_empty() {
+            return format!("no check of {attempt} was kept\n");
+        }
+        got.data.iter().fold(String::new(), |text, it| {
+            let word = if it.passed { "passed" } else { "failed" };
+            let seconds = it.ms as f64 / 1_000.0;
+            let output = plain(it.output.trim_end());
+            let output = if output.is_empty() { output } else { format!("{output}\n") };
+            text + &format!("{word}  {}  {seconds:.1} s  {}\n{output}", line(&it.check), line(&it.how))
+        })
+    })
+}
+
+pub(super) fn rule(app: &App, word: RuleWord) -> Said {
+    match word {
+        RuleWord::List => {
+            let client = app.client()?;
+            let got: Got<Vec<RuleView>> =
+                client.call(&Call::RuleList(input::Scope { project: app.project(&client)? }))?;
+            app.out.answer("rule.list", &got.data, &[], |_| match got.data.is_empty() {
+                true => "no standing rules: regatta rule add NAME --says WORDS\n".into(),
+                false => table(&got.data.iter().map(|it| described(&it.rule)).collect::<Vec<_>>()),
+            })
+        }
+        RuleWord::Test(ask) => test(app, ask),
+        RuleWord::Add(ask) => add(app, &ask),
+    }
+}
+
+fn described(rule: &StandingRule) -> Vec<String> {
+    let action = format!("{:?}", rule.action).to_lowercase();
+    let files = rule.files.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let pattern = rule.pattern.as_ref().map(|it| format!("{it:?}")).unwrap_or_default();
+    vec![line(&rule.name), action, files, line(&pattern), line(&rule.says)]
+}
+
+fn test(app: &App, ask: RuleTest) -> Said {
+    let files = plan::expand(&ask.files).map_err(|it| usage(it, "name files as in a manifest: src/**"))?;
+    let client = app.client()?;
+    let call = Call::RuleTest(input::RuleTest {
+        project: app.project(&client)?,
+        task: ask.task,
+        issue_type: ask.issue_type.into(),
+        files,
+        line: ask.line,
+    });
+    let got: Got<Vec<MetView>> = client.call(&call)?;
+    app.out.answer("rule.test", &got.data, &[], |_| {
+        if got.data.is_empty() {
+            return "no standing rule is met\n".into();
+        }
+        let row = |it: &MetView| {
+            vec![format!("{:?}", it.action).to_lowercase(), format!("before {}", it.before), line(&it.words)]
+        };
+        table(&got.data.iter().map(row).collect::<Vec<_>>())
+    })
+}
+
+/// Appends a `[[rule]]` to `regatta.toml`, leaving every byte of the rest alone, and brings the project up to date.
+fn add(app: &App, ask: &RuleAdd) -> Said {
+    let rule = StandingRule {
+        name: ask.name.clone(),
+        says: ask.says.clone(),
+        types: ask.types.iter().map(|it| (*it).into()).collect(),
+        files: plan::expand(&ask.files).map_err(|it| usage(it, "name files as in a manifest: src/**"))?,
+        pattern: ask.pattern.clone(),
+        action: ask.action.into(),
+    };
+    let here = app.here()?;
+    let facts = regatta_engine::ports::git::Git::inspect(&crate::wire::git(&app.data_dir()?), &here)
+        .map_err(|it| failed(it.code, it.what, it.hint))?;
+    let file = facts.top.join("regatta.toml");
+    let io = |it: std::io::Error| {
+        failed("io", format!("{} cannot be written: {it}", file.display()), "look at the directory's permissions")
+    };
+    let old = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(io(error)),
+    };
+    if crate::settings::project(&facts.top)?.rule.iter().any(|it| it.name == rule.name) {
+        return Err(failed(
+            "already_exists",
+            format!("there is a rule called {:?}", rule.name),
+            "give it another name, or edit regatta.toml",
+        ));
+    }
+    let new = with_rule(&old, &rule);
+    if let Err(error) = toml::from_str::<toml::Table>(&new) {
+        return Err(failed(
+            "bad_config",
+            format!("{} could not take it: {error}", file.display()),
+            "mend the file first",
+        ));
+    }
+    // Whole or not at all.
+    let beside = facts.top.join(".regatta.toml.new");
+    std::fs::write(&beside, &new).and_then(|()| std::fs::rename(&beside, &file)).map_err(io)?;
+    app.out.note(&format!("added to {}", file.display()));
+    super::start::init(app, &Init::default())
+}
+
+fn with_rule(old: &str, rule: &StandingRule) -> String {
+    let quote = |it: &str| toml::Value::String(it.into()).to_string();
+    let list = |items: Vec<String>| format!("[{}]", items.iter().map(|it| quote(it)).collect::<Vec<_>>().join(", "));
+    let word = |it: serde_json::Value| it.as_str().unwrap_or_default().to_owned();
+    let mut text = format!("[[rule]]\nname = {}\nsays = {}\n", quote(&rule.name), quote(&rule.says));
+    if !rule.types.is_empty() {
+        let types = rule.types.iter().filter_map(|it| serde_json::to_value(it).ok()).map(word).collect();
+        text += &format!("types = {}\n", list(types));
+    }
+    if !rule.files.is_empty() {
+        text += &format!("files = {}\n", list(rule.files.iter().map(ToString::to_string).collect()));
+    }
+    if let Some(pattern) = &rule.pattern {
+        text += &format!("pattern = {}\n", quote(pattern));
+    }
+    text += &format!("action = {}\n", quote(&format!("{:?}", rule.action).to_lowercase()));
+    let gap = if old.is_empty() || old.ends_with("\n\n") {
+        ""
+    } else if old.ends_with('\n') {
+        "\n"
+    } else {
+        "\n\n"
+    };
+    format!("{old}{gap}{text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regatta_core::project::RuleAction;
+    use regatta_core::task::IssueType;
+
+    #[test]
+    fn a_rule_is_appended_and_the_rest_stays_as_it_was() {
+        let rule = StandingRule {
+            name: "no \"print\"".into(),
+            says: "log\ninstead".into(),
+            types: vec![IssueType::Bug],
+            files: vec![regatta_core::pattern::PathPattern::new("src/**").unwrap()],
+            pattern: Some("print!(".into()),
+            action: RuleAction::Block,
+        };
+        for old in ["", "# mine\n[project]\nname = \"shop\" # keep", "[run]\nattempts = 2\n\n"] {
+            let new = with_rule(old, &rule);
+            assert!(new.starts_with(old));
+            #[derive(serde::Deserialize)]
+            struct File {
+                rule: Vec<StandingRule>,
+            }
+            assert_eq!(toml::from_str::<File>(&new).unwrap().rule, [rule.clone()], "{new}");
+        }
+    }
+}
