@@ -81,7 +81,7 @@ impl Client {
     /// Whether a daemon answers. That its socket can be opened says too little: a child that a killed daemon was
     /// about to start has the socket too, until it becomes another program, and a caller would be told of a daemon
     /// that is dead.
-    fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         let answers = async {
             let Ok(mut sender) = self.open().await else { return false };
             let Ok(request) = self.request("GET", "/healthz").body(Full::default()) else { return false };

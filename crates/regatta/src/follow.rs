@@ -1,5 +1,6 @@
 //! Watching a mission to its end: a table that is redrawn where somebody watches, one line per milestone where not.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -7,9 +8,12 @@ use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::{EventView, MissionView, TaskView};
 use regatta_core::ids::{MissionId, TaskId};
+use regatta_core::task::Status;
 
 use crate::client::{Client, Got, Seen};
-use crate::out::{self, Failed, Out, line, table};
+use crate::interrupt::Interrupts;
+use crate::out::{self, Failed, Out, failed, line, span, table};
+use crate::words::App;
 
 /// How following ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,62 +27,207 @@ pub(crate) enum Ending {
 
 /// The most rows of the live table.
 const MOST_ROWS: usize = 12;
+/// How long after a Ctrl-C another one asks whether to stop.
+const SECOND: Duration = Duration::from_secs(2);
+/// How long nothing is said, where nobody watches, before a line says that all is well.
+const HEARTBEAT: Duration = Duration::from_secs(60);
+/// How long a daemon that went away is waited for: long enough for one that replaces it.
+const REPLACED: Duration = Duration::from_secs(10);
 
-/// Follows a mission from a revision on.
+/// Follows a mission from a revision on. With `events`, each event of it is a line of JSON on standard output.
 pub(crate) fn follow(
-    out: &Out,
+    app: &App,
     client: &Client,
-    id: MissionId,
+    first: Got<MissionView>,
     after: u64,
-    timeout: Option<Duration>,
+    events: bool,
 ) -> Result<Ending, Failed> {
-    let mut screen = Screen { live: out::watched() && !out.json && out.quiet == 0, drawn: 0, out };
-    let began = Instant::now();
-    let mut ending = Ending::Settled;
-    let mut dirty = true;
-    let mut last_look = Instant::now();
-    let mut seen_up_to = after;
-    // The revision at which nothing more was to come: what happened until then is told before we leave.
-    let mut settled_at: Option<u64> = None;
-    let look = |screen: &mut Screen| -> Result<Option<u64>, Failed> {
-        let got: Got<MissionView> = client.call_aside(Call::MissionShow(input::Id { id: id.to_string() }))?;
-        screen.draw(&got.data);
-        Ok(got.data.settled.then_some(got.revision))
+    let id = first.data.mission.id;
+    let mut interrupts = Interrupts::listen()?;
+    let mut watch = Watch {
+        client,
+        id,
+        events,
+        screen: Screen::new(&app.out),
+        until: app.timeout().map(|it| Instant::now() + it),
+        seen: after,
+        last_look: Instant::now(),
+        last_word: Instant::now(),
+        dirty: true,
+        settled_at: first.data.settled.then_some(first.revision),
+        mission: first.data,
     };
-    let followed = client.events(after, true, |seen| {
-        match seen {
-            Seen::Event(event) => {
-                dirty = true;
-                seen_up_to = event.revision;
-                if let Some(text) = milestone(&event) {
-                    screen.milestone(&text);
-                }
-            }
-            Seen::Quiet => dirty |= last_look.elapsed() > Duration::from_secs(2),
+    let ending = loop {
+        match watch.listen() {
+            Ok(Some(ending)) => break Ok(ending),
+            // The stream ended, but not the mission: another daemon takes over, or none does.
+            Ok(None) => watch.find_again()?,
+            Err(Failed::Problem(it)) if it.code == "unreachable" => watch.find_again()?,
+            Err(Failed::Code(130)) => break Ok(Ending::Detached),
+            Err(error) => break Err(error),
         }
-        if settled_at.is_none()
-            && dirty
-            && last_look.elapsed() > Duration::from_millis(if screen.live { 250 } else { 50 })
-        {
-            dirty = false;
-            last_look = Instant::now();
-            settled_at = look(&mut screen)?;
-        }
-        if timeout.is_some_and(|it| began.elapsed() > it) {
-            ending = Ending::TimedOut;
-            return Ok(false);
-        }
-        Ok(settled_at.is_none_or(|it| seen_up_to < it))
-    });
-    screen.clear();
-    match followed {
-        Ok(()) => Ok(ending),
-        Err(Failed::Code(130)) => {
-            out.note(&format!("detached; the agents keep working · regatta status · regatta stop {id}"));
-            Ok(Ending::Detached)
-        }
-        Err(error) => Err(error),
+    };
+    watch.screen.clear();
+    if let Ok(Ending::Detached) = ending {
+        detached(app, client, id, &mut interrupts)?;
     }
+    ending
+}
+
+/// Says how to watch and how to stop; a second Ctrl-C asks whether to.
+fn detached(app: &App, client: &Client, id: MissionId, interrupts: &mut Interrupts) -> Result<(), Failed> {
+    interrupts.forget();
+    app.out.note(&format!(
+        "detached; the agents keep working · watch them: regatta run --resume {id} · stop them: regatta stop {id}"
+    ));
+    let ask = app.may_ask_now();
+    if !ask && !app.global.no_input {
+        return Ok(()); // nobody is there to press it again
+    }
+    if ask {
+        app.out.note("Ctrl-C again asks whether to stop them");
+    }
+    if !interrupts.within(SECOND) {
+        return Ok(());
+    }
+    let stop = |drain: bool| -> Result<(), Failed> {
+        let _stopped: Got<serde_json::Value> =
+            client.call(&Call::Stop(input::Stop { id: Some(id.to_string()), drain }))?;
+        let how = if drain { "draining: nothing new starts" } else { "stopped; all work is kept" };
+        app.out.note(&format!("{how} · go on: regatta run --resume {id}"));
+        Ok(())
+    };
+    if !ask {
+        return stop(true);
+    }
+    let answer = interrupts.ask(&format!("stop {id} now? its work is kept [y/N]"));
+    match answer.as_deref().map(|it| it.trim().to_ascii_lowercase()).as_deref() {
+        Some("y" | "yes") => stop(false),
+        _ => {
+            app.out.note("the agents keep working");
+            Ok(())
+        }
+    }
+}
+
+struct Watch<'a> {
+    client: &'a Client,
+    id: MissionId,
+    events: bool,
+    screen: Screen<'a>,
+    until: Option<Instant>,
+    seen: u64,
+    last_look: Instant,
+    /// When something was said last, where nobody watches.
+    last_word: Instant,
+    dirty: bool,
+    /// The revision at which nothing more was to come: what happened until then is told before we leave.
+    settled_at: Option<u64>,
+    mission: MissionView,
+}
+
+impl Watch<'_> {
+    /// Listens until the end; `None` when the stream ended first.
+    fn listen(&mut self) -> Result<Option<Ending>, Failed> {
+        self.screen.draw(&self.mission);
+        let (client, after) = (self.client, self.seen);
+        let mut ending = None;
+        if self.settled_at.is_some_and(|it| self.seen >= it) {
+            return Ok(Some(Ending::Settled));
+        }
+        client.events(after, true, |seen| {
+            match seen {
+                Seen::Event(event) => self.event(&event)?,
+                Seen::Quiet => self.quiet(),
+            }
+            let pace = Duration::from_millis(if self.screen.live { 250 } else { 50 });
+            if self.settled_at.is_none() && self.dirty && self.last_look.elapsed() > pace {
+                self.look()?;
+            }
+            if self.settled_at.is_some_and(|it| self.seen >= it) {
+                ending = Some(Ending::Settled);
+            } else if self.until.is_some_and(|it| Instant::now() > it) {
+                ending = Some(Ending::TimedOut);
+            }
+            Ok(ending.is_none())
+        })?;
+        Ok(ending)
+    }
+
+    fn look(&mut self) -> Result<(), Failed> {
+        (self.dirty, self.last_look) = (false, Instant::now());
+        let got: Got<MissionView> = self.client.call_aside(Call::MissionShow(input::Id { id: self.id.to_string() }))?;
+        self.mission = got.data;
+        self.settled_at = self.mission.settled.then_some(got.revision);
+        self.screen.draw(&self.mission);
+        Ok(())
+    }
+
+    fn event(&mut self, event: &EventView) -> Result<(), Failed> {
+        (self.dirty, self.seen) = (true, event.revision);
+        let ours = event.subject == self.id.to_string() || {
+            let task = about(event);
+            self.mission.tasks.iter().any(|it| Some(it.task.id) == task)
+        };
+        if !ours {
+            return Ok(());
+        }
+        if event.kind == "task.started"
+            && let (Some(task), Ok(time)) = (about(event), event.time.parse::<jiff::Timestamp>())
+        {
+            self.screen.began.insert(task, u64::try_from(time.as_millisecond()).unwrap_or(0));
+        }
+        if self.events {
+            let text =
+                serde_json::to_string(event).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+            self.screen.out.print(&format!("{text}\n"))?;
+        } else if let Some(text) = milestone(event) {
+            self.screen.milestone(&text);
+            self.last_word = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn quiet(&mut self) {
+        self.dirty |= self.last_look.elapsed() > Duration::from_secs(2);
+        if self.screen.live {
+            self.screen.draw(&self.mission); // the clocks go on
+        } else if self.last_word.elapsed() > HEARTBEAT {
+            self.last_word = Instant::now();
+            let now = jiff::Timestamp::now().to_string();
+            let time = now.get(11..19).unwrap_or_default();
+            self.screen.out.note(&format!("{time} {} {}", self.id, standing(&self.mission)));
+        }
+    }
+
+    /// The daemon went away: whoever replaced it goes on where it was. Nobody starts one here, since a person may have
+    /// ended it on purpose.
+    fn find_again(&self) -> Result<(), Failed> {
+        let patience = Instant::now() + REPLACED;
+        while Instant::now() < patience {
+            if self.client.is_up() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Err(failed(
+            "unreachable",
+            format!("the daemon went down while {} was under way", self.id),
+            format!("all work is kept; go on: regatta run --resume {}", self.id),
+        ))
+    }
+}
+
+/// How many tasks of a mission are where, in a line.
+fn standing(mission: &MissionView) -> String {
+    let mut counts: Vec<(&str, usize)> = Vec::new();
+    for it in &mission.tasks {
+        match counts.iter_mut().find(|count| count.0 == it.word) {
+            Some(count) => count.1 += 1,
+            None => counts.push((&it.word, 1)),
+        }
+    }
+    counts.iter().map(|(word, many)| format!("{many} {word}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Waits until a task has landed or is out of the queue; `None` when the time ran out.
@@ -102,6 +251,12 @@ pub(crate) fn until_landed(
     Ok(found)
 }
 
+/// The task an event is about: its subject, or what it names.
+fn about(event: &EventView) -> Option<TaskId> {
+    let named = || event.data.get("task")?.as_str()?.parse().ok();
+    event.subject.parse().ok().or_else(named)
+}
+
 /// What is worth a line of its own.
 fn milestone(event: &EventView) -> Option<String> {
     let text = |name: &str| event.data.get(name).and_then(|it| it.as_str()).unwrap_or_default().to_owned();
@@ -112,6 +267,7 @@ fn milestone(event: &EventView) -> Option<String> {
         }
         "task.completed" => "done".into(),
         "task.failed" => format!("failed: {}", text("reason")),
+        "task.cancelled" => format!("cancelled: {}", text("reason")),
         "task.returned" => format!("comes back: {}", text("reason")),
         "task.needs_human" => format!("needs you: {}", text("reason")),
         "landing.held" => format!("waits: {}", text("reason")),
@@ -125,9 +281,15 @@ struct Screen<'a> {
     live: bool,
     drawn: usize,
     out: &'a Out,
+    /// When the attempt of a task began that we saw begin.
+    began: BTreeMap<TaskId, u64>,
 }
 
 impl Screen<'_> {
+    fn new(out: &Out) -> Screen<'_> {
+        Screen { live: out::watched() && !out.json && out.quiet == 0, drawn: 0, out, began: BTreeMap::new() }
+    }
+
     fn clear(&mut self) {
         if self.drawn > 0 {
             let _gone = write!(std::io::stderr(), "\x1b[{}A\x1b[J", self.drawn);
@@ -147,22 +309,66 @@ impl Screen<'_> {
         if !self.live {
             return;
         }
-        self.clear();
         let urgency = |it: &TaskView| match it.word.as_str() {
             "needs you" => 0,
             "working" => 1,
-            "landing" => 2,
+            "landing" | "review" => 2,
             "waiting" => 3,
             _ => 4,
         };
         let mut tasks: Vec<&TaskView> = mission.tasks.iter().collect();
         tasks.sort_by_key(|it| urgency(it));
-        let shown: Vec<TaskView> = tasks.iter().take(MOST_ROWS).map(|it| (*it).clone()).collect();
-        let mut text = table(&crate::words::task_rows(self.out, &shown));
-        if tasks.len() > MOST_ROWS {
-            text += &format!("… and {} more\n", tasks.len() - MOST_ROWS);
+        let room = out::window_height().map_or(MOST_ROWS, |it| it.saturating_sub(4).clamp(1, MOST_ROWS));
+        let rows: Vec<Vec<String>> = tasks.iter().take(room).map(|it| self.row(it)).collect();
+        let mut text = table(&rows);
+        if tasks.len() > room {
+            text += &format!("and {} more: {}\n", tasks.len() - room, standing(mission));
         }
+        // One write, so that the old table is not gone before the new one is there.
+        let up = if self.drawn > 0 { format!("\x1b[{}A\x1b[J", self.drawn) } else { String::new() };
         self.drawn = text.lines().count();
-        let _gone = write!(std::io::stderr(), "{text}");
+        let _gone = write!(std::io::stderr(), "{up}{text}");
+    }
+
+    /// Number, state, subject, agent, how long it has been worked on, tokens, what it is at.
+    fn row(&self, it: &TaskView) -> Vec<String> {
+        let task = &it.task;
+        let agent = task.agent.as_ref().or(task.assignee.as_ref()).map_or("-".into(), ToString::to_string);
+        let running = matches!(task.status, Status::InProgress | Status::Validating);
+        let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+        let began = self.began.get(&task.id).copied().unwrap_or(task.updated_wall);
+        let worked = task.spent.wall_ms + if running { now.saturating_sub(began) } else { 0 };
+        let elapsed = if worked > 0 { span(worked) } else { "-".into() };
+        let tokens = match task.spent.usage.tokens() {
+            0 => "-".into(),
+            many => tokens(many),
+        };
+        let doing = match (it.word.as_str(), it.waits.first()) {
+            ("working", _) if task.status == Status::Validating => "validating".into(),
+            ("working", _) => line(&task.progress),
+            (_, Some(reason)) => line(&reason.text),
+            (_, None) => task
+                .landed
+                .as_ref()
+                .map_or_else(|| line(task.reason.as_deref().unwrap_or_default()), |it| it.as_str()[..10].to_owned()),
+        };
+        vec![task.id.to_string(), self.out.state(&it.word), line(&task.subject), agent, elapsed, tokens, doing]
+    }
+}
+
+/// So many tokens, in a word: `812`, `12.4k`, `3.1M`.
+pub(crate) fn tokens(many: u64) -> String {
+    match many {
+        0..1_000 => many.to_string(),
+        1_000..1_000_000 => format!("{}.{}k", many / 1_000, many % 1_000 / 100),
+        _ => format!("{}.{}M", many / 1_000_000, many % 1_000_000 / 100_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn tokens_are_short() {
+        assert_eq!([0, 999, 1_000, 12_449, 3_160_000].map(super::tokens), ["0", "999", "1.0k", "12.4k", "3.1M"]);
     }
 }

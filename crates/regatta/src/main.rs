@@ -8,6 +8,7 @@ mod args; // what may be typed
 mod client; // talking to the daemon
 mod daemon; // being it
 mod follow; // watching a mission to its end
+mod interrupt; // Ctrl-C, when more than one counts
 mod out; // how everything is said
 mod plan; // reading plan files
 mod schema; // JSON Schema of what goes in and comes out

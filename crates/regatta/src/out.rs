@@ -248,6 +248,12 @@ fn window_width() -> Option<usize> {
     })
 }
 
+/// How high the window is, if there is one.
+pub(crate) fn window_height() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    (size.ws_row > 0).then_some(usize::from(size.ws_row))
+}
+
 /// How many characters a cell shows, colours apart.
 fn width(cell: &str) -> usize {
     let mut shown = 0;

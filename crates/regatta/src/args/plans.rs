@@ -9,23 +9,38 @@ use super::*;
 pub(crate) struct Run {
     /// The plan, in TOML or JSON; - reads standard input; none takes the tasks that wait on the board (asks first, or needs --yes)
     pub(crate) plan: Option<PathBuf>,
+    /// Run a wave of quests instead: the JSON that `ol hero hunt` writes
+    #[arg(long, value_name = "FILE", conflicts_with = "plan")]
+    pub(crate) from_wave: Option<PathBuf>,
+    /// The quest of the wave; what its ids begin with if not given
+    #[arg(long, requires = "from_wave")]
+    pub(crate) quest: Option<String>,
+    /// Run this when a bead's work has passed; {id} and {quest} stand for its own
+    #[arg(long, value_name = "CMD", requires = "from_wave")]
+    pub(crate) ratchet: Option<String>,
     /// Wait until nothing more happens by itself; the exit code tells the outcome
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Start each task as soon as it is ready, or layer by layer
-    #[arg(long, value_enum, default_value_t = Mode::Flow)]
-    pub(crate) mode: Mode,
+    /// Start each task as soon as it is ready (flow, unless regatta.toml says otherwise), or layer by layer
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<Mode>,
     /// Run at most that many at once
     #[arg(long, value_name = "N")]
     pub(crate) max_workers: Option<u32>,
+    /// Let tasks that touch the same files run at once; the landing queue merges their work
+    #[arg(long)]
+    pub(crate) isolate: bool,
     /// Use these agents; "scripted" is always there
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     pub(crate) agents: Vec<AgentName>,
+    /// Wait, and print each event as a line of JSON before the answer
+    #[arg(long, requires = "json")]
+    pub(crate) events: bool,
     /// Show the plan and start nothing
     #[arg(long)]
     pub(crate) plan_only: bool,
     /// Let a stopped mission go on
-    #[arg(long, value_name = "MISSION", num_args = 0..=1, default_missing_value = "")]
+    #[arg(long, value_name = "MISSION", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["plan", "from_wave"])]
     pub(crate) resume: Option<String>,
 }
 

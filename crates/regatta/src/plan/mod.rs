@@ -3,7 +3,9 @@
 
 pub(crate) mod fault; // what is wrong, where, and how to mend it
 pub(crate) mod fields; // reading field by field
+pub(crate) mod spec; // what a spec file says of its task
 pub(crate) mod tree; // TOML and JSON with places
+pub(crate) mod wave; // waves of quests
 
 use std::collections::BTreeMap;
 use std::io::Read as _;

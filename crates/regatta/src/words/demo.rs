@@ -189,7 +189,8 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
     let got: Got<MissionView> = client.call(&Call::MissionStart(start))?;
     let id = got.data.mission.id;
     app.out.note(&format!("{id} \"{}\"   {} tasks", got.data.mission.title, got.data.tasks.len()));
-    let ending = follow::follow(&app.out, client, id, got.revision, app.timeout())?;
+    let after = got.revision;
+    let ending = follow::follow(app, client, got, after, false)?;
     let last: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
     let landed = last.data.tasks.iter().filter(|it| it.word == "landed").count();
     let told = Told {

@@ -9,13 +9,17 @@ mod logs;
 mod msg;
 mod plan;
 mod plumbing;
+mod preview;
+mod run;
 mod scope;
 mod see;
 mod setup;
 mod start;
+mod summary;
 mod task;
 mod test_agent;
 mod token;
+mod wave;
 mod work;
 
 use std::ffi::OsString;
@@ -81,15 +85,24 @@ impl App {
         Ok(inside.max_by_key(|it| it.path.len()).map(|it| it.name))
     }
 
-    /// Whether a person can be asked.
+    /// Whether a person can be asked whether to go on; `--yes` has answered that.
     pub(crate) fn may_ask(&self) -> bool {
+        !self.global.yes && self.may_ask_now()
+    }
+
+    /// Whether a person is there to be asked at all.
+    pub(crate) fn may_ask_now(&self) -> bool {
         !self.global.no_input
-            && !self.global.yes
             && !self.out.json
             && std::io::stdin().is_terminal()
             && out::watched()
             && std::env::var_os("CI").is_none()
     }
+}
+
+/// The top of the repository that a directory is in; the directory itself where it is in none.
+fn top_of(here: &Path) -> PathBuf {
+    here.ancestors().find(|it| it.join(".git").exists()).unwrap_or(here).to_owned()
 }
 
 /// The repository that a linked worktree belongs to: it is the same project.
@@ -189,7 +202,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Doctor) => doctor::doctor(app),
         Some(Word::Up { restart }) => start::up(app, restart),
         Some(Word::Down { keep_agents }) => start::down(app, keep_agents),
-        Some(Word::Run(it)) => work::run(app, &it),
+        Some(Word::Run(it)) => run::run(app, &it),
         Some(Word::Add(it)) => task::add(app, *it),
         Some(Word::Edit(it)) => task::edit(app, *it),
         Some(Word::Assign(it)) => task::assign(app, it),

@@ -30,10 +30,10 @@ fn check(app: &App, file: &Path) -> Said {
             text += &format!("{} {}\n", out.paint("warning:", "33"), source.told(it));
         }
         text + &match (found.problems.len(), found.warnings.len()) {
-            (0, 0) => format!("{}: {}, nothing to mend\n", found.file, super::work::counted(found.tasks)),
-            (0, 1) => format!("{}: {}, 1 will not start as it is\n", found.file, super::work::counted(found.tasks)),
+            (0, 0) => format!("{}: {}, nothing to mend\n", found.file, super::preview::counted(found.tasks)),
+            (0, 1) => format!("{}: {}, 1 will not start as it is\n", found.file, super::preview::counted(found.tasks)),
             (0, n) => {
-                format!("{}: {}, {n} will not start as they are\n", found.file, super::work::counted(found.tasks))
+                format!("{}: {}, {n} will not start as they are\n", found.file, super::preview::counted(found.tasks))
             }
             (1, _) => format!("{}: 1 mistake; nothing was created\n", found.file),
             (n, _) => format!("{}: {n} mistakes; nothing was created\n", found.file),

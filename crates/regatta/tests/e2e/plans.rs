@@ -1,8 +1,11 @@
 //! Plan files: what is checked without a daemon, and that a refused plan leaves the board as it was.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
 use serde_json::{Value, json};
 
-use crate::world::{World, text};
+use crate::world::{Ran, World, run, text};
 
 const BAD: &str = "[[task]]\nid = \"a\"\nsubject = \"x\"\nblocked_by = [\"b\"]\nfiles = [\"/etc\"]\n\n\
                    [[task]]\nid = \"b\"\nsubjct = \"y\"\nblocked_by = [\"a\"]\n";
@@ -54,4 +57,111 @@ fn a_refused_plan_leaves_the_board_as_it_was() {
     std::fs::write(&bytes, b"[{\"subject\": \"\xff\"}]").unwrap();
     world.refused(&["run", text(&bytes), "--agents", "scripted"], 2);
     assert_eq!((world.json(&["task", "list", "--all"]), world.events()), (board, history));
+}
+
+/// A program of a test's own in a directory of its own, which is put on the PATH.
+fn program(world: &World, name: &str, script: &str) -> String {
+    let dir = world.root.join("bin");
+    std::fs::create_dir_all(&dir).unwrap();
+    executable(&dir.join(name), script);
+    format!("{}:{}", text(&dir), std::env::var("PATH").unwrap())
+}
+
+fn executable(path: &Path, script: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, format!("#!/bin/sh\n{script}")).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn with_path(world: &World, path: &str, args: &[&str]) -> Ran {
+    let mut command = world.command(args);
+    command.env("PATH", path);
+    run(command, None)
+}
+
+/// The seed's example, with what the scripted agent does.
+fn wave(world: &World) -> String {
+    let entry = |id: &str, title: &str, priority: u32| {
+        json!({ "id": id, "title": title, "priority": priority, "spec_path": format!("specs/{id}.md"),
+            "script": [{ "write": { "path": format!("src/{id}.txt"), "text": "x\n" } }] })
+    };
+    let wave = json!({
+        "wave": [entry("ol-527.2", "Fix rate limiting", 2), entry("ol-527.1", "Add auth middleware", 1)],
+        "blocked": [{ "id": "ol-527.3", "title": "Integration tests", "blocked_by": ["ol-527.1", "ol-527.2"] }],
+        "completed": [{ "id": "ol-527.0", "title": "Project setup" }],
+    });
+    for id in ["ol-527.1", "ol-527.2"] {
+        let spec =
+            format!("---\nissue_type: feature\nfiles: [src/{id}.txt]\ntests: test -e src/{id}.txt\n---\nDo it.\n");
+        world.write(&format!("specs/{id}.md"), &spec);
+    }
+    world.commit("Specs");
+    let path = world.root.join("wave.json");
+    std::fs::write(&path, wave.to_string()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// From a wave: tasks by priority from their specs, the ratchet after each, and what comes later is only shown.
+#[test]
+fn a_wave_is_ratcheted_bead_by_bead() {
+    let world = World::set_up();
+    let said = world.root.join("said");
+    let path = program(&world, "ol", &format!("echo \"$@\" >> {}\n", text(&said)));
+    executable(&world.repo.join("scripts/bd-cluster.sh"), "echo '{\"clusters\": [[\"ol-527.1\", \"ol-527.2\"]]}'\n");
+    let file = wave(&world);
+    let ran = with_path(&world, &path, &["run", "--from-wave", &file, "--agents", "scripted", "--wait"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.out.contains("2 of 2 landed") && ran.out.ends_with("2/2 beads ratcheted\n"), "{ran:?}");
+    assert!(ran.err.contains("later  [ol-527.3] Integration tests needs ol-527.1 ol-527.2"), "{ran:?}");
+    assert!(ran.err.contains("advises (not applied): {\"clusters\""), "{ran:?}");
+    assert!(ran.err.contains("src/ol-527.1.txt  ol-527.1  -"), "the ownership table comes first: {ran:?}");
+    let tasks = world.json(&["task", "list", "--all"]);
+    assert_eq!(tasks.as_array().unwrap().len(), 2, "what is blocked or completed is no task: {tasks}");
+    let first = world.json(&["show", "T1"]);
+    assert_eq!(first["subject"], "[ol-527.1] Add auth middleware");
+    assert_eq!((&first["issue_type"], &first["alias"]), (&json!("feature"), &json!("ol-527.1")));
+    assert!(first["description"].as_str().unwrap().contains("Spec: specs/ol-527.1.md"), "{first}");
+    let mut said: Vec<String> = std::fs::read_to_string(&said).unwrap().lines().map(str::to_owned).collect();
+    said.sort();
+    assert_eq!(said, ["hero ratchet ol-527.1 --quest ol-527", "hero ratchet ol-527.2 --quest ol-527"]);
+    world.assert_green_everywhere();
+}
+
+/// A ratchet that refuses fails its task with what it said, and nothing of that task lands.
+#[test]
+fn a_ratchet_that_refuses_keeps_its_bead_from_landing() {
+    let world = World::set_up();
+    let path = program(&world, "own", "case $1 in ol-527.2) echo 'spec not met' >&2; exit 1;; esac\n");
+    let file = wave(&world);
+    let flags = ["--ratchet", "own {id} {quest}", "--quest", "Q9", "--wait", "--json"];
+    let ran = with_path(&world, &path, &[&["run", "--from-wave", &file, "--agents", "scripted"], &flags[..]].concat());
+    assert_eq!(ran.code, 8, "{ran:?}");
+    let answer: Value = serde_json::from_str(&ran.out).unwrap();
+    let summary = &answer["data"]["summary"];
+    assert_eq!(summary["ratchet"], json!({ "ratcheted": ["ol-527.1"], "not": ["ol-527.2"] }), "{summary}");
+    assert_eq!((&summary["landed"], &summary["failed"]), (&json!(1), &json!(1)));
+    let refused = world.json(&["show", "T2"]);
+    assert!(refused["reason"].as_str().unwrap().contains("spec not met"), "{refused}");
+    assert!(!world.repo.join("src/ol-527.2.txt").exists(), "nothing of it landed");
+}
+
+/// Without `ol` nothing starts: exit 1 at once, no daemon, nothing created.
+#[test]
+fn a_wave_without_its_program_starts_nothing() {
+    let world = World::with_repo();
+    let file = wave(&world);
+    let empty = world.root.join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let ran =
+        with_path(&world, text(&empty), &["run", "--from-wave", &file, "--agents", "scripted", "--wait", "--json"]);
+    assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{ran:?}");
+    let error: Value = serde_json::from_str(&ran.err).unwrap();
+    assert!(error["error"]["message"].as_str().unwrap().contains("needs the program ol"), "{error}");
+    assert!(!world.data.exists(), "no daemon was started");
+    // A bad wave is refused as a plan is.
+    let path = program(&world, "ol", "exit 0\n");
+    std::fs::write(&file, "{\"wave\": [{\"id\": \"a\"}]}").unwrap();
+    let ran = with_path(&world, &path, &["run", "--from-wave", &file, "--agents", "scripted"]);
+    assert!(ran.code == 2 && ran.err.contains("wave.json:1:11: missing field `title`"), "{ran:?}");
+    assert!(!world.data.exists());
 }

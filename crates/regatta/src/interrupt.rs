@@ -1,0 +1,58 @@
+//! Ctrl-C, when more than one counts: the first leaves, the second asks.
+
+use std::io::{BufRead, Write};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::out::{Failed, failed};
+
+/// Listens from its making on, so that no Ctrl-C falls between two readers.
+pub(crate) struct Interrupts {
+    runtime: Runtime,
+    heard: Signal,
+}
+
+impl Interrupts {
+    pub(crate) fn listen() -> Result<Interrupts, Failed> {
+        let broken = |it: std::io::Error| failed("io", format!("Ctrl-C cannot be heard: {it}"), "try again");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+        let heard = {
+            let _inside = runtime.enter();
+            signal(SignalKind::interrupt()).map_err(broken)?
+        };
+        Ok(Interrupts { runtime, heard })
+    }
+
+    /// Forgets the one that somebody else has acted on.
+    pub(crate) fn forget(&mut self) {
+        let _heard = self.within(Duration::from_millis(1));
+    }
+
+    /// Whether one comes within that time.
+    pub(crate) fn within(&mut self, time: Duration) -> bool {
+        let heard = &mut self.heard;
+        self.runtime.block_on(async { tokio::time::timeout(time, heard.recv()).await.is_ok() })
+    }
+
+    /// Asks a person; `None` when they press Ctrl-C instead of answering.
+    pub(crate) fn ask(&mut self, question: &str) -> Option<String> {
+        let _gone = write!(std::io::stderr(), "{question} ");
+        let _gone = std::io::stderr().flush();
+        let (tell, mut told) = tokio::sync::mpsc::channel(1);
+        // It may wait for a line for ever; the program ends without it.
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let read = std::io::stdin().lock().read_line(&mut line);
+            let _nobody = tell.blocking_send(read.is_ok_and(|it| it > 0).then_some(line));
+        });
+        let heard = &mut self.heard;
+        self.runtime.block_on(async {
+            tokio::select! {
+                line = told.recv() => line.flatten(),
+                _ = heard.recv() => None,
+            }
+        })
+    }
+}

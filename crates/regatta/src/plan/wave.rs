@@ -1,0 +1,349 @@
+//! Waves of quests, as `ol hero hunt` writes them: what can be done now, what is blocked, what is done.
+
+use std::path::Path;
+
+use regatta_api::input::{PlannedTask, TaskAddFlat};
+use regatta_core::pattern::PathPattern;
+
+use crate::out::Failed;
+
+use super::fault::Source;
+use super::fields::{Fields, Reader, Work};
+use super::tree::{self, Node, Value};
+use super::{Plan, load, spec};
+
+/// What is run when a bead's work has passed, unless another command is named.
+pub(crate) const RATCHET: &str = "ol hero ratchet {id} --quest {quest}";
+
+/// How completion flows back.
+pub(crate) struct Backflow {
+    /// The program and its arguments, with `{id}` and `{quest}`.
+    pub(crate) command: Vec<String>,
+    pub(crate) quest: Option<String>,
+}
+
+/// A wave that was read.
+#[derive(Debug)]
+pub(crate) struct Wave {
+    pub(crate) plan: Plan,
+    /// What comes in a later wave, and what it waits for.
+    pub(crate) later: Vec<Later>,
+    pub(crate) completed: usize,
+    /// What was found odd on the way.
+    pub(crate) notes: Vec<String>,
+}
+
+/// An entry that is blocked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Later {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) blocked_by: Vec<String>,
+}
+
+/// An entry of the wave, before its spec was read.
+struct Found {
+    id: String,
+    at: usize,
+    title: String,
+    spec_path: Option<String>,
+    order: i64,
+    blocked_by: Vec<(String, usize)>,
+    work: Work,
+}
+
+impl Backflow {
+    /// The command for one bead. A command that does not say where the id goes gets it at its end.
+    fn of(&self, id: &str) -> Vec<String> {
+        let quest = match &self.quest {
+            Some(it) => it.as_str(),
+            None => id.rsplit_once('.').map_or(id, |it| it.0),
+        };
+        let fill = |it: &String| it.replace("{id}", id).replace("{quest}", quest);
+        let mut argv: Vec<String> = self.command.iter().map(fill).collect();
+        if !self.command.iter().any(|it| it.contains("{id}")) {
+            argv.extend([id, "--quest", quest].map(str::to_owned));
+        }
+        argv
+    }
+}
+
+/// Reads a wave file. Specs are read below `top`, the repository's own directory.
+pub(crate) fn read(path: &Path, top: &Path, backflow: &Backflow) -> Result<Wave, Failed> {
+    let (source, _) = load(path)?;
+    understand(&source, top, backflow).map_err(|it| source.refuse(&it))
+}
+
+fn understand(source: &Source, top: &Path, backflow: &Backflow) -> Result<Wave, Vec<super::Fault>> {
+    let tree = tree::json(source).map_err(|it| vec![it])?;
+    let mut reader = Reader::new(source);
+    let example = "{ \"wave\": [ … ], \"blocked\": [], \"completed\": [] }";
+    let Some(mut fields) = reader.table("wave file", tree, example) else { return Err(reader.faults) };
+    let mut list = |reader: &mut Reader<'_>, name: &str| -> Vec<Node> {
+        match fields.take(&[name]).map(|it| it.node) {
+            Some(Node { value: Value::List(items), .. }) => items,
+            Some(other) => {
+                let what = format!("`{name}` is {}, not a list", other.kind());
+                reader.wrong(other.at, what, format!("write \"{name}\": []"));
+                vec![]
+            }
+            None => vec![],
+        }
+    };
+    let (wave, blocked, completed) =
+        (list(&mut reader, "wave"), list(&mut reader, "blocked"), list(&mut reader, "completed"));
+    let mut found: Vec<Found> = wave.into_iter().filter_map(|it| entry(&mut reader, it)).collect();
+    let later: Vec<Found> = blocked.into_iter().filter_map(|it| entry(&mut reader, it)).collect();
+    let done: Vec<Found> = completed.into_iter().filter_map(|it| entry(&mut reader, it)).collect();
+    let mut seen = std::collections::BTreeSet::new();
+    for it in found.iter().chain(&later).chain(&done) {
+        if !seen.insert(it.id.as_str()) {
+            reader.wrong(it.at, format!("{:?} is there twice", it.id), "keep it once, where it belongs");
+        }
+    }
+    // Lower comes first; what the file says first comes first among equals.
+    found.sort_by_key(|it| it.order);
+    let after = order(&mut reader, &found, &later, &done);
+    if found.is_empty() && reader.faults.is_empty() {
+        let what = match (later.len(), done.len()) {
+            (0, 0) => "there is no entry in `wave`",
+            (0, _) => "there is no entry in `wave`; all is completed",
+            _ => "there is no entry in `wave`; all that is left is blocked",
+        };
+        reader.wrong(0, what, "hunt again: ol hero hunt");
+    }
+    if !reader.faults.is_empty() {
+        reader.faults.sort_by_key(|it| (it.line, it.column));
+        return Err(reader.faults);
+    }
+    let mut notes = Vec::new();
+    let names: Vec<String> = found.iter().map(|it| it.id.clone()).collect();
+    let tasks: Vec<PlannedTask> = found
+        .into_iter()
+        .zip(after)
+        .map(|(it, after)| PlannedTask { task: task(it, top, backflow, &mut notes), after })
+        .collect();
+    let title = match tasks.len() {
+        1 => names[0].clone(),
+        _ => format!("wave of {}", backflow.quest.clone().unwrap_or_else(|| quest_of(&names))),
+    };
+    let later = later
+        .into_iter()
+        .map(|it| Later { id: it.id, title: it.title, blocked_by: it.blocked_by.into_iter().map(|it| it.0).collect() })
+        .collect();
+    Ok(Wave { plan: Plan { title, tasks, names, warnings: vec![] }, later, completed: done.len(), notes })
+}
+
+/// The quest or quests that ids belong to.
+fn quest_of(ids: &[String]) -> String {
+    let mut quests: Vec<&str> = ids.iter().map(|it| it.rsplit_once('.').map_or(it.as_str(), |it| it.0)).collect();
+    quests.sort_unstable();
+    quests.dedup();
+    quests.join(" ")
+}
+
+/// One entry. Fields that we do not know are the other program's own.
+fn entry(reader: &mut Reader<'_>, node: Node) -> Option<Found> {
+    let example = "{ \"id\": \"ol-527.1\", \"title\": \"…\" }";
+    let mut fields: Fields = reader.table("entry", node, example)?;
+    let at = fields.at;
+    let need = |reader: &mut Reader<'_>, fields: &mut Fields, name: &str| match fields.take(&[name]) {
+        Some(it) => reader.subject(name, it.node),
+        None => {
+            reader.wrong(at, format!("missing field `{name}`"), format!("write {example}"));
+            None
+        }
+    };
+    let (id, title) = (need(reader, &mut fields, "id"), need(reader, &mut fields, "title"));
+    let spec_path = fields.take(&["spec_path"]).and_then(|it| {
+        let at = it.node.at;
+        let path = reader.text("spec_path", it.node)?;
+        match PathPattern::new(&path) {
+            Ok(_) => Some(path),
+            Err(error) => {
+                reader.wrong(at, error.to_string(), "name the spec from the repository's top");
+                None
+            }
+        }
+    });
+    let priority = fields.take(&["priority"]);
+    let order = match priority.map(|it| it.node) {
+        Some(Node { value: Value::Whole(it @ 0..), .. }) => it,
+        Some(other) => {
+            let what = format!("`priority` is {}, not a whole number from 0 on", other.kind());
+            reader.wrong(other.at, what, "write 0 for what comes first");
+            0
+        }
+        None => i64::from(regatta_core::task::default_priority()),
+    };
+    let blocked_by = fields.take(&["blocked_by"]).map(|it| reader.texts("blocked_by", it.node)).unwrap_or_default();
+    let work = reader.work(&mut fields);
+    let (id, title) = (id?, title?);
+    if id.chars().count() + title.chars().count() > 290 {
+        reader.wrong(at, "its id and title have more than 290 characters", "shorten the title");
+    }
+    Some(Found { id, at, title, spec_path, order, blocked_by, work })
+}
+
+/// Which entries of the wave come after which. What is completed holds nobody up; what is blocked cannot be waited for.
+fn order(reader: &mut Reader<'_>, found: &[Found], later: &[Found], done: &[Found]) -> Vec<Vec<usize>> {
+    let place = |list: &[Found], id: &str| list.iter().position(|it| it.id == id);
+    let mut after: Vec<Vec<usize>> = Vec::new();
+    for it in found {
+        let mut on = Vec::new();
+        for (blocker, at) in &it.blocked_by {
+            match place(found, blocker) {
+                Some(_) if *blocker == it.id => {
+                    reader.wrong(*at, format!("{blocker:?} waits for itself"), "take it out of blocked_by");
+                }
+                Some(other) => on.push(other),
+                None if place(done, blocker).is_some() => {}
+                None if place(later, blocker).is_some() => {
+                    let what = format!("{:?} waits for {blocker:?}, which is itself blocked", it.id);
+                    reader.wrong(*at, what, "move it to `blocked`");
+                }
+                None => {
+                    let what = format!("{:?} waits for {blocker:?}, which is not in the file", it.id);
+                    reader.wrong(*at, what, "add it to `wave`, `blocked` or `completed`, or take it out");
+                }
+            }
+        }
+        after.push(on);
+    }
+    // The whole graph, so that a cycle among what is blocked is told as well.
+    let all: Vec<&Found> = found.iter().chain(later).collect();
+    let edges: Vec<Vec<usize>> = all
+        .iter()
+        .map(|it| {
+            let on = it.blocked_by.iter().filter(|on| on.0 != it.id);
+            on.filter_map(|on| all.iter().position(|it| it.id == on.0)).collect()
+        })
+        .collect();
+    if let Err(cycle) = regatta_core::graph::layers(all.len(), &edges, |_, _| false) {
+        let named: Vec<&str> = cycle.iter().map(|it| all[*it].id.as_str()).collect();
+        let what = format!("these wait for each other for ever: {}", named.join(" → "));
+        reader.wrong(all[cycle[0]].at, what, "take one of them out of a blocked_by");
+    }
+    after
+}
+
+/// The task of an entry: what the entry says counts, and what it leaves open its spec may say.
+fn task(it: Found, top: &Path, backflow: &Backflow, notes: &mut Vec<String>) -> TaskAddFlat {
+    let mut description = format!("Bead {}\n", it.id);
+    let mut spec = spec::Spec::default();
+    if let Some(path) = &it.spec_path {
+        description += &format!("Spec: {path}\n");
+        match std::fs::read_to_string(top.join(path)) {
+            Ok(text) => spec = spec::read(&text),
+            Err(error) => notes.push(format!("{}: its spec {path} cannot be read: {error}", it.id)),
+        }
+        notes.extend(spec.left_out.iter().map(|what| format!("{}: in its spec {path} {what}; left out", it.id)));
+    }
+    description += &format!("Priority: {}\n", it.order);
+    if let Some(path) = &it.spec_path {
+        description += &format!("\nThe full requirements are in {path}: read it first.\n");
+    }
+    let work = it.work;
+    TaskAddFlat {
+        subject: format!("[{}] {}", it.id, it.title),
+        description,
+        issue_type: work.issue_type.or(spec.issue_type).unwrap_or_default(),
+        files: work.files.filter(|it| !it.is_empty()).unwrap_or(spec.files),
+        validation: work.validation.filter(|it| !it.is_empty()).unwrap_or(spec.validation),
+        priority: u8::try_from(it.order.min(9)).unwrap_or(9),
+        expects: work.expects.unwrap_or_default(),
+        effort: work.effort,
+        provider: work.provider,
+        script: work.script,
+        ratchet: Some(backflow.of(&it.id)),
+        alias: Some(it.id),
+        assign: work.agent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of the seed, shortened.
+    const WAVE: &str = r#"{
+        "wave": [
+            {"id": "ol-527.2", "title": "Fix rate limiting", "spec_path": "specs/2.md", "priority": 2, "seen": 3},
+            {"id": "ol-527.1", "title": "Add auth middleware", "spec_path": "specs/1.md", "priority": 1,
+             "issue_type": "bug", "files": ["src/auth.rs"]}],
+        "blocked": [{"id": "ol-527.3", "title": "Integration tests", "blocked_by": ["ol-527.1", "ol-527.2"]}],
+        "completed": [{"id": "ol-527.0", "title": "Project setup"}]}"#;
+
+    fn backflow(command: &str, quest: Option<&str>) -> Backflow {
+        Backflow { command: command.split(' ').map(str::to_owned).collect(), quest: quest.map(str::to_owned) }
+    }
+
+    fn parse(text: &str, top: &Path) -> Result<Wave, Vec<String>> {
+        let source = Source::new("w.json", text);
+        let read = understand(&source, top, &backflow(RATCHET, None));
+        read.map_err(|it| it.iter().map(|it| source.told(it)).collect())
+    }
+
+    #[test]
+    fn a_wave_becomes_tasks_by_priority_with_their_ratchet() {
+        let top = tempfile::tempdir().unwrap();
+        std::fs::create_dir(top.path().join("specs")).unwrap();
+        std::fs::write(
+            top.path().join("specs/1.md"),
+            "---\nissue_type: feature\nfiles: [src/other.rs]\ntests: make test\n---\n",
+        )
+        .unwrap();
+        let wave = parse(WAVE, top.path()).unwrap();
+        let tasks: Vec<&TaskAddFlat> = wave.plan.tasks.iter().map(|it| &it.task).collect();
+        let subjects: Vec<&str> = tasks.iter().map(|it| it.subject.as_str()).collect();
+        assert_eq!(subjects, ["[ol-527.1] Add auth middleware", "[ol-527.2] Fix rate limiting"]);
+        assert!(tasks[0].description.contains("Spec: specs/1.md\n"), "{}", tasks[0].description);
+        // The entry's own word counts; the spec says the rest.
+        assert_eq!(tasks[0].issue_type, regatta_core::task::IssueType::Bug);
+        assert_eq!(tasks[0].files[0].as_str(), "src/auth.rs");
+        assert_eq!(tasks[0].validation.tests, ["make test"]);
+        assert_eq!(tasks[0].ratchet.as_ref().unwrap().join(" "), "ol hero ratchet ol-527.1 --quest ol-527");
+        assert_eq!((tasks[1].files.len(), tasks[1].priority), (0, 2));
+        assert!(wave.notes[0].contains("specs/2.md cannot be read"), "{:?}", wave.notes);
+        assert_eq!((wave.later[0].id.as_str(), wave.completed), ("ol-527.3", 1));
+        assert_eq!(wave.plan.title, "wave of ol-527");
+    }
+
+    #[test]
+    fn the_backflow_command_takes_the_id_where_it_says_or_at_its_end() {
+        assert_eq!(backflow("ol x", None).of("q-1.2").join(" "), "ol x q-1.2 --quest q-1");
+        assert_eq!(backflow("sh r.sh {quest} {id}", Some("Q")).of("q.1").join(" "), "sh r.sh Q q.1");
+        assert_eq!(backflow(RATCHET, None).of("plain").join(" "), "ol hero ratchet plain --quest plain");
+    }
+
+    #[test]
+    fn bad_waves_are_refused_with_their_place() {
+        let top = Path::new("/nowhere");
+        for (text, told) in [
+            ("[]", "w.json:1:1: `wave file` is a list"),
+            ("{", "w.json:1:1: this is not JSON"),
+            ("{}", "w.json:1:1: there is no entry in `wave`; hunt again"),
+            (r#"{"wave":[],"completed":[{"id":"a","title":"b"}]}"#, "all is completed"),
+            (r#"{"wave":{}}"#, "w.json:1:9: `wave` is a table, not a list"),
+            (r#"{"wave":[{"title":"b"}]}"#, "w.json:1:10: missing field `id`"),
+            (r#"{"wave":[{"id":"a"}]}"#, "w.json:1:10: missing field `title`"),
+            (r#"{"wave":[{"id":"a","title":"b","priority":"x"}]}"#, "w.json:1:43: `priority` is a text"),
+            (r#"{"wave":[{"id":"a","title":"b","spec_path":"/etc/passwd"}]}"#, "absolute"),
+            (r#"{"wave":[{"id":"a","title":"b","files":["../x"]}]}"#, ".. segment"),
+            (r#"{"wave":[{"id":"a","title":"b","issue_type":"epic"}]}"#, "\"epic\" is no issue_type"),
+            (r#"{"wave":[{"id":"a","title":"b"},{"id":"a","title":"c"}]}"#, "w.json:1:33: \"a\" is there twice"),
+            (r#"{"wave":[{"id":"a","title":"b","blocked_by":["z"]}]}"#, "which is not in the file"),
+            (
+                r#"{"wave":[{"id":"a","title":"b","blocked_by":["c"]}],"blocked":[{"id":"c","title":"d"}]}"#,
+                "which is itself blocked; move it to `blocked`",
+            ),
+            (
+                r#"{"wave":[{"id":"a","title":"b"}],"blocked":[{"id":"c","title":"d","blocked_by":["e"]},{"id":"e","title":"f","blocked_by":["c"]}]}"#,
+                "for ever: c → e → c",
+            ),
+        ] {
+            let found = parse(text, top).expect_err(text);
+            assert!(found.iter().any(|it| it.contains(told)), "{text}: {told} in {found:?}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! `run`: tasks in, validated commits out. A plan file, a wave of quests, or what waits on the board.
+
+use std::io::Write;
+
+use regatta_api::Call;
+use regatta_api::input::{self, PlannedTask, RuntimeName};
+use regatta_api::view::{AgentView, MissionView, StatusView, TaskView};
+use regatta_core::agent::{Role, Runtime};
+use regatta_core::ids::{AgentName, MissionId, ProjectName, TaskId};
+use regatta_core::mission;
+
+use crate::args::{Mode, Run};
+use crate::client::{Client, Got};
+use crate::follow;
+use crate::out::{self, Failed, Said, failed, usage};
+use crate::plan;
+use crate::settings::{self, value};
+
+use super::App;
+use super::preview::{Preview, counted};
+use super::summary;
+use super::wave;
+
+/// What is to be worked on.
+pub(super) struct Work {
+    title: String,
+    tasks: Vec<PlannedTask>,
+    adopt: Vec<TaskId>,
+    preview: Preview,
+    /// What else is worth knowing before it starts.
+    pub(super) notes: Vec<String>,
+}
+
+pub(super) fn run(app: &App, ask: &Run) -> Said {
+    if let Some(mission) = &ask.resume {
+        return resume(app, ask, mission);
+    }
+    // What is wrong with a file is said before anything is started, the daemon too.
+    let given = match (&ask.from_wave, &ask.plan) {
+        (Some(file), _) => Some(wave::read(app, ask, file)?),
+        (None, Some(file)) => Some(of_plan(plan::read(file)?)),
+        (None, None) => None,
+    };
+    let mode = match ask.mode {
+        Some(mode) => mode,
+        None => match settings::project(&app.here()?)?.run.mode {
+            Some(mission::Mode::Waves) => Mode::Waves,
+            _ => Mode::Flow,
+        },
+    };
+    if let (Some(work), true) = (&given, ask.plan_only) {
+        work.notes.iter().for_each(|it| app.out.note(it));
+        return app.out.answer("plan", &work.tasks, &[], |_| work.preview.draw(mode, &[]));
+    }
+    let client = app.client()?;
+    let Some(project) = app.project(&client)? else {
+        // Say what is wrong with the place before saying that it is not set up.
+        let git = crate::wire::git(&app.data_dir()?);
+        regatta_engine::ports::git::Git::inspect(&git, &app.here()?).map_err(|it| failed(it.code, it.what, it.hint))?;
+        return Err(failed("no_project", "this repository is not under management yet", "set it up: regatta init"));
+    };
+    let settings = settings::all(&app.here()?)?;
+    let agents = choose_agents(&client, ask, &settings)?;
+    let max_workers = match ask.max_workers {
+        Some(it) => it,
+        None => value(&settings, "run.max_workers")
+            .parse()
+            .map_err(|_| failed("bad_config", "run.max_workers is not a number", "mend it in regatta.toml"))?,
+    };
+    let open = open_tasks(&client, &project)?;
+    let work = match given {
+        Some(work) if ask.from_wave.is_some() => not_there_yet(work, &open.data)?,
+        Some(work) => work,
+        None => of_board(app, ask, &open.data)?,
+    };
+    app.out.note(work.preview.draw(mode, &agents).trim_end());
+    work.notes.iter().for_each(|it| app.out.note(it));
+    if ask.plan_only {
+        return Ok(());
+    }
+    warn_if_dirty(app);
+    if app.may_ask() && !confirmed()? {
+        return app
+            .out
+            .answer("run", &serde_json::json!({ "started": false }), &[], |_| "nothing was started\n".into());
+    }
+    let mode = match mode {
+        Mode::Flow => mission::Mode::Flow,
+        Mode::Waves => mission::Mode::Waves,
+    };
+    let Work { title, tasks, adopt, .. } = work;
+    let start = input::MissionStart {
+        project: Some(project),
+        title,
+        agents,
+        max_workers,
+        mode,
+        isolate: ask.isolate,
+        tasks,
+        adopt,
+    };
+    let got: Got<MissionView> = client.call(&Call::MissionStart(start))?;
+    started(app, &client, ask, got, open.revision)
+}
+
+pub(super) fn of_plan(plan: plan::Plan) -> Work {
+    let preview = Preview::of_plan(&plan);
+    let notes = match plan.warnings.len() {
+        0 => vec![],
+        1 => vec![format!("warning: {}; {}", plan.warnings[0].what, plan.warnings[0].fix)],
+        many => {
+            vec![format!("warning: {many} tasks name no files and will not be given to an agent: regatta plan check")]
+        }
+    };
+    Work { title: plan.title, tasks: plan.tasks, adopt: vec![], preview, notes }
+}
+
+fn open_tasks(client: &Client, project: &ProjectName) -> Result<Got<Vec<TaskView>>, Failed> {
+    let filter =
+        input::TaskList { project: Some(project.clone()), mission: None, status: vec![], all: false, limit: 0 };
+    client.call(&Call::TaskList(filter))
+}
+
+/// Refuses a wave of which something is being worked on already: it would be done twice.
+fn not_there_yet(work: Work, open: &[TaskView]) -> Result<Work, Failed> {
+    let alias = |it: &PlannedTask| it.task.alias.clone();
+    let there = work.tasks.iter().find_map(|it| open.iter().find(|open| open.task.alias == alias(it)));
+    match there {
+        Some(it) => Err(failed(
+            "already_exists",
+            format!("{} is on the board already, as {}", it.task.alias.as_deref().unwrap_or_default(), it.task.id),
+            format!(
+                "see it: regatta show {}; go on with it: regatta run --resume; give it up: regatta task cancel {}",
+                it.task.id, it.task.id
+            ),
+        )),
+        None => Ok(work),
+    }
+}
+
+/// What waits on the board and belongs to no mission yet.
+fn of_board(app: &App, ask: &Run, open: &[TaskView]) -> Result<Work, Failed> {
+    let free: Vec<&TaskView> =
+        open.iter().filter(|it| it.task.mission.is_none() && it.task.status.is_waiting()).collect();
+    if free.is_empty() {
+        return Err(usage(
+            "there is no plan, and no task on the board waits",
+            "name a plan, or add a task: regatta add SUBJECT --files src/**",
+        ));
+    }
+    let named: Vec<String> = free.iter().take(20).map(|it| it.task.id.to_string()).collect();
+    let more = if free.len() > named.len() { " …" } else { "" };
+    let which = format!("{} that nobody started yet: {}{more}", counted(free.len()), named.join(" "));
+    if !ask.plan_only && !app.global.yes && !app.may_ask() {
+        return Err(usage(
+            format!("no plan was named; this would start {which}"),
+            "say that this is meant: regatta run --yes; or name a plan: regatta run PLAN.toml",
+        ));
+    }
+    app.out.note(&format!("no plan: {which}"));
+    Ok(Work {
+        title: "tasks on the board".into(),
+        tasks: vec![],
+        adopt: free.iter().map(|it| it.task.id).collect(),
+        preview: Preview::of_board(&free),
+        notes: vec![],
+    })
+}
+
+/// A mission is under way: follow it, or say how.
+fn started(app: &App, client: &Client, ask: &Run, got: Got<MissionView>, after: u64) -> Said {
+    let id = got.data.mission.id;
+    if !ask.wait && !ask.events && !out::watched() {
+        return app
+            .out
+            .answer("run", &got.data, &["regatta status".into()], |out| super::see::draw_mission(out, &got.data));
+    }
+    let ending = follow::follow(app, client, got, after, ask.events)?;
+    summary::finish(app, client, id, ending)
+}
+
+fn resume(app: &App, ask: &Run, mission: &str) -> Said {
+    let client = app.client()?;
+    let id: MissionId = if mission.is_empty() {
+        let status: Got<StatusView> = client.call(&Call::Status(input::Scope { project: app.project(&client)? }))?;
+        *status.data.missions.last().ok_or_else(|| {
+            failed("no_such_mission", "no mission is left to go on with", "start one: regatta run PLAN.toml")
+        })?
+    } else {
+        mission.parse().map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name a mission: M3"))?
+    };
+    let resumed: Got<String> = client.call(&Call::Resume(input::Id { id: id.to_string() }))?;
+    let got: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
+    let after = resumed.revision.min(got.revision);
+    started(app, &client, ask, got, after)
+}
+
+/// The agents that were named, or those of the settings, or all whose program we start.
+fn choose_agents(client: &Client, ask: &Run, settings: &[settings::Setting]) -> Result<Vec<AgentName>, Failed> {
+    let known: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
+    let mut wanted = ask.agents.clone();
+    if wanted.is_empty() {
+        for name in value(settings, "run.agents").split(',').map(str::trim).filter(|it| !it.is_empty()) {
+            wanted.push(AgentName::new(name).map_err(|it| usage(it.to_string(), "mend run.agents"))?);
+        }
+    }
+    if wanted.is_empty() {
+        wanted = known
+            .data
+            .iter()
+            .filter(|it| !matches!(it.agent.runtime, Runtime::Outside))
+            .map(|it| it.agent.name.clone())
+            .collect();
+    }
+    if wanted.is_empty() {
+        return Err(failed(
+            "no_provider",
+            "there is no agent to do the work",
+            "add one: regatta agent add NAME --runtime command --command '…'; or rehearse: --agents scripted",
+        ));
+    }
+    for name in &wanted {
+        if name.as_str() == "scripted" && !known.data.iter().any(|it| it.agent.name == *name) {
+            let add = input::AgentAdd {
+                name: name.clone(),
+                runtime: RuntimeName::Scripted,
+                command: vec![],
+                role: Role::Worker,
+                provider: None,
+                description: "follows each task's script".into(),
+                max_tasks: 3,
+                profile: Default::default(),
+            };
+            let _added: Got<AgentView> = client.call(&Call::AgentAdd(add))?;
+        }
+    }
+    Ok(wanted)
+}
+
+/// A dirty checkout stops every landing, so say it before the work starts and not after.
+fn warn_if_dirty(app: &App) {
+    let Ok((here, data_dir)) = app.here().and_then(|it| Ok((it, app.data_dir()?))) else { return };
+    let facts = regatta_engine::ports::git::Git::inspect(&crate::wire::git(&data_dir), &here);
+    if let Ok(facts) = facts
+        && !facts.dirty.is_empty()
+    {
+        let files = facts.dirty.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+        app.out.note(&format!(
+            "warning: the checkout has changes in {files}; landing waits until you commit or stash them"
+        ));
+    }
+}
+
+fn confirmed() -> Result<bool, Failed> {
+    let mut stderr = std::io::stderr();
+    let _gone = write!(stderr, "start it? [Y/n] ");
+    let _gone = stderr.flush();
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).map_err(|it| failed("io", it.to_string(), "say --yes"))?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "" | "y" | "yes"))
+}

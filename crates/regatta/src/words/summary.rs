@@ -1,0 +1,146 @@
+//! How a run ended: what landed, what did not, what it took, and the exit code that tells it.
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::{MissionView, TaskView};
+use regatta_core::ids::MissionId;
+use regatta_core::schedule::WaitKind;
+use serde::Serialize;
+
+use crate::client::{Client, Got};
+use crate::follow::{Ending, tokens};
+use crate::out::{Failed, Said, table};
+
+use super::App;
+
+/// What a run came to.
+#[derive(Debug, PartialEq, Serialize)]
+struct Summary {
+    tasks: usize,
+    landed: usize,
+    failed: usize,
+    /// Tasks that need a person.
+    escalated: usize,
+    waiting: usize,
+    /// From its start to its last change.
+    wall_ms: u64,
+    /// All attempts together: how long it would have taken one after the other.
+    work_ms: u64,
+    tokens: u64,
+    /// In millionths of a US dollar; nothing where no price is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    micro_usd: Option<u64>,
+    /// Of tasks whose completion flows back: whose did, and whose did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratchet: Option<Ratcheted>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct Ratcheted {
+    ratcheted: Vec<String>,
+    not: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    mission: &'a MissionView,
+    summary: &'a Summary,
+}
+
+impl Summary {
+    fn of(it: &MissionView) -> Summary {
+        let count = |words: &[&str]| it.tasks.iter().filter(|it| words.contains(&it.word.as_str())).count();
+        let landed = count(&["landed", "done"]);
+        let failed = count(&["failed", "cancelled"]);
+        let escalated = count(&["needs you"]) + it.outlook.held;
+        let last = it.tasks.iter().map(|it| it.task.updated_wall).max().unwrap_or(0);
+        let sum = |of: fn(&TaskView) -> u64| it.tasks.iter().map(of).sum();
+        let priced: Vec<u64> = it.tasks.iter().filter_map(|it| it.task.spent.usage.micro_usd).collect();
+        Summary {
+            tasks: it.tasks.len(),
+            landed,
+            failed,
+            escalated,
+            waiting: it.tasks.len().saturating_sub(landed + failed + escalated),
+            wall_ms: last.saturating_sub(it.mission.created_wall),
+            work_ms: sum(|it| it.task.spent.wall_ms),
+            tokens: sum(|it| it.task.spent.usage.tokens()),
+            micro_usd: (!priced.is_empty()).then(|| priced.iter().sum()),
+            ratchet: Ratcheted::of(&it.tasks),
+        }
+    }
+
+    /// What it took, and the counts.
+    fn draw(&self, id: MissionId) -> String {
+        let mut took = vec![format!("took {}", seconds(self.wall_ms))];
+        if self.work_ms > 0 {
+            // Below that it is as fast as it is anyway: the queue takes its time too.
+            let gain = self.work_ms as f64 / self.wall_ms.max(1) as f64;
+            let faster = if gain < 1.05 { String::new() } else { format!(", {gain:.1} times as fast as one by one") };
+            took.push(format!("{} of work{faster}", seconds(self.work_ms)));
+        }
+        if self.tokens > 0 {
+            took.push(format!("{} tokens", tokens(self.tokens)));
+            took.push(self.micro_usd.map_or("no price reported".into(), |it| format!("${:.2}", it as f64 / 1e6)));
+        }
+        let mut text = format!("{}\n", took.join(" · "));
+        let waiting = if self.waiting > 0 { format!(", {} waiting", self.waiting) } else { String::new() };
+        text += &format!(
+            "{id}: {} of {} landed, {} failed, {} need you{waiting}\n",
+            self.landed, self.tasks, self.failed, self.escalated
+        );
+        if let Some(it) = &self.ratchet {
+            text += &format!("{}/{} beads ratcheted\n", it.ratcheted.len(), it.ratcheted.len() + it.not.len());
+        }
+        text
+    }
+}
+
+impl Ratcheted {
+    /// Work is submitted only when its ratchet agreed.
+    fn of(tasks: &[TaskView]) -> Option<Ratcheted> {
+        let name = |it: &&TaskView| it.task.alias.clone().unwrap_or_else(|| it.task.id.to_string());
+        let (passed, not): (Vec<&TaskView>, Vec<&TaskView>) = tasks
+            .iter()
+            .filter(|it| it.task.ratchet.is_some())
+            .partition(|it| it.task.submission.is_some() || it.task.landed.is_some() || it.word == "done");
+        if passed.is_empty() && not.is_empty() {
+            return None;
+        }
+        Some(Ratcheted { ratcheted: passed.iter().map(name).collect(), not: not.iter().map(name).collect() })
+    }
+}
+
+/// A time with as much detail as it bears.
+fn seconds(ms: u64) -> String {
+    match ms {
+        0..10_000 => format!("{:.1}s", ms as f64 / 1_000.0),
+        10_000..120_000 => format!("{}s", ms / 1_000),
+        _ => format!("{}m {}s", ms / 60_000, ms / 1_000 % 60),
+    }
+}
+
+/// Says how a mission ended, with the exit code that tells it.
+pub(super) fn finish(app: &App, client: &Client, id: MissionId, ending: Ending) -> Said {
+    let got: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
+    let summary = Summary::of(&got.data);
+    let next = match (summary.failed, summary.escalated) {
+        (0, 0) => vec!["regatta queue".to_owned(), "regatta status".into()],
+        (_, 0) => vec!["regatta why TASK".to_owned(), "regatta retry TASK".into()],
+        _ => vec!["regatta inbox".to_owned(), "regatta why TASK".into()],
+    };
+    app.out.answer("run", &Told { mission: &got.data, summary: &summary }, &next, |out| {
+        table(&super::task::rows(out, &got.data.tasks)) + &summary.draw(id)
+    })?;
+    let broke = |it: &TaskView| it.waits.iter().any(|it| it.kind == WaitKind::Budget);
+    match ending {
+        Ending::TimedOut => Err(Failed::Code(124)),
+        Ending::Detached => Err(Failed::Code(130)),
+        Ending::Settled if summary.landed == summary.tasks => Ok(()),
+        Ending::Settled if summary.escalated > 0 => Err(Failed::Code(3)),
+        Ending::Settled if got.data.tasks.iter().any(broke) => Err(Failed::Code(7)),
+        Ending::Settled if summary.landed > 0 => Err(Failed::Code(8)),
+        Ending::Settled => Err(Failed::Code(1)),
+    }
+}
