@@ -97,12 +97,24 @@ pub(crate) enum TaskWord {
         reason: Option<String>,
     },
     /// Add tasks from a plan file or a JSON list
-    Import { file: PathBuf },
+    Import {
+        /// The file; with --beads, lines of JSON such as .beads/issues.jsonl
+        file: PathBuf,
+        /// Read issues of beads: what changed is updated, what is new is added
+        #[arg(long)]
+        beads: bool,
+    },
     /// Print all tasks as a plan file
     Export {
         /// Ended ones too
         #[arg(long)]
         all: bool,
+        /// Write issues of beads
+        #[arg(long)]
+        beads: bool,
+        /// Bring this file of beads up to date instead of printing: fields that are not ours stay as they are
+        #[arg(requires = "beads")]
+        file: Option<PathBuf>,
     },
 }
 

@@ -1,6 +1,7 @@
 //! Reading plans: `[[task]]` tables in TOML, or the same in JSON. A plan is read whole or not at all, and whatever is
 //! wrong with it is told with file, line, column and the fix.
 
+pub(crate) mod beads; // another tracker's issues
 pub(crate) mod fault; // what is wrong, where, and how to mend it
 pub(crate) mod fields; // reading field by field
 pub(crate) mod spec; // what a spec file says of its task

@@ -3,10 +3,11 @@
 
 use super::fault::{Fault, Source};
 
-/// A value and where it begins.
+/// A value, where it begins and where it ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) at: usize,
+    pub(crate) end: usize,
     pub(crate) value: Value,
 }
 
@@ -44,6 +45,20 @@ impl Node {
         }
     }
 
+    /// Moves everything by so much: the tree of a line becomes a part of its file's.
+    pub(crate) fn shift(&mut self, by: usize) {
+        self.at += by;
+        self.end += by;
+        match &mut self.value {
+            Value::List(items) => items.iter_mut().for_each(|it| it.shift(by)),
+            Value::Table(entries) => entries.iter_mut().for_each(|it| {
+                it.at += by;
+                it.node.shift(by);
+            }),
+            _ => {}
+        }
+    }
+
     /// The same without places.
     pub(crate) fn plain(&self) -> serde_json::Value {
         use serde_json::Value as Json;
@@ -63,16 +78,16 @@ impl Node {
 pub(crate) fn toml(source: &Source) -> Result<Node, Fault> {
     use toml::Spanned;
     use toml::de::{DeTable, DeValue};
-    fn table(it: &DeTable<'_>, at: usize) -> Node {
+    fn table(it: &DeTable<'_>, span: std::ops::Range<usize>) -> Node {
         let mut entries: Vec<Entry> = it
             .iter()
             .map(|(key, value)| Entry { key: key.get_ref().to_string(), at: key.span().start, node: value_of(value) })
             .collect();
         entries.sort_by_key(|it| it.at);
-        Node { at, value: Value::Table(entries) }
+        Node { at: span.start, end: span.end, value: Value::Table(entries) }
     }
     fn value_of(it: &Spanned<DeValue<'_>>) -> Node {
-        let at = it.span().start;
+        let span = it.span();
         let value = match it.get_ref() {
             DeValue::String(it) => Value::Text(it.to_string()),
             DeValue::Integer(it) => match i64::from_str_radix(it.as_str(), it.radix()) {
@@ -83,12 +98,12 @@ pub(crate) fn toml(source: &Source) -> Result<Node, Fault> {
             DeValue::Boolean(it) => Value::Bool(*it),
             DeValue::Datetime(it) => Value::Text(it.to_string()),
             DeValue::Array(it) => Value::List(it.iter().map(value_of).collect()),
-            DeValue::Table(it) => return table(it, at),
+            DeValue::Table(it) => return table(it, span),
         };
-        Node { at, value }
+        Node { at: span.start, end: span.end, value }
     }
     match DeTable::parse(&source.text) {
-        Ok(it) => Ok(table(it.get_ref(), 0)),
+        Ok(it) => Ok(table(it.get_ref(), 0..source.text.len())),
         Err(error) => {
             let at = error.span().map_or(0, |it| it.start);
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
@@ -148,7 +163,7 @@ impl Walk<'_> {
             Some(b'"') => Value::Text(self.text()),
             _ => self.bare(),
         };
-        Node { at, value }
+        Node { at, end: self.at, value }
     }
 
     fn table(&mut self) -> Value {

@@ -1,6 +1,7 @@
 //! The words, one file per group of the help: each turns what was typed into calls and draws the answer.
 
 mod agents;
+mod beads;
 mod claim;
 mod decide;
 mod demo;

@@ -190,8 +190,10 @@ pub(super) fn task(app: &App, word: TaskWord) -> Said {
             let got: Got<TaskView> = app.call(&Call::TaskFail(input::TaskFail { task: id, attempt, token, reason }))?;
             said(app, "task.fail", &got.data, "failed")
         }
-        TaskWord::Import { file } => import(app, &file),
-        TaskWord::Export { all } => export(app, all),
+        TaskWord::Import { file, beads: true } => super::beads::import(app, &file),
+        TaskWord::Import { file, beads: false } => import(app, &file),
+        TaskWord::Export { all, beads: true, file } => super::beads::export(app, all, file.as_deref()),
+        TaskWord::Export { all, .. } => export(app, all),
     }
 }
 

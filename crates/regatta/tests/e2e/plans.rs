@@ -165,3 +165,90 @@ fn a_wave_without_its_program_starts_nothing() {
     assert!(ran.code == 2 && ran.err.contains("wave.json:1:11: missing field `title`"), "{ran:?}");
     assert!(!world.data.exists());
 }
+
+/// Issues of beads: ids and dependencies are kept, statuses mapped, importing again changes only what changed, and the
+/// file gets back how the work ended with all its own fields.
+#[test]
+fn beads_come_and_go_and_come_again() {
+    let world = World::set_up();
+    let file = world.root.join("issues.jsonl");
+    let write = |path: &str| format!(r#""script":[{{"write":{{"path":"{path}","text":"x\n"}}}}]"#);
+    let lines = [
+        format!(r#"{{"zeta": 1.50,"id":"bd-1","title":"One","description":"First.","status":"open","priority":1,"issue_type":"feature","labels":["x","y"],"metadata":{{"files":["one.txt"],{}}}}}"#, write("one.txt")),
+        format!(r#"{{"id":"bd-2","title":"Two","status":"open","issue_type":"task","dependencies":[{{"issue_id":"bd-2","depends_on_id":"bd-1","type":"blocks","created_by":"ann"}},{{"depends_on_id":"bd-9","type":"related"}}],"metadata":{{"files":["two.txt"],{}}}}}"#, write("two.txt")),
+        r#"{"id":"bd-3","title":"Three","status":"in_progress","assignee":"ben","priority":0}"#.to_owned(),
+        r#"{"id":"bd-4","title":"Four","status":"closed","closed_at":"2026-01-01T00:00:00Z"}"#.to_owned(),
+        r#"{"id":"bd-5","title":"Five","status":"open","dependencies":[{"depends_on_id":"bd-4","type":"blocks"}],"metadata":{"files":["five.txt"]}}"#.to_owned(),
+    ];
+    let store = |lines: &[String]| std::fs::write(&file, lines.join("\n") + "\n").unwrap();
+    store(&lines);
+    let import = || world.json(&["task", "import", "--beads", text(&file)]);
+    let first = import();
+    assert_eq!((&first["added"], &first["closed"]), (&json!(["T1", "T2", "T3", "T4"]), &json!(1)), "{first}");
+    let alias = |name: &str| {
+        let tasks = world.json(&["task", "list", "--all"]);
+        tasks.as_array().unwrap().iter().find(|it| it["alias"] == name).cloned().unwrap()
+    };
+    assert_eq!(alias("bd-2")["blocked_by"], json!([alias("bd-1")["id"]]));
+    assert_eq!((&alias("bd-1")["issue_type"], &alias("bd-1")["priority"]), (&json!("feature"), &json!(1)));
+    assert_eq!(alias("bd-3")["paused"], "in beads: ben is at it");
+    assert_eq!(alias("bd-5")["blocked_by"], json!([]), "what is closed holds nobody up");
+    // Nothing changed: nothing happens.
+    let history = world.events().len();
+    let again = import();
+    assert_eq!((&again["added"], &again["changed"]), (&json!([]), &json!([])), "{again}");
+    assert_eq!(again["there"].as_array().unwrap().len(), 4);
+    assert_eq!(world.events().len(), history);
+    // Something changed, something is new, something was closed, and somebody let go.
+    let mut changed = lines.to_vec();
+    changed[0] = changed[0].replace("First.", "First of all.");
+    changed[2] = changed[2].replace("in_progress", "open");
+    changed[4] = changed[4].replace("open", "closed");
+    changed.push(r#"{"id":"bd-6","title":"Six","status":"deferred"}"#.to_owned());
+    store(&changed);
+    let third = import();
+    assert_eq!(third["added"], json!(["T5"]), "{third}");
+    assert_eq!(third["changed"].as_array().unwrap().len(), 2, "{third}");
+    assert_eq!(third["cancelled"], json!([alias("bd-5")["id"]]), "{third}");
+    assert_eq!(alias("bd-1")["description"], "First of all.");
+    assert_eq!((&alias("bd-3")["paused"], &alias("bd-6")["status"]), (&Value::Null, &json!("backlog")));
+    // A bad line is refused by its number, and nothing is created.
+    let history = world.events().len();
+    let mut bad = changed.clone();
+    bad.insert(1, r#"{"id":"bd-7","title":"Seven","dependencies":["bd-77"]}"#.to_owned());
+    bad.push("nonsense".into());
+    store(&bad);
+    let error = world.refused(&["task", "import", "--beads", text(&file)], 2);
+    assert!(error["message"].as_str().unwrap().contains("issues.jsonl:8:2: this is not JSON"), "{error}");
+    bad.pop();
+    store(&bad);
+    let error = world.refused(&["task", "import", "--beads", text(&file)], 2);
+    assert!(error["message"].as_str().unwrap().contains(":2:46: \"bd-7\" depends on \"bd-77\""), "{error}");
+    assert_eq!(world.events().len(), history);
+    // The work is done, and the file is brought up to date: its own fields, its order and its other lines stay.
+    store(&changed);
+    world.run(&["run", "--agents", "scripted", "--yes", "--wait", "--timeout", "60s"]);
+    assert_eq!(alias("bd-2")["status"], "completed");
+    let done = world.json(&["task", "export", "--beads", text(&file)]);
+    assert_eq!((&done["changed"], &done["added"]), (&json!(2), &json!(0)), "{done}");
+    let back = std::fs::read_to_string(&file).unwrap();
+    let back: Vec<&str> = back.lines().collect();
+    assert!(
+        back[0]
+            .starts_with(r#"{"zeta":1.50,"id":"bd-1","title":"One","description":"First of all.","status":"closed""#),
+        "{}",
+        back[0]
+    );
+    assert!(back[0].contains(r#""labels":["x","y"]"#) && back[0].contains("landed as"), "{}", back[0]);
+    assert!(back[1].contains(r#""created_by":"ann""#) && back[1].contains("bd-9"), "{}", back[1]);
+    assert_eq!(back[2..], changed[2..], "lines that did not change are the same bytes");
+    let done = world.json(&["task", "export", "--beads", text(&file)]);
+    assert_eq!((&done["changed"], &done["added"]), (&json!(0), &json!(0)), "writing again changes nothing: {done}");
+    let last = import();
+    assert_eq!((&last["added"], &last["changed"], &last["cancelled"]), (&json!([]), &json!([]), &json!([])), "{last}");
+    // Without a file it is printed, and what is printed can be read again.
+    let printed = world.ok(&["task", "export", "--beads"]);
+    assert_eq!(printed.lines().count(), 2, "what is open: {printed}");
+    std::fs::write(&file, printed).unwrap();
+    assert_eq!(import()["changed"], json!([]));
+}

@@ -1,0 +1,533 @@
+//! Beads: one issue per line of JSON (`.beads/issues.jsonl`). What Regatta does not know in a line is kept when the
+//! file is written back.
+
+use std::collections::BTreeMap;
+
+use regatta_core::task::IssueType;
+
+use super::fault::{Fault, Source};
+use super::fields::{Fields, Reader, TYPES, Work};
+use super::tree::{self, Node, Value};
+
+/// Whether a bead is to be worked on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    Open,
+    /// Not now.
+    Backlog,
+    /// Somebody has it elsewhere, or it is held up by what no file says.
+    Held(String),
+    Closed,
+}
+
+/// How the pauses begin that came with an import: only those are ended by one.
+pub(crate) const HELD: &str = "in beads: ";
+
+/// One issue.
+pub(crate) struct Bead {
+    pub(crate) id: String,
+    pub(crate) at: usize,
+    pub(crate) title: String,
+    pub(crate) description: String,
+    pub(crate) stand: Stand,
+    pub(crate) issue_type: IssueType,
+    pub(crate) priority: u8,
+    /// What must be done first.
+    pub(crate) after: Vec<(String, usize)>,
+    pub(crate) work: Work,
+}
+
+/// A file of beads.
+pub(crate) struct Beads {
+    pub(crate) beads: Vec<Bead>,
+    /// Lines that are no work: messages, templates and the like.
+    pub(crate) others: usize,
+}
+
+/// Kinds of dependency that hold work up.
+const BLOCKING: [&str; 3] = ["blocks", "conditional-blocks", "waits-for"];
+/// Kinds of issue that nobody can work on.
+const NO_WORK: [&str; 10] =
+    ["message", "merge-request", "molecule", "gate", "agent", "role", "rig", "convoy", "event", "slot"];
+/// The parts of a bead's text, beside its description, and what they are called in a task's.
+const PARTS: [(&str, &str); 3] =
+    [("design", "Design"), ("acceptance_criteria", "Acceptance criteria"), ("notes", "Notes")];
+const LONGEST_TITLE: usize = 300;
+
+/// Reads a file of beads, or says all that is wrong with it.
+pub(crate) fn read(source: &Source) -> Result<Beads, Vec<Fault>> {
+    let mut reader = Reader::new(source);
+    let mut found = Beads { beads: vec![], others: 0 };
+    for (at, line) in lines(&source.text) {
+        match tree(source, at, line) {
+            Ok(node) => match bead(&mut reader, node) {
+                Some(Some(bead)) => found.beads.push(bead),
+                Some(None) => found.others += 1,
+                None => {}
+            },
+            Err(fault) => reader.faults.push(fault),
+        }
+    }
+    judge(&mut reader, &found.beads);
+    reader.faults.sort_by_key(|it| (it.line, it.column));
+    if reader.faults.is_empty() { Ok(found) } else { Err(reader.faults) }
+}
+
+/// The lines that say something, and where each begins.
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut at = 0;
+    text.split_inclusive('\n').filter_map(move |line| {
+        let begins = at;
+        at += line.len();
+        (!line.trim().is_empty()).then_some((begins, line.trim_end_matches(['\n', '\r'])))
+    })
+}
+
+/// A line's tree, with the places of the whole file.
+fn tree(source: &Source, at: usize, line: &str) -> Result<Node, Fault> {
+    let mut node = tree::json(&Source::new(source.name.clone(), line)).map_err(|it| {
+        let above = source.text[..at].matches('\n').count();
+        Fault { line: above + it.line, ..it }
+    })?;
+    node.shift(at);
+    Ok(node)
+}
+
+/// One issue; `Some(None)` when it is nothing to work on.
+fn bead(reader: &mut Reader<'_>, node: Node) -> Option<Option<Bead>> {
+    let example = "{\"id\": \"bd-1\", \"title\": \"…\"}";
+    let mut fields: Fields = reader.table("issue", node, example)?;
+    let at = fields.at;
+    let word = |reader: &mut Reader<'_>, fields: &mut Fields, name: &str| match fields.take(&[name])?.node {
+        Node { value: Value::Null, .. } => None,
+        node => match node.value {
+            Value::Text(it) => Some(it),
+            _ => {
+                reader.wrong(node.at, format!("`{name}` is {}, not a text", node.kind()), "write a text, or null");
+                None
+            }
+        },
+    };
+    if word(reader, &mut fields, "_type").is_some_and(|it| it != "issue") {
+        return Some(None);
+    }
+    let id = word(reader, &mut fields, "id").filter(|it| !it.trim().is_empty());
+    let title = word(reader, &mut fields, "title").filter(|it| !it.trim().is_empty());
+    for (name, there) in [("id", id.is_some()), ("title", title.is_some())] {
+        if !there {
+            reader.wrong(at, format!("missing field `{name}`"), format!("write {example}"));
+        }
+    }
+    let kind = word(reader, &mut fields, "issue_type").unwrap_or_else(|| "task".into());
+    let template = matches!(fields.take(&["is_template"]), Some(it) if matches!(it.node.value, Value::Bool(true)));
+    let status = word(reader, &mut fields, "status").unwrap_or_else(|| "open".into());
+    let assignee = word(reader, &mut fields, "assignee").unwrap_or_default();
+    let priority = match fields.take(&["priority"]).map(|it| it.node) {
+        None | Some(Node { value: Value::Null, .. }) => Some(regatta_core::task::default_priority()),
+        Some(node) => reader.priority(node),
+    };
+    let mut text = word(reader, &mut fields, "description").unwrap_or_default();
+    for (name, heading) in PARTS {
+        if let Some(part) = word(reader, &mut fields, name).filter(|it| !it.trim().is_empty()) {
+            text = joined(&text, heading, &part);
+        }
+    }
+    let after = fields.take(&["dependencies"]).map(|it| dependencies(reader, it.node)).unwrap_or_default();
+    let work = match fields.take(&["metadata"]).map(|it| it.node) {
+        Some(node @ Node { value: Value::Table(_), .. }) => {
+            reader.table("metadata", node, "{}").map(|mut it| reader.work(&mut it)).unwrap_or_default()
+        }
+        _ => Work::default(),
+    };
+    if text.len() > 256 * 1024 {
+        reader.wrong(at, "its text has more than 256 KiB", "put it into a file and name the file");
+    }
+    let (id, title, priority) = (id?, title?, priority?);
+    if template || NO_WORK.contains(&kind.as_str()) {
+        return Some(None);
+    }
+    let issue_type = TYPES.iter().find(|it| it.0 == kind).map_or(IssueType::Task, |it| it.1);
+    let stand = match status.as_str() {
+        "closed" | "tombstone" => Stand::Closed,
+        // An epic is what its parts make; nobody works on it by itself.
+        _ if kind == "epic" => Stand::Backlog,
+        "open" => Stand::Open,
+        "in_progress" | "hooked" if assignee.is_empty() => Stand::Held(format!("{HELD}somebody is at it")),
+        "in_progress" | "hooked" => Stand::Held(format!("{HELD}{assignee} is at it")),
+        "blocked" if after.is_empty() => Stand::Held(format!("{HELD}it is blocked")),
+        "blocked" => Stand::Open,
+        _ => Stand::Backlog,
+    };
+    let (title, description) = titled(&title, text);
+    Some(Some(Bead { id, at, title, description, stand, issue_type, priority, after, work }))
+}
+
+/// A text and one more part of it.
+fn joined(text: &str, heading: &str, part: &str) -> String {
+    let text = text.trim_end();
+    let gap = if text.is_empty() { "" } else { "\n\n" };
+    format!("{text}{gap}## {heading}\n\n{}", part.trim_end())
+}
+
+/// A title that fits, and the description with what did not.
+pub(crate) fn titled(title: &str, description: String) -> (String, String) {
+    let line = title.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= LONGEST_TITLE {
+        return (line, description);
+    }
+    let cut: String = line.chars().take(LONGEST_TITLE - 1).chain(['…']).collect();
+    (cut, format!("{line}\n\n{description}"))
+}
+
+/// What holds a bead up. Both spellings of the kind are in use; without one it blocks.
+fn dependencies(reader: &mut Reader<'_>, node: Node) -> Vec<(String, usize)> {
+    let items = match node.value {
+        Value::List(items) => items,
+        Value::Null => vec![],
+        _ => {
+            reader.wrong(node.at, format!("`dependencies` is {}, not a list", node.kind()), "write []");
+            vec![]
+        }
+    };
+    let mut found = Vec::new();
+    for item in items {
+        let at = item.at;
+        let text = |it: Option<tree::Entry>| match it.map(|it| it.node.value) {
+            Some(Value::Text(it)) => Some(it),
+            _ => None,
+        };
+        let (on, kind) = match item.value {
+            Value::Text(id) => (Some(id), None),
+            _ => {
+                let example = "{\"depends_on_id\": \"bd-1\", \"type\": \"blocks\"}";
+                let Some(mut fields) = reader.table("dependencies", item, example) else { continue };
+                (text(fields.take(&["depends_on_id"])), text(fields.take(&["type", "dep_type"])))
+            }
+        };
+        if kind.is_some_and(|it| !BLOCKING.contains(&it.as_str())) {
+            continue;
+        }
+        match on {
+            Some(id) => found.push((id, at)),
+            None => reader.wrong(at, "a dependency has no `depends_on_id`", "say what it depends on"),
+        }
+    }
+    found
+}
+
+/// What can only be judged together.
+fn judge(reader: &mut Reader<'_>, beads: &[Bead]) {
+    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    for (place, it) in beads.iter().enumerate() {
+        if let Some(first) = places.insert(&it.id, place) {
+            let line = reader.source.fault(beads[first].at, "", "").line;
+            reader.wrong(it.at, format!("{:?} is there twice; first at line {line}", it.id), "keep one of the two");
+        }
+    }
+    let mut edges: Vec<Vec<usize>> = vec![vec![]; beads.len()];
+    for (place, it) in beads.iter().enumerate().filter(|it| it.1.stand != Stand::Closed) {
+        for (on, at) in &it.after {
+            match places.get(on.as_str()) {
+                Some(other) if *other == place => {
+                    reader.wrong(*at, format!("{on:?} waits for itself"), "take the dependency out");
+                }
+                Some(other) => edges[place].push(*other),
+                None => {} // it may be on the board
+            }
+        }
+    }
+    if let Err(cycle) = regatta_core::graph::layers(beads.len(), &edges, |_, _| false) {
+        let named: Vec<&str> = cycle.iter().map(|it| beads[*it].id.as_str()).collect();
+        let what = format!("these wait for each other for ever: {}", named.join(" → "));
+        reader.wrong(beads[cycle[0]].at, what, "take one of the dependencies out");
+    }
+}
+
+/// What a task says of a bead.
+pub(crate) struct Told {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) description: String,
+    pub(crate) issue_type: IssueType,
+    pub(crate) priority: u8,
+    pub(crate) status: &'static str,
+    /// Why it was closed.
+    pub(crate) reason: Option<String>,
+    /// It was held when it came here and still is: its status is the other tracker's to say.
+    pub(crate) held: bool,
+    pub(crate) after: Vec<String>,
+    pub(crate) created: String,
+    pub(crate) updated: String,
+    pub(crate) metadata: serde_json::Value,
+}
+
+/// The name of a type.
+fn type_name(it: IssueType) -> &'static str {
+    TYPES.iter().find(|known| known.1 == it).map_or("task", |it| it.0)
+}
+
+/// Statuses that mean the same to us.
+fn class(status: &str) -> &'static str {
+    match status {
+        "in_progress" | "hooked" => "in_progress",
+        "closed" | "tombstone" => "closed",
+        _ => "open",
+    }
+}
+
+impl Told {
+    /// A line of its own.
+    pub(crate) fn line(&self) -> String {
+        let mut fields = vec![
+            ("id", self.id.clone().into()),
+            ("title", self.title.clone().into()),
+            ("description", self.description.clone().into()),
+            ("status", self.status.into()),
+            ("priority", self.priority.min(4).into()),
+            ("issue_type", type_name(self.issue_type).into()),
+            ("created_at", self.created.clone().into()),
+            ("updated_at", self.updated.clone().into()),
+        ];
+        if self.status == "closed" {
+            fields.push(("closed_at", self.updated.clone().into()));
+            fields.extend(self.reason.clone().map(|it| ("close_reason", it.into())));
+        }
+        if !self.after.is_empty() {
+            fields.push(("dependencies", self.after.iter().map(|it| self.dependency(it)).collect()));
+        }
+        if self.metadata.as_object().is_some_and(|it| !it.is_empty()) {
+            fields.push(("metadata", self.metadata.clone()));
+        }
+        let fields: Vec<String> =
+            fields.iter().map(|(key, value): &(&str, serde_json::Value)| format!("{}:{value}", quoted(key))).collect();
+        format!("{{{}}}", fields.join(","))
+    }
+
+    fn dependency(&self, on: &str) -> serde_json::Value {
+        serde_json::json!({ "issue_id": self.id, "depends_on_id": on, "type": "blocks" })
+    }
+
+    /// A line that was there, with what has changed; every other field as it was, byte for byte. `known` says which
+    /// ids are on the board: dependencies on others are not ours to take out.
+    pub(crate) fn merged(&self, line: &str, known: &dyn Fn(&str) -> bool) -> String {
+        let source = Source::new("line", line);
+        let Ok(Node { value: Value::Table(entries), .. }) = tree::json(&source) else { return line.to_owned() };
+        let mut reader = Reader::new(&source);
+        let node = tree::json(&source).ok();
+        let Some(Some(was)) = node.and_then(|it| bead(&mut reader, it)).filter(|_| reader.faults.is_empty()) else {
+            return line.to_owned();
+        };
+        let text = |name: &str| entries.iter().find(|it| it.key == name).map(|it| it.node.plain());
+        let mut new: BTreeMap<&str, Option<serde_json::Value>> = BTreeMap::new();
+        if was.title != self.title {
+            new.insert("title", Some(self.title.clone().into()));
+        }
+        if was.description != self.description {
+            let was_text = text("description").and_then(|it| it.as_str().map(str::to_owned)).unwrap_or_default();
+            let tail = was.description.strip_prefix(was_text.trim_end()).unwrap_or_default();
+            match self.description.strip_suffix(tail).filter(|_| !tail.is_empty()) {
+                Some(own) => drop(new.insert("description", Some(own.into()))),
+                None => {
+                    new.insert("description", Some(self.description.clone().into()));
+                    new.extend(PARTS.map(|it| (it.0, None)));
+                }
+            }
+        }
+        if was.issue_type != self.issue_type {
+            new.insert("issue_type", Some(type_name(self.issue_type).into()));
+        }
+        if was.priority != self.priority && was.priority.min(4) != self.priority.min(4) {
+            new.insert("priority", Some(self.priority.min(4).into()));
+        }
+        let status = text("status").and_then(|it| it.as_str().map(str::to_owned)).unwrap_or_else(|| "open".into());
+        if class(&status) != self.status && !self.held {
+            new.insert("status", Some(self.status.into()));
+            if self.status == "closed" {
+                new.insert("closed_at", Some(self.updated.clone().into()));
+                new.extend(self.reason.clone().map(|it| ("close_reason", Some(it.into()))));
+            }
+        }
+        let had: Vec<&str> = was.after.iter().map(|it| it.0.as_str()).collect();
+        let gone: Vec<&str> =
+            had.iter().filter(|it| known(it) && !self.after.iter().any(|on| on == *it)).copied().collect();
+        let more: Vec<&String> = self.after.iter().filter(|it| !had.contains(&it.as_str())).collect();
+        if !gone.is_empty() || !more.is_empty() {
+            let list = text("dependencies").and_then(|it| it.as_array().cloned()).unwrap_or_default();
+            let target = |it: &serde_json::Value| {
+                it.as_str().or_else(|| it.get("depends_on_id")?.as_str()).unwrap_or_default().to_owned()
+            };
+            let kept = list.into_iter().filter(|it| !gone.contains(&target(it).as_str()));
+            new.insert("dependencies", Some(kept.chain(more.iter().map(|it| self.dependency(it))).collect()));
+        }
+        for (key, value) in self.metadata.as_object().into_iter().flatten() {
+            let mut metadata = text("metadata").filter(serde_json::Value::is_object).unwrap_or_default();
+            let files = |it: Option<&serde_json::Value>| match it {
+                Some(serde_json::Value::String(it)) => serde_json::json!([it]),
+                other => other.cloned().unwrap_or_default(),
+            };
+            if files(metadata.get(key)) != files(Some(value)) && !same_work(key, &metadata, value) {
+                metadata[key.as_str()] = value.clone();
+                new.insert("metadata", Some(metadata));
+            }
+        }
+        if new.is_empty() {
+            return line.to_owned();
+        }
+        new.insert("updated_at", Some(self.updated.clone().into()));
+        let mut fields: Vec<String> = Vec::new();
+        for it in &entries {
+            match new.remove(it.key.as_str()) {
+                Some(Some(value)) => fields.push(format!("{}:{value}", quoted(&it.key))),
+                Some(None) => {}
+                None => fields.push(format!("{}:{}", quoted(&it.key), &line[it.node.at..it.node.end])),
+            }
+        }
+        fields.extend(new.into_iter().filter_map(|(key, value)| Some(format!("{}:{}", quoted(key), value?))));
+        format!("{{{}}}", fields.join(","))
+    }
+}
+
+/// Whether a field of the metadata says the same work in other words: a pattern with braces is several patterns.
+fn same_work(key: &str, metadata: &serde_json::Value, value: &serde_json::Value) -> bool {
+    let source = Source::new("", serde_json::json!({ key: metadata.get(key) }).to_string());
+    let other = Source::new("", serde_json::json!({ key: value }).to_string());
+    let read = |source: &Source| {
+        let mut reader = Reader::new(source);
+        let mut fields = reader.table("metadata", tree::json(source).ok()?, "{}")?;
+        let work = reader.work(&mut fields);
+        let files = work.files.map(|mut it| {
+            it.sort();
+            it
+        });
+        reader.faults.is_empty().then_some((files, work.validation))
+    };
+    read(&source).is_some_and(|it| Some(it) == read(&other))
+}
+
+fn quoted(key: &str) -> String {
+    serde_json::Value::String(key.to_owned()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Beads, Vec<String>> {
+        let source = Source::new("b.jsonl", text);
+        read(&source).map_err(|it| it.iter().map(|it| source.told(it)).collect())
+    }
+
+    #[test]
+    fn lines_become_work_and_statuses_are_mapped() {
+        let text = r#"
+{"_type":"issue","id":"bd-1","title":"One","status":"open","priority":1,"issue_type":"bug","design":"So.","metadata":{"files":["a"]}}
+{"id":"bd-2","title":"Two","status":"in_progress","assignee":"ann","dependencies":[{"issue_id":"bd-2","depends_on_id":"bd-1","type":"blocks"},{"depends_on_id":"bd-5","dep_type":"parent-child"}]}
+{"id":"bd-3","title":"Three","status":"closed","description":null,"priority":null}
+{"id":"bd-4","title":"Four","status":"deferred"}
+{"id":"bd-5","title":"Five","issue_type":"epic"}
+{"id":"bd-6","title":"Six","status":"blocked"}
+{"id":"bd-7","title":"Mail","issue_type":"message"}
+{"_type":"memory","id":"x"}
+"#;
+        let found = parse(text).unwrap();
+        let stands: Vec<&Stand> = found.beads.iter().map(|it| &it.stand).collect();
+        let held = |it: &str| Stand::Held(format!("{HELD}{it}"));
+        assert_eq!(
+            stands,
+            [
+                &Stand::Open,
+                &held("ann is at it"),
+                &Stand::Closed,
+                &Stand::Backlog,
+                &Stand::Backlog,
+                &held("it is blocked")
+            ]
+        );
+        assert_eq!(found.others, 2);
+        assert_eq!(found.beads[0].description, "## Design\n\nSo.");
+        assert_eq!((found.beads[0].issue_type, found.beads[0].priority), (IssueType::Bug, 1));
+        assert_eq!(found.beads[0].work.files.as_ref().unwrap().len(), 1);
+        assert_eq!(found.beads[1].after.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), ["bd-1"]);
+    }
+
+    #[test]
+    fn bad_lines_are_refused_by_number() {
+        for (text, told) in [
+            ("{\"id\":\"a\",\"title\":\"b\"}\nnonsense\n", "b.jsonl:2:2: this is not JSON"),
+            ("\n\n{\"id\":\"a\"}", "b.jsonl:3:1: missing field `title`"),
+            ("{\"title\":\"a\"}", "b.jsonl:1:1: missing field `id`"),
+            ("[]", "b.jsonl:1:1: `issue` is a list"),
+            ("{\"id\":\"a\",\"title\":\"b\",\"priority\":12}", "b.jsonl:1:34: 12 is no priority"),
+            ("{\"id\":\"a\",\"title\":3}", "b.jsonl:1:19: `title` is a number"),
+            (
+                "{\"id\":\"a\",\"title\":\"b\"}\n{\"id\":\"a\",\"title\":\"b\"}",
+                "b.jsonl:2:1: \"a\" is there twice; first at line 1",
+            ),
+            ("{\"id\":\"a\",\"title\":\"b\",\"dependencies\":{}}", "b.jsonl:1:38: `dependencies` is a table"),
+            ("{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[{}]}", "has no `depends_on_id`"),
+            ("{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[\"a\"]}", "\"a\" waits for itself"),
+            (
+                "{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[\"c\"]}\n{\"id\":\"c\",\"title\":\"b\",\"dependencies\":[\"a\"]}",
+                "for ever: a → c → a",
+            ),
+            ("{\"id\":\"a\",\"title\":\"b\",\"metadata\":{\"files\":[\"/x\"]}}", "absolute"),
+        ] {
+            let found = parse(text).err().unwrap_or_default();
+            assert!(found.iter().any(|it| it.contains(told)), "{text}: {told} in {found:?}");
+        }
+    }
+
+    fn told(was: &str) -> Told {
+        let bead = parse(was).unwrap().beads.remove(0);
+        Told {
+            id: bead.id,
+            title: bead.title,
+            description: bead.description,
+            issue_type: bead.issue_type,
+            priority: bead.priority,
+            status: "open",
+            reason: None,
+            held: false,
+            after: bead.after.into_iter().map(|it| it.0).collect(),
+            created: "2026-01-01T00:00:00Z".into(),
+            updated: "2026-01-02T00:00:00Z".into(),
+            metadata: serde_json::json!({}),
+        }
+    }
+
+    #[test]
+    fn what_did_not_change_is_written_back_byte_for_byte() {
+        let line = r#"{"zeta": 1.50, "id":"bd-1","title":"One","status":"deferred","notes":"n","x":{"b":1, "a":2},"dependencies":[{"depends_on_id":"old","type":"blocks"}]}"#;
+        assert_eq!(told(line).merged(line, &|_| false), line, "the same in other words is no change");
+        let closed = Told { status: "closed", reason: Some("landed".into()), ..told(line) };
+        let merged = closed.merged(line, &|_| false);
+        assert!(
+            merged.starts_with(
+                r#"{"zeta":1.50,"id":"bd-1","title":"One","status":"closed","notes":"n","x":{"b":1, "a":2},"#
+            ),
+            "{merged}"
+        );
+        assert!(
+            merged.contains(r#""closed_at":"2026-01-02T00:00:00Z""#) && merged.contains(r#""close_reason":"landed""#)
+        );
+        assert!(merged.contains("\"old\""), "a dependency we do not know stays: {merged}");
+        let again = Told { status: "closed", ..told(&merged) };
+        assert_eq!(again.merged(&merged, &|_| false), merged, "writing it again changes nothing");
+        let mut other = told(line);
+        (other.title, other.priority, other.after) = ("Uno".into(), 0, vec!["bd-2".into()]);
+        other.description = format!("more\n\n{}", other.description);
+        let merged = other.merged(line, &|it| it == "old");
+        let back = parse(&merged).unwrap().beads.remove(0);
+        assert_eq!((back.title.as_str(), back.priority, back.after[0].0.as_str()), ("Uno", 0, "bd-2"));
+        assert_eq!(back.after.len(), 1, "one that the board took away is gone: {merged}");
+        assert_eq!(back.description, other.description);
+    }
+
+    #[test]
+    fn a_long_title_is_cut_and_kept_whole_in_the_text() {
+        let title = "word ".repeat(80);
+        let (short, text) = titled(&title, "rest".into());
+        assert_eq!(short.chars().count(), 300);
+        assert!(text.starts_with(title.trim()) && text.ends_with("rest"));
+    }
+}
