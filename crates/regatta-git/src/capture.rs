@@ -10,6 +10,9 @@
 //! - A submodule of the base stays at the base's commit while its directory is empty or a repository. If it is
 //!   gone, or holds plain files, that is kept. What is inside a checked-out submodule is not kept, and
 //!   [`unkept`](regatta_engine::ports::git::Git::unkept) says so.
+//! - Files that were there before the attempt (`copy.rs`) are left out, whatever `.gitignore` says by now.
+//! - Where only some directories are checked out, what is not there stays as the base has it; a file that was
+//!   written there all the same counts.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
@@ -17,6 +20,7 @@ use std::path::Path;
 use regatta_core::ids::{AttemptId, CommitId};
 use regatta_engine::ports::git::{Authorship, Capture, GitError, Repo};
 
+use crate::gitdir::Sparse;
 use crate::places::Key;
 use crate::run::{Call, Said, join, path_of, split, text_of};
 use crate::vault::{base_ref, keep_ref};
@@ -35,6 +39,16 @@ struct Lens<'a> {
     vault: &'a Path,
     tree: &'a Path,
     index: &'a Path,
+    /// What was there before the attempt.
+    foreign: HashSet<Vec<u8>>,
+}
+
+/// An entry of the base that needs care.
+enum Special {
+    /// A submodule: its commit.
+    Submodule(String, Vec<u8>),
+    /// Not checked out.
+    Absent(Vec<u8>),
 }
 
 impl Lens<'_> {
@@ -58,16 +72,26 @@ impl Lens<'_> {
         said
     }
 
-    /// The submodules in the index: their commits and paths.
-    fn gitlinks(&self) -> Result<Vec<(String, Vec<u8>)>, GitError> {
-        let entries = self.git("list the base's files").args(["ls-files", "--stage", "-z"]).list()?;
-        let link = |it: Vec<u8>| {
-            let rest = it.strip_prefix(b"160000 ")?;
-            let tab = rest.iter().position(|it| *it == b'\t')?;
-            let commit = rest[..tab].split(|it| *it == b' ').next()?;
-            Some((text_of(commit), rest[tab + 1..].to_vec()))
+    /// The base's entries that are no plain files on the disk.
+    fn specials(&self) -> Result<Vec<Special>, GitError> {
+        let entries = self.git("list the base's files").args(["ls-files", "-t", "--stage", "-z"]).list()?;
+        let special = |it: Vec<u8>| {
+            let tab = it.iter().position(|it| *it == b'\t')?;
+            let (about, path) = (&it[..tab], it[tab + 1..].to_vec());
+            if about.starts_with(b"S ") {
+                return Some(Special::Absent(path));
+            }
+            let commit = about.get(2..)?.strip_prefix(b"160000 ")?.split(|it| *it == b' ').next()?;
+            Some(Special::Submodule(text_of(commit), path))
         };
-        Ok(entries.into_iter().filter_map(link).collect())
+        Ok(entries.into_iter().filter_map(special).collect())
+    }
+
+    /// Notes in a fresh index which of the base's files were never checked out.
+    fn mark_absent(&self, sparse: &Sparse) -> Result<(), GitError> {
+        let files = self.git("list the base's files").args(["ls-files", "-z"]).list()?;
+        let absent = |it: &&Vec<u8>| !sparse.includes(it) && !disk::occupied(&self.tree.join(path_of(it)));
+        self.update_index(&["--skip-worktree", "--stdin"], join(files.iter().filter(absent).map(Vec::as_slice)))
     }
 
     /// New files that are not ignored, those in nested repositories too, but for `submodules`.
@@ -95,6 +119,7 @@ impl Lens<'_> {
             let ignored = self.ignored(&within)?;
             files.extend(within.into_iter().filter(|it| !ignored.contains(it)));
         }
+        files.retain(|it| !self.foreign.contains(it));
         Ok(files)
     }
 
@@ -121,7 +146,15 @@ impl Lens<'_> {
     }
 
     fn snapshot(&self) -> Result<Snapshot, GitError> {
-        let links = self.gitlinks()?;
+        let (mut links, mut there) = (Vec::new(), Vec::new());
+        for special in self.specials()? {
+            match special {
+                Special::Submodule(commit, path) => links.push((commit, path)),
+                Special::Absent(path) if disk::occupied(&self.tree.join(path_of(&path))) => there.push(path),
+                Special::Absent(_) => {}
+            }
+        }
+        self.update_index(&["--no-skip-worktree", "--stdin"], join(there.iter().map(Vec::as_slice)))?;
         // With a submodule in the index git would run `git status` in it, under a configuration of the agent's.
         self.update_index(&["--force-remove", "--stdin"], join(links.iter().map(|(_, path)| path.as_slice())))?;
         self.read(self.git("read the workspace's files").args(["add", "--update"]))?;
@@ -149,6 +182,36 @@ impl Lens<'_> {
 }
 
 impl GitAdapter {
+    /// Looks at an attempt's workspace through an index that is its base's.
+    fn through_lens<T>(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        vault: &Path,
+        base: Option<&CommitId>,
+        look: impl FnOnce(&Lens<'_>) -> Result<T, GitError>,
+    ) -> Result<T, GitError> {
+        let tree = self.places.workspace(&repo.project, attempt);
+        if !disk::is_real_dir(&tree) {
+            return Err(words::no_workspace(attempt, &tree));
+        }
+        let index = self.places.scratch(&repo.project);
+        let lens =
+            Lens { adapter: self, vault, tree: &tree, index: index.path(), foreign: self.foreign(repo, attempt)? };
+        if let Some(base) = base {
+            let kept = self.places.base_index(&repo.project, attempt);
+            // Without it every file is read again: slower, and no less right.
+            if disk::copy_index(&kept, index.path()).is_err() {
+                disk::remove(index.path())?;
+                lens.git("read the base").args(["read-tree", base.as_str()]).done()?;
+                if let Some(sparse) = Sparse::of(&repo.workspace.sparse)? {
+                    lens.mark_absent(&sparse)?;
+                }
+            }
+        }
+        look(&lens)
+    }
+
     fn snapshot(
         &self,
         repo: &Repo,
@@ -156,21 +219,13 @@ impl GitAdapter {
         vault: &Path,
         base: Option<&CommitId>,
     ) -> Result<Snapshot, GitError> {
-        let tree = self.places.workspace(&repo.project, attempt);
-        if !disk::is_real_dir(&tree) {
-            return Err(words::no_workspace(attempt, &tree));
-        }
-        let index = self.places.scratch(&repo.project);
-        let lens = Lens { adapter: self, vault, tree: &tree, index: index.path() };
-        if let Some(base) = base {
-            let kept = self.places.base_index(&repo.project, attempt);
-            // Without it every file is read again: slower, and no less right.
-            if disk::copy_index(&kept, index.path()).is_err() {
-                disk::remove(index.path())?;
-                lens.git("read the base").args(["read-tree", base.as_str()]).done()?;
-            }
-        }
-        lens.snapshot()
+        self.through_lens(repo, attempt, vault, base, |lens| lens.snapshot())
+    }
+
+    /// New files in an attempt's workspace that are not ignored and were not there before it.
+    pub(crate) fn new_files(&self, repo: &Repo, attempt: AttemptId, vault: &Path) -> Result<Vec<Vec<u8>>, GitError> {
+        let base = self.find(vault, &base_ref(attempt))?;
+        self.through_lens(repo, attempt, vault, base.as_ref(), |lens| lens.untracked(&[]))
     }
 
     pub(crate) fn capture_workspace(

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use regatta_engine::ports::git::GitError;
@@ -99,28 +99,61 @@ pub(crate) fn remove(path: &Path) -> Result<(), GitError> {
         Ok(_) => {}
     }
     match fs::remove_dir_all(path) {
-        Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
-            // Agents and package managers make directories read-only.
-            unlock(path).map_err(failed)?;
-            fs::remove_dir_all(path).map_err(failed)
-        }
-        outcome => outcome.map_err(failed),
+        Ok(()) => Ok(()),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound && !occupied(path) => Ok(()),
+        Err(_) => dismantle(path).map_err(failed),
     }
 }
 
-/// Makes every directory of a tree writable.
-fn unlock(top: &Path) -> io::Result<()> {
+/// Removes a tree that resists: agents and package managers make directories read-only, and directories may be
+/// nested deeper than a path is long or files can be open. So each is opened up and its directories are moved to the
+/// top, until there are none.
+fn dismantle(top: &Path) -> io::Result<()> {
+    let open_up = |dir: &Path| fs::set_permissions(dir, fs::Permissions::from_mode(0o700));
+    let mut numbers = 0_u64..;
+    open_up(top)?;
+    loop {
+        let mut dirs = Vec::new();
+        for entry in fs::read_dir(top)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() { dirs.push(entry.path()) } else { fs::remove_file(entry.path())? }
+        }
+        if dirs.is_empty() {
+            return fs::remove_dir(top);
+        }
+        for dir in dirs {
+            open_up(&dir)?;
+            for entry in fs::read_dir(&dir)? {
+                let path = entry?.path();
+                if !is_real_dir(&path) {
+                    fs::remove_file(&path)?;
+                    continue;
+                }
+                open_up(&path)?; // moving a directory writes in it
+                let free = numbers.by_ref().map(|it| top.join(format!(".{it}"))).find(|it| !occupied(it));
+                free.map_or(Ok(()), |to| fs::rename(&path, to))?;
+            }
+            fs::remove_dir(&dir)?;
+        }
+    }
+}
+
+/// How many bytes a tree takes on the disk. What cannot be read, or vanishes meanwhile, does not count: it is only
+/// an estimate while somebody works there.
+pub(crate) fn size(top: &Path) -> u64 {
+    let mut bytes = 0;
     let mut left = vec![top.to_path_buf()];
     while let Some(dir) = left.pop() {
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))?;
-        for entry in fs::read_dir(&dir)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
+        let Ok(entries) = fs::read_dir(&dir) else { continue };
+        for entry in entries.flatten() {
+            let Ok(found) = entry.metadata() else { continue };
+            bytes += found.blocks() * 512;
+            if found.is_dir() {
                 left.push(entry.path());
             }
         }
     }
-    Ok(())
+    bytes
 }
 
 /// `path` with a dot before its name and `suffix` after it.
@@ -158,8 +191,6 @@ mod tests {
         fs::write(tree.join("locked/deep/file"), "x").unwrap();
         std::os::unix::fs::symlink(&outside, tree.join("locked/link")).unwrap();
         fs::set_permissions(tree.join("locked"), fs::Permissions::from_mode(0o500)).unwrap();
-        unlock(&tree).unwrap();
-        assert_eq!(fs::metadata(tree.join("locked")).unwrap().permissions().mode() & 0o777, 0o700);
         fs::set_permissions(tree.join("locked/deep"), fs::Permissions::from_mode(0o000)).unwrap();
         remove(&tree).unwrap();
         remove(&tree).unwrap();
@@ -167,6 +198,24 @@ mod tests {
 
         std::os::unix::fs::symlink(&outside, &tree).unwrap();
         remove(&tree).unwrap();
+        assert!(!occupied(&tree) && outside.join("precious").exists());
+    }
+
+    /// The way for a user whom permissions hold back, which the tests' may not be.
+    #[test]
+    fn a_tree_is_taken_apart_from_its_top() {
+        let home = tempfile::tempdir().unwrap();
+        let (tree, outside) = (home.path().join("tree"), home.path().join("outside"));
+        fs::create_dir_all(tree.join("a/b/c/d")).unwrap();
+        fs::create_dir_all(tree.join(".0/.1/.2")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("precious"), "x").unwrap();
+        fs::write(tree.join("a/b/file"), "x").unwrap();
+        std::os::unix::fs::symlink(&outside, tree.join("a/b/c/link")).unwrap();
+        for locked in ["a/b/c/d", "a/b/c", "a/b", "a", ""] {
+            fs::set_permissions(tree.join(locked), fs::Permissions::from_mode(0o500)).unwrap();
+        }
+        dismantle(&tree).unwrap();
         assert!(!occupied(&tree) && outside.join("precious").exists());
     }
 }

@@ -420,7 +420,13 @@ mod tests {
         git(&["read-tree", "-m", "-u", new.as_str(), old.as_str()]);
 
         let project = ProjectName::new("shop").unwrap();
-        let repo = Repo { project, path: path.clone(), trunk: BranchName::new("main").unwrap(), update_checkout: true };
+        let repo = Repo {
+            project,
+            path: path.clone(),
+            trunk: BranchName::new("main").unwrap(),
+            update_checkout: true,
+            workspace: Default::default(),
+        };
         let user = adapter.discover_at(&path).unwrap();
         let step = Step { repo: &repo, user: &user, old: &old, new: &new };
         let checkout = adapter.checkouts(&step).unwrap().remove(0);

@@ -10,10 +10,10 @@
 //!
 //! In reading order: `run` starts git, and nothing else does; `odb` reads and writes objects; `difference` compares
 //! trees; `places` says what is where; `inspect` looks at the user's repository and `look` at its trunk; `vault` keeps
-//! our own; `workspace` makes and removes working trees; `capture` keeps what an agent left and `scope` looks at it closely, `history` its own commits;
-//! `merge` and `revert` try a merge; `stage` checks one out; `carry` brings objects to the user; `land` moves the trunk;
-//! `push` pushes it;
-//! `show` reads commits; `words` holds the sentences for people.
+//! our own; `workspace` makes and removes working trees; `gitdir` makes the disposable `.git` in one; `copy` brings the
+//! user's untracked files along; `pool` keeps finished workspaces warm; `capture` keeps what an agent left and `scope`
+//! looks at it closely, `history` its own commits; `merge` and `revert` try a merge; `stage` checks one out; `carry` brings objects to the user; `land`
+//! moves the trunk; `push` pushes it; `show` reads commits; `words` holds the sentences for people.
 //!
 //! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's repository),
 //! alternates that point at the user's repository (a `git gc` there could take objects away), garbage collection
@@ -21,8 +21,10 @@
 
 mod capture;
 mod carry;
+mod copy;
 mod difference;
 mod disk;
+mod gitdir;
 mod history;
 mod inspect;
 mod land;
@@ -30,6 +32,7 @@ mod look;
 mod merge;
 mod odb;
 mod places;
+mod pool;
 mod push;
 mod revert;
 mod run;
@@ -46,15 +49,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId};
+use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
-    Authorship, Capture, Change, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial,
-    TrunkFacts, TrunkPermit, Workspace,
+    Authorship, Brought, Capture, Change, DiskUse, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts,
+    Settled, Side, Trial, TrunkFacts, TrunkPermit, Workspace,
 };
 
 use crate::inspect::{Sign, UserRepo};
 use crate::odb::Pool;
 use crate::places::{Locks, Places};
+use crate::pool::Warm;
 use crate::run::Runner;
 use crate::stage::Slots;
 
@@ -69,6 +74,8 @@ pub struct GitAdapter {
     slots: Slots,
     /// The user's repositories that were found, and how each looked.
     known: Mutex<HashMap<PathBuf, (UserRepo, Sign)>>,
+    /// The pools of warm workspaces.
+    warm: Warm,
 }
 
 impl GitAdapter {
@@ -83,6 +90,7 @@ impl GitAdapter {
             locks: Locks::default(),
             git,
             pool: Pool::default(),
+            warm: Warm::default(),
             slots: Slots::default(),
             known: Mutex::default(),
         }
@@ -129,6 +137,15 @@ impl Git for GitAdapter {
     }
     fn prepare(&self, repo: &Repo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError> {
         self.prepare_workspace(repo, attempt, branch)
+    }
+    fn bring(&self, repo: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<Brought, GitError> {
+        self.bring_files(repo, attempt, manifest)
+    }
+    fn is_settled(&self, repo: &Repo, attempt: AttemptId) -> bool {
+        self.places.settled(&repo.project, attempt).exists()
+    }
+    fn settle(&self, repo: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<(), GitError> {
+        self.settle_workspace(repo, attempt, manifest)
     }
     fn capture(&self, repo: &Repo, attempt: AttemptId, authorship: &Authorship) -> Result<Capture, GitError> {
         self.capture_workspace(repo, attempt, authorship)
@@ -203,5 +220,11 @@ impl Git for GitAdapter {
     }
     fn remove_workspace(&self, proof: &ReachabilityProof, repo: &Repo) -> Result<(), GitError> {
         self.destroy_workspace(proof, repo)
+    }
+    fn disk_use(&self, repo: &Repo) -> Result<DiskUse, GitError> {
+        self.measure(repo)
+    }
+    fn shrink_pool(&self, repo: &Repo, most: u64) -> Result<(), GitError> {
+        self.shrink(repo, most)
     }
 }

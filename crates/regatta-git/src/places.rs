@@ -67,6 +67,21 @@ impl Places {
             }
         }
     }
+    /// Exists once the workspace was made ready to be worked in.
+    pub(crate) fn settled(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
+        self.vault(project).join("regatta").join(format!("{attempt}.settled"))
+    }
+    /// The paths in the workspace that were there before its attempt, though the base has no such files.
+    pub(crate) fn foreign(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
+        self.vault(project).join("regatta").join(format!("{attempt}.foreign"))
+    }
+    /// Where a project's warm workspaces are.
+    pub(crate) fn pool(&self, project: &ProjectName) -> PathBuf {
+        self.data.join("pool").join(project.as_str())
+    }
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
     /// A file name nobody else uses, removed when dropped.
     pub(crate) fn scratch(&self, project: &ProjectName) -> Scratch {
         let number = SCRATCH.fetch_add(1, Ordering::Relaxed);
@@ -100,6 +115,7 @@ impl Drop for Scratch {
 pub(crate) enum Key {
     Attempt(ProjectName, AttemptId),
     Slot(ProjectName, u32),
+    Pool(ProjectName),
     Trunk(ProjectName),
     Vault(ProjectName),
 }

@@ -21,6 +21,7 @@ use regatta_core::ids::{CommitId, ProjectName};
 use regatta_engine::ports::git::{GitError, Repo};
 
 use crate::difference::{Difference, File};
+use crate::gitdir::{self, Head};
 use crate::odb::{GITLINK, Odb};
 use crate::places::Key;
 use crate::run::path_of;
@@ -119,8 +120,8 @@ impl GitAdapter {
     fn stage_anew(&self, repo: &Repo, vault: &Path, path: &Path, commit: &CommitId) -> Result<Option<Held>, GitError> {
         disk::remove(path)?;
         let index = self.places.scratch(&repo.project);
-        let tree = Tree { vault, dir: path, commit, index: index.path() };
-        self.fill(&tree, "regatta", format!("update HEAD {commit}\n"))?;
+        let tree = Tree { vault, dir: path, commit, index: index.path(), sparse: None };
+        self.fill(&tree, &Head::Detached)?;
         self.verify_isolation(path)?;
         self.with_odb(vault, |odb| {
             let tree = odb.commit(commit)?.tree;
@@ -259,22 +260,8 @@ fn write_file(odb: &mut Odb, path: &Path, (mode, id): &File) -> Result<(), GitEr
 fn remake_git_dir(vault: &Path, dir: &Path, commit: &CommitId, held: &Held) -> Result<(), GitError> {
     let git_dir = dir.join(".git");
     disk::remove(&git_dir)?;
-    for folder in ["refs/heads", "objects/info", "objects/pack", "info"] {
-        disk::make_dirs(&git_dir.join(folder))?;
-    }
-    let put = |name: &str, bytes: &[u8]| disk::write_unhurried(&git_dir.join(name), bytes);
-    let sha256 = commit.as_str().len() == 64;
-    let extension = if sha256 { "[extensions]\n\tobjectFormat = sha256\n" } else { "" };
-    let version = u32::from(sha256);
-    put("config", format!("[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n{extension}").as_bytes())?;
-    put("HEAD", format!("{commit}\n").as_bytes())?;
-    put("info/exclude", b".regatta/\n")?;
-    put("objects/info/alternates", &[vault.join("objects").as_os_str().as_bytes(), b"\n"].concat())?;
-    let shallow = vault.join("shallow");
-    if shallow.exists() {
-        fs::copy(&shallow, git_dir.join("shallow")).map_err(|cause| words::io("copy", &shallow, &cause))?;
-    }
-    put("index", &index_of(held))
+    gitdir::make(&git_dir, vault, commit, &Head::Detached, None)?;
+    disk::write_unhurried(&git_dir.join("index"), &index_of(held))
 }
 
 /// A git index, version 2, of what the directory holds. Git does not look at the sum at its end when it reads one.

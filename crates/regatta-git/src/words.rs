@@ -135,6 +135,26 @@ pub(crate) fn isolation_failed(path: &Path) -> GitError {
     )
 }
 
+pub(crate) fn bad_sparse(text: &str, why: &str) -> GitError {
+    error(
+        "bad_sparse",
+        format!("`workspace.sparse` names {text:?}, and {why}."),
+        "Name directories relative to the repository's top in regatta.toml, for example `sparse = [\"server\"]`.",
+    )
+}
+
+pub(crate) fn too_much_to_copy(files: u64, bytes: u64, most_files: u64, most_bytes: u64) -> GitError {
+    error(
+        "too_much_to_copy",
+        format!(
+            "`workspace.copy` matches {files} files with {} MiB; a workspace gets at most {most_files} files and {} MiB.",
+            bytes >> 20,
+            most_bytes >> 20
+        ),
+        "Name less in regatta.toml: only what a fresh clone lacks and cannot make quickly.",
+    )
+}
+
 pub(crate) fn unreadable(path: &Path, printed: &str) -> GitError {
     error(
         "unreadable",

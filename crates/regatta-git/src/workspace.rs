@@ -3,7 +3,6 @@
 //! Such a `.git` is made here and then belongs to whoever works in the tree. Where a workspace started, and what
 //! its index was, is kept in the vault; nothing an agent can write is ever read back as truth.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -11,8 +10,9 @@ use std::path::Path;
 use regatta_core::ids::{AttemptId, BranchName, CommitId};
 use regatta_engine::ports::git::{GitError, ReachabilityProof, Repo, Workspace};
 
+use crate::gitdir::{self, Head, Sparse};
 use crate::places::Key;
-use crate::vault::{base_ref, object_format};
+use crate::vault::base_ref;
 use crate::{GitAdapter, disk, words};
 
 /// A working tree to be made.
@@ -22,6 +22,8 @@ pub(crate) struct Tree<'a> {
     pub(crate) commit: &'a CommitId,
     /// Where our own index of it goes.
     pub(crate) index: &'a Path,
+    /// What is checked out, if not everything.
+    pub(crate) sparse: Option<&'a Sparse>,
 }
 
 impl GitAdapter {
@@ -40,16 +42,23 @@ impl GitAdapter {
                 return Ok(Workspace { path, branch: branch.clone(), base, objects: Some(vault.join("objects")) });
             }
             self.set_aside(&path)?;
+            let sparse = Sparse::of(&repo.workspace.sparse)?;
             let base = self.refresh(repo)?;
             // Made under another name, with its base recorded before it gets its own: what has the name is whole.
             let new = disk::hidden(&path, ".new");
-            disk::remove(&new)?;
             let index = self.places.base_index(&repo.project, attempt);
-            disk::remove(&index)?;
-            // The trunk's name means something there too, so that `git diff main` works.
-            let names = BTreeSet::from([branch, &repo.trunk]);
-            let refs = names.iter().map(|it| format!("update refs/heads/{it} {base}\n")).collect();
-            self.fill(&Tree { vault: &vault, dir: &new, commit: &base, index: &index }, branch.as_str(), refs)?;
+            self.forget(repo, attempt)?;
+            disk::remove(&new)?;
+            disk::make_dirs(&self.places.workspaces(&repo.project))?;
+            let tree = Tree { vault: &vault, dir: &new, commit: &base, index: &index, sparse: sparse.as_ref() };
+            let head = Head::Branch { name: branch, trunk: &repo.trunk };
+            let warm = self.take_warm(repo, sparse.as_ref(), &new, &index)?;
+            // A warm one that git cannot bring to the base is no use, and says nothing about a fresh one.
+            if !(warm && self.fill(&tree, &head).is_ok()) {
+                disk::remove(&new)?;
+                disk::remove(&index)?;
+                self.fill(&tree, &head)?;
+            }
             self.verify_isolation(&new)?;
             // A file that a power cut emptied would look like the agent's own work.
             disk::sync_everything(&new)?;
@@ -69,46 +78,44 @@ impl GitAdapter {
         free.map_or(Ok(()), |aside| disk::rename(path, &aside))
     }
 
-    /// Makes the directory with the commit's files and a `.git` in which git commands work.
-    ///
-    /// The checkout is done through the vault, so that our index knows the files' times.
-    pub(crate) fn fill(&self, tree: &Tree<'_>, branch: &str, refs: String) -> Result<(), GitError> {
-        let Tree { vault, dir, commit, index } = *tree;
-        disk::make_dirs(dir)?;
-        self.git
-            .ours_in(dir, "create the workspace's git directory")
-            .unhurried()
-            .args(["init", "--quiet", "--template=", object_format(commit)])
-            .arg(format!("--initial-branch={branch}"))
-            .arg("--end-of-options")
-            .arg(dir)
-            .done()?;
+    /// Makes the directory with the commit's files and a `.git` in which git commands work. What is there already,
+    /// with an index that knows it, is only brought to the commit.
+    pub(crate) fn fill(&self, tree: &Tree<'_>, head: &Head<'_>) -> Result<(), GitError> {
+        let Tree { vault, dir, commit, index, sparse } = *tree;
         let git_dir = dir.join(".git");
-        disk::make_dirs(&git_dir.join("info"))?;
-        disk::make_dirs(&git_dir.join("objects").join("info"))?;
-        let mut alternates = vault.join("objects").as_os_str().as_bytes().to_vec();
-        alternates.push(b'\n');
-        disk::write_unhurried(&git_dir.join("objects").join("info").join("alternates"), &alternates)?;
-        disk::write_unhurried(&git_dir.join("info").join("exclude"), b".regatta/\n")?;
-        disk::append(&git_dir.join("config"), CONFIG.as_bytes())?;
-        let shallow = vault.join("shallow");
-        if shallow.exists() {
-            fs::copy(&shallow, git_dir.join("shallow")).map_err(|cause| words::io("copy", &shallow, &cause))?;
-        }
+        gitdir::make(&git_dir, vault, commit, head, sparse)?;
+        self.check_out(dir, &git_dir, index, commit)?;
+        disk::copy_index(index, &git_dir.join("index")).map_err(|cause| words::io("copy", index, &cause))
+    }
+
+    /// Writes the files that differ from the commit, and notes their times in our own index.
+    ///
+    /// Only for a git directory that was made just now: nobody else has written in it yet.
+    pub(crate) fn check_out(
+        &self,
+        dir: &Path,
+        git_dir: &Path,
+        index: &Path,
+        commit: &CommitId,
+    ) -> Result<(), GitError> {
         self.git
-            .ours(&git_dir, "start the workspace's branch")
-            .unhurried()
-            .args(["update-ref", "--no-deref", "--stdin"])
-            .input(refs.into())
-            .done()?;
-        self.git
-            .ours(vault, "check out the files")
+            .ours(git_dir, "check out the files")
             .unhurried()
             .work_tree(dir)
             .index(index)
             .args(["read-tree", "--reset", "-u", commit.as_str()])
-            .done()?;
-        disk::copy_index(index, &git_dir.join("index")).map_err(|cause| words::io("copy", index, &cause))
+            .done()
+            .map(drop)
+    }
+
+    /// Forgets what is noted of a workspace that is not there.
+    fn forget(&self, repo: &Repo, attempt: AttemptId) -> Result<(), GitError> {
+        let (project, places) = (&repo.project, &self.places);
+        let foreign = places.foreign(project, attempt);
+        for note in [places.settled(project, attempt), foreign.with_extension("foreign-new"), foreign] {
+            disk::remove(&note)?;
+        }
+        disk::remove(&places.base_index(project, attempt))
     }
 
     /// Checks that git, started in the workspace, finds the workspace and nothing above it.
@@ -131,23 +138,26 @@ impl GitAdapter {
         let attempt = proof.attempt();
         self.locks.holding(Key::Attempt(repo.project.clone(), attempt), || {
             let path = self.places.workspace(&repo.project, attempt);
-            let (gone, new) = (disk::hidden(&path, ".gone"), disk::hidden(&path, ".new"));
+            let [gone, new, part] = [".gone", ".new", ".copy"].map(|suffix| disk::hidden(&path, suffix));
             disk::remove(&gone)?;
+            let vault = self.places.vault(&repo.project);
+            let base = if vault.is_dir() { self.find(&vault, &base_ref(attempt))? } else { None };
             if disk::occupied(&path) {
                 // Once it has lost its name it is no workspace any more, however long its removal takes.
                 disk::rename(&path, &gone)?;
+                if let Some(base) = &base {
+                    // Keeping it warm is a convenience: what goes wrong there must not keep it from going.
+                    let _warm_or_not = self.park(repo, attempt, &gone, base);
+                }
             }
-            disk::remove(&gone)?;
-            disk::remove(&new)?;
-            disk::remove(&self.places.base_index(&repo.project, attempt))?;
-            let vault = self.places.vault(&repo.project);
-            if vault.is_dir() && self.find(&vault, &base_ref(attempt))?.is_some() {
+            for rest in [gone, new, part] {
+                disk::remove(&rest)?;
+            }
+            self.forget(repo, attempt)?;
+            if base.is_some() {
                 self.update_refs(&vault, format!("delete {}\n", base_ref(attempt)))?;
             }
             Ok(())
         })
     }
 }
-
-/// What an agent's own `git commit` needs; the agent may change it.
-const CONFIG: &str = "[user]\n\tname = Regatta agent\n\temail = agent@regatta.invalid\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = false\n";

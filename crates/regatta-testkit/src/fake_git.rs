@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
+use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
-    Authorship, Capture, Change, Dropped, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts, Settled, Side,
-    Trial, TrunkFacts, TrunkPermit, Workspace,
+    Authorship, Brought, Capture, Change, DiskUse, Dropped, Git, GitError, Move, Push, ReachabilityProof, Repo,
+    RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Workspace,
 };
 
 use crate::steps::Life;
@@ -55,10 +56,17 @@ struct Space {
     branch: BranchName,
     base: CommitId,
     files: Files,
+    /// What was there before the attempt and is not its work.
+    foreign: Files,
+    settled: bool,
 }
 
 #[derive(Default)]
 struct World {
+    /// Untracked files in the users' checkouts.
+    untracked: BTreeMap<PathBuf, Files>,
+    /// How many finished workspaces are kept warm.
+    warm: u32,
     commits: BTreeMap<CommitId, Commit>,
     trunks: BTreeMap<PathBuf, Trunk>,
     spaces: BTreeMap<AttemptId, Space>,
@@ -142,6 +150,16 @@ impl FakeGit {
     /// A person has changed these files in the checkout, and not committed them.
     pub fn set_dirty(&self, path: &Path, files: &[&str]) {
         self.lock().trunks.get_mut(path).unwrap().dirty = files.iter().map(|it| (*it).to_owned()).collect();
+    }
+
+    /// A person has this file in the checkout, and it is not tracked.
+    pub fn put_untracked(&self, path: &Path, file: &str, content: &str) {
+        self.lock().untracked.entry(path.to_owned()).or_default().insert(file.to_owned(), content.to_owned());
+    }
+
+    /// What is in a workspace and not its attempt's work.
+    pub fn foreign(&self, attempt: AttemptId) -> Files {
+        self.lock().spaces.get(&attempt).map(|it| it.foreign.clone()).unwrap_or_default()
     }
 
     /// Every move of a trunk that took place, in order.
@@ -399,10 +417,53 @@ impl Git for FakeGit {
         self.call("git.prepare", |world| {
             let tip = world.trunk(repo)?.tip.clone();
             let files = world.files(&tip);
-            let space =
-                world.spaces.entry(attempt).or_insert_with(|| Space { branch: branch.clone(), base: tip, files });
+            let space = world.spaces.entry(attempt).or_insert_with(|| Space {
+                branch: branch.clone(),
+                base: tip,
+                files,
+                foreign: Files::new(),
+                settled: false,
+            });
             let path = PathBuf::from(format!("/nowhere/workspaces/{attempt}"));
             Ok(Workspace { path, branch: space.branch.clone(), base: space.base.clone(), objects: None })
+        })
+    }
+
+    fn bring(&self, repo: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<Brought, GitError> {
+        self.call("git.bring", |world| {
+            let tracked = world.files(&world.space(attempt)?.base);
+            let all = world.untracked.get(&repo.path).cloned().unwrap_or_default();
+            let wanted = |path: &String| repo.workspace.copy.iter().any(|it| it.matches(path));
+            let found: Files = all.into_iter().filter(|it| wanted(&it.0) && !tracked.contains_key(&it.0)).collect();
+            let space = world.spaces.get_mut(&attempt).ok_or_else(|| error("no_workspace", "it has none"))?;
+            let brought = Brought {
+                files: found.len() as u64,
+                bytes: found.values().map(|it| it.len() as u64).sum(),
+                left_out: vec![],
+            };
+            for (path, content) in found {
+                let named = manifest.iter().any(|it| it.matches(&path));
+                let to = if named { &mut space.files } else { &mut space.foreign };
+                to.entry(path).or_insert(content);
+            }
+            Ok(brought)
+        })
+    }
+
+    fn is_settled(&self, _: &Repo, attempt: AttemptId) -> bool {
+        self.lock().spaces.get(&attempt).is_some_and(|it| it.settled)
+    }
+
+    fn settle(&self, _: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<(), GitError> {
+        self.call("git.settle", |world| {
+            let tracked = world.files(&world.space(attempt)?.base);
+            let space = world.spaces.get_mut(&attempt).ok_or_else(|| error("no_workspace", "it has none"))?;
+            let foreign = |path: &String| !tracked.contains_key(path) && !manifest.iter().any(|it| it.matches(path));
+            let (made, files) = std::mem::take(&mut space.files).into_iter().partition(|it| foreign(&it.0));
+            space.files = files;
+            space.foreign.extend::<Files>(made);
+            space.settled = true;
+            Ok(())
         })
     }
 
@@ -645,7 +706,24 @@ impl Git for FakeGit {
             if !lost.is_empty() {
                 world.unlawful.push(format!("Q5: {} went with {lost:?} in it", proof.attempt()));
             }
-            world.spaces.remove(&proof.attempt());
+            if world.spaces.remove(&proof.attempt()).is_some() && world.warm < repo.workspace.pool {
+                world.warm += 1;
+            }
+            Ok(())
+        })
+    }
+
+    fn disk_use(&self, _: &Repo) -> Result<DiskUse, GitError> {
+        self.call("git.disk_use", |world| {
+            let size = |files: &Files| files.values().map(|it| it.len() as u64).sum::<u64>();
+            let live = world.spaces.values().map(|it| size(&it.files) + size(&it.foreign)).sum();
+            Ok(DiskUse { live, pooled: u64::from(world.warm) })
+        })
+    }
+
+    fn shrink_pool(&self, _: &Repo, most: u64) -> Result<(), GitError> {
+        self.call("git.shrink_pool", |world| {
+            world.warm = world.warm.min(u32::try_from(most).unwrap_or(u32::MAX));
             Ok(())
         })
     }

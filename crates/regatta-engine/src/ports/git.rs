@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
-use regatta_core::project::{Checkout, Project, Style};
+use regatta_core::pattern::PathPattern;
+use regatta_core::project::{Checkout, Project, Style, Workspace as WorkspaceSettings};
 
 /// A project's repository and its trunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct Repo {
     pub trunk: BranchName,
     /// Whether a clean checkout of the trunk comes along when the trunk moves.
     pub update_checkout: bool,
+    /// How its workspaces are made.
+    pub workspace: WorkspaceSettings,
 }
 
 impl Repo {
@@ -27,6 +30,7 @@ impl Repo {
             path: PathBuf::from(&project.location),
             trunk: project.trunk.clone(),
             update_checkout: project.settings.landing.checkout == Checkout::Update,
+            workspace: project.settings.workspace.clone(),
         }
     }
 }
@@ -70,6 +74,25 @@ pub struct Workspace {
     pub base: CommitId,
     /// Where its git reads objects that are not its own; whoever works there must be able to read it.
     pub objects: Option<PathBuf>,
+}
+
+/// What was brought along from the user's checkout.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Brought {
+    /// How many files and links.
+    pub files: u64,
+    pub bytes: u64,
+    /// What matches, but was left where it is: links that lead out of the checkout, repositories within it.
+    pub left_out: Vec<String>,
+}
+
+/// What a project's workspaces take on the disk, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskUse {
+    /// Workspaces of attempts, whether they run or wait for their proof.
+    pub live: u64,
+    /// Finished ones that are kept warm.
+    pub pooled: u64,
 }
 
 /// Who made a change and what is said of it.
@@ -227,7 +250,8 @@ impl ReachabilityProof {
 pub struct GitError {
     /// A short code: `not_a_repository`, `unborn_branch`, `no_such_branch`, `git_missing`, `git_failed`, `io`,
     /// `busy`, `checkout_behind`, `no_such_commit`, `no_workspace`, `not_a_descendant`, `wrong_permit`,
-    /// `isolation_failed`, `unreadable`, `unstorable`, `unsafe_repository`, `first_commit`, `unsettled`, `no_such_object`.
+    /// `isolation_failed`, `unreadable`, `unstorable`, `unsafe_repository`, `first_commit`, `unsettled`, `no_such_object`,
+    /// `too_much_to_copy`, `bad_sparse`.
     pub code: &'static str,
     /// What happened and why, one sentence.
     pub what: String,
@@ -256,6 +280,14 @@ pub trait Git: Send + Sync {
     fn workspace_path(&self, repo: &Repo, attempt: AttemptId) -> PathBuf;
     /// Makes the attempt's workspace at the trunk's tip, or finds it as it is.
     fn prepare(&self, repo: &Repo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError>;
+    /// Brings the untracked files along that `workspace.copy` names. They are not the attempt's work and never
+    /// captured, but for those that its manifest names. What is already there stays as it is.
+    fn bring(&self, repo: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<Brought, GitError>;
+    /// Whether [`Git::settle`] was called for the workspace.
+    fn is_settled(&self, repo: &Repo, attempt: AttemptId) -> bool;
+    /// Remembers that the workspace is ready to be worked in. Untracked files that are there by now, and that the
+    /// manifest does not name, are not the attempt's work.
+    fn settle(&self, repo: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<(), GitError>;
     /// Keeps what is in the workspace (tracked, new and deleted files; never ignored ones) as one commit
     /// in the vault, pinned under `refs/regatta/keep/<attempt>`.
     fn capture(&self, repo: &Repo, attempt: AttemptId, authorship: &Authorship) -> Result<Capture, GitError>;
@@ -316,6 +348,10 @@ pub trait Git: Send + Sync {
     fn push(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError>;
     /// Paths in the attempt's workspace whose content no ref of the vault or the trunk keeps.
     fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError>;
-    /// Removes the attempt's workspace.
+    /// Removes the attempt's workspace, or keeps its cleaned directory warm for another attempt.
     fn remove_workspace(&self, proof: &ReachabilityProof, repo: &Repo) -> Result<(), GitError>;
+    /// Measures what the project's workspaces take on the disk.
+    fn disk_use(&self, repo: &Repo) -> Result<DiskUse, GitError>;
+    /// Removes warm workspaces, the oldest first, until all of them together take at most `most` bytes.
+    fn shrink_pool(&self, repo: &Repo, most: u64) -> Result<(), GitError>;
 }

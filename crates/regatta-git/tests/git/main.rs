@@ -4,11 +4,14 @@
 
 mod capture;
 mod checkout;
+mod copy;
 mod inspect;
 mod land;
 mod look;
 mod merge;
 mod odd;
+mod pool;
 mod scope;
+mod sparse;
 mod workspace;
 mod world;

@@ -104,8 +104,13 @@ impl World {
 
     pub(crate) fn around(home: TempDir, path: PathBuf) -> World {
         let git = GitAdapter::new(home.path().join("data dir"));
-        let repo =
-            Repo { project: ProjectName::new("shop").unwrap(), path, trunk: branch("main"), update_checkout: true };
+        let repo = Repo {
+            project: ProjectName::new("shop").unwrap(),
+            path,
+            trunk: branch("main"),
+            update_checkout: true,
+            workspace: Default::default(),
+        };
         World { home, repo, git }
     }
 

@@ -120,7 +120,13 @@ impl Caller<'_> {
         };
         let (git, repo) = (
             self.engine().git().clone(),
-            Repo { project: name.clone(), path: facts.top, trunk: trunk.clone(), update_checkout: false },
+            Repo {
+                project: name.clone(),
+                path: facts.top,
+                trunk: trunk.clone(),
+                update_checkout: false,
+                workspace: Default::default(),
+            },
         );
         blocking(move || git.tip(&repo)).await?.map_err(from_git)?;
         let add = project::Add {

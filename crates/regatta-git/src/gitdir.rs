@@ -1,0 +1,174 @@
+//! The disposable `.git` of a working tree.
+//!
+//! It is written by hand, file by file, and not by `git init`: nothing of a template, of a former owner or of the
+//! machine's configuration can be in it (S5), and a start is two processes shorter. From the moment the tree is
+//! handed over it belongs to whoever works there, and is never believed again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use regatta_core::ids::{BranchName, CommitId};
+use regatta_engine::ports::git::GitError;
+
+use crate::{disk, words};
+
+/// What a new git directory has checked out.
+pub(crate) enum Head<'a> {
+    /// A branch of its own; the trunk's name means something there too, so that `git diff main` works.
+    Branch { name: &'a BranchName, trunk: &'a BranchName },
+    /// A commit.
+    Detached,
+}
+
+/// Makes `git_dir` at `commit`, with the vault's objects.
+pub(crate) fn make(
+    git_dir: &Path,
+    vault: &Path,
+    commit: &CommitId,
+    head: &Head<'_>,
+    sparse: Option<&Sparse>,
+) -> Result<(), GitError> {
+    for folder in ["info", "objects/info", "objects/pack", "refs/heads", "refs/tags"] {
+        disk::make_dirs(&git_dir.join(folder))?;
+    }
+    let write = |name: &str, bytes: &[u8]| disk::write_unhurried(&git_dir.join(name), bytes);
+    let mut alternates = vault.join("objects").as_os_str().as_bytes().to_vec();
+    alternates.push(b'\n');
+    write("objects/info/alternates", &alternates)?;
+    write("info/exclude", b".regatta/\n")?;
+    let long = commit.as_str().len() == 64;
+    let mut config = format!(
+        "[core]\n\trepositoryformatversion = {}\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n",
+        u8::from(long)
+    );
+    if let Some(sparse) = sparse {
+        config += "\tsparseCheckout = true\n\tsparseCheckoutCone = true\n";
+        write("info/sparse-checkout", sparse.cone().as_bytes())?;
+    }
+    if long {
+        config += "[extensions]\n\tobjectFormat = sha256\n";
+    }
+    write("config", (config + CONFIG).as_bytes())?;
+    let shallow = vault.join("shallow");
+    if shallow.exists() {
+        fs::copy(&shallow, git_dir.join("shallow")).map_err(|cause| words::io("copy", &shallow, &cause))?;
+    }
+    match head {
+        Head::Detached => write("HEAD", format!("{commit}\n").as_bytes()),
+        Head::Branch { name, trunk } => {
+            write("HEAD", format!("ref: refs/heads/{name}\n").as_bytes())?;
+            let nested = |a: &BranchName, b: &BranchName| a.as_str().starts_with(&format!("{b}/"));
+            for branch in [*name, *trunk] {
+                // Git cannot have both `a` and `a/b`; the workspace's own branch is the one that must exist.
+                if branch == *name || !(nested(name, trunk) || nested(trunk, name)) {
+                    let path = git_dir.join("refs/heads").join(branch.as_str());
+                    path.parent().map_or(Ok(()), disk::make_dirs)?;
+                    disk::write_unhurried(&path, format!("{commit}\n").as_bytes())?;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// What an agent's own `git commit` needs; the agent may change it.
+const CONFIG: &str = "[user]\n\tname = Regatta agent\n\temail = agent@regatta.invalid\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = false\n";
+
+/// The directories that are checked out, when not all are: these, and the files beside the ways to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sparse(Vec<String>);
+
+impl Sparse {
+    /// Reads the setting; nothing when everything is checked out.
+    pub(crate) fn of(setting: &[String]) -> Result<Option<Sparse>, GitError> {
+        let mut dirs = Vec::new();
+        for text in setting {
+            let bad = |why| Err(words::bad_sparse(text, why));
+            if text.starts_with('/') {
+                return bad("it is absolute");
+            }
+            let dir = text.strip_suffix("/**").unwrap_or(text);
+            if dir.contains(['*', '?', '\0', '\n', '\r']) {
+                return bad("it names one directory, without wildcards");
+            }
+            let parts: Vec<&str> = dir.split('/').filter(|it| !it.is_empty() && *it != ".").collect();
+            if parts.iter().any(|it| *it == ".." || it.eq_ignore_ascii_case(".git")) {
+                return bad("it leads out of the files");
+            }
+            if parts.is_empty() {
+                return Ok(None); // the top: everything
+            }
+            dirs.push(parts.join("/"));
+        }
+        dirs.sort();
+        dirs.dedup();
+        let all = dirs.clone();
+        dirs.retain(|it| !all.iter().any(|other| it.starts_with(&format!("{other}/"))));
+        Ok((!dirs.is_empty()).then_some(Sparse(dirs)))
+    }
+
+    /// The same in git's own words.
+    fn cone(&self) -> String {
+        let mut lines: BTreeMap<&str, bool> = BTreeMap::new();
+        for dir in &self.0 {
+            lines.extend(dir.match_indices('/').map(|(at, _)| (&dir[..at], false)));
+            lines.insert(dir, true);
+        }
+        let mut text = "/*\n!/*/\n".to_owned();
+        for (dir, whole) in lines {
+            let dir = dir.replace('\\', "\\\\").replace('[', "\\[");
+            text += &if whole { format!("/{dir}/\n") } else { format!("/{dir}/\n!/{dir}/*/\n") };
+        }
+        text
+    }
+
+    /// Whether a tracked file is checked out: it is below one of the directories, or beside the way to one.
+    pub(crate) fn includes(&self, path: &[u8]) -> bool {
+        let parent = path.iter().rposition(|it| *it == b'/').map_or(&[][..], |at| &path[..at]);
+        let below =
+            |outer: &[u8], inner: &[u8]| inner.strip_prefix(outer).is_some_and(|it| matches!(it, [] | [b'/', ..]));
+        parent.is_empty() || self.0.iter().any(|it| below(it.as_bytes(), parent) || below(parent, it.as_bytes()))
+    }
+
+    /// One line that is the same for the same directories.
+    pub(crate) fn fingerprint(sparse: Option<&Sparse>) -> String {
+        sparse.map_or(String::new(), |it| it.0.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(dirs: &[&str]) -> Result<Option<Sparse>, GitError> {
+        Sparse::of(&dirs.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn sparse_directories_are_one_spelling() {
+        assert_eq!(of(&[]).unwrap(), None);
+        assert_eq!(of(&["src", "."]).unwrap(), None);
+        assert_eq!(of(&["./b//c/", "b/c/d", "a/**"]).unwrap(), Some(Sparse(vec!["a".into(), "b/c".into()])));
+        assert_eq!(of(&["a/b/c"]).unwrap().unwrap().cone(), "/*\n!/*/\n/a/\n!/a/*/\n/a/b/\n!/a/b/*/\n/a/b/c/\n");
+        assert_eq!(of(&["app/[id]"]).unwrap().unwrap().cone(), "/*\n!/*/\n/app/\n!/app/*/\n/app/\\[id]/\n");
+    }
+
+    #[test]
+    fn files_beside_the_way_are_checked_out_too() {
+        let sparse = of(&["a/b"]).unwrap().unwrap();
+        for (path, there) in
+            [("x", true), ("a/x", true), ("a/b/x", true), ("a/b/c/x", true), ("a/bc/x", false), ("b/x", false)]
+        {
+            assert_eq!(sparse.includes(path.as_bytes()), there, "{path}");
+        }
+    }
+
+    #[test]
+    fn s6_sparse_directories_stay_inside() {
+        for bad in ["/etc", "../x", "a/../../b", ".git", "a/.GIT/x", "a/*", "a\nb"] {
+            assert_eq!(of(&[bad]).unwrap_err().code, "bad_sparse", "{bad}");
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Warm workspaces: finished ones, cleaned and kept for another attempt.
+//!
+//! A directory of 10,000 files that differs from the next base in ten of them is brought there by writing ten files.
+//! What makes that safe (S5): a workspace comes here only with its proof of reachability; its `.git` is deleted
+//! whole, whatever it is, and a new one written by hand; everything that the base does not track goes, ignored files
+//! too; tracked files are compared with our own index (size, times, inode: an agent cannot set a file's change time)
+//! and written again if they differ in anything, or have a second name, an odd mode or attributes; directories get
+//! their ordinary mode back. A tree with something
+//! odd in it (extended attributes that new files would inherit) is not kept.
+//!
+//! Each step can be cut off: what is being cleaned or taken has a name that starts with a dot, and such names are
+//! deleted when the daemon looks at the pool for the first time. Only a rename gives a cleaned tree its own name.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use regatta_core::ids::{AttemptId, CommitId, ProjectName};
+use regatta_engine::ports::git::{DiskUse, GitError, Repo};
+
+use crate::gitdir::Sparse;
+use crate::places::Key;
+use crate::{GitAdapter, disk, words};
+
+/// The projects whose pools were looked at since the daemon started.
+#[derive(Debug, Default)]
+pub(crate) struct Warm(Mutex<HashSet<ProjectName>>);
+
+/// What of a working tree stays when it is cleaned.
+struct Tracked {
+    files: HashSet<Vec<u8>>,
+    dirs: HashSet<Vec<u8>>,
+}
+
+impl Tracked {
+    /// Of the entries that `ls-files -t` names; those that are not checked out do not count.
+    fn of(entries: &[Vec<u8>]) -> Tracked {
+        let files: HashSet<Vec<u8>> =
+            entries.iter().filter_map(|it| it.strip_prefix(b"H ").map(<[u8]>::to_vec)).collect();
+        let mut dirs = HashSet::new();
+        for file in &files {
+            let mut rest = file.as_slice();
+            while let Some(at) = rest.iter().rposition(|it| *it == b'/') {
+                rest = &rest[..at];
+                if !dirs.insert(rest.to_vec()) {
+                    break;
+                }
+            }
+        }
+        Tracked { files, dirs }
+    }
+}
+
+impl GitAdapter {
+    /// Runs `work` on a project's pool while nobody else does, once what a crash left there is gone.
+    fn in_pool<T>(&self, repo: &Repo, work: impl FnOnce(&Path) -> Result<T, GitError>) -> Result<T, GitError> {
+        self.locks.holding(Key::Pool(repo.project.clone()), || {
+            let pool = self.places.pool(&repo.project);
+            let seen = || self.warm.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if !seen().contains(&repo.project) {
+                for entry in entries(&pool)? {
+                    if !is_parked(&entry) {
+                        disk::remove(&entry)?;
+                    }
+                }
+                seen().insert(repo.project.clone());
+            }
+            work(&pool)
+        })
+    }
+
+    /// Keeps the finished workspace in `gone` warm, if there is room for it. Otherwise it is left where it is.
+    pub(crate) fn park(&self, repo: &Repo, attempt: AttemptId, gone: &Path, base: &CommitId) -> Result<(), GitError> {
+        let index = self.places.base_index(&repo.project, attempt);
+        let most = repo.workspace.pool as usize;
+        let room = |pool: &Path| Ok(parked(pool)?.len() < most);
+        if most == 0 || !index.is_file() || !disk::is_real_dir(gone) || !self.in_pool(repo, room)? {
+            return Ok(());
+        }
+        let sparse = Sparse::of(&repo.workspace.sparse)?;
+        let pool = self.places.pool(&repo.project);
+        let (name, making) = (pool.join(attempt.to_string()), pool.join(format!(".{attempt}.new")));
+        disk::remove(&making)?;
+        disk::make_dirs(&making)?;
+        let made = || {
+            let (tree, kept) = (making.join("tree"), making.join("index"));
+            disk::rename(gone, &tree)?;
+            disk::rename(&index, &kept)?;
+            if !self.clean(repo, &tree, &kept, base, sparse.as_ref())? {
+                return Ok(());
+            }
+            disk::write(&making.join("sparse"), Sparse::fingerprint(sparse.as_ref()).as_bytes())?;
+            disk::sync_everything(&making)?;
+            self.in_pool(repo, |pool| match parked(pool)?.len() < most && !disk::occupied(&name) {
+                true => disk::rename(&making, &name),
+                false => Ok(()),
+            })
+        };
+        let outcome = made();
+        disk::remove(&making)?;
+        outcome
+    }
+
+    /// Brings a tree back to `base`; `false` when that cannot be vouched for.
+    fn clean(
+        &self,
+        repo: &Repo,
+        tree: &Path,
+        index: &Path,
+        base: &CommitId,
+        sparse: Option<&Sparse>,
+    ) -> Result<bool, GitError> {
+        let vault = self.vault(repo)?;
+        let list = self.git.ours(&vault, "list the base's files").index(index).args(["ls-files", "-t", "-z"]);
+        let tracked = Tracked::of(&list.list()?);
+        if !strip(tree, &tracked)? {
+            return Ok(false);
+        }
+        // A git directory of our own for the moment, so that git knows what is not checked out.
+        let git_dir = tree.join(".git");
+        crate::gitdir::make(&git_dir, &vault, base, &crate::gitdir::Head::Detached, sparse)?;
+        self.check_out(tree, &git_dir, index, base)?;
+        disk::remove(&git_dir)?;
+        Ok(true)
+    }
+
+    /// Moves a warm workspace to `dir` and its index to `index`; `false` when there is none that fits.
+    pub(crate) fn take_warm(
+        &self,
+        repo: &Repo,
+        sparse: Option<&Sparse>,
+        dir: &Path,
+        index: &Path,
+    ) -> Result<bool, GitError> {
+        if repo.workspace.pool == 0 {
+            return Ok(false);
+        }
+        let wanted = Sparse::fingerprint(sparse);
+        let taken = self.in_pool(repo, |pool| {
+            for entry in parked(pool)?.into_iter().rev() {
+                // One that is checked out otherwise goes: its kind may never be asked for again.
+                if fs::read(entry.join("sparse")).is_ok_and(|it| it == wanted.as_bytes()) {
+                    let taking = disk::hidden(&entry, ".taken");
+                    disk::rename(&entry, &taking)?;
+                    return Ok(Some(taking));
+                }
+                disk::remove(&entry)?;
+            }
+            Ok(None)
+        })?;
+        let Some(taking) = taken else { return Ok(false) };
+        let moved = disk::rename(&taking.join("index"), index).and_then(|()| disk::rename(&taking.join("tree"), dir));
+        disk::remove(&taking)?;
+        // One with a part missing is no use, and says nothing about a fresh one.
+        Ok(moved.is_ok())
+    }
+
+    pub(crate) fn measure(&self, repo: &Repo) -> Result<DiskUse, GitError> {
+        let live = disk::size(&self.places.workspaces(&repo.project));
+        let pooled = self.in_pool(repo, |pool| Ok(disk::size(pool)))?;
+        Ok(DiskUse { live, pooled })
+    }
+
+    pub(crate) fn shrink(&self, repo: &Repo, most: u64) -> Result<(), GitError> {
+        self.in_pool(repo, |pool| {
+            let mut left = disk::size(pool);
+            for entry in parked(pool)? {
+                if left <= most {
+                    break;
+                }
+                left = left.saturating_sub(disk::size(&entry));
+                // Under a dotted name first: what is half deleted is never taken for a warm one.
+                let going = disk::hidden(&entry, ".gone");
+                disk::rename(&entry, &going)?;
+                disk::remove(&going)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// What is in a directory; nothing when there is none.
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
+    match fs::read_dir(dir) {
+        Ok(found) => found.map(|it| it.map(|it| it.path())).collect::<Result<_, _>>(),
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(cause) => Err(cause),
+    }
+    .map_err(|cause| words::io("read", dir, &cause))
+}
+
+fn number(path: &Path) -> Option<AttemptId> {
+    path.file_name()?.to_str()?.parse().ok()
+}
+
+fn is_parked(path: &Path) -> bool {
+    number(path).is_some()
+}
+
+/// The warm workspaces, the oldest first.
+fn parked(pool: &Path) -> Result<Vec<PathBuf>, GitError> {
+    let mut found: Vec<_> = entries(pool)?.into_iter().filter(|it| is_parked(it)).collect();
+    found.sort_by_key(|it| number(it));
+    Ok(found)
+}
+
+/// Deletes everything in `tree` that is not tracked, and gives its directories their ordinary mode. `false` when a
+/// directory has attributes that what is made in it would inherit.
+fn strip(tree: &Path, tracked: &Tracked) -> Result<bool, GitError> {
+    let ordinary = ordinary_mode(tree)?;
+    // Nothing that an agent made read-only or took its own rights from may stop the walk: each directory is opened
+    // up before it is read.
+    let mut left = vec![Vec::new()];
+    while let Some(inner) = left.pop() {
+        let dir = tree.join(OsStr::from_bytes(&inner));
+        let failed = |cause: std::io::Error| words::io("clean", &dir, &cause);
+        let mode = fs::symlink_metadata(&dir).map_err(failed)?.permissions().mode() & 0o7777;
+        if mode != ordinary {
+            fs::set_permissions(&dir, fs::Permissions::from_mode(ordinary)).map_err(failed)?;
+        }
+        if has_attributes(&dir) {
+            return Ok(false);
+        }
+        for entry in fs::read_dir(&dir).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let mut path = inner.clone();
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(entry.file_name().as_bytes());
+            let is_dir = entry.file_type().map_err(failed)?.is_dir();
+            if is_dir && tracked.dirs.contains(&path) {
+                left.push(path);
+            } else if is_dir || !tracked.files.contains(&path) || is_odd(&entry, ordinary) {
+                disk::remove(&entry.path())?;
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The mode that a directory made here gets.
+fn ordinary_mode(tree: &Path) -> Result<u32, GitError> {
+    let probe = tree.with_file_name("probe");
+    disk::remove(&probe)?;
+    disk::make_dirs(&probe)?;
+    let mode = fs::metadata(&probe).map_err(|cause| words::io("look at", &probe, &cause))?.permissions().mode();
+    disk::remove(&probe)?;
+    Ok(mode & 0o7777)
+}
+
+/// Whether a tracked file is other than git makes it, apart from what git itself compares: it counts times in
+/// seconds, so that a second name or another mode given to a file in its first second would go unseen.
+fn is_odd(entry: &fs::DirEntry, ordinary: u32) -> bool {
+    let Ok(found) = entry.metadata() else { return true };
+    if found.is_symlink() {
+        return found.nlink() != 1;
+    }
+    let mode = found.permissions().mode() & 0o7777;
+    let ours = mode == ordinary || mode == ordinary & 0o666;
+    found.nlink() != 1 || !ours || has_attributes(&entry.path())
+}
+
+/// Whether a file or directory has extended attributes other than the security module's own.
+fn has_attributes(path: &Path) -> bool {
+    let mut names = [0u8; 4096];
+    match rustix::fs::llistxattr(path, &mut names) {
+        Ok(length) => names[..length].split(|it| *it == 0).any(|it| !it.is_empty() && !it.starts_with(b"security.")),
+        // A file system without them has none; a list too long to read is not ours.
+        Err(error) => error != rustix::io::Errno::NOTSUP,
+    }
+}

@@ -1,0 +1,169 @@
+//! Files of the user's that come along: `workspace.copy`, and what `workspace.setup` made.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::{Duration, SystemTime};
+
+use regatta_core::pattern::PathPattern;
+use regatta_engine::ports::git::{Brought, Git};
+
+use crate::world::*;
+
+fn patterns(of: &[&str]) -> Vec<PathPattern> {
+    of.iter().map(|it| PathPattern::new(it).unwrap()).collect()
+}
+
+fn world(copy: &[&str]) -> World {
+    let mut world = World::new();
+    world.repo.workspace.copy = patterns(copy);
+    world
+}
+
+impl World {
+    fn bring(&self, manifest: &[&str]) -> Brought {
+        self.git.bring(&self.repo, A1, &patterns(manifest)).unwrap()
+    }
+}
+
+#[test]
+fn untracked_files_come_along_with_their_mode_and_time_and_are_nobodys_work() {
+    let world = world(&[".env", "cache/", "notes.txt", "a.txt"]);
+    let user = world.user();
+    write(user.join(".env"), "SECRET=1\n");
+    write(user.join("cache/deep/tool"), "#!/bin/sh\n");
+    make_executable(&user.join("cache/deep/tool"));
+    symlink("deep/tool", user.join("cache/link")).unwrap();
+    write(user.join("notes.txt"), "mine\n");
+    write(user.join("other.txt"), "not asked for\n");
+    let old = SystemTime::UNIX_EPOCH + Duration::new(1_234_567_890, 123_456_789);
+    fs::File::options().append(true).open(user.join("cache/deep/tool")).unwrap().set_modified(old).unwrap();
+    fs::set_permissions(user.join(".env"), fs::Permissions::from_mode(0o4600)).unwrap();
+    write(user.join("a.txt"), "changed by the user, and tracked\n");
+
+    let workspace = world.prepare(A1).path;
+    let brought = world.bring(&[]);
+    assert_eq!((brought.files, brought.left_out.len()), (4, 0), "{brought:?}");
+    assert_eq!(read(workspace.join(".env")), "SECRET=1\n");
+    assert_eq!(fs::metadata(workspace.join(".env")).unwrap().permissions().mode() & 0o7777, 0o600);
+    let tool = fs::metadata(workspace.join("cache/deep/tool")).unwrap();
+    assert_eq!((tool.permissions().mode() & 0o777, tool.modified().unwrap()), (0o755, old));
+    assert_eq!(fs::read_link(workspace.join("cache/link")).unwrap().to_str(), Some("deep/tool"));
+    assert_eq!(read(workspace.join("a.txt")), "one\n", "a tracked file is the trunk's");
+    assert!(!workspace.join("other.txt").exists());
+    assert_eq!(git(&workspace, &["status", "--porcelain"]), "");
+
+    // Neither a changed .gitignore nor a change to the file itself makes it the attempt's work.
+    write(workspace.join(".gitignore"), "!.env\n!cache/\n!notes.txt\n");
+    write(workspace.join("notes.txt"), "changed\n");
+    assert_eq!(world.unkept(A1), [".gitignore"]);
+    assert_eq!(world.capture(A1).changed, [".gitignore"]);
+    world.remove(A1);
+    assert_eq!(read(user.join("notes.txt")), "mine\n");
+}
+
+#[test]
+fn a_brought_file_that_the_manifest_names_is_captured() {
+    let world = world(&["local/**"]);
+    write(world.user().join("local/data.json"), "{}\n");
+    write(world.user().join("local/rest.json"), "{}\n");
+    let workspace = world.prepare(A1).path;
+    world.bring(&["local/data.json"]);
+    assert!(workspace.join("local/rest.json").exists());
+    assert_eq!(world.capture(A1).changed, ["local/data.json"]);
+}
+
+#[test]
+fn s6_no_link_is_followed_and_nothing_called_git_is_brought() {
+    let world = world(&["**"]);
+    let (user, outside) = (world.user(), world.home.path().join("outside"));
+    write(outside.join("secret"), "outside\n");
+    symlink(&outside, user.join("absolute")).unwrap();
+    symlink("../outside/secret", user.join("upwards")).unwrap();
+    symlink(".git/config", user.join("config")).unwrap();
+    write(user.join("inner/file"), "x");
+    init(&user.join("nested"), &[]);
+    write(user.join("nested/file"), "x");
+    // Where the user has a directory, the trunk has a link out of the workspace.
+    let target = world.home.path().join("target");
+    fs::create_dir(&target).unwrap();
+    symlink(&target, user.join("way")).unwrap();
+    git(user, &["add", "way"]);
+    git(user, &["commit", "-qm", "a link"]);
+    git(user, &["rm", "-q", "--cached", "way"]);
+    fs::remove_file(user.join("way")).unwrap();
+    write(user.join("way/file"), "must not leave the workspace\n");
+
+    let workspace = world.prepare(A1).path;
+    let brought = world.bring(&[]);
+    let mut left = brought.left_out.clone();
+    left.sort();
+    assert_eq!(left, ["absolute", "config", "nested/", "upwards", "way/file"]);
+    assert!(workspace.join("inner/file").exists());
+    for gone in ["absolute", "upwards", "config", "nested"] {
+        assert!(fs::symlink_metadata(workspace.join(gone)).is_err(), "{gone}");
+    }
+    assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+    assert_eq!(read(outside.join("secret")), "outside\n");
+}
+
+#[test]
+fn bringing_again_changes_nothing_and_finishes_what_was_cut_off() {
+    let world = world(&["*.local"]);
+    write(world.user().join("a.local"), "a\n");
+    write(world.user().join("b.local"), "b\n");
+    write(world.user().join("odd [*]?\\ name.local"), "odd\n");
+    let workspace = world.prepare(A1).path;
+    world.bring(&[]);
+    write(workspace.join("a.local"), "by setup\n");
+    fs::remove_file(workspace.join("b.local")).unwrap();
+    write(workspace.parent().unwrap().join(".A1.copy"), "torn");
+    world.bring(&[]);
+    assert_eq!(read(workspace.join("a.local")), "by setup\n");
+    assert_eq!(read(workspace.join("b.local")), "b\n");
+    assert_eq!(read(workspace.join("odd [*]?\\ name.local")), "odd\n");
+    assert_eq!(git(&workspace, &["status", "--porcelain"]), "");
+    assert!(!workspace.parent().unwrap().join(".A1.copy").exists());
+}
+
+#[test]
+fn too_much_is_refused_before_anything_is_copied() {
+    let world = world(&["huge*"]);
+    for name in ["huge1", "huge2"] {
+        // A hole: it takes no room here.
+        fs::File::create(world.user().join(name)).unwrap().set_len(9 << 30).unwrap();
+    }
+    let workspace = world.prepare(A1).path;
+    let told = world.git.bring(&world.repo, A1, &[]).unwrap_err();
+    assert_eq!(told.code, "too_much_to_copy");
+    assert!(told.what.contains("18432 MiB"), "{}", told.what);
+    assert!(!workspace.join("huge1").exists());
+}
+
+#[test]
+fn what_setup_made_is_not_the_attempts_work() {
+    let mut world = world(&[]);
+    world.repo.workspace.setup = vec!["make".into()];
+    let workspace = world.prepare(A1).path;
+    assert!(!world.git.is_settled(&world.repo, A1));
+    write(workspace.join("vendor/lib.js"), "made by setup\n");
+    write(workspace.join("src/made.rs"), "made by setup\n");
+    world.git.settle(&world.repo, A1, &patterns(&["src/**"])).unwrap();
+    assert!(world.git.is_settled(&world.repo, A1));
+    assert_eq!(git(&workspace, &["status", "--porcelain"]), "?? src/made.rs");
+    write(workspace.join("vendor/new.js"), "made by the agent\n");
+    assert_eq!(world.capture(A1).changed, ["src/made.rs", "vendor/new.js"]);
+    world.remove(A1);
+    assert!(!world.git.is_settled(&world.repo, A1), "another workspace of that name starts afresh");
+    assert_eq!(fs::read_dir(world.vault().join("regatta")).unwrap().count(), 0, "no bookkeeping is left");
+}
+
+#[test]
+fn a_data_directory_inside_the_checkout_is_not_brought() {
+    let world = world(&["**"]);
+    let inside = regatta_git::GitAdapter::new(world.user().join("data"));
+    write(world.user().join("local"), "x");
+    let workspace = inside.prepare(&world.repo, A1, &branch("x")).unwrap().path;
+    let brought = inside.bring(&world.repo, A1, &[]).unwrap();
+    assert_eq!(brought.files, 1, "{brought:?}");
+    assert!(workspace.join("local").exists() && !workspace.join("data").exists());
+}

@@ -1,0 +1,324 @@
+//! Finished workspaces that are kept warm for others.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::git::Git;
+
+use crate::world::*;
+
+impl World {
+    fn parked(&self) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(self.data().join("pool/shop"))
+            .map(|it| it.map(|it| it.unwrap().file_name().into_string().unwrap()).collect())
+            .unwrap_or_default();
+        names.sort();
+        names
+    }
+    fn finish(&self, attempt: AttemptId) {
+        self.capture(attempt);
+        assert_eq!(self.unkept(attempt), Vec::<String>::new());
+        self.remove(attempt);
+    }
+}
+
+/// Every path below `top` but `.git`, with its type, mode and content.
+fn listing(top: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut left = vec![top.to_owned()];
+    while let Some(dir) = left.pop() {
+        for entry in fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let about = fs::symlink_metadata(&path).unwrap();
+            let inner = path.strip_prefix(top).unwrap().to_owned();
+            if inner == Path::new(".git") {
+                continue;
+            }
+            let content = match () {
+                () if about.is_dir() => Vec::new(),
+                () if about.is_symlink() => fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes(),
+                () => fs::read(&path).unwrap(),
+            };
+            found.push((inner, about.mode(), content));
+            if about.is_dir() {
+                left.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Every file of a git directory, with its content; the index is told by what it says.
+fn git_dir(top: &Path) -> Vec<(PathBuf, u32, Vec<u8>)> {
+    let mut found = listing(&top.join(".git"));
+    for (path, _, content) in &mut found {
+        if path == Path::new("index") {
+            *content = git(top, &["ls-files", "--stage", "-t"]).into_bytes();
+        }
+    }
+    found
+}
+
+#[test]
+fn a_finished_workspace_is_used_again_and_only_what_differs_is_written() {
+    let world = World::new();
+    let first = world.prepare(A1).path;
+    let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+    let (kept, edited) = (inode(&first.join("src/lib.rs")), inode(&first.join("run.sh")));
+    write(first.join("a.txt"), "work\n");
+    fs::remove_file(first.join("run.sh")).unwrap();
+    write(first.join("new.txt"), "new\n");
+    world.finish(A1);
+    assert_eq!(world.parked(), ["A1"]);
+
+    write(world.user().join("later.txt"), "later\n");
+    let tip = commit_all(world.user(), "later");
+    let second = world.prepare(A2);
+    assert_eq!((world.parked().len(), &second.base), (0, &tip));
+    assert_eq!(inode(&second.path.join("src/lib.rs")), kept, "it is the same file");
+    assert_ne!(inode(&second.path.join("run.sh")), edited);
+    assert_eq!(read(second.path.join("a.txt")), "one\n");
+    assert_eq!(read(second.path.join("later.txt")), "later\n");
+    assert!(!second.path.join("new.txt").exists());
+    assert_eq!(git(&second.path, &["status", "--porcelain", "--branch", "--ignored"]), "## regatta/A2");
+    assert_eq!(world.capture(A2).changed, Vec::<String>::new());
+    write(second.path.join("src/lib.rs"), "fn other() {}\n");
+    assert_eq!(world.capture(A2).changed, ["src/lib.rs"]);
+}
+
+/// Something an attempt does in its workspace, knowing of a directory outside it.
+type Plant = fn(&Path, &Path);
+
+/// S5: whatever its former attempt left, a warm workspace is the same as a fresh one.
+#[test]
+fn s5_nothing_of_the_former_attempt_is_left() {
+    let world = World::new();
+    write(world.user().join("deep/er/file.txt"), "deep\n");
+    symlink("a.txt", world.user().join("link")).unwrap();
+    commit_all(world.user(), "more");
+    let outside = world.home.path().join("outside");
+    write(outside.join("precious"), "x");
+    let plants: [(&str, Plant); 9] = [
+        ("hooks, configuration, refs, reflogs, stashes and alternates", |dir, outside| {
+            let hook = dir.join(".git/hooks/post-checkout");
+            write(&hook, format!("#!/bin/sh\ntouch '{}/hooked'\n", outside.display()));
+            make_executable(&hook);
+            git(dir, &["config", "core.hooksPath", ".git/hooks"]);
+            git(dir, &["config", "core.fsmonitor", "touch x"]);
+            git(dir, &["config", "filter.evil.smudge", "touch x"]);
+            git(dir, &["config", "core.worktree", "/"]);
+            git(dir, &["config", "--unset", "core.worktree"]);
+            write(dir.join("a.txt"), "agent\n");
+            git(dir, &["commit", "-qam", "agent's"]);
+            git(dir, &["branch", "left-behind"]);
+            git(dir, &["tag", "left-behind"]);
+            write(dir.join("a.txt"), "stashed\n");
+            git(dir, &["stash"]);
+            write(dir.join(".git/objects/info/alternates"), format!("{}\n", outside.display()));
+            write(dir.join(".git/info/attributes"), "* filter=evil\n");
+            write(dir.join(".git/info/grafts"), "x");
+        }),
+        ("a .git file that points elsewhere", |dir, outside| {
+            fs::remove_dir_all(dir.join(".git")).unwrap();
+            init(&outside.join("other"), &[]);
+            write(dir.join(".git"), format!("gitdir: {}/other/.git\n", outside.display()));
+        }),
+        ("a .git link that points elsewhere", |dir, outside| {
+            fs::remove_dir_all(dir.join(".git")).unwrap();
+            symlink(outside, dir.join(".git")).unwrap();
+        }),
+        ("ignored files, empty and read-only directories, and odd names", |dir, _| {
+            write(dir.join("target/build/x.o"), "x");
+            write(dir.join(".env"), "SECRET");
+            write(dir.join("left.log"), "x");
+            fs::create_dir_all(dir.join("empty/er")).unwrap();
+            write(dir.join("locked/in/file"), "x");
+            fs::set_permissions(dir.join("locked/in"), fs::Permissions::from_mode(0o500)).unwrap();
+            fs::set_permissions(dir.join("locked"), fs::Permissions::from_mode(0o500)).unwrap();
+            for name in ["-rf", "a\nb", ":(top)x", "*", "..x", "\u{202e}txt", " "] {
+                write(dir.join(name), "x");
+            }
+            write(dir.join(std::ffi::OsStr::from_bytes(b"\xff\xfe")), "x");
+        }),
+        ("links where files and directories were, and the other way round", |dir, outside| {
+            fs::remove_dir_all(dir.join("deep")).unwrap();
+            symlink(outside, dir.join("deep")).unwrap();
+            fs::remove_file(dir.join("a.txt")).unwrap();
+            fs::create_dir_all(dir.join("a.txt/in")).unwrap();
+            fs::remove_file(dir.join("link")).unwrap();
+            symlink(outside.join("precious"), dir.join("link")).unwrap();
+            fs::remove_dir_all(dir.join("src")).unwrap();
+            write(dir.join("src"), "a file");
+        }),
+        ("modes of files and directories, and hard links", |dir, outside| {
+            fs::set_permissions(dir.join("a.txt"), fs::Permissions::from_mode(0o777)).unwrap();
+            fs::set_permissions(dir.join("run.sh"), fs::Permissions::from_mode(0o444)).unwrap();
+            fs::set_permissions(dir.join("deep/er"), fs::Permissions::from_mode(0o2777)).unwrap();
+            fs::set_permissions(dir.join("deep"), fs::Permissions::from_mode(0o500)).unwrap();
+            fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
+            let _again = fs::remove_file(outside.join("lib.rs"));
+            fs::hard_link(dir.join("src/lib.rs"), outside.join("lib.rs")).unwrap();
+        }),
+        ("the same size and time", |dir, _| {
+            let path = dir.join("a.txt");
+            let time = fs::metadata(&path).unwrap().modified().unwrap();
+            fs::write(&path, "two\n").unwrap();
+            fs::File::options().append(true).open(&path).unwrap().set_modified(time).unwrap();
+        }),
+        ("a very deep directory", |dir, _| {
+            // Deeper than a path is long, and than files can be open.
+            use rustix::fs::{Mode, OFlags};
+            let open = |at: &std::os::fd::OwnedFd| {
+                rustix::fs::mkdirat(at, "deeper and deeper", Mode::from(0o755)).unwrap();
+                rustix::fs::openat(at, "deeper and deeper", OFlags::DIRECTORY, Mode::empty()).unwrap()
+            };
+            let mut at = std::os::fd::OwnedFd::from(fs::File::open(dir).unwrap());
+            for _ in 0..3000 {
+                at = open(&at);
+            }
+        }),
+        ("a nested repository", |dir, _| {
+            init(&dir.join("nested"), &[]);
+            write(dir.join("nested/x"), "x");
+            init(&dir.join("deep/er"), &[]);
+        }),
+    ];
+    let mut number = 10;
+    for (what, plant) in plants {
+        let used = AttemptId(number);
+        let dir = world.prepare(used).path;
+        let fresh = (listing(&dir), fs::metadata(&dir).unwrap().mode());
+        let fresh_git = git_dir(&dir);
+        plant(&dir, &outside);
+        // The proof is the engine's affair; here the directory alone is looked at.
+        world.remove(used);
+        assert_eq!(world.parked(), [used.to_string()], "{what}");
+        let next = AttemptId(number + 1);
+        let warm = world.git.prepare(&world.repo, next, &branch(&format!("regatta/{used}"))).unwrap().path;
+        assert_eq!(world.parked(), Vec::<String>::new(), "{what}");
+        assert_eq!((listing(&warm), fs::metadata(&warm).unwrap().mode()), fresh, "{what}");
+        assert_eq!(git_dir(&warm), fresh_git, "{what}");
+        assert_eq!(git(&warm, &["status", "--porcelain", "--ignored"]), "", "{what}");
+        assert_eq!(git(&warm, &["reflog"]), "", "{what}");
+        assert!(!outside.join("hooked").exists(), "{what}");
+        if outside.join("lib.rs").exists() {
+            // Whoever kept a second name for a file holds another file by now.
+            fs::write(outside.join("lib.rs"), "tampered").unwrap();
+            assert_eq!(read(warm.join("src/lib.rs")), "fn main() {}\n", "{what}");
+        }
+        assert_eq!(read(outside.join("precious")), "x", "{what}");
+        world.finish(next);
+        number += 2;
+    }
+}
+
+#[test]
+fn a_half_cleaned_workspace_is_never_handed_out() {
+    let world = World::new();
+    for attempt in [A1, A2] {
+        world.prepare(attempt);
+    }
+    world.finish(A1);
+    let pool = world.data().join("pool/shop");
+    // Cut off while it was cleaned, while it was taken, and while it was removed.
+    for torn in [".A7.new", ".A8.taken", ".A9.gone"] {
+        write(pool.join(torn).join("tree/secret"), "of another attempt");
+    }
+    // Cut off after the directory moved and before its index did: nothing vouches for it.
+    let again = World { git: regatta_git::GitAdapter::new(world.data()), ..world };
+    let workspace = again.prepare(AttemptId(3)).path;
+    assert!(!workspace.join("secret").exists());
+    assert_eq!(again.parked(), Vec::<String>::new());
+    assert_eq!(git(&workspace, &["status", "--porcelain", "--ignored"]), "");
+
+    // A warm one whose index or tree is broken is given up for a fresh one.
+    again.finish(A2);
+    assert_eq!(again.parked(), ["A2"]);
+    fs::write(again.data().join("pool/shop/A2/index"), "torn").unwrap();
+    let workspace = again.prepare(AttemptId(4)).path;
+    assert_eq!(git(&workspace, &["status", "--porcelain", "--ignored"]), "");
+    again.finish(AttemptId(4));
+    fs::remove_dir_all(again.data().join("pool/shop/A4/tree")).unwrap();
+    let workspace = again.prepare(AttemptId(5)).path;
+    assert_eq!(read(workspace.join("a.txt")), "one\n");
+    assert_eq!(again.parked(), Vec::<String>::new());
+}
+
+#[test]
+fn the_pool_is_bounded_and_can_be_shrunk() {
+    let mut world = World::new();
+    world.repo.workspace.pool = 2;
+    let attempts: Vec<_> = (1..=3).map(AttemptId).collect();
+    for attempt in &attempts {
+        world.prepare(*attempt);
+    }
+    let live = world.git.disk_use(&world.repo).unwrap();
+    assert!(live.live > 0 && live.pooled == 0, "{live:?}");
+    for attempt in &attempts {
+        world.finish(*attempt);
+    }
+    assert_eq!(world.parked(), ["A1", "A2"]);
+    let used = world.git.disk_use(&world.repo).unwrap();
+    assert!(used.live == 0 && used.pooled > 0, "{used:?}");
+    world.git.shrink_pool(&world.repo, used.pooled).unwrap();
+    assert_eq!(world.parked(), ["A1", "A2"]);
+    world.git.shrink_pool(&world.repo, used.pooled - 1).unwrap();
+    assert_eq!(world.parked(), ["A2"], "the oldest goes first");
+    world.git.shrink_pool(&world.repo, 0).unwrap();
+    assert_eq!(world.parked(), Vec::<String>::new());
+
+    world.repo.workspace.pool = 0;
+    world.prepare(A1);
+    world.finish(A1);
+    assert_eq!(world.parked(), Vec::<String>::new());
+}
+
+#[test]
+fn a_warm_workspace_follows_a_change_of_what_is_checked_out() {
+    let mut world = World::new();
+    write(world.user().join("docs/d.md"), "d\n");
+    commit_all(world.user(), "docs");
+    world.repo.workspace.sparse = vec!["src".into()];
+    let sparse = world.prepare(A1).path;
+    assert!(!sparse.join("docs").exists());
+    write(sparse.join("docs/d.md"), "left behind\n");
+    world.finish(A1);
+    // The absent file changes, and is still absent in the same directory.
+    write(world.user().join("docs/d.md"), "newer\n");
+    commit_all(world.user(), "newer docs");
+    let again = world.prepare(A2).path;
+    assert_eq!(world.parked(), Vec::<String>::new());
+    assert!(!again.join("docs").exists() && again.join("src/lib.rs").exists());
+    assert_eq!(world.capture(A2).changed, Vec::<String>::new());
+    world.finish(A2);
+    world.repo.workspace.sparse = vec![];
+    let whole = world.prepare(AttemptId(3)).path;
+    assert_eq!(read(whole.join("docs/d.md")), "newer\n");
+    assert_eq!(world.capture(AttemptId(3)).changed, Vec::<String>::new());
+}
+
+#[test]
+fn many_attempts_share_the_pool() {
+    let world = World::new();
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let world = &world;
+            scope.spawn(move || {
+                for round in 0..4 {
+                    let attempt = AttemptId(100 + number * 10 + round);
+                    let dir = world.prepare(attempt).path;
+                    assert_eq!(git(&dir, &["status", "--porcelain", "--ignored"]), "");
+                    write(dir.join(format!("{attempt}.txt")), "x");
+                    write(dir.join("ignored.log"), "x");
+                    assert_eq!(world.capture(attempt).changed, [format!("{attempt}.txt")]);
+                    world.remove(attempt);
+                }
+            });
+        }
+    });
+    assert!(world.parked().len() <= 4 && world.parked().iter().all(|it| !it.starts_with('.')), "{:?}", world.parked());
+}
