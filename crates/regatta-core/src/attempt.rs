@@ -192,6 +192,9 @@ pub struct Attempt {
     /// The earlier attempt whose workspace it goes on in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<Resume>,
+    /// The ports of the machine that are its own, in the order in which it is told of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<u16>,
     /// What people said to whoever works on the task next, before it began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -250,6 +253,8 @@ facts! {
     Spoke { attempt: AttemptId, n: u64, said: Said }
     /// Nothing more is said to its program.
     Closing { attempt: AttemptId }
+    /// These ports are its own.
+    Ported { attempt: AttemptId, ports: Vec<u16> }
     /// Its program runs.
     Launched { attempt: AttemptId, sandbox: Option<String>, warnings: Vec<String> }
     /// It left a result.
@@ -297,6 +302,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         ready_by: None,
         talks,
         resumes: task.resume.clone(),
+        ports: vec![],
         notes: task.notes.clone(),
         talk: Talk { sessions: task.resume.iter().filter_map(|it| counted(it, by)).collect(), ..Talk::default() },
         used: Usage::default(),
@@ -519,6 +525,43 @@ pub fn launched(
 ) -> Result<(), Refusal> {
     live(draft.board(), id, token)?;
     draft.record(Event::AttemptLaunched(Launched { attempt: id, sandbox, warnings }));
+    Ok(())
+}
+
+/// Leases as many ports as the project's settings say, or another for each that is `taken`.
+pub(crate) fn lease_ports(
+    draft: &mut Draft,
+    id: AttemptId,
+    project: &ProjectName,
+    taken: Option<usize>,
+    now: Now,
+) -> Result<Vec<u16>, Refusal> {
+    let Some(settings) = draft.board().projects.get(project).map(|it| it.settings.workspace.clone()) else {
+        return Ok(vec![]);
+    };
+    match taken.unwrap_or(settings.ports as usize) {
+        0 => Ok(vec![]),
+        count => claim::lease_ports(draft, id, count, settings.port_range, now),
+    }
+}
+
+pub(crate) fn give_ports(draft: &mut Draft, id: AttemptId, ports: Vec<u16>) {
+    if !ports.is_empty() {
+        draft.record(Event::AttemptPorted(Ported { attempt: id, ports }));
+    }
+}
+
+/// Takes the report that a stranger listens on some of an attempt's ports, and gives it others. It keeps its claim on
+/// those as long as it lives, so that nobody else is sent there.
+pub fn ports_taken(draft: &mut Draft, id: AttemptId, token: u64, taken: &[u16], now: Now) -> Result<(), Refusal> {
+    let attempt = live(draft.board(), id, token)?;
+    let lost = attempt.ports.iter().filter(|it| taken.contains(it)).count();
+    let mut others = lease_ports(draft, id, &attempt.project, Some(lost), now)?.into_iter();
+    let keep = |port: &u16| if taken.contains(port) { others.next().unwrap_or(*port) } else { *port };
+    let ports = attempt.ports.iter().map(keep).collect();
+    if lost > 0 {
+        give_ports(draft, id, ports);
+    }
     Ok(())
 }
 

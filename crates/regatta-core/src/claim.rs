@@ -323,9 +323,52 @@ pub(crate) fn release_leased(draft: &mut Draft, owner: &Owner) {
     }
 }
 
-/// Hands every claim of one owner to another, without a moment in between.
+/// The lowest ports of a range that nobody holds or waits for, as many as are asked for, or who is in the way.
+pub(crate) fn free_ports(draft: &Draft, count: usize, range: (u16, u16), now: Now) -> Result<Vec<u16>, Refusal> {
+    let (mut ports, mut holders) = (Vec::new(), Vec::new());
+    for port in range.0..=range.1 {
+        if ports.len() == count {
+            break;
+        }
+        let in_the_way = in_the_way(draft, &[Uri::of_port(port)], Mode::Exclusive, None, now);
+        if in_the_way.is_empty() {
+            ports.push(port);
+        } else if holders.len() < 5 {
+            holders.extend(in_the_way);
+        }
+    }
+    match () {
+        () if ports.len() == count => Ok(ports),
+        () if holders.is_empty() => Err(Refusal::invalid(
+            format!("workspace.ports is {count}, and {} to {} are fewer ports", range.0, range.1),
+            "widen workspace.port_range in regatta.toml, or ask for fewer",
+        )),
+        () => Err(Refusal::ClaimHeld { holders }),
+    }
+}
+
+/// Grants an attempt ports for as long as it lives. A landing listens nowhere, so they end with the attempt
+/// ([`transfer_all`]).
+pub(crate) fn lease_ports(
+    draft: &mut Draft,
+    attempt: AttemptId,
+    count: usize,
+    range: (u16, u16),
+    now: Now,
+) -> Result<Vec<u16>, Refusal> {
+    let ports = free_ports(draft, count, range, now)?;
+    // Each by itself: one that turns out to be taken is replaced alone.
+    for port in &ports {
+        hold(draft, Owner::Attempt(attempt), vec![Uri::of_port(*port)], Mode::Exclusive, now);
+    }
+    Ok(ports)
+}
+
+/// Hands every claim of one owner to another, without a moment in between. Ports are not handed on.
 pub fn transfer_all(draft: &mut Draft, from: &Owner, to: &Owner) {
-    for claim in draft.board().claims_of(from) {
+    let ports = |claim: &ClaimId| draft.board().claims.get(claim).is_some_and(|it| it.uris.iter().all(Uri::is_port));
+    let claims: Vec<_> = draft.board().claims_of(from).into_iter().filter(|it| !ports(it)).collect();
+    for claim in claims {
         draft.record(Event::ClaimTransferred(Transferred { claim, to: to.clone() }));
     }
 }

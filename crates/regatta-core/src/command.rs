@@ -254,6 +254,12 @@ pub enum Command {
         sandbox: Option<String>,
         warnings: Vec<String>,
     },
+    /// Strangers listen on these ports of an attempt's.
+    ReportPortsTaken {
+        attempt: AttemptId,
+        token: u64,
+        taken: Vec<u16>,
+    },
     /// An attempt's program said something, at this place of its journal.
     ReportSaid {
         attempt: AttemptId,
@@ -297,6 +303,7 @@ impl Command {
                 | Command::Tick
                 | Command::ReportExited { .. }
                 | Command::ReportLaunched { .. }
+                | Command::ReportPortsTaken { .. }
                 | Command::ReportSaid { .. }
                 | Command::ReportSilent { .. }
                 | Command::ReportJudged { .. }
@@ -493,6 +500,9 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::ReportExited { attempt, token, how } => done(attempt::exited(draft, attempt, token, how, now)?),
         Command::ReportLaunched { attempt, token, sandbox, warnings } => {
             done(attempt::launched(draft, attempt, token, sandbox, warnings)?)
+        }
+        Command::ReportPortsTaken { attempt, token, taken } => {
+            done(attempt::ports_taken(draft, attempt, token, &taken, now)?)
         }
         Command::ReportSaid { attempt, token, n, said } => done(attempt::heard(draft, attempt, token, n, said, now)?),
         Command::ReportSilent { attempt, token, since_ms } => done(steer::silent(draft, attempt, token, since_ms)?),

@@ -81,6 +81,7 @@ events! {
     AttemptStopping(attempt::Stopping) "attempt.stopping" |it| it.attempt().to_string();
     AttemptEnded(attempt::Ended) "attempt.ended" |it| it.attempt().to_string();
     AttemptSpoke(attempt::Spoke) "attempt.said" |it| it.attempt().to_string();
+    AttemptPorted(attempt::Ported) "attempt.ported" |it| it.attempt().to_string();
     AttemptLaunched(attempt::Launched) "attempt.launched" |it| it.attempt().to_string();
     AttemptClosing(attempt::Closing) "attempt.closing" |it| it.attempt().to_string();
     AttemptRotating(rotate::Rotating) "attempt.rotating" |it| it.attempt().to_string();

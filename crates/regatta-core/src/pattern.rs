@@ -78,6 +78,16 @@ impl Uri {
         Uri(format!("workspace://{project}/default").into())
     }
 
+    /// The claim on one port of the machine.
+    pub fn of_port(port: u16) -> Uri {
+        Uri(format!("port://{port}").into())
+    }
+
+    /// Whether it names ports.
+    pub fn is_port(&self) -> bool {
+        self.0.starts_with("port://")
+    }
+
     /// The canonical text.
     pub fn as_str(&self) -> &str {
         &self.0

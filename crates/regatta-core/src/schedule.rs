@@ -112,6 +112,7 @@ fn next_for(draft: &Draft, ask: &Poll, now: Now) -> Option<TaskId> {
                 && task.provider.as_ref().is_none_or(|it| agent.provider.as_ref() == Some(it))
                 && mission_allows(board, task)
                 && budget::blocks(board, task, &ask.agent, now).is_none()
+                && ports_short(draft, task, now).is_none()
                 && claim::in_the_way(draft, &manifest::claims(board, task), manifest::mode(board, task), None, now)
                     .is_empty()
         })
@@ -138,6 +139,12 @@ fn next_for(draft: &Draft, ask: &Poll, now: Now) -> Option<TaskId> {
         .filter_map(|id| board.tasks.get(&id).map(|it| (it.priority, id)))
         .collect();
     firsts.into_iter().next().map(|it| it.1)
+}
+
+/// What keeps a task from having its ports, if anything does.
+fn ports_short(draft: &Draft, task: &Task, now: Now) -> Option<Refusal> {
+    let settings = &draft.board().projects.get(&task.project)?.settings.workspace;
+    claim::free_ports(draft, settings.ports as usize, settings.port_range, now).err()
 }
 
 fn mission_allows(board: &Board, task: &Task) -> bool {
@@ -285,6 +292,9 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                     WaitKind::Claim,
                     format!("{} is held by {}{ends}", holder.uri, describe_owner(board, &holder.owner)),
                 );
+            }
+            if let Some(short) = ports_short(&Draft::of(board, now), task, now) {
+                say(WaitKind::Claim, format!("it needs ports: {}", short.message()));
             }
             waits_for_agent(board, task, now, &mut say);
         }

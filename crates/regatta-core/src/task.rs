@@ -335,7 +335,9 @@ pub(crate) fn start(draft: &mut Draft, id: TaskId, by: &attempt::Begin, now: Now
     let attempt = AttemptId(draft.board().counters.attempt + 1);
     let (uris, mode) = (manifest::claims(draft.board(), &task), manifest::mode(draft.board(), &task));
     claim::acquire_for_attempt(draft, attempt, uris, mode, now)?;
+    let ports = attempt::lease_ports(draft, attempt, &task.project, None, now)?;
     attempt::begin(draft, attempt, &task, by, now);
+    attempt::give_ports(draft, attempt, ports);
     draft.record(Event::TaskStarted(Started { task: id, attempt, agent: by.agent.clone() }));
     Ok(attempt)
 }

@@ -29,6 +29,8 @@ mod missions;
 mod sessions;
 #[path = "core/speculation.rs"]
 mod speculation;
+#[path = "core/ports.rs"]
+mod ports;
 #[path = "core/talk.rs"]
 mod talk;
 #[path = "core/tasks.rs"]

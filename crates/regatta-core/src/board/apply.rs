@@ -237,6 +237,9 @@ impl Board {
                     attempt.ready_by = attempt.talks.then_some(ready_by);
                 });
             }
+            Event::AttemptPorted(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.ports = it.ports().clone());
+            }
             Event::AttemptExtended(it) => {
                 self.change_attempt(*it.attempt(), rows, |attempt| attempt.until_at = Some(*it.until_at()));
             }

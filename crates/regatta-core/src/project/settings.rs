@@ -152,8 +152,12 @@ pub struct Workspace {
     pub copy: Vec<PathPattern>,
     /// Commands that make a fresh workspace ready.
     pub setup: Vec<String>,
+    /// How long one of them may take.
+    pub setup_timeout: Span,
     /// How many ports an attempt gets, as `REGATTA_PORT_0` and on.
     pub ports: u32,
+    /// The first and the last port that may be given.
+    pub port_range: (u16, u16),
     /// Only these directories are checked out, if any are named.
     pub sparse: Vec<String>,
     /// How many mebibytes the workspaces of a project may take; unlimited when not given.
@@ -164,7 +168,16 @@ pub struct Workspace {
 
 impl Default for Workspace {
     fn default() -> Workspace {
-        Workspace { copy: vec![], setup: vec![], ports: 0, sparse: vec![], disk_mb: None, pool: 4 }
+        Workspace {
+            copy: vec![],
+            setup: vec![],
+            setup_timeout: Span::seconds(600),
+            ports: 0,
+            port_range: (40_000, 49_999),
+            sparse: vec![],
+            disk_mb: None,
+            pool: 4,
+        }
     }
 }
 

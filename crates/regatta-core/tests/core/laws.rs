@@ -547,10 +547,19 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, supervised: bool, now: Now) -
         .filter(|it| ask.mission.is_none_or(|asked| it.mission == Some(asked)))
         .filter(|it| it.provider.is_none() || it.provider == agent.provider)
         .filter(|it| blockers(board, &needs(board, it), mode_of(board, it), None).next().is_none())
+        .filter(|it| has_ports(board, it))
         .filter(|it| regatta_core::budget::blocks(board, it, &ask.agent, now).is_none())
         .filter_map(|it| rank(it).map(|rank| (rank, it.priority, it.id)))
         .min()
         .map(|it| it.2)
+}
+
+/// Whether enough ports of its project's range are free.
+fn has_ports(board: &Board, task: &Task) -> bool {
+    let settings = &board.projects[&task.project].settings.workspace;
+    let free = |port: u16| blockers(board, &[Uri::of_port(port)], Mode::Exclusive, None).next().is_none();
+    (settings.port_range.0..=settings.port_range.1).filter(|it| free(*it)).take(settings.ports as usize).count()
+        == settings.ports as usize
 }
 
 /// What an attempt at a task must hold: its manifest, what follows from it, and the serial packages it touches.

@@ -195,7 +195,10 @@ fn people_and_projects(it: &mut Teller) {
             trunk: BranchName::new("main").unwrap(),
             validation,
             validation_timeout_ms: 60_000,
-            settings: project::Settings::default(),
+            settings: project::Settings {
+                workspace: project::Workspace { ports: 1, ..project::Workspace::default() },
+                ..project::Settings::default()
+            },
         }));
     }
     let command = agent::Runtime::Command { argv: vec!["claude".into(), "--print".into()] };
@@ -382,6 +385,7 @@ fn agents_that_talk(it: &mut Teller) {
     };
     let (sandbox, warnings) = (Some("in a box".to_owned()), vec!["a small one".to_owned()]);
     it.shell(Command::ReportLaunched { attempt: grant.attempt, token: grant.token, sandbox, warnings });
+    it.shell(Command::ReportPortsTaken { attempt: grant.attempt, token: grant.token, taken: vec![40_000] });
     says(it, &grant, Said::Started { session: Some("s-1".into()), model: None });
     says(it, &grant, Said::TurnStarted { n: 0 });
     let used = Usage { input: 800, output: 50, micro_usd: Some(1_234), ..Usage::default() };
