@@ -25,12 +25,12 @@ mod lines;
 mod manifests;
 #[path = "core/missions.rs"]
 mod missions;
+#[path = "core/ports.rs"]
+mod ports;
 #[path = "core/sessions.rs"]
 mod sessions;
 #[path = "core/speculation.rs"]
 mod speculation;
-#[path = "core/ports.rs"]
-mod ports;
 #[path = "core/talk.rs"]
 mod talk;
 #[path = "core/tasks.rs"]

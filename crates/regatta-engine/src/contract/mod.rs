@@ -102,7 +102,7 @@ pub(crate) fn refused_by_ratchet(
     Ok((!result.passed()).then(|| format!("its ratchet `{}` {}", argv.join(" "), verdict(&result))))
 }
 
-fn environment(task: &Task, project: &Project) -> Vec<(String, String)> {
+pub(crate) fn environment(task: &Task, project: &Project) -> Vec<(String, String)> {
     vec![("REGATTA_TASK".into(), task.id.to_string()), ("REGATTA_PROJECT".into(), project.name.to_string())]
 }
 
@@ -123,7 +123,7 @@ fn ending(result: &CheckResult) -> String {
     }
 }
 
-fn verdict(result: &CheckResult) -> String {
+pub(crate) fn verdict(result: &CheckResult) -> String {
     let (how, tail) = (ending(result), tail(&result.output));
     if tail.is_empty() { how } else { format!("{how}: {tail}") }
 }

@@ -12,7 +12,7 @@ use crate::attend::{self, AttemptDesk};
 use crate::ports::agents::{Launch, McpServer, ProcessState, Started};
 use crate::{Engine, brief, contract};
 
-use super::workspaces::remove_workspace;
+use super::workspaces::{make_ready, remove_workspace};
 use super::{AGAIN, LOOK_UP, Scene, block_on_until, judging, report, scene};
 
 pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
@@ -92,8 +92,7 @@ fn is_stopping(engine: &Engine, id: AttemptId) -> bool {
 
 fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
     let Scene { attempt, task, repo, .. } = scene;
-    let workspace =
-        engine.shared.git.prepare(repo, attempt.workspace(), &task.branch()).map_err(|it| it.to_string())?;
+    let (workspace, ports) = make_ready(engine, scene)?;
     let board = engine.board();
     let agent = board.agents.get(&attempt.agent).ok_or_else(|| format!("the agent {} is gone", attempt.agent))?;
     let mut env = engine.shared.settings.attempt_env.clone();
@@ -108,6 +107,7 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
         .map(|(name, value)| (name.to_owned(), value)),
     );
     let prompt = brief::prompt_of(engine, scene, Some(&workspace.path));
+    env.extend(ports);
     let launch = Launch {
         attempt: attempt.id,
         agent: attempt.agent.clone(),
@@ -129,11 +129,11 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
 pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(found) = scene(engine, id) else { return };
     let Some(scene) = found else { return settle_ended(engine, key, id) };
-    match engine.shared.git.prepare(&scene.repo, scene.attempt.workspace(), &scene.task.branch()) {
+    match make_ready(engine, &scene) {
         Ok(_) if has_ended(engine, id) => settle_ended(engine, key, id),
         Ok(_) => report(engine, key, Command::ReportPerformed),
-        Err(error) => {
-            let how = Exited::NotRun { reason: error.to_string() };
+        Err(reason) => {
+            let how = Exited::NotRun { reason };
             report(engine, key, Command::ReportExited { attempt: id, token: scene.attempt.token, how });
         }
     }

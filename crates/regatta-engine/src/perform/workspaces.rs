@@ -1,16 +1,106 @@
-//! Workspaces are removed only with the proof that everything in them is kept.
+//! Workspaces: made ready before work begins in them, removed only with the proof that everything in them is kept.
 
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use regatta_core::command::Command;
+use regatta_core::command::{Actor, Command, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
+use regatta_core::project::Project;
 
-use crate::Engine;
-use crate::ports::git::{ReachabilityProof, Repo};
+use crate::ports::agents::Check;
+use crate::ports::git::{GitError, ReachabilityProof, Repo, Workspace};
+use crate::{Engine, contract};
 
-use super::{AGAIN, LOOK_UP, authorship, report};
+use super::{AGAIN, LOOK_UP, Scene, authorship, report};
+
+/// How often an attempt is given other ports before it is given up.
+const MOST_PORT_ROUNDS: usize = 20;
+
+/// Makes the attempt's workspace ready to be worked in: checked out, with the files the project brings along and what
+/// its setup commands make. `Err` says why work cannot begin.
+///
+/// One that goes on in a workspace finds it ready. A crash in the middle repeats nothing that was finished: each setup
+/// command leaves its record under its own name.
+pub(super) fn make_ready(engine: &Engine, scene: &Scene) -> Result<(Workspace, Vec<(String, String)>), String> {
+    let Scene { attempt, task, project, repo, .. } = scene;
+    let (git, of) = (&engine.shared.git, attempt.workspace());
+    let workspace = git.prepare(repo, of, &task.branch()).map_err(|it| it.to_string())?;
+    let ports = settle_ports(engine, scene)?;
+    let settings = &project.settings.workspace;
+    if (settings.copy.is_empty() && settings.setup.is_empty()) || git.is_settled(repo, of) {
+        return Ok((workspace, ports));
+    }
+    let brought = git.bring(repo, of, &task.files).map_err(|it| format!("{it} {}", it.hint))?;
+    if !brought.left_out.is_empty() {
+        let names: Vec<&str> = brought.left_out.iter().map(String::as_str).collect();
+        tracing::warn!(attempt = %attempt.id, "left where they are, not brought along: {}", names.join(", "));
+    }
+    for (nth, command) in settings.setup.iter().enumerate() {
+        let check = Check {
+            command: command.clone(),
+            dir: workspace.path.clone(),
+            env: contract::environment(task, project).into_iter().chain(ports.iter().cloned()).collect(),
+            timeout: Duration::from_millis(settings.setup_timeout.ms()),
+            once: Some(format!("setup-{of}-{nth}")),
+        };
+        let result = engine.shared.agents.check(&check).map_err(|it| it.to_string())?;
+        if !result.passed() {
+            return Err(format!("the setup command `{command}` {}", contract::verdict(&result)));
+        }
+    }
+    git.settle(repo, of, &task.files).map_err(|it| it.to_string())?;
+    Ok((workspace, ports))
+}
+
+/// Sees that nobody listens on the attempt's ports, has others leased where somebody does, and gives the variables
+/// that tell of them.
+fn settle_ports(engine: &Engine, scene: &Scene) -> Result<Vec<(String, String)>, String> {
+    let (id, token) = (scene.attempt.id, scene.attempt.token);
+    for _ in 0..MOST_PORT_ROUNDS {
+        let ports = engine.board().attempts.get(&id).map(|it| it.ports.clone()).unwrap_or_default();
+        let taken: Vec<u16> = ports.iter().copied().filter(|it| !is_free(*it)).collect();
+        if taken.is_empty() {
+            let name = |(nth, port): (usize, u16)| (format!("REGATTA_PORT_{nth}"), port.to_string());
+            return Ok(ports.into_iter().enumerate().map(name).collect());
+        }
+        let command = Command::ReportPortsTaken { attempt: id, token, taken };
+        let request = Request { by: Actor::Regatta, key: None, command };
+        engine.submit(request).map_err(|failure| format!("no free ports could be leased: {failure}"))?;
+    }
+    Err("strangers listen on every port that was leased: widen workspace.port_range in regatta.toml".into())
+}
+
+/// Whether nothing listens on the port, on any address of this machine.
+fn is_free(port: u16) -> bool {
+    // Without IPv6 its half cannot be tried; a port in use is told apart from that.
+    let free = |bound: std::io::Result<TcpListener>| match bound {
+        Ok(_) => true,
+        Err(error) => error.kind() != std::io::ErrorKind::AddrInUse,
+    };
+    free(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))) && free(TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))
+}
+
+/// Why no attempt may start in a project for want of room, if its workspaces take more than `workspace.disk_mb`.
+/// Those that are kept warm go first.
+pub(crate) fn out_of_room(engine: &Engine, project: &Project) -> Result<Option<String>, GitError> {
+    let Some(most_mb) = project.settings.workspace.disk_mb else { return Ok(None) };
+    let (git, repo, most) = (&engine.shared.git, Repo::of(project), most_mb << 20);
+    let mut used = git.disk_use(&repo)?;
+    if used.live + used.pooled > most && used.pooled > 0 {
+        git.shrink_pool(&repo, most.saturating_sub(used.live))?;
+        used = git.disk_use(&repo)?;
+    }
+    let over = used.live >= most;
+    Ok(over.then(|| {
+        format!(
+            "the workspaces of {} take {} of at most {most_mb} MiB (workspace.disk_mb)",
+            project.name,
+            used.live >> 20
+        )
+    }))
+}
 
 pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, AttemptId)>) {
     let mut left: Vec<(Instant, EffectKey, AttemptId)> = Vec::new();
@@ -53,5 +143,7 @@ pub(super) fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), Str
             return Err(format!("{} would be lost", still.join(", ")));
         }
     }
-    git.remove_workspace(&ReachabilityProof::mint(id), &repo).map_err(|it| it.to_string())
+    git.remove_workspace(&ReachabilityProof::mint(id), &repo).map_err(|it| it.to_string())?;
+    // One more is kept warm now.
+    out_of_room(engine, project).map(drop).map_err(|it| it.to_string())
 }

@@ -14,12 +14,14 @@ use regatta_core::board::Board;
 use regatta_core::command::{Command, Outcome, Request};
 use regatta_core::ids::{AttemptId, TaskId};
 use regatta_engine::ports::agents::Exit;
+use regatta_engine::ports::git::{Git, Repo};
 use regatta_engine::ports::store::Store;
 use regatta_engine::{Engine, Failure};
 use regatta_testkit::fake_agents::Program;
 use regatta_testkit::steps::Life;
 
 use crate::support::*;
+use crate::workspaces::{ready_project, repo, settings};
 
 /// What is played: what the client asks, one after the other, what the programs do, and what must be true at the end.
 #[derive(Clone, Copy)]
@@ -69,6 +71,24 @@ const ONE_STOP: Story = Story {
     may_ask: |nth, board| nth < 3 || board.counters.attempt > 0,
     program: |program| if program.attempt() == AttemptId(1) { program.hang() } else { append_own_name(program) },
     assert_done_once: assert_stopped_and_landed,
+    tasks: 1,
+};
+
+/// One task in a project whose workspaces bring a file along, are set up by two commands and have ports.
+const MADE_READY: Story = Story {
+    commands: || vec![ready_project(), register("ann"), mission(&["ann"], vec![planned("a", "a", &[])])],
+    may_ask: |_, _| true,
+    program: |program| {
+        let repo = Repo { workspace: settings().workspace, ..repo() };
+        assert!(program.git().is_settled(&repo, program.attempt()), "it starts in a workspace that is ready");
+        assert!(program.launch().env.iter().any(|it| it.0 == "REGATTA_PORT_1"), "{:?}", program.launch().env);
+        append_own_name(program)
+    },
+    assert_done_once: |world, engine| {
+        assert_eq!(world.git.trunk(Path::new(REPO))["a"], "T1\n");
+        assert_eq!((world.git.moves().len(), world.agents.programs()["T1"]), (1, 1), "J8");
+        assert_eq!(counts(engine)("attempt.started"), 1, "J8");
+    },
     tasks: 1,
 };
 
@@ -237,6 +257,11 @@ fn a_crash_between_every_two_steps_loses_nothing_and_repeats_nothing() {
 #[test]
 fn a_crash_between_every_two_steps_of_a_stop_leaves_nothing_running() {
     println!("{}", crash_everywhere(ONE_STOP));
+}
+
+#[test]
+fn a_crash_between_every_two_steps_of_making_ready_starts_nothing_early() {
+    println!("{}", crash_everywhere(MADE_READY));
 }
 
 /// D2: recovery is idempotent under repeated crashes.

@@ -11,4 +11,5 @@ mod landings; // from a task to the trunk
 mod restarts; // shutdown, stop, and going on
 mod support;
 mod talks;
-mod views; // snapshots, watching, events
+mod views;
+mod workspaces; // snapshots, watching, events

@@ -1,0 +1,146 @@
+//! Workspaces are made ready before work begins in them.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use regatta_core::attempt::Cause;
+use regatta_core::command::Command;
+use regatta_core::ids::{AttemptId, BranchName, TaskId};
+use regatta_core::pattern::PathPattern;
+use regatta_core::project::{Settings, Workspace};
+use regatta_core::task::Status;
+use regatta_engine::ports::agents::Exit;
+use regatta_engine::ports::git::Repo;
+use regatta_testkit::steps::Life;
+
+use crate::support::*;
+
+pub(crate) fn settings() -> Settings {
+    let workspace = Workspace {
+        copy: vec![PathPattern::new("*.env").unwrap()],
+        setup: vec!["fetch".into(), "build".into()],
+        ports: 2,
+        port_range: (47_310, 47_399),
+        ..Workspace::default()
+    };
+    Settings { workspace, ..Settings::default() }
+}
+
+pub(crate) fn repo() -> Repo {
+    Repo {
+        project: shop(),
+        path: REPO.into(),
+        trunk: BranchName::new("main").unwrap(),
+        update_checkout: true,
+        workspace: Workspace::default(),
+    }
+}
+
+pub(crate) fn ready_project() -> Command {
+    match add_project() {
+        Command::AddProject(it) => Command::AddProject(regatta_core::project::Add { settings: settings(), ..it }),
+        other => other,
+    }
+}
+
+/// What was done, in order.
+type Done = Arc<Mutex<Vec<String>>>;
+
+/// A world that notes what runs; a command called `broken` fails.
+fn world() -> (World, Done) {
+    let done = Done::default();
+    let noted = done.clone();
+    let world = World::new(move |program| {
+        let ports: Vec<_> = program.launch().env.iter().filter(|it| it.0.starts_with("REGATTA_PORT_")).collect();
+        let foreign: Vec<_> = program.git().foreign(program.attempt()).into_keys().collect();
+        noted.lock().unwrap().push(format!("{} {} ports {foreign:?}", program.attempt(), ports.len()));
+        append_own_name(program)
+    });
+    let noted = done.clone();
+    world.agents.judge_by(move |command, _| {
+        noted.lock().unwrap().push(command.to_owned());
+        if command == "broken" { Err("no compiler\nfor miles\n".into()) } else { Ok(()) }
+    });
+    world.git.put_untracked(Path::new(REPO), "local.env", "SECRET=1");
+    (world, done)
+}
+
+fn begin(engine: &regatta_engine::Engine, project: Command) {
+    say(engine, project);
+    let limits = regatta_core::fleet::Limits { retry_ms: 0, ..engine.board().limits };
+    say(engine, Command::SetLimits { limits });
+    say(engine, register("bob"));
+    say(engine, mission(&["bob"], vec![planned("a", "a", &[])]));
+}
+
+#[test]
+fn setup_runs_in_order_before_the_program_and_what_it_left_is_not_its_work() {
+    let (world, done) = world();
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    begin(&engine, ready_project());
+    until_done(&engine, &life, &world);
+    let first: Vec<String> = done.lock().unwrap().iter().take(3).cloned().collect();
+    assert_eq!(first, ["fetch", "build", "A1 2 ports [\"local.env\"]"]);
+    assert_eq!(world.git.trunk(Path::new(REPO)).into_keys().collect::<Vec<_>>(), ["README", "a"]);
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+#[test]
+fn a_setup_that_fails_starts_nothing_and_says_why() {
+    let (world, done) = world();
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    let project = match ready_project() {
+        Command::AddProject(mut it) => {
+            it.settings.workspace.setup = vec!["fetch".into(), "broken".into(), "never".into()];
+            Command::AddProject(it)
+        }
+        other => other,
+    };
+    begin(&engine, project);
+    until(&engine, "the task has failed", |board| board.settled(TaskId(1)) == Some(Status::Failed));
+    let ended = engine.history().attempt(AttemptId(1)).unwrap().unwrap().ended.unwrap();
+    assert_eq!(ended.cause, Cause::Environment);
+    assert!(
+        ended.detail.contains("the setup command `broken` exited with 1: no compiler / for miles"),
+        "{}",
+        ended.detail
+    );
+    assert!(!done.lock().unwrap().iter().any(|it| it.contains("ports") || it == "never"), "{done:?}");
+    assert!(world.agents.programs().is_empty());
+    life.until("everything is performed", || world.outbox() == 0);
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+#[test]
+fn a_port_that_a_stranger_listens_on_is_not_given() {
+    let (world, _) = world();
+    let taken: Vec<TcpListener> =
+        [47_310, 47_312].into_iter().filter_map(|it| TcpListener::bind(("127.0.0.1", it)).ok()).collect();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let agents = regatta_testkit::fake_agents::FakeAgents::new(&world.git, move |program| {
+        let ports = program.launch().env.iter().filter(|it| it.0.starts_with("REGATTA_PORT_")).cloned();
+        noted.lock().unwrap().extend(ports);
+        append_own_name(program);
+        Exit::Code(0)
+    });
+    let world = World { agents, ..world };
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    begin(&engine, ready_project());
+    until_done(&engine, &life, &world);
+    let seen = seen.lock().unwrap().clone();
+    let names: Vec<&str> = seen.iter().map(|it| it.0.as_str()).collect();
+    assert_eq!(names, ["REGATTA_PORT_0", "REGATTA_PORT_1"]);
+    for listener in &taken {
+        let port = listener.local_addr().unwrap().port().to_string();
+        assert!(seen.iter().all(|it| it.1 != port), "{seen:?}");
+    }
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
