@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use regatta_core::ids::AttemptId;
-use regatta_core::session::{Class, Said};
+use regatta_core::session::{Class, Said, Usage};
 use regatta_engine::ports::agents::{
     AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, Line, ProcessIdentity, ProcessState, Started, Verdict,
     Wishes,
@@ -55,6 +55,8 @@ struct Run {
     /// What it said, in order, and how it failed if it says so.
     said: Vec<Said>,
     class: Option<Class>,
+    /// What it says at its end that each of its sessions used.
+    usage: Vec<(Option<String>, Usage)>,
     /// What was last wanted of it.
     wishes: Wishes,
 }
@@ -69,6 +71,7 @@ impl Run {
             exit: None,
             said: vec![],
             class: None,
+            usage: vec![],
             wishes: Wishes::default(),
         }
     }
@@ -260,6 +263,13 @@ impl Program {
         self.world.changed.notify_all();
     }
 
+    /// Says at its end, and no earlier, what a session used.
+    pub fn settle(&self, session: &str, usage: Usage) {
+        if let Some(run) = self.world.lock().runs.get_mut(&self.attempt()) {
+            run.usage.push((Some(session.to_owned()), usage));
+        }
+    }
+
     /// Ends with an error of this class.
     pub fn fail(&self, class: Class) -> Exit {
         if let Some(run) = self.world.lock().runs.get_mut(&self.attempt()) {
@@ -368,9 +378,10 @@ impl Agents for FakeAgents {
             }
             if let Some(exit) = run.exit.clone() {
                 let class = run.class.or((exit != Exit::Code(0)).then_some(Class::Crashed));
+                let usage = run.usage.clone();
                 drop(state);
                 self.life.after("agents.attend").map_err(error)?;
-                return Ok(Some(Verdict { exit, class, detail: String::new(), usage: vec![] }));
+                return Ok(Some(Verdict { exit, class, detail: String::new(), usage }));
             }
             let waited = self.world.changed.wait_timeout(state, Duration::from_millis(20));
             drop(waited);

@@ -297,3 +297,57 @@ fn a_session_that_is_nearly_full_rotates() {
     );
     engine.shutdown();
 }
+
+/// What a program owes at its end is charged, on top of what was heard and of that only what is new: also when a
+/// restart hears it all again.
+#[test]
+fn what_a_program_says_at_its_end_is_charged_once() {
+    let world = World::new(|program| {
+        opens(program);
+        program.say(tokens(30));
+        program.append("a", "done\n");
+        program.settle("s1", Usage { output: 70, ..Usage::default() });
+        program.settle("s2", Usage { output: 5, ..Usage::default() });
+        // Less than what was heard before, or nothing, is owed for nothing.
+        program.settle("s1", Usage { output: 20, ..Usage::default() });
+        program.say(ended(Stop::EndTurn, None));
+        program.until_wished(|it| it.end).err().unwrap_or(Exit::Code(0))
+    });
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    launch_one(&engine);
+    until_done(&engine, &life, &world);
+    let attempt = engine.history().attempt(FIRST).unwrap().unwrap();
+    assert_eq!(attempt.used.tokens(), 75);
+    let day = budget::day_of(engine.now());
+    assert_eq!(budget::spent_on(&engine.board(), day, None).usage.tokens(), 75);
+    engine.shutdown();
+}
+
+/// Nobody says a word at midnight: the runner sees by itself that the day has a budget again.
+#[test]
+fn a_new_day_wakes_what_the_old_one_parked() {
+    let world = World::new(|program| {
+        opens(program);
+        if program.nth() == 1 {
+            program.say(tokens(120));
+            program.say(Said::Plan { entries: vec![] });
+            return program.hang();
+        }
+        program.append("a", "done\n");
+        program.say(ended(Stop::EndTurn, None));
+        program.until_wished(|it| it.end).err().unwrap_or(Exit::Code(0))
+    });
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    let ceiling = budget::Ceiling { tokens: Some(100), ..Default::default() };
+    say(&engine, Command::SetBudget { scope: budget::Scope::Day, ceiling });
+    launch_one(&engine);
+    let board = until(&engine, "it is parked", |board| board.counters.attempt == 1 && board.attempts.is_empty());
+    let reasons = wait_reasons(&board, &board.tasks[&TaskId(1)], engine.now());
+    assert!(reasons.iter().any(|it| it.kind == WaitKind::Budget), "{reasons:?}");
+    world.clock.turn(Duration::from_secs(24 * 60 * 60));
+    until_done(&engine, &life, &world);
+    assert_eq!(world.git.trunk(std::path::Path::new(REPO))["a"], "done\n");
+    engine.shutdown();
+}
