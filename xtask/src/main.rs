@@ -30,7 +30,7 @@ cargo xtask bench landing       [--runs 12]
 cargo xtask bench sandbox       [--write] (docs/sandbox.md)
 cargo xtask bench stops         [--binary PATH] [--runs 1000]
 cargo xtask bench chatty        [--binary PATH] [--agents 200]
-cargo xtask bench reattach      [--binary PATH] [--agents 20] [--runs 10]
+cargo xtask bench reattach      [--binary PATH] [--agents 20] [--runs 10] [--restart]
 cargo xtask bench overhead      [--binary PATH] [--runs 50]
 cargo xtask bench all
 cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|all] [--binary PATH] [--install-only]

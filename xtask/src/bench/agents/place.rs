@@ -1,5 +1,6 @@
 //! A repository, a data directory, and the real program on them.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -24,6 +25,8 @@ pub(super) struct Place {
     pub(super) root: PathBuf,
     binary: PathBuf,
     agents: AgentsAdapter,
+    /// Its daemon is nobody's child any more.
+    detached: Cell<bool>,
     _scratch: TempDir,
 }
 
@@ -34,7 +37,7 @@ impl Place {
         let root = scratch.path().canonicalize()?;
         std::fs::create_dir(root.join("shop"))?;
         let agents = AgentsAdapter::new(root.clone(), binary.to_owned());
-        let place = Place { root, binary: binary.to_owned(), agents, _scratch: scratch };
+        let place = Place { root, binary: binary.to_owned(), agents, detached: Cell::new(false), _scratch: scratch };
         std::fs::write(place.root.join("shop/a.txt"), "a\n")?;
         for words in [
             &["init", "-q", "-b", "main", "."][..],
@@ -61,6 +64,12 @@ impl Place {
     /// Starts the daemon; its data directory is the root.
     pub(super) fn up(&self) -> anyhow::Result<Daemon> {
         Daemon::start(&self.binary, &self.root)
+    }
+
+    /// Replaces the daemon by another, as an upgrade does.
+    pub(super) fn restart(&self) -> anyhow::Result<()> {
+        self.detached.set(true);
+        self.ask(&["up", "--restart"]).map(drop)
     }
 
     /// Carries out a command; its answer.
@@ -192,5 +201,14 @@ impl Place {
         let head = String::from_utf8_lossy(&answer[..end]).into_owned();
         ensure!(head.starts_with("HTTP/1.1 200"), "{verb}: {head}{}", String::from_utf8_lossy(&answer[end..]));
         Ok(serde_json::from_slice(&answer[end..end + length])?)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A measurement that broke off must leave no daemon behind; after `down` there is none, and nothing happens.
+        if self.detached.get() {
+            drop(self.command(&self.binary).args(["down", "--timeout", "30s"]).output());
+        }
     }
 }

@@ -40,8 +40,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let (agents, kills): (u64, usize) = (args.number("agents", 20)?, args.number("runs", 10)?);
     let binary = binary(args)?;
     let mut report = Report::new("reattach", args);
+    if args.flag("restart") {
+        daemon(args, &mut report, &binary, agents, (kills, Ends::Restart))?;
+        return report.end();
+    }
     bare(args, &mut report, &binary, agents, kills)?;
-    daemon(args, &mut report, &binary, agents, kills)?;
+    daemon(args, &mut report, &binary, agents, (kills, Ends::Kill))?;
     report.end()
 }
 
@@ -143,8 +147,24 @@ pub(crate) fn attend(args: &Args) -> anyhow::Result<bool> {
     }
 }
 
-/// The same with the real daemon: agents of a mission that count, killed daemons, and a final `down`.
-fn daemon(args: &Args, report: &mut Report, binary: &Path, agents: u64, kills: usize) -> anyhow::Result<()> {
+/// How a daemon is replaced by the next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// By `kill -9`.
+    Kill,
+    /// By `regatta up --restart`.
+    Restart,
+}
+
+/// The same with the real daemon: agents of a mission that count, daemons that are killed or replaced, and a final
+/// `down`.
+fn daemon(
+    args: &Args,
+    report: &mut Report,
+    binary: &Path,
+    agents: u64,
+    (times_over, ends): (usize, Ends),
+) -> anyhow::Result<()> {
     let place = Place::new(args, binary)?;
     let mut up = place.up()?;
     place.add_agents(agents, Some(&COUNTS.replace(">> count", ">> \"$REGATTA_RESULT.count\"")))?;
@@ -155,12 +175,22 @@ fn daemon(args: &Args, report: &mut Report, binary: &Path, agents: u64, kills: u
         std::thread::sleep(Duration::from_millis(50));
     }
     let (before, mut times) = (place.shims()?, Times::default());
-    for _ in 0..kills {
-        up.kill()?;
-        up = place.up()?;
+    for _ in 0..times_over {
+        let began = match ends {
+            Ends::Kill => {
+                up.kill()?;
+                up = place.up()?;
+                up.began
+            }
+            Ends::Restart => {
+                let began = Instant::now();
+                place.restart()?;
+                began
+            }
+        };
         // A runner that has joined its attempts again answers for them.
         let running = place.running()?;
-        times.add(up.began.elapsed());
+        times.add(began.elapsed());
         ensure!(running == agents, "{running} attempts run after a restart");
         std::thread::sleep(Duration::from_millis(300));
     }
@@ -174,7 +204,8 @@ fn daemon(args: &Args, report: &mut Report, binary: &Path, agents: u64, kills: u
     }
     let left: BTreeSet<u32> = carrying(&place.root.to_string_lossy()).into_iter().collect();
     report.say(format!(
-        "  daemon: {kills} kills -9 with {agents} agents: {lost} agents lost, {missing} of {lines} lines lost or doubled, {} processes left after down",
+        "  daemon: {times_over} {} with {agents} agents: {lost} agents lost, {missing} of {lines} lines lost or doubled, {} processes left after down",
+        if ends == Ends::Kill { "kills -9" } else { "up --restart" },
         left.len()
     ));
     report.say(format!(

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use regatta_agents::AgentsAdapter;
+use regatta_core::agent::Level;
 use regatta_core::ids::AttemptId;
-use regatta_engine::ports::agents::Agents;
+use regatta_engine::ports::agents::{Agents, Launch};
 use serde_json::json;
 
 use super::{carrying, shell};
@@ -53,17 +54,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     ));
     report.say("  level           stops   survivors   errors   stop p50   p99   slowest");
     let mut seen = Vec::new();
-    for cgroups in [true, false] {
+    // A control group; none, but shut in with a process namespace of its own; neither.
+    for (cgroups, confine) in [(true, Level::Off), (false, Level::Workspace), (false, Level::Off)] {
         let scratch = args.scratch()?;
         let adapter = AgentsAdapter::new(scratch.path().join("data"), binary.clone());
         let adapter = if cgroups { adapter } else { adapter.without_cgroups() };
-        let level = level(&adapter, scratch.path())?;
+        let level = level(&adapter, scratch.path(), confine)?;
         if seen.contains(&level) {
-            report.say("  (this machine gives no cgroup2 to make groups in)");
+            let what = if cgroups { "cgroup2 to make groups in" } else { "process namespaces" };
+            report.say(format!("  (this machine gives no {what})"));
             continue;
         }
         seen.push(level);
-        let found = stop_all(&adapter, scratch.path(), runs);
+        let found = stop_all(&adapter, scratch.path(), confine, runs);
         let (mut times, survivors, errors) = found?;
         report.say(format!(
             "  {level:<14}  {runs:>6}   {survivors:>9}   {:>6}   {:>8}   {}   {}",
@@ -86,9 +89,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 }
 
 /// What holds a launch of this adapter together.
-fn level(adapter: &AgentsAdapter, dir: &Path) -> anyhow::Result<&'static str> {
+fn level(adapter: &AgentsAdapter, dir: &Path, confine: Level) -> anyhow::Result<&'static str> {
     let attempt = AttemptId(1_000_000);
-    adapter.start(&shell(attempt, dir, "nobody", "exec sleep 1000")?)?;
+    let workspace = dir.join("w");
+    std::fs::create_dir(&workspace)?;
+    adapter.start(&shut_in(shell(attempt, &workspace, "nobody", "exec sleep 1000")?, confine))?;
     let deadline = Instant::now() + Duration::from_secs(10);
     let level = loop {
         match adapter.containment(attempt)? {
@@ -100,7 +105,18 @@ fn level(adapter: &AgentsAdapter, dir: &Path) -> anyhow::Result<&'static str> {
     Ok(level)
 }
 
-fn stop_all(adapter: &AgentsAdapter, dir: &Path, runs: usize) -> anyhow::Result<(Times, usize, Vec<String>)> {
+/// The same launch at this level of confinement.
+fn shut_in(mut launch: Launch, confine: Level) -> Launch {
+    launch.profile.confine = Some(confine);
+    launch
+}
+
+fn stop_all(
+    adapter: &AgentsAdapter,
+    dir: &Path,
+    confine: Level,
+    runs: usize,
+) -> anyhow::Result<(Times, usize, Vec<String>)> {
     let (next, survivors) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (times, errors) = (Mutex::new(Times::default()), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
@@ -111,7 +127,7 @@ fn stop_all(adapter: &AgentsAdapter, dir: &Path, runs: usize) -> anyhow::Result<
                     if nth >= runs {
                         return;
                     }
-                    match stop_one(adapter, dir, nth) {
+                    match stop_one(adapter, dir, confine, nth) {
                         Ok((took, left)) => {
                             times.lock().unwrap_or_else(PoisonError::into_inner).add(took);
                             survivors.fetch_add(left, SeqCst);
@@ -130,12 +146,12 @@ fn stop_all(adapter: &AgentsAdapter, dir: &Path, runs: usize) -> anyhow::Result<
 }
 
 /// Starts a tree, stops it; how long that took, and how many of its processes are left.
-fn stop_one(adapter: &AgentsAdapter, dir: &Path, nth: usize) -> anyhow::Result<(Duration, usize)> {
+fn stop_one(adapter: &AgentsAdapter, dir: &Path, confine: Level, nth: usize) -> anyhow::Result<(Duration, usize)> {
     let (attempt, script) = (AttemptId(nth as u64 + 1), TREES[nth % TREES.len()].1);
     let token = format!("stops-{}-{nth}.", dir.file_name().unwrap_or_default().to_string_lossy());
     let workspace = dir.join(format!("w{nth}"));
     std::fs::create_dir(&workspace)?;
-    adapter.start(&shell(attempt, &workspace, &token, script)?)?;
+    adapter.start(&shut_in(shell(attempt, &workspace, &token, script)?, confine))?;
     let deadline = Instant::now() + Duration::from_secs(60);
     while !workspace.join("up").exists() {
         ensure!(Instant::now() < deadline, "its tree does not come up");
