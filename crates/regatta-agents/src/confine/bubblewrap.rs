@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::namespaces::KERNEL_SETTINGS;
 use super::plan::{Plan, What};
 
 /// Where bubblewrap is, if it is on PATH.
@@ -24,8 +23,9 @@ pub(super) fn arguments(program: &Path, plan: &Plan, network: bool, dir: &Path) 
     }
     say(&[&"--proc", &"/proc", &"--dev", &"/dev"]);
     if rustix::process::getuid().is_root() {
-        // Bubblewrap leaves them open when it is root's, since their directory is not writable.
-        for path in KERNEL_SETTINGS.map(|it| Path::new("/proc").join(it)).iter().filter(|it| it.exists()) {
+        // Bubblewrap leaves them open when it is root's, since their directory is not writable. The others it closes
+        // itself, and every mount takes its time.
+        for path in &["/proc/sys", "/proc/fs"].map(Path::new) {
             say(&[&"--ro-bind", path, path]);
         }
     }

@@ -33,7 +33,7 @@ use regatta_engine::ports::agents::AgentError;
 use serde::{Deserialize, Serialize};
 
 use crate::egress::{Ways, socket_in};
-use crate::rundir::write_atomic;
+use crate::rundir::{write_atomic, write_soon};
 use plan::{Plan, What};
 
 pub use doctor::{Finding, Report, available};
@@ -257,7 +257,8 @@ fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentErro
     let checks = checks(confine, &plan);
     let order = Order { v: 1, mechanism, network, limits, dir: dir.clone(), checks, ways: hand_over, plan };
     let json = serde_json::to_vec(&order).map_err(|error| words::file("write", &order_file, error))?;
-    write_atomic(&order_file, &json).map_err(|error| words::file("write", &order_file, error))?;
+    // Nothing that is confined outlives a power cut: the disk need not be waited for.
+    write_soon(&order_file, &json).map_err(|error| words::file("write", &order_file, error))?;
     // Only now can it be shown: what is mounted must be there.
     let order_file = fs::canonicalize(&order_file).map_err(|error| words::unreachable(&order_file, error))?;
     let stage = |step: &str| {

@@ -27,7 +27,7 @@ use super::plan::{Plan, What};
 const POWERS: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SETPCAP).union(CapabilitySet::NET_ADMIN);
 
 /// What is in `/proc` and is no process.
-pub(super) const KERNEL_SETTINGS: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
+const KERNEL_SETTINGS: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 
 /// Makes the namespaces, and starts the second step in them.
 pub(super) fn enter(network: bool, second: &[OsString]) -> Result<ExitStatus, String> {

@@ -237,7 +237,9 @@ impl Draft {
             self.grant("/sys".into(), What::Read);
             // Often a link into /run, which is not shown.
             self.read_if_there(Path::new("/etc/resolv.conf"));
-            self.hidden.extend(MACHINE_SECRETS.map(PathBuf::from).into_iter().filter(|it| it.exists()));
+            // What this user cannot read need not be hidden from its programs, and every mount takes its time.
+            let readable = |it: &PathBuf| rustix::fs::access(it, rustix::fs::Access::READ_OK).is_ok();
+            self.hidden.extend(MACHINE_SECRETS.map(PathBuf::from).into_iter().filter(readable));
         }
     }
 

@@ -231,8 +231,12 @@ fn check(order: &Order) -> Result<(), String> {
         return Err("a program of root's could get its powers back".to_owned());
     }
     // Root without any powers is still the owner of these. To open one changes nothing.
-    let settings =
-        ["/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/kernel/mm/transparent_hugepage/enabled"];
+    let settings = [
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sysrq-trigger",
+        "/proc/irq/default_smp_affinity",
+        "/sys/kernel/mm/transparent_hugepage/enabled",
+    ];
     if let Some(path) = settings.iter().find(|it| OpenOptions::new().write(true).open(it).is_ok()) {
         return Err(format!("{path} could still be written"));
     }
