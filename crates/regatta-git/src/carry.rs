@@ -9,7 +9,7 @@ use std::fs::{self, File, FileTimes};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::GitError;
@@ -21,6 +21,9 @@ use crate::{GitAdapter, disk, words};
 
 /// How many commits one move may bring before `git fetch` does it.
 const MOST_COMMITS: usize = 100;
+
+/// Unreachable objects of this age are far from being collected by a `git gc` with its defaults.
+const OLD: Duration = Duration::from_secs(3600);
 
 /// What a landing brings.
 pub(crate) struct Cargo {
@@ -94,15 +97,17 @@ impl GitAdapter {
             touched.insert(folder);
             brought.push(target);
         }
+        let now = SystemTime::now();
         for path in &brought {
-            // As new as it looks to a `git gc` that might run just now.
-            let now = FileTimes::new().set_modified(SystemTime::now());
-            let done = File::open(path).and_then(|it| it.set_times(now).and_then(|()| it.sync_all()));
-            done.map_err(|cause| words::io("flush", path, &cause))?;
+            // As new as it must look to a `git gc` that might run just now.
+            let file = File::open(path).map_err(|cause| words::io("read", path, &cause))?;
+            let age = file.metadata().and_then(|it| it.modified()).ok().and_then(|it| now.duration_since(it).ok());
+            if age.is_some_and(|it| it > OLD) {
+                file.set_times(FileTimes::new().set_modified(now)).map_err(|cause| words::io("touch", path, &cause))?;
+            }
         }
-        for folder in &touched {
-            disk::sync_dir(folder)?;
-        }
+        disk::sync_all(brought)?;
+        disk::sync_all(touched)?;
         Ok(elsewhere.is_empty() || self.has_all(common, &elsewhere)?)
     }
 

@@ -42,6 +42,19 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), GitError> {
     File::open(path).and_then(|it| it.sync_all()).map_err(|cause| words::io("flush", path, &cause))
 }
 
+/// Waits until these files and directories are on disk, for all at once: the disk then writes its journal once.
+pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), GitError> {
+    const MOST_AT_ONCE: usize = 16;
+    let paths: Vec<PathBuf> = paths.into_iter().collect();
+    for part in paths.chunks(MOST_AT_ONCE) {
+        std::thread::scope(|scope| {
+            let waits: Vec<_> = part.iter().map(|it| scope.spawn(|| sync_dir(it))).collect();
+            waits.into_iter().try_for_each(|it| it.join().unwrap_or(Ok(())))
+        })?;
+    }
+    Ok(())
+}
+
 /// Waits until everything on the file system that holds `path` is on disk.
 ///
 /// For a tree of many small files one such wait is far cheaper than one for each file.

@@ -67,7 +67,7 @@ impl GitAdapter {
                 Style::Merge => odb.write_commit(&merged, &[tip, commit], authorship)?,
                 Style::Rebase => self.replay(odb, &vault, (tip, &tip_tree), &change, (&merged, authorship))?,
             };
-            odb.adopt(&landed)?;
+            odb.adopt()?;
             Ok(Trial::Clean(landed))
         })
     }
@@ -161,7 +161,7 @@ impl GitAdapter {
                 let base = odb.write_passing(&base_tree, &[])?;
                 match self.merge_trees(odb, &vault, &Sides { base: &base, ours: &ours, theirs: &theirs })? {
                     Merged::Clean(tree) => {
-                        odb.adopt(&tree)?;
+                        odb.adopt()?;
                         Ok(tree)
                     }
                     Merged::Conflict(paths) => Err(words::still_conflicts(&named(&paths))),

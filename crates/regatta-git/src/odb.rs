@@ -4,7 +4,7 @@
 //! with no waiting for the disk; [`Odb::adopt`] then moves it into the vault, and waits once. So a power cut leaves no
 //! torn object in the vault, and a merge that is not wanted leaves no garbage.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -180,43 +180,34 @@ impl Odb {
         Ok(made)
     }
 
-    /// Moves what was written into the vault, `last` after everything it needs, and waits until it is on disk.
-    pub(crate) fn adopt(&mut self, last: &CommitId) -> Result<(), GitError> {
+    /// Moves what was written into the vault, and waits until it is on disk.
+    pub(crate) fn adopt(&mut self) -> Result<(), GitError> {
         for passing in std::mem::take(&mut self.passing) {
             disk::remove(&loose_path(&self.scratch, &passing))?;
         }
-        let last = loose_path(Path::new(""), last);
-        let (mut first, mut then) = (Vec::new(), Vec::new());
+        let mut names = Vec::new();
         for folder in folders(&self.scratch)? {
             let entries = fs::read_dir(&folder).map_err(|cause| words::io("read", &folder, &cause))?;
             for entry in entries.flatten() {
                 let path = entry.path();
-                let name = path.strip_prefix(&self.scratch).unwrap_or(&path).to_path_buf();
-                if name == last { then.push(name) } else { first.push(name) }
+                names.push(path.strip_prefix(&self.scratch).unwrap_or(&path).to_path_buf());
             }
         }
-        for names in [first, then] {
-            for name in &names {
-                let path = self.scratch.join(name);
-                File::open(&path).and_then(|it| it.sync_all()).map_err(|cause| words::io("flush", &path, &cause))?;
+        // Content before names: a name on disk means a whole object.
+        disk::sync_all(names.iter().map(|it| self.scratch.join(it)))?;
+        let objects = self.vault.join("objects");
+        let mut touched = BTreeSet::new();
+        for name in names {
+            let (from, to) = (self.scratch.join(&name), objects.join(&name));
+            let folder = to.parent().unwrap_or(&objects).to_path_buf();
+            if !folder.is_dir() {
+                disk::make_dirs(&folder)?;
+                touched.insert(objects.clone());
             }
-            let objects = self.vault.join("objects");
-            let mut touched = BTreeSet::new();
-            for name in names {
-                let (from, to) = (self.scratch.join(&name), objects.join(&name));
-                let folder = to.parent().unwrap_or(&objects).to_path_buf();
-                if !folder.is_dir() {
-                    disk::make_dirs(&folder)?;
-                    touched.insert(objects.clone());
-                }
-                fs::rename(&from, &to).map_err(|cause| words::io("move", &from, &cause))?;
-                touched.insert(folder);
-            }
-            for folder in touched {
-                disk::sync_dir(&folder)?;
-            }
+            fs::rename(&from, &to).map_err(|cause| words::io("move", &from, &cause))?;
+            touched.insert(folder);
         }
-        Ok(())
+        disk::sync_all(touched)
     }
 
     /// Forgets what was written.

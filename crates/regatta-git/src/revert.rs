@@ -25,7 +25,7 @@ impl GitAdapter {
                 Merged::Clean(tree) if tree == ours => Ok(Trial::Empty),
                 Merged::Clean(tree) => {
                     let reverted = odb.write_commit(&tree, &[tip], authorship)?;
-                    odb.adopt(&reverted)?;
+                    odb.adopt()?;
                     Ok(Trial::Clean(reverted))
                 }
             }

@@ -264,6 +264,14 @@ fn remake_git_dir(vault: &Path, dir: &Path, commit: &CommitId, held: &Held) -> R
     disk::write_unhurried(&git_dir.join("index"), &index_of(held))
 }
 
+/// The value of a hexadecimal digit.
+fn nibble(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20) - b'a' + 10,
+    }
+}
+
 /// A git index, version 2, of what the directory holds. Git does not look at the sum at its end when it reads one.
 fn index_of(held: &Held) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(held.files.len() * 100);
@@ -278,8 +286,7 @@ fn index_of(held: &Held) -> Vec<u8> {
         // Git itself keeps the lower halves only.
         times.iter().for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
         place.iter().for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
-        let hex = id.as_str();
-        bytes.extend((0..hex.len()).step_by(2).filter_map(|at| u8::from_str_radix(&hex[at..at + 2], 16).ok()));
+        bytes.extend(id.as_str().as_bytes().chunks_exact(2).map(|it| nibble(it[0]) << 4 | nibble(it[1])));
         bytes.extend((path.len().min(0xfff) as u16).to_be_bytes());
         bytes.extend(path);
         // One to eight NULs, so that every entry's length is a multiple of eight.

@@ -124,7 +124,7 @@ impl GitAdapter {
     ) -> Result<CommitId, GitError> {
         self.with_odb(vault, |odb| {
             let commit = odb.write_commit(tree, parents, by)?;
-            odb.adopt(&commit)?;
+            odb.adopt()?;
             Ok(commit)
         })
     }

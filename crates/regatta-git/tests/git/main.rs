@@ -13,5 +13,6 @@ mod odd;
 mod pool;
 mod scope;
 mod sparse;
+mod traps;
 mod workspace;
 mod world;

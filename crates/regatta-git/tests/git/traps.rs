@@ -1,0 +1,210 @@
+//! S5: traps that an agent can set in its workspace, and a repository can bring along. Each leaves a mark when it runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regatta_engine::ports::git::{Git, Move, Trial};
+
+use crate::world::*;
+
+/// A directory in which every trap that runs leaves its name.
+struct Traps {
+    marks: PathBuf,
+}
+
+impl Traps {
+    fn new(world: &World) -> Traps {
+        let marks = world.home.path().join("marks");
+        fs::create_dir_all(&marks).unwrap();
+        Traps { marks }
+    }
+
+    /// A command that leaves a mark and goes on as if nothing had happened.
+    fn script(&self, name: &str, then: &str) -> String {
+        let path = self.marks.with_file_name(format!("trap-{name}"));
+        write(&path, format!("#!/bin/sh\n: > '{}'\n{then}\n", self.marks.join(name).display()));
+        make_executable(&path);
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn sprung(&self) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(&self.marks).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Sets every trap that a configuration can hold.
+    fn set_in(&self, dir: &Path) {
+        let set = |key: &str, value: &str| drop(git(dir, &["config", key, value]));
+        for (key, name, then) in [
+            ("core.fsmonitor", "fsmonitor", "printf 'token\\0/\\0'"),
+            ("filter.evil.clean", "clean", "cat"),
+            ("filter.evil.smudge", "smudge", "cat"),
+            ("filter.proc.process", "process", "exit 1"),
+            ("diff.evil.textconv", "textconv", "cat \"$1\""),
+            ("diff.evil.command", "external-diff", "true"),
+            ("diff.external", "external-diff-all", "true"),
+            ("merge.evil.driver", "merge-driver", "true"),
+            ("core.sshCommand", "ssh", "exit 1"),
+            ("credential.helper", "credential", "true"),
+            ("core.askPass", "askpass", "true"),
+            ("core.pager", "pager", "cat"),
+            ("core.editor", "editor", "true"),
+            ("sequence.editor", "sequence-editor", "true"),
+            ("gpg.program", "gpg", "exit 1"),
+            ("core.alternateRefsCommand", "alternate-refs", "true"),
+            ("uploadpack.packObjectsHook", "pack-objects-hook", "exec \"$@\""),
+            ("core.gitProxy", "proxy", "exit 1"),
+        ] {
+            set(key, &self.script(name, then));
+        }
+        for alias in ["status", "fetch", "diff-tree", "merge-tree", "update-ref", "cat-file", "hash-object", "visit"] {
+            set(&format!("alias.{alias}"), &format!("!{}", self.script("alias", "true")));
+        }
+        set("submodule.lib.update", &format!("!{}", self.script("submodule-update", "true")));
+        set("commit.gpgSign", "true");
+        set("log.showSignature", "true");
+        set("filter.evil.required", "true");
+        let hooks = self.marks.with_file_name("hooks");
+        fs::create_dir_all(&hooks).unwrap();
+        for hook in [
+            "pre-commit",
+            "post-commit",
+            "post-checkout",
+            "post-index-change",
+            "reference-transaction",
+            "pre-push",
+            "post-merge",
+            "pre-receive",
+            "update",
+            "post-receive",
+            "pre-auto-gc",
+            "post-rewrite",
+        ] {
+            let script = self.script(&format!("hook-{hook}"), "true");
+            for place in [&hooks, &dir.join(".git/hooks")] {
+                fs::create_dir_all(place).unwrap();
+                let _ = fs::remove_file(place.join(hook));
+                std::os::unix::fs::symlink(&script, place.join(hook)).unwrap();
+            }
+        }
+        set("core.hooksPath", hooks.to_str().unwrap());
+    }
+}
+
+const RULES: &str = "*.txt filter=evil diff=evil merge=evil\n*.rs filter=proc diff=evil merge=evil\n";
+
+/// Everything the queue asks of git, for one workspace.
+fn every_operation(world: &World) {
+    world.git.inspect(world.user()).unwrap();
+    let old = world.tip();
+    world.prepare(A1);
+    let capture = world.capture(A1);
+    world.unkept(A1);
+    for style in [Style::Rebase, Style::Merge, Style::Squash] {
+        world.git.trial_merge(&world.repo, &old, &capture.commit, &by("x"), style).unwrap();
+    }
+    let Trial::Clean(new) = world.trial(&capture.commit) else { panic!("it must merge") };
+    world.git.diff(&world.repo, &old, &new).unwrap();
+    world.git.file_at(&world.repo, &new, "a.txt").unwrap();
+    world.git.stage(&world.repo, SLOT, &new).unwrap();
+    world.git.stage(&world.repo, SLOT, &old).unwrap();
+    world.git.revert(&world.repo, &new, &new, &by("undo")).unwrap();
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    world.unkept(A1);
+    world.git.unstage(&world.repo, SLOT).unwrap();
+}
+
+#[test]
+fn s5_no_trap_in_a_workspace_runs() {
+    let world = World::new();
+    let traps = Traps::new(&world);
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("a.txt"), "agent's\n");
+    write(workspace.join("b.txt"), "agent's\n");
+    traps.set_in(&workspace);
+    // The traps work: plain git falls into them.
+    let said = try_git(&workspace, ["commit", "--allow-empty", "-m", "x"]);
+    assert!(!said.status.success(), "{said:?}");
+    git(&workspace, &["-c", "commit.gpgSign=false", "commit", "-q", "--allow-empty", "-m", "x"]);
+    write(workspace.join(".gitattributes"), RULES);
+    try_git(&workspace, ["add", "-A"]);
+    try_git(&workspace, ["status"]);
+    try_git(&workspace, ["diff", "HEAD"]);
+    try_git(&workspace, ["visit"]);
+    try_git(&workspace, ["fetch", "ssh://localhost/x"]);
+    let sprung = traps.sprung();
+    for name in ["alias", "clean", "fsmonitor", "gpg", "hook-pre-commit", "process", "ssh"] {
+        assert!(sprung.iter().any(|it| it == name), "{name} is no trap: {sprung:?} {said:?}");
+    }
+    assert!(sprung.iter().any(|it| it.starts_with("external-diff")), "{sprung:?}");
+    for mark in sprung {
+        fs::remove_file(traps.marks.join(mark)).unwrap();
+    }
+    // A poisoned index: one that says of everything that it is unchanged.
+    try_git(&workspace, ["update-index", "--assume-unchanged", "a.txt"]);
+    write(workspace.join("a.txt"), "agent's again\n");
+    let _ = fs::remove_dir_all(&traps.marks);
+    fs::create_dir_all(&traps.marks).unwrap();
+
+    every_operation(&world);
+    assert_eq!(traps.sprung(), Vec::<String>::new());
+    assert_eq!(read(world.user().join("a.txt")), "agent's again\n");
+    // What the agent's rules name is configured nowhere, so a later workspace falls into nothing either.
+    world.prepare(A2);
+    world.capture(A2);
+    assert_eq!(traps.sprung(), Vec::<String>::new());
+}
+
+#[test]
+fn s5_a_git_file_that_points_elsewhere_is_not_followed() {
+    for kind in ["file", "link", "pipe"] {
+        let world = World::new();
+        let traps = Traps::new(&world);
+        let elsewhere = world.home.path().join("elsewhere");
+        init(&elsewhere, &[]);
+        commit_all(&elsewhere, "elsewhere");
+        traps.set_in(&elsewhere);
+        let workspace = world.prepare(A1).path;
+        write(workspace.join(".gitattributes"), RULES);
+        write(workspace.join("a.txt"), "agent's\n");
+        fs::remove_dir_all(workspace.join(".git")).unwrap();
+        match kind {
+            "file" => write(workspace.join(".git"), format!("gitdir: {}/.git\n", elsewhere.display())),
+            "link" => std::os::unix::fs::symlink(elsewhere.join(".git"), workspace.join(".git")).unwrap(),
+            _ => {
+                // Whoever opened these to read would wait for ever.
+                let pipe = |path: PathBuf| {
+                    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+                };
+                fs::create_dir_all(workspace.join(".git/objects/aa")).unwrap();
+                pipe(workspace.join(".git/HEAD"));
+                pipe(workspace.join(".git/config"));
+                pipe(workspace.join(".git/index"));
+                pipe(workspace.join(".git/objects/aa/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"));
+            }
+        }
+        if kind != "pipe" {
+            try_git(&workspace, ["status"]);
+            assert!(traps.sprung().iter().any(|it| it == "fsmonitor"), "{kind}: {:?}", traps.sprung());
+            fs::remove_dir_all(&traps.marks).unwrap();
+            fs::create_dir_all(&traps.marks).unwrap();
+        }
+        every_operation(&world);
+        assert_eq!(traps.sprung(), Vec::<String>::new(), "{kind}");
+        assert!(git(world.user(), &["log", "--format=%s"]).contains("land it"));
+    }
+}
+
+#[test]
+fn s5_what_the_users_repository_brings_runs_only_where_the_user_would_run_it() {
+    let world = World::new();
+    let traps = Traps::new(&world);
+    write(world.prepare(A1).path.join("a.txt"), "agent's\n");
+    traps.set_in(world.user());
+    // The user's own filters are theirs, and may run on their own checkout; nothing here names one.
+    every_operation(&world);
+    assert_eq!(traps.sprung(), Vec::<String>::new());
+}
