@@ -126,7 +126,7 @@ fn furnish_files(setup: &Setup, home: &Path) -> Result<(), AgentError> {
 /// How far the program is to be shut in. The scripted agent is this program, and its steps are the user's own.
 fn level(launch: &Launch) -> Level {
     match (launch.profile.confine, &launch.runtime) {
-        (None, Runtime::Scripted) => Level::Off,
+        (None, Runtime::Scripted) if launch.profile.egress.is_empty() => Level::Off,
         (asked, _) => asked.unwrap_or_default(),
     }
 }
@@ -146,7 +146,7 @@ fn shut_in(
 ) -> Result<Prepared, AgentError> {
     let level = level(launch);
     let network = Network::of(level, launch.profile.network, &launch.profile.egress);
-    if level == Level::Off && launch.profile.confine.is_none() && !matches!(network, Network::Only(_)) {
+    if level == Level::Off && launch.profile.confine.is_none() {
         return Ok(Prepared::default());
     }
     let command = drivers::command_line(setup, "", &adapter.regatta_exe);

@@ -132,8 +132,7 @@ pub struct Profile {
     /// Whether it may use the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<bool>,
-    /// The only hosts it may reach, if any are listed: `example.com`, `*.example.com`, an address, each with `:PORT` or
-    /// for 443 and 80.
+    /// The only hosts it may reach, if any are listed, for ports 443 and 80 or with `:PORT`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub egress: Vec<String>,
     /// More paths that it may read, absolute or under `~`.
