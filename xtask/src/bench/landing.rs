@@ -167,7 +167,7 @@ impl Queue {
         }
         let adapter = GitAdapter::new(dir.join("data"));
         let (project, trunk) = (ProjectName::new("shop")?, BranchName::new("main")?);
-        let repo = Repo { project, path, trunk, update_checkout: true };
+        let repo = Repo { project, path, trunk, update_checkout: true, workspace: Default::default() };
         let mut captured = Vec::new();
         for nth in 0..runs {
             let attempt = AttemptId(nth as u64 + 1);

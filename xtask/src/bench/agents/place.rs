@@ -1,12 +1,12 @@
 //! A repository, a data directory, and the real program on them.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, ensure};
 use regatta_agents::AgentsAdapter;
@@ -26,7 +26,7 @@ pub(super) struct Place {
     binary: PathBuf,
     agents: AgentsAdapter,
     /// Its daemon is nobody's child any more.
-    detached: Cell<bool>,
+    detached: AtomicBool,
     _scratch: TempDir,
 }
 
@@ -37,7 +37,8 @@ impl Place {
         let root = scratch.path().canonicalize()?;
         std::fs::create_dir(root.join("shop"))?;
         let agents = AgentsAdapter::new(root.clone(), binary.to_owned());
-        let place = Place { root, binary: binary.to_owned(), agents, detached: Cell::new(false), _scratch: scratch };
+        let place =
+            Place { root, binary: binary.to_owned(), agents, detached: AtomicBool::new(false), _scratch: scratch };
         std::fs::write(place.root.join("shop/a.txt"), "a\n")?;
         for words in [
             &["init", "-q", "-b", "main", "."][..],
@@ -68,7 +69,7 @@ impl Place {
 
     /// Replaces the daemon by another, as an upgrade does.
     pub(super) fn restart(&self) -> anyhow::Result<()> {
-        self.detached.set(true);
+        self.detached.store(true, Ordering::Relaxed);
         self.ask(&["up", "--restart"]).map(drop)
     }
 
@@ -207,7 +208,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         // A measurement that broke off must leave no daemon behind; after `down` there is none, and nothing happens.
-        if self.detached.get() {
+        if self.detached.load(Ordering::Relaxed) {
             drop(self.command(&self.binary).args(["down", "--timeout", "30s"]).output());
         }
     }
