@@ -34,6 +34,7 @@ pub mod home;
 mod journal;
 pub mod keys;
 mod launch;
+mod memory;
 mod once;
 pub mod presets;
 mod process;

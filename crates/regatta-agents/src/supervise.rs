@@ -314,6 +314,10 @@ impl AgentsAdapter {
 }
 
 impl Agents for AgentsAdapter {
+    fn free_memory_mb(&self) -> Option<u64> {
+        crate::memory::free_mb()
+    }
+
     fn start(&self, launch: &Launch) -> Result<Started, AgentError> {
         let path = self.attempt_path(launch.attempt);
         let dir = RunDir::create(path.clone()).map_err(|error| words::file("create", &path, error))?;

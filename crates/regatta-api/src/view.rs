@@ -7,6 +7,7 @@ use regatta_core::board::Board;
 use regatta_core::bus::Message;
 use regatta_core::claim::{Claim, Mode, Owner, Wait};
 use regatta_core::event::Recorded;
+use regatta_core::gates::{self, Passage, Says};
 use regatta_core::ids::{
     AgentName, AttemptId, ClaimId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId, WaitId,
 };
@@ -46,6 +47,9 @@ pub struct TaskView {
     /// When that program last said or was told something: how old the evidence is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
+    /// What the gates say: of its live attempt when it started, or of a start now. Only where one task is shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<Passage>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
     /// Where its unfinished work is on the daemon's machine.
@@ -66,9 +70,26 @@ impl TaskView {
                 .filter(|it| it.supervised)
                 .map(|it| liveness(board, it)),
             heard_wall: None,
+            gates: vec![],
             attempts: vec![],
             workspace: None,
         }
+    }
+
+    /// With what the gates say.
+    pub fn with_gates(mut self, board: &Board, now: Now) -> TaskView {
+        let live = self.task.attempt.and_then(|it| board.attempts.get(&it));
+        self.gates = match live {
+            Some(attempt) => gates::all(&attempt.gates),
+            None if self.task.status.is_waiting() => {
+                let held = self.task.mission.and_then(|it| board.missions.get(&it)).map_or(&[][..], |it| &it.held);
+                let held = |gate| held.iter().find(|it| it.gate == gate).cloned();
+                let now = gates::judge(board, &self.task, &gates::Facts::default(), now);
+                now.into_iter().map(|it| held(it.gate).filter(|_| it.says != Says::Block).unwrap_or(it)).collect()
+            }
+            None => vec![],
+        };
+        self
     }
 
     /// Adds how old the evidence is. A program at work that has said nothing for a third of the time after which it

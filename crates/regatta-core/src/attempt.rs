@@ -14,6 +14,7 @@ use crate::board::{Board, Draft};
 use crate::budget::{self, Spend};
 use crate::claim::{self, Owner};
 use crate::event::{Event, facts};
+use crate::gates::Passage;
 use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, TaskId};
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
@@ -209,6 +210,9 @@ pub struct Attempt {
     /// What it left as its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<WorkResult>,
+    /// What the gates said when it started; those that are not named passed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<Passage>,
     /// How it ended.
     pub ended: Option<End>,
 }
@@ -267,6 +271,7 @@ pub(crate) struct Begin {
     pub(crate) agent: AgentName,
     pub(crate) supervised: bool,
     pub(crate) lease_ms: u64,
+    pub(crate) gates: Vec<Passage>,
 }
 
 /// How long an attempt from outside may be silent, if it names no other time: an hour.
@@ -308,6 +313,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         used: Usage::default(),
         sandbox: None,
         result: None,
+        gates: by.gates.clone(),
         ended: None,
     };
     draft.record(Event::AttemptStarted(Started { attempt }));

@@ -5,6 +5,7 @@
 //! from the rows and are rebuilt when the rows are loaded, so they can never disagree with them.
 
 mod apply; // what each event does
+mod lots; // who is ready, and what keeps whole lots of them waiting
 mod queue; // what each event of the landing queue does
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use crate::approval::Approval;
 use crate::attempt::{Attempt, Phase};
 use crate::budget::{Budget, DaySpend, Scope, Spend};
 use crate::bus::{Cursor, Message};
-use crate::claim::{Claim, Owner, Wait};
+use crate::claim::{Claim, Mode, Owner, Wait};
 use crate::event::Event;
 use crate::fleet::{Answer, Limits};
 use crate::graph::Step;
@@ -32,9 +33,10 @@ use crate::pattern::PatternIndex;
 use crate::policy::Rule;
 use crate::project::Project;
 use crate::provider::Parked;
-use crate::schedule;
 use crate::standing;
 use crate::task::{Status, Task};
+use crate::{manifest, mission, schedule};
+pub(crate) use lots::Lots;
 
 /// The last number handed out of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +69,8 @@ pub enum ReadyFor {
     Offered(AgentName),
     Agent(AgentName),
     Mission(MissionId),
+    /// One step of a mission that goes in waves.
+    Step(MissionId, Step),
     Pool(ProjectName),
 }
 
@@ -124,6 +128,7 @@ pub struct Board {
     owned: OrdSet<(Owner, ClaimId)>,
     lined: OrdSet<(Owner, WaitId)>,
     ready: OrdSet<(ReadyFor, u8, TaskId)>,
+    pub(crate) lots: Lots,
     dependents: OrdSet<(TaskId, TaskId)>,
     of_mission: OrdSet<(MissionId, Step, TaskId)>,
     queue: OrdSet<(ProjectName, u8, LandingId)>,
@@ -276,6 +281,9 @@ impl Board {
             self.of_mission.insert((mission, task.step(), task.id));
         }
         if let Some(line) = self.line_of(task) {
+            let shared = manifest::mode(self, task) == Mode::Shared;
+            let uris = manifest::claims(self, task);
+            self.lots.insert(&line, task, &uris, shared);
             self.ready.insert((line, task.priority, task.id));
         }
         if let Some(at) = task.offer_until {
@@ -293,8 +301,10 @@ impl Board {
         if let Some(mission) = task.mission {
             self.of_mission.remove(&(mission, task.step(), task.id));
         }
-        for line in lines(task) {
-            self.ready.remove(&(line, task.priority, task.id));
+        let place = (self.line(task), task.priority, task.id);
+        if self.ready.remove(&place).is_some() {
+            let uris = manifest::claims(self, task);
+            self.lots.remove(&place.0, task, &uris);
         }
         if let Some(at) = task.offer_until {
             self.due.remove(&(at, Due::Offer(task.id)));
@@ -316,7 +326,19 @@ impl Board {
         if !ready {
             return None;
         }
-        lines(task).into_iter().next()
+        Some(self.line(task))
+    }
+
+    /// The line a task with this assignee and mission stands in when it is ready.
+    fn line(&self, task: &Task) -> ReadyFor {
+        let in_waves = |it| self.missions.get(&it).is_some_and(|it| it.mode == mission::Mode::Waves);
+        match (&task.assignee, task.mission) {
+            (Some(agent), _) if task.status == Status::Offered => ReadyFor::Offered(agent.clone()),
+            (Some(agent), _) => ReadyFor::Agent(agent.clone()),
+            (None, Some(mission)) if in_waves(mission) => ReadyFor::Step(mission, task.step()),
+            (None, Some(mission)) => ReadyFor::Mission(mission),
+            (None, None) => ReadyFor::Pool(task.project.clone()),
+        }
     }
 
     fn put_task(&mut self, task: Task, rows: &mut Rows) {
@@ -455,13 +477,11 @@ impl Board {
 
     fn put_project(&mut self, project: &Project, rows: &mut Rows) {
         let project = Arc::new(project.clone());
-        self.projects.insert(project.name.clone(), project.clone());
-        // What the project checks decides whether its tasks' contracts are complete.
+        // What the project checks decides whether its tasks' contracts are complete, and its settings what they hold.
         let tasks: Vec<_> = self.tasks.values().filter(|it| it.project == project.name).cloned().collect();
-        for task in tasks {
-            self.unindex_task(&task);
-            self.index_task(&task);
-        }
+        tasks.iter().for_each(|it| self.unindex_task(it));
+        self.projects.insert(project.name.clone(), project.clone());
+        tasks.iter().for_each(|it| self.index_task(it));
         rows.insert(RowKey::Project(project.name.clone()), Some(Row::Project(project)));
     }
 
@@ -566,16 +586,6 @@ impl Loading {
     }
 }
 
-/// The line a task with this assignee and mission stands in when it is ready.
-fn lines(task: &Task) -> Vec<ReadyFor> {
-    vec![match (&task.assignee, task.mission) {
-        (Some(agent), _) if task.status == Status::Offered => ReadyFor::Offered(agent.clone()),
-        (Some(agent), _) => ReadyFor::Agent(agent.clone()),
-        (None, Some(mission)) => ReadyFor::Mission(mission),
-        (None, None) => ReadyFor::Pool(task.project.clone()),
-    }]
-}
-
 /// A change being made: a copy of the board plus the events that made it so.
 /// Dropped on refusal, so a refused command leaves no trace.
 pub struct Draft {
@@ -594,6 +604,15 @@ impl Draft {
     /// The board as this change has made it so far.
     pub fn board(&self) -> &Board {
         &self.board
+    }
+
+    /// Takes the hints out while they are used and changed; [`Draft::put_lots`] gives them back.
+    pub(crate) fn take_lots(&mut self) -> Lots {
+        std::mem::take(&mut self.board.lots)
+    }
+
+    pub(crate) fn put_lots(&mut self, lots: Lots) {
+        self.board.lots = lots;
     }
 
     /// When this change is made.

@@ -17,8 +17,8 @@ use crate::manifest::{self, Part, Rules};
 use crate::refusal::Refusal;
 use crate::session::{Answer, Said};
 use crate::{
-    agent, approval, attempt, budget, bus, claim, landing, mission, policy, project, provider, react, schedule, steer,
-    task,
+    agent, approval, attempt, budget, bus, claim, gates, landing, mission, policy, project, provider, react, schedule,
+    steer, task,
 };
 
 /// Who asks.
@@ -237,7 +237,12 @@ pub enum Command {
 
     // What only the shell says.
     /// A poll whose agent the shell starts.
-    PollSupervised(schedule::Poll),
+    PollSupervised {
+        poll: schedule::Poll,
+        /// What it found out about the world just before.
+        #[serde(default)]
+        facts: Box<gates::Facts>,
+    },
     Resume {
         pid: u32,
     },
@@ -298,7 +303,7 @@ impl Command {
     pub fn is_internal(&self) -> bool {
         matches!(
             self,
-            Command::PollSupervised(_)
+            Command::PollSupervised { .. }
                 | Command::Resume { .. }
                 | Command::Tick
                 | Command::ReportExited { .. }
@@ -441,8 +446,8 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             }
             done(attempt::stop_task(draft, task, &reason)?)
         }
-        Command::Poll(ask) => Outcome::Polled(schedule::poll(draft, &ask, false, now)?),
-        Command::PollSupervised(ask) => Outcome::Polled(schedule::poll(draft, &ask, true, now)?),
+        Command::Poll(ask) => Outcome::Polled(schedule::poll(draft, &ask, None, now)?),
+        Command::PollSupervised { poll, facts } => Outcome::Polled(schedule::poll(draft, &poll, Some(&facts), now)?),
         Command::Progress { task, attempt, token, text } => {
             done(task::progress(draft, task, attempt, token, text, now)?)
         }

@@ -61,6 +61,7 @@ events! {
     ClaimWaitEnded(claim::WaitEnded) "claim.wait_ended" |it| it.wait().to_string();
     MissionStarted(mission::Started) "mission.started" |it| it.mission().id.to_string();
     MissionChanged(mission::Changed) "mission.changed" |it| it.mission().to_string();
+    MissionWeighed(mission::Weighed) "mission.weighed" |it| it.mission().to_string();
     MissionEnded(mission::Ended) "mission.ended" |it| it.mission().to_string();
     TaskAdded(task::Added) "task.added" |it| it.task().id.to_string();
     TaskEdited(task::Edited) "task.edited" |it| it.task().id.to_string();

@@ -29,6 +29,10 @@ pub struct Limits {
     pub retry_ms: u64,
     /// The longest pause.
     pub retry_most_ms: u64,
+    /// How many mebibytes of memory must be free for each attempt that starts; 0 asks for none.
+    pub attempt_memory_mb: u64,
+    /// How many mebibytes of disk.
+    pub attempt_disk_mb: u64,
 }
 
 impl Default for Limits {
@@ -42,6 +46,8 @@ impl Default for Limits {
             escalate_ms: 10 * 60_000,
             retry_ms: 2_000,
             retry_most_ms: 10 * 60_000,
+            attempt_memory_mb: 128,
+            attempt_disk_mb: 256,
         }
     }
 }

@@ -33,6 +33,11 @@ pub struct Step {
     pub sub: u32,
 }
 
+impl Step {
+    /// Any step: there are no waves.
+    pub(crate) const ANY: Step = Step { wave: u32::MAX, sub: u32::MAX };
+}
+
 impl std::fmt::Display for Step {
     /// As people count: `2`, or `2.3` for the third sub-wave of it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

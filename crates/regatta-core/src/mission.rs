@@ -5,9 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::board::Draft;
 use crate::budget::Spend;
 use crate::event::{Event, facts};
-use crate::ids::{AgentName, MissionId, Now, ProjectName};
+use crate::gates::Passage;
+use crate::graph::Step;
+use crate::ids::{AgentName, CommitId, MissionId, Now, ProjectName};
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
+use crate::task::Task;
 
 /// When a mission's tasks may start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,13 +53,68 @@ pub struct Mission {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serial: Vec<PathPattern>,
     pub state: State,
+    /// What landed of it, as far as the next start must know.
+    #[serde(default, skip_serializing_if = "Landed::is_nothing")]
+    pub landed: Landed,
+    /// What keeps it from starting anything, as the shell last found the world.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<Passage>,
     #[serde(default, skip_serializing_if = "Spend::is_nothing")]
     pub spent: Spend,
     pub created_wall: u64,
 }
 
+/// What landed of a mission.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Landed {
+    /// The trunk's commit that carries the last of it. A wave starts from one that closed the wave before.
+    pub last: Option<CommitId>,
+    /// The step whose work landed last, in waves.
+    pub step: Step,
+    /// What that step changed.
+    pub changed: Vec<String>,
+    /// What the step before it changed.
+    pub before: Vec<String>,
+}
+
+/// How many paths are remembered of a step: a hint for workers, not a record.
+const MOST_PATHS: usize = 500;
+
+impl Landed {
+    fn is_nothing(&self) -> bool {
+        *self == Landed::default()
+    }
+
+    /// Notes a landing.
+    pub(crate) fn note(&mut self, commit: CommitId, step: Step, changed: &[String], mode: Mode) {
+        self.last = Some(commit);
+        if mode == Mode::Flow {
+            return;
+        }
+        if step > self.step {
+            self.before = std::mem::take(&mut self.changed);
+            self.step = step;
+        }
+        for path in changed {
+            if self.changed.len() < MOST_PATHS && !self.changed.contains(path) {
+                self.changed.push(path.clone());
+            }
+        }
+    }
+
+    /// What the step before a task's changed of the files that its manifest names.
+    pub fn under(&self, task: &Task) -> Vec<String> {
+        let wake = if task.step() > self.step { &self.changed } else { &self.before };
+        wake.iter().filter(|path| task.files.iter().any(|it| it.matches(path))).cloned().collect()
+    }
+}
+
 facts! {
     Started { mission: Mission }
+    /// The shell found the world in another state than before.
+    Weighed { mission: MissionId, held: Vec<Passage> }
     Changed { mission: MissionId, state: State }
     /// Nothing of it is left to do.
     Ended { mission: MissionId }
@@ -106,11 +164,21 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
         isolate: ask.isolate,
         serial: ask.serial,
         state: State::Active,
+        landed: Landed::default(),
+        held: vec![],
         spent: Spend::default(),
         created_wall: now.wall,
     };
     draft.record(Event::MissionStarted(Started { mission }));
     Ok(id)
+}
+
+/// Notes what keeps a mission from starting anything. Only another kind of answer is news: how much is missing is not.
+pub(crate) fn weigh(draft: &mut Draft, id: MissionId, held: Vec<Passage>) {
+    let kinds = |it: &[Passage]| it.iter().map(|it| (it.gate, it.kind)).collect::<Vec<_>>();
+    if draft.board().missions.get(&id).is_some_and(|it| kinds(&it.held) != kinds(&held)) {
+        draft.record(Event::MissionWeighed(Weighed { mission: id, held }));
+    }
 }
 
 /// Lets nothing new start.

@@ -106,6 +106,16 @@ impl Uri {
         scheme == other_scheme && paths_overlap(path, other_path)
     }
 
+    /// What every URI comes after.
+    pub(crate) fn least() -> Uri {
+        Uri(Arc::from(""))
+    }
+
+    /// What it names before its first wildcard, in whole segments.
+    pub(crate) fn literal(&self) -> &str {
+        self.literal_prefix()
+    }
+
     /// The part before the first segment with a wildcard, without a trailing `/`.
     ///
     /// Two patterns can overlap only if one's literal prefix continues the other's.
@@ -438,6 +448,18 @@ impl PatternIndex {
                 self.by_prefix.remove(prefix);
             }
         }
+    }
+
+    /// The numbers of those who have this very pattern, or `**` of a directory at or above it: whoever matches it, they
+    /// match too.
+    pub(crate) fn covering<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = u64> + 'a {
+        let prefix = uri.literal_prefix();
+        let folders = prefix.match_indices('/').map(move |(at, _)| &prefix[..at]).chain([prefix]);
+        folders.filter(|it| !it.ends_with('/')).flat_map(move |folder| {
+            let here = self.by_prefix.get(folder).into_iter().flatten();
+            let all = move |it: &Uri| it.0.len() == folder.len() + 3 && it.0.ends_with("/**");
+            here.filter(move |it| it.1 == *uri || all(&it.1)).map(|it| it.0)
+        })
     }
 
     /// The numbers and patterns that overlap `uri`, each pair once.

@@ -3,15 +3,17 @@
 //! [`poll`] is the only way work leaves the board. [`wait_reasons`] asks the same questions in the same
 //! order and writes the answers down for people (W1: whoever waits has a reason).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::Begin;
-use crate::board::{Board, Draft, ReadyFor};
+use crate::board::{Board, Draft, Lots, ReadyFor};
+use crate::gates::{self, Facts};
 use crate::graph::Step;
 use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, TaskId};
 use crate::landing::State as LandingState;
+use crate::mission::Mission;
 use crate::refusal::{Refusal, seconds};
 use crate::task::{Expects, Status, Task};
 use crate::{agent, attempt, budget, claim, manifest, mission, provider, standing, task};
@@ -81,77 +83,138 @@ pub struct Grant {
 
 /// Gives the agent the oldest ready task of highest priority: first what it was offered, then what it was
 /// assigned, then its missions' tasks and the pool. `None` when there is no room or nothing is ready.
-pub fn poll(draft: &mut Draft, ask: &Poll, supervised: bool, now: Now) -> Result<Option<Grant>, Refusal> {
+///
+/// `facts` come with a poll of the shell, which will run the attempt: what it found out about the world counts, too.
+pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> Result<Option<Grant>, Refusal> {
     let board = draft.board();
     let agent = agent::find(board, &ask.agent)?;
-    if supervised && provider::parked(board, agent).is_some() {
+    if facts.is_some() && provider::parked(board, agent).is_some() {
         return Ok(None);
     }
-    let full = agent::capacity(board, agent).available == 0 || board.attempts.len() as u32 >= board.limits.max_attempts;
-    if full {
+    if agent::capacity(board, agent).available == 0 || machine_full(board).is_some() {
         return Ok(None);
     }
-    let Some(next) = next_for(draft, ask, now) else { return Ok(None) };
+    if let Some(facts) = facts
+        && weigh(draft, ask, facts, now)
+    {
+        return Ok(None);
+    }
+    // The hints are used and mended on the way, whatever comes of it.
+    let mut lots = draft.take_lots();
+    let next = next_for(draft.board(), &mut lots, ask, now);
+    draft.put_lots(lots);
+    let Some(next) = next else { return Ok(None) };
+    let task = task::find(draft.board(), next)?;
     let by = Begin {
         agent: ask.agent.clone(),
-        supervised,
+        supervised: facts.is_some(),
         lease_ms: ask.lease_ms.unwrap_or(attempt::LEASE_MS).clamp(1_000, 7 * 24 * 3_600_000),
+        gates: gates::noted(gates::judge(draft.board(), &task, facts.unwrap_or(&Facts::default()), now)),
     };
     let attempt = task::start(draft, next, &by, now)?;
     let live = draft.board().attempts.get(&attempt).cloned().ok_or(Refusal::NoSuchTask { task: next })?;
     Ok(Some(Grant { attempt, token: live.token, task: next, project: live.project.clone() }))
 }
 
-fn next_for(draft: &Draft, ask: &Poll, now: Now) -> Option<TaskId> {
-    let board = draft.board();
+/// Writes down what the world has against a start for this mission; `true` when that is something.
+fn weigh(draft: &mut Draft, ask: &Poll, facts: &Facts, now: Now) -> bool {
+    let Some(mission) = ask.mission.and_then(|it| draft.board().missions.get(&it)).cloned() else { return false };
+    let against = gates::against(draft.board(), &mission, facts, now);
+    let blocked = !against.is_empty();
+    mission::weigh(draft, mission.id, against);
+    blocked
+}
+
+fn next_for(board: &Board, lots: &mut Lots, ask: &Poll, now: Now) -> Option<TaskId> {
     let agent = board.agents.get(&ask.agent)?;
-    let fits = |id: &TaskId| {
-        board.tasks.get(id).is_some_and(|task| {
-            ask.project.as_ref().is_none_or(|it| *it == task.project)
-                && ask.mission.is_none_or(|it| task.mission == Some(it))
-                && task.provider.as_ref().is_none_or(|it| agent.provider.as_ref() == Some(it))
-                && mission_allows(board, task)
-                && budget::blocks(board, task, &ask.agent, now).is_none()
-                && ports_short(draft, task, now).is_none()
-                && claim::in_the_way(draft, &manifest::claims(board, task), manifest::mode(board, task), None, now)
-                    .is_empty()
-        })
+    // What holds for a whole mission is asked once.
+    let missions: BTreeMap<MissionId, Option<Step>> =
+        board.missions.values().map(|it| (it.id, open_step(board, it))).collect();
+    let paced = |task: &Task| match task.mission.map(|it| missions.get(&it)) {
+        None | Some(None) => true,
+        Some(Some(None)) => false,
+        Some(Some(Some(step))) => *step == Step::ANY || *step == task.step(),
     };
-    let own = board.ready_for(&ReadyFor::Offered(ask.agent.clone())).find(&fits);
-    if own.is_some() {
-        return own;
-    }
-    if let Some(own) = board.ready_for(&ReadyFor::Agent(ask.agent.clone())).find(&fits) {
+    let short_of_ports = short_of_ports(board, now);
+    let fits = |task: &Task| {
+        ask.project.as_ref().is_none_or(|it| *it == task.project)
+            && ask.mission.is_none_or(|it| task.mission == Some(it))
+            && task.provider.as_ref().is_none_or(|it| agent.provider.as_ref() == Some(it))
+            && paced(task)
+            && !short_of_ports.contains(&task.project)
+            && budget::blocks(board, task, &ask.agent, now).is_none()
+    };
+    let own = board.first_free(lots, &ReadyFor::Offered(ask.agent.clone()), fits);
+    if let Some(own) = own.or_else(|| board.first_free(lots, &ReadyFor::Agent(ask.agent.clone()), fits)) {
         return Some(own);
     }
     let pools = board
         .projects
         .keys()
-        .filter(|it| ask.project.as_ref().is_none_or(|asked| asked == *it))
+        .filter(|it| ask.mission.is_none() && ask.project.as_ref().is_none_or(|asked| asked == *it))
         .cloned()
         .map(ReadyFor::Pool);
-    let missions =
-        board.missions.values().filter(|it| it.agents.contains(&ask.agent)).map(|it| ReadyFor::Mission(it.id));
+    let asked = |it: &MissionId| ask.mission.is_none_or(|asked| asked == *it);
+    let open = board.missions.values().filter(|it| asked(&it.id) && it.agents.contains(&ask.agent)).filter_map(|it| {
+        match (*missions.get(&it.id)?)? {
+            Step::ANY => Some(ReadyFor::Mission(it.id)),
+            step => Some(ReadyFor::Step(it.id, step)),
+        }
+    });
     // The first of each line, then the first of those.
-    let firsts: BTreeSet<(u8, TaskId)> = missions
+    let firsts: BTreeSet<(u8, TaskId)> = open
         .chain(pools)
-        .filter_map(|line| board.ready_for(&line).find(&fits))
+        .filter_map(|line| board.first_free(lots, &line, fits))
         .filter_map(|id| board.tasks.get(&id).map(|it| (it.priority, id)))
         .collect();
     firsts.into_iter().next().map(|it| it.1)
 }
 
-/// What keeps a task from having its ports, if anything does.
-fn ports_short(draft: &Draft, task: &Task, now: Now) -> Option<Refusal> {
-    let settings = &draft.board().projects.get(&task.project)?.settings.workspace;
+/// The step of a mission whose tasks may start now, [`Step::ANY`] in flow; nothing while it drains or has all the
+/// workers it may have.
+fn open_step(board: &Board, mission: &Mission) -> Option<Step> {
+    if mission.state != mission::State::Active || mission_full(board, mission).is_some() {
+        return None;
+    }
+    Some(if mission.mode == mission::Mode::Flow { Step::ANY } else { current_step(board, mission.id) })
+}
+
+/// Why the machine takes no more attempts, if it does not.
+pub(crate) fn machine_full(board: &Board) -> Option<String> {
+    let (running, most) = (board.attempts.len(), board.limits.max_attempts);
+    (running as u32 >= most).then(|| format!("this machine runs {running} of at most {most} attempts"))
+}
+
+/// Why a mission takes no more workers, if it does not.
+pub(crate) fn mission_full(board: &Board, mission: &Mission) -> Option<String> {
+    let running = board.attempts.values().filter(|it| it.mission == Some(mission.id)).count();
+    let most = mission.max_workers;
+    (running >= most as usize).then(|| format!("{} runs {running} of at most {most} workers", mission.id))
+}
+
+/// Why a task's wave has not its turn, if it has not.
+pub(crate) fn not_its_wave(board: &Board, mission: &Mission, task: &Task) -> Option<String> {
+    if mission.mode == mission::Mode::Flow {
+        return None;
+    }
+    let at_work = current_step(board, mission.id);
+    (task.step() != at_work).then(|| format!("it is in wave {}, and wave {at_work} is at work", task.step()))
+}
+
+/// What keeps a project's next attempt from having its ports, if anything does.
+fn ports_short(draft: &Draft, project: &ProjectName, now: Now) -> Option<Refusal> {
+    let settings = &draft.board().projects.get(project)?.settings.workspace;
     claim::free_ports(draft, settings.ports as usize, settings.port_range, now).err()
 }
 
-fn mission_allows(board: &Board, task: &Task) -> bool {
-    let Some(mission) = task.mission.and_then(|it| board.missions.get(&it)) else { return true };
-    mission.state == mission::State::Active
-        && board.attempts.values().filter(|it| it.mission == Some(mission.id)).count() < mission.max_workers as usize
-        && (mission.mode == mission::Mode::Flow || task.step() == current_step(board, mission.id))
+/// The projects that have too few free ports for one more attempt.
+fn short_of_ports(board: &Board, now: Now) -> BTreeSet<ProjectName> {
+    let with_ports = || board.projects.values().filter(|it| it.settings.workspace.ports > 0);
+    if with_ports().next().is_none() {
+        return BTreeSet::new();
+    }
+    let draft = Draft::of(board, now);
+    with_ports().filter(|it| ports_short(&draft, &it.name, now).is_some()).map(|it| it.name.clone()).collect()
 }
 
 /// The first step that still has work an agent could do. Tasks that need a person leave the barrier.
@@ -293,7 +356,7 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                     format!("{} is held by {}{ends}", holder.uri, describe_owner(board, &holder.owner)),
                 );
             }
-            if let Some(short) = ports_short(&Draft::of(board, now), task, now) {
+            if let Some(short) = ports_short(&Draft::of(board, now), &task.project, now) {
                 say(WaitKind::Claim, format!("it needs ports: {}", short.message()));
             }
             waits_for_agent(board, task, now, &mut say);
@@ -340,26 +403,22 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
             say(WaitKind::Budget, text);
         }
     }
-    let running = board.attempts.len();
-    if running as u32 >= board.limits.max_attempts {
-        say(
-            WaitKind::Machine,
-            format!("this machine runs {running} of at most {} attempts", board.limits.max_attempts),
-        );
+    if let Some(full) = machine_full(board) {
+        say(WaitKind::Machine, full);
     }
     let mission = task.mission.and_then(|it| board.missions.get(&it));
     if let Some(mission) = mission {
         if mission.state != mission::State::Active {
             say(WaitKind::Paused, format!("{} is draining: regatta run --resume", mission.id));
         }
-        let at_work = current_step(board, mission.id);
-        if mission.mode == mission::Mode::Waves && task.step() != at_work {
-            say(WaitKind::Wave, format!("it is in wave {}, and wave {at_work} is at work", task.step()));
+        if let Some(reason) = not_its_wave(board, mission, task) {
+            say(WaitKind::Wave, reason);
         }
-        let running = board.attempts.values().filter(|it| it.mission == Some(mission.id)).count();
-        if running >= mission.max_workers as usize {
-            let most = mission.max_workers;
-            say(WaitKind::Slot, format!("{} runs {running} of at most {most} workers", mission.id));
+        if let Some(full) = mission_full(board, mission) {
+            say(WaitKind::Slot, full);
+        }
+        for it in &mission.held {
+            say(it.kind.unwrap_or(WaitKind::Gate), it.reason.clone());
         }
     }
     let slots = |name: &AgentName| {
@@ -430,6 +489,12 @@ pub fn outlook(board: &Board, mission: MissionId) -> Outlook {
                     && (gate(board, task).is_some()
                         || standing::blocks(board, task).is_some()
                         || task.blocked_by.iter().any(|it| dead.contains(it))))
+                || (task.status.is_waiting()
+                    && board
+                        .missions
+                        .get(&mission)
+                        .is_some_and(|it| it.held.iter().any(|it| it.kind == Some(WaitKind::Gate)))
+                    && task.attempt.is_none())
                 || (task.status.is_waiting()
                     && board.missions.get(&mission).is_some_and(|it| it.state != mission::State::Active)
                     && task.attempt.is_none());

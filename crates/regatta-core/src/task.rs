@@ -144,6 +144,9 @@ pub struct Task {
     pub agent: Option<AgentName>,
     /// The live attempt.
     pub attempt: Option<AttemptId>,
+    /// How its last attempt ended, or is being ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_cause: Option<Cause>,
     /// How many attempts failed by their own fault.
     pub failures: u32,
     /// How many attempts in a row were broken off, for how long the next is put off.

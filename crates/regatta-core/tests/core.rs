@@ -15,6 +15,8 @@ mod world;
 mod budgets;
 #[path = "core/claims.rs"]
 mod claims;
+#[path = "core/gates.rs"]
+mod gates;
 #[path = "core/judging.rs"]
 mod judging;
 #[path = "core/landings.rs"]

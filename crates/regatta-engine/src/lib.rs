@@ -17,6 +17,7 @@ mod knowledge; // what a project learned
 mod perform; // doing what a commit asks
 mod result; // what a worker says of its work
 mod runner; // the daemon's own runner: polls for its missions' agents
+mod weigh; // what the world has to say before a start
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -14,6 +14,7 @@ use regatta_core::schedule::Poll;
 use tokio::sync::watch;
 
 use crate::perform::{LOOK_UP, block_on_until};
+use crate::weigh::{self, Scales};
 use crate::{Engine, Failure};
 
 /// What a round of polls found.
@@ -29,12 +30,14 @@ enum Round {
 pub(crate) fn start(engine: &Engine, mut rings: watch::Receiver<u64>) {
     let it = engine.clone();
     engine.spawn("runner", move || {
+        let mut scales = Scales::default();
         while !it.is_stopping() {
             rings.mark_unchanged();
-            match poll_all(&it, &it.board()) {
+            match poll_all(&it, &it.board(), &mut scales) {
                 Round::Granted => {}
                 Round::Nothing => {
-                    if !wait_for_change(&it, &mut rings) {
+                    let looks_different = scales.refresh(&it, &it.board());
+                    if !looks_different && !wait_for_change(&it, &mut rings) {
                         return;
                     }
                 }
@@ -47,9 +50,15 @@ pub(crate) fn start(engine: &Engine, mut rings: watch::Receiver<u64>) {
 /// Blocks until the board changes; `false` when the engine stops.
 fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>) -> bool {
     let day = regatta_core::budget::day_of(engine.now());
+    // What the world has against a start ends without a word.
+    let held = engine.board().missions.values().any(|it| !it.held.is_empty());
+    let again = Instant::now() + weigh::FRESH;
     loop {
         // With a new day there is a new budget for it.
         if regatta_core::budget::day_of(engine.now()) != day {
+            return true;
+        }
+        if held && Instant::now() >= again {
             return true;
         }
         match block_on_until(rings.changed(), Instant::now() + LOOK_UP) {
@@ -61,15 +70,17 @@ fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>) -> bool {
 }
 
 /// Polls once for everyone with room.
-fn poll_all(engine: &Engine, board: &Board) -> Round {
+fn poll_all(engine: &Engine, board: &Board, scales: &mut Scales) -> Round {
     let mut round = Round::Nothing;
     for (mission, agent) in candidates(board) {
+        let facts = Box::new(scales.facts(engine, board, mission));
         let may_start = engine.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner);
         if !*may_start {
             return Round::Nothing;
         }
-        let ask = Poll { agent, project: None, mission: Some(mission), lease_ms: None };
-        match engine.submit(Request { by: Actor::Regatta, key: None, command: Command::PollSupervised(ask) }) {
+        let poll = Poll { agent, project: None, mission: Some(mission), lease_ms: None };
+        let command = Command::PollSupervised { poll, facts };
+        match engine.submit(Request { by: Actor::Regatta, key: None, command }) {
             Ok(reply) if matches!(reply.outcome, Outcome::Polled(Some(_))) => round = Round::Granted,
             Ok(_) => {}
             Err(Failure::Refused { refusal, .. }) => {

@@ -9,7 +9,7 @@ use crate::bus::Cursor;
 use crate::claim::Claim;
 use crate::event::{Event, Recorded};
 use crate::fleet::Answer;
-use crate::ids::{AgentName, ApprovalId, AttemptId, Now};
+use crate::ids::{AgentName, ApprovalId, AttemptId, CommitId, MissionId, Now, TaskId};
 use crate::mission::Mission;
 use crate::provider::Parked;
 use crate::session::{Said, Usage};
@@ -99,6 +99,9 @@ impl Board {
                     rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, true)));
                 }
             }
+            Event::MissionWeighed(it) => {
+                self.change_mission(*it.mission(), rows, |mission| mission.held = it.held().clone());
+            }
             Event::MissionEnded(it) => {
                 if let Some(mission) = self.missions.remove(it.mission()) {
                     rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, false)));
@@ -181,11 +184,14 @@ impl Board {
                 task.needs = Some(*it.kind());
                 task.landing = None;
             }),
-            Event::TaskCompleted(it) => self.change_task(*it.task(), now, rows, |task| {
-                task.status = Status::Completed;
-                task.landed = it.landed().clone();
-                (task.reason, task.needs) = (None, None);
-            }),
+            Event::TaskCompleted(it) => {
+                self.note_landed(*it.task(), it.landed().as_ref(), rows);
+                self.change_task(*it.task(), now, rows, |task| {
+                    task.status = Status::Completed;
+                    task.landed = it.landed().clone();
+                    (task.reason, task.needs) = (None, None);
+                });
+            }
             Event::TaskFailed(it) => self.change_task(*it.task(), now, rows, |task| {
                 task.status = Status::Failed;
                 task.reason = Some(it.reason().clone());
@@ -206,7 +212,8 @@ impl Board {
                 self.change_attempt(*it.attempt(), rows, |attempt| attempt.expires_at = Some(*it.expires_at()))
             }
             Event::AttemptStopping(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.stopping = Some(*it.cause()))
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.stopping = Some(*it.cause()));
+                self.note_cause(*it.attempt(), *it.cause(), now, rows);
             }
             Event::AttemptEnded(it) => {
                 // What it asked is history.
@@ -222,7 +229,10 @@ impl Board {
                 if let Some(task) =
                     task.and_then(|id| self.tasks.get(&id)).filter(|task| task.attempt == Some(*it.attempt()))
                 {
-                    self.change_task(task.id, now, rows, |task| task.attempt = None);
+                    let cause = self.attempts.get(it.attempt()).and_then(|it| it.stopping).unwrap_or(*it.cause());
+                    self.change_task(task.id, now, rows, |task| {
+                        (task.attempt, task.last_cause) = (None, Some(cause));
+                    });
                 }
             }
             Event::AttemptSpoke(it) => {
@@ -399,6 +409,34 @@ impl Board {
                 words.append(&mut task.notes);
                 task.notes = words;
             });
+        }
+    }
+
+    /// A task remembers how its last attempt ended.
+    fn note_cause(&mut self, id: AttemptId, cause: attempt::Cause, now: Now, rows: &mut Rows) {
+        let task = self.attempts.get(&id).and_then(|it| self.tasks.get(&it.task)).filter(|it| it.attempt == Some(id));
+        if let Some(task) = task.map(|it| it.id) {
+            self.change_task(task, now, rows, |task| task.last_cause = Some(cause));
+        }
+    }
+
+    /// A mission remembers what landed of it last.
+    fn note_landed(&mut self, id: TaskId, commit: Option<&CommitId>, rows: &mut Rows) {
+        let (Some(task), Some(commit)) = (self.tasks.get(&id).cloned(), commit) else { return };
+        let Some(mission) = task.mission else { return };
+        let changed = task.submission.as_ref().map_or(&[][..], |it| &it.changed);
+        self.change_mission(mission, rows, |mission| {
+            mission.landed.note(commit.clone(), task.step(), changed, mission.mode);
+        });
+    }
+
+    fn change_mission(&mut self, id: MissionId, rows: &mut Rows, change: impl FnOnce(&mut Mission)) {
+        if let Some(mission) = self.missions.get(&id) {
+            let mut mission = Mission::clone(mission);
+            change(&mut mission);
+            let mission = Arc::new(mission);
+            self.missions.insert(id, mission.clone());
+            rows.insert(RowKey::Mission(id), Some(Row::Mission(mission, true)));
         }
     }
 

@@ -98,6 +98,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         paused: None,
         agent: None,
         attempt: None,
+        last_cause: None,
         failures: 0,
         tries: 0,
         not_before: None,

@@ -12,6 +12,7 @@ use regatta_core::claim::{Acquire, Acquired, EndCause, LONGEST_WAIT_MS, Mode, Ow
 use regatta_core::command::{Command, Commit, Outcome, Request};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::{Event, Recorded};
+use regatta_core::gates::{Base, Facts};
 use regatta_core::ids::{AttemptId, ClaimId, LandingId, Now, TaskId};
 use regatta_core::landing::{Landing, State};
 use regatta_core::pattern::{PathPattern, Uri};
@@ -51,8 +52,11 @@ impl Laws {
         }
         match (&request.command, decided) {
             (Command::Tick | Command::Resume { .. }, Err(refusal)) => panic!("time cannot be refused: {refusal:?}"),
-            (Command::Poll(ask) | Command::PollSupervised(ask), Ok(done)) => {
-                let supervised = matches!(request.command, Command::PollSupervised(_));
+            (Command::Poll(ask) | Command::PollSupervised { poll: ask, .. }, Ok(done)) => {
+                let supervised = match &request.command {
+                    Command::PollSupervised { facts, .. } => Some(&**facts),
+                    _ => None,
+                };
                 let Outcome::Polled(grant) = &done.outcome else { panic!("{:?}", done.outcome) };
                 assert_eq!(
                     grant.as_ref().map(|it| it.task),
@@ -504,6 +508,9 @@ fn check_ready(board: &Board) {
         let line = match (&task.assignee, task.mission) {
             (Some(to), _) if task.status == Status::Offered => ReadyFor::Offered(to.clone()),
             (Some(to), _) => ReadyFor::Agent(to.clone()),
+            (None, Some(mission)) if board.missions[&mission].mode == mission::Mode::Waves => {
+                ReadyFor::Step(mission, task.step())
+            }
             (None, Some(mission)) => ReadyFor::Mission(mission),
             (None, None) => ReadyFor::Pool(task.project.clone()),
         };
@@ -515,11 +522,29 @@ fn check_ready(board: &Board) {
     }
 }
 
+/// Whether the world has something against a start for the mission that is asked for.
+fn is_against(board: &Board, ask: &Poll, facts: &Facts, now: Now) -> bool {
+    let Some(mission) = ask.mission.and_then(|it| board.missions.get(&it)) else { return false };
+    let young = board.attempts.values().filter(|it| now.at - it.started_at < 30_000).count() as u64;
+    let short = |free: Option<u64>, need: u64| free.is_some_and(|free| free < need * (young + 1));
+    let lost = match &facts.base {
+        Some(Base::Broken { .. }) => true,
+        Some(Base::There { holds: Some((commit, false)), .. }) => {
+            mission.mode == mission::Mode::Waves && mission.landed.last.as_ref() == Some(commit)
+        }
+        _ => false,
+    };
+    lost || short(facts.memory_mb, board.limits.attempt_memory_mb) || short(facts.disk_mb, board.limits.attempt_disk_mb)
+}
+
 /// What a poll must give: every rule of DESIGN §5, tried on every task.
-pub(crate) fn next_task(board: &Board, ask: &Poll, supervised: bool, now: Now) -> Option<TaskId> {
+pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: Now) -> Option<TaskId> {
     let agent = board.agents.get(&ask.agent)?;
     let lanes = [Some(format!("agent:{}", agent.name)), agent.provider.clone()];
-    if supervised && lanes.iter().flatten().any(|it| board.parked.get(it).is_some_and(|it| !it.over)) {
+    if facts.is_some_and(|it| is_against(board, ask, it, now)) {
+        return None;
+    }
+    if facts.is_some() && lanes.iter().flatten().any(|it| board.parked.get(it).is_some_and(|it| !it.over)) {
         return None;
     }
     let running = board.attempts.values().filter(|it| it.agent == ask.agent).count();

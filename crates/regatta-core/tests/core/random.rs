@@ -14,6 +14,7 @@ use regatta_core::claim::{Acquire, Mode, Owner};
 use regatta_core::command::{Actor, Command, PlannedTask, Request};
 use regatta_core::effect::Effect;
 use regatta_core::fleet::Limits;
+use regatta_core::gates::{Base, Facts};
 use regatta_core::ids::{
     ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, RequestKey, TaskId, WaitId,
 };
@@ -350,6 +351,23 @@ impl Story {
         }
     }
 
+    /// What the shell finds out about the world; at times there is no room, or the trunk was set back.
+    fn facts(&self, mission: Option<MissionId>) -> Facts {
+        let last = mission.and_then(|it| self.world.board.missions.get(&it)).and_then(|it| it.landed.last.clone());
+        let dice = self.asked.len() as u64 * 7 % 23;
+        let there = |holds| Base::There { tip: commit(9), upstream: None, behind: dice as u32 % 3, holds };
+        Facts {
+            memory_mb: (dice % 5 == 0).then_some(dice * 30),
+            disk_mb: (dice % 7 == 0).then_some(dice * 60),
+            base: match dice % 4 {
+                0 => None,
+                1 if dice % 3 == 0 => Some(Base::Broken { reason: "there is no branch main".into() }),
+                2 => Some(there(last.map(|it| (it, dice % 3 > 0)))),
+                _ => Some(there(None)),
+            },
+        }
+    }
+
     fn moved(&self, how: u8) -> Moved {
         match how % 8 {
             0 => Moved::Elsewhere,
@@ -480,7 +498,8 @@ impl Story {
             Step::Poll { agent: who, supervised, short, mission } => {
                 let mission = mission.then_some(MissionId(1));
                 let poll = Poll { agent: agent(AGENTS[who]), project: None, mission, lease_ms: short.then_some(5_000) };
-                self.ask(if supervised { Command::PollSupervised(poll) } else { Command::Poll(poll) });
+                let facts = Box::new(self.facts(mission));
+                self.ask(if supervised { Command::PollSupervised { poll, facts } } else { Command::Poll(poll) });
             }
             Step::Speak { grant, wrong, what } => {
                 if let Some(Grant { task, attempt, token, .. }) = self.grant(grant, wrong) {

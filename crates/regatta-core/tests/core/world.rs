@@ -9,6 +9,7 @@ use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
 use regatta_core::command::{Actor, Command, Commit, Outcome, Request, decide};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
+use regatta_core::gates::Facts;
 use regatta_core::ids::{
     AgentName, AttemptId, BranchName, ClaimId, CommitId, LandingId, Now, ProjectName, RequestKey, TaskId, WaitId,
 };
@@ -363,7 +364,14 @@ impl World {
     }
 
     pub(crate) fn poll_supervised(&mut self, name: &str) -> Option<Grant> {
-        polled(self.ask("regatta", Command::PollSupervised(polls(name))))
+        self.poll_with(name, Facts::default())
+    }
+
+    /// A poll of the shell for an agent's mission, in a world like this.
+    pub(crate) fn poll_with(&mut self, name: &str, facts: Facts) -> Option<Grant> {
+        let mission = self.board.missions.keys().next_back().copied().filter(|_| facts != Facts::default());
+        let poll = Poll { mission, ..polls(name) };
+        polled(self.ask("regatta", Command::PollSupervised { poll, facts: Box::new(facts) }))
     }
 
     /// Polls, and expects work.
@@ -389,7 +397,7 @@ impl World {
     }
 
     pub(crate) fn ready(&self, name: &str) -> Option<TaskId> {
-        crate::laws::next_task(&self.board, &polls(name), false, self.now)
+        crate::laws::next_task(&self.board, &polls(name), None, self.now)
     }
 
     // Attempts.

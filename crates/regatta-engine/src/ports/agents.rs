@@ -215,6 +215,10 @@ pub struct AgentError {
 
 /// The port to programs.
 pub trait Agents: Send + Sync {
+    /// How many mebibytes of memory the machine could give to more programs, if that can be known.
+    fn free_memory_mb(&self) -> Option<u64> {
+        None
+    }
     /// Starts the attempt's program under a supervisor that outlives this process; a second call for
     /// the same attempt starts nothing.
     fn start(&self, launch: &Launch) -> Result<Started, AgentError>;

@@ -267,7 +267,7 @@ impl Caller<'_> {
     }
 
     pub(super) async fn why(&self, id: &str) -> Json {
-        let task = self.task_view(parse(id)?).await?;
+        let task = self.task_view(parse(id)?).await?.with_gates(&self.board(), self.engine().now());
         let id = task.task.id;
         let attempts = self.read(move |history| history.attempts_of(id)).await?;
         let past = attempts
@@ -319,7 +319,7 @@ impl Caller<'_> {
             Some('M') => self.mission_show(id).await,
             _ => {
                 let task: TaskId = parse(id)?;
-                let mut view = self.task_view(task).await?;
+                let mut view = self.task_view(task).await?.with_gates(&board, self.engine().now());
                 view.attempts =
                     self.read(move |history| history.attempts_of(task)).await?.iter().map(without_token).collect();
                 view.workspace = self.workspace_now(&view.task);

@@ -20,7 +20,7 @@ use regatta_core::schedule::{Grant, Poll};
 use regatta_core::scope::Finding;
 use regatta_core::session::{Answer, Ask, Class, Said, Stop, Tool, ToolKind, Usage, Want};
 use regatta_core::task::{Add, Edit, Expects, How, IssueType};
-use regatta_core::{agent, budget, mission, policy, project, task};
+use regatta_core::{agent, budget, gates, mission, policy, project, task};
 use regatta_engine::ports::store::Batch;
 
 /// One commit, and what must be true after it.
@@ -83,7 +83,8 @@ impl Teller {
 
     fn poll(&mut self, who: &str, supervised: bool) -> Grant {
         let ask = Poll { agent: agent(who), project: None, mission: None, lease_ms: None };
-        let command = if supervised { Command::PollSupervised(ask) } else { Command::Poll(ask) };
+        let command =
+            if supervised { Command::PollSupervised { poll: ask, facts: Box::default() } } else { Command::Poll(ask) };
         match self.tell(&Actor::Agent(agent(who)), None, command) {
             Outcome::Polled(Some(grant)) => grant,
             other => panic!("{who} got {other:?}"),
@@ -318,6 +319,9 @@ fn missions(it: &mut Teller) {
         };
         it.tell(&person("ann"), Some(title), Command::StartMission { mission, tasks, adopt: vec![] });
     }
+    let poll = Poll { agent: agent("ann"), project: None, mission: Some(MissionId(2)), lease_ms: None };
+    let facts = Box::new(gates::Facts { disk_mb: Some(1), ..gates::Facts::default() });
+    it.tell(&Actor::Regatta, None, Command::PollSupervised { poll, facts });
     it.ann(Command::DrainMission { mission: MissionId(1) });
     it.ann(Command::ResumeMission { mission: MissionId(1) });
     let grant = it.poll("ann", false);

@@ -4,6 +4,7 @@ use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::{AgentView, EventView, MissionView, QueueView, StatusView, TaskView, WhyView};
 use regatta_core::attempt::Attempt;
+use regatta_core::gates::Says;
 use regatta_core::task::Status;
 
 use crate::args::Events;
@@ -160,6 +161,10 @@ pub(super) fn why(app: &App, id: &str) -> Said {
                 .and_then(|it| it.as_str().map(str::to_owned))
                 .unwrap_or_default();
             facts.push(vec![if nth == 0 { "now".into() } else { "and".into() }, kind, line(&reason.text)]);
+        }
+        // What blocks is among the reasons already.
+        for gate in it.task.gates.iter().filter(|it| it.says == Says::Warn) {
+            facts.push(vec!["gate".into(), gate.gate.name().into(), line(&gate.reason)]);
         }
         for past in &it.past {
             facts.push(vec!["past".into(), format!("{} ago", ago(past.wall)), line(&past.text)]);

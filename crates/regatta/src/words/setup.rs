@@ -67,9 +67,12 @@ pub(super) fn config(app: &App, word: ConfigWord) -> Said {
 /// One limit of the running daemon, as it is typed.
 fn limit(name: &str, value: &str) -> Result<input::Limits, Failed> {
     let none = input::Limits::default();
-    if name == "max_attempts" {
-        let number = value.parse().map_err(|_| usage(format!("{value:?} is not a number"), "give one, such as 8"))?;
-        return Ok(input::Limits { max_attempts: Some(number), ..none });
+    let bad = |_| usage(format!("{value:?} is not a number"), "give one, such as 8");
+    match name {
+        "max_attempts" => return Ok(input::Limits { max_attempts: Some(value.parse().map_err(bad)?), ..none }),
+        "attempt_memory" => return Ok(input::Limits { attempt_memory_mb: Some(value.parse().map_err(bad)?), ..none }),
+        "attempt_disk" => return Ok(input::Limits { attempt_disk_mb: Some(value.parse().map_err(bad)?), ..none }),
+        _ => {}
     }
     let time = || settings::duration_ms(value).map(Some).map_err(|it| usage(it, "give a time, such as 30s or 15m"));
     Ok(match name {
@@ -83,7 +86,7 @@ fn limit(name: &str, value: &str) -> Result<input::Limits, Failed> {
         _ => {
             return Err(usage(
                 format!("{name} is not a setting of the running daemon"),
-                "max_attempts, attempt_timeout, lead_timeout, startup, silence, escalate, retry and retry_most are; \
+                "max_attempts, attempt_memory and attempt_disk (in MiB), attempt_timeout, lead_timeout, startup, silence, escalate, retry and retry_most are; \
                  the others are in regatta.toml and ~/.config/regatta/config.toml",
             ));
         }

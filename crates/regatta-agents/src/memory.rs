@@ -1,0 +1,54 @@
+//! How much memory there is for more programs.
+
+use std::fs;
+use std::path::Path;
+
+/// Free mebibytes: what the kernel says is available, or what our control group may still take, if that is less.
+pub(crate) fn free_mb() -> Option<u64> {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|it| available(&it));
+    let group = in_group(Path::new("/sys/fs/cgroup"));
+    [machine, group].into_iter().flatten().min()
+}
+
+fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|it| it.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib >> 10)
+}
+
+/// The room below the limit of the group we see as the root: a container's own.
+fn in_group(root: &Path) -> Option<u64> {
+    let number = |name: &str| fs::read_to_string(root.join(name)).ok()?.trim().parse::<u64>().ok();
+    let (most, used) = (number("memory.max")?, number("memory.current")?);
+    // What is only cached is given back before anything is refused.
+    let cached = fs::read_to_string(root.join("memory.stat")).ok().and_then(|it| {
+        it.lines().find_map(|it| it.strip_prefix("inactive_file ")).and_then(|it| it.trim().parse::<u64>().ok())
+    });
+    Some(most.saturating_sub(used.saturating_sub(cached.unwrap_or(0))) >> 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_s_words_are_read() {
+        assert_eq!(available("MemTotal:  8000 kB\nMemFree: 1 kB\nMemAvailable:    4097024 kB\n"), Some(4001));
+        assert_eq!(available("MemTotal: 8000 kB\n"), None);
+        assert_eq!(available("MemAvailable: many\n"), None);
+    }
+
+    #[test]
+    fn a_group_s_limit_counts_where_there_is_one() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(root.path().join(name), text).unwrap();
+        assert_eq!(in_group(root.path()), None);
+        write("memory.current", "734003200\n");
+        write("memory.max", "max\n");
+        assert_eq!(in_group(root.path()), None, "no limit");
+        write("memory.max", "1048576000\n");
+        assert_eq!(in_group(root.path()), Some(300));
+        write("memory.stat", "anon 5\ninactive_file 104857600\nactive_file 7\n");
+        assert_eq!(in_group(root.path()), Some(400));
+    }
+}

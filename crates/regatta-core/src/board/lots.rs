@@ -1,0 +1,223 @@
+//! Ready tasks, gathered so that those who want what is held are passed over together.
+//!
+//! With ten thousand ready tasks that want one file, asking each whether the file is free takes longer than starting
+//! one. So tasks stand in lots: all of a lot want something that one pattern overlaps, and while somebody holds that
+//! pattern, or all above it, the lot is passed over by one question. The rest stand loose and are asked one by one;
+//! whoever is found waiting for a pattern is put into its lot.
+//!
+//! Which lot a task stands in is a hint that never changes an answer, only how fast it comes. It depends on who asked
+//! before, so it is no part of what makes two boards equal.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use imbl::{OrdMap, OrdSet};
+
+use crate::claim::Mode;
+use crate::ids::{ClaimId, TaskId, WaitId};
+use crate::manifest;
+use crate::pattern::{PatternIndex, Uri};
+use crate::task::Task;
+
+use super::{Board, ReadyFor};
+
+/// From how many ready tasks on a pattern is worth a lot of its own.
+const HOT: u32 = 64;
+
+/// A lot's line, whether its tasks would share what they hold, and the pattern.
+type Key = (ReadyFor, bool, Uri);
+/// Rank and number: who is first.
+type Place = (u8, TaskId);
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lots {
+    loose: OrdMap<ReadyFor, OrdSet<Place>>,
+    lots: OrdMap<Key, OrdSet<Place>>,
+    lot_of: OrdMap<TaskId, (bool, Uri)>,
+    /// How many ready tasks want exactly a pattern, or something below a directory; by a hash of its text, since a
+    /// mistake costs only time.
+    heat: OrdMap<u64, u32>,
+}
+
+/// Hints are equal whatever they say.
+impl PartialEq for Lots {
+    fn eq(&self, _: &Lots) -> bool {
+        true
+    }
+}
+
+fn hash(parts: [&str; 2]) -> u64 {
+    let bytes = parts.iter().flat_map(|it| it.bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// The directories above a pattern, deepest first, as patterns of all below them: without the project's own.
+fn above(uri: &Uri) -> impl Iterator<Item = &str> {
+    let start = uri.as_str().find("://").map_or(0, |it| it + 3);
+    let inside = uri.as_str()[start..].find('/').map_or(uri.as_str().len(), |it| start + it + 1);
+    let literal = uri.literal();
+    let last = literal.len();
+    literal
+        .match_indices('/')
+        .map(|it| it.0)
+        .filter(move |it| *it >= inside)
+        .chain((last < uri.as_str().len() && last > inside).then_some(last))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .rev()
+        .map(move |at| &literal[..at])
+}
+
+const BELOW: &str = "/**";
+
+impl Lots {
+    pub(super) fn insert(&mut self, line: &ReadyFor, task: &Task, uris: &[Uri], shared: bool) {
+        let mut hottest: Option<(u32, &Uri)> = None;
+        for uri in uris {
+            let heat = self.warm(hash([uri.as_str(), ""]));
+            if heat >= HOT && hottest.is_none_or(|it| it.0 < heat) {
+                hottest = Some((heat, uri));
+            }
+            for folder in above(uri) {
+                self.warm(hash([folder, BELOW]));
+            }
+        }
+        let folder = || {
+            let hot = |it: &&str| self.heat.get(&hash([it, BELOW])).is_some_and(|it| *it >= HOT);
+            uris.iter().find_map(|uri| above(uri).find(hot)).and_then(|it| Uri::new(&format!("{it}{BELOW}")).ok())
+        };
+        let place = (task.priority, task.id);
+        match hottest.map(|it| it.1.clone()).or_else(folder) {
+            Some(uri) => self.park(line, place, shared, uri),
+            None => self.loosen(line, place),
+        }
+    }
+
+    pub(super) fn remove(&mut self, line: &ReadyFor, task: &Task, uris: &[Uri]) {
+        for uri in uris {
+            self.cool(hash([uri.as_str(), ""]));
+            for folder in above(uri) {
+                self.cool(hash([folder, BELOW]));
+            }
+        }
+        self.take(line, (task.priority, task.id));
+    }
+
+    fn warm(&mut self, key: u64) -> u32 {
+        let heat = self.heat.get(&key).copied().unwrap_or(0) + 1;
+        self.heat.insert(key, heat);
+        heat
+    }
+
+    fn cool(&mut self, key: u64) {
+        match self.heat.get(&key).copied() {
+            Some(0 | 1) | None => _ = self.heat.remove(&key),
+            Some(heat) => _ = self.heat.insert(key, heat - 1),
+        }
+    }
+
+    fn loosen(&mut self, line: &ReadyFor, place: Place) {
+        self.lot_of.remove(&place.1);
+        match self.loose.get_mut(line) {
+            Some(here) => _ = here.insert(place),
+            None => _ = self.loose.insert(line.clone(), OrdSet::unit(place)),
+        }
+    }
+
+    fn park(&mut self, line: &ReadyFor, place: Place, shared: bool, uri: Uri) {
+        self.lot_of.insert(place.1, (shared, uri.clone()));
+        let key = (line.clone(), shared, uri);
+        match self.lots.get_mut(&key) {
+            Some(here) => _ = here.insert(place),
+            None => _ = self.lots.insert(key, OrdSet::unit(place)),
+        }
+    }
+
+    fn take(&mut self, line: &ReadyFor, place: Place) {
+        match self.lot_of.remove(&place.1) {
+            Some((shared, uri)) => {
+                let key = (line.clone(), shared, uri);
+                if let Some(here) = self.lots.get_mut(&key) {
+                    here.remove(&place);
+                    if here.is_empty() {
+                        self.lots.remove(&key);
+                    }
+                }
+            }
+            None => {
+                if let Some(here) = self.loose.get_mut(line) {
+                    here.remove(&place);
+                    if here.is_empty() {
+                        self.loose.remove(line);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Board {
+    /// The first ready task of a line that `fits` and whose files are free, and the hints as they are after the search.
+    pub(crate) fn first_free(&self, lots: &mut Lots, line: &ReadyFor, fits: impl Fn(&Task) -> bool) -> Option<TaskId> {
+        // Lots that are free and small are not worth the question: their tasks stand loose again.
+        let first = Uri::least();
+        let here: Vec<(Key, OrdSet<Place>)> = lots
+            .lots
+            .range((line.clone(), false, first)..)
+            .take_while(|it| it.0.0 == *line)
+            .filter(|it| !self.covers(&it.0.2, it.0.1))
+            .map(|it| (it.0.clone(), it.1.clone()))
+            .collect();
+        let mut sources = Vec::with_capacity(here.len() + 1);
+        for (key, places) in here {
+            if places.len() < HOT as usize / 2 {
+                lots.lots.remove(&key);
+                places.iter().for_each(|it| lots.loosen(line, *it));
+            } else {
+                sources.push(places);
+            }
+        }
+        sources.extend(lots.loose.get(line).cloned());
+        let mut heads: Vec<_> = sources.iter().map(|it| it.iter()).collect();
+        let mut order: BinaryHeap<Reverse<(Place, usize)>> =
+            heads.iter_mut().enumerate().filter_map(|(nth, it)| it.next().map(|it| Reverse((*it, nth)))).collect();
+        while let Some(Reverse((place, nth))) = order.pop() {
+            order.extend(heads[nth].next().map(|it| Reverse((*it, nth))));
+            let Some(task) = self.tasks.get(&place.1).filter(|it| fits(it)) else { continue };
+            let mode = manifest::mode(self, task);
+            match self.in_its_way(&manifest::claims(self, task), mode) {
+                None => return Some(place.1),
+                Some(uri) => {
+                    lots.take(line, place);
+                    lots.park(line, place, mode == Mode::Shared, uri);
+                }
+            }
+        }
+        None
+    }
+
+    /// A pattern that somebody holds or waits for, and that keeps these from being held.
+    fn in_its_way(&self, uris: &[Uri], mode: Mode) -> Option<Uri> {
+        let shared = mode == Mode::Shared;
+        uris.iter().find_map(|uri| {
+            let held = self.held.overlapping(uri).find(|it| self.excludes_claim(it.0, shared));
+            held.or_else(|| self.waiting.overlapping(uri).find(|it| self.excludes_wait(it.0, shared)))
+                .map(|it| it.1.clone())
+        })
+    }
+
+    /// Whether somebody holds or waits for this very pattern, or for all below a directory above it.
+    fn covers(&self, uri: &Uri, shared: bool) -> bool {
+        let covering = |index: &PatternIndex, excludes: &dyn Fn(u64) -> bool| index.covering(uri).any(excludes);
+        covering(&self.held, &|it| self.excludes_claim(it, shared))
+            || covering(&self.waiting, &|it| self.excludes_wait(it, shared))
+    }
+
+    fn excludes_claim(&self, number: u64, shared: bool) -> bool {
+        self.claims.get(&ClaimId(number)).is_some_and(|it| !shared || it.mode == Mode::Exclusive)
+    }
+
+    fn excludes_wait(&self, number: u64, shared: bool) -> bool {
+        self.waits.get(&WaitId(number)).is_some_and(|it| !shared || it.mode == Mode::Exclusive)
+    }
+}

@@ -1,0 +1,278 @@
+//! Gates: six questions before a start. Each passes, warns or blocks, and says why; all six are written down with the
+//! attempt that starts (what passed without a word by not being named), and what blocks is what a task waits for.
+//!
+//! What only the world knows (how the trunk stands, what room the machine has) comes in as [`Facts`] with the poll that
+//! asks for a start. The board keeps of it what keeps a mission from starting anything, so that `why` can say so.
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::{Cause, first_few};
+use crate::board::Board;
+use crate::ids::{CommitId, Now};
+use crate::mission::{self, Mission};
+use crate::schedule::{self, WaitKind};
+use crate::task::{Status, Task};
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Gate {
+    /// Is the trunk there, and not behind what it follows?
+    BaseSync,
+    /// Does it say what it touches, and how it is checked?
+    FileManifest,
+    /// Is everything done that it needs?
+    DependencyGraph,
+    /// Did nobody work on it without a sign of life?
+    MisalignmentBreaker,
+    /// Is there room for one more, and is it its turn?
+    WaveCap,
+    /// Is what landed before in what it starts from?
+    BaseAncestry,
+}
+
+impl Gate {
+    pub const ALL: [Gate; 6] = [
+        Gate::BaseSync,
+        Gate::FileManifest,
+        Gate::DependencyGraph,
+        Gate::MisalignmentBreaker,
+        Gate::WaveCap,
+        Gate::BaseAncestry,
+    ];
+
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Gate::BaseSync => "base sync",
+            Gate::FileManifest => "file manifest",
+            Gate::DependencyGraph => "dependency graph",
+            Gate::MisalignmentBreaker => "misalignment breaker",
+            Gate::WaveCap => "wave cap",
+            Gate::BaseAncestry => "base ancestry",
+        }
+    }
+}
+
+/// What a gate says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Says {
+    #[default]
+    Pass,
+    Warn,
+    Block,
+}
+
+/// A gate's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Passage {
+    pub gate: Gate,
+    pub says: Says,
+    /// What a task waits for while it blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<WaitKind>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Files it is about: what the wave before changed and this task's manifest names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+}
+
+impl Passage {
+    fn pass(gate: Gate) -> Passage {
+        Passage { gate, says: Says::Pass, kind: None, reason: String::new(), files: vec![] }
+    }
+
+    fn warn(gate: Gate, reason: String) -> Passage {
+        Passage { says: Says::Warn, reason, ..Passage::pass(gate) }
+    }
+
+    fn block(gate: Gate, kind: WaitKind, reason: String) -> Passage {
+        Passage { says: Says::Block, kind: Some(kind), reason, ..Passage::pass(gate) }
+    }
+}
+
+/// What the shell found out about the world just before it asks for a start. What it could not find out is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Facts {
+    /// Free memory of the machine, in mebibytes.
+    pub memory_mb: Option<u64>,
+    /// Free space where workspaces are made, in mebibytes.
+    pub disk_mb: Option<u64>,
+    /// The trunk of the mission that is asked for.
+    pub base: Option<Base>,
+}
+
+/// How a trunk stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Base {
+    /// It cannot be read, for this reason.
+    Broken { reason: String },
+    There {
+        tip: CommitId,
+        /// What it follows, if it follows something, and how many commits that has that it has not.
+        upstream: Option<String>,
+        behind: u32,
+        /// The commit that was looked for in it, and whether it is there.
+        holds: Option<(CommitId, bool)>,
+    },
+}
+
+/// How long an attempt takes to use what it needs: until then it is counted as still needing it.
+const YOUNG_MS: u64 = 30_000;
+
+/// All six answers for a task.
+pub fn judge(board: &Board, task: &Task, facts: &Facts, now: Now) -> Vec<Passage> {
+    let mission = task.mission.and_then(|it| board.missions.get(&it)).map(|it| &**it);
+    vec![
+        base_sync(facts),
+        file_manifest(board, task),
+        dependency_graph(board, task),
+        misalignment(task),
+        wave_cap(board, task, mission, facts, now),
+        base_ancestry(task, mission, facts),
+    ]
+}
+
+/// The answers worth writing down. One that is not written down passed without a word.
+pub(crate) fn noted(answers: Vec<Passage>) -> Vec<Passage> {
+    answers.into_iter().filter(|it| it.says != Says::Pass || !it.reason.is_empty()).collect()
+}
+
+/// All six answers again from those that were written down.
+pub fn all(noted: &[Passage]) -> Vec<Passage> {
+    let answer = |gate| noted.iter().find(|it| it.gate == gate).cloned().unwrap_or(Passage::pass(gate));
+    Gate::ALL.into_iter().map(answer).collect()
+}
+
+/// What the facts say against any start for a mission.
+pub fn against(board: &Board, mission: &Mission, facts: &Facts, now: Now) -> Vec<Passage> {
+    let found = [Some(base_sync(facts)), room(board, facts, now), lost(mission, facts)];
+    found.into_iter().flatten().filter(|it| it.says == Says::Block).collect()
+}
+
+fn base_sync(facts: &Facts) -> Passage {
+    match &facts.base {
+        Some(Base::Broken { reason }) => Passage::block(Gate::BaseSync, WaitKind::Gate, reason.clone()),
+        Some(Base::There { upstream: Some(upstream), behind, .. }) if *behind > 0 => {
+            let commits = if *behind == 1 { "1 commit".into() } else { format!("{behind} commits") };
+            Passage::warn(
+                Gate::BaseSync,
+                format!("the trunk is {commits} behind {upstream}: bring it up to date before more is built on it"),
+            )
+        }
+        Some(Base::There { .. }) => Passage::pass(Gate::BaseSync),
+        None => Passage { reason: "nobody looked at the trunk".into(), ..Passage::pass(Gate::BaseSync) },
+    }
+}
+
+fn file_manifest(board: &Board, task: &Task) -> Passage {
+    match schedule::gate(board, task) {
+        Some(reason) => Passage::block(Gate::FileManifest, WaitKind::Gate, reason),
+        None if task.files.is_empty() => {
+            Passage::warn(Gate::FileManifest, "it names no files, so it may change any, beside anybody".into())
+        }
+        None => Passage::pass(Gate::FileManifest),
+    }
+}
+
+fn dependency_graph(board: &Board, task: &Task) -> Passage {
+    let missing: Vec<String> = task
+        .blocked_by
+        .iter()
+        .filter(|it| board.settled(**it) != Some(Status::Completed))
+        .map(ToString::to_string)
+        .collect();
+    if missing.is_empty() {
+        return Passage::pass(Gate::DependencyGraph);
+    }
+    let names: Vec<&str> = missing.iter().map(String::as_str).collect();
+    Passage::block(Gate::DependencyGraph, WaitKind::Dep, format!("it needs {} first", first_few(&names)))
+}
+
+/// A silent attempt is stopped where it is heard of ([`crate::steer::silent`]); who comes next is told.
+fn misalignment(task: &Task) -> Passage {
+    match task.last_cause {
+        Some(Cause::Hung) => {
+            let reason = "its last attempt was stopped because nothing was heard of it: see regatta logs";
+            Passage::warn(Gate::MisalignmentBreaker, reason.into())
+        }
+        _ => Passage::pass(Gate::MisalignmentBreaker),
+    }
+}
+
+fn wave_cap(board: &Board, task: &Task, mission: Option<&Mission>, facts: &Facts, now: Now) -> Passage {
+    let block = |kind, reason| Passage::block(Gate::WaveCap, kind, reason);
+    if let Some(full) = schedule::machine_full(board) {
+        return block(WaitKind::Machine, full);
+    }
+    if let Some(mission) = mission {
+        if let Some(reason) = schedule::not_its_wave(board, mission, task) {
+            return block(WaitKind::Wave, reason);
+        }
+        if let Some(reason) = schedule::mission_full(board, mission) {
+            return block(WaitKind::Slot, reason);
+        }
+    }
+    room(board, facts, now).unwrap_or_else(|| Passage::pass(Gate::WaveCap))
+}
+
+/// What keeps the machine from bearing one more attempt, if anything does.
+fn room(board: &Board, facts: &Facts, now: Now) -> Option<Passage> {
+    let limits = board.limits;
+    let young = board.attempts.values().filter(|it| it.started_at + YOUNG_MS > now.at).count() as u64;
+    let short = |free: Option<u64>, need: u64| free.filter(|free| need > 0 && free / need <= young);
+    let say = |kind, what: &str, free: u64, need: u64| {
+        let others = if young > 0 { format!(", and {young} attempts have just started") } else { String::new() };
+        Passage::block(
+            Gate::WaveCap,
+            kind,
+            format!("{free} MiB of {what} are free{others}; each attempt is given {need} MiB"),
+        )
+    };
+    if let Some(free) = short(facts.disk_mb, limits.attempt_disk_mb) {
+        return Some(say(WaitKind::Disk, "disk", free, limits.attempt_disk_mb));
+    }
+    let free = short(facts.memory_mb, limits.attempt_memory_mb)?;
+    Some(say(WaitKind::Machine, "memory", free, limits.attempt_memory_mb))
+}
+
+/// The commit that must be in the trunk and is not.
+fn lost(mission: &Mission, facts: &Facts) -> Option<Passage> {
+    // One that landed since the shell looked was put there by the queue itself.
+    let last = mission.landed.last.as_ref()?;
+    match &facts.base {
+        Some(Base::There { holds: Some((commit, false)), .. }) if commit == last => {
+            let short = &commit.as_str()[..10];
+            let reason = format!(
+                "the trunk no longer contains {short}, which {} landed: bring it back, or stop {0} and start anew",
+                mission.id
+            );
+            Some(match mission.mode {
+                mission::Mode::Waves => Passage::block(Gate::BaseAncestry, WaitKind::Gate, reason),
+                mission::Mode::Flow => Passage::warn(Gate::BaseAncestry, reason),
+            })
+        }
+        _ => None,
+    }
+}
+
+fn base_ancestry(task: &Task, mission: Option<&Mission>, facts: &Facts) -> Passage {
+    let Some(mission) = mission else { return Passage::pass(Gate::BaseAncestry) };
+    if let Some(lost) = lost(mission, facts) {
+        return lost;
+    }
+    let files = mission.landed.under(task);
+    if files.is_empty() {
+        return Passage::pass(Gate::BaseAncestry);
+    }
+    let names: Vec<&str> = files.iter().map(String::as_str).collect();
+    let reason = format!("the wave before changed {}: read them as they are now", first_few(&names));
+    Passage { files, ..Passage::warn(Gate::BaseAncestry, reason) }
+}

@@ -1,0 +1,238 @@
+//! The six gates: what passes, what warns, what blocks, and where one reads it.
+
+use regatta_core::attempt::Exited;
+use regatta_core::command::{Command, Outcome, PlannedTask};
+use regatta_core::fleet::Limits;
+use regatta_core::gates::{Base, Facts, Gate, Passage, Says, all, judge};
+use regatta_core::ids::{AttemptId, CommitId, MissionId, TaskId};
+use regatta_core::mission::{Mode, Start};
+use regatta_core::schedule::{Grant, WaitKind, outlook};
+use regatta_core::task::{Add, IssueType, Status};
+
+use crate::world::{MINUTE, SECOND, World, commit, exits, shop, work};
+
+fn planned(subject: &str, manifest: &[&str], after: &[usize]) -> PlannedTask {
+    PlannedTask { task: work(subject, manifest), after: after.to_vec(), assign: None }
+}
+
+fn start(world: &mut World, mode: Mode, max_workers: u32, tasks: Vec<PlannedTask>) -> MissionId {
+    let mission = Start {
+        project: shop(),
+        title: "goal".into(),
+        agents: world.board.agents.keys().cloned().collect(),
+        max_workers,
+        mode,
+        isolate: false,
+        serial: vec![],
+    };
+    match world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] }) {
+        Outcome::Mission { mission, .. } => mission,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn there(behind: u32, holds: Option<(CommitId, bool)>) -> Facts {
+    let base = Base::There { tip: commit(9), upstream: Some("origin/main".into()), behind, holds };
+    Facts { base: Some(base), ..Facts::default() }
+}
+
+fn broken() -> Facts {
+    Facts { base: Some(Base::Broken { reason: "there is no branch main".into() }), ..Facts::default() }
+}
+
+fn of_attempt(world: &World, id: AttemptId, gate: Gate) -> Passage {
+    let gates = all(&world.board.attempts[&id].gates);
+    assert_eq!(gates.iter().map(|it| it.gate).collect::<Vec<_>>(), Gate::ALL, "all six, in order");
+    gates.iter().find(|it| it.gate == gate).unwrap().clone()
+}
+
+fn of_task(world: &World, id: u64, gate: Gate) -> Passage {
+    let all = judge(&world.board, world.task(TaskId(id)), &Facts::default(), world.now);
+    all.into_iter().find(|it| it.gate == gate).unwrap()
+}
+
+fn end(world: &mut World, grant: &Grant) {
+    world.ask("regatta", exits(grant, Exited::Done { output: None }));
+    let landing = world
+        .judge(grant, crate::world::passed(&[&world.task(grant.task).files[0].as_str().replace('*', "x")]))
+        .expect("it passed");
+    world.land(landing);
+}
+
+/// Where nothing is wrong, all six pass, and that is written down with the attempt.
+#[test]
+fn all_gates_pass_where_nothing_is_wrong() {
+    let mut world = World::with(&[("ada", 1)]);
+    start(&mut world, Mode::Flow, 5, vec![planned("one", &["a"], &[])]);
+    let facts = Facts { memory_mb: Some(4_000), disk_mb: Some(4_000), ..there(0, None) };
+    let grant = world.poll_with("ada", facts).unwrap();
+    for gate in Gate::ALL {
+        assert_eq!(
+            of_attempt(&world, grant.attempt, gate),
+            Passage { gate, says: Says::Pass, kind: None, reason: String::new(), files: vec![] }
+        );
+    }
+}
+
+/// Base sync: a stale base warns, one that cannot be read blocks until it can.
+#[test]
+fn base_sync_warns_of_a_stale_base_and_blocks_without_one() {
+    let mut world = World::with(&[("ada", 2)]);
+    let id = start(&mut world, Mode::Flow, 5, vec![planned("one", &["a"], &[]), planned("two", &["b"], &[])]);
+    assert_eq!(world.poll_with("ada", broken()), None);
+    assert!(world.reasons(TaskId(1)).contains(&WaitKind::Gate));
+    assert!(outlook(&world.board, id).is_settled(), "only a person can mend it");
+    assert_eq!(world.poll_with("ada", broken()), None);
+    assert_eq!(world.count("mission.weighed"), 1, "the same again is no news");
+    let grant = world.poll_with("ada", there(3, None)).unwrap();
+    assert_eq!(world.count("mission.weighed"), 2);
+    let found = of_attempt(&world, grant.attempt, Gate::BaseSync);
+    assert_eq!(found.says, Says::Warn);
+    assert!(found.reason.contains("3 commits behind origin/main"), "{}", found.reason);
+    assert!(!world.reasons(TaskId(2)).contains(&WaitKind::Gate), "what blocked is over");
+    // Who polls from outside is told that nobody looked.
+    let outside = world.take("ada");
+    assert!(of_attempt(&world, outside.attempt, Gate::BaseSync).reason.contains("nobody looked"));
+}
+
+/// File manifest: a contract that is not complete blocks; a task that need name no files is warned of.
+#[test]
+fn file_manifest_blocks_what_is_not_said_and_warns_of_what_need_not_be() {
+    let mut world = World::with(&[("ada", 2)]);
+    let bare = world.add_task("no files", &[]);
+    assert_eq!(of_task(&world, bare.0, Gate::FileManifest).kind, Some(WaitKind::Gate));
+    assert!(world.reasons(bare).contains(&WaitKind::Gate));
+    let docs = world.add(Add { issue_type: IssueType::Docs, ..work("docs", &[]) });
+    let grant = world.take("ada");
+    assert_eq!(grant.task, docs);
+    assert_eq!(of_attempt(&world, grant.attempt, Gate::FileManifest).says, Says::Warn);
+}
+
+/// Dependency graph: whoever needs something that is not done is blocked by it.
+#[test]
+fn dependency_graph_names_what_is_missing() {
+    let mut world = World::with(&[("ada", 2)]);
+    start(&mut world, Mode::Flow, 5, vec![planned("one", &["a"], &[]), planned("two", &["b"], &[0])]);
+    let found = of_task(&world, 2, Gate::DependencyGraph);
+    assert_eq!((found.says, found.kind), (Says::Block, Some(WaitKind::Dep)));
+    assert!(found.reason.contains("T1"), "{}", found.reason);
+    assert!(world.reasons(TaskId(2)).contains(&WaitKind::Dep));
+    assert_eq!(of_task(&world, 1, Gate::DependencyGraph).says, Says::Pass);
+}
+
+/// Misalignment breaker: who says nothing for 15 minutes is stopped, and its task goes to the next, who is told.
+#[test]
+fn misalignment_breaker_stops_the_silent_and_tells_the_next() {
+    let mut world = World::with(&[("ada", 1)]);
+    start(&mut world, Mode::Flow, 5, vec![planned("one", &["a"], &[])]);
+    let grant = world.poll_with("ada", there(0, None)).unwrap();
+    let silent = |since_ms| Command::ReportSilent { attempt: grant.attempt, token: grant.token, since_ms };
+    world.ask("regatta", silent(Some(15 * MINUTE - 1)));
+    assert_eq!(world.status(TaskId(1)), Status::InProgress);
+    world.ask("regatta", silent(Some(15 * MINUTE)));
+    assert_eq!(world.status(TaskId(1)), Status::Unassigned);
+    world.ask("regatta", exits(&grant, Exited::Lost));
+    world.advance(MINUTE);
+    let next = world.poll_with("ada", there(0, None)).unwrap();
+    assert_eq!(of_attempt(&world, next.attempt, Gate::MisalignmentBreaker).says, Says::Warn);
+    // A better end makes it good.
+    end(&mut world, &next);
+    assert_eq!(world.status(TaskId(1)), Status::Completed);
+}
+
+/// Wave cap: the mission's workers, the machine's attempts, its memory and its disk, and whose turn it is.
+#[test]
+fn wave_cap_is_the_smallest_of_all_there_is() {
+    let mut world = World::with(&[("ada", 9)]);
+    let plan = (0..6).map(|it| planned("part", &[&format!("{it}.rs")], &[])).collect();
+    let id = start(&mut world, Mode::Flow, 3, plan);
+    world.ask("ann", Command::SetLimits { limits: Limits { max_attempts: 2, ..Limits::default() } });
+    let rich = || Facts { memory_mb: Some(100_000), disk_mb: Some(100_000), ..there(0, None) };
+    let got: Vec<Grant> = std::iter::from_fn(|| world.poll_with("ada", rich())).collect();
+    assert_eq!(got.len(), 2);
+    let found = of_task(&world, 3, Gate::WaveCap);
+    assert_eq!((found.says, found.kind), (Says::Block, Some(WaitKind::Machine)));
+    assert!(world.reasons(TaskId(3)).contains(&WaitKind::Machine));
+
+    world.ask(
+        "ann",
+        Command::SetLimits { limits: Limits { attempt_memory_mb: 100, attempt_disk_mb: 50, ..Limits::default() } },
+    );
+    // Two have just started and have not yet taken what they need: 300 MiB are enough for one more, 299 are not.
+    let memory = |free| Facts { memory_mb: Some(free), ..rich() };
+    assert_eq!(world.poll_with("ada", memory(299)), None);
+    assert_eq!(world.reasons(TaskId(3))[0], WaitKind::Machine);
+    assert!(!outlook(&world.board, id).is_settled(), "memory comes back by itself");
+    let disk = |free| Facts { disk_mb: Some(free), ..rich() };
+    assert_eq!(world.poll_with("ada", disk(149)), None);
+    assert_eq!(world.reasons(TaskId(3))[0], WaitKind::Disk);
+    assert_eq!(
+        world.poll_with("ada", Facts { memory_mb: Some(300), disk_mb: Some(150), ..rich() }).unwrap().task,
+        TaskId(3)
+    );
+    // The mission has its three; and half a minute later what runs has what it needs.
+    assert_eq!(of_task(&world, 4, Gate::WaveCap).kind, Some(WaitKind::Slot));
+    end(&mut world, &got[0]);
+    world.advance(30 * SECOND);
+    assert_eq!(world.poll_with("ada", memory(99)), None);
+    assert!(world.poll_with("ada", memory(100)).is_some());
+}
+
+#[test]
+fn wave_cap_knows_whose_turn_it_is() {
+    let mut world = World::with(&[("ada", 9)]);
+    start(&mut world, Mode::Waves, 3, vec![planned("one", &["a"], &[]), planned("two", &["a"], &[])]);
+    let found = of_task(&world, 2, Gate::WaveCap);
+    assert_eq!((found.says, found.kind), (Says::Block, Some(WaitKind::Wave)));
+    assert_eq!(found.reason, "it is in wave 1.2, and wave 1 is at work");
+    assert!(world.reasons(TaskId(2)).contains(&WaitKind::Wave));
+}
+
+/// Base ancestry: a trunk without what landed blocks the next wave, and is a warning in flow.
+#[test]
+fn base_ancestry_wants_what_landed_in_the_base() {
+    for mode in [Mode::Waves, Mode::Flow] {
+        let mut world = World::with(&[("ada", 9)]);
+        let id = start(&mut world, mode, 3, vec![planned("one", &["a"], &[]), planned("two", &["b"], &[0])]);
+        let first = world.poll_with("ada", there(0, None)).unwrap();
+        end(&mut world, &first);
+        let last = world.board.missions[&id].landed.last.clone().unwrap();
+        // Another commit than the last was looked for: the queue has moved the trunk since.
+        let lost = there(0, Some((last.clone(), false)));
+        if mode == Mode::Waves {
+            assert_eq!(world.poll_with("ada", lost), None);
+            assert!(world.reasons(TaskId(2)).contains(&WaitKind::Gate));
+            let stale = there(0, Some((commit(1), false)));
+            assert!(world.poll_with("ada", stale).is_some());
+        } else {
+            let grant = world.poll_with("ada", lost).unwrap();
+            let found = of_attempt(&world, grant.attempt, Gate::BaseAncestry);
+            assert!(found.says == Says::Warn && found.reason.contains(&last.as_str()[..10]), "{found:?}");
+        }
+    }
+}
+
+/// Wave 2 is told which of its files wave 1 changed; wave 3 only what wave 2 did.
+#[test]
+fn what_the_wave_before_changed_is_on_the_attempt() {
+    let mut world = World::with(&[("ada", 9)]);
+    let plan = vec![
+        planned("one", &["settings.go", "a.go"], &[]),
+        planned("two", &["b.go"], &[]),
+        planned("three", &["settings.*"], &[0]),
+        planned("four", &["*.go"], &[2]),
+    ];
+    start(&mut world, Mode::Waves, 9, plan);
+    let first: Vec<Grant> = std::iter::from_fn(|| world.poll_with("ada", there(0, None))).collect();
+    assert_eq!(first.len(), 2);
+    for it in &first {
+        assert_eq!(of_attempt(&world, it.attempt, Gate::BaseAncestry).says, Says::Pass);
+        end(&mut world, it);
+    }
+    let third = world.poll_with("ada", there(0, None)).unwrap();
+    let found = of_attempt(&world, third.attempt, Gate::BaseAncestry);
+    assert_eq!((found.says, &found.files[..]), (Says::Warn, &["settings.go".to_owned()][..]));
+    end(&mut world, &third);
+    let fourth = world.poll_with("ada", there(0, None)).unwrap();
+    assert_eq!(of_attempt(&world, fourth.attempt, Gate::BaseAncestry).files, [""; 0], "settings.x is no .go");
+}
