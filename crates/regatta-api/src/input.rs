@@ -49,6 +49,16 @@ inputs! {
         #[serde(default)] attempt_memory_mb: Option<u64>,
         #[serde(default)] attempt_disk_mb: Option<u64>,
     }
+    Land {
+        id: String,
+        /// Before all that are not under way.
+        #[serde(default)] first: bool,
+    }
+    QueueHold {
+        #[serde(default)] project: Option<ProjectName>,
+        /// Why, for whoever waits.
+        #[serde(default)] reason: String,
+    }
     /// One thing, and what is said of it.
     Said { id: String, #[serde(default)] text: String }
     /// An answer to an inbox item.

@@ -168,8 +168,14 @@ verbs! {
     "policy.rm" PolicyRm(input::Rule) Admin "Takes a rule away";
     "budget.list" BudgetList(input::Nothing) View "Shows the budgets and what is spent";
     "budget.set" BudgetSet(input::BudgetSet) Admin "Sets a budget, or takes it away";
-    "land" Land(input::Id) Operate + Lead "Lands a task's finished work";
+    "land" Land(input::Land) Operate + Lead "Lands a task's finished work, which is also the approval";
     "queue" Queue(input::Scope) View + Lead "Shows the landing queue";
+    "queue.hold" QueueHold(input::QueueHold) Operate "Stops a landing queue";
+    "queue.release" QueueRelease(input::Scope) Operate "Lets a landing queue go on";
+    "diff" Diff(input::Id) View + Lead "Shows what a task's finished work changes";
+    "revise" Revise(input::Said) Operate + Lead "Sends finished work back with words";
+    "drop" Drop(input::Said) Operate "Drops finished work; it is kept for thirty days";
+    "undo" Undo(input::Id) Operate "Takes back what a task landed, through the same queue";
     "claim.acquire" ClaimAcquire(input::ClaimAcquire) Operate + Attempt "Acquires a claim, or waits for it";
     "claim.renew" ClaimRenew(input::ClaimHeld) Operate + Attempt "Prolongs a claim";
     "claim.release" ClaimRelease(input::ClaimHeld) Operate + Attempt "Ends a claim";

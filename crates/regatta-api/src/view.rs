@@ -517,11 +517,23 @@ impl LandingView {
     }
 }
 
+/// What a task's finished work changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DiffView {
+    pub task: TaskId,
+    pub base: CommitId,
+    pub commit: CommitId,
+    pub files: Vec<String>,
+    pub patch: String,
+}
+
 /// A project's landing queue, and what came of the last ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueView {
     pub project: ProjectName,
     pub trunk: String,
+    /// Who stopped it, and why.
+    pub held: Option<regatta_core::landing::Hold>,
     pub queue: Vec<LandingView>,
     pub recent: Vec<LandingView>,
 }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AttemptId, LandingId};
+use crate::ids::{AttemptId, CommitId, LandingId, ProjectName, TaskId};
 
 /// One effect's name: the event it follows from, and which of that event's effects it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -41,6 +41,10 @@ pub enum Effect {
     TryLanding { landing: LandingId },
     /// Move the trunk, under this fence.
     MoveTrunk { landing: LandingId, fence: u64 },
+    /// Run the project's own commands for what has landed as this commit.
+    AfterLanding { project: ProjectName, task: TaskId, commit: CommitId },
+    /// Push this commit of the trunk where the project says.
+    PushTrunk { project: ProjectName, commit: CommitId },
     /// Remove the attempt's workspace once everything in it is kept.
     RemoveWorkspace { attempt: AttemptId },
 }

@@ -74,7 +74,10 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         Event::QueueReleased(it) => landing::advance(draft, it.project(), now),
         Event::LandingBegun(it) => effects.push(Effect::TryLanding { landing: *it.landing() }),
         Event::LandingMoving(it) => effects.push(Effect::MoveTrunk { landing: *it.landing(), fence: *it.fence() }),
-        Event::LandingLanded(it) => next_in_queue(draft, before, *it.landing(), now),
+        Event::LandingLanded(it) => {
+            effects.extend(after_landing(draft.board(), before, it));
+            next_in_queue(draft, before, *it.landing(), now);
+        }
         Event::LandingEnded(it) => next_in_queue(draft, before, *it.landing(), now),
         Event::TaskCompleted(it) => effects.extend(task_ended(draft, before, *it.task())),
         Event::TaskFailed(it) => effects.extend(task_ended(draft, before, *it.task())),
@@ -158,6 +161,23 @@ fn trunk_freed(draft: &mut Draft, now: Now) {
     for project in ready {
         landing::advance(draft, &project, now);
     }
+}
+
+/// What follows a landing outside, where the project has something to do there.
+fn after_landing(board: &Board, before: &Board, it: &landing::Landed) -> Vec<Effect> {
+    let Some(project) = before.landings.get(it.landing()).and_then(|it| board.projects.get(&it.project)) else {
+        return vec![];
+    };
+    let (name, settings) = (project.name.clone(), &project.settings.landing);
+    let mut effects = Vec::new();
+    if !settings.after.is_empty() || settings.release.is_some() {
+        let (task, commit) = (*it.task(), it.commit().clone());
+        effects.push(Effect::AfterLanding { project: name.clone(), task, commit });
+    }
+    if settings.push.is_some() {
+        effects.push(Effect::PushTrunk { project: name, commit: it.commit().clone() });
+    }
+    effects
 }
 
 fn next_in_queue(draft: &mut Draft, before: &Board, id: crate::ids::LandingId, now: Now) {

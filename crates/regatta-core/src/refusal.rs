@@ -61,6 +61,7 @@ pub enum Refusal {
     NotOffered { task: TaskId, agent: AgentName },
     NothingToLand { task: TaskId, status: Status },
     NothingToUndo { task: TaskId, status: Status },
+    PersonNeeded { task: TaskId, reason: String },
     StaleLanding { landing: LandingId },
     KeyReused { key: RequestKey },
     AlreadyAnswered { approval: ApprovalId, by: String },
@@ -95,6 +96,7 @@ impl Refusal {
             Refusal::NotOffered { .. } => "not_offered",
             Refusal::NothingToLand { .. } => "nothing_to_land",
             Refusal::NothingToUndo { .. } => "nothing_to_undo",
+            Refusal::PersonNeeded { .. } => "person_needed",
             Refusal::StaleLanding { .. } => "stale_landing",
             Refusal::KeyReused { .. } => "key_reused",
             Refusal::AlreadyAnswered { .. } => "already_answered",
@@ -126,7 +128,8 @@ impl Refusal {
             | Refusal::Finished { .. }
             | Refusal::NotOffered { .. }
             | Refusal::NothingToLand { .. }
-            | Refusal::NothingToUndo { .. } => Class::State,
+            | Refusal::NothingToUndo { .. }
+            | Refusal::PersonNeeded { .. } => Class::State,
         }
     }
 
@@ -152,7 +155,8 @@ impl Refusal {
             | Refusal::StaleAttempt { task, .. }
             | Refusal::NotOffered { task, .. }
             | Refusal::NothingToLand { task, .. }
-            | Refusal::NothingToUndo { task, .. } => Some(task.to_string()),
+            | Refusal::NothingToUndo { task, .. }
+            | Refusal::PersonNeeded { task, .. } => Some(task.to_string()),
             Refusal::AtCapacity { agent, .. } | Refusal::NoSuchAgent { agent } => Some(agent.to_string()),
             _ => None,
         }
@@ -219,6 +223,7 @@ impl Refusal {
             Refusal::NothingToUndo { task, status } => {
                 format!("{task} {} and has nothing on the trunk to take back", status.phrase())
             }
+            Refusal::PersonNeeded { task, reason } => format!("an agent cannot let {task} land: {reason}"),
             Refusal::KeyReused { key } => format!("the request key {key} was used for another request"),
             Refusal::AlreadyAnswered { approval, by } => format!("{approval} was answered by {by}"),
             Refusal::StaleLanding { landing } => format!("{landing} has moved on, so this report changes nothing"),
@@ -256,6 +261,7 @@ impl Refusal {
             Refusal::Cycle { .. } => "take one of these blockers away".into(),
             Refusal::NotOffered { task, .. } => format!("see who has it: regatta show {task}"),
             Refusal::NothingToLand { task, .. } => format!("see why: regatta why {task}"),
+            Refusal::PersonNeeded { task, .. } => format!("ask a person: regatta land {task}"),
             Refusal::NothingToUndo { task, .. } => format!("see what became of it: regatta show {task}"),
             Refusal::KeyReused { .. } => "use a new key for each request".into(),
             Refusal::AlreadyAnswered { .. } => "see what is open: regatta inbox".into(),

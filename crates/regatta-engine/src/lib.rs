@@ -4,6 +4,7 @@
 //! asks of the world, through the [`ports`]) → a report, which is a request again. Nothing here decides a
 //! rule; nothing outside `writer.rs` stores anything.
 
+pub mod failpoint; // where a test may end the program
 pub mod ports; // what the engine needs from the world
 pub mod prices; // what models cost
 pub mod timer; // where time enters

@@ -80,6 +80,13 @@ fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(Eff
         Effect::MoveTrunk { landing, fence } => {
             engine.spawn_performer("land", move || landings::move_trunk(&it, key, landing, fence))
         }
+        Effect::AfterLanding { project, task, commit } => {
+            let landed = landings::Landed { project, task, commit };
+            engine.spawn_performer("after", move || landings::after_landing(&it, key, &landed))
+        }
+        Effect::PushTrunk { project, commit } => {
+            engine.spawn_performer("push", move || landings::push_trunk(&it, key, &project, &commit))
+        }
     }
 }
 

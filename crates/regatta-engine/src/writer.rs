@@ -187,6 +187,7 @@ impl Writer {
             return Ok(());
         }
         batch.meta = self.board.meta();
+        crate::failpoint::at("commit.begin");
         if let Err(error) = self.store.commit(batch) {
             // It may have been kept and only the word of it lost: then it stands, and everybody is told so.
             let kept = self.board.revision != before && self.store.revision().is_ok_and(|it| it == self.board.revision);
@@ -195,6 +196,7 @@ impl Writer {
             }
             tracing::warn!(code = error.code, "the store complained, but kept the batch: {error}");
         }
+        crate::failpoint::at("commit.stored");
         if !batch.events.is_empty() {
             self.outlets.board.send_replace(Arc::new(self.board.clone()));
             if !self.board.missions.is_empty() {

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use regatta_core::ids::CommitId;
+use regatta_engine::failpoint;
 use regatta_engine::ports::git::{GitError, Move, Repo, TrunkPermit};
 
 use crate::carry::Cargo;
@@ -62,6 +63,7 @@ impl GitAdapter {
                 return Ok(Move::Elsewhere(tip));
             }
             let cargo = self.load(&step)?;
+            failpoint::at("move.objects");
             let checkouts = self.checkouts(&step)?;
             let mut blocked = BTreeSet::new();
             for checkout in &checkouts {
@@ -70,12 +72,15 @@ impl GitAdapter {
             if !blocked.is_empty() {
                 return Ok(Move::Dirty(blocked.iter().map(|it| text_of(it)).collect()));
             }
+            failpoint::at("move.checked");
             if let Some(elsewhere) = self.swap(&step, permit)? {
                 return Ok(Move::Elsewhere(elsewhere));
             }
+            failpoint::at("move.ref");
             for checkout in &checkouts {
                 self.advance(&step, checkout)?;
             }
+            failpoint::at("move.checkout");
             Ok(Move::Moved)
         })
     }

@@ -42,8 +42,9 @@ See       status     what everybody is doing
           logs       what an attempt's program printed
 Decide    inbox      what needs you
           answer     answer a question; allow, deny a request
-Land      land       land a task's finished work
-          queue      the landing queue
+Land      land       land a task's finished work; diff, revise, drop it
+          queue      the landing queue; hold it, release it
+          undo       take back what landed
 Control   stop       stop a task, a mission or everything; work is kept
           pause      hold a task; resume lets it go on, retry tries again
           takeover   work in a task's workspace yourself
@@ -201,9 +202,44 @@ pub(crate) enum Word {
         /// Wait until it has landed or is out
         #[arg(long)]
         wait: bool,
+        /// Before all that are not under way
+        #[arg(long)]
+        first: bool,
     },
-    /// Show the landing queue
-    Queue,
+    /// Show the landing queue, hold it, or let it go on
+    Queue {
+        #[command(subcommand)]
+        word: Option<QueueWord>,
+    },
+    /// Show what a task's finished work changes
+    Diff {
+        /// The task
+        id: TaskId,
+    },
+    /// Send finished work back to be worked on again
+    Revise {
+        /// The task
+        id: TaskId,
+        /// What is to be different
+        #[arg(required = true, value_name = "TEXT")]
+        words: Vec<String>,
+    },
+    /// Drop finished work; it is kept for thirty days
+    Drop {
+        /// The task
+        id: TaskId,
+        /// Why
+        #[arg(long, value_name = "WORDS", default_value = "")]
+        because: String,
+    },
+    /// Take back what a task landed, by a revert through the same queue
+    Undo {
+        /// The task
+        id: TaskId,
+        /// Wait until it has landed or is out
+        #[arg(long)]
+        wait: bool,
+    },
     /// Stop a task, a mission or all missions; work is kept
     Stop(Stop),
     /// Hold a task; a session that can wait is kept
@@ -328,6 +364,9 @@ pub(crate) enum Word {
     /// Print the version
     #[command(hide = true)]
     Version,
+    /// List the places where a test may end the daemon
+    #[command(hide = true)]
+    Failpoints,
     /// Write a copy of the store to a new file
     #[command(hide = true)]
     Backup {
@@ -539,4 +578,17 @@ pub(crate) enum ConfigWord {
 pub(crate) enum ProjectWord {
     /// List the projects
     List,
+}
+
+/// What is done with the landing queue.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum QueueWord {
+    /// Stop it: what is under way ends, and nothing more is begun or moved
+    Hold {
+        /// Why, for whoever waits
+        #[arg(value_name = "WORDS")]
+        words: Vec<String>,
+    },
+    /// Let it go on
+    Release,
 }

@@ -47,11 +47,15 @@ fn is_guarded(path: &str) -> bool {
     name == ".gitattributes" || FILES.contains(&path) || FOLDERS.iter().any(|it| path.starts_with(it))
 }
 
+fn guarded<'a>(board: &Board, task: &Task, changed: &'a [String]) -> Option<&'a String> {
+    let settings = &board.projects.get(&task.project)?.settings.landing;
+    changed.iter().find(|path| is_guarded(path) || settings.protected.iter().any(|it| it.matches(path)))
+}
+
 /// Why somebody must look at work before it lands, if somebody must.
 pub fn needs_person(board: &Board, task: &Task, changed: &[String]) -> Option<String> {
     let settings = &board.projects.get(&task.project)?.settings.landing;
-    let guarded = changed.iter().find(|path| is_guarded(path) || settings.protected.iter().any(|it| it.matches(path)));
-    if let Some(path) = guarded {
+    if let Some(path) = guarded(board, task, changed) {
         return Some(format!("it changes {path}, which only a person lets through: regatta diff {}", task.id));
     }
     match (settings.review, &settings.reviewer) {
@@ -62,6 +66,18 @@ pub fn needs_person(board: &Board, task: &Task, changed: &[String]) -> Option<St
         }
         (Review::Human, _) => Some(format!("somebody must review it: regatta diff {}", task.id)),
     }
+}
+
+/// Whether this one may say that work lands which somebody must look at. An agent may only where it is the reviewer,
+/// and never let a protected path through.
+fn may_approve(board: &Board, task: &Task, changed: &[String], by: &Actor) -> Result<(), Refusal> {
+    let (Actor::Agent(name), Some(reason)) = (by, needs_person(board, task, changed)) else { return Ok(()) };
+    let settings = board.projects.get(&task.project).map(|it| &it.settings.landing);
+    let reviews = settings.is_some_and(|it| it.review == Review::Agent && it.reviewer.as_ref() == Some(name));
+    if reviews && guarded(board, task, changed).is_none() {
+        return Ok(());
+    }
+    Err(Refusal::PersonNeeded { task: task.id, reason })
 }
 
 /// Lands a task's finished work: queues it if it is out of the queue (which is the approval), and tries it now if it
@@ -79,6 +95,7 @@ pub fn land(draft: &mut Draft, id: TaskId, first: bool, by: &Actor, now: Now) ->
     else {
         return Err(Refusal::NothingToLand { task: id, status: task.status });
     };
+    may_approve(draft.board(), &task, &submission.changed, by)?;
     let agent = task.agent.clone().unwrap_or_else(regatta);
     // Its files were free while a person thought about it, so they must be had again.
     let (uris, mode) = have_files(draft, &task, now)?;

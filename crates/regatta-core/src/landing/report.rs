@@ -12,7 +12,7 @@ use crate::ids::{ChannelName, CommitId, Label, LandingId, Now, ProjectName};
 use crate::project::OnConflict;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
-use crate::task;
+use crate::{steer, task};
 
 use super::{
     Carried, Deferred, Ended, Held, Landed, Landing, Overtaken, Reddened, Returned, State, Validated, find, queue,
@@ -205,7 +205,30 @@ fn landed(draft: &mut Draft, landing: &Landing, old: CommitId, commit: CommitId,
         first_few(&files),
         &commit.as_str()[..10]
     );
-    announce(draft, &landing.project, "coord:merge", text, now)
+    announce(draft, &landing.project, "coord:merge", text, now)?;
+    tell_siblings(draft, landing, &commit)
+}
+
+/// Whoever works on what has just changed is told, so that they do not find out by a conflict.
+fn tell_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> Result<(), Refusal> {
+    let board = draft.board();
+    let at_work = board.attempts.values().filter(|it| it.project == landing.project && it.stopping.is_none());
+    let tasks: Vec<_> =
+        at_work.filter_map(|it| board.tasks.get(&it.task)).filter(|it| it.id != landing.task).cloned().collect();
+    for task in tasks {
+        let changed = landing.submission.changed.iter().map(String::as_str);
+        let theirs: Vec<&str> = changed.filter(|path| task.files.iter().any(|it| it.matches(path))).collect();
+        if !theirs.is_empty() {
+            let text = format!(
+                "{} has landed as {commit} and changed {}, which you work on. Your work is merged with it when you are \
+                 done: see what it did with `git show {commit}` and keep to it.",
+                landing.task,
+                first_few(&theirs)
+            );
+            steer::tell(draft, task.id, text)?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn announce(

@@ -418,9 +418,11 @@ impl Story {
             Effect::MoveTrunk { landing, fence } => {
                 Command::ReportMoved { landing: *landing, fence: *fence, found: self.moved(how) }
             }
-            Effect::PrepareWorkspace { .. } | Effect::RemoveWorkspace { .. } | Effect::Nudge { .. } => {
-                Command::ReportPerformed
-            }
+            Effect::PrepareWorkspace { .. }
+            | Effect::RemoveWorkspace { .. }
+            | Effect::AfterLanding { .. }
+            | Effect::PushTrunk { .. }
+            | Effect::Nudge { .. } => Command::ReportPerformed,
         };
         self.ask(command);
     }

@@ -22,13 +22,16 @@ use super::{Scene, authorship, report, scene};
 pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(found) = scene(engine, id) else { return };
     let Some(scene) = found else { return settle_ended(engine, key, id) };
+    crate::failpoint::at("submit.begin");
     let mut findings = Findings::default();
     let verdict = judge(engine, &scene, &mut findings).unwrap_or_else(|reason| Verdict::Unknown { reason });
+    crate::failpoint::at("submit.judged");
     if has_ended(engine, id) {
         return settle_ended(engine, key, id);
     }
     write_down(engine, &scene, &mut findings);
     report(engine, key, Command::ReportJudged { attempt: id, token: scene.attempt.token, verdict, findings });
+    crate::failpoint::at("submit.recorded");
 }
 
 /// What the agent said of its work, if it left a result that can be read.
@@ -48,7 +51,9 @@ fn read(path: &Path) -> Option<Result<Read, String>> {
 
 fn capture(engine: &Engine, scene: &Scene) -> Result<Capture, GitError> {
     let authorship = authorship(&scene.task, scene.attempt.agent.as_str(), scene.attempt.started_wall);
-    engine.shared.git.capture(&scene.repo, scene.attempt.workspace(), &authorship)
+    let captured = engine.shared.git.capture(&scene.repo, scene.attempt.workspace(), &authorship);
+    crate::failpoint::at("submit.captured");
+    captured
 }
 
 /// Judges what an attempt left; `Err` says why that could not be done.

@@ -1,5 +1,6 @@
 //! A landing: merged onto the trunk's tip behind those before it, validated as that exact tree, and the trunk moved.
 
+mod after; // what follows a landing outside
 mod validate; // is this tree green
 
 use std::sync::Arc;
@@ -12,9 +13,11 @@ use regatta_core::project::Project;
 use regatta_core::task::Task;
 
 use crate::Engine;
+use crate::failpoint;
 use crate::ports::git::{Authorship, GitError, Move, Repo, Trial, TrunkPermit};
 
 use super::{authorship, report};
+pub(super) use after::{Landed, after_landing, push_trunk};
 pub(crate) use validate::Bench;
 
 /// One branch of a trial.
@@ -51,8 +54,11 @@ pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
         let found = Tried::Held { at: None, reason: "somebody it was tried with has left the queue".into() };
         return report(engine, key, Command::ReportTried { landing: id, found });
     };
+    failpoint::at("trial.begin");
     let found = try_train(engine, &train).unwrap_or_else(|held| held);
+    failpoint::at("trial.validated");
     report(engine, key, Command::ReportTried { landing: id, found });
+    failpoint::at("trial.recorded");
 }
 
 /// `Err` is what could not be found out.
@@ -60,6 +66,7 @@ fn try_train(engine: &Engine, train: &Train) -> Result<Tried, Tried> {
     let git = &engine.shared.git;
     let held = |at: Option<LandingId>| move |error: GitError| Tried::Held { at, reason: error.to_string() };
     let old = git.tip(&train.repo).map_err(held(None))?;
+    failpoint::at("trial.tip");
     let mut new = old.clone();
     let mut carries = Vec::with_capacity(train.members.len());
     for member in &train.members {
@@ -75,6 +82,7 @@ fn try_train(engine: &Engine, train: &Train) -> Result<Tried, Tried> {
     if new == old {
         return Ok(Tried::AlreadyThere { tip: old });
     }
+    failpoint::at("trial.merged");
     let tasks: Vec<&Task> = train.members.iter().map(|it| &it.task).collect();
     match validate::broken(engine, train, &tasks, (&old, &new)).map_err(|reason| Tried::Held { at: None, reason })? {
         None => Ok(Tried::Passed { old, new, carries }),
@@ -105,6 +113,7 @@ fn signed(member: &Member) -> Authorship {
 }
 
 pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: u64) {
+    failpoint::at("move.begin");
     let board = engine.board();
     let scene = board.landings.get(&id).and_then(|it| Some((it.clone(), board.projects.get(&it.project)?.clone())));
     let Some((landing, project)) = scene else {
@@ -115,6 +124,7 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
         landing::State::Moving { old, new, fence: live, .. } if live == fence => (old, new),
         _ => return report(engine, key, Command::ReportPerformed),
     };
+    failpoint::at("move.fenced");
     let permit = TrunkPermit::mint(landing.project.clone(), id, fence);
     let found = match engine.shared.git.move_trunk(&permit, &Repo::of(&project), &old, &new) {
         Ok(Move::Moved) => Moved::Moved,
@@ -122,5 +132,7 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
         Ok(Move::Dirty(paths)) => Moved::Dirty { paths },
         Err(error) => Moved::Held { reason: error.to_string() },
     };
+    failpoint::at("move.moved");
     report(engine, key, Command::ReportMoved { landing: id, fence, found });
+    failpoint::at("move.recorded");
 }

@@ -127,6 +127,7 @@ pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, At
 
 /// Keeps what is in the workspace, proves that it is kept, and only then removes it.
 pub(super) fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), String> {
+    crate::failpoint::at("remove.begin");
     let history = engine.history();
     let attempt = history.attempt(id).map_err(|it| it.to_string())?.ok_or("there is no such attempt")?;
     let task = history.task(attempt.task).map_err(|it| it.to_string())?.ok_or("its task is gone")?;
@@ -143,7 +144,9 @@ pub(super) fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), Str
             return Err(format!("{} would be lost", still.join(", ")));
         }
     }
+    crate::failpoint::at("remove.kept");
     git.remove_workspace(&ReachabilityProof::mint(id), &repo).map_err(|it| it.to_string())?;
+    crate::failpoint::at("remove.removed");
     // One more is kept warm now.
     out_of_room(engine, project).map(drop).map_err(|it| it.to_string())
 }

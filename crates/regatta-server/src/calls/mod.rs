@@ -3,10 +3,11 @@
 
 mod board; // status, projects, agents
 mod decide; // the inbox, policy, budgets, steering
+mod land; // the landing queue
 mod own; // what an attempt's token reaches
 mod scope; // escapes, standing rules, what checks said
 mod talk; // claims and messages
-mod work; // tasks, missions, landing
+mod work; // tasks, missions
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,8 +123,14 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) ->
         Call::PolicyRm(ask) => it.done(Command::RemoveRule { rule: ask.rule }).await,
         Call::BudgetList(_) => answer(it.board().revision, &BudgetsView::of(&it.board(), it.engine().now())),
         Call::BudgetSet(ask) => it.budget_set(ask).await,
-        Call::Land(ask) => it.land(parse(&ask.id)?).await,
+        Call::Land(ask) => it.land(ask).await,
         Call::Queue(ask) => it.queue(ask).await,
+        Call::QueueHold(ask) => it.queue_hold(ask).await,
+        Call::QueueRelease(ask) => it.queue_release(ask).await,
+        Call::Diff(ask) => it.diff(&ask.id).await,
+        Call::Revise(ask) => it.revise(ask).await,
+        Call::Drop(ask) => it.drop_work(ask).await,
+        Call::Undo(ask) => it.undo(&ask.id).await,
         Call::ClaimAcquire(ask) => it.claim_acquire(ask).await,
         Call::ClaimRenew(ask) => it.claim_renew(ask).await,
         Call::ClaimRelease(ask) => it.done(Command::Release { claim: ask.claim, token: ask.token }).await,

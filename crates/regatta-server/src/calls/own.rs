@@ -145,6 +145,14 @@ impl Caller<'_> {
                 own.leads(&self.task_view(parse(&ask.id)?).await?.task)?;
                 Call::Land(ask)
             }
+            Call::Diff(ask) => {
+                own.leads(&self.task_view(parse(&ask.id)?).await?.task)?;
+                Call::Diff(ask)
+            }
+            Call::Revise(ask) => {
+                own.leads(&self.task_view(parse(&ask.id)?).await?.task)?;
+                Call::Revise(ask)
+            }
             // The table of verbs lets nothing else come here; if it ever does, the answer is no.
             other => return Err(not_yours(&format!("{} of anybody", other.verb().name))),
         })

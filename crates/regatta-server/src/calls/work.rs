@@ -226,46 +226,6 @@ impl Caller<'_> {
         answer(revision, &missions)
     }
 
-    pub(super) async fn land(&self, id: TaskId) -> Json {
-        if self.board().settled(id) == Some(task::Status::Completed) {
-            return answer(self.board().revision, &self.task_view(id).await?); // it has landed: asking again is fine
-        }
-        self.task(id, Command::Land { task: id, first: false }).await
-    }
-
-    pub(super) async fn queue(&self, ask: input::Scope) -> Json {
-        self.known(ask.project.as_ref())?;
-        let board = self.board();
-        let mut views = Vec::new();
-        for project in board.projects.values().filter(|it| ask.project.as_ref().is_none_or(|asked| *asked == it.name)) {
-            let name = project.name.clone();
-            let recent = self
-                .read(move |history| {
-                    let landings = history.landings(&name, 20)?;
-                    landings
-                        .into_iter()
-                        .filter(|it| it.end.is_some())
-                        .map(|it| Ok((history.task(it.task)?, it)))
-                        .collect::<Result<Vec<_>, _>>()
-                })
-                .await?;
-            let subject = |id: TaskId| board.tasks.get(&id).map(|it| it.subject.clone()).unwrap_or_default();
-            views.push(QueueView {
-                project: project.name.clone(),
-                trunk: project.trunk.to_string(),
-                queue: (1..)
-                    .zip(board.queue_of(&project.name))
-                    .map(|(at, it)| LandingView::of(it, &subject(it.task), Some(at)))
-                    .collect(),
-                recent: recent
-                    .iter()
-                    .map(|(task, it)| LandingView::of(it, task.as_ref().map_or("", |it| it.subject.as_str()), None))
-                    .collect(),
-            });
-        }
-        answer(board.revision, &views)
-    }
-
     pub(super) async fn why(&self, id: &str) -> Json {
         let task = self.task_view(parse(id)?).await?.with_gates(&self.board(), self.engine().now());
         let id = task.task.id;

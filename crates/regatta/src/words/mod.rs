@@ -6,6 +6,7 @@ mod claim;
 mod decide;
 mod demo;
 mod doctor;
+mod land;
 mod logs;
 mod msg;
 mod plan;
@@ -215,8 +216,12 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Logs { id, follow, raw, .. }) => logs::logs(app, &id, follow, raw),
         Some(Word::Scope { word }) => scope::scope(app, word),
         Some(Word::Rule(it)) => scope::rule(app, it),
-        Some(Word::Land { id, wait }) => work::land(app, id, wait),
-        Some(Word::Queue) => see::queue(app),
+        Some(Word::Land { id, wait, first }) => land::land(app, id, wait, first),
+        Some(Word::Queue { word }) => land::queue(app, word),
+        Some(Word::Diff { id }) => land::diff(app, id),
+        Some(Word::Revise { id, words }) => land::revise(app, id, &words),
+        Some(Word::Drop { id, because }) => land::drop_work(app, id, because),
+        Some(Word::Undo { id, wait }) => land::undo(app, id, wait),
         Some(Word::Stop(it)) => work::stop(app, it),
         Some(Word::Pause { id, because }) => decide::pause(app, &id, &because),
         Some(Word::Resume { id }) => decide::resume(app, &id),
@@ -244,6 +249,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Completions { shell }) => plumbing::completions(app, shell),
         Some(Word::Man { out }) => plumbing::man(app, out),
         Some(Word::Version) => plumbing::version(app),
+        Some(Word::Failpoints) => plumbing::failpoints(app),
         Some(Word::Backup { file }) => plumbing::backup(app, &file),
         Some(Word::Restore { file }) => plumbing::restore(app, &file),
         Some(Word::Help { topic }) => plumbing::help(app, &topic),

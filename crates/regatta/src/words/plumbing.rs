@@ -73,6 +73,11 @@ pub(super) fn version(app: &App) -> Said {
     })
 }
 
+pub(super) fn failpoints(app: &App) -> Said {
+    let points = regatta_engine::failpoint::POINTS;
+    app.out.answer("failpoints", &points, &[], |_| points.iter().map(|it| format!("{it}\n")).collect())
+}
+
 pub(super) fn backup(app: &App, file: &Path) -> Said {
     let file = std::path::absolute(file).map_err(|it| usage(it.to_string(), "name a new file"))?;
     let path =

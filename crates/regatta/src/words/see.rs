@@ -1,8 +1,8 @@
-//! See: `status`, `show`, `why`, `events`, `queue`.
+//! See: `status`, `show`, `why`, `events`.
 
 use regatta_api::Call;
 use regatta_api::input;
-use regatta_api::view::{AgentView, EventView, MissionView, QueueView, StatusView, TaskView, WhyView};
+use regatta_api::view::{AgentView, EventView, MissionView, StatusView, TaskView, WhyView};
 use regatta_core::attempt::Attempt;
 use regatta_core::gates::Says;
 use regatta_core::task::Status;
@@ -231,37 +231,4 @@ fn draw_event(it: &EventView) -> String {
 pub(super) fn got_revision(client: &crate::client::Client) -> Result<u64, Failed> {
     let got: Got<serde_json::Value> = client.call(&Call::AgentList(input::Nothing {}))?;
     Ok(got.revision)
-}
-
-pub(super) fn queue(app: &App) -> Said {
-    let client = app.client()?;
-    let project = app.project(&client)?;
-    let got: Got<Vec<QueueView>> = client.call(&Call::Queue(input::Scope { project }))?;
-    app.out.answer("queue", &got.data, &[], |_| {
-        let mut text = String::new();
-        for it in &got.data {
-            text += &format!("{} → {}\n", it.project, it.trunk);
-            let waiting = it.queue.iter().map(|it| {
-                vec![
-                    it.position.map_or(String::new(), |it| it.to_string()),
-                    it.task.to_string(),
-                    it.state.clone(),
-                    line(&it.subject),
-                    line(&it.detail),
-                ]
-            });
-            let recent = it.recent.iter().take(10).map(|it| {
-                let what = it.commit.as_ref().map_or_else(|| line(&it.detail), |it| it.as_str()[..10].to_owned());
-                vec![
-                    if it.state == "landed" { "✓".into() } else { "✕".into() },
-                    it.task.to_string(),
-                    it.state.clone(),
-                    line(&it.subject),
-                    what,
-                ]
-            });
-            text += &table(&waiting.chain(recent).collect::<Vec<_>>());
-        }
-        if got.data.is_empty() { "no project yet\n".into() } else { text }
-    })
 }

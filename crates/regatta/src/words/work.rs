@@ -1,37 +1,14 @@
-//! Work: `land`, `stop`.
+//! Work: `stop`.
 
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::TaskView;
-use regatta_core::ids::TaskId;
 
 use crate::args::Stop;
 use crate::client::{Client, Got};
-use crate::follow;
-use crate::out::{Failed, Said, line};
+use crate::out::{Failed, Said};
 
 use super::App;
-
-pub(super) fn land(app: &App, id: TaskId, wait: bool) -> Said {
-    let client = app.client()?;
-    let got: Got<TaskView> = client.call(&Call::Land(input::Id { id: id.to_string() }))?;
-    let last = if wait { follow::until_landed(&client, id, got.revision, app.timeout())? } else { Some(got.data) };
-    let Some(task) = last else { return Err(Failed::Code(124)) };
-    app.out.answer("land", &task, &["regatta queue".into()], |out| match &task.task.landed {
-        Some(commit) => format!("landed {id} as {}\n", &commit.as_str()[..10]),
-        None => {
-            let reason =
-                task.waits.first().map_or_else(|| task.task.reason.clone().unwrap_or_default(), |it| it.text.clone());
-            format!("{id} {}  {}\n", out.state(&task.word), line(&reason))
-        }
-    })?;
-    match task.word.as_str() {
-        "landed" | "done" | "landing" if !wait || task.task.landed.is_some() || task.word == "done" => Ok(()),
-        "needs you" | "landing" => Err(Failed::Code(3)),
-        _ if !wait => Ok(()),
-        _ => Err(Failed::Code(1)),
-    }
-}
 
 pub(super) fn stop(app: &App, ask: Stop) -> Said {
     let client = app.client()?;

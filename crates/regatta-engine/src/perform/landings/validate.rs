@@ -90,6 +90,7 @@ pub(super) fn broken(
     }
     let slot = bench.slot(&project.name);
     let staging = engine.shared.git.stage(&train.repo, slot.number, new).map_err(|it| it.to_string())?;
+    crate::failpoint::at("trial.staged");
     let found = contract::broken(&*engine.shared.agents, &task, &project, &staging).map_err(|it| it.to_string())?;
     drop(slot);
     if found.is_none() {

@@ -1,0 +1,149 @@
+//! What follows a landing outside: the project's own commands, a release, the push. None of it holds the queue up.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use regatta_core::bus::Post;
+use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
+use regatta_core::command::{Actor, Command, Outcome, Request};
+use regatta_core::effect::EffectKey;
+use regatta_core::ids::{AgentName, ChannelName, CommitId, Label, ProjectName, TaskId};
+use regatta_core::pattern::Uri;
+use regatta_core::project::Project;
+use regatta_core::task::IssueType;
+
+use crate::ports::agents::Check;
+use crate::ports::git::{Push, Repo};
+use crate::{Engine, failpoint};
+
+use super::super::{LOOK_UP, block_on_until, report};
+
+/// How long after a failed push it is tried again, at first and at most.
+const AGAIN: Duration = Duration::from_secs(5);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(300);
+/// How long a release waits for another one to end.
+const RELEASE_WAIT: Duration = Duration::from_secs(600);
+
+/// What has landed.
+pub(crate) struct Landed {
+    pub(crate) project: ProjectName,
+    pub(crate) task: TaskId,
+    pub(crate) commit: CommitId,
+}
+
+/// Runs the commands of `[landing] after`, and the release, once each: a record under the effect's key says that one
+/// has run, and what came of it.
+pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &Landed) {
+    failpoint::at("after.begin");
+    if let Some(project) = engine.board().projects.get(&landed.project).cloned() {
+        let settings = &project.settings.landing;
+        for (nth, command) in settings.after.iter().enumerate() {
+            run(engine, &project, landed, (command, format!("after-{key}-{nth}")));
+        }
+        if let Some(command) = &settings.release
+            && is_released(engine, landed.task)
+        {
+            release(engine, &project, landed, (command, format!("release-{key}")));
+        }
+    }
+    failpoint::at("after.ran");
+    report(engine, key, Command::ReportPerformed);
+    failpoint::at("after.recorded");
+}
+
+/// Whether a task is something that a release is made for.
+fn is_released(engine: &Engine, task: TaskId) -> bool {
+    let task = engine.history().task(task).ok().flatten();
+    task.is_some_and(|it| matches!(it.issue_type, IssueType::Feature | IssueType::Bug))
+}
+
+fn run(engine: &Engine, project: &Arc<Project>, landed: &Landed, (command, once): (&str, String)) {
+    let check = Check {
+        command: command.to_owned(),
+        dir: Repo::of(project).path,
+        env: vec![
+            ("REGATTA_PROJECT".into(), project.name.to_string()),
+            ("REGATTA_TASK".into(), landed.task.to_string()),
+            ("REGATTA_COMMIT".into(), landed.commit.to_string()),
+        ],
+        timeout: Duration::from_millis(project.validation_timeout_ms),
+        once: Some(once),
+    };
+    match engine.shared.agents.check(&check) {
+        Ok(result) if result.passed() => {}
+        Ok(result) => {
+            let tail = crate::contract::tail(&result.output);
+            tell(engine, project, "coord:after", &format!("After {} landed, `{command}` failed: {tail}", landed.task));
+        }
+        Err(error) => {
+            tell(engine, project, "coord:after", &format!("After {} landed, `{command}`: {error}", landed.task))
+        }
+    }
+}
+
+/// A release has a claim of its own, so that it waits for another release and never for the queue.
+fn release(engine: &Engine, project: &Arc<Project>, landed: &Landed, what: (&str, String)) {
+    let owner = Owner::Agent(AgentName::new("regatta").expect("a plain word is a name"));
+    let Ok(uri) = Uri::new(&format!("release://{}", project.name)) else { return };
+    let ask = Acquire {
+        owner,
+        uris: vec![uri],
+        mode: Mode::Exclusive,
+        ttl_ms: project.validation_timeout_ms + 60_000,
+        wait_ms: RELEASE_WAIT.as_millis() as u64,
+        memo: format!("the release after {}", landed.task),
+    };
+    let asked = engine.acquire(Actor::Regatta, None, ask);
+    let got = block_on_until(asked, Instant::now() + RELEASE_WAIT + Duration::from_secs(5));
+    let Some(Ok(reply)) = got else {
+        return tell(engine, project, "coord:release", "The release claim was not to be had; no release was made.");
+    };
+    let Outcome::Claim(Acquired::Granted { claim, token, .. }) = reply.outcome else { return };
+    run(engine, project, landed, what);
+    let done = Request { by: Actor::Regatta, key: None, command: Command::Release { claim, token } };
+    if let Err(failure) = engine.submit(done) {
+        tracing::debug!("the release claim had ended: {failure:?}");
+    }
+}
+
+/// Pushes what landed, again and again until the remote has it; the first failure is told.
+pub(crate) fn push_trunk(engine: &Engine, key: EffectKey, project: &ProjectName, commit: &CommitId) {
+    failpoint::at("push.begin");
+    let (mut pause, mut told) = (AGAIN, false);
+    loop {
+        let board = engine.board();
+        let Some(project) = board.projects.get(project).cloned() else { break };
+        let Some(remote) = project.settings.landing.push.clone() else { break };
+        let trouble = match engine.shared.git.push(&Repo::of(&project), &remote, commit) {
+            Ok(Push::Pushed) => break,
+            Ok(Push::NonFastForward) => format!("{remote} has commits that are not here; pull them, and it goes on"),
+            Ok(Push::Failed(reason)) => reason,
+            Err(error) => error.to_string(),
+        };
+        if !told {
+            let text = format!("{} was not pushed to {remote}, and is tried again: {trouble}", &commit.as_str()[..10]);
+            tell(engine, &project, "coord:push", &text);
+            told = true;
+        }
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            if engine.is_stopping() {
+                return; // the effect stays, and the next start goes on with it
+            }
+            std::thread::sleep(LOOK_UP);
+        }
+        pause = (pause * 2).min(AGAIN_AT_MOST);
+    }
+    failpoint::at("push.pushed");
+    report(engine, key, Command::ReportPerformed);
+}
+
+fn tell(engine: &Engine, project: &Project, label: &str, text: &str) {
+    tracing::warn!(project = %project.name, "{text}");
+    let (Ok(channel), Ok(label)) = (ChannelName::new(project.name.as_str()), Label::new(label)) else { return };
+    let post = Post { channel, text: text.to_owned(), labels: vec![label], reply_to: None };
+    let request = Request { by: Actor::Regatta, key: None, command: Command::Post(post) };
+    if let Err(failure) = engine.submit(request) {
+        tracing::warn!("it could not be posted: {failure:?}");
+    }
+}

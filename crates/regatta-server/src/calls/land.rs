@@ -1,0 +1,102 @@
+//! Verbs of the landing queue: what lands, what waits, and what people say to it.
+
+use regatta_api::view::DiffView;
+use regatta_core::refusal::Refusal;
+
+use super::*;
+
+impl Caller<'_> {
+    pub(super) async fn land(&self, ask: input::Land) -> Json {
+        let id: TaskId = parse(&ask.id)?;
+        if self.board().settled(id) == Some(task::Status::Completed) {
+            return answer(self.board().revision, &self.task_view(id).await?); // it has landed: asking again is fine
+        }
+        self.task(id, Command::Land { task: id, first: ask.first }).await
+    }
+
+    pub(super) async fn queue(&self, ask: input::Scope) -> Json {
+        self.known(ask.project.as_ref())?;
+        let board = self.board();
+        let mut views = Vec::new();
+        for project in board.projects.values().filter(|it| ask.project.as_ref().is_none_or(|asked| *asked == it.name)) {
+            let name = project.name.clone();
+            let recent = self
+                .read(move |history| {
+                    let landings = history.landings(&name, 20)?;
+                    landings
+                        .into_iter()
+                        .filter(|it| it.end.is_some())
+                        .map(|it| Ok((history.task(it.task)?, it)))
+                        .collect::<Result<Vec<_>, _>>()
+                })
+                .await?;
+            let subject = |id: TaskId| board.tasks.get(&id).map(|it| it.subject.clone()).unwrap_or_default();
+            views.push(QueueView {
+                project: project.name.clone(),
+                trunk: project.trunk.to_string(),
+                held: project.queue.held.clone(),
+                queue: (1..)
+                    .zip(board.queue_of(&project.name))
+                    .map(|(at, it)| LandingView::of(it, &subject(it.task), Some(at)))
+                    .collect(),
+                recent: recent
+                    .iter()
+                    .map(|(task, it)| LandingView::of(it, task.as_ref().map_or("", |it| it.subject.as_str()), None))
+                    .collect(),
+            });
+        }
+        answer(board.revision, &views)
+    }
+
+    pub(super) async fn queue_hold(&self, ask: input::QueueHold) -> Json {
+        let project = self.project(ask.project)?;
+        let reason = if ask.reason.trim().is_empty() { "no reason was given".to_owned() } else { ask.reason };
+        self.done(Command::HoldQueue { project, reason }).await
+    }
+
+    pub(super) async fn queue_release(&self, ask: input::Scope) -> Json {
+        let project = self.project(ask.project)?;
+        self.done(Command::ReleaseQueue { project }).await
+    }
+
+    pub(super) async fn diff(&self, id: &str) -> Json {
+        let (id, board): (TaskId, _) = (parse(id)?, self.board());
+        let task = self.task_view(id).await?.task;
+        let work = task.submission.clone();
+        let work = work.ok_or_else(|| Problem::from(&Refusal::NothingToLand { task: id, status: task.status }))?;
+        let project = board.projects.get(&task.project).cloned();
+        let project =
+            project.ok_or_else(|| Problem::from(&Refusal::NoSuchProject { project: task.project.clone() }))?;
+        let (git, repo) = (self.engine().git().clone(), Repo::of(&project));
+        let (base, commit) = (work.base.clone(), work.commit.clone());
+        let patch = blocking(move || git.diff(&repo, &base, &commit)).await?.map_err(from_git)?;
+        let view = DiffView { task: id, base: work.base, commit: work.commit, files: work.changed, patch };
+        answer(board.revision, &view)
+    }
+
+    pub(super) async fn revise(&self, ask: input::Said) -> Json {
+        let task: TaskId = parse(&ask.id)?;
+        self.task(task, Command::Revise { task, text: ask.text }).await
+    }
+
+    /// What was dropped stays under its keep-ref.
+    pub(super) async fn drop_work(&self, ask: input::Said) -> Json {
+        let task: TaskId = parse(&ask.id)?;
+        let found = self.task_view(task).await?.task;
+        if found.submission.is_none() {
+            return Err(Problem::from(&Refusal::NothingToLand { task, status: found.status }));
+        }
+        let reason = if ask.text.trim().is_empty() { "dropped".to_owned() } else { format!("dropped: {}", ask.text) };
+        self.task(task, Command::CancelTask { task, reason }).await
+    }
+
+    pub(super) async fn undo(&self, id: &str) -> Json {
+        let id: TaskId = parse(id)?;
+        let done = self.read(move |history| history.task(id)).await?;
+        let done = Box::new(done.ok_or_else(|| Problem::from(&Refusal::NoSuchTask { task: id }))?);
+        match self.ask(Command::Undo { done }).await? {
+            (revision, Outcome::Queued(place)) => answer(revision, &self.task_view(place.task).await?),
+            other => Err(unexpected(&other.1)),
+        }
+    }
+}

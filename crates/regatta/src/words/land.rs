@@ -1,0 +1,115 @@
+//! Land: `land`, `queue`, `diff`, `revise`, `drop`, `undo`.
+
+use regatta_api::view::{DiffView, QueueView, TaskView};
+use regatta_api::{Call, input};
+use regatta_core::ids::TaskId;
+
+use super::App;
+use crate::args::QueueWord;
+use crate::client::Got;
+use crate::follow;
+use crate::out::{Failed, Said, line, plain, table};
+
+pub(super) fn land(app: &App, id: TaskId, wait: bool, first: bool) -> Said {
+    let client = app.client()?;
+    let got: Got<TaskView> = client.call(&Call::Land(input::Land { id: id.to_string(), first }))?;
+    let last = if wait { follow::until_landed(&client, id, got.revision, app.timeout())? } else { Some(got.data) };
+    told(app, "land", last, wait)
+}
+
+/// Says where a task is on its way, and ends with the code that a script tests.
+fn told(app: &App, word: &str, task: Option<TaskView>, waited: bool) -> Said {
+    let Some(task) = task else { return Err(Failed::Code(124)) };
+    let id = task.task.id;
+    app.out.answer(word, &task, &["regatta queue".into()], |out| match &task.task.landed {
+        Some(commit) => format!("landed {id} as {}\n", &commit.as_str()[..10]),
+        None => {
+            let reason =
+                task.waits.first().map_or_else(|| task.task.reason.clone().unwrap_or_default(), |it| it.text.clone());
+            format!("{id} {}  {}\n", out.state(&task.word), line(&reason))
+        }
+    })?;
+    match task.word.as_str() {
+        "landed" | "done" | "landing" if !waited || task.task.landed.is_some() || task.word == "done" => Ok(()),
+        "needs you" | "review" | "landing" => Err(Failed::Code(3)),
+        _ if !waited => Ok(()),
+        _ => Err(Failed::Code(1)),
+    }
+}
+
+pub(super) fn queue(app: &App, word: Option<QueueWord>) -> Said {
+    let client = app.client()?;
+    let project = app.project(&client)?;
+    match word {
+        Some(QueueWord::Hold { words }) => {
+            let ask = input::QueueHold { project, reason: words.join(" ") };
+            let got: Got<serde_json::Value> = client.call(&Call::QueueHold(ask))?;
+            app.out.answer("queue", &got.data, &["regatta queue release".into()], |_| "the queue is held\n".into())
+        }
+        Some(QueueWord::Release) => {
+            let got: Got<serde_json::Value> = client.call(&Call::QueueRelease(input::Scope { project }))?;
+            app.out.answer("queue", &got.data, &["regatta queue".into()], |_| "the queue goes on\n".into())
+        }
+        None => {
+            let got: Got<Vec<QueueView>> = client.call(&Call::Queue(input::Scope { project }))?;
+            app.out.answer("queue", &got.data, &[], |_| {
+                let text: String = got.data.iter().map(drawn).collect();
+                if got.data.is_empty() { "no project yet\n".into() } else { text }
+            })
+        }
+    }
+}
+
+fn drawn(it: &QueueView) -> String {
+    let mut text = format!("{} → {}\n", it.project, it.trunk);
+    if let Some(held) = &it.held {
+        text += &format!("held by {}: {}\n", line(&held.by), line(&held.reason));
+    }
+    let waiting = it.queue.iter().map(|it| {
+        vec![
+            it.position.map_or(String::new(), |it| it.to_string()),
+            it.task.to_string(),
+            it.state.clone(),
+            line(&it.subject),
+            line(&it.detail),
+        ]
+    });
+    let recent = it.recent.iter().take(10).map(|it| {
+        let what = it.commit.as_ref().map_or_else(|| line(&it.detail), |it| it.as_str()[..10].to_owned());
+        vec![
+            if it.state == "landed" { "✓".into() } else { "✕".into() },
+            it.task.to_string(),
+            it.state.clone(),
+            line(&it.subject),
+            what,
+        ]
+    });
+    text + &table(&waiting.chain(recent).collect::<Vec<_>>())
+}
+
+pub(super) fn diff(app: &App, id: TaskId) -> Said {
+    let got: Got<DiffView> = app.call(&Call::Diff(input::Id { id: id.to_string() }))?;
+    app.out.answer("diff", &got.data, &[format!("regatta land {id}")], |_| {
+        // An agent's text: nothing in it may steer the terminal. Tabs are part of what is shown.
+        got.data.patch.lines().map(|it| it.split('\t').map(plain).collect::<Vec<_>>().join("\t") + "\n").collect()
+    })
+}
+
+pub(super) fn revise(app: &App, id: TaskId, words: &[String]) -> Said {
+    let got: Got<TaskView> = app.call(&Call::Revise(input::Said { id: id.to_string(), text: words.join(" ") }))?;
+    app.out.answer("revise", &got.data, &[format!("regatta why {id}")], |_| format!("{id} goes back with your words\n"))
+}
+
+pub(super) fn drop_work(app: &App, id: TaskId, because: String) -> Said {
+    let got: Got<TaskView> = app.call(&Call::Drop(input::Said { id: id.to_string(), text: because }))?;
+    let kept = got.data.task.submission.as_ref().map(|it| it.commit.as_str()[..10].to_owned()).unwrap_or_default();
+    app.out.answer("drop", &got.data, &[], |_| format!("dropped {id}; its work is kept for thirty days as {kept}\n"))
+}
+
+pub(super) fn undo(app: &App, id: TaskId, wait: bool) -> Said {
+    let client = app.client()?;
+    let got: Got<TaskView> = client.call(&Call::Undo(input::Id { id: id.to_string() }))?;
+    let undoing = got.data.task.id;
+    let last = if wait { follow::until_landed(&client, undoing, got.revision, app.timeout())? } else { Some(got.data) };
+    told(app, "undo", last, wait)
+}

@@ -1,0 +1,90 @@
+//! The daemon is ended at each of the queue's failpoints: nothing is lost, nothing lands twice, and the queue goes on.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use crate::world::{LONG, World, alive, until};
+
+/// Two tasks that are done when a file called `gate` is there.
+fn plan(round: usize, gate: &str) -> String {
+    let task = |name: &str| {
+        format!(
+            "[[task]]\nid = \"{name}{round}\"\nsubject = \"Write {name}{round}\"\nfiles = [\"{name}{round}.txt\"]\n\
+             script = [{{ write = {{ path = \"{name}{round}.txt\", text = \"{name}{round}\\n\" }} }}, \
+             {{ run = \"while [ ! -e {gate} ]; do sleep 0.02; done\" }}]\n"
+        )
+    };
+    task("a") + &task("b")
+}
+
+/// How often each task's change is on the trunk, by the trailer of its commit.
+fn on_trunk(world: &World) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for task in world.git(&["log", "--format=%(trailers:key=Regatta-Task,valueonly)", "main"]).split_whitespace() {
+        *counts.entry(task.to_owned()).or_default() += 1;
+    }
+    counts
+}
+
+/// Q1, Q2, Q4, Q7, Q8, J8, D2: the daemon aborts at every failpoint there is, while two branches are on their way.
+#[test]
+fn q7_no_failpoint_loses_or_repeats_a_landing() {
+    let times = std::env::var("REGATTA_FAILPOINT_TIMES").ok().and_then(|it| it.parse().ok()).unwrap_or(1);
+    let world = World::with_repo();
+    let (after, remote) = (world.root.join("after"), world.root.join("remote.git"));
+    world.git_in(&world.root, &["init", "-q", "--bare", "-b", "main", remote.to_str().unwrap()]);
+    world.git(&["remote", "add", "origin", remote.to_str().unwrap()]);
+    world.ok(&["init", "--yes"]);
+    let settings = world.read("regatta.toml");
+    let landing = format!("[landing]\npush = \"origin\"\nafter = [\"echo $REGATTA_TASK >> {}\"]\n", after.display());
+    let kept: String =
+        settings.lines().take_while(|it| !it.starts_with("[landing]")).map(|it| format!("{it}\n")).collect();
+    world.write("regatta.toml", &(kept + &landing));
+    world.ok(&["init", "--yes"]);
+    world.commit("Use regatta");
+    world.ok(&["agent", "add", "robot", "--runtime", "scripted", "--max-tasks", "2"]);
+    let points = world.json(&["failpoints"]);
+    let points: Vec<String> = points.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect();
+    assert!(points.len() >= 20, "{points:?}");
+
+    let mut all: Vec<String> = Vec::new();
+    for (round, point) in (0..times).flat_map(|_| &points).enumerate() {
+        // The work is under way before the daemon with the failpoint takes over, and is done only then.
+        let gate = world.root.join(format!("gate{round}"));
+        let path = world.plan(&plan(round, gate.to_str().unwrap()));
+        let mission = world.json(&["run", &path, "--agents", "robot", "--yes"]);
+        let tasks = mission["tasks"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap().to_owned());
+        all.extend(tasks);
+        world.ok(&["down", "--keep-agents"]);
+        let nth = if point.starts_with("commit.") { 6 } else { 1 };
+        let mut up = world.command(&["up", "--json"]);
+        up.env("REGATTA_FAILPOINT", format!("{point}:{nth}"));
+        let ran = crate::world::run(up, None);
+        assert_eq!(ran.code, 0, "{point}: {ran:?}");
+        let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
+        std::fs::write(&gate, "").unwrap();
+        assert!(until(LONG, || !alive(pid)), "{point} was never reached");
+
+        world.ok(&["up"]);
+        for task in &all[all.len() - 2..] {
+            let landed = || world.json(&["show", task])["word"] == "landed";
+            assert!(until(LONG, landed), "J1, Q8: {task} did not land after {point}: {}", world.json(&["why", task]));
+        }
+        assert!(on_trunk(&world).values().all(|it| *it == 1), "Q7: after {point}: {:?}", on_trunk(&world));
+        assert_eq!(on_trunk(&world).len(), all.len(), "J1: after {point}");
+        let pushed = || {
+            let there = world.git_in(&remote, &["for-each-ref", "--format=%(objectname)", "refs/heads/main"]);
+            there == world.git(&["rev-parse", "main"])
+        };
+        assert!(until(LONG, pushed), "it was not pushed after {point}");
+        let ran = || std::fs::read_to_string(&after).unwrap_or_default().lines().count();
+        assert!(until(LONG, || ran() >= all.len()), "what follows a landing did not run after {point}");
+        assert_eq!(ran(), all.len(), "J8: what follows a landing ran twice after {point}");
+        assert_eq!(world.git(&["status", "--porcelain"]), "", "the checkout came along after {point}");
+    }
+    world.assert_green_everywhere();
+    let queue = world.json(&["queue"]);
+    assert_eq!(queue[0]["queue"].as_array().unwrap().len(), 0, "{queue}");
+    assert_eq!(world.git(&["rev-list", "--min-parents=2", "main"]), "", "the trunk's history is a line");
+    let _shown = writeln!(std::io::stdout(), "{} failpoints, {times} times each", points.len());
+}
