@@ -381,3 +381,104 @@ fn l8_a_fence_is_not_released_by_hand() {
     let Held { claim, token } = held;
     assert_eq!(world.refused("eve", Command::Release { claim, token }).code(), "in_use");
 }
+
+fn in_review(world: &mut World, files: &[&str]) -> TaskId {
+    let task = world.add_task("careful", files);
+    let grant = world.take("ada");
+    world.finish(&grant);
+    let changed = files.iter().map(ToString::to_string).collect();
+    let verdict = regatta_core::attempt::Verdict::Passed { commit: commit(5), base: commit(4), changed };
+    assert_eq!(world.judge(&grant, verdict), None, "somebody must look at it");
+    task
+}
+
+/// What decides what is checked and what runs unasked lands with a person's word, never with an agent's.
+#[test]
+fn protected_paths_need_a_person() {
+    for path in ["regatta.toml", ".github/workflows/ci.yml", "docs/.gitattributes", ".husky/pre-commit"] {
+        let mut world = World::serial(&[("ada", 1), ("eve", 1)]);
+        let task = in_review(&mut world, &[path]);
+        assert_eq!((world.status(task), world.reasons(task)), (Status::InReview, vec![WaitKind::Review]));
+        assert_eq!(world.owner_of(&format!("file://shop/{path}")), None, "nobody waits for a person's files");
+        assert_eq!(world.refused("eve", Command::Land { task, first: false }).code(), "person_needed");
+        let Outcome::Queued(place) = world.ask("ann", Command::Land { task, first: false }) else { panic!() };
+        assert_eq!(world.board.landings[&place.landing].approved.as_deref(), Some("person:ann"));
+        world.land(place.landing);
+        assert_eq!(world.status(task), Status::Completed);
+    }
+}
+
+/// A reviewer that is an agent may let work through, but for what is protected; another agent may not.
+#[test]
+fn review_is_asked_for_where_the_project_says_so() {
+    use regatta_core::project::Review;
+    for (review, eve_may) in [(Review::Human, false), (Review::Agent, true)] {
+        let mut world = World::serial(&[("ada", 1), ("eve", 1)]);
+        let mut ask = world.project("shop", &["cargo test"]);
+        (ask.settings.landing.review, ask.settings.landing.reviewer) = (review, Some(agent("eve")));
+        world.ask("ann", Command::AddProject(ask));
+        let task = in_review(&mut world, &["src/a.rs"]);
+        assert_eq!(world.refused("ada", Command::Land { task, first: false }).code(), "person_needed");
+        assert_eq!(world.try_ask("eve", Command::Land { task, first: false }).is_ok(), eve_may);
+    }
+}
+
+/// Revised work goes back with the words and with where the work so far is; it costs no attempt.
+#[test]
+fn revised_work_goes_back_with_the_words() {
+    let (mut world, landings) = queue(&[2, 2]);
+    world.ask("ann", Command::Revise { task: TaskId(1), text: "shorter, please".into() });
+    assert_eq!((states(&world, &landings), world.status(TaskId(1))), (vec!["gone", "trying"], Status::Unassigned));
+    let task = world.task(TaskId(1));
+    assert_eq!((task.failures, task.notes.len()), (0, 1));
+    assert!(
+        task.notes[0].starts_with("shorter, please") && task.notes[0].contains("git cherry-pick"),
+        "{:?}",
+        task.notes
+    );
+    assert_eq!(
+        world.refused("ann", Command::Revise { task: TaskId(1), text: "again".into() }).code(),
+        "nothing_to_land"
+    );
+}
+
+/// What landed is taken back by a landing like any other.
+#[test]
+fn undo_is_a_landing_of_its_own() {
+    let (mut world, landings) = queue(&[2]);
+    world.land(landings[0]);
+    let done = Box::new(world.stored(TaskId(1)));
+    let Outcome::Queued(place) = world.ask("ann", Command::Undo { done: done.clone() }) else { panic!() };
+    let landing = world.board.landings[&place.landing].clone();
+    assert!(landing.reverts);
+    assert_eq!(Some(&landing.submission.commit), done.landed.as_ref());
+    assert_eq!(world.owner_of("file://shop/src/0.rs"), Some(Owner::Landing(place.landing)));
+    world.land(place.landing);
+    assert_eq!(world.status(place.task), Status::Completed);
+    let open = world.add_task("open", &["b"]);
+    let open = Box::new(world.task(open).clone());
+    assert_eq!(world.refused("ann", Command::Undo { done: open }).code(), "nothing_to_undo");
+}
+
+/// A held queue ends what is under way and begins nothing; it says who holds it and why.
+#[test]
+fn a_held_queue_begins_and_moves_nothing() {
+    let (mut world, landings) = queue(&[2, 2]);
+    world.ask("ann", Command::HoldQueue { project: crate::world::shop(), reason: "a release".into() });
+    world.merge(landings[0]);
+    assert_eq!(states(&world, &landings), ["validated", "queued"]);
+    assert_eq!(world.reasons(TaskId(2)), [WaitKind::Policy]);
+    world.ask("ann", Command::ReleaseQueue { project: crate::world::shop() });
+    assert_eq!(states(&world, &landings), ["moving", "queued"]);
+    world.moved(landings[0], Moved::Moved);
+    world.land(landings[1]);
+}
+
+/// Q10: who is put first comes before all that are not under way.
+#[test]
+fn q10_first_is_before_all_that_wait() {
+    let (mut world, landings) = queue(&[0, 0, 2]);
+    world.ask("ann", Command::Land { task: TaskId(3), first: true });
+    world.land(landings[0]);
+    assert_eq!(states(&world, &landings), ["gone", "queued", "trying"]);
+}

@@ -60,10 +60,14 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
         let mut up = world.command(&["up", "--json"]);
         up.env("REGATTA_FAILPOINT", format!("{point}:{nth}"));
         let ran = crate::world::run(up, None);
-        assert_eq!(ran.code, 0, "{point}: {ran:?}");
-        let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
         std::fs::write(&gate, "").unwrap();
-        assert!(until(LONG, || !alive(pid)), "{point} was never reached");
+        // What the round before left to do may reach it before the daemon is ready: that is as good a place to die.
+        if ran.code == 0 {
+            let pid = serde_json::from_str::<serde_json::Value>(&ran.out).unwrap()["data"]["pid"].as_u64().unwrap();
+            assert!(until(LONG, || !alive(pid as u32)), "{point} was never reached");
+        } else {
+            assert!(ran.err.contains("ended before it was ready"), "{point}: {ran:?}");
+        }
 
         world.ok(&["up"]);
         for task in &all[all.len() - 2..] {
