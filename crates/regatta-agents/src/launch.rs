@@ -50,6 +50,7 @@ pub(crate) fn write(
         resume: launch.resume.clone(),
         used: launch.used,
         mcp_url: launch.mcp.as_ref().map(|it| it.url.clone()),
+        regatta: launch.mcp.as_ref().map(|_| adapter.regatta_exe.clone()),
         seed: launch.attempt.to_string(),
         sandboxed_root: false,
     };

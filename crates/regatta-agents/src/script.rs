@@ -24,6 +24,17 @@ pub enum Step {
         #[serde(default)]
         kind: ToolKind,
     },
+    /// Calls one of Regatta's own tools, and says what it answers.
+    Call {
+        /// Its name: `my_task`.
+        tool: String,
+        /// What it is given.
+        #[serde(default)]
+        input: serde_json::Value,
+        /// It is expected to fail.
+        #[serde(default)]
+        fails: bool,
+    },
     /// Writes a file, and the directories it is in.
     Write {
         /// The file, inside the workspace.
@@ -104,7 +115,7 @@ pub enum Step {
 }
 
 /// The names of all steps, as a script writes them.
-pub const STEPS: [&str; 19] = [
+pub const STEPS: [&str; 20] = [
     "say",
     "write",
     "append",
@@ -124,6 +135,7 @@ pub const STEPS: [&str; 19] = [
     "end_turn",
     "rate_limit",
     "crash",
+    "call",
 ];
 
 /// What a `remove` step removes: `"path"` or `{path = "path"}`.
@@ -332,7 +344,7 @@ mod tests {
             {"ask":{"question":"q","choices":["x","y"],"default":"y"}},{"ask":{"question":"q"}},{"permission":"p"},
             {"permission":{"what":"p","default":"allow"}},{"sleep":0.5},{"sleep":"500ms"},{"sleep":2},
             {"usage":{"input":1,"output":2,"cost":0.5}},{"usage":{}},{"flood":{"bytes":9}},{"hang":true},{"fail":"r"},
-            {"think":"hm"},{"plan":["a","b"]},{"tool":{"title":"t","kind":"search"}},{"end_turn":true},
+            {"think":"hm"},{"plan":["a","b"]},{"tool":{"title":"t","kind":"search"}},{"call":{"tool":"ask","input":{"question":"q"}}},{"end_turn":true},
             {"rate_limit":{"reset_in":"2s"}},{"rate_limit":{}},{"crash":true},
             {"fail":{"class":"overloaded","reason":"r"}},{"permission":{"what":"p","kind":"edit","path":"a"}}]"#;
         let steps = parse(script).unwrap();

@@ -6,6 +6,7 @@
 
 mod acp;
 mod plain;
+mod tools; // calling Regatta's tools
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::rundir::write_atomic;
 use crate::script::{Failure, Permission, RelativePath, Step, parse};
+use tools::Tools;
 
 pub use acp::main as acp;
 
@@ -106,11 +108,18 @@ struct Agent {
     step: usize,
     said: Option<String>,
     changed: Vec<String>,
+    tools: Option<Tools>,
 }
 
 impl Agent {
     fn new(root: &Path) -> io::Result<Agent> {
-        Ok(Agent { root: root.canonicalize()?, step: 0, said: None, changed: Vec::new() })
+        Ok(Agent {
+            root: root.canonicalize()?,
+            step: 0,
+            said: None,
+            changed: Vec::new(),
+            tools: Tools::of_environment(),
+        })
     }
 
     fn follow(&mut self, step: &Step, voice: &mut dyn Voice) -> Result<(), Halt> {
@@ -124,6 +133,7 @@ impl Agent {
             Step::Think(text) => voice.tell(self.step, "think", json!({ "text": text })),
             Step::Plan(entries) => voice.tell(self.step, "plan", json!({ "entries": entries })),
             Step::Tool { title, kind } => voice.tell(self.step, "tool", json!({ "title": title, "tool": kind })),
+            Step::Call { tool, input, fails } => self.call(tool, input, *fails, voice)?,
             Step::Write { path, text } => self.write("write", path, text, voice)?,
             Step::Append { path, text } => {
                 let old = match fs::read_to_string(self.inside(path)?) {
@@ -191,6 +201,21 @@ impl Agent {
                 let reset_in = reset_in.map(|it| it.0);
                 return Err(Halt::Trouble { class: *class, reason: reason.clone(), reset_in });
             }
+        }
+        Ok(())
+    }
+
+    /// Calls a tool of Regatta's and says what came of it.
+    fn call(&mut self, tool: &str, input: &Value, fails: bool, voice: &mut dyn Voice) -> Result<(), Halt> {
+        voice.tell(self.step, "tool", json!({ "title": tool, "tool": "other" }));
+        let Some(tools) = &self.tools else {
+            return Err(format!("It was given no tools, so it cannot call {tool}.").into());
+        };
+        let input = if input.is_null() { &json!({}) } else { input };
+        match (tools.call(tool, input), fails) {
+            (Ok(text), false) | (Err(text), true) => voice.tell(self.step, "say", json!({ "text": text })),
+            (Ok(text), true) => return Err(format!("{tool} should have failed, and said: {text}").into()),
+            (Err(why), false) => return Err(why.into()),
         }
         Ok(())
     }

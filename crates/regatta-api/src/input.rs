@@ -9,7 +9,7 @@ use regatta_core::ids::{
 use regatta_core::mission;
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project;
-use regatta_core::session::Answer;
+use regatta_core::session::{Answer, ToolKind};
 use regatta_core::task::{Edit, Expects, How, IssueType, Status, Validation};
 use regatta_core::{budget, policy};
 use schemars::JsonSchema;
@@ -162,6 +162,26 @@ inputs! {
     TaskProgress { task: TaskId, attempt: AttemptId, token: u64, text: String }
     TaskFinish { task: TaskId, attempt: AttemptId, token: u64, #[serde(default)] output: Option<String> }
     TaskFail { task: TaskId, attempt: AttemptId, token: u64, #[serde(default)] reason: Option<String> }
+
+    /// A question, or a permission if that is given.
+    AttemptAsk {
+        task: TaskId,
+        attempt: AttemptId,
+        token: u64,
+        #[serde(default)] question: String,
+        #[serde(default)] choices: Vec<String>,
+        #[serde(default)] permission: Option<Wanted>,
+        #[serde(default)] wait_ms: u64,
+    }
+    /// Something an agent wants to do.
+    Wanted {
+        title: String,
+        #[serde(default)] kind: ToolKind,
+        #[serde(default)] command: Option<String>,
+        #[serde(default)] paths: Vec<String>,
+    }
+    AttemptAnswer { attempt: AttemptId, id: ApprovalId, #[serde(default)] wait_ms: u64 }
+    Attempt { attempt: AttemptId }
 
     MissionStart {
         #[serde(default)] project: Option<ProjectName>,

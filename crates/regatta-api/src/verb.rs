@@ -157,6 +157,10 @@ verbs! {
     "tell" Tell(input::Said) Operate + Lead "Says something to whoever works on a task";
     "inbox.list" InboxList(input::Scope) View "Lists what needs a person";
     "inbox.answer" InboxAnswer(input::Decide) Operate "Answers a permission request or a question";
+    "attempt.ask" AttemptAsk(input::AttemptAsk) Operate + Attempt "Asks a person, and waits for the answer";
+    "attempt.answer" AttemptAnswer(input::AttemptAnswer) View + Attempt "Waits for the answer to an attempt's request";
+    "siblings" Siblings(input::Attempt) View + Attempt "Says who else works in an attempt's project";
+    "briefing" Briefing(input::Attempt) View + Attempt "Says all that an attempt should know";
     "attempt.transcript" Transcript(input::Transcript) View "Reads what an attempt's program said, from a place on";
     "attempt.checks" Checks(input::Checks) View "Shows what the checks of an attempt's work said";
     "scope.list" ScopeList(input::Scope) View "Lists what was found outside the manifests of tasks";

@@ -9,11 +9,11 @@ use regatta_core::claim::{Claim, Mode, Owner, Wait};
 use regatta_core::event::Recorded;
 use regatta_core::gates::{self, Passage, Says};
 use regatta_core::ids::{
-    AgentName, AttemptId, ClaimId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId, WaitId,
+    AgentName, ApprovalId, AttemptId, ClaimId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId, WaitId,
 };
 use regatta_core::landing::{End, Landing, State};
 use regatta_core::mission::Mission;
-use regatta_core::pattern::Uri;
+use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project::{RuleAction, StandingRule};
 use regatta_core::refusal::Holder;
 use regatta_core::schedule::{self, Outlook, WaitReason};
@@ -441,6 +441,61 @@ pub struct GrantedAttempt {
     pub task: TaskView,
     /// Where to work: this attempt's own copy of the repository.
     pub workspace: Option<String>,
+}
+
+/// A request of an attempt, and what became of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AskedView {
+    pub id: ApprovalId,
+    pub answered: bool,
+    pub answer: Option<regatta_core::session::Answer>,
+    /// Who answered.
+    pub by: Option<String>,
+    /// Nobody will answer it any more.
+    pub withdrawn: bool,
+}
+
+/// Who else works in the same project.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SiblingView {
+    pub agent: AgentName,
+    pub attempt: AttemptId,
+    pub task: TaskId,
+    pub subject: String,
+    pub files: Vec<PathPattern>,
+    /// What it said last of what it is doing.
+    pub progress: String,
+}
+
+/// A task in a line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BriefView {
+    pub task: TaskId,
+    pub subject: String,
+    pub word: String,
+    pub agent: Option<AgentName>,
+    pub files: Vec<PathPattern>,
+}
+
+/// What an attempt should know before it begins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BriefingView {
+    pub attempt: AttemptId,
+    pub agent: AgentName,
+    pub project: ProjectName,
+    pub trunk: String,
+    /// Commands that must pass on every tree that lands.
+    pub checks: Vec<String>,
+    pub task: TaskView,
+    /// The mission's title.
+    pub mission: Option<String>,
+    /// The open tasks of the mission.
+    pub open: Vec<BriefView>,
+    pub siblings: Vec<SiblingView>,
+    /// What landed last.
+    pub landed: Vec<LandingView>,
+    /// What people said to it.
+    pub notes: Vec<String>,
 }
 
 /// A token as it is listed: what opens the door is not kept.

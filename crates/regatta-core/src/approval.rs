@@ -124,6 +124,48 @@ pub(crate) fn ask(draft: &mut Draft, attempt: &Attempt, ask: Ask, now: Now) -> R
     Ok(())
 }
 
+/// The longest question.
+const LONGEST_QUESTION: usize = 8 * 1024;
+/// How many requests of one attempt may be open at once.
+const MOST_OPEN: usize = 10;
+
+/// Takes a request that came over our own tools: the same as one in the program's own protocol.
+pub fn request(draft: &mut Draft, attempt: AttemptId, ask: Ask, now: Now) -> Result<ApprovalId, Refusal> {
+    let live = draft.board().attempts.get(&attempt).cloned();
+    let Some(live) = live.filter(|it| it.stopping.is_none() && it.phase == crate::attempt::Phase::Working) else {
+        return Err(Refusal::invalid(format!("{attempt} is over"), "stop working: nobody can answer it any more"));
+    };
+    let of = |board: &Board| {
+        board.approvals.values().find(|it| it.attempt == attempt && it.ask.id == ask.id).map(|it| it.id)
+    };
+    if let Some(known) = of(draft.board()) {
+        return Ok(known);
+    }
+    let (text, lines) = match &ask.want {
+        Want::Permission { tool, .. } => {
+            let more = tool.paths.iter().map(String::len).sum::<usize>() + tool.title.len();
+            (tool.command.as_ref().map_or(0, String::len) + more, tool.paths.len())
+        }
+        Want::Question { text, choices, .. } => {
+            (text.len() + choices.iter().map(String::len).sum::<usize>(), choices.len())
+        }
+    };
+    if text == 0 || text > LONGEST_QUESTION || lines > 100 || ask.id.len() > 200 {
+        return Err(Refusal::invalid(
+            format!("a request has 1 to {LONGEST_QUESTION} bytes and at most 100 choices or paths"),
+            "say it shorter; a long text goes into a file of your workspace",
+        ));
+    }
+    if draft.board().approvals.values().filter(|it| it.attempt == attempt && it.is_open()).count() >= MOST_OPEN {
+        return Err(Refusal::invalid(
+            format!("{attempt} has {MOST_OPEN} requests open already"),
+            "wait for their answers first",
+        ));
+    }
+    self::ask(draft, &live, ask.clone(), now)?;
+    of(draft.board()).ok_or_else(|| Refusal::invalid("the request was not taken", "ask again"))
+}
+
 /// Answers a request. Everything alike that is open and within reach is answered with it.
 pub fn decide(
     draft: &mut Draft,

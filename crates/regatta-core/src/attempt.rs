@@ -213,6 +213,9 @@ pub struct Attempt {
     /// What the gates said when it started; those that are not named passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Passage>,
+    /// What its program said of its work before it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
     /// How it ended.
     pub ended: Option<End>,
 }
@@ -259,6 +262,8 @@ facts! {
     Closing { attempt: AttemptId }
     /// These ports are its own.
     Ported { attempt: AttemptId, ports: Vec<u16> }
+    /// Its program says what it did; it counts when it has ended.
+    Noted { attempt: AttemptId, output: Option<String> }
     /// Its program runs.
     Launched { attempt: AttemptId, sandbox: Option<String>, warnings: Vec<String> }
     /// It left a result.
@@ -314,6 +319,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         sandbox: None,
         result: None,
         gates: by.gates.clone(),
+        output: None,
         ended: None,
     };
     draft.record(Event::AttemptStarted(Started { attempt }));
@@ -428,7 +434,7 @@ pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited, now: No
     match how {
         Exited::Done { output } => {
             provider::worked(draft, &attempt.agent);
-            task::finish(draft, attempt.task, id, token, output)
+            task::finish(draft, attempt.task, id, token, attempt.output.clone().or(output))
         }
         Exited::Failed { reason, class } => failed(draft, &attempt, class.unwrap_or(Class::Crashed), &reason, now),
         Exited::Lost => {
@@ -567,6 +573,19 @@ pub fn ports_taken(draft: &mut Draft, id: AttemptId, token: u64, taken: &[u16], 
     let ports = attempt.ports.iter().map(keep).collect();
     if lost > 0 {
         give_ports(draft, id, ports);
+    }
+    Ok(())
+}
+
+/// Keeps what a program that still runs says of its work.
+pub fn note(draft: &mut Draft, id: AttemptId, token: u64, output: Option<String>) -> Result<(), Refusal> {
+    let attempt = live(draft.board(), id, token)?;
+    if attempt.stopping.is_some() || attempt.phase != Phase::Working {
+        return Err(Refusal::StaleAttempt { task: attempt.task, attempt: id, live: None });
+    }
+    task::check_output(output.as_deref())?;
+    if attempt.output != output {
+        draft.record(Event::AttemptNoted(Noted { attempt: id, output }));
     }
     Ok(())
 }

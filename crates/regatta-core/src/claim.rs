@@ -288,7 +288,8 @@ pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64
 /// Ends a claim. Needs the token (L8).
 pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal> {
     let claim = held(draft, id, token)?;
-    if !matches!(claim.owner, Owner::Agent(_)) {
+    // What lives as long as its owner is not let go of before; a lease that an attempt asked for is its own to end.
+    if claim.ttl_ms.is_none() {
         let by = claim.owner.to_string();
         return Err(Refusal::InUse { what: id.to_string(), by });
     }

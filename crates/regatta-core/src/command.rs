@@ -15,7 +15,7 @@ use crate::ids::{
 };
 use crate::manifest::{self, Part, Rules};
 use crate::refusal::Refusal;
-use crate::session::{Answer, Said};
+use crate::session::{Answer, Ask, Said};
 use crate::{
     agent, approval, attempt, budget, bus, claim, gates, landing, mission, policy, project, provider, react, schedule,
     steer, task,
@@ -133,6 +133,13 @@ pub enum Command {
         attempt: AttemptId,
         token: u64,
         output: Option<String>,
+    },
+    /// An attempt asks a person something, other than by its program's own protocol.
+    Ask {
+        task: TaskId,
+        attempt: AttemptId,
+        token: u64,
+        ask: Ask,
     },
     GiveUp {
         task: TaskId,
@@ -348,6 +355,7 @@ pub enum Outcome {
     Message(MessageId),
     Queued(landing::Place),
     Rule(RuleId),
+    Asked(ApprovalId),
     Told(steer::Heard),
     Judged {
         landing: Option<LandingId>,
@@ -452,13 +460,15 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             done(task::progress(draft, task, attempt, token, text, now)?)
         }
         Command::Finish { task, attempt, token, output } => {
+            // A program that runs is done when it ends; what it says of its work is kept until then.
             if attempt::speaks_for(draft.board(), task, attempt, token)?.supervised {
-                return Err(Refusal::invalid(
-                    format!("{attempt}'s program is still running"),
-                    "it is finished when it exits with code 0",
-                ));
+                return Ok(done(attempt::note(draft, attempt, token, output)?));
             }
             done(task::finish(draft, task, attempt, token, output)?)
+        }
+        Command::Ask { task, attempt, token, ask } => {
+            attempt::speaks_for(draft.board(), task, attempt, token)?;
+            Outcome::Asked(approval::request(draft, attempt, ask, now)?)
         }
         Command::GiveUp { task, attempt, token, reason } => done(task::give_up(draft, task, attempt, token, reason)?),
         Command::Land { task, first } => Outcome::Queued(landing::land(draft, task, first, &request.by, now)?),

@@ -84,6 +84,7 @@ events! {
     AttemptSpoke(attempt::Spoke) "attempt.said" |it| it.attempt().to_string();
     AttemptPorted(attempt::Ported) "attempt.ported" |it| it.attempt().to_string();
     AttemptLaunched(attempt::Launched) "attempt.launched" |it| it.attempt().to_string();
+    AttemptNoted(attempt::Noted) "attempt.noted" |it| it.attempt().to_string();
     AttemptClosing(attempt::Closing) "attempt.closing" |it| it.attempt().to_string();
     AttemptRotating(rotate::Rotating) "attempt.rotating" |it| it.attempt().to_string();
     AttemptTold(steer::Told) "attempt.told" |it| it.attempt().to_string();

@@ -377,11 +377,16 @@ pub fn finish(
     }
     let task = find(draft.board(), id)?;
     next_status(id, task.status, Status::Validating)?;
-    if output.as_ref().is_some_and(|it| it.len() > 64 * 1024) {
-        return Err(Refusal::invalid("a task's output is at most 64 KiB", "write it to a file and say where it is"));
-    }
+    check_output(output.as_deref())?;
     draft.record(Event::TaskValidating(Validating { task: id, attempt, output }));
     Ok(())
+}
+
+pub(crate) fn check_output(output: Option<&str>) -> Result<(), Refusal> {
+    match output.is_some_and(|it| it.len() > 64 * 1024) {
+        true => Err(Refusal::invalid("a task's output is at most 64 KiB", "write it to a file and say where it is")),
+        false => Ok(()),
+    }
 }
 
 /// Says that the attempt gave up; that is the agent's verdict and final.

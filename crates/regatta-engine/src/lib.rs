@@ -31,7 +31,7 @@ use regatta_core::claim::{Acquire, Acquired};
 use regatta_core::command::{Actor, Command, Outcome, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::event::Recorded;
-use regatta_core::ids::{RequestKey, WaitId};
+use regatta_core::ids::{AttemptId, RequestKey, WaitId};
 use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -58,6 +58,21 @@ pub struct Checks {
     pub timeout_ms: Option<u64>,
 }
 
+/// Our own tools, as agents reach them.
+#[derive(Clone)]
+pub struct Tools {
+    /// Where the daemon listens, such as `http://127.0.0.1:7777`.
+    pub server: String,
+    /// Makes an attempt's own token from its number and its fence.
+    pub mint: Arc<dyn Fn(AttemptId, u64) -> String + Send + Sync>,
+}
+
+impl std::fmt::Debug for Tools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tools at {}", self.server)
+    }
+}
+
 /// What the engine must know of the program it is part of.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -66,7 +81,7 @@ pub struct Settings {
     /// What models cost.
     pub prices: Vec<prices::Price>,
     /// Where agents find our own tools, if this daemon serves them.
-    pub mcp_url: Option<String>,
+    pub tools: Option<Tools>,
     /// Reads the checks that a trunk's own `regatta.toml` names.
     pub read_checks: Option<fn(&str) -> Result<Checks, String>>,
     /// How long a stopped agent may take to end by itself.
@@ -100,7 +115,7 @@ impl Default for Settings {
         Settings {
             attempt_env: vec![],
             prices: prices::defaults(),
-            mcp_url: None,
+            tools: None,
             read_checks: None,
             grace: Duration::from_secs(30),
             queue: 4096,

@@ -5,6 +5,7 @@
 
 mod calls; // one arm per verb
 mod guard; // token, Host, Origin
+mod mcp; // the verbs as tools
 mod names; // readable names
 mod stream; // events as they are committed
 pub mod tokens; // who a caller is
@@ -107,6 +108,7 @@ fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/api/v1/events", get(stream::events))
         .route("/api/v1/{verb}", post(call))
+        .route("/mcp", post(mcp::post).fallback(mcp::no_stream))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(|| async {
             problem(&Problem::new(

@@ -150,7 +150,8 @@ impl Keyring {
         Ok(Keyring { mint: Mint::of(&own), own, file, given: RwLock::new(given), changing: Mutex::new(()) })
     }
 
-    pub(crate) fn mint(&self) -> &Mint {
+    /// What makes the tokens of attempts.
+    pub fn mint(&self) -> &Mint {
         &self.mint
     }
 

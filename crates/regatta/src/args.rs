@@ -53,7 +53,7 @@ Set up    agent      the agents; provider finds their programs
           budget     what may be spent
           config     the settings and where they come from
 
-Plumbing  serve project plan task claim msg token name schema completions man version backup restore
+Plumbing  serve project plan task claim msg token mcp name schema completions man version backup restore
 
 Options:
   -C, --repo PATH     act as if started there
@@ -339,6 +339,9 @@ pub(crate) enum Word {
     /// Manage the tokens that open the doors
     #[command(subcommand, hide = true)]
     Token(TokenWord),
+    /// Serve the tools on standard input and output (Model Context Protocol)
+    #[command(hide = true)]
+    Mcp,
     /// Print a readable name that nobody has
     #[command(hide = true)]
     Name,

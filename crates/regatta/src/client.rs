@@ -128,6 +128,31 @@ impl Client {
             .header("x-regatta-person", std::env::var("USER").unwrap_or_else(|_| "operator".into()))
     }
 
+    /// The same daemon, shown another token.
+    pub(crate) fn speaking_with(self, token: String) -> Client {
+        Client { token, ..self }
+    }
+
+    /// Sends a message as it is; gives the status and the body.
+    pub(crate) fn exchange(
+        &self,
+        path: &str,
+        headers: &[(&str, String)],
+        body: Vec<u8>,
+    ) -> Result<(u16, Bytes), Failed> {
+        self.runtime.block_on(async {
+            let mut sender = self.open().await?;
+            let request = self.request("POST", path).header("content-type", "application/json");
+            let request = headers.iter().fold(request, |it, (name, value)| it.header(*name, value));
+            let request =
+                request.body(Full::from(body)).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+            let response = sender.send_request(request).await.map_err(|_| unreachable())?;
+            let status = response.status().as_u16();
+            let body = response.into_body().collect().await.map_err(|_| unreachable())?.to_bytes();
+            Ok((status, body))
+        })
+    }
+
     /// Carries out a call. A write that loses its connection is asked again under the same key: it happens once.
     pub(crate) fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<Got<T>, Failed> {
         self.carry_out(call, true)

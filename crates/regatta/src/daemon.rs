@@ -5,8 +5,9 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use regatta_engine::Engine;
+use regatta_engine::{Engine, Tools};
 use regatta_server::tokens::Keyring;
 use regatta_server::{Doors, Ended};
 use serde::{Deserialize, Serialize};
@@ -83,6 +84,10 @@ impl Place {
 
     fn card(&self) -> PathBuf {
         self.dir.join("daemon.json")
+    }
+
+    fn port(&self) -> PathBuf {
+        self.dir.join("port")
     }
 
     fn token(&self) -> PathBuf {
@@ -245,7 +250,12 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said 
         let what = format!("the tokens in {} cannot be read: {it}", place.dir.display());
         failed("bad_config", what, "mend tokens.json, or move it away: every token in it is void then")
     })?;
-    let (ports, settings) = wire::ports(data_dir)?;
+    // Before the engine starts: attempts that it starts are told where we are. Who calls before the doors are open waits.
+    let tcp = runtime.block_on(bind(&place, listen))?;
+    let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
+    let mint = keyring.mint().clone();
+    let tools = Tools { server: format!("http://{address}"), mint: Arc::new(move |id, fence| mint.token(id, fence)) };
+    let (ports, settings) = wire::ports(data_dir, tools)?;
     let (engine, recovered) = Engine::start(ports, settings).map_err(|it| match it {
         regatta_engine::Failure::Store(error) => wire::from_store(error),
         other => failed("io", other.to_string(), "see what is wrong: regatta doctor"),
@@ -269,7 +279,7 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said 
     };
     let found = (unclean || recovered.effects > 0).then_some(takeover);
     set_limits(&engine)?;
-    let entrance = Entrance { keyring, listen, found };
+    let entrance = Entrance { keyring, tcp, found };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
     runtime.spawn(async move {
         let mut round = tokio::time::interval(clear);
@@ -313,13 +323,12 @@ fn set_limits(engine: &Engine) -> Said {
 /// What the doors say and ask of whoever comes.
 struct Entrance {
     keyring: Keyring,
-    listen: Option<String>,
+    tcp: TcpListener,
     found: Option<Takeover>,
 }
 
 async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance) -> Result<Ended, Failed> {
-    let Entrance { keyring, listen, found } = entrance;
-    let tcp = bind(listen).await?;
+    let Entrance { keyring, tcp, found } = entrance;
     let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
     let unix = bind_unix(place);
     let mut terminate = signal(SignalKind::terminate()).map_err(|it| place.broken(&it))?;
@@ -345,7 +354,19 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
     regatta_server::serve(Doors { engine, keyring, tcp, unix }, signalled).await.map_err(|it| place.broken(&it))
 }
 
-async fn bind(listen: Option<String>) -> Result<TcpListener, Failed> {
+/// Listens where it is wished. Agents that outlived the last daemon know its port: a port that may be any is that one
+/// again, if it can be had.
+async fn bind(place: &Place, listen: Option<String>) -> Result<TcpListener, Failed> {
+    let listener = bind_wished(place, listen).await?;
+    if let Ok(address) = listener.local_addr()
+        && let Err(error) = write_whole(&place.port(), &format!("{}\n", address.port()))
+    {
+        tracing::warn!("the port is not remembered: {error}");
+    }
+    Ok(listener)
+}
+
+async fn bind_wished(place: &Place, listen: Option<String>) -> Result<TcpListener, Failed> {
     let (wanted, chosen) = match &listen {
         Some(text) => (text.clone(), true),
         None => {
@@ -365,6 +386,12 @@ async fn bind(listen: Option<String>) -> Result<TcpListener, Failed> {
             format!("{address} is beyond this machine, and this daemon speaks no TLS"),
             "listen on 127.0.0.1, and reach it through ssh from elsewhere",
         ));
+    }
+    let last = std::fs::read_to_string(place.port()).ok().and_then(|it| it.trim().parse::<u16>().ok());
+    if let (0, Some(port)) = (address.port(), last)
+        && let Ok(listener) = TcpListener::bind((address.ip(), port)).await
+    {
+        return Ok(listener);
     }
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(listener),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use regatta_agents::AgentsAdapter;
 use regatta_engine::timer::MachineClock;
-use regatta_engine::{Ports, Redact, Settings};
+use regatta_engine::{Ports, Redact, Settings, Tools};
 use regatta_git::GitAdapter;
 use regatta_store::SqliteStore;
 
@@ -16,7 +16,7 @@ use crate::out::{Failed, failed};
 pub(crate) const STORE: &str = "regatta.db";
 
 /// Opens the world for the engine.
-pub(crate) fn ports(data_dir: &Path) -> Result<(Ports, Settings), Failed> {
+pub(crate) fn ports(data_dir: &Path, tools: Tools) -> Result<(Ports, Settings), Failed> {
     let exe = std::env::current_exe()
         .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
     let store = SqliteStore::open(&data_dir.join(STORE)).map_err(from_store)?;
@@ -36,6 +36,7 @@ pub(crate) fn ports(data_dir: &Path) -> Result<(Ports, Settings), Failed> {
         data_dir: Some(data_dir.to_owned()),
         redact,
         read_checks: Some(crate::settings::checks),
+        tools: Some(tools),
         ..Settings::default()
     };
     Ok((ports, settings))

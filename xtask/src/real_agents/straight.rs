@@ -62,6 +62,7 @@ fn setup(row: &Row, run: &Run, resume: Option<String>) -> Setup {
         resume,
         used: Default::default(),
         mcp_url: None,
+        regatta: None,
         seed: run.mark.clone(),
         sandboxed_root: false,
     }

@@ -61,6 +61,9 @@ pub struct Setup {
     /// Where it reaches Regatta's tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp_url: Option<String>,
+    /// Our own program, which serves the tools to programs that must start their tool servers themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regatta: Option<PathBuf>,
     /// Names the attempt; session ids are derived from it where a program lets us choose.
     pub seed: String,
     /// It runs as root inside a sandbox of ours.

@@ -16,6 +16,7 @@ pub(super) fn setup(runtime: Runtime) -> Setup {
         resume: None,
         used: Default::default(),
         mcp_url: None,
+        regatta: None,
         seed: "A1".to_owned(),
         sandboxed_root: false,
     }

@@ -14,6 +14,7 @@ use regatta_core::session::Class;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::tools::Tools;
 use super::{Agent, Halt, Voice, steps};
 use crate::drivers::rpc::{Dialect, Fault, Message, NO_METHOD, read};
 use crate::rundir::write_atomic;
@@ -150,7 +151,9 @@ impl Server<'_> {
         if !Path::new(dir).is_absolute() {
             return Err(fault(format!("cwd must be absolute, not {dir:?}")));
         }
-        self.agent = Some(Agent::new(Path::new(dir)).map_err(|error| fault(format!("Could not use {dir}: {error}")))?);
+        let mut agent = Agent::new(Path::new(dir)).map_err(|error| fault(format!("Could not use {dir}: {error}")))?;
+        agent.tools = Tools::of_session(params);
+        self.agent = Some(agent);
         Ok(())
     }
 

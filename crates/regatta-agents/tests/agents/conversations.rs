@@ -40,6 +40,7 @@ impl Talk {
             resume: None,
             used: Usage::default(),
             mcp_url: None,
+            regatta: None,
             seed: "A1".to_owned(),
             sandboxed_root: false,
         };

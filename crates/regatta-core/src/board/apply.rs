@@ -256,6 +256,9 @@ impl Board {
             Event::AttemptClocked(it) => {
                 self.change_attempt(*it.attempt(), rows, |attempt| attempt.wall_at = *it.wall_at());
             }
+            Event::AttemptNoted(it) => {
+                self.change_attempt(*it.attempt(), rows, |attempt| attempt.output = it.output().clone());
+            }
             Event::AttemptClosing(it) => {
                 self.change_attempt(*it.attempt(), rows, |attempt| attempt.talk.closing = true);
             }

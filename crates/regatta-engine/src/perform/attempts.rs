@@ -108,13 +108,17 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
     );
     let prompt = brief::prompt_of(engine, scene, Some(&workspace.path));
     env.extend(ports);
+    let tools = engine.shared.settings.tools.as_ref();
+    // The command line inside an attempt speaks with the attempt's own token.
+    env.extend(tools.map(|it| ("REGATTA_SERVER".to_owned(), it.server.clone())));
     let launch = Launch {
         attempt: attempt.id,
         agent: attempt.agent.clone(),
         runtime: agent.runtime.clone(),
         profile: Profile { effort: brief::effort(task, &agent.profile), ..agent.profile.clone() },
         resume: attempt.resumed_session().map(str::to_owned),
-        mcp: engine.shared.settings.mcp_url.clone().map(|url| McpServer { url, token: attempt.token.to_string() }),
+        mcp: tools
+            .map(|it| McpServer { url: format!("{}/mcp", it.server), token: (it.mint)(attempt.id, attempt.token) }),
         used: attempt.resumed_session().and(attempt.resumes.as_ref()).map(|it| it.used).unwrap_or_default(),
         workspace: workspace.path,
         objects: workspace.objects,

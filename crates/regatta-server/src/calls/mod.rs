@@ -1,6 +1,7 @@
 //! Carrying out the verbs: one arm per row of the table. Each turns its input into a command of the core, or
 //! into a look at the board or the history, and draws the answer.
 
+mod attempt; // what an attempt asks and needs to know
 mod board; // status, projects, agents
 mod decide; // the inbox, policy, budgets, steering
 mod land; // the landing queue
@@ -25,6 +26,7 @@ use regatta_core::claim::{self, Acquire, Acquired, Mode, Owner};
 use regatta_core::command::{Actor, Command, Outcome, PlannedTask, Request};
 use regatta_core::fleet::Limits;
 use regatta_core::ids::{AgentName, AttemptId, MessageId, MissionId, ProjectName, RequestKey, TaskId};
+use regatta_core::landing::End;
 use regatta_core::pattern::PathPattern;
 use regatta_core::schedule::{self, Poll};
 use regatta_core::{bus, manifest, mission, project, task};
@@ -112,6 +114,10 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) ->
         Call::Tell(ask) => it.tell(ask).await,
         Call::InboxList(ask) => it.inbox(ask),
         Call::InboxAnswer(ask) => it.decide(ask).await,
+        Call::AttemptAsk(ask) => it.attempt_ask(ask).await,
+        Call::AttemptAnswer(ask) => it.attempt_answer(ask).await,
+        Call::Siblings(ask) => it.siblings(ask.attempt).await,
+        Call::Briefing(ask) => it.briefing(ask.attempt).await,
         Call::Transcript(ask) => it.transcript(ask).await,
         Call::Checks(ask) => it.checks(ask.attempt).await,
         Call::ScopeList(ask) => it.scope_list(ask).await,

@@ -54,6 +54,23 @@ impl Caller<'_> {
                 own.is(ask.task, ask.attempt)?;
                 Call::TaskFail(input::TaskFail { token: fence, ..ask })
             }
+            Call::AttemptAsk(ask) => {
+                own.is(ask.task, ask.attempt)?;
+                let wait_ms = ask.wait_ms.min(LONGEST_WAIT_MS);
+                Call::AttemptAsk(input::AttemptAsk { token: fence, wait_ms, ..ask })
+            }
+            Call::AttemptAnswer(ask) => {
+                own.is(own.attempt.task, ask.attempt)?;
+                Call::AttemptAnswer(input::AttemptAnswer { wait_ms: ask.wait_ms.min(LONGEST_WAIT_MS), ..ask })
+            }
+            Call::Siblings(ask) => {
+                own.is(own.attempt.task, ask.attempt)?;
+                Call::Siblings(ask)
+            }
+            Call::Briefing(ask) => {
+                own.is(own.attempt.task, ask.attempt)?;
+                Call::Briefing(ask)
+            }
             Call::ClaimAcquire(ask) => {
                 own.uris(&ask.uris)?;
                 let held = board.claims.values().filter(|it| it.owner == own.owner() && it.ttl_ms.is_some()).count();
@@ -253,31 +270,69 @@ impl Own {
     /// A task that an attempt adds: in its project, and for a worker only as a proposal that a person takes up.
     fn follow_up(&self, board: &Board, ask: input::TaskAdd) -> Result<input::TaskAdd, Problem> {
         let refuse = |what: &str, hint: &str| Err(Problem::new(403, "not_yours", what, hint));
-        if ask.project.as_ref().is_some_and(|it| *it != self.attempt.project) {
+        // Taken apart field by field: one that is new here must be thought about.
+        let input::TaskAdd {
+            project,
+            subject,
+            description,
+            issue_type,
+            files,
+            validation,
+            blocked_by,
+            priority,
+            expects,
+            effort,
+            provider,
+            script,
+            ratchet,
+            alias,
+            backlog,
+            assign,
+            how,
+        } = ask;
+        if project.is_some_and(|it| it != self.attempt.project) {
             return Err(not_yours("another project"));
         }
-        if ask.script.is_some() {
-            return refuse("a script is run as it stands, so only a person may give one", "leave it out");
+        if script.is_some() || ratchet.is_some() {
+            return refuse("what is run as it stands is given by people alone", "leave the script and the ratchet out");
         }
         let foreign = |it: &TaskId| board.tasks.get(it).is_some_and(|it| it.project != self.attempt.project);
-        if ask.blocked_by.iter().any(foreign) {
+        if blocked_by.iter().any(foreign) {
             return Err(not_yours("a task of another project"));
         }
-        let checks = !ask.validation.tests.is_empty() || !ask.validation.lint.is_empty();
+        let checks = !validation.tests.is_empty() || !validation.lint.is_empty();
         if !self.lead && checks {
             return refuse(
                 "commands that are run as a check are given by people and leads",
                 "say in the description how it is to be tested",
             );
         }
-        if !self.lead && ask.assign.is_some() {
+        if !self.lead && assign.is_some() {
             return refuse("only a lead gives tasks to agents", "leave it out: a person or a lead takes it up");
         }
         let waiting = |it: &&Arc<Task>| it.project == self.attempt.project && it.status == task::Status::Backlog;
         if board.tasks.values().filter(waiting).count() >= FULL_BACKLOG {
             return refuse("the backlog is full", "write into your report what else should be done");
         }
-        Ok(input::TaskAdd { project: Some(self.attempt.project.clone()), backlog: ask.backlog || !self.lead, ..ask })
+        Ok(input::TaskAdd {
+            project: Some(self.attempt.project.clone()),
+            subject,
+            description,
+            issue_type,
+            files,
+            validation,
+            blocked_by,
+            priority,
+            expects,
+            effort,
+            provider,
+            script: None,
+            ratchet: None,
+            alias,
+            backlog: backlog || !self.lead,
+            assign,
+            how,
+        })
     }
 }
 

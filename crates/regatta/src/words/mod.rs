@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod land;
 mod logs;
+mod mcp;
 mod msg;
 mod plan;
 mod plumbing;
@@ -244,6 +245,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Claim(it)) => claim::claim(app, it),
         Some(Word::Msg(it)) => msg::msg(app, it),
         Some(Word::Token(it)) => token::token(app, it),
+        Some(Word::Mcp) => mcp::mcp(app),
         Some(Word::Name) => plumbing::name(app),
         Some(Word::Schema { kind }) => plumbing::schema(app, kind.as_deref()),
         Some(Word::Completions { shell }) => plumbing::completions(app, shell),

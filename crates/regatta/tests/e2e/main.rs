@@ -25,3 +25,4 @@ mod races; // many at once, one winner
 mod runs; // a plan on the user's own repository
 mod scopes; // who may do what
 mod streams; // events without gaps
+mod tools; // what agents call

@@ -188,7 +188,12 @@ fn an_attempts_token_reaches_its_own_work_alone() {
         // Tasks that would run what it says.
         ("task.add", json!({ "subject": "x", "script": [{ "run": "id" }] })),
         ("task.add", json!({ "subject": "x", "validation": { "tests": ["id"] } })),
+        ("task.add", json!({ "subject": "x", "ratchet": ["id"] })),
         ("task.add", json!({ "subject": "x", "assign": "bob" })),
+        // Others' requests.
+        ("attempt.ask", with(theirs(&other), "question", json!("May I?"))),
+        ("attempt.answer", json!({ "attempt": other["attempt"], "id": "Q1" })),
+        ("briefing", json!({ "attempt": other["attempt"] })),
         // Others' things to look at.
         ("show", json!({ "id": "bob" })),
         ("show", json!({ "id": other["attempt"] })),

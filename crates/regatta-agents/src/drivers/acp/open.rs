@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::{Acp, RPC, Sent, Session};
 use crate::driver::Say;
-use crate::drivers::TOKEN_PLACE;
 use crate::drivers::rpc::{Fault, NO_METHOD};
 use crate::drivers::verdict::{Trouble, of_status, shorten};
+use crate::drivers::{TOKEN_PLACE, TOKEN_VARIABLE};
 
 /// The version spoken.
 const VERSION: i64 = 1;
@@ -200,13 +200,23 @@ impl Acp {
         matches!(self.setup.program(), "claude" | "claude-agent-acp" | "claude-code-acp")
     }
 
+    /// Regatta's tools: over HTTP where the program takes that, else by a process that it starts itself, which every
+    /// program must take.
     fn servers(&self, abilities: Abilities) -> Value {
-        match self.setup.mcp_url.as_ref().filter(|_| abilities.http) {
-            Some(url) => json!([{
+        let Some(url) = &self.setup.mcp_url else { return json!([]) };
+        match (&self.setup.regatta, abilities.http) {
+            (_, true) => json!([{
                 "type": "http", "name": "regatta", "url": url,
                 "headers": [{ "name": "Authorization", "value": format!("Bearer {TOKEN_PLACE}") }],
             }]),
-            None => json!([]),
+            (Some(regatta), false) => json!([{
+                "name": "regatta", "command": regatta, "args": ["mcp"],
+                "env": [
+                    { "name": TOKEN_VARIABLE, "value": TOKEN_PLACE },
+                    { "name": "REGATTA_SERVER", "value": url.trim_end_matches("/mcp") },
+                ],
+            }]),
+            (None, false) => json!([]),
         }
     }
 
@@ -224,7 +234,7 @@ impl Acp {
         let abilities = Abilities::read(result);
         self.abilities = Some(abilities);
         let mut said = Vec::new();
-        if self.setup.mcp_url.is_some() && !abilities.http {
+        if self.setup.mcp_url.is_some() && self.setup.regatta.is_none() && !abilities.http {
             let text = "It takes no MCP server over HTTP, so it works without Regatta's tools.";
             said.push(Said::Notice { text: text.to_owned() });
         }

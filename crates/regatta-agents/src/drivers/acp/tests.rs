@@ -58,6 +58,21 @@ fn ask(id: Value) -> Value {
     }})
 }
 
+/// A program that takes no server over HTTP starts our own program; the token is not among its arguments (S4).
+#[test]
+fn tools_are_given_by_a_process_where_http_is_not_taken() {
+    let mut setup = acp("some-agent");
+    setup.mcp_url = Some("http://127.0.0.1:7/mcp".to_owned());
+    setup.regatta = Some("/opt/regatta".into());
+    let able = json!({ "sessionCapabilities": { "close": {} } });
+    let (stage, _) = working(setup, able, json!({ "sessionId": "s1" }));
+    let open: Value = serde_json::from_str(&stage.journal[2].line).unwrap();
+    let server = &open["params"]["mcpServers"][0];
+    assert_eq!((&server["command"], &server["args"]), (&json!("/opt/regatta"), &json!(["mcp"])));
+    assert_eq!(server["env"][0], json!({ "name": "REGATTA_TOKEN", "value": "${REGATTA_TOKEN}" }));
+    assert_eq!(server["env"][1], json!({ "name": "REGATTA_SERVER", "value": "http://127.0.0.1:7" }));
+}
+
 #[test]
 fn a_whole_conversation_is_translated_and_can_be_taken_up_anywhere() {
     let mut setup = acp("some-agent");

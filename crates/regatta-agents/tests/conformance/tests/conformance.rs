@@ -106,6 +106,7 @@ fn converse(checker: &mut Checker, home: &std::path::Path, script: &Value, chang
         resume: None,
         used: Usage::default(),
         mcp_url: Some("http://127.0.0.1:9/mcp".to_owned()),
+        regatta: None,
         seed: "A1".to_owned(),
         sandboxed_root: false,
     };

@@ -1,0 +1,149 @@
+//! Verbs of an attempt at work: asking a person, and knowing what goes on around it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use regatta_api::view::{AskedView, BriefView, BriefingView, SiblingView};
+use regatta_core::ids::ApprovalId;
+use regatta_core::session::{Ask, AskOption, OptionKind, Tool, ToolStatus, Want};
+
+use super::*;
+
+/// How many of the last landings a briefing tells of.
+const LANDED: usize = 10;
+
+/// Numbers for requests that come over our own tools, besides the moment they came.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+
+impl Caller<'_> {
+    fn live_attempt(&self, id: AttemptId) -> Result<Arc<regatta_core::attempt::Attempt>, Problem> {
+        self.board().attempts.get(&id).cloned().ok_or_else(|| {
+            Problem::new(404, "no_such_attempt", format!("{id} is not running"), "see what runs: regatta status")
+        })
+    }
+
+    /// Asks a person, and waits for the answer as long as the caller likes.
+    pub(super) async fn attempt_ask(&self, ask: input::AttemptAsk) -> Json {
+        let id = match &self.key {
+            Some(key) => format!("tool-{key}"),
+            None => format!("tool-{}-{}", self.engine().now().wall, ASKED.fetch_add(1, Ordering::Relaxed)),
+        };
+        let want = match ask.permission {
+            Some(it) => {
+                let option = |id: &str, kind| AskOption { id: id.into(), name: id.into(), kind };
+                let tool = Tool {
+                    id: id.clone(),
+                    title: it.title,
+                    kind: it.kind,
+                    status: ToolStatus::Pending,
+                    command: it.command,
+                    paths: it.paths,
+                    output: None,
+                };
+                let options = vec![option("allow", OptionKind::AllowOnce), option("deny", OptionKind::RejectOnce)];
+                Want::Permission { tool, options }
+            }
+            None => Want::Question { text: ask.question, choices: ask.choices, schema: None },
+        };
+        let ask_it = Command::Ask { task: ask.task, attempt: ask.attempt, token: ask.token, ask: Ask { id, want } };
+        match self.ask(ask_it).await? {
+            (_, Outcome::Asked(id)) => self.wait_for_answer(ask.attempt, id, ask.wait_ms).await,
+            other => Err(unexpected(&other.1)),
+        }
+    }
+
+    pub(super) async fn attempt_answer(&self, ask: input::AttemptAnswer) -> Json {
+        self.wait_for_answer(ask.attempt, ask.id, ask.wait_ms).await
+    }
+
+    async fn wait_for_answer(&self, attempt: AttemptId, id: ApprovalId, wait_ms: u64) -> Json {
+        let deadline = deadline(wait_ms);
+        let mut board = self.engine().watch();
+        loop {
+            let now = board.borrow_and_update().clone();
+            let found = now.approvals.get(&id).filter(|it| it.attempt == attempt);
+            let Some(found) = found else {
+                return Err(Problem::new(
+                    404,
+                    "no_such_request",
+                    format!("{attempt} has no request {id}"),
+                    "ask first, and use the id that came back",
+                ));
+            };
+            let decision = found.decision.as_ref();
+            let view = AskedView {
+                id,
+                answered: decision.is_some(),
+                answer: decision.map(|it| it.answer.clone()),
+                by: decision.map(|it| it.by.to_string()),
+                withdrawn: found.closed,
+            };
+            if view.answered || view.withdrawn || tokio::time::timeout_at(deadline, board.changed()).await.is_err() {
+                return answer(now.revision, &view);
+            }
+        }
+    }
+
+    pub(super) async fn siblings(&self, id: AttemptId) -> Json {
+        let attempt = self.live_attempt(id)?;
+        answer(self.board().revision, &self.siblings_of(&attempt))
+    }
+
+    /// Who else works in the same project now, and on which files.
+    fn siblings_of(&self, attempt: &regatta_core::attempt::Attempt) -> Vec<SiblingView> {
+        let board = self.board();
+        let others = board.attempts.values().filter(|it| it.project == attempt.project && it.id != attempt.id);
+        others
+            .filter_map(|it| {
+                let task = board.tasks.get(&it.task)?;
+                Some(SiblingView {
+                    agent: it.agent.clone(),
+                    attempt: it.id,
+                    task: task.id,
+                    subject: task.subject.clone(),
+                    files: task.files.clone(),
+                    progress: task.progress.clone(),
+                })
+            })
+            .collect()
+    }
+
+    /// All that an attempt should know before it begins: its task, its mission, who works beside it, what landed.
+    pub(super) async fn briefing(&self, id: AttemptId) -> Json {
+        let attempt = self.live_attempt(id)?;
+        let (board, now) = (self.board(), self.engine().now());
+        let task = self.task_view(attempt.task).await?;
+        let project = attempt.project.clone();
+        let landed = self
+            .read(move |history| {
+                let landings = history.landings(&project, LANDED)?;
+                let landed = landings.into_iter().filter(|it| matches!(it.end, Some(End::Landed { .. })));
+                landed.map(|it| Ok((history.task(it.task)?, it))).collect::<Result<Vec<_>, _>>()
+            })
+            .await?;
+        let brief = |it: &TaskView| BriefView {
+            task: it.task.id,
+            subject: it.task.subject.clone(),
+            word: it.word.clone(),
+            agent: it.task.agent.clone(),
+            files: it.task.files.clone(),
+        };
+        let in_mission = board.tasks.values().filter(|it| attempt.mission.is_some() && it.mission == attempt.mission);
+        let view = BriefingView {
+            attempt: id,
+            agent: attempt.agent.clone(),
+            project: attempt.project.clone(),
+            trunk: board.projects.get(&attempt.project).map(|it| it.trunk.to_string()).unwrap_or_default(),
+            checks: board.projects.get(&attempt.project).map(|it| it.validation.clone()).unwrap_or_default(),
+            mission: attempt.mission.and_then(|it| board.missions.get(&it)).map(|it| it.title.clone()),
+            open: in_mission.map(|it| brief(&TaskView::of(&board, it, now))).collect(),
+            siblings: self.siblings_of(&attempt),
+            landed: landed
+                .iter()
+                .map(|(task, it)| LandingView::of(it, task.as_ref().map_or("", |it| it.subject.as_str()), None))
+                .collect(),
+            notes: attempt.notes.iter().chain(&attempt.talk.tells).cloned().collect(),
+            task,
+        };
+        answer(board.revision, &view)
+    }
+}

@@ -1,0 +1,47 @@
+//! What can be read: tasks and missions, by address. Who may read what is decided as for the verbs.
+
+use std::sync::Arc;
+
+use regatta_core::board::Board;
+use serde_json::{Value, json};
+
+use super::{Fault, NOT_FOUND, tools};
+use crate::Shared;
+use crate::calls::Guest;
+use crate::tokens::Visitor;
+
+/// What a caller will want first.
+pub(super) fn list(visitor: &Visitor, board: &Board) -> Vec<Value> {
+    let one = |uri: String, name: String, title: &str| json!({ "uri": uri, "name": name, "title": title, "mimeType": "application/json" });
+    let Visitor::Attempt { id, task, .. } = visitor else { return vec![] };
+    let mission = board.attempts.get(id).and_then(|it| it.mission);
+    let own = one(format!("regatta://task/{task}"), task.to_string(), "Your task");
+    let mission = mission.map(|it| one(format!("regatta://mission/{it}"), it.to_string(), "Your mission"));
+    std::iter::once(own).chain(mission).collect()
+}
+
+pub(super) fn templates() -> Vec<Value> {
+    let one = |what: &str, title: &str| {
+        json!({
+            "uriTemplate": format!("regatta://{what}/{{id}}"),
+            "name": what,
+            "title": title,
+            "mimeType": "application/json",
+        })
+    };
+    vec![one("task", "A task, with its attempts"), one("mission", "A mission, with its tasks")]
+}
+
+pub(super) async fn read(shared: &Arc<Shared>, guest: Guest, uri: &str) -> Result<Value, Fault> {
+    let parts = uri.strip_prefix("regatta://").and_then(|it| it.split_once('/'));
+    let fits = |kind: &str, id: &str| match kind {
+        "task" => id.starts_with(['T', 't']),
+        "mission" => id.starts_with(['M', 'm']),
+        _ => false,
+    };
+    let Some((_, id)) = parts.filter(|(kind, id)| fits(kind, id)) else {
+        return Err(Fault::new(NOT_FOUND, "there is no such resource; see resources/templates/list"));
+    };
+    let data = tools::carry_out(shared, guest, "show", &json!({ "id": id })).await?;
+    Ok(json!({ "contents": [{ "uri": uri, "mimeType": "application/json", "text": data.to_string() }] }))
+}

@@ -1,0 +1,131 @@
+//! Which tools a caller has, and carrying them out.
+//!
+//! An attempt has few, well described ones (`worker.rs`), into which its task and its fence are filled; a person or a
+//! runner has the verbs its token reaches, each as it is. Both end in the same place as a call over HTTP, with the same
+//! checks.
+
+use std::sync::Arc;
+
+use regatta_api::verb::Verb;
+use regatta_api::{Call, Problem, VERBS};
+use serde_json::{Value, json};
+
+use super::{BAD_PARAMS, Fault, worker};
+use crate::Shared;
+use crate::calls::{self, Guest};
+use crate::tokens::Visitor;
+
+/// What a caller is told about the tools as a whole.
+pub(super) fn instructions(visitor: &Visitor) -> &'static str {
+    match visitor {
+        Visitor::Attempt { lead: false, .. } => {
+            "You work on one task of a team. Begin with my_task or briefing. Say progress now and then. Ask when only a \
+             person can know. Change only the files of your manifest; if you need others, report_scope_escape. When \
+             you are done, call finish and end your turn: the work is checked and landed for you."
+        }
+        Visitor::Attempt { lead: true, .. } => {
+            "You lead a mission. Begin with briefing, break the goal into tasks with files and checks (task_add), give \
+             them to agents, watch with task_list and mission, and tell agents what they must know. When the mission \
+             is done, call finish and end your turn."
+        }
+        Visitor::Owner | Visitor::Named { .. } => {
+            "Regatta runs a team of coding agents on git repositories. These tools are its verbs: look with status, \
+             show and why; add tasks with task_add; see what needs a person with inbox_list."
+        }
+    }
+}
+
+/// The tools of a caller.
+pub(super) fn list(visitor: &Visitor) -> Vec<Value> {
+    match visitor {
+        Visitor::Attempt { lead, .. } => worker::list(*lead),
+        Visitor::Owner | Visitor::Named { .. } => {
+            VERBS.iter().filter(|it| visitor.scope().may(it)).filter_map(tool_of).collect()
+        }
+    }
+}
+
+/// Verbs that no model should have within reach, whoever's token it holds: they are for a person's own hands.
+const BY_HAND: [&str; 6] = ["down", "backup", "token.add", "token.list", "token.rm", "limits.set"];
+
+fn tool_of(verb: &Verb) -> Option<Value> {
+    if BY_HAND.contains(&verb.name) {
+        return None;
+    }
+    let schema = Call::input_schema(verb.name)?;
+    Some(tool(&verb.name.replace('.', "_"), verb.help, schema.into(), verb.needs == regatta_api::verb::Needs::View))
+}
+
+/// A tool as it is listed.
+pub(super) fn tool(name: &str, help: &str, mut schema: Value, reads: bool) -> Value {
+    if let Some(schema) = schema.as_object_mut() {
+        schema.remove("title");
+        // A client may insist on these, also where nothing is taken.
+        schema.entry("properties").or_insert_with(|| json!({}));
+        schema.insert("type".into(), json!("object"));
+    }
+    json!({
+        "name": name,
+        "description": help,
+        "inputSchema": schema,
+        "annotations": { "readOnlyHint": reads, "openWorldHint": false },
+    })
+}
+
+/// Carries a tool out. What goes wrong with it is its result: the model must see it.
+pub(super) async fn call(
+    shared: &Arc<Shared>,
+    guest: Guest,
+    name: &str,
+    arguments: Option<&Value>,
+) -> Result<Value, Fault> {
+    let none = json!({});
+    let arguments = match arguments {
+        None | Some(Value::Null) => &none,
+        Some(it @ Value::Object(_)) => it,
+        Some(_) => return Err(Fault::new(BAD_PARAMS, "the arguments of a tool are an object")),
+    };
+    let unknown = || Fault::new(BAD_PARAMS, format!("there is no tool {}", name.chars().take(60).collect::<String>()));
+    let done = match &guest.visitor {
+        Visitor::Attempt { .. } => worker::call(shared, guest, name, arguments).await.ok_or_else(unknown)?,
+        Visitor::Owner | Visitor::Named { .. } => {
+            let verb = VERBS.iter().find(|it| it.name.replace('.', "_") == name && !BY_HAND.contains(&it.name));
+            let verb = verb.ok_or_else(unknown)?;
+            carry_out(shared, guest, verb.name, arguments).await.map(|data| Done { data, said: None })
+        }
+    };
+    Ok(match done {
+        Ok(done) => result(&done),
+        Err(problem) => json!({
+            "isError": true,
+            "content": [{ "type": "text", "text": format!("{}: {}. {}", problem.code, problem.message, problem.hint) }],
+            "structuredContent": { "error": problem },
+        }),
+    })
+}
+
+/// What a tool gave.
+pub(super) struct Done {
+    pub(super) data: Value,
+    /// What it says instead of the data, where a sentence is enough.
+    pub(super) said: Option<String>,
+}
+
+/// Some clients show their model the text alone, so it has the data too unless a sentence says it all.
+fn result(done: &Done) -> Value {
+    let text = done.said.clone().unwrap_or_else(|| done.data.to_string());
+    let structured = match &done.data {
+        it @ Value::Object(_) => it.clone(),
+        it => json!({ "data": it }),
+    };
+    json!({ "content": [{ "type": "text", "text": text }], "structuredContent": structured, "isError": false })
+}
+
+/// Carries out a verb; gives its data.
+pub(super) async fn carry_out(shared: &Arc<Shared>, guest: Guest, verb: &str, input: &Value) -> Result<Value, Problem> {
+    let call = Call::parse(verb, input.to_string().as_bytes())?;
+    let answer = calls::carry_out(shared, call, guest).await?;
+    let answer: Value = serde_json::from_slice(&answer)
+        .map_err(|it| Problem::new(500, "bug", format!("an answer could not be read: {it}"), "please report this"))?;
+    Ok(answer["data"].clone())
+}

@@ -1,0 +1,490 @@
+//! The tools of an attempt: an agent's whole day, under twenty for a worker.
+//!
+//! Each is a verb with the attempt's own task, number and name filled in from its token; what a model says of itself is
+//! never asked for. The answers are short: a model pays for every word it reads.
+
+use std::sync::Arc;
+
+use regatta_api::Problem;
+use regatta_core::ids::AttemptId;
+use serde_json::{Value, json};
+
+use super::tools::{Done, carry_out, tool};
+use crate::Shared;
+use crate::calls::Guest;
+use crate::tokens::Visitor;
+
+/// How long a tool waits by itself: most clients give a tool a minute.
+const WAIT_S: u64 = 45;
+/// The longest that may be asked for.
+const LONGEST_WAIT_S: u64 = 600;
+
+fn text(help: &str) -> Value {
+    json!({ "type": "string", "description": help })
+}
+
+fn list_of(help: &str) -> Value {
+    json!({ "type": "array", "items": { "type": "string" }, "description": help })
+}
+
+fn wait(help: &str) -> Value {
+    json!({ "type": "integer", "minimum": 0, "maximum": LONGEST_WAIT_S, "description": help })
+}
+
+fn object(properties: Value, required: &[&str]) -> Value {
+    json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
+}
+
+/// The tools of a worker, and of a lead.
+pub(super) fn list(lead: bool) -> Vec<Value> {
+    let none = || object(json!({}), &[]);
+    let seconds = format!("How many seconds to wait; {WAIT_S} if not given");
+    let mut tools = vec![
+        tool("my_task", "Show your task: what to do, which files you may change, which checks must pass", none(), true),
+        tool("briefing", "Show your task with its mission, who works beside you, and what landed last", none(), true),
+        tool(
+            "progress",
+            "Say in a sentence what you are doing; people and other agents see it",
+            object(json!({ "text": text("At most 4000 bytes") }), &["text"]),
+            false,
+        ),
+        tool(
+            "finish",
+            "Say that you are done, with a summary of what you did or found; then end your turn. The work is checked \
+             and landed for you",
+            object(json!({ "output": text("The summary, or the report that was asked for") }), &[]),
+            false,
+        ),
+        tool(
+            "give_up",
+            "Say that the task cannot be done, and why. This is final: it ends your work",
+            object(json!({ "reason": text("Why, for whoever takes it up") }), &["reason"]),
+            false,
+        ),
+        tool(
+            "ask",
+            "Ask a person, and wait for the answer. If nobody has answered in time, call again with the id that came \
+             back",
+            object(
+                json!({
+                    "question": text("What you need to know; say what you would do without an answer"),
+                    "choices": list_of("What may be answered; leave out for a free answer"),
+                    "id": text("An earlier question or request (Q7), to go on waiting for its answer"),
+                    "wait_seconds": wait(&seconds),
+                }),
+                &[],
+            ),
+            false,
+        ),
+        tool(
+            "request_approval",
+            "Ask whether you may do something, and wait for the answer. The rules may answer at once",
+            object(
+                json!({
+                    "title": text("What you want to do, in one line"),
+                    "kind": { "enum": ["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"] },
+                    "command": text("The exact command line, if it is one"),
+                    "paths": list_of("The files it touches"),
+                    "wait_seconds": wait(&seconds),
+                }),
+                &["title"],
+            ),
+            false,
+        ),
+        tool(
+            "why",
+            "Say why a task of your project waits; your own if not given",
+            object(json!({ "task": text("T7") }), &[]),
+            true,
+        ),
+        tool("siblings", "List who else works in this project now, on which files", none(), true),
+        tool(
+            "report_scope_escape",
+            "Say that you need to change files outside your manifest, before you do: such a change sends the work \
+             back. A person decides",
+            object(
+                json!({
+                    "files": list_of("The files you need"),
+                    "reason": text("Why the task cannot be done without them"),
+                    "wait_seconds": wait(&seconds),
+                }),
+                &["files", "reason"],
+            ),
+            false,
+        ),
+        tool(
+            "claim_acquire",
+            "Claim files of your project (file://PROJECT/PATH) or a port (port://HOST/3000), so that nobody else uses \
+             them. Your manifest is claimed already",
+            object(
+                json!({
+                    "uris": list_of("What to claim, all or nothing"),
+                    "shared": { "type": "boolean", "description": "Let others share it" },
+                    "ttl_seconds": { "type": "integer", "minimum": 1, "maximum": 1800, "description": "It ends by itself after that; 300 if not given" },
+                    "wait_seconds": wait("How long to stand in line for it; 0 if not given"),
+                    "memo": text("What for"),
+                }),
+                &["uris"],
+            ),
+            false,
+        ),
+        tool("claim_renew", "Prolong a claim of yours", held(), false),
+        tool("claim_release", "End a claim of yours", held(), false),
+        tool(
+            "msg_send",
+            "Post a message. The channel is your project's if not given; @name in the text calls an agent",
+            object(
+                json!({ "text": text("What to say"), "channel": text("The channel"), "labels": list_of("Such as coord:interface") }),
+                &["text"],
+            ),
+            false,
+        ),
+        tool(
+            "msg_read",
+            "Read what is new to you in a channel: your project's if not given, or your own mailbox, @YOUR-NAME",
+            object(json!({ "channel": text("The channel") }), &[]),
+            false,
+        ),
+        tool(
+            "msg_wait",
+            "Wait for the next message of a channel",
+            object(
+                json!({
+                    "channel": text("The channel; your project's if not given"),
+                    "label": text("Only with this label"),
+                    "from": text("Only from this sender"),
+                    "wait_seconds": wait(&seconds),
+                }),
+                &[],
+            ),
+            true,
+        ),
+        tool("task_add", if lead { LEADS_ADD } else { WORKERS_ADD }, add(lead), false),
+    ];
+    if lead {
+        tools.extend(leads());
+    }
+    tools
+}
+
+const WORKERS_ADD: &str =
+    "Propose a task for what you found and should not do yourself. It goes to the backlog, where a person takes it up";
+const LEADS_ADD: &str = "Add a task to the project: say what, which files, which checks, and after which other tasks";
+
+fn held() -> Value {
+    object(
+        json!({ "claim": text("C7"), "token": { "type": "integer", "description": "What claim_acquire gave" } }),
+        &["claim", "token"],
+    )
+}
+
+fn add(lead: bool) -> Value {
+    let mut fields = json!({
+        "subject": text("One line"),
+        "description": text("All that somebody needs who knows nothing of your work"),
+        "issue_type": { "enum": ["feature", "bug", "task", "docs", "chore", "ci"] },
+        "files": list_of("The files it may change, as patterns: src/**"),
+        "blocked_by": list_of("Tasks that must land first: T7"),
+        "priority": { "type": "integer", "minimum": 0, "maximum": 9, "description": "0 comes first" },
+        "expects": { "enum": ["changes", "report"] },
+    });
+    if lead {
+        fields["tests"] = list_of("Commands that must exit with 0");
+        fields["assign"] = text("The agent to give it to");
+        fields["how"] = json!({ "enum": ["direct", "queue", "offer"], "description": "How it is given" });
+    }
+    object(fields, &["subject"])
+}
+
+fn leads() -> Vec<Value> {
+    let task = || text("T7");
+    vec![
+        tool(
+            "task_list",
+            "List the open tasks of your project",
+            object(json!({ "all": { "type": "boolean", "description": "Ended ones too" } }), &[]),
+            true,
+        ),
+        tool(
+            "task_assign",
+            "Give a task to an agent, or offer it",
+            object(
+                json!({ "task": task(), "agent": text("The agent; nobody if not given"), "how": { "enum": ["direct", "queue", "offer"] } }),
+                &["task"],
+            ),
+            false,
+        ),
+        tool(
+            "task_action",
+            "Cancel a task of your mission, try it again, or land its finished work",
+            object(
+                json!({ "task": task(), "action": { "enum": ["cancel", "retry", "land"] }, "reason": text("Why") }),
+                &["task", "action"],
+            ),
+            false,
+        ),
+        tool(
+            "tell",
+            "Say something to whoever works on a task of your mission, or to the next who will",
+            object(json!({ "task": task(), "text": text("What to say") }), &["task", "text"]),
+            false,
+        ),
+        tool("mission", "Show how your mission stands", object(json!({}), &[]), true),
+        tool("queue", "Show the landing queue of your project", object(json!({}), &[]), true),
+    ]
+}
+
+/// Who calls, by the token.
+struct Me {
+    id: AttemptId,
+    task: String,
+    agent: String,
+    fence: u64,
+}
+
+/// Carries out a tool of an attempt; `None` when there is no such tool.
+pub(super) async fn call(
+    shared: &Arc<Shared>,
+    guest: Guest,
+    name: &str,
+    given: &Value,
+) -> Option<Result<Done, Problem>> {
+    let Visitor::Attempt { id, task, agent, fence, lead } = &guest.visitor else { return None };
+    let listed = list(*lead);
+    let tool = listed.iter().find(|it| it["name"] == name)?;
+    if let Err(problem) = check(tool, given) {
+        return Some(Err(problem));
+    }
+    let me = Me { id: *id, task: task.to_string(), agent: agent.to_string(), fence: *fence };
+    Some(carry(shared, guest, &me, name, given).await)
+}
+
+/// Whether what was given has the names and the must-haves of the tool; types are the verb's to check.
+fn check(tool: &Value, given: &Value) -> Result<(), Problem> {
+    let (schema, name) = (&tool["inputSchema"], tool["name"].as_str().unwrap_or_default());
+    let bad = |what: String| {
+        let fields: Vec<&str> =
+            schema["properties"].as_object().into_iter().flatten().map(|it| it.0.as_str()).collect();
+        let hint =
+            if fields.is_empty() { "it takes nothing".into() } else { format!("it takes: {}", fields.join(", ")) };
+        Problem::new(400, "bad_input", what, hint)
+    };
+    for field in given.as_object().into_iter().flatten().map(|it| it.0) {
+        if schema["properties"].get(field).is_none() {
+            return Err(bad(format!("{name} takes no {}", field.chars().take(40).collect::<String>())));
+        }
+    }
+    for field in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if given.get(field).is_none_or(Value::is_null) {
+            return Err(bad(format!("{name} needs {field}")));
+        }
+    }
+    Ok(())
+}
+
+fn seconds(given: &Value, field: &str, otherwise: u64) -> u64 {
+    given[field].as_u64().unwrap_or(otherwise).min(LONGEST_WAIT_S) * 1_000
+}
+
+/// An object of those fields that were given.
+fn take(given: &Value, fields: &[&str]) -> Value {
+    let found = fields.iter().filter_map(|it| Some(((*it).to_owned(), given.get(*it)?.clone())));
+    Value::Object(found.filter(|it| !it.1.is_null()).collect())
+}
+
+async fn carry(shared: &Arc<Shared>, guest: Guest, me: &Me, name: &str, given: &Value) -> Result<Done, Problem> {
+    let board = shared.engine.board();
+    let project = board.attempts.get(&me.id).map(|it| it.project.to_string()).unwrap_or_default();
+    let mission = board.attempts.get(&me.id).and_then(|it| it.mission);
+    drop(board); // a tool may wait for long
+    let own = || json!({ "task": me.task, "attempt": me.id, "token": me.fence });
+    let with = |mut it: Value, more: Value| {
+        for (name, value) in more.as_object().cloned().unwrap_or_default() {
+            it[name] = value;
+        }
+        it
+    };
+    let channel = || given["channel"].as_str().unwrap_or(&project).to_owned();
+    let (verb, input) = match name {
+        "my_task" | "briefing" => ("briefing", json!({ "attempt": me.id })),
+        "progress" => ("task.progress", with(own(), take(given, &["text"]))),
+        "finish" => ("task.finish", with(own(), take(given, &["output"]))),
+        "give_up" => ("task.fail", with(own(), take(given, &["reason"]))),
+        "ask" | "request_approval" | "report_scope_escape" => ask(me, name, given)?,
+        "why" => ("why", json!({ "id": given["task"].as_str().unwrap_or(&me.task) })),
+        "siblings" => ("siblings", json!({ "attempt": me.id })),
+        "claim_acquire" => {
+            let mode = if given["shared"] == true { "shared" } else { "exclusive" };
+            let times = json!({
+                "agent": me.agent, "mode": mode,
+                "ttl_ms": seconds(given, "ttl_seconds", 300), "wait_ms": seconds(given, "wait_seconds", 0),
+            });
+            ("claim.acquire", with(take(given, &["uris", "memo"]), times))
+        }
+        "claim_renew" => ("claim.renew", take(given, &["claim", "token"])),
+        "claim_release" => ("claim.release", take(given, &["claim", "token"])),
+        "msg_send" => ("msg.send", with(take(given, &["text", "labels"]), json!({ "channel": channel() }))),
+        "msg_read" => ("msg.read", json!({ "agent": me.agent, "channel": channel() })),
+        "msg_wait" => {
+            let more = json!({ "channel": channel(), "timeout_ms": seconds(given, "wait_seconds", WAIT_S) });
+            ("msg.wait", with(take(given, &["label", "from"]), more))
+        }
+        "task_add" => {
+            let fields =
+                ["subject", "description", "issue_type", "files", "blocked_by", "priority", "expects", "assign", "how"];
+            let checks = given.get("tests").map_or(json!({}), |it| json!({ "validation": { "tests": it } }));
+            ("task.add", with(take(given, &fields), checks))
+        }
+        "task_list" => ("task.list", take(given, &["all"])),
+        "task_assign" => {
+            let to = given.get("agent").map_or(json!({}), |it| json!({ "to": it }));
+            ("task.assign", with(take(given, &["task", "how"]), to))
+        }
+        "task_action" => match given["action"].as_str() {
+            Some("cancel") => ("task.cancel", take(given, &["task", "reason"])),
+            Some("retry") => ("retry", json!({ "id": given["task"] })),
+            Some("land") => ("land", json!({ "id": given["task"] })),
+            _ => return Err(Problem::new(400, "bad_input", "there is no such action", "use cancel, retry or land")),
+        },
+        "tell" => ("tell", json!({ "id": given["task"], "text": given["text"] })),
+        "mission" => match mission {
+            Some(mission) => ("mission.show", json!({ "id": mission })),
+            None => return Err(Problem::new(404, "no_mission", "you lead no mission", "use task_list instead")),
+        },
+        "queue" => ("queue", json!({})),
+        _ => return Err(Problem::new(500, "bug", format!("{name} is listed and not served"), "please report this")),
+    };
+    let data = carry_out(shared, guest, verb, &input).await?;
+    Ok(shorten(name, data))
+}
+
+/// What is asked of a person: a new question, or an earlier one to go on waiting for.
+fn ask(me: &Me, name: &str, given: &Value) -> Result<(&'static str, Value), Problem> {
+    let wait_ms = seconds(given, "wait_seconds", WAIT_S);
+    if let Some(id) = given["id"].as_str() {
+        return Ok(("attempt.answer", json!({ "attempt": me.id, "id": id, "wait_ms": wait_ms })));
+    }
+    let mut input = json!({ "task": me.task, "attempt": me.id, "token": me.fence, "wait_ms": wait_ms });
+    match name {
+        "request_approval" => input["permission"] = take(given, &["title", "kind", "command", "paths"]),
+        "report_scope_escape" => {
+            let files: Vec<&str> = given["files"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            let reason = given["reason"].as_str().unwrap_or_default();
+            input["question"] = json!(format!(
+                "{} needs files outside its manifest: {}\n{reason}\nTo allow it, widen the manifest: regatta edit {} --files …",
+                me.task,
+                files.join(", "),
+                me.task
+            ));
+            input["choices"] = json!(["widened", "do without"]);
+        }
+        _ => {
+            if given["question"].as_str().is_none_or(|it| it.trim().is_empty()) {
+                return Err(Problem::new(400, "bad_input", "ask needs a question, or the id of one", "give question"));
+            }
+            input["question"] = given["question"].clone();
+            if let Some(choices) = given.get("choices").filter(|it| !it.is_null()) {
+                input["choices"] = choices.clone();
+            }
+        }
+    }
+    Ok(("attempt.ask", input))
+}
+
+/// What a model needs of an answer.
+fn shorten(name: &str, data: Value) -> Done {
+    let quiet = |data: Value, said: &str| Done { data, said: Some(said.to_owned()) };
+    match name {
+        "my_task" => Done {
+            data: with_task(take(&data, &["attempt", "agent", "project", "checks", "notes", "task"])),
+            said: None,
+        },
+        "briefing" => Done { data: with_task(data), said: None },
+        "progress" => quiet(json!({ "noted": true }), "Noted."),
+        "finish" => {
+            quiet(json!({ "noted": true }), "Noted. End your turn now: the work is checked and landed for you.")
+        }
+        "give_up" => quiet(json!({ "noted": true }), "Noted. Your work on this task ends here."),
+        "claim_release" => quiet(json!({ "released": true }), "Released."),
+        "ask" | "request_approval" | "report_scope_escape" => answered(data),
+        "task_add" | "task_assign" | "task_action" => {
+            let (id, word) = (data["id"].clone(), data["word"].clone());
+            let said = format!("{} is {}.", id.as_str().unwrap_or("It"), word.as_str().unwrap_or("noted"));
+            Done { data: take(&data, &["id", "subject", "status", "word"]), said: Some(said) }
+        }
+        "task_list" => {
+            let fields = ["id", "subject", "status", "word", "agent", "assignee", "files", "progress", "reason"];
+            let tasks = data.as_array().into_iter().flatten().map(|it| take(it, &fields)).collect();
+            Done { data: Value::Array(tasks), said: None }
+        }
+        "msg_send" => quiet(take(&data, &["id", "channel"]), "Sent."),
+        _ => Done { data, said: None },
+    }
+}
+
+/// A briefing whose task has only what whoever works on it needs.
+fn with_task(mut data: Value) -> Value {
+    let fields = [
+        "id",
+        "subject",
+        "description",
+        "issue_type",
+        "files",
+        "validation",
+        "blocked_by",
+        "expects",
+        "mission",
+        "progress",
+        "reason",
+        "notes",
+    ];
+    data["task"] = take(&data["task"], &fields);
+    data
+}
+
+fn answered(data: Value) -> Done {
+    let id = data["id"].as_str().unwrap_or_default().to_owned();
+    let said = match (data["answered"] == true, data["withdrawn"] == true) {
+        (true, _) => match (data["answer"]["say"].as_str(), &data["answer"]) {
+            (Some("allow"), _) => "Allowed.".to_owned(),
+            (Some("deny"), answer) => match answer["words"].as_str() {
+                Some(words) => format!("Denied: {words}"),
+                None => "Denied.".to_owned(),
+            },
+            (Some("text"), answer) => answer["text"].as_str().unwrap_or_default().to_owned(),
+            _ => "Nobody will answer it.".to_owned(),
+        },
+        (false, true) => "Nobody will answer it any more.".to_owned(),
+        (false, false) => format!("Nobody has answered yet. Call ask with id {id} to go on waiting, or go on without."),
+    };
+    Done { data, said: Some(said) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_has_under_twenty_tools_and_a_lead_all_of_them() {
+        let names = |lead| -> Vec<String> {
+            list(lead).iter().map(|it| it["name"].as_str().unwrap_or_default().to_owned()).collect()
+        };
+        let (worker, lead) = (names(false), names(true));
+        assert!(worker.len() < 20, "{}", worker.len());
+        assert!(worker.iter().all(|it| lead.contains(it)) && lead.len() > worker.len());
+        for tool in list(true) {
+            assert_eq!(tool["inputSchema"]["type"], "object", "{tool}");
+            assert!(tool["description"].as_str().is_some_and(|it| it.len() > 10 && it.len() < 250), "{tool}");
+        }
+    }
+
+    #[test]
+    fn what_a_tool_does_not_take_is_said_before_anything_is_done() {
+        let tools = list(false);
+        let tool = |name: &str| tools.iter().find(|it| it["name"] == name).unwrap();
+        assert!(check(tool("progress"), &json!({ "text": "x" })).is_ok());
+        assert_eq!(check(tool("progress"), &json!({})).unwrap_err().code, "bad_input");
+        assert_eq!(check(tool("progress"), &json!({ "text": "x", "task": "T9" })).unwrap_err().code, "bad_input");
+        assert_eq!(check(tool("my_task"), &json!({ "x": 1 })).unwrap_err().hint, "it takes nothing");
+    }
+}

@@ -1,0 +1,115 @@
+//! `regatta mcp`: the tools on standard input and output, for programs that start their tool servers themselves.
+//!
+//! It knows nothing of the tools: each line goes to the daemon as it is, and the answer comes back as a line. Calls may
+//! wait for long, so each has a thread of its own; they are few.
+
+use std::io::{BufRead, Read, Write};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::App;
+use crate::client::Client;
+use crate::out::{Failed, Said, failed};
+
+/// How many calls may be under way at once; who sends more waits.
+const AT_ONCE: usize = 32;
+/// The longest line that is taken.
+const LONGEST: u64 = 8 * 1024 * 1024;
+
+pub(super) fn mcp(app: &App) -> Said {
+    let client = app.client()?;
+    let client = Arc::new(match std::env::var("REGATTA_TOKEN") {
+        // Whoever configured a program with a token of its own meant it, also on this machine.
+        Ok(token) if !token.is_empty() => client.speaking_with(token),
+        _ => client,
+    });
+    let (places, free) = sync_channel::<()>(AT_ONCE);
+    let free = Arc::new(Mutex::new(free));
+    let mut calls = Vec::new();
+    let mut input = std::io::BufReader::new(std::io::stdin());
+    loop {
+        let mut line = Vec::new();
+        let read = input.by_ref().take(LONGEST + 1).read_until(b'\n', &mut line);
+        match read {
+            Ok(0) => break,
+            Ok(_) if line.len() as u64 > LONGEST => {
+                return Err(failed("too_long", "a message is longer than 8 MiB", "send less at once"));
+            }
+            Ok(_) if line.trim_ascii().is_empty() => continue,
+            Ok(_) => {}
+            Err(error) => {
+                return Err(failed("io", format!("standard input cannot be read: {error}"), "start it again"));
+            }
+        }
+        let client = client.clone();
+        let done = Done { free: free.clone() };
+        take_place(&places)?;
+        calls.retain(|it: &std::thread::JoinHandle<()>| !it.is_finished());
+        calls.push(std::thread::spawn(move || {
+            let _done = done;
+            if let Some(answer) = pass_on(&client, &line) {
+                say(&answer);
+            }
+        }));
+    }
+    for call in calls {
+        // One that broke down has said so on standard error.
+        let _ended = call.join();
+    }
+    Ok(())
+}
+
+fn take_place(places: &SyncSender<()>) -> Said {
+    places.send(()).map_err(|_| failed("bug", "nobody counts the calls", "please report this"))
+}
+
+/// Gives a place back when its call is over, however that ended.
+struct Done {
+    free: Arc<Mutex<std::sync::mpsc::Receiver<()>>>,
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        let _counted = self.free.lock().unwrap_or_else(PoisonError::into_inner).try_recv();
+    }
+}
+
+fn say(line: &[u8]) {
+    let mut out = std::io::stdout().lock();
+    // Whoever listened has gone: there is nobody to tell.
+    let _gone = out.write_all(line.trim_ascii()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+}
+
+/// Carries one message to the daemon; gives the answer, if there is one.
+fn pass_on(client: &Client, line: &[u8]) -> Option<Vec<u8>> {
+    let message: Value = serde_json::from_slice(line).unwrap_or_default();
+    let params = &message["params"];
+    let mut headers = vec![("accept", "application/json, text/event-stream".to_owned())];
+    // Over HTTP a request says in its headers what it says in its body.
+    if let Some(version) = params["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str() {
+        headers.push(("mcp-protocol-version", version.to_owned()));
+        headers.extend(message["method"].as_str().map(|it| ("mcp-method", it.to_owned())));
+        headers.extend(params["name"].as_str().or(params["uri"].as_str()).map(|it| ("mcp-name", it.to_owned())));
+    }
+    let broken = |problem: Value| {
+        let id = message.get("id")?;
+        let text = format!(
+            "{}: {}",
+            problem["message"].as_str().unwrap_or_default(),
+            problem["hint"].as_str().unwrap_or_default()
+        );
+        let error = json!({ "code": -32001, "message": text, "data": problem });
+        Some(json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string().into_bytes())
+    };
+    match client.exchange("/mcp", &headers, line.to_vec()) {
+        Ok((202, _)) => None,
+        Ok((_, body)) => {
+            let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+            if answer["jsonrpc"] == "2.0" { Some(answer.to_string().into_bytes()) } else { broken(answer) }
+        }
+        Err(Failed::Problem(it)) => broken(json!(it)),
+        Err(Failed::Code(_)) => broken(Value::Null),
+    }
+}

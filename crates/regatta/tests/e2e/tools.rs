@@ -1,0 +1,314 @@
+//! The tools: an official client lists and calls every one; an agent uses them in its attempt; nobody else can.
+
+use std::collections::BTreeSet;
+
+use rmcp::model::{CallToolRequestParams, CallToolResult, ProtocolVersion, ReadResourceRequestParams};
+use rmcp::service::{ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService};
+use rmcp::transport::TokioChildProcess;
+use serde_json::{Value, json};
+
+use crate::http::Door;
+use crate::world::{LONG, World, until};
+
+type Client = RunningService<RoleClient, ()>;
+
+/// A world with outside agents, and what each was granted on a task of its own.
+fn granted(world: &World, name: &str, role: &str) -> Value {
+    let door = Door::of(&world.data);
+    door.ask("agent.add", json!({ "name": name, "runtime": "outside", "role": role }));
+    world.ok(&["add", &format!("Work of {name}"), "--files", &format!("{name}.txt"), "--validate", "true"]);
+    door.ask("task.poll", json!({ "agent": name }))
+}
+
+/// The official client, speaking with `regatta mcp`.
+async fn client(world: &World, token: Option<&str>, mode: ClientLifecycleMode) -> Client {
+    let mut command = world.command(&["mcp"]);
+    if let Some(token) = token {
+        command
+            .env("REGATTA_TOKEN", token)
+            .env("REGATTA_SERVER", format!("http://{}", Door::of(&world.data).address()));
+    }
+    let transport = TokioChildProcess::new(tokio::process::Command::from(command)).unwrap();
+    ().serve_with_lifecycle(transport, mode).await.unwrap()
+}
+
+async fn call(client: &Client, tool: &str, input: Value) -> CallToolResult {
+    let input = input.as_object().unwrap().clone();
+    let asked = CallToolRequestParams::new(tool.to_owned()).with_arguments(input);
+    client.call_tool(asked).await.unwrap_or_else(|it| panic!("{tool}: {it}"))
+}
+
+fn said(result: &CallToolResult) -> String {
+    result.content[0].as_text().unwrap().text.clone()
+}
+
+async fn names(client: &Client) -> BTreeSet<String> {
+    client.list_all_tools().await.unwrap().into_iter().map(|it| it.name.to_string()).collect()
+}
+
+fn on_a_runtime(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(LONG, work).await.expect("in time") });
+}
+
+fn discover() -> ClientLifecycleMode {
+    ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
+}
+
+/// A worker's day, with every tool it has, in both ways of the protocol.
+#[test]
+fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
+    for mode in [ClientLifecycleMode::Initialize, discover()] {
+        let world = World::set_up();
+        let mine = granted(&world, "ann", "worker");
+        on_a_runtime(async {
+            let client = client(&world, mine["bearer"].as_str(), mode).await;
+            let mut left = names(&client).await;
+            assert!(left.len() < 20, "{left:?}");
+            left.remove("give_up"); // it ends the work as `finish` does, and has a test of its own
+            let mut use_it = async |tool: &str, input: Value| {
+                left.remove(tool);
+                let result = call(&client, tool, input).await;
+                assert_eq!(result.is_error, Some(false), "{tool}: {}", said(&result));
+                assert!(result.structured_content.as_ref().is_some_and(Value::is_object), "{tool}");
+                result
+            };
+            let task = use_it("my_task", json!({})).await.structured_content.unwrap();
+            assert_eq!(task["task"]["subject"], "Work of ann");
+            assert_eq!(use_it("briefing", json!({})).await.structured_content.unwrap()["project"], "shop");
+            use_it("progress", json!({ "text": "half way" })).await;
+            assert_eq!(world.json(&["show", "T1"])["progress"], "half way");
+            use_it("why", json!({})).await;
+            use_it("siblings", json!({})).await;
+            let claim = use_it("claim_acquire", json!({ "uris": ["file://shop/x.txt"] })).await;
+            let claim = claim.structured_content.unwrap();
+            let held = json!({ "claim": claim["claim"], "token": claim["token"] });
+            use_it("claim_renew", held.clone()).await;
+            use_it("claim_release", held).await;
+            use_it("msg_send", json!({ "text": "hello @ann" })).await;
+            let read = use_it("msg_read", json!({})).await;
+            assert!(said(&read).contains("hello @ann"), "{}", said(&read));
+            // The wait begins when it begins: news come until it has heard some.
+            let heard = {
+                let waiting = use_it("msg_wait", json!({ "wait_seconds": 60, "from": "person:ann" }));
+                tokio::pin!(waiting);
+                loop {
+                    tokio::select! {
+                        heard = &mut waiting => break heard,
+                        () = tokio::time::sleep(std::time::Duration::from_millis(50)) => {
+                            world.ok(&["msg", "send", "shop", "news"]);
+                        }
+                    }
+                }
+            };
+            assert!(said(&heard).contains("news"), "{}", said(&heard));
+            let added = use_it("task_add", json!({ "subject": "A follow-up", "issue_type": "docs" })).await;
+            assert_eq!(added.structured_content.unwrap()["status"], "backlog");
+
+            // A question waits; nobody answers at once; a person does; the answer comes.
+            let open = use_it("ask", json!({ "question": "Blue or red?", "wait_seconds": 0 })).await;
+            let id = open.structured_content.unwrap()["id"].as_str().unwrap().to_owned();
+            world.ok(&["answer", &id, "blue"]);
+            assert_eq!(said(&use_it("ask", json!({ "id": id })).await), "blue");
+            let open =
+                use_it("request_approval", json!({ "title": "Install zod", "kind": "fetch", "wait_seconds": 0 }));
+            let id = open.await.structured_content.unwrap()["id"].as_str().unwrap().to_owned();
+            world.ok(&["deny", &id]);
+            assert!(said(&use_it("ask", json!({ "id": id })).await).starts_with("Denied"));
+            let escape = json!({ "files": ["b.txt"], "reason": "It is used there.", "wait_seconds": 0 });
+            use_it("report_scope_escape", escape).await;
+            assert!(world.ok(&["inbox"]).contains("needs files outside its manifest"));
+
+            // What is wrong is a result that says what to do, not an error of the protocol.
+            let wrong = call(&client, "progress", json!({ "words": "x" })).await;
+            assert_eq!(
+                (wrong.is_error, said(&wrong).contains("it takes: text")),
+                (Some(true), true),
+                "{}",
+                said(&wrong)
+            );
+            let foreign = call(&client, "claim_acquire", json!({ "uris": ["workspace://shop/default"] })).await;
+            assert_eq!(foreign.is_error, Some(true));
+            let unknown = client.call_tool(CallToolRequestParams::new("inbox_answer")).await;
+            assert!(unknown.is_err(), "a worker has no such tool");
+
+            let resources = client.list_all_resources().await.unwrap();
+            assert_eq!(resources[0].uri, "regatta://task/T1");
+            let task = client.read_resource(ReadResourceRequestParams::new("regatta://task/T1")).await.unwrap();
+            assert!(format!("{task:?}").contains("Work of ann"));
+
+            // The outside agent's own work is done when it says so.
+            std::fs::write(std::path::Path::new(mine["workspace"].as_str().unwrap()).join("ann.txt"), "x\n").unwrap();
+            use_it("finish", json!({ "output": "all done" })).await;
+            assert!(left.is_empty(), "never called: {left:?}");
+            let over = call_or_refusal(&client).await;
+            assert!(over.contains("is over"), "{over}");
+        });
+        assert!(until(LONG, || world.json(&["show", "T1"])["status"] == "completed"), "{}", world.ok(&["why", "T1"]));
+        assert_eq!(world.json(&["show", "T1"])["output"], "all done");
+    }
+}
+
+async fn call_or_refusal(client: &Client) -> String {
+    match client.call_tool(CallToolRequestParams::new("my_task")).await {
+        Ok(result) => said(&result),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_worker_gives_up_by_a_tool() {
+    let world = World::set_up();
+    let mine = granted(&world, "ann", "worker");
+    on_a_runtime(async {
+        let client = client(&world, mine["bearer"].as_str(), ClientLifecycleMode::Initialize).await;
+        let result = call(&client, "give_up", json!({ "reason": "It cannot be done." })).await;
+        assert_eq!(result.is_error, Some(false), "{}", said(&result));
+    });
+    let task = world.json(&["show", "T1"]);
+    assert_eq!((&task["status"], &task["reason"]), (&json!("failed"), &json!("It cannot be done.")));
+}
+
+#[test]
+fn an_official_client_calls_every_tool_of_a_lead() {
+    let world = World::set_up();
+    granted(&world, "bob", "worker");
+    let mine = granted(&world, "eve", "lead");
+    on_a_runtime(async {
+        let client = client(&world, mine["bearer"].as_str(), discover()).await;
+        let all = names(&client).await;
+        let more = ["task_list", "task_assign", "task_action", "tell", "mission", "queue"];
+        assert!(more.iter().all(|it| all.contains(*it)), "{all:?}");
+        let fine = async |tool: &str, input: Value| {
+            let result = call(&client, tool, input).await;
+            assert_eq!(result.is_error, Some(false), "{tool}: {}", said(&result));
+            result.structured_content.unwrap()
+        };
+        let new = json!({ "subject": "Next", "files": ["n.txt"], "tests": ["true"] });
+        let added = fine("task_add", new).await;
+        assert_eq!(added["status"], "unassigned");
+        fine("task_assign", json!({ "task": added["id"], "agent": "bob", "how": "offer" })).await;
+        let listed = fine("task_list", json!({})).await;
+        assert_eq!(listed["data"].as_array().unwrap().len(), 3, "{listed}");
+        fine("tell", json!({ "task": "T1", "text": "Mind the gap." })).await;
+        fine("queue", json!({})).await;
+        fine("task_action", json!({ "task": added["id"], "action": "cancel", "reason": "no need" })).await;
+        let none = call(&client, "mission", json!({})).await;
+        assert!(said(&none).contains("no mission"), "{}", said(&none));
+    });
+}
+
+/// A person's own program has the verbs that its token reaches; each answers or says what is wrong.
+#[test]
+fn an_official_client_calls_every_verb_as_a_tool() {
+    let world = World::set_up();
+    let viewer = world.json(&["token", "add", "eye", "--scope", "viewer"])["token"].as_str().unwrap().to_owned();
+    on_a_runtime(async {
+        let owner = client(&world, None, ClientLifecycleMode::Initialize).await;
+        let all = names(&owner).await;
+        assert!(all.contains("status") && all.contains("inbox_answer") && all.len() > 40, "{all:?}");
+        assert!(!all.contains("down") && !all.contains("token_add"), "{all:?}");
+        for tool in &all {
+            // Too little or enough: never an error of the protocol, never a broken daemon.
+            let input = if tool == "msg_wait" { json!({ "channel": "shop", "timeout_ms": 1 }) } else { json!({}) };
+            let result = call(&owner, tool, input).await;
+            let text = said(&result);
+            assert!(!text.contains("please report"), "{tool}: {text}");
+            assert!(result.is_error == Some(false) || text.contains(". "), "{tool}: {text}");
+        }
+        assert!(said(&call(&owner, "status", json!({})).await).contains("\"projects\""));
+        let eye = client(&world, Some(&viewer), discover()).await;
+        let seen = names(&eye).await;
+        assert!(seen.contains("status") && !seen.contains("task_add") && seen.is_subset(&all), "{seen:?}");
+        let refused = call(&eye, "task_add", json!({ "subject": "x" })).await;
+        assert!(said(&refused).contains("wrong_scope"), "{}", said(&refused));
+    });
+    assert!(world.events().iter().all(|it| it["kind"] != "task.added"));
+}
+
+fn post(door: &Door, token: Option<&str>, more: &[(&str, &str)], body: &Value) -> crate::http::Reply {
+    let mut headers = vec![("host", door.address())];
+    headers.extend(token.map(|it| ("authorization", format!("Bearer {it}"))));
+    headers.retain(|it| !more.iter().any(|(name, _)| *name == it.0));
+    headers.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    door.over_tcp("POST", "/mcp", &headers, body.to_string().as_bytes())
+}
+
+/// S1 and S2 at the door of the tools, and what the protocol asks of it.
+#[test]
+fn the_tools_are_behind_the_same_guard() {
+    let world = World::set_up();
+    let mine = granted(&world, "ann", "worker");
+    let door = Door::of(&world.data);
+    let token = mine["bearer"].as_str();
+    let list = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list" });
+    assert_eq!(post(&door, None, &[], &list).status, 401);
+    assert_eq!(post(&door, Some("ra_A1_00"), &[], &list).status, 401);
+    assert_eq!(post(&door, token, &[("origin", "http://evil.example")], &list).status, 403);
+    assert_eq!(post(&door, token, &[("host", "evil.example")], &list).status, 403);
+    let good = post(&door, token, &[], &list);
+    assert_eq!((good.status, &good.json()["id"]), (200, &json!(7)));
+    let note = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    assert_eq!(post(&door, token, &[], &note).status, 202);
+    let old = [("mcp-protocol-version", "1999-01-01")];
+    let unspoken = post(&door, token, &old, &list);
+    assert_eq!((unspoken.status, &unspoken.json()["error"]["code"]), (400, &json!(-32022)));
+    assert_eq!(post(&door, token, &[], &json!([list])).status, 400, "no batches");
+    assert_eq!(post(&door, token, &[], &json!({ "jsonrpc": "2.0", "id": null, "method": "ping" })).status, 400);
+    let none = post(&door, token, &[], &json!({ "jsonrpc": "2.0", "id": 1, "method": "no/such" }));
+    assert_eq!(none.json()["error"]["code"], -32601);
+    for method in ["GET", "DELETE"] {
+        let headers = [("host", door.address()), ("authorization", format!("Bearer {}", token.unwrap()))];
+        assert_eq!(door.over_tcp(method, "/mcp", &headers, b"").status, 405, "{method}");
+    }
+    let hello =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": "2025-06-18" } });
+    assert_eq!(post(&door, token, &[], &hello).json()["result"]["protocolVersion"], "2025-06-18");
+}
+
+/// An agent that Regatta runs has the tools in its session, and its token is written nowhere (S4).
+#[test]
+fn an_agent_uses_its_tools_and_its_token_is_written_nowhere_s4() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
+    let script = json!([
+        { "call": { "tool": "my_task" } },
+        { "call": { "tool": "progress", "input": { "text": "on it" } } },
+        { "call": { "tool": "ask", "input": { "question": "Which colour?", "wait_seconds": 60 } } },
+        { "call": { "tool": "claim_acquire", "input": { "uris": ["workspace://shop/default"] }, "fails": true } },
+        { "write": { "path": "out.txt", "text": "done\n" } },
+        { "run": "test -n \"$REGATTA_TOKEN\" && test -n \"$REGATTA_SERVER\"" },
+        { "call": { "tool": "finish", "input": { "output": "It is blue." } } },
+    ]);
+    world.ok(&["add", "Work", "--files", "out.txt", "--script", &script.to_string()]);
+    world.ok(&["run", "--agents", "bob", "--yes"]);
+    assert!(until(LONG, || world.ok(&["inbox"]).contains("Which colour?")), "{}", world.run(&["logs", "T1"]).out);
+    // No argument of any process names the token while it runs.
+    for pid in world.processes() {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&words).contains("ra_A"), "{}", String::from_utf8_lossy(&words));
+    }
+    world.ok(&["answer", "Q1", "blue"]);
+    let done = until(LONG, || world.json(&["show", "T1"])["status"] == "completed");
+    assert!(done, "{}\n{}", world.ok(&["why", "T1"]), world.run(&["logs", "T1", "--raw"]).out);
+    assert_eq!(world.json(&["show", "T1"])["output"], "It is blue.");
+    let log = world.ok(&["logs", "T1", "--raw"]);
+    assert!(log.contains("mcpServers") && log.contains("${REGATTA_TOKEN}"), "{log}");
+    world.ok(&["down"]);
+    for file in files(&world.data) {
+        let bytes = std::fs::read(&file).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains("ra_A1_"), "the token is in {}", file.display());
+    }
+}
+
+fn files(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().flatten();
+    entries
+        .flat_map(|it| match it.file_type().unwrap() {
+            kind if kind.is_dir() => files(&it.path()),
+            kind if kind.is_file() => vec![it.path()],
+            _ => vec![],
+        })
+        .collect()
+}
