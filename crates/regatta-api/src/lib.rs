@@ -5,6 +5,7 @@
 //! says no. Deliberately absent: rules (core), transport (server, CLI).
 
 pub mod input; // what each verb takes
+pub mod openapi; // the verbs as an OpenAPI document
 pub mod problem; // how every door says no
 pub mod schema; // JSON Schema of inputs and answers
 pub mod verb; // the one table of verbs

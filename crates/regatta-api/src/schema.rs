@@ -15,6 +15,11 @@ pub fn of(kind: &str) -> Option<Schema> {
     }
 }
 
+/// What a settings file says of a project.
+pub fn settings() -> Schema {
+    schema_for!(regatta_core::project::Settings)
+}
+
 /// Every kind there is.
 pub fn kinds() -> Vec<String> {
     let inputs = VERBS.iter().map(|it| it.name.to_owned());

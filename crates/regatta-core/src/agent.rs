@@ -141,6 +141,12 @@ pub struct Profile {
     /// More paths that it may write.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<String>,
+    /// What it is there for, in its own words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub title: String,
+    /// What it says it can do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<String>,
 }
 
 impl Profile {

@@ -55,7 +55,9 @@ fn enter(shared: &Shared, headers: &HeaderMap) -> Result<Visitor, Problem> {
     if given.is_empty() {
         return Err(tokens::no_token());
     }
-    shared.keyring.who(given, &shared.engine.board(), shared.engine.now().wall)
+    let visitor = shared.keyring.who(given, &shared.engine.board(), shared.engine.now().wall)?;
+    shared.limiter.count(&visitor, std::time::Instant::now())?;
+    Ok(visitor)
 }
 
 fn is_ours(host: &str, port: u16) -> bool {

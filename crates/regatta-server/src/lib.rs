@@ -5,8 +5,10 @@
 
 mod calls; // one arm per verb
 mod guard; // token, Host, Origin
+mod limit; // how much each caller may ask
 mod mcp; // the verbs as tools
 mod names; // readable names
+mod seed; // the surface that older clients know
 mod stream; // events as they are committed
 pub mod tokens; // who a caller is
 
@@ -28,6 +30,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
 use calls::Guest;
+use limit::Limiter;
 use tokens::{Keyring, Visitor};
 
 /// The largest request body: a plan of a thousand tasks fits.
@@ -55,6 +58,7 @@ pub enum Ended {
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) keyring: Keyring,
+    pub(crate) limiter: Limiter,
     pub(crate) address: SocketAddr,
     pub(crate) down: watch::Sender<Option<Ended>>,
 }
@@ -63,7 +67,13 @@ pub(crate) struct Shared {
 pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'static) -> std::io::Result<Ended> {
     let address = doors.tcp.local_addr()?;
     let (down, mut asked) = watch::channel(None);
-    let shared = Arc::new(Shared { engine: doors.engine, keyring: doors.keyring, address, down: down.clone() });
+    let shared = Arc::new(Shared {
+        engine: doors.engine,
+        keyring: doors.keyring,
+        limiter: Limiter::default(),
+        address,
+        down: down.clone(),
+    });
     let router = router(shared.clone());
     tokio::spawn(async move {
         signal.await;
@@ -108,6 +118,13 @@ fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/api/v1/events", get(stream::events))
         .route("/api/v1/{verb}", post(call))
+        .route("/api/v1/openapi.json", get(|| async { axum::Json(regatta_api::openapi::document()) }))
+        .route("/api/v1/", get(|| async { axum::response::Html(regatta_api::openapi::page()) }))
+        .route("/api/agents", get(seed::agents).post(seed::register))
+        .route("/me", get(seed::me))
+        .route("/api/poll", get(seed::poll).post(seed::poll))
+        .route("/api/tasks", post(seed::add_task))
+        .route("/api/tasks/{id}/{what}", post(seed::tell))
         .route("/mcp", post(mcp::post).fallback(mcp::no_stream))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(|| async {

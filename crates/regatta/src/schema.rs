@@ -98,22 +98,41 @@ fn plan() -> Value {
     })
 }
 
-/// `regatta.toml` and `config.toml`.
+/// `regatta.toml` and `config.toml`: what is said of a project is the board's own shape, the rest is ours.
 fn config() -> Value {
     let table =
         |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
     let strings = json!({ "type": "array", "items": { "type": "string" } });
-    json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "config",
-        "type": "object",
-        "properties": {
-            "project": table(json!({ "name": { "type": "string" }, "trunk": { "type": "string" } })),
-            "validation": table(json!({ "commands": strings, "timeout": { "type": "string" } })),
-            "run": table(json!({ "max_workers": { "type": "integer" }, "agents": strings })),
-            "landing": table(json!({ "checkout": { "enum": ["update", "skip"] } })),
-            "daemon": table(json!({ "listen": { "type": "string" }, "max_attempts": { "type": "integer" } }))
-        },
-        "additionalProperties": false
-    })
+    let mut schema = Value::from(regatta_api::schema::settings());
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("config");
+    schema["description"] = json!("regatta.toml in a repository, or config.toml of a user.");
+    let ours = [
+        ("project", json!({ "name": { "type": "string" }, "trunk": { "type": "string" } })),
+        ("validation", json!({ "commands": strings, "timeout": { "type": "string" } })),
+        ("daemon", json!({ "listen": { "type": "string" }, "max_attempts": { "type": "integer" } })),
+    ];
+    for (name, properties) in ours {
+        schema["properties"][name] = table(properties);
+    }
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the program reads is what the schema describes: every table of a settings file, and no other.
+    #[test]
+    fn the_schema_of_settings_has_every_table_and_no_other() {
+        let schema = config();
+        let known: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+        let file = toml::Value::try_from(crate::settings::File::default()).unwrap();
+        let read: Vec<&String> = file.as_table().unwrap().keys().collect();
+        let mut all: Vec<&String> = read.iter().chain(&known).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!((all.len(), known.len()), (read.len(), read.len()), "{read:?} and {known:?}");
+        assert_eq!(schema["additionalProperties"], false);
+    }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regatta_api::input::{self, RuntimeName};
-use regatta_api::verb::Verb;
+use regatta_api::verb::{Scope, Verb};
 use regatta_api::view::{
     AgentView, Answer, BudgetsView, CheckView, ClaimView, ClaimsView, GrantedAttempt, GrantedClaim, InboxView,
     LandingView, MissionView, PastView, ProjectView, QueueView, StatusView, TaskView, WaitView, WhyView, without_token,
@@ -161,6 +161,32 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) ->
         }
         Call::Down(ask) => it.down(ask.keep_agents).await,
     }
+}
+
+/// Registers an agent that nobody starts here: a name and a number, so an operator and a runner may. A runner makes no
+/// leads: their attempts reach further than its own token.
+pub(crate) async fn register_outside(shared: &Arc<Shared>, guest: Guest, input: &[u8]) -> Json {
+    let verb = Verb::find("agent.add").expect("it is in the table");
+    let scope = guest.visitor.scope();
+    if !matches!(scope, Scope::Operator | Scope::Runner) {
+        may(&guest.visitor, verb)?;
+    }
+    let Call::AgentAdd(ask) = Call::parse(verb.name, input)? else { unreachable!("it was read as this verb") };
+    let it = Caller { shared, visitor: guest.visitor, by: guest.by, key: guest.key };
+    let known = it.board().agents.get(&ask.name).cloned();
+    let raised = ask.role == agent::Role::Lead && known.as_ref().is_none_or(|it| it.role != agent::Role::Lead);
+    if scope == Scope::Runner && raised {
+        return Err(Problem::new(403, "wrong_scope", "a runner cannot make a lead", "ask an operator to register it"));
+    }
+    if ask.runtime != RuntimeName::Outside || known.is_some_and(|it| it.runtime != Runtime::Outside) {
+        return Err(Problem::new(
+            409,
+            "in_use",
+            format!("{} is started by Regatta itself", ask.name),
+            "choose another name, or change it with regatta agent add",
+        ));
+    }
+    it.agent_add(ask).await
 }
 
 /// Whether a caller may use a verb at all (S10); what it may touch with it comes after.

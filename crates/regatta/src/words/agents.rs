@@ -107,6 +107,7 @@ fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
         egress: ask.egress,
         read: ask.read,
         write: ask.write,
+        ..Profile::default()
     };
     if let Some(preset) = preset {
         lend(&mut profile, preset);

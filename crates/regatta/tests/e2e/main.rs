@@ -24,5 +24,6 @@ mod plans; // plan files: checked, refused, imported, exported
 mod races; // many at once, one winner
 mod runs; // a plan on the user's own repository
 mod scopes; // who may do what
+mod seed; // the surface that older clients know
 mod streams; // events without gaps
 mod tools; // what agents call

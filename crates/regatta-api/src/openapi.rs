@@ -1,0 +1,232 @@
+//! The verbs as an OpenAPI 3.1 document, for programs that want one, and as a page for people.
+
+use serde_json::{Map, Value, json};
+
+use crate::schema;
+use crate::verb::{Needs, VERBS, Verb};
+
+/// The whole document.
+pub fn document() -> Value {
+    let (mut shapes, mut shared) = (Shapes::default(), Map::new());
+    let mut paths = Map::new();
+    for verb in VERBS {
+        paths.insert(format!("/api/v1/{}", verb.name), json!({ "post": operation(verb, &mut shapes, &mut shared) }));
+    }
+    paths.insert("/api/v1/events".into(), json!({ "get": events() }));
+    shared.insert("Problem".into(), problem());
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Regatta",
+            "version": "1",
+            "summary": "Runs a team of coding agents on one git repository and lands their work",
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "servers": [{ "url": "/" }],
+        "security": [{ "token": [] }],
+        "paths": paths,
+        "components": {
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+            "schemas": shared,
+        },
+    })
+}
+
+fn operation(verb: &Verb, shapes: &mut Shapes, shared: &mut Map<String, Value>) -> Value {
+    let input = schema::of(verb.name).map(Value::from).unwrap_or_default();
+    let data = schema::of(&format!("{}:data", verb.name)).map_or(json!(true), Value::from);
+    let answer = json!({
+        "type": "object",
+        "properties": {
+            "revision": { "type": "integer", "minimum": 0, "description": "What the answer was true at" },
+            "data": hoist(data, shapes, shared),
+        },
+        "required": ["revision", "data"],
+    });
+    let mut operation = json!({
+        "operationId": verb.name,
+        "summary": verb.help,
+        "tags": [verb.name.split('.').next()],
+        "x-regatta-needs": needs(verb.needs),
+        "requestBody": { "content": { "application/json": { "schema": hoist(input, shapes, shared) } } },
+        "responses": {
+            "200": { "description": "Done", "content": { "application/json": { "schema": answer } } },
+            "default": {
+                "description": "Refused, and nothing changed",
+                "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
+            },
+        },
+    });
+    if !verb.also.is_empty() {
+        operation["x-regatta-also"] = json!(verb.also);
+    }
+    if verb.needs != Needs::View {
+        operation["parameters"] = json!([{
+            "name": "Idempotency-Key", "in": "header",
+            "description": "The same key with the same request happens once, and is answered again",
+            "schema": { "type": "string", "minLength": 1, "maxLength": 200 },
+        }]);
+    }
+    operation
+}
+
+fn needs(needs: Needs) -> &'static str {
+    match needs {
+        Needs::View => "viewer",
+        Needs::Operate => "operator",
+        Needs::Admin => "admin",
+    }
+}
+
+fn events() -> Value {
+    let number = json!({ "type": "integer", "minimum": 0 });
+    json!({
+        "operationId": "events",
+        "summary": "Streams events from a revision on, as they are committed",
+        "x-regatta-needs": "viewer",
+        "parameters": [
+            { "name": "after", "in": "query", "schema": number, "description": "Start after this revision" },
+            { "name": "follow", "in": "query", "schema": { "type": "boolean", "default": true } },
+            { "name": "Last-Event-ID", "in": "header", "schema": number, "description": "Go on after this one" },
+        ],
+        "responses": {
+            "200": { "description": "Server-sent events", "content": { "text/event-stream": {} } },
+            "default": {
+                "description": "Refused",
+                "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
+            },
+        },
+    })
+}
+
+fn problem() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "status": { "type": "integer" },
+            "code": { "type": "string", "description": "The stable code that programs test" },
+            "message": { "type": "string", "description": "What happened and why" },
+            "hint": { "type": "string", "description": "What to do next" },
+            "retryable": { "type": "boolean", "description": "Whether the same request may succeed later" },
+            "ref": { "type": "string", "description": "The thing to look at" },
+        },
+        "required": ["status", "code", "message"],
+    })
+}
+
+/// The shapes that several schemas share, as they were declared, by the name they are kept under.
+#[derive(Default)]
+struct Shapes(Map<String, Value>);
+
+impl Shapes {
+    /// The name a shape is kept under: its own, or with a number where another shape has that.
+    fn name(&mut self, name: &str, shape: &Value) -> String {
+        let mut names = std::iter::once(name.to_owned()).chain((2..).map(|nth| format!("{name}{nth}")));
+        let name = names.find(|it| self.0.get(it).is_none_or(|known| known == shape)).expect("numbers never run out");
+        self.0.entry(name.clone()).or_insert_with(|| shape.clone());
+        name
+    }
+}
+
+/// Brings a schema's own definitions to where the document keeps them, and its references with them.
+fn hoist(mut schema: Value, shapes: &mut Shapes, shared: &mut Map<String, Value>) -> Value {
+    let mut names = Map::new();
+    if let Some(schema) = schema.as_object_mut() {
+        schema.remove("$schema");
+        if let Some(Value::Object(definitions)) = schema.remove("$defs") {
+            for (name, shape) in &definitions {
+                names.insert(name.clone(), Value::String(shapes.name(name, shape)));
+            }
+            for (name, shape) in definitions {
+                let kept = names[&name].as_str().unwrap_or(&name).to_owned();
+                shared.entry(kept).or_insert_with(|| point(shape, &names));
+            }
+        }
+    }
+    point(schema, &names)
+}
+
+fn point(schema: Value, names: &Map<String, Value>) -> Value {
+    match schema {
+        Value::Object(it) => Value::Object(
+            it.into_iter()
+                .map(|(name, value)| match (name.as_str(), value.as_str().and_then(|it| it.strip_prefix("#/$defs/"))) {
+                    ("$ref", Some(to)) => {
+                        let to = names.get(to).and_then(Value::as_str).unwrap_or(to);
+                        let to = format!("#/components/schemas/{to}");
+                        (name, Value::String(to))
+                    }
+                    _ => (name, point(value, names)),
+                })
+                .collect(),
+        ),
+        Value::Array(it) => Value::Array(it.into_iter().map(|it| point(it, names)).collect()),
+        other => other,
+    }
+}
+
+/// A page for people: every verb, what it is for and who may call it. No script, nothing from elsewhere.
+pub fn page() -> String {
+    let row = |it: &Verb| {
+        let also: Vec<String> = it.also.iter().map(ToString::to_string).collect();
+        let also = if also.is_empty() { String::new() } else { format!(", {}", also.join(", ")) };
+        format!("<tr><td><code>{}</code><td>{}<td>{}{also}\n", it.name, it.help, needs(it.needs))
+    };
+    let rows: String = VERBS.iter().map(row).collect();
+    format!(
+        "<!doctype html><meta charset=utf-8><title>Regatta</title><style>body{{font:16px/1.5 sans-serif;max-width:60rem;\
+         margin:2rem auto;padding:0 1rem}}td,th{{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top}}</style>\
+         <h1>Regatta's verbs</h1><p>Each is called with <code>POST /api/v1/VERB</code>, a JSON object and \
+         <code>Authorization: Bearer TOKEN</code>. The whole description: <a href=openapi.json>openapi.json</a>.\
+         <table><tr><th>verb<th>what it does<th>who may call it\n{rows}</table>\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every reference leads somewhere, and every verb is there (S10): a change shows in the diff of
+    /// `docs/openapi.json`.
+    #[test]
+    fn the_document_is_whole_and_as_checked_in() {
+        let document = document();
+        let mut open = vec![&document];
+        while let Some(value) = open.pop() {
+            match value {
+                Value::Object(it) => {
+                    if let Some(to) = it.get("$ref").and_then(Value::as_str) {
+                        let place = to.strip_prefix('#').unwrap();
+                        assert!(document.pointer(place).is_some(), "{to} leads nowhere");
+                    }
+                    open.extend(it.values());
+                }
+                Value::Array(it) => open.extend(it),
+                _ => {}
+            }
+        }
+        assert_eq!(document["paths"].as_object().unwrap().len(), VERBS.len() + 1);
+        assert!(VERBS.iter().all(|it| page().contains(it.name)));
+        let mut text = serde_json::to_string_pretty(&document).unwrap();
+        text.push('\n');
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        let known = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(known == text, "the document changed: look at it, then UPDATE_GOLDEN=1 cargo test -p regatta-api");
+    }
+
+    /// One name stands for one shape: a rule's scope and a budget's are called alike, and are kept apart.
+    #[test]
+    fn no_two_shapes_have_one_name() {
+        let document = document();
+        let of = |verb: &str| {
+            let schema = &document["paths"][format!("/api/v1/{verb}")]["post"]["requestBody"];
+            schema["content"]["application/json"]["schema"]["properties"]["scope"].clone()
+        };
+        let (rule, budget) = (of("policy.add").to_string(), of("budget.set").to_string());
+        assert!(rule.contains("#/components/schemas/Scope") && budget.contains("#/components/schemas/Scope"));
+        assert_ne!(rule, budget);
+    }
+}

@@ -1,0 +1,105 @@
+//! How much each caller may ask for: a bucket that fills up again, one for each token.
+//!
+//! A program that has lost its way asks the same thing a thousand times a second; the others must not feel it. The
+//! daemon's own token has no limit: whoever can read it can do worse.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use regatta_api::Problem;
+use regatta_api::verb::Scope;
+
+use crate::tokens::Visitor;
+
+/// How many requests in a second on the whole, and how many at once after a rest. A runner asks for many agents.
+fn rate(visitor: &Visitor) -> (f64, f64) {
+    match visitor.scope() {
+        Scope::Runner => (2_000.0, 4_000.0),
+        Scope::Admin | Scope::Operator | Scope::Viewer | Scope::Attempt | Scope::Lead => (50.0, 200.0),
+    }
+}
+
+/// How many callers are counted before those that rest are forgotten.
+const MANY: usize = 4_096;
+
+/// The buckets.
+#[derive(Default)]
+pub(crate) struct Limiter {
+    buckets: Mutex<HashMap<String, Bucket>>,
+}
+
+struct Bucket {
+    rate: f64,
+    most: f64,
+    left: f64,
+    seen: Instant,
+}
+
+impl Bucket {
+    fn fill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.seen).as_secs_f64();
+        (self.left, self.seen) = ((self.left + passed * self.rate).min(self.most), now);
+    }
+}
+
+impl Limiter {
+    /// Counts a request, or says that it is one too many.
+    pub(crate) fn count(&self, visitor: &Visitor, now: Instant) -> Result<(), Problem> {
+        if *visitor == Visitor::Owner {
+            return Ok(());
+        }
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        if buckets.len() >= MANY {
+            buckets.retain(|_, it| {
+                it.fill(now);
+                it.left < it.most
+            });
+        }
+        let (rate, most) = rate(visitor);
+        let bucket = buckets.entry(visitor.label()).or_insert(Bucket { rate, most, left: most, seen: now });
+        bucket.fill(now);
+        if bucket.left < 1.0 {
+            return Err(Problem {
+                retryable: true,
+                ..Problem::new(
+                    429,
+                    "too_fast",
+                    format!("{} asks more than {rate} times a second", visitor.label()),
+                    "wait a moment; to wait for something, use a verb that waits",
+                )
+            });
+        }
+        bucket.left -= 1.0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_caller_that_asks_too_much_is_held_back_alone() {
+        let (limiter, start) = (Limiter::default(), Instant::now());
+        let named = |name: &str| Visitor::Named { name: name.into(), scope: Scope::Operator };
+        let asked = |name: &str, at| limiter.count(&named(name), at).is_ok();
+        assert_eq!((0..1_000).filter(|_| asked("ann", start)).count(), 200);
+        assert!(asked("bob", start), "another has a bucket of its own");
+        let later = start + Duration::from_secs(1);
+        assert_eq!((0..1_000).filter(|_| asked("ann", later)).count(), 50);
+        assert!((0..1_000).all(|_| limiter.count(&Visitor::Owner, start).is_ok()));
+    }
+
+    #[test]
+    fn callers_that_rest_are_forgotten() {
+        let (limiter, start) = (Limiter::default(), Instant::now());
+        for nth in 0..MANY {
+            limiter.count(&Visitor::Named { name: format!("n{nth}"), scope: Scope::Viewer }, start).unwrap();
+        }
+        let later = start + Duration::from_secs(60);
+        limiter.count(&Visitor::Named { name: "new".into(), scope: Scope::Viewer }, later).unwrap();
+        assert_eq!(limiter.buckets.lock().unwrap().len(), 1);
+    }
+}

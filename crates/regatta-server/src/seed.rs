@@ -1,0 +1,329 @@
+//! The surface that clients of the first concurrency plan know: `/api/agents`, `/me`, `/api/poll`, `/api/tasks`.
+//!
+//! Only a translation: names in camel case, an agent named by the header `X-Agent-ID`, and for the rest the same verbs
+//! with the same checks as everywhere else.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use regatta_api::{Call, Problem};
+use regatta_core::ids::{AgentName, TaskId};
+use regatta_core::project::Span;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::calls::{self, Guest};
+use crate::stream::rfc3339;
+use crate::tokens::Visitor;
+use crate::{Shared, guest, problem};
+
+type Done = Result<(StatusCode, Value), Problem>;
+
+fn reply(done: Done) -> Response {
+    match done {
+        Ok((status, body)) => (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response(),
+        Err(refused) => problem(&refused),
+    }
+}
+
+async fn ask(shared: &Arc<Shared>, guest: Guest, verb: &str, input: &Value) -> Result<Value, Problem> {
+    let call = Call::parse(verb, input.to_string().as_bytes())?;
+    data_of(&calls::carry_out(shared, call, guest).await?)
+}
+
+fn data_of(answer: &[u8]) -> Result<Value, Problem> {
+    let answer: Value = serde_json::from_slice(answer)
+        .map_err(|it| Problem::new(500, "bug", format!("an answer could not be read: {it}"), "please report this"))?;
+    Ok(answer["data"].clone())
+}
+
+fn read<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Problem> {
+    let body = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(body)
+        .map_err(|it| Problem::new(400, "bad_input", format!("the body cannot be read: {it}"), "send a JSON object"))
+}
+
+/// Who is meant: the attempt's own agent, or the one the header names.
+fn agent_of(visitor: &Visitor, headers: &HeaderMap) -> Result<AgentName, Problem> {
+    if let Visitor::Attempt { agent, .. } = visitor {
+        return Ok(agent.clone());
+    }
+    let named = headers.get("x-agent-id").and_then(|it| it.to_str().ok()).unwrap_or_default();
+    AgentName::new(named).map_err(|_| {
+        Problem::new(400, "no_agent", "it is not clear which agent this is", "name it in the header X-Agent-ID")
+    })
+}
+
+/// An agent as these clients know it.
+fn draw(view: &Value) -> Value {
+    let date = |name: &str| view[name].as_u64().map(rfc3339);
+    json!({
+        "id": view["name"],
+        "name": view["name"],
+        "isLead": view["role"] == "lead",
+        "role": view["profile"]["title"].as_str().unwrap_or_default(),
+        "description": view["description"],
+        "capabilities": view["profile"]["capabilities"].as_array().cloned().unwrap_or_default(),
+        "status": if view["capacity"]["current"] == 0 { "idle" } else { "busy" },
+        "maxTasks": view["max_tasks"],
+        "capacity": view["capacity"],
+        "createdAt": date("created_wall"),
+        "lastUpdatedAt": date("updated_wall"),
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Registration {
+    name: AgentName,
+    #[serde(default)]
+    is_lead: bool,
+    #[serde(default)]
+    role: String,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    capabilities: Vec<String>,
+    #[serde(default = "one")]
+    max_tasks: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Registers an agent that nobody starts here, or brings it up to date.
+pub(crate) async fn register(
+    State(shared): State<Arc<Shared>>,
+    Extension(visitor): Extension<Visitor>,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Response {
+    let done = async {
+        let asked: Registration = read(&body)?;
+        if asked.role.len() > 100 || asked.capabilities.len() > 100 {
+            return Err(Problem::new(
+                400,
+                "bad_input",
+                "a role has at most 100 characters, and an agent at most 100 capabilities",
+                "say it shorter",
+            ));
+        }
+        let known = shared.engine.board().agents.contains_key(&asked.name);
+        let input = json!({
+            "name": asked.name,
+            "runtime": "outside",
+            "role": if asked.is_lead { "lead" } else { "worker" },
+            "description": asked.description,
+            "max_tasks": asked.max_tasks,
+            "profile": { "title": asked.role, "capabilities": asked.capabilities },
+        });
+        let answer = calls::register_outside(&shared, guest(visitor, &headers)?, input.to_string().as_bytes()).await?;
+        let view = data_of(&answer)?;
+        let status = if known { StatusCode::OK } else { StatusCode::CREATED };
+        Ok((status, draw(&view)))
+    };
+    reply(done.await)
+}
+
+pub(crate) async fn agents(
+    State(shared): State<Arc<Shared>>,
+    Extension(visitor): Extension<Visitor>,
+    headers: HeaderMap,
+) -> Response {
+    let done = async {
+        let views = ask(&shared, guest(visitor, &headers)?, "agent.list", &json!({})).await?;
+        let agents: Vec<Value> = views.as_array().into_iter().flatten().map(draw).collect();
+        Ok((StatusCode::OK, json!({ "agents": agents })))
+    };
+    reply(done.await)
+}
+
+pub(crate) async fn me(
+    State(shared): State<Arc<Shared>>,
+    Extension(visitor): Extension<Visitor>,
+    headers: HeaderMap,
+) -> Response {
+    let done = async {
+        let name = agent_of(&visitor, &headers)?;
+        let view = ask(&shared, guest(visitor, &headers)?, "show", &json!({ "id": name })).await?;
+        match view["max_tasks"].is_u64() {
+            true => Ok((StatusCode::OK, draw(&view))),
+            false => Err(Problem::new(
+                404,
+                "no_such_agent",
+                format!("there is no agent {name}"),
+                "register it first: POST /api/agents",
+            )),
+        }
+    };
+    reply(done.await)
+}
+
+#[derive(Default, Deserialize)]
+pub(crate) struct Waiting {
+    /// How long to wait for something to do: `30s`.
+    #[serde(default)]
+    wait: Option<String>,
+}
+
+/// Takes the next task: its trigger, or none.
+pub(crate) async fn poll(
+    State(shared): State<Arc<Shared>>,
+    Extension(visitor): Extension<Visitor>,
+    Query(asked): Query<Waiting>,
+    headers: HeaderMap,
+) -> Response {
+    let done = async {
+        let agent = agent_of(&visitor, &headers)?;
+        let wait_ms = match &asked.wait {
+            Some(text) => {
+                Span::parse(text).map(Span::ms).map_err(|it| Problem::new(400, "bad_input", it, "write it as 30s"))?
+            }
+            None => 0,
+        };
+        let offered = offered_to(&shared, &agent);
+        let input = json!({ "agent": agent, "wait_ms": wait_ms.min(300_000) });
+        let granted = ask(&shared, guest(visitor, &headers)?, "task.poll", &input).await?;
+        let board = shared.engine.board();
+        let capacity = board.agents.get(&agent).map(|it| regatta_core::agent::capacity(&board, it));
+        let trigger = granted.is_object().then(|| {
+            let offered = granted["task"]["id"].as_str().is_some_and(|it| offered.iter().any(|id| id == it));
+            json!({
+                "type": if offered { "task_offered" } else { "task_assigned" },
+                "taskId": granted["task"]["id"],
+                "task": granted["task"],
+                "attempt": granted["attempt"],
+                "token": granted["bearer"],
+                "workspace": granted["workspace"],
+            })
+        });
+        Ok((StatusCode::OK, json!({ "trigger": trigger, "capacity": capacity })))
+    };
+    reply(done.await)
+}
+
+fn offered_to(shared: &Shared, agent: &AgentName) -> Vec<String> {
+    let board = shared.engine.board();
+    let offered = board.tasks.values().filter(|it| it.offer_until.is_some() && it.assignee.as_ref() == Some(agent));
+    offered.map(|it| it.id.to_string()).collect()
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NewTask {
+    #[serde(alias = "subject")]
+    task: String,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    agent_id: Option<AgentName>,
+    #[serde(default)]
+    priority: Option<u8>,
+    #[serde(default)]
+    project: Option<String>,
+    #[serde(default)]
+    files: Vec<String>,
+    #[serde(default)]
+    offer: bool,
+}
+
+/// Adds a task; one that names an agent waits in its line, however full it is.
+pub(crate) async fn add_task(
+    State(shared): State<Arc<Shared>>,
+    Extension(visitor): Extension<Visitor>,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Response {
+    let done = async {
+        let asked: NewTask = read(&body)?;
+        let (subject, rest) = asked.task.split_once('\n').unwrap_or((&asked.task, ""));
+        let description = if asked.description.is_empty() { rest.trim().to_owned() } else { asked.description };
+        let mut input = json!({ "subject": subject, "description": description, "files": asked.files });
+        if let Some(agent) = asked.agent_id {
+            input["assign"] = json!(agent);
+            input["how"] = json!(if asked.offer { "offer" } else { "queue" });
+        }
+        if let Some(priority) = asked.priority {
+            input["priority"] = json!(priority);
+        }
+        if let Some(project) = asked.project {
+            input["project"] = json!(project);
+        }
+        let added = ask(&shared, guest(visitor, &headers)?, "task.add", &input).await?;
+        Ok((StatusCode::CREATED, json!({ "id": added["id"], "task": added })))
+    };
+    reply(done.await)
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    #[serde(default)]
+    progress: Option<String>,
+    #[serde(default)]
+    status: Option<String>,
+    #[serde(default)]
+    output: Option<String>,
+    #[serde(default)]
+    failure_reason: Option<String>,
+}
+
+/// What an attempt says of its work. Its own token names it; an operator speaks for whichever is at work.
+pub(crate) async fn tell(
+    State(shared): State<Arc<Shared>>,
+    Path((id, what)): Path<(String, String)>,
+    Extension(visitor): Extension<Visitor>,
+    headers: HeaderMap,
+    body: axum::body::Bytes,
+) -> Response {
+    let done = async {
+        let task: TaskId =
+            id.parse().map_err(|_| Problem::new(404, "no_such_task", "there is no such task", "write T7"))?;
+        let told: Told = read(&body)?;
+        let live = shared.engine.board().tasks.get(&task).and_then(|it| it.attempt);
+        let (attempt, fence) = match &visitor {
+            Visitor::Attempt { id, fence, .. } => (*id, *fence),
+            // Who may not say it at all is told so by the verb.
+            _ => {
+                let board = shared.engine.board();
+                let found = live.and_then(|it| board.attempts.get(&it)).map(|it| (it.id, it.token));
+                found.ok_or_else(|| {
+                    Problem::new(409, "not_running", format!("nobody works on {task}"), "poll for it first: /api/poll")
+                })?
+            }
+        };
+        let own = |more: Value| {
+            let mut input = json!({ "task": task, "attempt": attempt, "token": fence });
+            for (name, value) in more.as_object().cloned().unwrap_or_default() {
+                input[name] = value;
+            }
+            input
+        };
+        let (verb, input) = match (what.as_str(), told.status.as_deref()) {
+            ("progress", _) => ("task.progress", own(json!({ "text": told.progress.unwrap_or_default() }))),
+            ("finish", Some("completed") | None) => ("task.finish", own(json!({ "output": told.output }))),
+            ("finish", Some("failed")) => {
+                let reason = told.failure_reason.filter(|it| !it.is_empty());
+                ("task.fail", own(json!({ "reason": reason.unwrap_or_else(|| "Unknown failure".into()) })))
+            }
+            ("finish", Some(_)) => {
+                return Err(Problem::new(400, "bad_input", "a status is completed or failed", "send one of them"));
+            }
+            _ => {
+                return Err(Problem::new(
+                    404,
+                    "no_such_page",
+                    "there is nothing at this address",
+                    "progress or finish",
+                ));
+            }
+        };
+        let task = ask(&shared, guest(visitor, &headers)?, verb, &input).await?;
+        Ok((StatusCode::OK, json!({ "success": true, "task": task })))
+    };
+    reply(done.await)
+}
