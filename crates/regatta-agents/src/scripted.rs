@@ -305,8 +305,13 @@ impl Agent {
     /// Leaves the result where it is looked for.
     fn leave_result(&self, done: bool, detail: &str) -> Result<(), String> {
         let Some(file) = std::env::var_os("REGATTA_RESULT").map(PathBuf::from) else { return Ok(()) };
+        // A result that a step of the script left is its word; only ours is replaced.
+        let others = fs::read(&file).ok().and_then(|it| serde_json::from_slice::<serde_json::Value>(&it).ok());
+        if done && others.is_some_and(|it| it.get("scripted").is_none()) {
+            return Ok(());
+        }
         let result = json!({
-            "type": "completion", "issue_id": std::env::var("REGATTA_TASK").ok(),
+            "scripted": true, "type": "completion", "issue_id": std::env::var("REGATTA_TASK").ok(),
             "status": if done { "done" } else { "failed" }, "detail": detail, "artifacts": self.changed,
         });
         write_atomic(&file, result.to_string().as_bytes())

@@ -29,8 +29,11 @@ pub(crate) fn ports(data_dir: &Path, tools: Tools) -> Result<(Ports, Settings), 
     // An agent's own program finds its login and its tools where the user has them; nothing else leaks (S3).
     let homes = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "NVM_DIR"];
     let attempt_env = homes.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))).collect();
-    let redactor = regatta_agents::redact::Redactor::new(vec![]);
-    let redact = Redact(Arc::new(move |text| redactor.clean(text).into_owned()));
+    // A redactor remembers that it is within a key: each text has its own.
+    let redact = Redact(Arc::new(|text| {
+        let redactor = regatta_agents::redact::Redactor::new(vec![]);
+        text.split('\n').map(|line| redactor.clean(line)).collect::<Vec<_>>().join("\n")
+    }));
     let settings = Settings {
         attempt_env,
         data_dir: Some(data_dir.to_owned()),

@@ -1,5 +1,6 @@
 //! An attempt's program: started, attended, stopped; what it left is captured and judged.
 
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use regatta_core::agent::Profile;
@@ -31,6 +32,7 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
         Ok(state) => state,
         Err(error) => return not_run(engine, id, error.to_string()),
     };
+    let mut before = None;
     if state == ProcessState::NotStarted {
         if is_stopping(engine, id) {
             return Some(Exited::Lost); // stopped before it began: it simply ends
@@ -40,6 +42,8 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
                 for warning in &started.warnings {
                     tracing::warn!(attempt = %id, "{warning}");
                 }
+                // Isolation is verified, not assumed, where nothing but good will holds the program.
+                before = started.sandbox.is_none().then(|| engine.shared.git.checkout_marks(&scene.repo).ok()).flatten();
                 let Started { sandbox, warnings } = started;
                 let command = Command::ReportLaunched { attempt: id, token: scene.attempt.token, sandbox, warnings };
                 // Refused when it has been stopped meanwhile; kept from the store, it is only not shown.
@@ -61,6 +65,9 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
     match agents.attend(id, &desk) {
         Ok(None) => None, // its program goes on; the next start joins it again
         Ok(Some(verdict)) => {
+            if let Some(before) = before {
+                note_strays(engine, scene, &before);
+            }
             desk.settle(&verdict.usage);
             let tail = agents.tail(id, 4096).unwrap_or_else(|error| {
                 tracing::warn!(attempt = %id, "its output cannot be read: {error}");
@@ -70,6 +77,21 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
             Some(attend::how_it_ended(verdict, judging::detail(engine, id), &tail))
         }
         Err(error) => not_run(engine, id, error.to_string()),
+    }
+}
+
+/// Looks whether the user's checkout was written to while a program ran that nothing shuts in.
+fn note_strays(engine: &Engine, scene: &Scene, before: &[(String, String)]) {
+    let Ok(after) = engine.shared.git.checkout_marks(&scene.repo) else { return };
+    let strays: Vec<&str> = after.iter().filter(|it| !before.contains(it)).map(|it| it.0.as_str()).take(10).collect();
+    if !strays.is_empty() {
+        let words = format!(
+            "while {} ran, which is not shut in, your own checkout was written to: {}; look whether that was you",
+            scene.attempt.id,
+            strays.join(", ")
+        );
+        tracing::warn!("{words}");
+        engine.shared.strays.lock().unwrap_or_else(PoisonError::into_inner).insert(scene.attempt.id, words);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an attempt left: captured, held to its manifest and its contract, and reported with what came to light.
 
 use std::path::Path;
+use std::sync::PoisonError;
 
 use regatta_core::attempt::{Findings, ResultStatus, Verdict, WorkResult};
 use regatta_core::command::Command;
@@ -24,6 +25,8 @@ pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Some(scene) = found else { return settle_ended(engine, key, id) };
     crate::failpoint::at("submit.begin");
     let mut findings = Findings::default();
+    let stray = engine.shared.strays.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    findings.warnings.extend(stray);
     let verdict = judge(engine, &scene, &mut findings).unwrap_or_else(|reason| Verdict::Unknown { reason });
     crate::failpoint::at("submit.judged");
     if has_ended(engine, id) {

@@ -1,6 +1,6 @@
 //! What was found on the way: scope escapes, standing rules, and what checks said.
 
-use regatta_api::Call;
+use regatta_api::{Call, Problem};
 use regatta_api::input;
 use regatta_api::view::{EscapeView, EvidenceView, MetView, RuleView, TaskView};
 use regatta_core::ids::AttemptId;
@@ -133,11 +133,8 @@ fn add(app: &App, ask: &RuleAdd) -> Said {
         Err(error) => return Err(io(error)),
     };
     if crate::settings::project(&facts.top)?.rule.iter().any(|it| it.name == rule.name) {
-        return Err(failed(
-            "already_exists",
-            format!("there is a rule called {:?}", rule.name),
-            "give it another name, or edit regatta.toml",
-        ));
+        let words = format!("there is a rule called {:?}", rule.name);
+        return Err(Problem::new(409, "already_exists", words, "give it another name, or edit regatta.toml").into());
     }
     let new = with_rule(&old, &rule);
     if let Err(error) = toml::from_str::<toml::Table>(&new) {

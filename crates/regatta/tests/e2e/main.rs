@@ -22,6 +22,7 @@ mod looks; // colours, widths, words
 mod outside; // an agent that nobody started polls, works and finishes
 mod plans; // plan files: checked, refused, imported, exported
 mod races; // many at once, one winner
+mod results; // what workers leave: results, escapes, failed checks, rules
 mod runs; // a plan on the user's own repository
 mod scopes; // who may do what
 mod seed; // the surface that older clients know

@@ -1,0 +1,195 @@
+//! What workers leave: results, escapes, work that does not pass, and what stands against it.
+
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+fn run_plan(world: &World, tasks: &Value) -> (Value, i32) {
+    let path = world.root.join("plan.json");
+    std::fs::write(&path, json!({ "task": tasks }).to_string()).unwrap();
+    let (data, ran) = world.answer(&["run", path.to_str().unwrap(), "--agents", "scripted", "--wait"]);
+    (data, ran.code)
+}
+
+fn write(path: &str, text: &str) -> Value {
+    json!({ "write": { "path": path, "text": text } })
+}
+
+/// A step that leaves a result.
+fn result(value: &Value) -> Value {
+    json!({ "run": format!("cat > \"$REGATTA_RESULT\" <<'EOF'\n{value}\nEOF") })
+}
+
+fn show(world: &World, id: &str) -> Value {
+    world.json(&["show", id])
+}
+
+/// Spelled both ways; copied where git ignores it, else under the data directory: the checkout stays clean.
+#[test]
+fn a_result_is_taken_in_both_spellings_and_the_checkout_stays_clean() {
+    let world = World::set_up();
+    let task = |id: &str, name: &str| {
+        let said = json!({ "type": "completion", "issue_id": id, "status": "done", "detail": format!("made {id}"),
+            "artifacts": [format!("{id}.txt")], name: "/somewhere", "learnings": ["tokens expire at noon"] });
+        json!({ "id": id, "subject": format!("Write {id}"), "files": [format!("{id}.txt")],
+            "script": [write(&format!("{id}.txt"), "x\n"), result(&said)] })
+    };
+    let (mission, code) = run_plan(&world, &json!([task("a1", "worktreePath"), task("a2", "worktree_path")]));
+    assert_eq!(code, 0, "{mission}");
+    for (id, alias) in [("T1", "a1"), ("T2", "a2")] {
+        let shown = show(&world, id);
+        assert_eq!(shown["output"], format!("made {alias}"));
+        let result = &shown["attempts"][0]["result"];
+        assert_eq!((&result["worktree_path"], &result["status"]), (&json!("/somewhere"), &json!("done")));
+        let kept = result["kept_at"].as_str().unwrap();
+        assert!(!kept.starts_with(world.repo.to_str().unwrap()), "git does not ignore it there: {kept}");
+        let read: Value = serde_json::from_slice(&std::fs::read(kept).unwrap()).unwrap();
+        assert_eq!(read["detail"], format!("made {alias}"));
+        let warnings = shown["warnings"].as_array().unwrap();
+        assert!(warnings.iter().any(|it| it.as_str().unwrap().contains("/somewhere")), "{warnings:?}");
+    }
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+
+    world.write(".gitignore", ".agents/\n");
+    world.commit("ignore what agents leave");
+    let (mission, code) = run_plan(&world, &json!([task("a3", "worktree_path")]));
+    assert_eq!(code, 0, "{mission}");
+    let kept: Value = serde_json::from_str(&world.read(".agents/swarm/results/a3.json")).unwrap();
+    assert_eq!(kept["detail"], "made a3");
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    // What was learned is offered to the next one, in a file that is no part of its work.
+    let look = json!({ "id": "b", "subject": "When do tokens expire", "files": ["b.txt"],
+        "script": [{ "run": "cp .regatta/briefing.md b.txt && git status --porcelain >> b.txt" }] });
+    let (mission, code) = run_plan(&world, &json!([look]));
+    assert_eq!(code, 0, "{mission}");
+    let briefing = world.read("b.txt");
+    for section in ["## GOALS", "## HISTORY", "## INTEL", "## TASK", "## PROTOCOL", "tokens expire at noon"] {
+        assert!(briefing.contains(section), "{section}: {briefing}");
+    }
+    assert!(!briefing.contains("?? .regatta"), "{briefing}");
+}
+
+/// Blocked asks a person; failed is tried again and then failed, whatever changed.
+#[test]
+fn a_result_that_says_blocked_or_failed_is_no_success() {
+    let world = World::set_up();
+    let task = |id: &str, status: &str| {
+        json!({ "id": id, "subject": format!("Write {id}"), "files": [format!("{id}.txt")],
+            "script": [write(&format!("{id}.txt"), "x\n"), result(&json!({ "status": status, "detail": "no key" }))] })
+    };
+    let (mission, _) = run_plan(&world, &json!([task("a", "blocked"), task("b", "failed")]));
+    let tasks = mission["tasks"].as_array().unwrap();
+    let words: Vec<&str> = tasks.iter().map(|it| it["word"].as_str().unwrap()).collect();
+    assert_eq!(words, ["needs you", "failed"], "{mission}");
+    assert!(tasks[0]["reason"].as_str().unwrap().contains("blocked: no key"));
+    assert!(tasks[1]["reason"].as_str().unwrap().contains("failed: no key"));
+    assert_eq!(world.trunk().len(), 2, "nothing of it landed");
+}
+
+/// Found from the diff though the worker hid it: held back, noted, and taken up by a task of its own.
+#[test]
+fn an_escape_is_found_though_the_worker_hid_it() {
+    let world = World::set_up();
+    world.write(".gitignore", ".agents/\n");
+    world.commit("ignore what agents leave");
+    let hides = json!({ "status": "done", "detail": "only a.txt, honestly", "artifacts": ["a.txt"] });
+    let steps = [write("a.txt", "a\n"), write("secret/b.txt", "b\n"), result(&hides)];
+    let (mission, code) =
+        run_plan(&world, &json!([{ "id": "a", "subject": "Write a", "files": ["a.txt"], "script": steps }]));
+    assert_eq!(code, 0, "{mission}");
+    assert_eq!(world.read("a.txt"), "a\n");
+    assert!(!world.repo.join("secret").exists(), "what is outside did not land");
+    let escapes = world.json(&["scope"]);
+    assert_eq!((&escapes[0]["id"], &escapes[0]["suggested_files"]), (&json!("T1.1"), &json!(["secret/b.txt"])));
+    let line: Value = serde_json::from_str(world.read(".agents/swarm/scope-escapes.jsonl").trim()).unwrap();
+    assert_eq!((&line["worker"], &line["suggested_files"]), (&json!("scripted"), &json!(["secret/b.txt"])));
+    assert!(line["timestamp"].as_str().unwrap().ends_with('Z') && line["finding"].is_string());
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    // Q3: the whole of it is kept in the vault.
+    let vault = world.data.join("vaults/shop.git");
+    let refs = world.git_in(&vault, &["for-each-ref", "--format=%(objectname)", "refs/regatta/keep/"]);
+    let held = |it: &str| world.git_in(&vault, &["ls-tree", "-r", "--name-only", it]).contains("secret/b.txt");
+    assert!(refs.lines().any(held), "{refs}");
+    let taken = world.json(&["scope", "follow-up", "T1.1"]);
+    assert_eq!((&taken["id"], &taken["files"]), (&json!("T2"), &json!(["secret/b.txt"])));
+    world.refused(&["scope", "follow-up", "T1.1"], 5);
+    assert_eq!(world.json(&["scope"])[0]["follow_up"], "T2");
+}
+
+/// "Done" with nothing changed never completes; three failed validations fail the task with what they printed.
+#[test]
+fn work_that_does_not_count_fails_with_its_evidence() {
+    let world = World::set_up();
+    let (mission, code) = run_plan(
+        &world,
+        &json!([
+            { "id": "a", "subject": "Do nothing", "files": ["a.txt"], "script": [{ "say": "done" }] },
+            { "id": "b", "subject": "Break it", "files": ["b.txt"], "script": [write("b.txt", "b\n")],
+              "validation": { "tests": "echo the moon is missing; false" } },
+            { "id": "c", "subject": "Cover it", "files": ["pkg/*"], "script": [write("pkg/cov_test.go", "package pkg\n")] },
+        ]),
+    );
+    assert_eq!(code, 1, "{mission}");
+    let tasks = mission["tasks"].as_array().unwrap();
+    assert!(tasks.iter().all(|it| it["word"] == "failed"), "{mission}");
+    for (nth, words) in ["nothing had changed", "the moon is missing", "no name for a test"].into_iter().enumerate() {
+        let reason = tasks[nth]["reason"].as_str().unwrap();
+        assert!(reason.contains("3 attempts failed") && reason.contains(words), "{reason}");
+    }
+    let attempts = show(&world, "T2")["attempts"].as_array().unwrap().clone();
+    assert_eq!(attempts.len(), 3);
+    let checks = world.json(&["logs", attempts[2]["id"].as_str().unwrap(), "--check"]);
+    assert_eq!((&checks[0]["passed"], &checks[0]["output"]), (&json!(false), &json!("the moon is missing\n")));
+    assert!(world.ok(&["logs", "T2", "--check"]).contains("the moon is missing"));
+    assert_eq!(world.trunk().len(), 2);
+}
+
+#[test]
+fn a_ratchet_passes_or_fails_the_task() {
+    let world = World::set_up();
+    let task = |id: &str, script: &str| {
+        json!({ "id": id, "subject": format!("Write {id}"), "files": [format!("{id}.txt")],
+            "script": [write(&format!("{id}.txt"), "x\n")], "ratchet": ["sh", "-c", script, "ratchet", id] })
+    };
+    let log = world.root.join("ratcheted");
+    let ok = format!("echo \"$1 $REGATTA_TASK\" >> '{}'", log.display());
+    let (mission, code) = run_plan(&world, &json!([task("a", &ok), task("b", "echo quest is closed >&2; exit 1")]));
+    assert_eq!(code, 8, "{mission}");
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), "a T1\n", "once");
+    let words: Vec<&Value> = mission["tasks"].as_array().unwrap().iter().map(|it| &it["word"]).collect();
+    assert_eq!(words, ["landed", "failed"]);
+    assert!(mission["tasks"][1]["reason"].as_str().unwrap().contains("quest is closed"));
+    assert!(!world.repo.join("b.txt").exists());
+}
+
+/// A rule holds a start by its files, a landing by its text; a warning is a note.
+#[test]
+fn standing_rules_hold_what_they_meet() {
+    let world = World::set_up();
+    world.ok(&["rule", "add", "frozen", "--says", "ask the owners", "--files", "db/**", "--action", "block"]);
+    world.ok(&["rule", "add", "no-moon", "--says", "say sun", "--pattern", "moon", "--action", "block"]);
+    world.ok(&["rule", "add", "stars", "--says", "few of them", "--pattern", "star"]);
+    world.git(&["add", "-A"]);
+    world.commit("rules");
+    assert_eq!(world.json(&["rule", "list"]).as_array().unwrap().len(), 3);
+    world.refused(&["rule", "add", "stars", "--says", "again"], 5);
+    let met = world.json(&["rule", "test", "--files", "db/x.sql", "--line", "a moon"]);
+    let met: Vec<(&str, &str)> = met
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["before"].as_str().unwrap(), it["action"].as_str().unwrap()))
+        .collect();
+    assert!(met.contains(&("start", "block")) && met.contains(&("landing", "block")), "{met:?}");
+    let task = |id: &str, path: &str, text: &str| json!({ "id": id, "subject": format!("Write {path}"), "files": [path], "script": [write(path, text)] });
+    let (mission, _) = run_plan(
+        &world,
+        &json!([task("a", "db/x.sql", "x\n"), task("b", "b.txt", "a moon\n"), task("c", "c.txt", "a star\n")]),
+    );
+    let words: Vec<&Value> = mission["tasks"].as_array().unwrap().iter().map(|it| &it["word"]).collect();
+    assert_eq!(words, ["waiting", "needs you", "landed"], "{mission}");
+    assert!(world.ok(&["why", "T1"]).contains("ask the owners"));
+    assert!(world.ok(&["why", "T2"]).contains("say sun"));
+    let warnings = show(&world, "T3")["warnings"].clone();
+    assert!(warnings[0].as_str().unwrap().contains("few of them"), "{warnings}");
+}
