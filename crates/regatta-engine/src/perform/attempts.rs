@@ -43,7 +43,8 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
                     tracing::warn!(attempt = %id, "{warning}");
                 }
                 // Isolation is verified, not assumed, where nothing but good will holds the program.
-                before = started.sandbox.is_none().then(|| engine.shared.git.checkout_marks(&scene.repo).ok()).flatten();
+                before =
+                    started.sandbox.is_none().then(|| engine.shared.git.checkout_marks(&scene.repo).ok()).flatten();
                 let Started { sandbox, warnings } = started;
                 let command = Command::ReportLaunched { attempt: id, token: scene.attempt.token, sandbox, warnings };
                 // Refused when it has been stopped meanwhile; kept from the store, it is only not shown.

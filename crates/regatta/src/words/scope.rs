@@ -1,8 +1,8 @@
 //! What was found on the way: scope escapes, standing rules, and what checks said.
 
-use regatta_api::{Call, Problem};
 use regatta_api::input;
 use regatta_api::view::{EscapeView, EvidenceView, MetView, RuleView, TaskView};
+use regatta_api::{Call, Problem};
 use regatta_core::ids::AttemptId;
 use regatta_core::project::StandingRule;
 
