@@ -53,7 +53,7 @@ Set up    agent      the agents; provider finds their programs
           budget     what may be spent
           config     the settings and where they come from
 
-Plumbing  serve project plan task claim msg token mcp name schema completions man version backup restore
+Plumbing  serve project plan task scope rule claim msg token mcp name schema completions man version backup restore
 
 Options:
   -C, --repo PATH     act as if started there
