@@ -41,6 +41,7 @@ fn answers() -> Vec<(&'static str, Schema)> {
         ("inbox", schema_for!(Vec<view::InboxView>)),
         ("attempt.checks", schema_for!(Vec<view::EvidenceView>)),
         ("scope.list", schema_for!(Vec<view::EscapeView>)),
+        ("task.explore", schema_for!(view::TaskView)),
         ("scope.follow", schema_for!(view::TaskView)),
         ("rule.list", schema_for!(Vec<view::RuleView>)),
         ("rule.test", schema_for!(Vec<view::MetView>)),

@@ -139,6 +139,7 @@ verbs! {
     "agent.rm" AgentRm(input::Name) Admin "Removes an agent that has nothing to do";
     "task.add" TaskAdd(input::TaskAdd) Operate + Attempt "Adds a task";
     "task.list" TaskList(input::TaskList) View + Lead "Lists tasks";
+    "task.explore" TaskExplore(input::Id) Operate "Has an agent find out which files a task touches";
     "task.set" TaskSet(input::TaskSet) Operate "Changes a task";
     "task.assign" TaskAssign(input::TaskAssign) Operate + Lead "Gives a task to an agent";
     "task.accept" TaskAccept(input::OfferAnswer) Operate "Takes an offered task";

@@ -17,8 +17,8 @@ use crate::manifest::{self, Part, Rules};
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Said};
 use crate::{
-    agent, approval, attempt, budget, bus, claim, gates, landing, mission, policy, project, provider, react, schedule,
-    steer, task,
+    agent, approval, attempt, budget, bus, claim, explore, gates, landing, mission, policy, project, provider, react,
+    schedule, steer, task,
 };
 
 /// Who asks.
@@ -100,6 +100,10 @@ pub enum Command {
     EditTask {
         task: TaskId,
         edit: task::Edit,
+    },
+    /// Have a task's files found out by a task of its own.
+    Explore {
+        task: TaskId,
     },
     AssignTask {
         task: TaskId,
@@ -441,6 +445,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             Outcome::Task(id)
         }
         Command::EditTask { task, edit } => done(task::edit(draft, task, edit)?),
+        Command::Explore { task } => Outcome::Task(explore::begin(draft, task, now)?),
         Command::AssignTask { task, to, how } => done(task::assign(draft, task, to, how, now)?),
         Command::AnswerOffer { task, agent, accept } => done(task::answer_offer(draft, task, &agent, accept)?),
         Command::CancelTask { task, reason } => done(task::cancel(draft, task, &reason)?),

@@ -23,6 +23,7 @@ pub mod agent; // who can do how much
 pub mod approval; // what a person must decide
 pub mod attempt; // one run of one agent on one task
 pub mod budget; // what may be spent, and what was
+pub mod explore; // which files a task touches
 pub mod gates; // six questions before a start
 pub mod graph; // blockers, cycles, waves
 pub mod manifest; // what a task may touch and what it holds

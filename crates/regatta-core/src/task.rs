@@ -22,6 +22,7 @@ use crate::schedule::WaitKind;
 use crate::scope::Escape;
 use crate::{agent, claim, manifest};
 
+pub(crate) use add::set_explorer;
 pub use add::{Add, Edit, Pause, add, default_priority, edit};
 pub use status::{Status, next_status};
 
@@ -125,6 +126,9 @@ pub struct Task {
     /// the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratchet: Option<Vec<String>>,
+    /// The task whose files it looks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explores: Option<TaskId>,
     /// What it is called elsewhere (a plan's or another tracker's id).
     pub alias: Option<String>,
     pub mission: Option<MissionId>,

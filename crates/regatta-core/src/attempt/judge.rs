@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
 use crate::event::Event;
+use crate::explore;
 use crate::ids::{AttemptId, CommitId, LandingId, Now};
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
@@ -96,6 +97,18 @@ pub fn judged(
     note(draft, &attempt, findings, now);
     let task = task::find(draft.board(), attempt.task)?;
     let (cause, reason) = match verdict {
+        // Whatever it changed stays where it is captured: it was only to look.
+        Verdict::Passed { .. } if task.explores.is_some() => {
+            let result = draft.board().attempts.get(&id).and_then(|it| it.result.clone());
+            match explore::finish(draft, &task, result.as_ref()) {
+                Ok(()) => {
+                    end(draft, id, Cause::Reported, "");
+                    task::complete(draft, task.id, None)?;
+                    return Ok(None);
+                }
+                Err(reason) => (Cause::Invalid, reason),
+            }
+        }
         Verdict::Passed { commit, base, changed } if !changed.is_empty() => {
             let run = draft.board().projects.get(&task.project).map(|it| it.settings.run.clone()).unwrap_or_default();
             let (_, outside) = scope::split(&task, &run, &changed);

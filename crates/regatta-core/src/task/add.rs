@@ -88,6 +88,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         provider: ask.provider,
         script: ask.script,
         ratchet: ask.ratchet,
+        explores: None,
         alias: ask.alias,
         mission: mission.map(|it| it.0),
         wave: mission.map_or(0, |it| it.1.wave),
@@ -232,6 +233,13 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
         Some(Pause::No) => None,
         None => task.paused,
     };
+    draft.record(Event::TaskEdited(Edited { task }));
+    Ok(())
+}
+
+/// Says whose files a task looks for.
+pub(crate) fn set_explorer(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<(), Refusal> {
+    let task = Task { explores: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
     draft.record(Event::TaskEdited(Edited { task }));
     Ok(())
 }

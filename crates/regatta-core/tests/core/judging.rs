@@ -136,7 +136,34 @@ fn w1_a_standing_rule_holds_what_it_meets() {
     let held = world.add_task("a", &["db/schema.sql"]);
     let free = world.add_task("b", &["src/b.rs"]);
     assert_eq!(world.take("ada").task, free);
-    assert_eq!((world.poll("ada"), world.reasons(held)), (None, vec![WaitKind::Policy]));
+    assert_eq!((world.poll("ada"), world.reasons(held)[0]), (None, WaitKind::Policy));
     with(&mut world, rule("db/**", project::RuleAction::Warn));
     assert_eq!(world.take("ada").task, held);
+}
+
+/// A task without a manifest gets one from a report that can be used, and only then starts.
+#[test]
+fn a_missing_manifest_is_found_out_by_a_task_of_its_own() {
+    let mut world = World::with(&[("ada", 2)]);
+    let task = world.add_task("words", &[]);
+    assert_eq!(world.poll("ada"), None, "the gate holds it");
+    let Outcome::Task(explorer) = world.ask("ann", Command::Explore { task }) else { panic!("it adds a task") };
+    assert_eq!(world.ask("ann", Command::Explore { task }), Outcome::Task(explorer), "once");
+    let found = |detail: &str| Findings {
+        result: Some(WorkResult { detail: detail.into(), ..WorkResult::default() }),
+        ..Findings::default()
+    };
+    let grant = world.take("ada");
+    assert_eq!(grant.task, explorer);
+    world.finish(&grant);
+    assert!(!judge(&mut world, &grant, passed(&[]), found("[\"../x\"]")));
+    assert_eq!((world.task(explorer).failures, world.task(task).files.len()), (1, 0));
+    let grant = world.take("ada");
+    world.finish(&grant);
+    assert!(
+        !judge(&mut world, &grant, passed(&["src/a.rs"]), found("[\"src/a.rs\"]")),
+        "what it changed does not land"
+    );
+    assert_eq!(world.task(task).files[0].as_str(), "src/a.rs");
+    assert_eq!(world.take("ada").task, task);
 }

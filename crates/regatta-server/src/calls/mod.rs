@@ -69,6 +69,7 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) ->
         Call::AgentRm(ask) => it.done(Command::RemoveAgent { agent: ask.name }).await,
         Call::TaskAdd(ask) => it.task_add(ask).await,
         Call::TaskList(ask) => it.task_list(ask).await,
+        Call::TaskExplore(ask) => it.task_explore(parse(&ask.id)?).await,
         Call::TaskSet(ask) => it.task_set(ask).await,
         Call::TaskAssign(ask) => {
             it.task(ask.task, Command::AssignTask { task: ask.task, to: ask.to, how: ask.how }).await

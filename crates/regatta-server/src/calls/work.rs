@@ -50,6 +50,13 @@ impl Caller<'_> {
         self.task(ask.task, Command::EditTask { task: ask.task, edit }).await
     }
 
+    pub(super) async fn task_explore(&self, task: TaskId) -> Json {
+        match self.ask(Command::Explore { task }).await? {
+            (revision, Outcome::Task(id)) => answer(revision, &self.task_view(id).await?),
+            other => Err(unexpected(&other.1)),
+        }
+    }
+
     pub(super) async fn poll(&self, ask: input::TaskPoll) -> Json {
         self.known(ask.project.as_ref())?;
         let deadline = deadline(ask.wait_ms);

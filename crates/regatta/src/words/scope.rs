@@ -200,7 +200,7 @@ mod tests {
             struct File {
                 rule: Vec<StandingRule>,
             }
-            assert_eq!(toml::from_str::<File>(&new).unwrap().rule, [rule.clone()], "{new}");
+            assert_eq!(toml::from_str::<File>(&new).unwrap().rule, std::slice::from_ref(&rule), "{new}");
         }
     }
 }

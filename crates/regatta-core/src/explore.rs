@@ -1,0 +1,145 @@
+//! Missing manifests: a cheap task of its own finds out which files another one touches.
+//!
+//! It is a report like any other: one agent looks, names paths, and changes nothing that lands. The task it is for waits
+//! for it as for any blocker, and has its manifest in the same commit in which the report is in.
+
+use crate::attempt::WorkResult;
+use crate::board::Draft;
+use crate::ids::{Now, TaskId};
+use crate::pattern::PathPattern;
+use crate::refusal::Refusal;
+use crate::task::{self, Add, Edit, Expects, IssueType, Status, Task, Validation};
+
+/// The most paths a manifest is given.
+const MOST: usize = 200;
+
+/// Adds the task that looks for a task's files, or finds the one that does already.
+pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal> {
+    let of = task::find(draft.board(), id)?;
+    if let Some(known) = draft.board().tasks.values().find(|it| it.explores == Some(id)) {
+        return Ok(known.id);
+    }
+    if !of.files.is_empty() {
+        return Err(Refusal::invalid(format!("{id} has a manifest already"), "change it with regatta edit --files"));
+    }
+    if !of.status.is_waiting() && of.status != Status::Backlog {
+        return Err(Refusal::InUse { what: id.to_string(), by: of.status.to_string() });
+    }
+    let subject: String = format!("Find the files of {id}: {}", of.subject).chars().take(300).collect();
+    let description = format!(
+        "Look around in the repository and find out which files this task will create or change. Change nothing yourself.\n\
+         Answer with a JSON array of paths or patterns, relative to the top of the repository, as the detail of your \
+         result: [\"src/a.rs\", \"tests/**\"]. Name few, and all that it takes.\n\n# The task\n{}\n\n{}",
+        of.subject, of.description
+    );
+    let add = Add {
+        project: of.project.clone(),
+        subject,
+        description,
+        issue_type: IssueType::Chore,
+        files: vec![],
+        validation: Validation::default(),
+        blocked_by: vec![],
+        priority: of.priority,
+        expects: Expects::Report,
+        effort: Some("low".into()),
+        provider: of.provider.clone(),
+        script: None,
+        ratchet: None,
+        alias: None,
+        backlog: false,
+    };
+    let explorer = task::add(draft, add, None, now)?;
+    task::set_explorer(draft, explorer, id)?;
+    if let Some(mission) = of.mission.filter(|it| draft.board().missions.contains_key(it)) {
+        task::adopt(draft, explorer, (mission, of.step()), &of.project)?;
+    }
+    let blocked_by = of.blocked_by.iter().copied().chain([explorer]).collect();
+    task::edit(draft, id, Edit { blocked_by: Some(blocked_by), ..Edit::default() })?;
+    Ok(explorer)
+}
+
+/// Gives the task that was explored its manifest; `Err` says why the report cannot be used.
+pub(crate) fn finish(draft: &mut Draft, explorer: &Task, result: Option<&WorkResult>) -> Result<(), String> {
+    let Some(of) = explorer.explores else { return Ok(()) };
+    let said = result.map(|it| it.detail.as_str()).filter(|it| !it.trim().is_empty());
+    let files = paths(said.or(explorer.output.as_deref()).unwrap_or_default())?;
+    let waits = |it: &Task| it.files.is_empty() && (it.status.is_waiting() || it.status == Status::Backlog);
+    if draft.board().tasks.get(&of).is_some_and(|it| waits(it)) {
+        let edit = Edit { files: Some(files), ..Edit::default() };
+        task::edit(draft, of, edit).map_err(|it| it.message())?;
+    }
+    Ok(())
+}
+
+/// Reads the paths out of a report: the JSON array in it, each path within the repository.
+fn paths(said: &str) -> Result<Vec<PathPattern>, String> {
+    let array = said.find('[').zip(said.rfind(']')).filter(|it| it.0 < it.1).map(|(from, to)| &said[from..=to]);
+    let names: Vec<String> =
+        array.and_then(parse).ok_or("it was to answer with a JSON array of paths, and there is none in its result")?;
+    if names.is_empty() || names.len() > MOST {
+        return Err(format!("it named {} paths; 1 to {MOST} make a manifest", names.len()));
+    }
+    let mut files = Vec::new();
+    for name in &names {
+        if name.starts_with('/') || name.split('/').any(|it| it == "..") {
+            return Err(format!("{name:?} leads out of the repository"));
+        }
+        let file = PathPattern::new(name.trim_start_matches("./")).map_err(|it| it.to_string())?;
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    Ok(files)
+}
+
+/// A JSON array of strings, read by hand: the core knows no JSON but its own.
+fn parse(text: &str) -> Option<Vec<String>> {
+    let mut rest = text.strip_prefix('[')?.strip_suffix(']')?.trim();
+    let mut names = Vec::new();
+    while !rest.is_empty() {
+        let body = rest.strip_prefix('"')?;
+        let end = body.find('"')?;
+        // A path with an escape in it is none that we want to guess at.
+        if body[..end].contains('\\') {
+            return None;
+        }
+        names.push(body[..end].to_owned());
+        rest = body[end + 1..].trim_start();
+        match rest.strip_prefix(',') {
+            Some(more) if !more.trim().is_empty() => rest = more.trim_start(),
+            Some(_) => return None,
+            None if rest.is_empty() => {}
+            None => return None,
+        }
+    }
+    Some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_read_from_a_report_and_checked() {
+        let read = |said: &str| paths(said).map(|it| it.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(read(r#"["src/a.rs", "tests/**"]"#).unwrap(), ["src/a.rs", "tests/**"]);
+        assert_eq!(read("Here:\n```json\n[\n  \"./a\",\n \"a\", \"b\"\n]\n```").unwrap(), ["a", "b"]);
+        for bad in [
+            "",
+            "src/a.rs",
+            "[]",
+            "[1]",
+            r#"["a" "b"]"#,
+            r#"["a",]"#,
+            r#"["/etc/passwd"]"#,
+            r#"["../x"]"#,
+            r#"["a\"b"]"#,
+            r#"[""]"#,
+        ] {
+            assert!(paths(bad).is_err(), "{bad}");
+        }
+        let many = format!("[{}]", vec!["\"a\""; MOST + 1].join(","));
+        assert!(paths(&many).unwrap_err().contains("201"));
+    }
+}
