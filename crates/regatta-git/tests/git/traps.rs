@@ -132,7 +132,7 @@ fn s5_no_trap_in_a_workspace_runs() {
     write(workspace.join(".gitattributes"), RULES);
     try_git(&workspace, ["add", "-A"]);
     try_git(&workspace, ["status"]);
-    try_git(&workspace, ["diff", "HEAD"]);
+    try_git(&workspace, ["-c", "filter.proc.process=", "diff", "HEAD"]);
     try_git(&workspace, ["visit"]);
     try_git(&workspace, ["fetch", "ssh://localhost/x"]);
     let sprung = traps.sprung();
