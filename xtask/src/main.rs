@@ -27,6 +27,9 @@ cargo xtask bench linearizable  [--ops 1000000] [--agents 500] [--seed 1] [--pla
 cargo xtask bench decide        [--samples 20000]
 cargo xtask bench start         [--binary PATH] [--runs 5]
 cargo xtask bench landing       [--runs 12]
+cargo xtask bench workspace     [--runs 12]
+cargo xtask bench next-start    [--binary PATH] [--runs 40]
+cargo xtask bench thousand      [--binary PATH] [--runs 1000]
 cargo xtask bench sandbox       [--write] (docs/sandbox.md)
 cargo xtask bench stops         [--binary PATH] [--runs 1000]
 cargo xtask bench chatty        [--binary PATH] [--agents 200]
@@ -63,6 +66,9 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "linearizable"] => bench::linearizable::run(&args),
         ["bench", "decide"] => bench::decide::run(&args),
         ["bench", "landing"] => bench::landing::run(&args),
+        ["bench", "workspace"] => bench::workspace::run(&args),
+        ["bench", "next-start"] => bench::agents::next_start::run(&args),
+        ["bench", "thousand"] => bench::agents::thousand::run(&args),
         ["bench", "start"] => bench::start::run(&args),
         ["bench", "sandbox"] => bench::sandbox::run(&args),
         ["bench", "stops"] => bench::agents::stops::run(&args),

@@ -8,7 +8,7 @@
 mod attempts; // programs
 mod judging; // what an attempt left, captured and checked
 mod landings; // the queue's work
-mod workspaces; // clearing up
+pub(crate) mod workspaces; // made ready, and cleared up
 
 use std::future::Future;
 use std::sync::Arc;

@@ -11,13 +11,14 @@
 //! Each step can be cut off: what is being cleaned or taken has a name that starts with a dot, and such names are
 //! deleted when the daemon looks at the pool for the first time. Only a rename gives a cleaned tree its own name.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use regatta_core::ids::{AttemptId, CommitId, ProjectName};
 use regatta_engine::ports::git::{DiskUse, GitError, Repo};
@@ -26,9 +27,14 @@ use crate::gitdir::Sparse;
 use crate::places::Key;
 use crate::{GitAdapter, disk, words};
 
-/// The projects whose pools were looked at since the daemon started.
+/// What is known of the pools.
 #[derive(Debug, Default)]
-pub(crate) struct Warm(Mutex<HashSet<ProjectName>>);
+pub(crate) struct Warm {
+    /// Those that were looked at since the daemon started.
+    seen: Mutex<HashSet<ProjectName>>,
+    /// What each project's workspaces took when they were last measured, and how long that took.
+    measured: Mutex<HashMap<ProjectName, (Instant, Duration, DiskUse)>>,
+}
 
 /// What of a working tree stays when it is cleaned.
 struct Tracked {
@@ -60,7 +66,7 @@ impl GitAdapter {
     fn in_pool<T>(&self, repo: &Repo, work: impl FnOnce(&Path) -> Result<T, GitError>) -> Result<T, GitError> {
         self.locks.holding(Key::Pool(repo.project.clone()), || {
             let pool = self.places.pool(&repo.project);
-            let seen = || self.warm.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let seen = || self.warm.seen.lock().unwrap_or_else(PoisonError::into_inner);
             if !seen().contains(&repo.project) {
                 for entry in entries(&pool)? {
                     if !is_parked(&entry) {
@@ -159,13 +165,29 @@ impl GitAdapter {
         Ok(moved.is_ok())
     }
 
+    /// Measures no oftener than a twentieth of the time allows: there may be millions of files.
     pub(crate) fn measure(&self, repo: &Repo) -> Result<DiskUse, GitError> {
+        let seen = || self.warm.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, took, used)) = seen().get(&repo.project).copied()
+            && at.elapsed() < took * 20
+        {
+            return Ok(used);
+        }
+        let began = Instant::now();
         let live = disk::size(&self.places.workspaces(&repo.project));
         let pooled = self.in_pool(repo, |pool| Ok(disk::size(pool)))?;
-        Ok(DiskUse { live, pooled })
+        let used = DiskUse { live, pooled };
+        seen().insert(repo.project.clone(), (Instant::now(), began.elapsed(), used));
+        Ok(used)
+    }
+
+    /// Forgets what was measured, because something was added or went.
+    pub(crate) fn measure_again(&self, repo: &Repo) {
+        self.warm.measured.lock().unwrap_or_else(PoisonError::into_inner).remove(&repo.project);
     }
 
     pub(crate) fn shrink(&self, repo: &Repo, most: u64) -> Result<(), GitError> {
+        self.measure_again(repo);
         self.in_pool(repo, |pool| {
             let mut left = disk::size(pool);
             for entry in parked(pool)? {

@@ -64,6 +64,7 @@ impl GitAdapter {
             disk::sync_everything(&new)?;
             self.update_refs(&vault, format!("update {} {base}\n", base_ref(attempt)))?;
             disk::rename(&new, &path)?;
+            self.measure_again(repo);
             Ok(Workspace { path, branch: branch.clone(), base, objects: Some(vault.join("objects")) })
         })
     }
@@ -154,6 +155,7 @@ impl GitAdapter {
                 disk::remove(&rest)?;
             }
             self.forget(repo, attempt)?;
+            self.measure_again(repo);
             if base.is_some() {
                 self.update_refs(&vault, format!("delete {}\n", base_ref(attempt)))?;
             }

@@ -82,24 +82,16 @@ fn is_free(port: u16) -> bool {
     free(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))) && free(TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))
 }
 
-/// Why no attempt may start in a project for want of room, if its workspaces take more than `workspace.disk_mb`.
-/// Those that are kept warm go first.
-pub(crate) fn out_of_room(engine: &Engine, project: &Project) -> Result<Option<String>, GitError> {
+/// How many mebibytes a project's workspaces may still take, if `workspace.disk_mb` bounds them: a fact for the gate.
+/// What is kept warm takes nobody's room, since it goes when room is wanted.
+pub(crate) fn room_left_mb(engine: &Engine, project: &Project) -> Result<Option<u64>, GitError> {
     let Some(most_mb) = project.settings.workspace.disk_mb else { return Ok(None) };
     let (git, repo, most) = (&engine.shared.git, Repo::of(project), most_mb << 20);
-    let mut used = git.disk_use(&repo)?;
+    let used = git.disk_use(&repo)?;
     if used.live + used.pooled > most && used.pooled > 0 {
         git.shrink_pool(&repo, most.saturating_sub(used.live))?;
-        used = git.disk_use(&repo)?;
     }
-    let over = used.live >= most;
-    Ok(over.then(|| {
-        format!(
-            "the workspaces of {} take {} of at most {most_mb} MiB (workspace.disk_mb)",
-            project.name,
-            used.live >> 20
-        )
-    }))
+    Ok(Some(most.saturating_sub(used.live) >> 20))
 }
 
 pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, AttemptId)>) {
@@ -148,5 +140,5 @@ pub(super) fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), Str
     git.remove_workspace(&ReachabilityProof::mint(id), &repo).map_err(|it| it.to_string())?;
     crate::failpoint::at("remove.removed");
     // One more is kept warm now.
-    out_of_room(engine, project).map(drop).map_err(|it| it.to_string())
+    room_left_mb(engine, project).map(drop).map_err(|it| it.to_string())
 }

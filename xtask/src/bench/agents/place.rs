@@ -7,11 +7,13 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use regatta_agents::AgentsAdapter;
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::Stream;
+use regatta_store::SqliteStore;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -118,6 +120,52 @@ impl Place {
         let workers = tasks.to_string();
         self.ask(&["run", &file, "--max-workers", &workers, "--agents", &names.join(",")])?;
         Ok(())
+    }
+
+    /// Starts a mission of this plan.
+    pub(super) fn start_plan(&self, plan: &str, workers: u64, agents: &str) -> anyhow::Result<()> {
+        let file = self.root.join("plan.toml");
+        std::fs::write(&file, plan)?;
+        self.ask(&["run", &file.to_string_lossy(), "--max-workers", &workers.to_string(), "--agents", agents])?;
+        Ok(())
+    }
+
+    /// Waits until so many tasks have landed; a task that fails ends the measurement.
+    pub(super) fn until_landed(&self, tasks: u64, patience: Duration) -> anyhow::Result<()> {
+        let mut child =
+            self.command(&self.binary).args(["events", "--follow", "--json"]).stdout(Stdio::piped()).spawn()?;
+        let lines = std::io::BufReader::new(child.stdout.take().context("its output is piped")?);
+        let (send, receive) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            for line in std::io::BufRead::lines(lines).map_while(Result::ok) {
+                if (line.contains("\"task.completed\"") || line.contains("\"task.failed\"")) && send.send(line).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        let deadline = Instant::now() + patience;
+        let mut landed = 0;
+        let outcome = loop {
+            if landed == tasks {
+                break Ok(());
+            }
+            match receive.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.contains("\"task.failed\"") => break Err(anyhow::anyhow!("a task failed: {line}")),
+                Ok(_) => landed += 1,
+                Err(_) => break Err(anyhow::anyhow!("only {landed} of {tasks} tasks landed in time")),
+            }
+        };
+        drop(receive);
+        child.kill()?;
+        child.wait()?;
+        drop(reader.join());
+        outcome
+    }
+
+    /// What the daemon kept, once it is down.
+    pub(super) fn store(&self) -> anyhow::Result<SqliteStore> {
+        Ok(SqliteStore::open(&self.root.join("regatta.db"))?)
     }
 
     /// How many attempts the daemon says are running.

@@ -1,0 +1,87 @@
+//! From "its blocker landed" to "the next attempt's process runs": what a chain of tasks costs between its links.
+//!
+//! Each task waits for the one before. The program's first act is to note the time. What the checkout itself takes is
+//! measured on the same repository, with the same pool, and taken off.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use regatta_core::ids::{AttemptId, BranchName, ProjectName};
+use regatta_engine::ports::git::{Git, ReachabilityProof, Repo};
+use regatta_engine::ports::store::Store;
+use regatta_git::GitAdapter;
+
+use super::place::Place;
+use crate::args::Args;
+use crate::bench::start::binary;
+use crate::report::{Report, Times, ms};
+
+/// The longest that one link of the chain may take before the measurement is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    let runs: u64 = args.number("runs", 40)?;
+    let binary = binary(args)?;
+    let place = Place::new(args, &binary)?;
+    let mut report = Report::new("next-start", args);
+    let daemon = place.up()?;
+    let notes = place.root.join("notes");
+    std::fs::create_dir(&notes)?;
+    let script = format!("date +%s%N > {}/$REGATTA_TASK\necho $REGATTA_TASK > f${{REGATTA_TASK#T}}\n", notes.display());
+    place.add_agents(1, Some(&script))?;
+    let mut plan = String::new();
+    for nth in 1..=runs {
+        writeln!(plan, "[[task]]\nid = \"t{nth}\"\nsubject = \"Task {nth}\"\nfiles = [\"f{nth}\"]")?;
+        if nth > 1 {
+            writeln!(plan, "blocked_by = [\"t{}\"]", nth - 1)?;
+        }
+    }
+    place.start_plan(&plan, 1, "bench-0")?;
+    place.until_landed(runs, PATIENCE * u32::try_from(runs)?)?;
+    place.down(daemon)?;
+    let (mut whole, mut checkout) = (Times::default(), Times::default());
+    let mut landed = BTreeMap::new();
+    for it in place.store()?.history().events(0, usize::MAX)? {
+        if it.event.kind() == "task.completed" {
+            landed.insert(it.event.subject(), it.now.wall);
+        }
+    }
+    for nth in 2..=runs {
+        let began: u64 = std::fs::read_to_string(notes.join(format!("T{nth}")))?.trim().parse()?;
+        let before = landed.get(&format!("T{}", nth - 1)).context("the blocker landed")?;
+        // The first ones fill the pool.
+        if nth > 3 {
+            whole.add(Duration::from_nanos(began.saturating_sub(before * 1_000_000)));
+        }
+    }
+    // The same checkout by itself, with nothing else going on.
+    let repo = Repo {
+        project: ProjectName::new("alone")?,
+        path: place.root.join("shop"),
+        trunk: BranchName::new("main")?,
+        update_checkout: true,
+        workspace: Default::default(),
+    };
+    let (adapter, branch) = (GitAdapter::new(place.root.join("alone")), BranchName::new("regatta/alone")?);
+    for nth in 1..=runs {
+        let began = Instant::now();
+        adapter.prepare(&repo, AttemptId(nth), &branch)?;
+        if nth > 2 {
+            checkout.add(began.elapsed());
+        }
+        adapter.remove_workspace(&ReachabilityProof::for_tests(AttemptId(nth)), &repo)?;
+    }
+    ensure!(whole.len() > 0, "nothing was measured");
+    let (middle, late, apart) = (whole.at(0.5), whole.at(0.9), checkout.at(0.5));
+    let overhead = middle.saturating_sub(apart);
+    report.say(format!("  landed to running        {:>10} median, p90 {}", ms(middle), ms(late)));
+    report.say(format!("  of it the checkout       {:>10} median, by itself", ms(apart)));
+    report.value("landed_to_running_ms", middle.as_secs_f64() * 1e3);
+    report.value("checkout_ms", apart.as_secs_f64() * 1e3);
+    report.value("overhead_ms", overhead.as_secs_f64() * 1e3);
+    let target = Duration::from_millis(50);
+    report.target(overhead < target, format!("overhead {} (target < {})", ms(overhead), ms(target)));
+    report.end()
+}

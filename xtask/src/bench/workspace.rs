@@ -1,0 +1,128 @@
+//! What a workspace of a 10,000-file repository costs: fresh, and warm from the pool, against `git worktree add`.
+//!
+//! The former attempt changed a file, deleted one and left new ones behind, and the trunk has moved by ten files
+//! meanwhile. Regatta waits until everything is on the disk; `git worktree add` does not, and is not asked to.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use regatta_core::ids::{AttemptId, BranchName, ProjectName};
+use regatta_engine::ports::git::{Authorship, Git, ReachabilityProof, Repo};
+use regatta_git::GitAdapter;
+use serde_json::json;
+
+use super::landing::{FILES, file, git, repository};
+use crate::args::Args;
+use crate::report::{Report, Times, ms};
+
+/// How many files of the trunk change between two attempts.
+const CHANGED: usize = 10;
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    let runs: usize = args.number("runs", 12)?;
+    let scratch = args.scratch()?;
+    let root = scratch.path();
+    let user = root.join("user");
+    repository(&user)?;
+    let mut report = Report::new("workspace", args);
+    let place = format!("{}, {}", file_system(root), if reflinks(root) { "with reflink" } else { "without reflink" });
+    report.say(format!("{FILES} files, {CHANGED} changed between two attempts, {runs} runs, {place}"));
+    let mut repo = Repo {
+        project: ProjectName::new("bench")?,
+        path: user.clone(),
+        trunk: BranchName::new("main")?,
+        update_checkout: true,
+        workspace: Default::default(),
+    };
+    let adapter = GitAdapter::new(root.join("data"));
+    let branch = BranchName::new("regatta/bench")?;
+    let by = Authorship { name: "a".into(), email: "a@b".into(), message: "work".into(), seconds: 1 };
+    let (mut theirs, mut fresh, mut warm, mut parking) =
+        (Times::default(), Times::default(), Times::default(), Times::default());
+    let mut attempt = 0;
+    // In turns, so that whatever else the machine does falls on all alike.
+    for nth in 0..=runs {
+        let counts = nth > 0; // the first makes the vault and fills the pool
+        let linked = root.join(format!("linked-{nth}"));
+        let began = Instant::now();
+        plain(&user, &["worktree", "add", "-q", "--detach", &linked.to_string_lossy(), "main"])?;
+        let took = began.elapsed();
+        theirs.add_if(counts, took);
+        git(&user, &["worktree", "remove", "--force", &linked.to_string_lossy()])?;
+
+        for (pool, times) in [(0, &mut fresh), (4, &mut warm)] {
+            repo.workspace.pool = pool;
+            attempt += 1;
+            let began = Instant::now();
+            let made = adapter.prepare(&repo, AttemptId(attempt), &branch)?;
+            times.add_if(counts, began.elapsed());
+            ensure!(made.path.join("src/m0/f0.txt").exists(), "the workspace is not there");
+            work(&made.path)?;
+            adapter.capture(&repo, AttemptId(attempt), &by)?;
+            ensure!(adapter.unkept(&repo, AttemptId(attempt))?.is_empty(), "something is not kept");
+            let began = Instant::now();
+            adapter.remove_workspace(&ReachabilityProof::for_tests(AttemptId(attempt)), &repo)?;
+            if pool > 0 {
+                parking.add_if(counts, began.elapsed());
+            }
+        }
+        for number in 0..CHANGED {
+            std::fs::write(file(&user, (nth * CHANGED + number) * 7 % FILES), format!("changed in {nth}\n"))?;
+        }
+        git(&user, &["commit", "-q", "-a", "-m", "on"])?;
+    }
+    let [theirs, fresh, warm, parking] = [theirs, fresh, warm, parking].map(|mut it| it.at(0.5));
+    report.say(format!("  git worktree add (not waited for)   {:>10}   median", ms(theirs)));
+    report.say(format!("  a fresh workspace, on disk          {:>10}", ms(fresh)));
+    report.say(format!("  a warm one, on disk                 {:>10}", ms(warm)));
+    report.say(format!("  cleaning one for the pool           {:>10}   after its attempt, nobody waits", ms(parking)));
+    let times = theirs.as_secs_f64() / warm.as_secs_f64();
+    report.value(
+        "workspace",
+        json!({ "worktree_add_ms": theirs.as_secs_f64() * 1e3, "fresh_ms": fresh.as_secs_f64() * 1e3,
+                "warm_ms": warm.as_secs_f64() * 1e3, "parking_ms": parking.as_secs_f64() * 1e3, "times": times,
+                "place": place }),
+    );
+    report.target(times >= 3.0, format!("warm is {times:.1} times as fast as git worktree add (target at least 3)"));
+    report.end()
+}
+
+/// What an attempt leaves behind.
+fn work(dir: &Path) -> anyhow::Result<()> {
+    std::fs::write(file(dir, 1), "changed\n")?;
+    std::fs::remove_file(file(dir, 2))?;
+    std::fs::create_dir_all(dir.join("new/deep"))?;
+    for number in 0..50 {
+        std::fs::write(dir.join(format!("new/deep/{number}")), "new\n")?;
+    }
+    Ok(())
+}
+
+/// Git with its own settings.
+fn plain(dir: &Path, args: &[&str]) -> anyhow::Result<()> {
+    let done = Command::new("git").env("HOME", "/nonexistent").current_dir(dir).args(args).output()?;
+    ensure!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    Ok(())
+}
+
+fn file_system(dir: &Path) -> String {
+    let said = Command::new("stat").args(["-f", "-c", "%T"]).arg(dir).output();
+    said.map(|it| String::from_utf8_lossy(&it.stdout).trim().to_owned()).unwrap_or_else(|_| "?".into())
+}
+
+fn reflinks(dir: &Path) -> bool {
+    let (from, to) = (dir.join("from"), dir.join("to"));
+    let tried = std::fs::write(&from, "x")
+        .and_then(|()| Command::new("cp").arg("--reflink=always").args([&from, &to]).output());
+    tried.is_ok_and(|it| it.status.success())
+}
+
+impl Times {
+    fn add_if(&mut self, counts: bool, it: Duration) {
+        if counts {
+            self.add(it);
+        }
+    }
+}
