@@ -1,10 +1,11 @@
 //! What a run is going to do, before it does it: the tasks in their order, and who owns which file.
 
 use regatta_api::view::TaskView;
+use regatta_core::graph::Step;
 use regatta_core::ids::AgentName;
+use regatta_core::manifest::{self, Because, Owned, Ownership, Part};
 use regatta_core::pattern::PathPattern;
 
-use crate::args::Mode;
 use crate::out::{line, table};
 use crate::plan::Plan;
 
@@ -24,12 +25,15 @@ struct Item {
     after: Vec<usize>,
 }
 
-/// One file, who owns it, and who else wants it.
-#[derive(Debug, PartialEq, Eq)]
-struct Owned {
-    file: String,
-    owner: usize,
-    others: Vec<usize>,
+/// What a run is laid out by.
+#[derive(Default)]
+pub(super) struct Rules {
+    pub(super) waves: bool,
+    /// Overlapping manifests run at once, and the landing queue merges.
+    pub(super) isolate: bool,
+    pub(super) run: regatta_core::project::Run,
+    /// Packages whose tasks run one after the other.
+    pub(super) serial: Vec<PathPattern>,
 }
 
 impl Preview {
@@ -54,103 +58,85 @@ impl Preview {
         Preview { title: "tasks on the board".into(), tasks: tasks.iter().map(item).collect() }
     }
 
-    fn collide(&self, a: usize, b: usize) -> bool {
-        self.tasks[a].files.iter().any(|x| self.tasks[b].files.iter().any(|y| x.overlaps(y)))
-    }
-
-    fn layers(&self) -> Vec<u32> {
-        let after: Vec<Vec<usize>> = self.tasks.iter().map(|it| it.after.clone()).collect();
-        regatta_core::graph::layers(self.tasks.len(), &after, |a, b| self.collide(a, b))
-            .unwrap_or_else(|_| vec![0; self.tasks.len()])
-    }
-
-    /// Who owns each file that a manifest names: who comes first. Others who want it too, and would run at the same
-    /// time but for that, are in conflict.
-    fn ownership(&self, order: &[usize]) -> Vec<Owned> {
-        let mut rows: Vec<Owned> = Vec::new();
-        for at in order {
-            for file in &self.tasks[*at].files {
-                if rows.iter().any(|it| it.file == file.as_str()) {
-                    continue;
-                }
-                let wants =
-                    |it: &&usize| **it != *at && self.tasks[**it].files.iter().any(|other| other.overlaps(file));
-                let apart = |it: &&usize| !self.reaches(**it, *at) && !self.reaches(*at, **it);
-                let others = order.iter().filter(wants).filter(apart).copied().collect();
-                rows.push(Owned { file: file.to_string(), owner: *at, others });
-            }
-        }
-        rows
-    }
-
-    fn reaches(&self, from: usize, to: usize) -> bool {
-        let mut open = vec![from];
-        let mut seen = vec![false; self.tasks.len()];
-        while let Some(at) = open.pop() {
-            if at == to {
-                return true;
-            }
-            if !std::mem::replace(&mut seen[at], true) {
-                open.extend(&self.tasks[at].after);
-            }
-        }
-        false
+    fn ownership(&self, rules: &Rules) -> Ownership {
+        let parts: Vec<Part> =
+            self.tasks.iter().map(|it| Part { files: it.files.clone(), after: it.after.clone() }).collect();
+        let by = manifest::Rules { run: &rules.run, serial: &rules.serial, isolate: rules.isolate };
+        // A cycle was refused when the plan was read; the board has none.
+        manifest::ownership(&parts, by).unwrap_or_default()
     }
 
     /// The run as it will be worked off, and the ownership table.
-    pub(super) fn draw(&self, mode: Mode, agents: &[AgentName]) -> String {
-        let layers = self.layers();
-        let waves = layers.iter().max().map_or(0, |it| it + 1);
+    pub(super) fn draw(&self, rules: &Rules, agents: &[AgentName]) -> String {
+        let ownership = self.ownership(rules);
+        let step = |at: usize| ownership.steps.get(at).copied().unwrap_or_default();
+        let waves = ownership.waves.len();
         let names: Vec<String> = agents.iter().map(ToString::to_string).collect();
         let with = if names.is_empty() { String::new() } else { format!(" · agents {}", names.join(" ")) };
-        let pace = match (mode, waves) {
-            (Mode::Flow, _) => "each starts when it is ready".to_owned(),
-            (Mode::Waves, 1) => "1 wave".into(),
-            (Mode::Waves, _) => format!("{waves} waves with a barrier"),
+        let pace = match (rules.waves, waves) {
+            (false, _) => "each starts when it is ready".to_owned(),
+            (true, 1) => "1 wave".into(),
+            (true, _) => format!("{waves} waves with a barrier"),
         };
         let mut text = format!("plan \"{}\"  {} · {pace}{with}\n", line(&self.title), counted(self.tasks.len()));
         let mut order: Vec<usize> = (0..self.tasks.len()).collect();
-        order.sort_by_key(|it| (layers[*it], *it));
-        let name = |at: usize| self.tasks[at].name.as_str();
+        order.sort_by_key(|it| (step(*it).wave, step(*it).sub, *it));
         let rows: Vec<Vec<String>> = order
             .iter()
             .map(|at| {
                 let it = &self.tasks[*at];
-                let needs: Vec<&str> = it.after.iter().map(|on| name(*on)).collect();
+                let needs: Vec<&str> = it.after.iter().map(|on| self.tasks[*on].name.as_str()).collect();
                 let needs = if needs.is_empty() { String::new() } else { format!("needs {}", needs.join(" ")) };
-                let first = match mode {
-                    Mode::Flow => vec![format!("  {}", it.name)],
-                    Mode::Waves => vec![format!("  wave {}", layers[*at] + 1), it.name.clone()],
+                let first = match (rules.waves, step(*at)) {
+                    (false, _) => vec![format!("  {}", it.name)],
+                    (true, Step { wave, sub: 0 }) => vec![format!("  wave {}", wave + 1), it.name.clone()],
+                    (true, Step { wave, sub }) => vec![format!("  wave {}.{}", wave + 1, sub + 1), it.name.clone()],
                 };
                 [first, vec![line(&it.subject), needs]].concat()
             })
             .collect();
         text += &table(&rows);
-        let mut owned = self.ownership(&order);
+        text + &self.owners(rules, &ownership)
+    }
+
+    /// Who owns each file: who comes first. Who else of the same wave wants it is in conflict.
+    fn owners(&self, rules: &Rules, ownership: &Ownership) -> String {
+        let mut owned: Vec<(usize, &Owned)> =
+            ownership.waves.iter().enumerate().flat_map(|(at, it)| it.owned.iter().map(move |it| (at, it))).collect();
         if owned.is_empty() {
-            return text;
+            return String::new();
         }
-        let conflicts = owned.iter().filter(|it| !it.others.is_empty()).count();
-        let left_out = owned.len().saturating_sub(MOST_FILES.max(conflicts));
+        let most = MOST_FILES.max(ownership.conflicts());
+        let left_out = owned.len().saturating_sub(most);
         if left_out > 0 {
-            owned.sort_by_key(|it| it.others.is_empty());
-            owned.truncate(MOST_FILES.max(conflicts));
+            owned.sort_by_key(|it| !it.1.conflict());
+            owned.truncate(most);
         }
+        let name = |at: &usize| self.tasks[*at].name.clone();
         let mut rows = vec![vec!["  file".to_owned(), "owner".into(), "conflict".into()]];
-        rows.extend(owned.iter().map(|it| {
-            let others: Vec<&str> = it.others.iter().map(|at| name(*at)).collect();
-            let conflict = match (others.is_empty(), mode) {
-                (true, _) => "-".to_owned(),
-                (false, Mode::Flow) => format!("{} after {}", others.join(" "), name(it.owner)),
-                (false, Mode::Waves) => {
-                    let later: Vec<String> =
-                        it.others.iter().map(|at| format!("{} in wave {}", name(*at), layers[*at] + 1)).collect();
-                    later.join(", ")
+        for (wave, it) in owned {
+            // The first sub-wave's task owns it, whoever of them is first in the plan.
+            let mut wants: Vec<(u32, usize)> = it.subs.iter().copied().zip(it.owners.iter().copied()).collect();
+            wants.sort_unstable();
+            let Some(((_, owner), others)) = wants.split_first() else { continue };
+            let named: Vec<String> = others.iter().map(|it| name(&it.1)).collect();
+            let when = match (named.is_empty(), rules.isolate, rules.waves) {
+                (true, _, _) => "-".to_owned(),
+                (false, true, _) => format!("{} at the same time; the queue merges", named.join(" ")),
+                (false, false, false) => format!("{} after {}", named.join(" "), name(owner)),
+                (false, false, true) => {
+                    let each = others.iter().map(|(sub, at)| format!("{} in wave {}.{}", name(at), wave + 1, sub + 1));
+                    each.collect::<Vec<_>>().join(", ")
                 }
             };
-            vec![format!("  {}", it.file), name(it.owner).to_owned(), conflict]
-        }));
-        text += &table(&rows);
+            let why = match it.because {
+                Because::Manifest => "",
+                Because::Derived => "  (follows from its files)",
+                Because::Serial => "  (one task of a package at a time)",
+            };
+            rows.push(vec![format!("  {}", it.pattern), name(owner), format!("{when}{why}")]);
+        }
+        let mut text = table(&rows);
         if left_out > 0 {
             text += &format!("  and {left_out} more files without a conflict\n");
         }
@@ -177,6 +163,10 @@ mod tests {
         Preview { title: "p".into(), tasks: tasks.iter().map(item).collect() }
     }
 
+    fn waves() -> Rules {
+        Rules { waves: true, ..Rules::default() }
+    }
+
     /// The seed's map: settings.go is task 1's, and task 3 goes to the second sub-wave.
     #[test]
     fn a_file_with_two_owners_is_a_conflict_and_moves_the_later_one() {
@@ -185,28 +175,43 @@ mod tests {
             ("2", &["src/limit.go"], &[]),
             ("3", &["src/config/settings.go"], &[]),
         ]);
-        assert_eq!(it.layers(), [0, 0, 1]);
-        let text = it.draw(Mode::Waves, &[]);
-        assert!(text.contains("2 waves with a barrier"), "{text}");
-        assert!(text.contains("src/config/settings.go  1      3 in wave 2\n"), "{text}");
+        let text = it.draw(&waves(), &[]);
+        assert!(text.contains("wave 1.2  3  Do 3\n"), "{text}");
+        assert!(text.contains("src/config/settings.go  1      3 in wave 1.2\n"), "{text}");
         assert!(text.contains("src/limit.go            2      -\n"), "{text}");
-        assert!(it.draw(Mode::Flow, &[]).contains("settings.go  1      3 after 1\n"));
+        assert!(it.draw(&Rules::default(), &[]).contains("settings.go  1      3 after 1\n"));
+        let isolated = it.draw(&Rules { isolate: true, ..waves() }, &[]);
+        assert!(isolated.contains("1      3 at the same time; the queue merges\n"), "{isolated}");
+        assert!(!isolated.contains("wave 1.2"), "{isolated}");
     }
 
     /// Tasks that come one after the other anyway are not in each other's way.
     #[test]
     fn what_is_ordered_is_no_conflict() {
         let it = preview(&[("a", &["src/**"], &[]), ("b", &["src/x.rs"], &[0]), ("c", &["doc.md"], &[1])]);
-        let rows = it.ownership(&[0, 1, 2]);
-        assert!(rows.iter().all(|it| it.others.is_empty()), "{rows:?}");
-        assert_eq!(rows.len(), 3);
+        let text = it.draw(&waves(), &[]);
+        assert!(text.contains("3 waves with a barrier"), "{text}");
+        assert_eq!(text.lines().filter(|it| it.ends_with(" -")).count(), 3, "{text}");
+    }
+
+    /// A lock file follows from what it locks, and a package's tasks may have to run one by one: both are owned too.
+    #[test]
+    fn what_follows_from_a_manifest_is_owned_too() {
+        let it = preview(&[("a", &["x/Cargo.toml"], &[]), ("b", &["y/Cargo.toml"], &[]), ("c", &["pkg/c.go"], &[])]);
+        let pattern = |it: &str| PathPattern::new(it).unwrap();
+        let derived =
+            regatta_core::project::Derived { file: pattern("Cargo.lock"), from: vec![pattern("**/Cargo.toml")] };
+        let run = regatta_core::project::Run { derived: vec![derived], ..Default::default() };
+        let text = it.draw(&Rules { run, serial: vec![pattern("pkg/*")], ..waves() }, &[]);
+        assert!(text.contains("Cargo.lock    a      b in wave 1.2  (follows from its files)\n"), "{text}");
+        assert!(text.contains("pkg/*         c      -  (one task of a package at a time)\n"), "{text}");
     }
 
     #[test]
     fn many_files_are_cut_but_no_conflict_is() {
         let files: Vec<String> = (0..60).map(|it| format!("f{it:02}")).collect();
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
-        let text = preview(&[("a", &files, &[]), ("b", &["f59"], &[])]).draw(Mode::Flow, &[]);
+        let text = preview(&[("a", &files, &[]), ("b", &["f59"], &[])]).draw(&Rules::default(), &[]);
         assert!(text.contains("f59   a      b after a"), "{text}");
         assert!(text.contains("and 20 more files without a conflict"), "{text}");
     }

@@ -4,10 +4,12 @@ use std::io::Write;
 
 use regatta_api::Call;
 use regatta_api::input::{self, PlannedTask, RuntimeName};
-use regatta_api::view::{AgentView, MissionView, StatusView, TaskView};
+use regatta_api::view::{AgentView, MissionView, ProjectView, StatusView, TaskView};
 use regatta_core::agent::{Role, Runtime};
-use regatta_core::ids::{AgentName, MissionId, ProjectName, TaskId};
-use regatta_core::mission;
+use regatta_core::ids::{AgentName, BranchName, MissionId, ProjectName, TaskId};
+use regatta_core::pattern::PathPattern;
+use regatta_core::{manifest, mission};
+use regatta_engine::ports::git::{Git, Repo};
 
 use crate::args::{Mode, Run};
 use crate::client::{Client, Got};
@@ -17,7 +19,7 @@ use crate::plan;
 use crate::settings::{self, value};
 
 use super::App;
-use super::preview::{Preview, counted};
+use super::preview::{Preview, Rules, counted};
 use super::summary;
 use super::wave;
 
@@ -41,16 +43,15 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
         (None, Some(file)) => Some(of_plan(plan::read(file)?)),
         (None, None) => None,
     };
-    let mode = match ask.mode {
-        Some(mode) => mode,
-        None => match settings::project(&app.here()?)?.run.mode {
-            Some(mission::Mode::Waves) => Mode::Waves,
-            _ => Mode::Flow,
-        },
+    let set = settings::project(&app.here()?)?.run;
+    let mode = match (ask.mode, set.mode) {
+        (Some(Mode::Flow), _) | (None, Some(mission::Mode::Flow) | None) => mission::Mode::Flow,
+        (Some(Mode::Waves), _) | (None, Some(mission::Mode::Waves)) => mission::Mode::Waves,
     };
+    let mut rules = Rules { waves: mode == mission::Mode::Waves, isolate: ask.isolate, run: set, serial: vec![] };
     if let (Some(work), true) = (&given, ask.plan_only) {
         work.notes.iter().for_each(|it| app.out.note(it));
-        return app.out.answer("plan", &work.tasks, &[], |_| work.preview.draw(mode, &[]));
+        return app.out.answer("plan", &work.tasks, &[], |_| work.preview.draw(&rules, &[]));
     }
     let client = app.client()?;
     let Some(project) = app.project(&client)? else {
@@ -73,7 +74,8 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
         Some(work) => work,
         None => of_board(app, ask, &open.data)?,
     };
-    app.out.note(work.preview.draw(mode, &agents).trim_end());
+    rules.serial = serial_packages(app, &client, &project, &rules)?;
+    app.out.note(work.preview.draw(&rules, &agents).trim_end());
     work.notes.iter().for_each(|it| app.out.note(it));
     if ask.plan_only {
         return Ok(());
@@ -84,10 +86,6 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
             .out
             .answer("run", &serde_json::json!({ "started": false }), &[], |_| "nothing was started\n".into());
     }
-    let mode = match mode {
-        Mode::Flow => mission::Mode::Flow,
-        Mode::Waves => mission::Mode::Waves,
-    };
     let Work { title, tasks, adopt, .. } = work;
     let start = input::MissionStart {
         project: Some(project),
@@ -119,6 +117,24 @@ fn open_tasks(client: &Client, project: &ProjectName) -> Result<Got<Vec<TaskView
     let filter =
         input::TaskList { project: Some(project.clone()), mission: None, status: vec![], all: false, limit: 0 };
     client.call(&Call::TaskList(filter))
+}
+
+/// The packages that the daemon will find to be worked on by one task at a time, for the picture before the start.
+fn serial_packages(
+    app: &App,
+    client: &Client,
+    project: &ProjectName,
+    rules: &Rules,
+) -> Result<Vec<PathPattern>, Failed> {
+    let projects: Got<Vec<ProjectView>> = client.call(&Call::ProjectList(input::Nothing {}))?;
+    let Some(it) = projects.data.into_iter().find(|it| it.name == *project) else { return Ok(vec![]) };
+    let Ok(trunk) = BranchName::new(&it.trunk) else { return Ok(vec![]) };
+    let repo =
+        Repo { project: it.name, path: it.path.into(), trunk, update_checkout: false, workspace: Default::default() };
+    // Where the repository is another machine's, the daemon there finds them by itself.
+    let Ok(paths) = crate::wire::git(&app.data_dir()?).paths_at_tip(&repo) else { return Ok(vec![]) };
+    let found = manifest::serial_packages(paths.iter().map(String::as_str), &rules.run.serial_packages);
+    found.map_err(|it| failed("bad_config", it.to_string(), "mend serial_packages under [run] in regatta.toml"))
 }
 
 /// Refuses a wave of which something is being worked on already: it would be done twice.

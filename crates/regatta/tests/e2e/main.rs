@@ -28,3 +28,4 @@ mod scopes; // who may do what
 mod seed; // the surface that older clients know
 mod streams; // events without gaps
 mod tools; // what agents call
+mod watching; // following a run, leaving it, stopping it
