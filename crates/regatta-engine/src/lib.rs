@@ -73,6 +73,9 @@ impl std::fmt::Debug for Tools {
     }
 }
 
+/// Reads the text of a `regatta.toml`; the error says what is wrong with it.
+pub type ReadChecks = fn(&str) -> Result<Checks, String>;
+
 /// What the engine must know of the program it is part of.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -83,7 +86,7 @@ pub struct Settings {
     /// Where agents find our own tools, if this daemon serves them.
     pub tools: Option<Tools>,
     /// Reads the checks that a trunk's own `regatta.toml` names.
-    pub read_checks: Option<fn(&str) -> Result<Checks, String>>,
+    pub read_checks: Option<ReadChecks>,
     /// How long a stopped agent may take to end by itself.
     pub grace: Duration,
     /// How many requests may wait for the writer before callers are held back.
