@@ -1,6 +1,9 @@
 //! JSON Schema of what this program reads and prints: the API's, and plan and settings files.
 
+use regatta_agents::script::STEPS;
 use serde_json::{Value, json};
+
+use crate::plan::fields::{EFFORTS, TYPES};
 
 /// Every kind there is.
 pub(crate) fn kinds() -> Vec<String> {
@@ -33,29 +36,36 @@ fn plan() -> Value {
         "required": ["file", "pattern"],
         "additionalProperties": false
     });
+    let mut steps = json!({
+        "say": { "type": "string" },
+        "think": { "type": "string" },
+        "plan": { "type": "array", "items": { "type": "string" } },
+        "write": path_and_text,
+        "append": path_and_text,
+        "replace": {
+            "type": "object",
+            "properties": { "path": { "type": "string" }, "from": { "type": "string" }, "to": { "type": "string" } },
+            "required": ["path", "from", "to"]
+        },
+        "run": { "type": "string" },
+        "sleep": { "type": ["number", "string"] },
+        "usage": { "type": "object" },
+        "flood": { "type": "object" },
+        "hang": { "type": "boolean" },
+        "end_turn": { "type": "boolean" },
+        "crash": { "type": "boolean" }
+    });
+    // The others are written in more than one way; the program says what it expects.
+    for name in STEPS {
+        if steps.get(name).is_none() {
+            steps[name] = json!({});
+        }
+    }
     let step = json!({
         "type": "object",
         "minProperties": 1,
         "maxProperties": 1,
-        "properties": {
-            "say": { "type": "string" },
-            "write": path_and_text,
-            "append": path_and_text,
-            "replace": {
-                "type": "object",
-                "properties": { "path": { "type": "string" }, "from": { "type": "string" }, "to": { "type": "string" } },
-                "required": ["path", "from", "to"]
-            },
-            "remove": {},
-            "run": { "type": "string" },
-            "ask": {},
-            "permission": {},
-            "sleep": { "type": ["number", "string"] },
-            "usage": { "type": "object" },
-            "flood": { "type": "object" },
-            "hang": { "type": "boolean" },
-            "fail": { "type": "string" }
-        },
+        "properties": steps,
         "additionalProperties": false
     });
     let task = json!({
@@ -64,8 +74,8 @@ fn plan() -> Value {
             "id": { "type": "string" },
             "subject": { "type": "string", "maxLength": 300 },
             "description": { "type": "string" },
-            "issue_type": { "enum": ["feature", "bug", "task", "docs", "chore", "ci"] },
-            "files": { "type": "array", "items": { "type": "string" } },
+            "issue_type": { "enum": TYPES.map(|it| it.0) },
+            "files": one_or_many(),
             "validation": {
                 "type": "object",
                 "properties": {
@@ -76,10 +86,10 @@ fn plan() -> Value {
                 },
                 "additionalProperties": false
             },
-            "blocked_by": { "type": "array", "items": { "type": "string" } },
+            "blocked_by": one_or_many(),
             "priority": { "type": "integer", "minimum": 0, "maximum": 9 },
             "expects": { "enum": ["changes", "report"] },
-            "effort": { "type": "string" },
+            "effort": { "enum": EFFORTS },
             "agent": { "type": "string" },
             "provider": { "type": "string" },
             "script": { "type": "array", "items": step },
@@ -134,5 +144,80 @@ mod tests {
         all.dedup();
         assert_eq!((all.len(), known.len()), (read.len(), read.len()), "{read:?} and {known:?}");
         assert_eq!(schema["additionalProperties"], false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan;
+
+    fn names(schema: &Value) -> Vec<&str> {
+        let mut names: Vec<&str> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn sorted<const N: usize>(mut it: [&'static str; N]) -> Vec<&'static str> {
+        it.sort_unstable();
+        it.to_vec()
+    }
+
+    /// What the schema names is what the reader reads, no more and no less.
+    #[test]
+    fn the_schema_of_a_plan_is_what_is_read() {
+        let schema = plan();
+        let task = &schema["properties"]["task"]["items"];
+        assert_eq!(names(&schema), sorted(plan::PLAN_FIELDS));
+        assert_eq!(names(task), sorted(plan::TASK_FIELDS));
+        assert_eq!(names(&task["properties"]["validation"]), sorted(plan::fields::CHECKS));
+        assert_eq!(names(&task["properties"]["script"]["items"]), sorted(STEPS));
+        // Every field is read with a value of the schema's type, and refused with one of another.
+        for name in plan::TASK_FIELDS {
+            let kind = &task["properties"][name];
+            let good = match (kind["enum"][0].as_str(), kind["type"].as_str(), name) {
+                (Some(word), _, _) => json!(word),
+                (_, Some("integer"), _) => json!(3),
+                (_, Some("object"), _) => json!({ "tests": "true" }),
+                (_, _, "script") => json!([{ "say": "hi" }]),
+                (_, Some("array"), _) => json!(["x"]),
+                (_, _, "blocked_by") => json!("other"),
+                _ => json!("x"),
+            };
+            let read = |value: Value| {
+                let mut it = json!({ "subject": "x", "id": "a" });
+                it[name] = value;
+                plan::parse(&json!([it, { "subject": "y", "id": "other" }]).to_string(), true, "p")
+            };
+            assert!(read(good.clone()).is_ok(), "{name} = {good}: {:?}", read(good.clone()));
+            assert!(read(json!(true)).is_err(), "{name} is never true or false");
+        }
+    }
+
+    /// The examples of the documentation are plans that can be read as they stand.
+    #[test]
+    fn the_examples_of_the_documentation_can_be_read() {
+        let text = include_str!("../../../docs/plans.md");
+        let mut examples = 0;
+        for block in text.split("```").skip(1).step_by(2) {
+            let Some((kind, body)) = block.split_once('\n') else { continue };
+            match kind {
+                "toml" if body.contains("[[task]]") => drop(plan::parse(body, false, "docs").unwrap()),
+                "json" if body.contains("\"task\"") => drop(plan::parse(body, true, "docs").unwrap()),
+                "json" if body.contains("\"wave\"") => {
+                    let file = tempfile::NamedTempFile::new().unwrap();
+                    std::fs::write(file.path(), body).unwrap();
+                    let flow = plan::wave::Backflow { command: vec!["ol".into()], quest: None };
+                    plan::wave::read(file.path(), std::path::Path::new("/nowhere"), &flow).unwrap();
+                }
+                "jsonl" => {
+                    let source = plan::fault::Source::new("docs", body);
+                    assert!(plan::beads::read(&source).is_ok(), "{body}");
+                }
+                _ => continue,
+            }
+            examples += 1;
+        }
+        assert!(examples >= 4, "{examples} examples");
     }
 }
