@@ -25,6 +25,7 @@ const USAGE: &str = "\
 cargo xtask bench claims        [--steps 100] [--callers 64] [--rounds 3] [--threads] [--store sqlite|memory] [--side engine|baseline]
 cargo xtask bench linearizable  [--ops 1000000] [--agents 500] [--seed 1] [--plant NAME]
 cargo xtask bench decide        [--samples 20000]
+cargo xtask bench schedule      [--samples 500]
 cargo xtask bench start         [--binary PATH] [--runs 5]
 cargo xtask bench landing       [--runs 12]
 cargo xtask bench workspace     [--runs 12]
@@ -69,6 +70,7 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "workspace"] => bench::workspace::run(&args),
         ["bench", "next-start"] => bench::agents::next_start::run(&args),
         ["bench", "thousand"] => bench::agents::thousand::run(&args),
+        ["bench", "schedule"] => bench::schedule::run(&args),
         ["bench", "start"] => bench::start::run(&args),
         ["bench", "sandbox"] => bench::sandbox::run(&args),
         ["bench", "stops"] => bench::agents::stops::run(&args),
@@ -77,7 +79,13 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "attendant"] => bench::agents::reattach::attend(&args), // started by the one above
         ["bench", "overhead"] => bench::agents::overhead::run(&args),
         ["bench", "all"] => {
-            let all = [bench::claims::run, bench::decide::run, bench::linearizable::run, bench::start::run];
+            let all = [
+                bench::claims::run,
+                bench::decide::run,
+                bench::schedule::run,
+                bench::linearizable::run,
+                bench::start::run,
+            ];
             let mut good = true;
             for bench in all {
                 good &= bench(&args)?;

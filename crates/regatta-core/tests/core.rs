@@ -33,6 +33,8 @@ mod ports;
 mod sessions;
 #[path = "core/speculation.rs"]
 mod speculation;
+#[path = "core/plans.rs"]
+mod plans;
 #[path = "core/talk.rs"]
 mod talk;
 #[path = "core/tasks.rs"]

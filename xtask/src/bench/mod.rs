@@ -6,6 +6,7 @@ pub(crate) mod decide; // how long a decision takes on a small and on a large bo
 pub(crate) mod landing; // a landing against rebase and merge by hand
 pub(crate) mod linearizable; // a million operations, and whether they could have happened one by one
 pub(crate) mod sandbox; // what a confined program can and cannot do
+pub(crate) mod schedule; // how long one start takes with ten thousand ready tasks
 pub(crate) mod start; // size, time to ready, memory at rest
 pub(crate) mod workspace; // fresh and warm ones against git worktree add
 

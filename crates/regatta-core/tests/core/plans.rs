@@ -1,0 +1,339 @@
+//! Whole plans, worked off by eight workers in random order, and judged from the log alone.
+//!
+//! The judge knows the plan and the events, nothing of the board: an opinion independent of core's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use regatta_core::claim::{Acquired, Owner};
+use regatta_core::command::{Command, Outcome, PlannedTask};
+use regatta_core::event::{Event, Recorded};
+use regatta_core::ids::{AttemptId, TaskId};
+use regatta_core::landing::State;
+use regatta_core::mission::{Mode, Start};
+use regatta_core::pattern::PathPattern;
+use regatta_core::project::{self, Derived};
+use regatta_core::schedule::{Grant, wait_reasons};
+use regatta_core::task::Add;
+
+use crate::world::{World, acquire, agent, files, shop, work};
+
+const TASKS: usize = 60;
+const WORKERS: u32 = 8;
+const SEEDS: u64 = 200;
+
+/// Numbers that look random and are the same every time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) % most.max(1) as u64) as usize
+    }
+
+    fn percent(&mut self, chance: usize) -> bool {
+        self.below(100) < chance
+    }
+}
+
+/// A plan of its own for each seed: a random graph, manifests that are alone, shared, nested or patterns, lock files.
+#[derive(Clone, Debug)]
+struct Plan {
+    manifests: Vec<Vec<String>>,
+    after: Vec<Vec<usize>>,
+    mode: Mode,
+    isolate: bool,
+    serial: Vec<String>,
+}
+
+impl Plan {
+    fn of(seed: u64, mode: Mode) -> Plan {
+        let mut dice = Dice(seed * 2 + u64::from(mode == Mode::Waves));
+        let mut plan = Plan { manifests: vec![], after: vec![], mode, isolate: seed % 10 == 9, serial: vec![] };
+        let shape = seed % 4;
+        for nth in 0..TASKS {
+            let mut manifest = vec![match dice.below(8) {
+                0 => format!("src/{}/**", dice.below(6)),
+                1 => "Cargo.toml".to_owned(),
+                2 => format!("src/{}/*.rs", dice.below(6)),
+                3 => format!("pkg/{}.go", dice.below(20)),
+                _ => format!("src/{}/part{nth}.rs", dice.below(6)),
+            }];
+            if dice.percent(30) {
+                manifest.push(format!("docs/{}.md", dice.below(12)));
+            }
+            let most = [0, 1, 2, 4][shape as usize];
+            let blockers: BTreeSet<usize> =
+                (0..dice.below(most + 1)).filter(|_| nth > 0).map(|_| nth - 1 - dice.below(nth.min(12))).collect();
+            plan.manifests.push(manifest);
+            plan.after.push(blockers.into_iter().collect());
+        }
+        if dice.percent(50) {
+            plan.serial.push("pkg/**".into());
+        }
+        plan
+    }
+
+    fn tasks(&self) -> Vec<PlannedTask> {
+        let planned = |nth: usize| {
+            let manifest: Vec<&str> = self.manifests[nth].iter().map(String::as_str).collect();
+            PlannedTask { task: work(&format!("part {nth}"), &manifest), after: self.after[nth].clone(), assign: None }
+        };
+        (0..TASKS).map(planned).collect()
+    }
+
+    /// What a task holds, worked out here once more: every path of a small universe that it reaches.
+    fn holds(&self, nth: usize) -> Vec<PathPattern> {
+        let mut all = self.manifests[nth].clone();
+        if all.iter().any(|it| it == "Cargo.toml") {
+            all.push("Cargo.lock".into());
+        }
+        if all.iter().any(|it| it.starts_with("pkg/")) {
+            all.extend(self.serial.clone());
+        }
+        files(&all.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn overlap(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (self.holds(a), self.holds(b));
+        a.iter().any(|x| b.iter().any(|y| x.overlaps(y)))
+    }
+
+    /// The longest way to each task.
+    fn depths(&self) -> Vec<usize> {
+        let mut depths = vec![0; TASKS];
+        for nth in 0..TASKS {
+            depths[nth] = self.after[nth].iter().map(|it| depths[*it] + 1).max().unwrap_or(0);
+        }
+        depths
+    }
+}
+
+fn begin(plan: &Plan) -> World {
+    let names: Vec<String> = (0..WORKERS).map(|it| format!("w{it}")).collect();
+    let agents: Vec<(&str, u32)> = names.iter().map(|it| (it.as_str(), 1)).collect();
+    let mut world = World::with(&agents);
+    world.unjudged = true;
+    let mut add = world.project("shop", &["make test"]);
+    let derived = Derived { file: files(&["Cargo.lock"]).remove(0), from: files(&["Cargo.toml"]) };
+    add.settings.run = project::Run { derived: vec![derived], ..project::Run::default() };
+    world.ask("ann", Command::AddProject(add));
+    let mission = Start {
+        project: shop(),
+        title: "goal".into(),
+        agents: names.iter().map(|it| agent(it)).collect(),
+        max_workers: WORKERS,
+        mode: plan.mode,
+        isolate: plan.isolate,
+        serial: files(&plan.serial.iter().map(String::as_str).collect::<Vec<_>>()),
+    };
+    let done = world.ask("ann", Command::StartMission { mission, tasks: plan.tasks(), adopt: vec![] });
+    assert!(matches!(done, Outcome::Mission { .. }));
+    world
+}
+
+/// Works the plan off: whoever is idle asks, whoever works ends at random, what ended lands when it is first.
+fn work_off(plan: &Plan, seed: u64) -> World {
+    let mut world = begin(plan);
+    let mut dice = Dice(seed ^ 0x5eed);
+    let mut live: Vec<Grant> = vec![];
+    for turn in 0..TASKS * 40 {
+        if world.board.tasks.is_empty() {
+            break;
+        }
+        if dice.percent(60) {
+            live.extend(world.poll(&format!("w{}", dice.below(WORKERS as usize))));
+        } else if !live.is_empty() && dice.percent(70) {
+            let grant = live.swap_remove(dice.below(live.len()));
+            if dice.percent(10) && world.task(grant.task).failures < 2 {
+                world.fail_once(&grant);
+            } else {
+                world.submit(&grant);
+            }
+        } else {
+            land_one(&mut world);
+        }
+        // W1: whoever neither runs nor has ended has a reason. Looked at now and then: each turn would take long.
+        for task in world.board.tasks.values().filter(|it| turn % 97 == 0 && !it.status.is_running()) {
+            assert!(!wait_reasons(&world.board, task, world.now).is_empty(), "W1: {} waits for nothing", task.id);
+        }
+    }
+    world
+}
+
+fn land_one(world: &mut World) {
+    let trying = world.board.landings.values().find(|it| !matches!(it.state, State::Queued)).map(|it| it.id);
+    if let Some(id) = trying {
+        world.land(id);
+    }
+}
+
+/// What the log says against the plan: every rule that was broken.
+fn broken(plan: &Plan, log: &[Recorded]) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut working: BTreeMap<AttemptId, usize> = BTreeMap::new();
+    let mut of_task: BTreeMap<usize, AttemptId> = BTreeMap::new();
+    let mut landing: BTreeSet<usize> = BTreeSet::new();
+    let mut done: BTreeSet<usize> = BTreeSet::new();
+    let depths = plan.depths();
+    let place = |id: &TaskId| id.0 as usize - 1;
+    for it in log {
+        match &it.event {
+            Event::TaskStarted(it) => {
+                let nth = place(it.task());
+                if let Some(missing) = plan.after[nth].iter().find(|on| !done.contains(on)) {
+                    found.push(format!("J5: {nth} before {missing}"));
+                }
+                for other in working.values().chain(&landing).filter(|_| !plan.isolate) {
+                    if plan.overlap(nth, *other) {
+                        found.push(format!("L1: {nth} beside {other}"));
+                    }
+                }
+                if of_task.insert(nth, *it.attempt()).is_some() {
+                    found.push(format!("J2: {nth} twice at once"));
+                }
+                if plan.mode == Mode::Waves {
+                    let early = (0..TASKS).find(|it| depths[*it] < depths[nth] && !done.contains(it));
+                    found.extend(early.map(|it| format!("wave {} started before {it} was done", depths[nth])));
+                }
+                working.insert(*it.attempt(), nth);
+                if working.len() > WORKERS as usize {
+                    found.push(format!("J4: {} at once", working.len()));
+                }
+            }
+            Event::TaskSubmitted(it) => _ = landing.insert(place(it.task())),
+            Event::AttemptEnded(it) => {
+                if let Some(nth) = working.remove(it.attempt()) {
+                    of_task.remove(&nth);
+                }
+            }
+            Event::TaskReturned(it) => _ = landing.remove(&place(it.task())),
+            Event::TaskCompleted(it) => {
+                landing.remove(&place(it.task()));
+                done.insert(place(it.task()));
+            }
+            _ => {}
+        }
+    }
+    if done.len() != TASKS {
+        found.push(format!("J1: {} of {TASKS} done", done.len()));
+    }
+    found
+}
+
+fn judge_plans(mode: Mode) {
+    for seed in 0..SEEDS {
+        let plan = Plan::of(seed, mode);
+        let world = work_off(&plan, seed);
+        assert_eq!(broken(&plan, &world.log), [""; 0], "seed {seed} in {mode:?}");
+    }
+}
+
+/// J5, L1, J1, J2, J4, W1: 200 seeded plans of 60 tasks and 8 workers, judged from the log.
+#[test]
+fn j5_l1_two_hundred_plans_complete_in_flow() {
+    judge_plans(Mode::Flow);
+}
+
+/// The same 200 in waves, whose barriers the judge looks at, too.
+#[test]
+fn j5_l1_two_hundred_plans_complete_in_waves() {
+    judge_plans(Mode::Waves);
+}
+
+/// The judge finds what is wrong: a plan with one blocker, one overlap or one wave more than was worked off.
+#[test]
+fn the_judge_of_plans_sees_planted_faults() {
+    for mode in [Mode::Flow, Mode::Waves] {
+        // A graph without edges and with small overlaps, so that much runs at once.
+        let plan = Plan::of(4, mode);
+        let world = work_off(&plan, 4);
+        assert_eq!(broken(&plan, &world.log), [""; 0]);
+        let order: Vec<usize> = world
+            .log
+            .iter()
+            .filter_map(|it| match &it.event {
+                Event::TaskStarted(it) => Some(it.task().0 as usize - 1),
+                _ => None,
+            })
+            .collect();
+        let saw = |plan: &Plan, log: &[Recorded], rule: &str| {
+            assert!(broken(plan, log).iter().any(|it| it.contains(rule)), "{rule} in {mode:?} was not seen");
+        };
+        // J5: the first that started is said to need the last.
+        let mut wrong = plan.clone();
+        wrong.after[order[0]] = vec![order[order.len() - 1]];
+        wrong.mode = Mode::Flow;
+        saw(&wrong, &world.log, "J5");
+        // L1: everybody is said to want one file.
+        let mut wrong = plan.clone();
+        wrong.manifests.iter_mut().for_each(|it| it.push("README.md".into()));
+        saw(&wrong, &world.log, "L1");
+        // J1: the end of the log is lost.
+        saw(&plan, &world.log[..world.log.len() - 20], "J1");
+        // A wave is said to come later than it did.
+        let mut wrong = Plan { mode: Mode::Waves, ..plan.clone() };
+        wrong.after = vec![vec![]; TASKS];
+        for nth in 1..TASKS {
+            wrong.after[nth] = vec![nth - 1];
+        }
+        saw(&wrong, &world.log, "wave");
+    }
+}
+
+/// With hundreds of tasks that want the same, whole lots of them are passed over; still a poll gives what a scan gives.
+/// The world checks that after every command.
+#[test]
+fn lots_of_tasks_are_passed_over_and_nobody_is_forgotten() {
+    for seed in 0..3 {
+        let mut dice = Dice(seed);
+        let mut world = World::with(&[("ada", 3), ("bob", 3)]);
+        let wants = ["src/settings.rs", "src/**", "src/x/**", "Cargo.lock"];
+        let mut planned = |nth: usize| {
+            let own = format!("src/x/part{nth}.rs");
+            let manifest = match dice.below(10) {
+                0 => vec![wants[1]],
+                1 => vec![wants[2]],
+                2..6 => vec![wants[0]],
+                6 | 7 => vec![own.as_str(), wants[3]],
+                _ => vec![own.as_str()],
+            };
+            let task = Add { priority: dice.below(3) as u8, ..work("part", &manifest) };
+            PlannedTask { task, after: vec![], assign: None }
+        };
+        let tasks: Vec<PlannedTask> = (0..220).map(&mut planned).collect();
+        let mission = Start {
+            project: shop(),
+            title: "goal".into(),
+            agents: vec![agent("ada"), agent("bob")],
+            max_workers: 6,
+            mode: Mode::Flow,
+            isolate: seed == 2,
+            serial: vec![],
+        };
+        world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] });
+        let mut live: Vec<Grant> = vec![];
+        let mut most = 0;
+        for _ in 0..60 {
+            match dice.below(5) {
+                0 | 1 => live.extend(world.poll("ada")),
+                2 => live.extend(world.poll("bob")),
+                3 if !live.is_empty() => {
+                    let grant = live.swap_remove(dice.below(live.len()));
+                    world.give_up(&grant);
+                }
+                _ => {
+                    // Somebody outside holds a file for a moment, or is told who has it.
+                    let ask = acquire(Owner::Agent(agent("eve")), &["file://shop/src/x/part7.rs"]);
+                    if let Ok(Outcome::Claim(Acquired::Granted { claim, token, .. })) =
+                        world.try_ask("eve", Command::Acquire(ask))
+                    {
+                        live.extend(world.poll("ada"));
+                        world.ask("eve", Command::Release { claim, token });
+                    }
+                }
+            }
+            most = most.max(live.len());
+        }
+        assert!(most > 2 || seed != 2, "isolated, several run at once: {most}");
+    }
+}
