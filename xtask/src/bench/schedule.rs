@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             }
         }
     }
-    report.target(good, "the median of one start is under 1 ms on every board".into());
+    report.target(good, "the median of one start is under 1 ms on every board");
     report.end()
 }
 
