@@ -74,6 +74,11 @@ impl GitAdapter {
             if self.find(&vault, SEEN)? == Some(tip.clone()) {
                 return Ok(tip);
             }
+            // What landed was made here: whoever starts next need not wait until it is fetched back.
+            if self.find(&vault, &format!("{tip}^{{commit}}"))?.is_some() {
+                self.update_refs(&vault, format!("update {SEEN} {tip}\n"))?;
+                return Ok(tip);
+            }
             self.fetch_trunk(&vault, &user.common, repo)?;
             disk::sync_objects(&vault)?;
             // The trunk may have moved on meanwhile: what was fetched is what counts.
