@@ -389,7 +389,8 @@ fn agents_that_talk(it: &mut Teller) {
     };
     let (sandbox, warnings) = (Some("in a box".to_owned()), vec!["a small one".to_owned()]);
     it.shell(Command::ReportLaunched { attempt: grant.attempt, token: grant.token, sandbox, warnings });
-    it.shell(Command::ReportPortsTaken { attempt: grant.attempt, token: grant.token, taken: vec![40_000] });
+    let taken = it.board.attempts[&grant.attempt].ports.clone();
+    it.shell(Command::ReportPortsTaken { attempt: grant.attempt, token: grant.token, taken });
     let noted = Some("what it did".to_owned());
     it.ann(Command::Finish { task, attempt: grant.attempt, token: grant.token, output: noted });
     says(it, &grant, Said::Started { session: Some("s-1".into()), model: None });
