@@ -23,7 +23,10 @@ const READY: usize = 10_000;
 const WORKERS: u32 = 8;
 
 /// What the tasks of a board want.
-const BOARDS: [(&str, fn(usize) -> Vec<String>); 5] = [
+/// Which files the task of this number names.
+type Files = fn(usize) -> Vec<String>;
+
+const BOARDS: [(&str, Files); 5] = [
     ("disjoint", |nth| vec![format!("src/area-{}/part-{nth}.rs", nth % 100)]),
     ("one file", |_| vec!["src/settings.rs".into()]),
     ("own + lock file", |nth| vec![format!("src/part-{nth}.rs"), "Cargo.lock".into()]),
