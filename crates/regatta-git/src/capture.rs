@@ -39,6 +39,8 @@ struct Lens<'a> {
     vault: &'a Path,
     tree: &'a Path,
     index: &'a Path,
+    /// Where new objects go, if not into the vault.
+    objects: Option<&'a Path>,
     /// What was there before the attempt.
     foreign: HashSet<Vec<u8>>,
 }
@@ -53,7 +55,11 @@ enum Special {
 
 impl Lens<'_> {
     fn git(&self, doing: &'static str) -> Call {
-        self.adapter.git.ours(self.vault, doing).work_tree(self.tree).index(self.index)
+        let call = self.adapter.git.ours(self.vault, doing).work_tree(self.tree).index(self.index);
+        match self.objects {
+            Some(objects) => call.unhurried().objects(objects, &self.vault.join("objects")),
+            None => call,
+        }
     }
 
     /// Runs a call that reads files, and takes a file it passed over for an error.
@@ -196,8 +202,14 @@ impl GitAdapter {
             return Err(words::no_workspace(attempt, &tree));
         }
         let index = self.places.scratch(&repo.project);
-        let lens =
-            Lens { adapter: self, vault, tree: &tree, index: index.path(), foreign: self.foreign(repo, attempt)? };
+        let lens = Lens {
+            adapter: self,
+            vault,
+            tree: &tree,
+            index: index.path(),
+            objects: None,
+            foreign: self.foreign(repo, attempt)?,
+        };
         if let Some(base) = base {
             let kept = self.places.base_index(&repo.project, attempt);
             // Without it every file is read again: slower, and no less right.
@@ -226,6 +238,21 @@ impl GitAdapter {
     pub(crate) fn new_files(&self, repo: &Repo, attempt: AttemptId, vault: &Path) -> Result<Vec<Vec<u8>>, GitError> {
         let base = self.find(vault, &base_ref(attempt))?;
         self.through_lens(repo, attempt, vault, base.as_ref(), |lens| lens.untracked(&[]))
+    }
+
+    /// The workspace's files as a tree in `objects`, which nothing keeps.
+    pub(crate) fn glance_tree(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        vault: &Path,
+        (base, objects): (&CommitId, &Path),
+    ) -> Result<CommitId, GitError> {
+        self.through_lens(repo, attempt, vault, Some(base), |lens| {
+            let Lens { adapter, vault, tree, index, .. } = *lens;
+            let foreign = lens.foreign.clone();
+            Lens { adapter, vault, tree, index, objects: Some(objects), foreign }.snapshot().map(|it| it.tree)
+        })
     }
 
     pub(crate) fn capture_workspace(

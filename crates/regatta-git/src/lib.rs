@@ -34,6 +34,7 @@ mod odb;
 mod places;
 mod pool;
 mod push;
+mod radar;
 mod revert;
 mod run;
 pub mod sample;
@@ -52,14 +53,15 @@ use regatta_core::ids::{AttemptId, BranchName, CommitId};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
-    Authorship, Brought, Capture, Change, DiskUse, Git, GitError, Move, Push, ReachabilityProof, Repo, RepoFacts,
-    Settled, Side, Trial, TrunkFacts, TrunkPermit, Workspace,
+    Authorship, Brought, Capture, Change, Collision, DiskUse, Git, GitError, Move, Push, ReachabilityProof, Repo,
+    RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Workspace,
 };
 
 use crate::inspect::{Sign, UserRepo};
 use crate::odb::Pool;
 use crate::places::{Locks, Places};
 use crate::pool::Warm;
+use crate::radar::Radar;
 use crate::run::Runner;
 use crate::stage::Slots;
 
@@ -76,6 +78,8 @@ pub struct GitAdapter {
     known: Mutex<HashMap<PathBuf, (UserRepo, Sign)>>,
     /// The pools of warm workspaces.
     warm: Warm,
+    /// What work in progress looked like.
+    radar: Radar,
 }
 
 impl GitAdapter {
@@ -93,6 +97,7 @@ impl GitAdapter {
             warm: Warm::default(),
             slots: Slots::default(),
             known: Mutex::default(),
+            radar: Radar::default(),
         }
     }
 
@@ -214,6 +219,9 @@ impl Git for GitAdapter {
     }
     fn push(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError> {
         self.push_trunk(repo, remote, commit)
+    }
+    fn collisions(&self, repo: &Repo, attempts: &[AttemptId], tip: &CommitId) -> Result<Vec<Collision>, GitError> {
+        self.look_for_collisions(repo, attempts, tip)
     }
     fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
         self.unkept_paths(repo, attempt)

@@ -16,8 +16,8 @@ use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName}
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
-    Authorship, Brought, Capture, Change, DiskUse, Dropped, Git, GitError, Move, Push, ReachabilityProof, Repo,
-    RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Workspace,
+    Authorship, Brought, Capture, Change, Collision, DiskUse, Dropped, Git, GitError, Move, Push, ReachabilityProof,
+    Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Workspace,
 };
 
 use crate::steps::Life;
@@ -693,6 +693,26 @@ impl Git for FakeGit {
             }
             world.remotes.insert(remote.to_owned(), commit.clone());
             Ok(Push::Pushed)
+        })
+    }
+
+    fn collisions(&self, _: &Repo, attempts: &[AttemptId], tip: &CommitId) -> Result<Vec<Collision>, GitError> {
+        self.call("git.collisions", |world| {
+            let mut found = Vec::new();
+            let spaces: Vec<(AttemptId, Space)> =
+                attempts.iter().filter_map(|it| Some((*it, world.spaces.get(it)?.clone()))).collect();
+            for (nth, (one, mine)) in spaces.iter().enumerate() {
+                let base = world.files(&mine.base);
+                for (other, theirs) in &spaces[nth + 1..] {
+                    if let Err(paths) = merge(&base, &mine.files, &theirs.files) {
+                        found.push(Collision { one: *one, other: Some(*other), paths });
+                    }
+                }
+                if let Err(paths) = merge(&base, &world.files(tip), &mine.files) {
+                    found.push(Collision { one: *one, other: None, paths });
+                }
+            }
+            Ok(found)
         })
     }
 

@@ -170,6 +170,17 @@ pub struct Dropped {
     pub paths: Vec<String>,
 }
 
+/// Work in progress that will not merge.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Collision {
+    /// Whose workspace.
+    pub one: AttemptId,
+    /// Whose workspace it collides with; the trunk when none is named.
+    pub other: Option<AttemptId>,
+    /// The paths that conflict.
+    pub paths: Vec<String>,
+}
+
 /// What became of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Push {
@@ -346,6 +357,9 @@ pub trait Git: Send + Sync {
     fn move_trunk(&self, permit: &TrunkPermit, repo: &Repo, old: &CommitId, new: &CommitId) -> Result<Move, GitError>;
     /// Pushes a commit of the trunk to the branch of the same name at one of the user's remotes, never by force.
     fn push(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError>;
+    /// Which of these attempts' workspaces, as they are on disk now, would conflict with each other or with the trunk.
+    /// Keeps nothing.
+    fn collisions(&self, repo: &Repo, attempts: &[AttemptId], tip: &CommitId) -> Result<Vec<Collision>, GitError>;
     /// Paths in the attempt's workspace whose content no ref of the vault or the trunk keeps.
     fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError>;
     /// Removes the attempt's workspace, or keeps its cleaned directory warm for another attempt.

@@ -11,6 +11,7 @@ mod look;
 mod merge;
 mod odd;
 mod pool;
+mod radar;
 mod scope;
 mod sparse;
 mod traps;

@@ -1,0 +1,281 @@
+//! Looks at work in progress: which workspaces will collide with each other, or with the trunk.
+//!
+//! A workspace is looked at with a cheap walk first; only one that changed since the last look is captured, into an
+//! object directory of its own that is wiped when the program starts and whenever it has grown. Nothing is kept under
+//! a ref. Pairs are merged only where both changed the same path, all in one git process.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map::DefaultHasher};
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use regatta_core::ids::{AttemptId, CommitId, ProjectName};
+use regatta_engine::ports::git::{Authorship, Collision, GitError, Repo};
+
+use crate::merge::named;
+use crate::places::Key;
+use crate::run::path_of;
+use crate::vault::base_ref;
+use crate::{GitAdapter, disk, words};
+
+/// What is remembered of each project's workspaces.
+#[derive(Debug, Default)]
+pub(crate) struct Radar(Mutex<HashMap<ProjectName, Sight>>);
+
+/// One project, as last seen.
+#[derive(Debug, Default)]
+struct Sight {
+    seen: BTreeMap<AttemptId, Seen>,
+    /// Where the captured trees are.
+    objects: Option<PathBuf>,
+    /// How many workspaces were captured into it.
+    captured: usize,
+    /// What merging two commits gave, for as long as both are current.
+    outcomes: HashMap<(CommitId, CommitId), Vec<String>>,
+}
+
+/// A workspace, as last seen.
+#[derive(Clone, Debug)]
+struct Seen {
+    sign: u64,
+    /// Directories that hold nothing but ignored files: a build's output changes all the time and means nothing.
+    ignored: BTreeSet<Vec<u8>>,
+    /// A commit with the workspace's files, on its base.
+    commit: CommitId,
+    base: CommitId,
+    changed: BTreeSet<Vec<u8>>,
+}
+
+/// After so many captures the objects are wiped and all is captured afresh.
+const MOST_CAPTURED: usize = 2_000;
+/// A workspace with more entries than this is not walked to its end: what lies beyond is seen when it is captured.
+const MOST_ENTRIES: usize = 200_000;
+
+impl GitAdapter {
+    pub(crate) fn look_for_collisions(
+        &self,
+        repo: &Repo,
+        attempts: &[AttemptId],
+        tip: &CommitId,
+    ) -> Result<Vec<Collision>, GitError> {
+        let vault = self.vault_with(repo, tip)?;
+        let mut sight = self.radar.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&repo.project);
+        let sight_now = sight.get_or_insert_with(Sight::default);
+        let found = self.scan(repo, &vault, sight_now, (attempts, tip));
+        // After an error everything is looked at afresh.
+        match (&found, sight) {
+            (Ok(_), Some(sight)) => {
+                self.radar.0.lock().unwrap_or_else(PoisonError::into_inner).insert(repo.project.clone(), sight);
+            }
+            (_, sight) => {
+                if let Some(objects) = sight.and_then(|it| it.objects) {
+                    disk::remove(&objects)?;
+                }
+            }
+        }
+        found
+    }
+
+    fn scan(
+        &self,
+        repo: &Repo,
+        vault: &Path,
+        sight: &mut Sight,
+        (attempts, tip): (&[AttemptId], &CommitId),
+    ) -> Result<Vec<Collision>, GitError> {
+        if sight.captured > MOST_CAPTURED {
+            if let Some(objects) = sight.objects.take() {
+                disk::remove(&objects)?;
+            }
+            *sight = Sight::default();
+        }
+        let objects = sight.objects.get_or_insert_with(|| self.places.scratch_objects(vault)).clone();
+        disk::make_dirs(&objects)?;
+        sight.seen.retain(|it, _| attempts.contains(it));
+        for attempt in attempts {
+            let dir = self.places.workspace(&repo.project, *attempt);
+            let before = sight.seen.get(attempt);
+            let sign = before.and_then(|it| sign(&dir, &it.ignored));
+            if sign.is_some() && sign == before.map(|it| it.sign) {
+                continue;
+            }
+            match self.glance(repo, vault, *attempt, &objects) {
+                Ok(Some(seen)) => drop(sight.seen.insert(*attempt, seen)),
+                // Gone, not there yet, or half written: one workspace must not hide the others.
+                Ok(None) | Err(_) => drop(sight.seen.remove(attempt)),
+            }
+            sight.captured += 1;
+        }
+        let pairs = self.pairs(vault, &sight.seen, tip)?;
+        let current: BTreeSet<_> = pairs.iter().map(|it| (it.2.clone(), it.3.clone())).collect();
+        sight.outcomes.retain(|it, _| current.contains(it));
+        let new: Vec<_> = current.into_iter().filter(|it| !sight.outcomes.contains_key(it)).collect();
+        let outcomes = self.merge_pairs(vault, &objects, &new)?;
+        sight.outcomes.extend(new.into_iter().zip(outcomes));
+        let collision = |(one, other, ours, theirs): (AttemptId, Option<AttemptId>, CommitId, CommitId)| {
+            let paths = sight.outcomes.get(&(ours, theirs))?.clone();
+            (!paths.is_empty()).then_some(Collision { one, other, paths })
+        };
+        Ok(pairs.into_iter().filter_map(collision).collect())
+    }
+
+    /// Captures a workspace for the radar alone.
+    fn glance(&self, repo: &Repo, vault: &Path, attempt: AttemptId, objects: &Path) -> Result<Option<Seen>, GitError> {
+        self.locks.holding(Key::Attempt(repo.project.clone(), attempt), || {
+            let dir = self.places.workspace(&repo.project, attempt);
+            let Some(base) = self.find(vault, &base_ref(attempt))? else { return Ok(None) };
+            if !disk::is_real_dir(&dir) {
+                return Ok(None);
+            }
+            // First the sign, then the files: a change in between is seen at the next look.
+            let listed = self
+                .git
+                .ours(vault, "list ignored directories")
+                .work_tree(&dir)
+                .index(&self.places.base_index(&repo.project, attempt))
+                .args(["ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"])
+                .list()?;
+            let ignored: BTreeSet<Vec<u8>> =
+                listed.into_iter().filter_map(|it| it.strip_suffix(b"/").map(<[u8]>::to_vec)).collect();
+            let sign = sign(&dir, &ignored).unwrap_or_default();
+            let tree = self.glance_tree(repo, attempt, vault, (&base, objects))?;
+            let changed = self
+                .git
+                .ours(vault, "list what a workspace changed")
+                .also_objects(objects)
+                .args(["diff-tree", "-r", "--name-only", "-z", "--no-renames", base.as_str(), tree.as_str()])
+                .list()?;
+            let by = Authorship { name: String::new(), email: String::new(), message: "radar".into(), seconds: 0 };
+            let commit = self
+                .git
+                .ours(vault, "note what a workspace holds")
+                .unhurried()
+                .objects(objects, &vault.join("objects"))
+                .authorship(&by)
+                .args(["commit-tree", "-p", base.as_str(), tree.as_str()])
+                .input(by.message.clone().into_bytes())
+                .object()?;
+            Ok(Some(Seen { sign, ignored, commit, base, changed: changed.into_iter().collect() }))
+        })
+    }
+
+    /// Which two commits to merge, because both sides changed the same path: an attempt with an attempt or the trunk.
+    #[expect(clippy::type_complexity, reason = "a row of a table that only the caller reads")]
+    fn pairs(
+        &self,
+        vault: &Path,
+        seen: &BTreeMap<AttemptId, Seen>,
+        tip: &CommitId,
+    ) -> Result<Vec<(AttemptId, Option<AttemptId>, CommitId, CommitId)>, GitError> {
+        let mut pairs = Vec::new();
+        let mut trunk: BTreeMap<CommitId, BTreeSet<Vec<u8>>> = BTreeMap::new();
+        for (one, mine) in seen {
+            if mine.changed.is_empty() {
+                continue;
+            }
+            for (other, theirs) in seen.range(*one..).skip(1) {
+                if meet(&mine.changed, &theirs.changed) {
+                    pairs.push((*one, Some(*other), mine.commit.clone(), theirs.commit.clone()));
+                }
+            }
+            if mine.base == *tip {
+                continue;
+            }
+            if !trunk.contains_key(&mine.base) {
+                let moved = self.with_odb(vault, |odb| {
+                    let (old, new) = (odb.commit(&mine.base)?.tree, odb.commit(tip)?.tree);
+                    crate::difference::Difference::between(odb, Some(&old), &new)
+                })?;
+                trunk.insert(mine.base.clone(), moved.files.into_keys().collect());
+            }
+            if trunk.get(&mine.base).is_some_and(|it| meet(&mine.changed, it)) {
+                pairs.push((*one, None, tip.clone(), mine.commit.clone()));
+            }
+        }
+        Ok(pairs)
+    }
+
+    /// Merges each pair, and gives the paths that conflict.
+    fn merge_pairs(
+        &self,
+        vault: &Path,
+        objects: &Path,
+        pairs: &[(CommitId, CommitId)],
+    ) -> Result<Vec<Vec<String>>, GitError> {
+        const DOING: &str = "merge work in progress";
+        if pairs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let asked: String = pairs.iter().map(|(ours, theirs)| format!("{ours} {theirs}\n")).collect();
+        let call = self.git.ours(vault, DOING).unhurried().objects(objects, &vault.join("objects"));
+        let call = call.args(["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--stdin"]);
+        let said = call.input(asked.into()).done()?;
+        let mut parts = said.stdout.split(|it| *it == 0);
+        let mut outcomes = Vec::new();
+        for _ in pairs {
+            // Whether it is clean, the tree, the paths, and nothing.
+            let (Some(clean), Some(_tree)) = (parts.next(), parts.next()) else { return Err(words::unexpected(DOING)) };
+            let paths: Vec<Vec<u8>> = parts.by_ref().take_while(|it| !it.is_empty()).map(<[u8]>::to_vec).collect();
+            outcomes.push(if clean == b"1" { Vec::new() } else { named(&paths) });
+        }
+        Ok(outcomes)
+    }
+}
+
+/// Whether two sets of paths share one, or one has a file where the other has a directory.
+fn meet(one: &BTreeSet<Vec<u8>>, other: &BTreeSet<Vec<u8>>) -> bool {
+    let under = |paths: &BTreeSet<Vec<u8>>, path: &Vec<u8>| {
+        let inner = [path.as_slice(), b"/"].concat();
+        paths.contains(path) || paths.range(inner.clone()..).next().is_some_and(|it| it.starts_with(&inner))
+    };
+    one.iter().any(|it| under(other, it)) || other.iter().any(|it| under(one, it))
+}
+
+/// A number that changes when a file does; none if there is nothing to walk.
+fn sign(top: &Path, ignored: &BTreeSet<Vec<u8>>) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    let mut entries = 0;
+    let mut left = vec![Vec::new()];
+    while let Some(prefix) = left.pop() {
+        let mut here: u64 = 0;
+        for entry in fs::read_dir(top.join(path_of(&prefix))).ok()?.flatten() {
+            let path = [prefix.as_slice(), entry.file_name().as_bytes()].concat();
+            if path == b".git" || ignored.contains(&path) {
+                continue;
+            }
+            entries += 1;
+            let Ok(found) = entry.metadata() else { continue };
+            let mut of = DefaultHasher::new();
+            (&path, found.mode()).hash(&mut of);
+            if found.is_dir() {
+                left.push([path.as_slice(), b"/"].concat());
+            } else {
+                (found.ino(), found.size(), found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec())
+                    .hash(&mut of);
+            }
+            // The order in which a directory lists its entries means nothing.
+            here = here.wrapping_add(of.finish());
+        }
+        (prefix, here).hash(&mut hasher);
+        if entries > MOST_ENTRIES {
+            break;
+        }
+    }
+    Some(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_meet_where_they_are_equal_or_one_lies_in_the_other() {
+        let set = |paths: &[&str]| paths.iter().map(|it| it.as_bytes().to_vec()).collect::<BTreeSet<_>>();
+        assert!(meet(&set(&["a", "b"]), &set(&["b"])));
+        assert!(meet(&set(&["a"]), &set(&["a/b"])) && meet(&set(&["a/b/c"]), &set(&["a"])));
+        assert!(!meet(&set(&["a"]), &set(&["ab", "b/a"])) && !meet(&set(&[]), &set(&["a"])));
+    }
+}

@@ -1,0 +1,133 @@
+use std::fs;
+use std::path::Path;
+
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::git::{Collision, Git, Trial};
+
+use crate::world::*;
+
+const ATTEMPTS: u64 = 4;
+
+fn look(world: &World) -> Vec<Collision> {
+    let attempts: Vec<AttemptId> = (1..=ATTEMPTS).map(AttemptId).collect();
+    world.git.collisions(&world.repo, &attempts, &world.tip()).unwrap()
+}
+
+/// Numbers that look random and are the same every time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+}
+
+/// Changes one of twenty lines of one of three files, or removes it, or puts a directory there.
+fn disturb(dir: &Path, dice: &mut Dice, who: u64) {
+    let file = dir.join(format!("f{}.txt", dice.below(3)));
+    match dice.below(10) {
+        0 => drop(fs::remove_file(&file)),
+        1 => write(dir.join(format!("new{}.txt", dice.below(3))), format!("by {who}\n")),
+        _ if file.exists() => {
+            let line = dice.below(20) as usize;
+            let text = read(&file);
+            let lines =
+                text.lines().enumerate().map(|(at, it)| if at == line { format!("{who}'s") } else { it.into() });
+            write(&file, lines.collect::<Vec<String>>().join("\n") + "\n");
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_collision_of_thirty_seeded_scenarios_is_reported_and_none_is_invented() {
+    let (mut warned, mut clean) = (0, 0);
+    for seed in 0..30 {
+        let world = World::new();
+        let mut dice = Dice(seed);
+        for file in 0..3 {
+            let lines: String = (0..20).map(|it| format!("line {it}\n")).collect();
+            write(world.user().join(format!("f{file}.txt")), lines);
+        }
+        commit_all(world.user(), "files");
+        for attempt in 1..=ATTEMPTS {
+            let dir = world.prepare(AttemptId(attempt)).path;
+            (0..=dice.below(2)).for_each(|_| disturb(&dir, &mut dice, attempt));
+        }
+        if dice.below(2) == 0 {
+            disturb(world.user(), &mut dice, 0);
+            commit_all(world.user(), "the trunk moves");
+        }
+        let found = look(&world);
+        assert_eq!(found, look(&world), "seed {seed}");
+        // The truth: what the landings would say, one onto the other.
+        let commits: Vec<_> = (1..=ATTEMPTS).map(|it| (AttemptId(it), world.capture(AttemptId(it)))).collect();
+        let tip = world.tip();
+        for (nth, (one, mine)) in commits.iter().enumerate() {
+            let conflicts = |tip: &_, commit: &_| match world
+                .git
+                .trial_merge(&world.repo, tip, commit, &by("x"), Style::Squash)
+                .unwrap()
+            {
+                Trial::Conflict(paths) => paths,
+                _ => vec![],
+            };
+            let mut judge = |other: Option<AttemptId>, paths: Vec<String>| {
+                let told = found.iter().find(|it| it.one == *one && it.other == other).map(|it| it.paths.clone());
+                assert_eq!(told.unwrap_or_default(), paths, "seed {seed}: {one} and {other:?}");
+                if paths.is_empty() { clean += 1 } else { warned += 1 }
+            };
+            judge(None, conflicts(&tip, &mine.commit));
+            for (other, theirs) in &commits[nth + 1..] {
+                judge(Some(*other), conflicts(&mine.commit, &theirs.commit));
+            }
+        }
+    }
+    assert!(warned > 20 && clean > 20, "{warned} collisions, {clean} clean pairs: the scenarios say nothing");
+}
+
+#[test]
+fn a_collision_comes_and_goes_with_the_files_and_leaves_nothing_behind() {
+    let world = World::new();
+    let (one, two) = (world.prepare(A1).path, world.prepare(A2).path);
+    assert_eq!(look(&world), []);
+    write(one.join("a.txt"), "one's\n");
+    write(two.join("b.txt"), "two's\n");
+    assert_eq!(look(&world), []);
+    write(two.join("a.txt"), "two's\n");
+    let hot = Collision { one: A1, other: Some(A2), paths: vec!["a.txt".into()] };
+    assert_eq!(look(&world), [hot.clone()]);
+    assert_eq!(look(&world), [hot.clone()]);
+    // What is ignored does not count, however much of it there is.
+    write(one.join("target/x/out.txt"), "one's\n");
+    write(two.join("target/x/out.txt"), "two's\n");
+    assert_eq!(look(&world), [hot.clone()]);
+    write(world.user().join("a.txt"), "trunk's\n");
+    commit_all(world.user(), "the trunk moves");
+    assert_eq!(look(&world).iter().filter(|it| it.other.is_none()).count(), 2);
+    write(two.join("a.txt"), "one\n");
+    assert_eq!(look(&world), [Collision { one: A1, other: None, paths: vec!["a.txt".into()] }]);
+    write(one.join("a.txt"), "trunk's\n");
+    assert_eq!(look(&world), []);
+
+    let refs = git(&world.vault(), &["for-each-ref", "--format=%(refname)", "refs/regatta/keep"]);
+    assert_eq!(refs, "");
+    assert_eq!(git(&world.vault(), &["fsck", "--strict", "--unreachable", "--no-progress"]), "");
+}
+
+#[test]
+fn a_quiet_interval_starts_no_process() {
+    let world = World::new();
+    for attempt in 1..=ATTEMPTS {
+        write(world.prepare(AttemptId(attempt)).path.join("a.txt"), format!("{attempt}\n"));
+    }
+    let found = look(&world);
+    assert_eq!(found.len(), 6);
+    let before = world.git.processes();
+    assert_eq!(look(&world), found);
+    assert_eq!(world.git.processes(), before);
+    // An edit of the same size in the same moment is seen.
+    write(world.data().join("workspaces/shop/A1/a.txt"), "2\n");
+    assert_eq!(look(&world).len(), 5);
+}
