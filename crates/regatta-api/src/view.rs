@@ -631,6 +631,9 @@ pub struct ProjectView {
     pub validation: Vec<String>,
     pub open_tasks: usize,
     pub queue: usize,
+    /// Work in progress that will collide, and how often such warnings came true.
+    #[serde(default)]
+    pub radar: regatta_core::radar::Radar,
 }
 
 /// Why something waits.

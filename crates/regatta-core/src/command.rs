@@ -17,8 +17,8 @@ use crate::manifest::{self, Part, Rules};
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Said};
 use crate::{
-    agent, approval, attempt, budget, bus, claim, explore, gates, landing, mission, policy, project, provider, react,
-    schedule, steer, task,
+    agent, approval, attempt, budget, bus, claim, explore, gates, landing, mission, policy, project, provider, radar,
+    react, schedule, steer, task,
 };
 
 /// Who asks.
@@ -305,6 +305,11 @@ pub enum Command {
         fence: u64,
         found: landing::Moved,
     },
+    /// Which workspaces of a project will collide, as a look at the disk found.
+    ReportCollisions {
+        project: ProjectName,
+        found: Vec<radar::Found>,
+    },
     /// An effect was performed and there is nothing more to say of it.
     ReportPerformed,
 }
@@ -325,6 +330,7 @@ impl Command {
                 | Command::ReportJudged { .. }
                 | Command::ReportTried { .. }
                 | Command::ReportMoved { .. }
+                | Command::ReportCollisions { .. }
                 | Command::ReportPerformed
         )
     }
@@ -531,6 +537,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         }
         Command::ReportTried { landing, found } => done(landing::tried(draft, landing, found, now)?),
         Command::ReportMoved { landing, fence, found } => done(landing::moved(draft, landing, fence, found, now)?),
+        Command::ReportCollisions { project, found } => done(radar::seen(draft, &project, &found, now)?),
         Command::ReportPerformed => Outcome::Done,
     })
 }

@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    agent, approval, attempt, budget, bus, claim, fleet, landing, mission, policy, project, provider, rotate, scope,
-    steer, task,
+    agent, approval, attempt, budget, bus, claim, fleet, landing, mission, policy, project, provider, radar, rotate,
+    scope, steer, task,
 };
 
 /// Declares event payloads: private fields, public getters.
@@ -51,6 +51,7 @@ events! {
     RequestForgotten(fleet::Forgotten) "request.forgotten" |it| it.key().to_string();
     ProjectAdded(project::Added) "project.added" |it| it.project().name.to_string();
     ProjectChanged(project::Changed) "project.changed" |it| it.project().name.to_string();
+    RadarChanged(radar::Changed) "project.radar" |it| it.project().to_string();
     AgentRegistered(agent::Registered) "agent.registered" |it| it.agent().name.to_string();
     AgentRemoved(agent::Removed) "agent.removed" |it| it.agent().to_string();
     ClaimGranted(claim::Granted) "claim.granted" |it| it.claim().id.to_string();

@@ -24,8 +24,8 @@ use crate::task::Submission;
 
 pub use people::{Place, hold, land, needs_person, release, revise, undo};
 pub(crate) use queue::{advance, retry, submit, withdraw};
-pub(crate) use report::fence_fell;
 pub use report::{Moved, Tried, moved, tried};
+pub(crate) use report::{announce, fence_fell};
 
 /// Where a landing is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

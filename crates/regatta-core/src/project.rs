@@ -9,6 +9,7 @@ use crate::board::Draft;
 use crate::event::{Event, facts};
 use crate::ids::{BranchName, Now, ProjectName};
 use crate::landing::Record;
+use crate::radar::Radar;
 use crate::refusal::Refusal;
 
 pub use settings::{
@@ -35,6 +36,9 @@ pub struct Project {
     #[serde(default, skip_serializing_if = "Record::is_default")]
     pub queue: Record,
     pub created_wall: u64,
+    /// Work in progress that will collide.
+    #[serde(default, skip_serializing_if = "Radar::is_default")]
+    pub radar: Radar,
 }
 
 facts! {
@@ -73,6 +77,7 @@ pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal
         settings: ask.settings,
         queue: known.as_ref().map(|it| it.queue.clone()).unwrap_or_default(),
         created_wall: known.as_ref().map_or(now.wall, |it| it.created_wall),
+        radar: known.as_ref().map_or_else(Radar::default, |it| it.radar.clone()),
     };
     let name = project.name.clone();
     match known {

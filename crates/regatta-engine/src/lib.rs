@@ -16,6 +16,7 @@ mod contract; // checking a directory against a validation contract
 mod keep; // what is written for people, beside the store
 mod knowledge; // what a project learned
 mod perform; // doing what a commit asks
+mod radar; // work in progress tried against itself
 mod result; // what a worker says of its work
 mod runner; // the daemon's own runner: polls for its missions' agents
 mod weigh; // what the world has to say before a start
@@ -241,6 +242,7 @@ impl Engine {
         }
         perform::start(&engine, effect_receiver);
         runner::start(&engine, rings);
+        radar::start(&engine);
         Ok((engine, recovered))
     }
 

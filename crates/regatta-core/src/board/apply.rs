@@ -11,6 +11,7 @@ use crate::event::{Event, Recorded};
 use crate::fleet::Answer;
 use crate::ids::{AgentName, ApprovalId, AttemptId, CommitId, MissionId, Now, TaskId};
 use crate::mission::Mission;
+use crate::project::Project;
 use crate::provider::Parked;
 use crate::session::{Said, Usage};
 use crate::task::Status;
@@ -49,6 +50,12 @@ impl Board {
             }
             Event::ProjectAdded(it) => self.put_project(it.project(), rows),
             Event::ProjectChanged(it) => self.put_project(it.project(), rows),
+            Event::RadarChanged(it) => {
+                if let Some(project) = self.projects.get(it.project()) {
+                    let project = Project { radar: it.radar().clone(), ..Project::clone(project) };
+                    self.put_project(&project, rows);
+                }
+            }
             Event::AgentRegistered(it) => {
                 let agent = Arc::new(it.agent().clone());
                 self.agents.insert(agent.name.clone(), agent.clone());

@@ -12,7 +12,7 @@ use crate::ids::{ChannelName, CommitId, Label, LandingId, Now, ProjectName};
 use crate::project::OnConflict;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
-use crate::{steer, task};
+use crate::{radar, steer, task};
 
 use super::{
     Carried, Deferred, Ended, Held, Landed, Landing, Overtaken, Reddened, Returned, State, Validated, find, queue,
@@ -96,6 +96,7 @@ fn conflict(draft: &mut Draft, id: LandingId, paths: &[String], now: Now) -> Res
     let Some(first) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
     let names: Vec<&str> = paths.iter().map(String::as_str).collect();
     let reason = format!("it conflicts with what landed since in {}", first_few(&names));
+    radar::conflicted(draft, &first.project, first.task);
     out(draft, &first, WaitKind::Conflict, &reason, now)
 }
 
@@ -231,7 +232,7 @@ fn tell_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> Res
     Ok(())
 }
 
-pub(super) fn announce(
+pub(crate) fn announce(
     draft: &mut Draft,
     project: &ProjectName,
     label: &str,

@@ -77,6 +77,7 @@ impl Caller<'_> {
                     validation: it.validation.clone(),
                     open_tasks: board.tasks.values().filter(|task| task.project == it.name).count(),
                     queue: board.queue_of(&it.name).count(),
+                    radar: it.radar.clone(),
                 })
                 .collect()
         })

@@ -20,7 +20,7 @@ use regatta_core::schedule::{Grant, Poll};
 use regatta_core::scope::Finding;
 use regatta_core::session::{Answer, Ask, Class, Said, Stop, Tool, ToolKind, Usage, Want};
 use regatta_core::task::{Add, Edit, Expects, How, IssueType};
-use regatta_core::{agent, budget, gates, mission, policy, project, task};
+use regatta_core::{agent, budget, gates, mission, policy, project, radar, task};
 use regatta_engine::ports::store::Batch;
 
 /// One commit, and what must be true after it.
@@ -235,6 +235,8 @@ fn a_task_from_outside(it: &mut Teller) {
     assert_eq!(grant.task, TaskId(2));
     let (task, attempt, token) = (grant.task, grant.attempt, grant.token);
     it.ann(Command::Progress { task, attempt, token, text: "half way".into() });
+    let found = vec![radar::Found { one: attempt, other: None, paths: vec!["src/b.rs".into()] }];
+    it.shell(Command::ReportCollisions { project: project("shop"), found });
     it.ann(Command::Finish { task, attempt, token, output: None });
     let landing = it.judge(&grant, passed(&["src/b.rs"])).expect("it changed something");
     it.shell(Command::ReportTried { landing, found: Tried::Held { at: None, reason: "no room on the disk".into() } });

@@ -39,6 +39,10 @@ pub(super) fn status(app: &App) -> Said {
             it.landed,
             if tips.is_empty() { "no project yet".into() } else { tips.join(" · ") }
         );
+        for it in it.projects.iter().flat_map(|it| &it.radar.collisions) {
+            let other = it.other.map_or_else(|| "the trunk".to_owned(), |it| it.to_string());
+            text += &format!("! {} and {other} will collide in {}\n", it.one, it.paths.join(", "));
+        }
         text += &table(&rows(out, &it.tasks));
         text
     })

@@ -1,0 +1,167 @@
+//! The conflict radar: work in progress that will collide, known before either side is finished.
+//!
+//! The shell looks at what is on disk and reports what does not merge; here it becomes a fact of the project, is told
+//! to both sides once, and is forgotten when it no longer holds. How often a warning came true is counted.
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::{Board, Draft};
+use crate::event::{Event, facts};
+use crate::ids::{AttemptId, Now, ProjectName, TaskId};
+use crate::landing::announce;
+use crate::refusal::Refusal;
+use crate::task::Status;
+
+/// What is known of a project's work in progress.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Radar {
+    pub collisions: Vec<Collision>,
+    /// How many warnings there were.
+    pub warned: u64,
+    /// How many of them became a conflict in the queue.
+    pub proved: u64,
+    /// How many ended without one.
+    pub lapsed: u64,
+}
+
+impl Radar {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Radar::default()
+    }
+}
+
+/// Two pieces of work that will not merge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Collision {
+    pub one: TaskId,
+    /// The other task; the trunk when none is named.
+    pub other: Option<TaskId>,
+    pub paths: Vec<String>,
+    pub since_wall: u64,
+    /// It became a conflict.
+    #[serde(default)]
+    pub proved: bool,
+}
+
+/// What the shell found on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    pub one: AttemptId,
+    pub other: Option<AttemptId>,
+    pub paths: Vec<String>,
+}
+
+facts! {
+    /// What is known changed.
+    Changed { project: ProjectName, radar: Radar }
+}
+
+/// Takes in what a look at the project's workspaces found. Who will collide is told once.
+pub fn seen(draft: &mut Draft, name: &ProjectName, found: &[Found], now: Now) -> Result<(), Refusal> {
+    let Some(project) = draft.board().projects.get(name).cloned() else { return Ok(()) };
+    let mut radar = project.radar.clone();
+    let mut collisions: Vec<Collision> = Vec::new();
+    for it in found {
+        // Work that ended meanwhile has a landing to answer for it.
+        let task = |attempt: AttemptId| draft.board().attempts.get(&attempt).map(|it| it.task);
+        let (Some(one), other) = (task(it.one), it.other.map(task)) else { continue };
+        let other = match other {
+            Some(None) => continue,
+            Some(Some(other)) if other == one => continue,
+            other => other.flatten(),
+        };
+        let (one, other) = match other {
+            Some(other) => (one.min(other), Some(one.max(other))),
+            None => (one, None),
+        };
+        if !collisions.iter().any(|it| (it.one, it.other) == (one, other)) {
+            collisions.push(Collision { one, other, paths: it.paths.clone(), since_wall: now.wall, proved: false });
+        }
+    }
+    let mut warnings = Vec::new();
+    for it in &mut collisions {
+        let known = project.radar.collisions.iter().find(|known| continues(draft.board(), known, it));
+        match known {
+            Some(known) => (it.since_wall, it.proved) = (known.since_wall, known.proved),
+            None => warnings.push(it.clone()),
+        }
+    }
+    for known in &project.radar.collisions {
+        if collisions.iter().any(|it| continues(draft.board(), known, it)) {
+            continue;
+        }
+        if submitted(draft.board(), known) {
+            collisions.push(known.clone()); // the queue will tell
+        } else if !known.proved {
+            radar.lapsed += 1;
+        }
+    }
+    collisions.sort_by_key(|it| (it.one, it.other));
+    radar.warned += warnings.len() as u64;
+    radar.collisions = collisions;
+    if radar != project.radar {
+        draft.record(Event::RadarChanged(Changed { project: name.clone(), radar }));
+    }
+    for it in warnings {
+        announce(draft, name, "coord:conflict", warning(draft.board(), &it), now)?;
+    }
+    Ok(())
+}
+
+/// Whether `now` is the same collision as `known`, or what became of it when one side landed.
+fn continues(board: &Board, known: &Collision, now: &Collision) -> bool {
+    if (known.one, known.other) == (now.one, now.other) {
+        return true;
+    }
+    let landed = |task: TaskId| !board.tasks.contains_key(&task);
+    let Some(other) = known.other.filter(|_| now.other.is_none()) else { return false };
+    (now.one == known.one && landed(other)) || (now.one == other && landed(known.one))
+}
+
+/// Whether one side is on its way to the trunk, where it will show who was right.
+fn submitted(board: &Board, it: &Collision) -> bool {
+    let on_its_way = |task: TaskId| {
+        let status = board.tasks.get(&task).map(|it| it.status);
+        matches!(status, Some(Status::Validating | Status::InReview | Status::Landing))
+    };
+    let open = |task: TaskId| board.tasks.contains_key(&task);
+    let all_open = open(it.one) && it.other.is_none_or(open);
+    all_open && (on_its_way(it.one) || it.other.is_some_and(on_its_way))
+}
+
+/// What both sides are told.
+fn warning(board: &Board, it: &Collision) -> String {
+    let who = |task: TaskId| {
+        let agent = board.attempts.values().find(|it| it.task == task).map(|it| format!(" (@{})", it.agent));
+        format!("{task}{}", agent.unwrap_or_default())
+    };
+    let shown: Vec<&str> = it.paths.iter().take(5).map(String::as_str).collect();
+    let more = it.paths.len().saturating_sub(shown.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let other = it.other.map_or_else(|| "the trunk".to_owned(), who);
+    format!("{} and {other} will collide in {}{more}", who(it.one), shown.join(", "))
+}
+
+/// A landing of this task conflicted: the warnings about it were right.
+pub(crate) fn conflicted(draft: &mut Draft, name: &ProjectName, task: TaskId) {
+    let Some(project) = draft.board().projects.get(name).cloned() else { return };
+    let mut radar = project.radar.clone();
+    for it in radar.collisions.iter_mut().filter(|it| (it.one == task || it.other == Some(task)) && !it.proved) {
+        it.proved = true;
+        radar.proved += 1;
+    }
+    if radar != project.radar {
+        draft.record(Event::RadarChanged(Changed { project: name.clone(), radar }));
+    }
+}
+
+impl Board {
+    /// Whether work in progress already collides at this path: more work there would only join in.
+    pub fn hot(&self, project: &ProjectName, path: &str) -> bool {
+        let project = self.projects.get(project);
+        project.is_some_and(|it| it.radar.collisions.iter().any(|it| it.paths.iter().any(|it| it == path)))
+    }
+}
