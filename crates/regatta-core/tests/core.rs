@@ -27,14 +27,14 @@ mod lines;
 mod manifests;
 #[path = "core/missions.rs"]
 mod missions;
+#[path = "core/plans.rs"]
+mod plans;
 #[path = "core/ports.rs"]
 mod ports;
 #[path = "core/sessions.rs"]
 mod sessions;
 #[path = "core/speculation.rs"]
 mod speculation;
-#[path = "core/plans.rs"]
-mod plans;
 #[path = "core/talk.rs"]
 mod talk;
 #[path = "core/tasks.rs"]

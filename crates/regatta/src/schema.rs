@@ -145,11 +145,7 @@ mod tests {
         assert_eq!((all.len(), known.len()), (read.len(), read.len()), "{read:?} and {known:?}");
         assert_eq!(schema["additionalProperties"], false);
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
     use crate::plan;
 
     fn names(schema: &Value) -> Vec<&str> {

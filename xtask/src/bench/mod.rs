@@ -5,6 +5,7 @@ pub(crate) mod claims; // claims per second, against a connection per caller
 pub(crate) mod decide; // how long a decision takes on a small and on a large board
 pub(crate) mod landing; // a landing against rebase and merge by hand
 pub(crate) mod linearizable; // a million operations, and whether they could have happened one by one
+pub(crate) mod radar; // what looking for collisions costs
 pub(crate) mod sandbox; // what a confined program can and cannot do
 pub(crate) mod schedule; // how long one start takes with ten thousand ready tasks
 pub(crate) mod start; // size, time to ready, memory at rest

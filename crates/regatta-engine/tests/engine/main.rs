@@ -8,6 +8,7 @@ mod commits; // durable before answered; together when they wait together
 mod crash; // a crash between every two steps
 mod judging;
 mod landings; // from a task to the trunk
+mod radar; // collisions of work in progress
 mod restarts; // shutdown, stop, and going on
 mod support;
 mod talks;

@@ -1,0 +1,90 @@
+//! Work in progress that will collide is seen before it lands, told once, and forgotten when it is mended.
+
+use regatta_core::command::{Actor, Command, Request};
+use regatta_core::event::Event;
+use regatta_core::ids::TaskId;
+use regatta_core::project::{self, Span};
+use regatta_core::radar::{Found, Radar};
+use regatta_engine::Engine;
+use regatta_testkit::steps::Life;
+
+use crate::support::*;
+
+fn radar(engine: &Engine) -> Radar {
+    engine.board().projects[&shop()].radar.clone()
+}
+
+fn warnings(engine: &Engine) -> Vec<String> {
+    let label = |it: &regatta_core::bus::Message| it.labels.iter().any(|it| it.as_str() == "coord:conflict");
+    let told = engine.history().events(0, usize::MAX).unwrap().into_iter().filter_map(|it| match it.event {
+        Event::MessagePosted(it) if label(it.message()) => Some(it.message().text.clone()),
+        _ => None,
+    });
+    told.collect()
+}
+
+#[test]
+fn a_collision_is_told_once_and_goes_when_the_files_no_longer_collide() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    let Command::AddProject(mut add) = add_project() else { panic!() };
+    add.settings.landing = project::Landing { radar: Span::millis(20), ..project::Landing::default() };
+    say(&engine, Command::AddProject(add));
+    let mut attempts = Vec::new();
+    for (agent, file) in [("ann", "a"), ("bob", "b")] {
+        say(&engine, register_outside(agent));
+        say(&engine, add_task(file));
+        attempts.push(polled(&say(&engine, poll_for(agent))).0);
+    }
+    life.until("both workspaces are there", || world.git.workspaces().len() == 2);
+    for attempt in &attempts {
+        // Both reach for a file that is in neither manifest: no claim could know.
+        assert!(world.git.edit(*attempt, |files| drop(files.insert("README".into(), format!("{attempt}\n")))));
+    }
+    let board = until(&engine, "the radar sees it", |it| !it.projects[&shop()].radar.collisions.is_empty());
+    let seen = &board.projects[&shop()].radar.collisions;
+    assert_eq!(
+        (seen[0].one, seen[0].other, seen[0].paths.as_slice()),
+        (TaskId(1), Some(TaskId(2)), &["README".into()][..])
+    );
+    assert!(board.hot(&shop(), "README") && !board.hot(&shop(), "a"));
+    assert_eq!(warnings(&engine), ["T1 (@ann) and T2 (@bob) will collide in README"]);
+
+    world.git.edit(attempts[1], |files| drop(files.insert("README".into(), format!("{}\n", attempts[0]))));
+    until(&engine, "the radar forgets it", |it| it.projects[&shop()].radar.collisions.is_empty());
+    let Radar { warned, proved, lapsed, .. } = radar(&engine);
+    assert_eq!((warned, proved, lapsed), (1, 0, 1));
+    assert_eq!(warnings(&engine).len(), 1);
+    assert_eq!(folded(&engine), *engine.board());
+    engine.shutdown();
+}
+
+#[test]
+fn the_same_report_again_changes_nothing_and_strangers_are_passed_over() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    say(&engine, add_project());
+    say(&engine, register_outside("ann"));
+    say(&engine, add_task("a"));
+    let (attempt, _) = polled(&say(&engine, poll_for("ann")));
+    let report = |one, other| {
+        let found = vec![Found { one, other, paths: vec!["x".into()] }];
+        let command = Command::ReportCollisions { project: shop(), found };
+        engine.submit(Request { by: Actor::Regatta, key: None, command }).unwrap();
+    };
+    let stranger = regatta_core::ids::AttemptId(99);
+    report(stranger, None);
+    report(attempt, Some(stranger));
+    report(attempt, Some(attempt));
+    assert_eq!(radar(&engine), Radar::default());
+    report(attempt, None);
+    let first = radar(&engine);
+    assert_eq!((first.warned, first.collisions.len()), (1, 1));
+    report(attempt, None);
+    assert_eq!(radar(&engine), first);
+    assert_eq!(warnings(&engine), ["T1 (@ann) and the trunk will collide in x"]);
+    // Settings that are set again do not wipe what is known.
+    say(&engine, add_project());
+    assert_eq!(radar(&engine), first);
+    engine.shutdown();
+}
