@@ -97,12 +97,12 @@ fn a_collision_comes_and_goes_with_the_files_and_leaves_nothing_behind() {
     assert_eq!(look(&world), []);
     write(two.join("a.txt"), "two's\n");
     let hot = Collision { one: A1, other: Some(A2), paths: vec!["a.txt".into()] };
-    assert_eq!(look(&world), [hot.clone()]);
-    assert_eq!(look(&world), [hot.clone()]);
+    assert_eq!(look(&world), std::slice::from_ref(&hot));
+    assert_eq!(look(&world), std::slice::from_ref(&hot));
     // What is ignored does not count, however much of it there is.
     write(one.join("target/x/out.txt"), "one's\n");
     write(two.join("target/x/out.txt"), "two's\n");
-    assert_eq!(look(&world), [hot.clone()]);
+    assert_eq!(look(&world), std::slice::from_ref(&hot));
     write(world.user().join("a.txt"), "trunk's\n");
     commit_all(world.user(), "the trunk moves");
     assert_eq!(look(&world).iter().filter(|it| it.other.is_none()).count(), 2);
