@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     repository(&path)?;
     let git = GitAdapter::new(scratch.path().join("data"));
     let (project, trunk) = (ProjectName::new("shop")?, BranchName::new("main")?);
-    let repo = Repo { project, path, trunk, update_checkout: true };
+    let repo = Repo { project, path, trunk, update_checkout: true, workspace: Default::default() };
     let attempts: Vec<AttemptId> = (1..=WORKSPACES as u64).map(AttemptId).collect();
     let mut spaces = Vec::new();
     for attempt in &attempts {
