@@ -288,8 +288,9 @@ pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64
 /// Ends a claim. Needs the token (L8).
 pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal> {
     let claim = held(draft, id, token)?;
-    // What lives as long as its owner is not let go of before; a lease that an attempt asked for is its own to end.
-    if claim.ttl_ms.is_none() {
+    // What lives as long as its owner is not let go of before, nor is the fence of a landing; a lease that an attempt
+    // asked for is its own to end.
+    if claim.ttl_ms.is_none() || matches!(claim.owner, Owner::Landing(_)) {
         let by = claim.owner.to_string();
         return Err(Refusal::InUse { what: id.to_string(), by });
     }

@@ -27,8 +27,9 @@ fn end_of(world: &World, task: TaskId) -> Cause {
         regatta_core::event::Event::TaskStarted(it) if *it.task() == task => Some(*it.attempt()),
         _ => None,
     });
-    let last = of.last().unwrap();
-    ends.filter(|it| it.0 == last).last().unwrap().1
+    let last = of.max().unwrap();
+    let mut ends = ends;
+    ends.rfind(|it| it.0 == last).unwrap().1
 }
 
 /// What is outside the manifest is held back and remembered; what is inside goes on.
@@ -44,9 +45,9 @@ fn what_escaped_is_held_back_and_the_rest_goes_on() {
     let escapes = world.task(task).escapes.clone();
     assert_eq!(escapes.iter().map(|it| it.found).collect::<Vec<_>>(), [Found::Diff, Found::Said]);
     assert_eq!(escapes[0].suggested_files, ["README.md"]);
-    let add = scope::follow_up(&world.task(task), 1).unwrap();
+    let add = scope::follow_up(world.task(task), 1).unwrap();
     assert_eq!((add.alias.as_deref(), add.files[0].as_str()), (Some("T1.2"), "api/x.rs"));
-    assert!(scope::follow_up(&world.task(task), 2).is_err());
+    assert!(scope::follow_up(world.task(task), 2).is_err());
     let follow = world.add(add);
     assert_eq!(world.status(follow), Status::Unassigned);
 }

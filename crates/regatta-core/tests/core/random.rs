@@ -357,12 +357,12 @@ impl Story {
         let dice = self.asked.len() as u64 * 7 % 23;
         let there = |holds| Base::There { tip: commit(9), upstream: None, behind: dice as u32 % 3, holds };
         Facts {
-            memory_mb: (dice % 5 == 0).then_some(dice * 30),
-            disk_mb: (dice % 7 == 0).then_some(dice * 60),
+            memory_mb: dice.is_multiple_of(5).then_some(dice * 30),
+            disk_mb: dice.is_multiple_of(7).then_some(dice * 60),
             base: match dice % 4 {
                 0 => None,
-                1 if dice % 3 == 0 => Some(Base::Broken { reason: "there is no branch main".into() }),
-                2 => Some(there(last.map(|it| (it, dice % 3 > 0)))),
+                1 if dice.is_multiple_of(3) => Some(Base::Broken { reason: "there is no branch main".into() }),
+                2 => Some(there(last.map(|it| (it, !dice.is_multiple_of(3))))),
                 _ => Some(there(None)),
             },
         }
