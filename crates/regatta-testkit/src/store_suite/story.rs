@@ -287,7 +287,10 @@ fn a_queue(it: &mut Teller) {
         it.ann(Command::Finish { task, attempt, token, output: None });
         match it.judge(&grant, passed(&[file])) {
             Some(landing) => landings.push(landing),
-            None => _ = it.ann(Command::Revise { task, text: "without the attributes".into() }),
+            None => {
+                it.ann(Command::Revise { task, text: "without the attributes".into() });
+                it.ann(Command::CancelTask { task, reason: "not at all, then".into() });
+            }
         }
     }
     it.ann(Command::ReleaseQueue { project: project("shop") });
