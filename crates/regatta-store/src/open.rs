@@ -87,6 +87,17 @@ pub(crate) fn inspect_header(path: &Path) -> Result<(), StoreError> {
     if number(60) > schema::newest() {
         return Err(words::newer(path, number(60), schema::newest()));
     }
+    // SQLite does not mind when what is missing is a page that nothing uses; but somebody cut the file off. While its
+    // log is there, that may be a page that was being copied from it.
+    let length = path.metadata().map_err(|it| words::io("read", path, &it))?.len();
+    let page = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
+        1 => 65_536,
+        page => page.max(512),
+    };
+    let log = files::beside(path, "-wal").metadata().is_ok_and(|it| it.len() > 0);
+    if !length.is_multiple_of(page) && !log {
+        return Err(words::corrupt(path, "it was cut off in the midst of a page"));
+    }
     Ok(())
 }
 
