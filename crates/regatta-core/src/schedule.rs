@@ -4,6 +4,7 @@
 //! order and writes the answers down for people (W1: whoever waits has a reason).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -217,12 +218,23 @@ fn short_of_ports(board: &Board, now: Now) -> BTreeSet<ProjectName> {
     with_ports().filter(|it| ports_short(&draft, &it.name, now).is_some()).map(|it| it.name.clone()).collect()
 }
 
-/// The first step that still has work an agent could do. Tasks that need a person leave the barrier.
+/// The first step that still has work an agent could do. Tasks that only a person can move leave the barrier.
 fn current_step(board: &Board, mission: MissionId) -> Step {
     board
         .open_tasks_of(mission)
-        .find(|(_, id)| board.tasks.get(id).is_some_and(|it| it.status != Status::NeedsHuman && !stuck(board, it)))
+        .find(|(_, id)| board.tasks.get(id).is_some_and(|it| !for_a_person(board, it) && !stuck(board, it)))
         .map_or(Step::default(), |it| it.0)
+}
+
+/// Whether only a person can move it on: it needs one, it is put by, or it may not start as it is.
+fn for_a_person(board: &Board, task: &Task) -> bool {
+    match task.status {
+        Status::NeedsHuman | Status::InReview | Status::Backlog => true,
+        status if status.is_waiting() => {
+            task.paused.is_some() || gate(board, task).is_some() || standing::blocks(board, task).is_some()
+        }
+        _ => false,
+    }
 }
 
 /// Whether it waits, however indirectly, for something that only a person can move on.
@@ -232,8 +244,12 @@ fn stuck(board: &Board, task: &Task) -> bool {
     while let Some(id) = open.pop() {
         match (board.tasks.get(&id), board.settled(id)) {
             (_, Some(Status::Failed | Status::Cancelled)) => return true,
-            (Some(blocker), _) if matches!(blocker.status, Status::NeedsHuman | Status::InReview) => return true,
-            (Some(blocker), _) if seen.insert(id) => open.extend(&blocker.blocked_by),
+            (Some(blocker), _) if seen.insert(id) => {
+                if for_a_person(board, blocker) {
+                    return true;
+                }
+                open.extend(&blocker.blocked_by);
+            }
             _ => {}
         }
     }
@@ -473,52 +489,59 @@ impl Outlook {
 
 /// Counts what is left of a mission.
 pub fn outlook(board: &Board, mission: MissionId) -> Outlook {
-    let mut out = Outlook::default();
-    let mut dead: BTreeSet<TaskId> = BTreeSet::new();
-    // Ids rise along blockers except where a person edited them, so a few rounds settle it.
     let open: Vec<_> = board.open_tasks_of(mission).filter_map(|(_, id)| board.tasks.get(&id)).collect();
-    loop {
-        let before = dead.len();
-        for task in &open {
-            let hopeless = task.status == Status::NeedsHuman
-                || task.status == Status::InReview
-                || task.status == Status::Backlog
-                || task.paused.is_some()
-                || stuck(board, task)
-                || (task.status.is_waiting()
-                    && (gate(board, task).is_some()
-                        || standing::blocks(board, task).is_some()
-                        || task.blocked_by.iter().any(|it| dead.contains(it))))
-                || (task.status.is_waiting()
-                    && board
-                        .missions
-                        .get(&mission)
-                        .is_some_and(|it| it.held.iter().any(|it| it.kind == Some(WaitKind::Gate)))
-                    && task.attempt.is_none())
-                || (task.status.is_waiting()
-                    && board.missions.get(&mission).is_some_and(|it| it.state != mission::State::Active)
-                    && task.attempt.is_none());
-            if hopeless && !task.status.is_running() && task.status != Status::Landing {
-                dead.insert(task.id);
-            }
-        }
-        if dead.len() == before {
-            break;
-        }
-    }
+    let dead = dead(board, mission, &open);
+    let mut out = Outlook::default();
     for task in &open {
         out.open += 1;
         match task.status {
             status if status.is_running() => out.running += 1,
             Status::Landing => {
                 out.landing += 1;
-                out.held += usize::from(
-                    task.landing.and_then(|it| board.landings.get(&it)).is_some_and(|it| it.held.is_some()),
-                );
+                out.held += usize::from(lands_by_hand(board, task));
             }
             _ if dead.contains(&task.id) => out.stuck += 1,
             _ => {}
         }
     }
     out
+}
+
+/// Whether its landing waits until a person has cleaned up the checkout.
+fn lands_by_hand(board: &Board, task: &Task) -> bool {
+    task.landing.and_then(|it| board.landings.get(&it)).is_some_and(|it| it.held.is_some())
+}
+
+/// Which of a mission's open tasks do not go on by themselves.
+fn dead(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeSet<TaskId> {
+    let Some(mission) = board.missions.get(&mission) else { return BTreeSet::new() };
+    let stopped =
+        mission.state != mission::State::Active || mission.held.iter().any(|it| it.kind == Some(WaitKind::Gate));
+    let idle = |task: &Task| !task.status.is_running() && task.status != Status::Landing;
+    let hopeless = |task: &Task| {
+        for_a_person(board, task)
+            || stuck(board, task)
+            || (task.status.is_waiting() && task.attempt.is_none() && stopped)
+    };
+    let mut dead: BTreeSet<TaskId> = open.iter().filter(|it| idle(it) && hopeless(it)).map(|it| it.id).collect();
+    // What waits for a landing that a person holds up waits for that person, and so does what waits for that.
+    let by_hand: BTreeSet<TaskId> = open.iter().filter(|it| lands_by_hand(board, it)).map(|it| it.id).collect();
+    let at_work = current_step(board, mission.id);
+    loop {
+        let stands = |id: &TaskId| dead.contains(id) || by_hand.contains(id);
+        // A wave in which nothing moves keeps the later ones waiting.
+        let barrier = mission.mode == mission::Mode::Waves
+            && !by_hand.is_empty()
+            && open.iter().filter(|it| it.step() == at_work).all(|it| stands(&it.id));
+        let more: Vec<TaskId> = open
+            .iter()
+            .filter(|it| it.status.is_waiting() && !dead.contains(&it.id))
+            .filter(|it| it.blocked_by.iter().any(stands) || (barrier && it.step() != at_work))
+            .map(|it| it.id)
+            .collect();
+        if more.is_empty() {
+            return dead;
+        }
+        dead.extend(more);
+    }
 }

@@ -18,7 +18,7 @@ use regatta_core::landing::{Landing, State};
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project::{Project, QueueMode, RuleAction};
 use regatta_core::refusal::Refusal;
-use regatta_core::schedule::{Poll, wait_reasons};
+use regatta_core::schedule::{self, Poll, wait_reasons};
 use regatta_core::task::{Expects, IssueType, Status, Task};
 use regatta_core::{graph, mission};
 
@@ -609,16 +609,32 @@ fn mode_of(board: &Board, task: &Task) -> Mode {
     if isolate { Mode::Shared } else { Mode::Exclusive }
 }
 
-/// The lowest step with a task that needs no person and whose blockers are not dead.
+/// The lowest step with a task that goes on without a person: it needs none, and neither does anything it waits for.
 fn step_at_work(board: &Board, id: regatta_core::ids::MissionId) -> graph::Step {
-    let dead = |it: &TaskId| matches!(board.settled(*it), Some(Status::Failed | Status::Cancelled));
-    board
-        .tasks
-        .values()
-        .filter(|it| it.mission == Some(id) && it.status != Status::NeedsHuman && !it.blocked_by.iter().any(dead))
-        .map(|it| it.step())
-        .min()
-        .unwrap_or_default()
+    let by_hand = |it: &Task| {
+        matches!(it.status, Status::NeedsHuman | Status::InReview | Status::Backlog)
+            || (it.status.is_waiting()
+                && (it.paused.is_some()
+                    || schedule::gate(board, it).is_some()
+                    || regatta_core::standing::blocks(board, it).is_some()))
+    };
+    let mut out: BTreeSet<TaskId> = board.tasks.values().filter(|it| by_hand(it)).map(|it| it.id).collect();
+    loop {
+        let dead =
+            |it: &TaskId| out.contains(it) || matches!(board.settled(*it), Some(Status::Failed | Status::Cancelled));
+        let more: Vec<TaskId> = board
+            .tasks
+            .values()
+            .filter(|it| !out.contains(&it.id) && it.blocked_by.iter().any(dead))
+            .map(|it| it.id)
+            .collect();
+        if more.is_empty() {
+            break;
+        }
+        out.extend(more);
+    }
+    let at_work = board.tasks.values().filter(|it| it.mission == Some(id) && !out.contains(&it.id));
+    at_work.map(|it| it.step()).min().unwrap_or_default()
 }
 
 fn task_of(event: &Event) -> Option<TaskId> {

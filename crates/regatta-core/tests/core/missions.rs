@@ -3,12 +3,13 @@
 use regatta_core::attempt::Exited;
 use regatta_core::command::{Command, Outcome, PlannedTask};
 use regatta_core::ids::{AgentName, MissionId, TaskId};
+use regatta_core::landing::Moved;
 use regatta_core::mission::{Mode, Start};
 use regatta_core::schedule::{Poll, WaitKind, outlook};
 use regatta_core::task::{Edit, How, Status};
 
 use crate::golden::auth_plan;
-use crate::world::{World, agent, exits, polled, polls, shop, work};
+use crate::world::{World, agent, exits, files, polled, polls, shop, work};
 
 fn planned(subject: &str, manifest: &[&str], after: &[usize]) -> PlannedTask {
     PlannedTask { task: work(subject, manifest), after: after.to_vec(), assign: None }
@@ -104,6 +105,67 @@ fn a_task_that_needs_a_person_leaves_the_barrier() {
     assert!(left.is_settled() && left.stuck == 1);
     world.cancel(TaskId(1));
     assert!(!world.board.missions.contains_key(&id));
+}
+
+/// A task whose contract is incomplete may not start as it is: its wave closes without it, and what needs it is stuck.
+#[test]
+fn w1_a_task_held_by_the_manifest_gate_leaves_the_barrier() {
+    let mut world = World::with(&[("ada", 5)]);
+    let plan = vec![
+        planned("good", &["a"], &[]),
+        planned("no files", &[], &[]),
+        planned("next", &["c"], &[0]),
+        planned("behind it", &["d"], &[1]),
+        planned("last", &["e"], &[2]),
+    ];
+    let id = start(&mut world, Mode::Waves, 5, plan);
+    assert!(world.reasons(TaskId(2)).contains(&WaitKind::Gate));
+    assert_eq!(takes(&mut world), [1]);
+    assert!(!outlook(&world.board, id).is_settled());
+    for (done, next) in [(1, 3), (3, 5)] {
+        world.finish_and_land(&grant(&world, done));
+        assert_eq!(takes(&mut world), [next]);
+    }
+    world.finish_and_land(&grant(&world, 5));
+    let left = outlook(&world.board, id);
+    assert_eq!((left.open, left.stuck, left.is_settled()), (2, 2, true), "{left:?}");
+    let files = Some(files(&["b"]));
+    world.edit(TaskId(2), Edit { files, ..Edit::default() });
+    assert!(!outlook(&world.board, id).is_settled());
+    assert_eq!(takes(&mut world), [2]);
+    world.finish_and_land(&grant(&world, 2));
+    assert_eq!(takes(&mut world), [4]);
+}
+
+/// What a person paused, or keeps in the backlog, is theirs to move: the waves behind it go on.
+#[test]
+fn what_a_person_put_by_leaves_the_barrier() {
+    let mut world = World::with(&[("ada", 5)]);
+    let plan = vec![planned("one", &["a"], &[]), planned("two", &["b"], &[]), planned("next", &["c"], &[1])];
+    let id = start(&mut world, Mode::Waves, 5, plan);
+    world.ask("ann", Command::PauseTask { task: TaskId(1), reason: "not now".into() });
+    assert_eq!(takes(&mut world), [2]);
+    world.finish_and_land(&grant(&world, 2));
+    assert_eq!(takes(&mut world), [3]);
+    world.finish_and_land(&grant(&world, 3));
+    assert!(outlook(&world.board, id).is_settled());
+}
+
+/// A landing that a person holds up keeps its wave: what comes after it waits for that person, and nothing else.
+#[test]
+fn w1_the_waves_behind_a_landing_that_is_held_are_stuck() {
+    for mode in [Mode::Waves, Mode::Flow] {
+        let mut world = World::with(&[("ada", 5)]);
+        let plan = vec![planned("one", &["a"], &[]), planned("two", &["b"], &[0]), planned("three", &["c"], &[1])];
+        let id = start(&mut world, mode, 5, plan);
+        let one = world.take("ada");
+        let landing = world.submit(&one);
+        assert!(!outlook(&world.board, id).is_settled());
+        world.merge(landing);
+        world.moved(landing, Moved::Dirty { paths: vec!["a".into()] });
+        let left = outlook(&world.board, id);
+        assert_eq!((left.open, left.held, left.stuck, left.is_settled()), (3, 1, 2, true), "{mode:?}: {left:?}");
+    }
 }
 
 /// J4: a mission has at most `max_workers` attempts, and an assigned task counts.
