@@ -21,6 +21,9 @@ pub(crate) enum Kind {
     Memory,
 }
 
+/// Where the repository of a measurement is, in a world that has no disk.
+pub(crate) const PLACE: &str = "/nowhere/lake";
+
 /// Starts an engine on a new store in `dir`.
 pub(crate) fn engine(kind: Kind, dir: &Path) -> anyhow::Result<(Engine, Arc<Counts>)> {
     let inner: Box<dyn Store> = match kind {
@@ -31,6 +34,7 @@ pub(crate) fn engine(kind: Kind, dir: &Path) -> anyhow::Result<(Engine, Arc<Coun
     let store = Box::new(Counted { inner, counts: counts.clone() });
     // Nobody is started here: what is measured is the writer and the store.
     let git = FakeGit::new();
+    git.create(Path::new(PLACE), &[]);
     let agents = Arc::new(FakeAgents::new(&git, |_| Exit::Code(0)));
     let ports = Ports { store, git: Arc::new(git), agents, clock: Arc::new(MachineClock) };
     let (engine, _) = Engine::start(ports, Settings::default())?;

@@ -348,7 +348,7 @@ mod tests {
             {"rate_limit":{"reset_in":"2s"}},{"rate_limit":{}},{"crash":true},
             {"fail":{"class":"overloaded","reason":"r"}},{"permission":{"what":"p","kind":"edit","path":"a"}}]"#;
         let steps = parse(script).unwrap();
-        assert_eq!(steps.len(), 28);
+        assert_eq!(steps.len(), 29);
         for name in STEPS {
             assert!(script.contains(&format!("{{\"{name}\":")), "{name} is not in the script");
         }

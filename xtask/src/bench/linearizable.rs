@@ -226,7 +226,7 @@ fn set_up(engine: &Engine) -> anyhow::Result<Vec<(u64, u64)>> {
     let name = ProjectName::new("lake")?;
     let add = project::Add {
         name: name.clone(),
-        location: "/nowhere/lake".into(),
+        location: crate::world::PLACE.into(),
         trunk: BranchName::new("main")?,
         validation: vec![],
         validation_timeout_ms: 60_000,

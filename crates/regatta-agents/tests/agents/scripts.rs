@@ -67,6 +67,7 @@ fn every_step_does_what_it_says() {
     let artifacts = json!(["src/deep/a.txt", "new.txt", "old.txt", "gone.txt"]);
     let expected = json!({
         "type": "completion", "issue_id": "T7", "status": "done", "detail": "All done.", "artifacts": artifacts,
+        "scripted": true,
     });
     assert_eq!(result, expected);
 }
