@@ -193,7 +193,7 @@ fn a_budget_stops_an_attempt_that_used_it_up() {
     let item = until_asked(&world);
     assert_eq!((&item["id"], &item["choices"]), (&json!("T1"), &json!(["retry", "cancel"])));
     world.ok(&["answer", "T1", "cancel"]);
-    assert!(until(LONG, || world.processes().len() <= 1), "only the daemon is left");
+    assert!(until(LONG, || world.programs().is_empty()), "only the daemon is left");
 }
 
 /// S11, S6: a program that is shut in cannot reach the user's repository, home or the store, and works all the same.
@@ -274,5 +274,5 @@ fn a_program_that_hangs_is_ended_and_the_cause_is_kept() {
         assert!(until(LONG, ended), "{}", world.run(&["why", &task]).out);
         world.run(&["answer", &task, "cancel"]); // unless it has failed for good meanwhile
     }
-    assert!(until(LONG, || world.processes().len() <= 1), "only the daemon is left");
+    assert!(until(LONG, || world.programs().is_empty()), "only the daemon is left");
 }

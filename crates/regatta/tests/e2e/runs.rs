@@ -75,8 +75,10 @@ fn a_plan_lands_as_commits_by_its_agents() {
     world.assert_green_everywhere();
     let landed = task(&mission, "b")["landed"].as_str().unwrap();
     let shown = world.git(&["show", "-s", "--format=%an <%ae>%n%B", landed]);
+    let (words, landing) = shown.trim_end().rsplit_once("\nRegatta-Landing: L").unwrap();
+    assert!(landing.parse::<u64>().is_ok(), "{shown}");
     assert_eq!(
-        shown.trim_end(),
+        words,
         "scripted <scripted@regatta.invalid>\nWrite b.txt\n\nSay b.\n\nRegatta-Task: T1\nRegatta-Agent: scripted"
     );
     assert_eq!(world.git(&["show", "--name-only", "--format=", landed]), "b.txt");

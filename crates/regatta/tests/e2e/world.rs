@@ -195,6 +195,16 @@ impl World {
         processes_of(&self.root)
     }
 
+    /// Every process of this world but the daemon and the git programs that it keeps for itself.
+    pub(crate) fn programs(&self) -> Vec<u32> {
+        let daemon = self.card().and_then(|it| it["pid"].as_u64()).map_or(0, |it| it as u32);
+        let own_git = |pid: &u32| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            status.lines().any(|it| it == "Name:\tgit") && status.lines().any(|it| it == format!("PPid:\t{daemon}"))
+        };
+        self.processes().into_iter().filter(|it| *it != daemon && !own_git(it)).collect()
+    }
+
     /// Every event there is.
     pub(crate) fn events(&self) -> Vec<Value> {
         let text = self.ok(&["events", "--json"]);
