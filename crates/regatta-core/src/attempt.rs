@@ -386,7 +386,7 @@ pub fn stop_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refu
     // One that is being stopped already has handed its task back.
     if let Some(attempt) = task.attempt.filter(|_| task.status.is_running()) {
         stop(draft, attempt, Cause::Stopped, reason.to_owned());
-        task::try_again(draft, id, reason, false)?;
+        task::try_again(draft, id, reason)?;
     }
     Ok(())
 }
@@ -397,7 +397,7 @@ pub fn expire(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal>
     if attempt.phase == Phase::Working && attempt.expires_at.is_some_and(|at| at <= now.at) {
         let reason = format!("nothing was heard of {id} for too long");
         end(draft, id, Cause::Lost, &reason);
-        task::try_again(draft, attempt.task, &reason, false)?;
+        task::try_again(draft, attempt.task, &reason)?;
     }
     Ok(())
 }
@@ -444,13 +444,13 @@ pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited, now: No
             let again = task::find(draft.board(), attempt.task)?.tries > 0;
             let not_before = pause(draft, attempt.task)?.filter(|_| again).map(|it| now.at + it);
             let again = Again { resume, not_before, tried: true, ..Again::default() };
-            task::try_again_as(draft, attempt.task, reason, again)?;
+            task::try_again_after(draft, attempt.task, Cause::Lost, reason, again)?;
             end(draft, id, Cause::Lost, reason);
             Ok(())
         }
         Exited::NotRun { reason } => {
             end(draft, id, Cause::Environment, &reason);
-            task::try_again(draft, attempt.task, &reason, true)
+            broke_off(draft, attempt.task, Cause::Environment, &reason)
         }
     }
 }
@@ -493,9 +493,21 @@ fn failed(draft: &mut Draft, attempt: &Attempt, class: Class, reason: &str, now:
             (cause, Again { not_before, counts: true, tried: true, ..Again::default() })
         }
     };
-    task::try_again_as(draft, task, reason, again)?;
+    task::try_again_after(draft, task, cause, reason, again)?;
     end(draft, id, cause, reason);
     Ok(())
+}
+
+/// Brings a task back whose attempt broke off by its own fault: after a pause, which grows.
+pub(crate) fn broke_off(draft: &mut Draft, task: TaskId, cause: Cause, reason: &str) -> Result<(), Refusal> {
+    let not_before = pause(draft, task)?.map(|it| draft.now().at + it);
+    task::try_again_after(
+        draft,
+        task,
+        cause,
+        reason,
+        Again { not_before, counts: true, tried: true, ..Again::default() },
+    )
 }
 
 /// How long the next try of a task is put off; nothing at first, when it is set so.
@@ -516,7 +528,7 @@ pub(crate) fn park(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(),
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
     stop(draft, id, Cause::Parked, reason.to_owned());
     let again = Again { resume: Some(resume_of(&attempt, true)), ..Again::default() };
-    task::try_again_as(draft, attempt.task, reason, again)
+    task::try_again_after(draft, attempt.task, Cause::Parked, reason, again)
 }
 
 /// Leaves a session for a fresh one in the same workspace: its program is stopped, and it costs no attempt.
@@ -524,7 +536,7 @@ pub(crate) fn rotate(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
     stop(draft, id, Cause::ContextFull, reason.to_owned());
     let again = Again { resume: Some(resume_of(&attempt, false)), ..Again::default() };
-    task::try_again_as(draft, attempt.task, reason, again)
+    task::try_again_after(draft, attempt.task, Cause::ContextFull, reason, again)
 }
 
 /// Notes that an attempt's program runs, and how it is shut in.

@@ -144,7 +144,7 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
     }
     let task = task::find(draft.board(), id)?;
     match task.status {
-        Status::NeedsHuman => task::try_again(draft, id, task.reason.as_deref().unwrap_or("tried again"), false)?,
+        Status::NeedsHuman => task::try_again(draft, id, task.reason.as_deref().unwrap_or("tried again"))?,
         status if status.is_waiting() => {}
         Status::InProgress => attempt::stop_task(draft, id, "tried again from the start")?,
         from => return Err(Refusal::Illegal { task: id, from, to: Status::Pending }),
@@ -181,7 +181,7 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
         return Ok(());
     };
     attempt::stop(draft, id, Cause::TimedOut, reason.to_owned());
-    task::try_again(draft, attempt.task, reason, true)
+    attempt::broke_off(draft, attempt.task, Cause::TimedOut, reason)
 }
 
 /// Ends an attempt that was silent for too long, or notes that it speaks again.
@@ -197,7 +197,7 @@ pub fn silent(draft: &mut Draft, id: AttemptId, token: u64, since_ms: Option<u64
     {
         let reason = format!("nothing was heard of it for {}", crate::refusal::seconds(since_ms.unwrap_or(0)));
         attempt::stop(draft, id, Cause::Hung, reason.clone());
-        task::try_again(draft, attempt.task, &reason, true)?;
+        attempt::broke_off(draft, attempt.task, Cause::Hung, &reason)?;
     }
     Ok(())
 }

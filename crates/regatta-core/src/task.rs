@@ -253,10 +253,10 @@ facts! {
     Cancelled { task: TaskId, reason: String }
 }
 
-/// How often an attempt may fail by its own fault before the task does, unless its project says otherwise.
+/// How many attempts a task has that may fail by their own fault, unless its project says otherwise.
 pub const MOST_FAILURES: u32 = 3;
 
-fn most_failures(board: &Board, task: &Task) -> u32 {
+pub(crate) fn most_failures(board: &Board, task: &Task) -> u32 {
     board.projects.get(&task.project).map_or(MOST_FAILURES, |it| it.settings.run.attempts.max(1))
 }
 
@@ -433,9 +433,9 @@ pub(crate) fn review(draft: &mut Draft, id: TaskId, submission: Submission, reas
     Ok(())
 }
 
-/// Brings a task back for another attempt, or ends it when there were enough.
-pub(crate) fn try_again(draft: &mut Draft, id: TaskId, reason: &str, counts: bool) -> Result<(), Refusal> {
-    try_again_as(draft, id, reason, Again { counts, ..Again::default() })
+/// Brings a task back for another attempt that costs it none of those it has.
+pub(crate) fn try_again(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
+    bring_back(draft, id, reason, Again::default())
 }
 
 /// How a task comes back for another attempt.
@@ -458,12 +458,50 @@ pub(crate) fn due(draft: &mut Draft, id: TaskId) {
     }
 }
 
-pub(crate) fn try_again_as(draft: &mut Draft, id: TaskId, reason: &str, again: Again) -> Result<(), Refusal> {
+/// Brings a task back for another attempt after one that ended so; when there were enough of those that count, it fails
+/// if its work was found wanting each time, and goes to a person otherwise.
+pub(crate) fn try_again_after(
+    draft: &mut Draft,
+    id: TaskId,
+    cause: Cause,
+    reason: &str,
+    again: Again,
+) -> Result<(), Refusal> {
+    let task = find(draft.board(), id)?;
+    if again.counts && task.failures + 1 >= most_failures(draft.board(), &task) {
+        let reason = format!("{} attempts failed; the last one: {reason}", task.failures + 1);
+        return match exhausted(cause) {
+            Some(kind) => needs_human(draft, id, kind, &reason),
+            None => fail(draft, id, &reason),
+        };
+    }
+    bring_back(draft, id, reason, again)
+}
+
+/// What a task waits for that has no attempt left, by how the last one ended; nothing when that is the end of it: its
+/// checks said so, again and again, and it is known why.
+fn exhausted(cause: Cause) -> Option<WaitKind> {
+    match cause {
+        Cause::Invalid | Cause::Rejected => None,
+        Cause::ScopeEscape => Some(WaitKind::Policy),
+        Cause::Environment | Cause::Crashed | Cause::TimedOut | Cause::Hung | Cause::Lost => Some(WaitKind::Runner),
+        Cause::Overloaded | Cause::ContextFull | Cause::Refused | Cause::Auth | Cause::BadConfig | Cause::Parked => {
+            Some(WaitKind::Provider)
+        }
+        Cause::OverBudget => Some(WaitKind::Budget),
+        Cause::Submitted
+        | Cause::Reported
+        | Cause::GaveUp
+        | Cause::Blocked
+        | Cause::NothingChanged
+        | Cause::Stopped
+        | Cause::Cancelled => Some(WaitKind::Review),
+    }
+}
+
+fn bring_back(draft: &mut Draft, id: TaskId, reason: &str, again: Again) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     let counts = again.counts;
-    if counts && task.failures + 1 >= most_failures(draft.board(), &task) {
-        return fail(draft, id, &format!("{} attempts failed; the last one: {reason}", task.failures + 1));
-    }
     let status = if task.assignee.is_some() { Status::Pending } else { Status::Unassigned };
     next_status(id, task.status, status)?;
     let plain = Again { counts, ..Again::default() } == again;

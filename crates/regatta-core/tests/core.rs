@@ -31,6 +31,8 @@ mod missions;
 mod plans;
 #[path = "core/ports.rs"]
 mod ports;
+#[path = "core/retries.rs"]
+mod retries;
 #[path = "core/sessions.rs"]
 mod sessions;
 #[path = "core/speculation.rs"]

@@ -11,7 +11,7 @@ use crate::schedule::WaitKind;
 use crate::scope::{self, Finding, Found};
 use crate::task::{self, Again, Expects, Submission};
 
-use super::{Attempt, Cause, Phase, Reported, end, first_few, live, resume_of};
+use super::{Attempt, Cause, Phase, Reported, broke_off, end, first_few, live, resume_of};
 
 /// How a worker says it fared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -153,7 +153,10 @@ pub fn judged(
     };
     // What does not pass goes back to its worker as it is, with its session where it has one.
     let resume = (cause == Cause::Invalid).then(|| resume_of(&attempt, true));
-    task::try_again_as(draft, task.id, &reason, Again { counts: true, resume, ..Again::default() })?;
+    match cause {
+        Cause::Environment => broke_off(draft, task.id, cause, &reason)?,
+        _ => task::try_again_after(draft, task.id, cause, &reason, Again { counts: true, resume, ..Again::default() })?,
+    }
     end(draft, id, cause, &reason);
     Ok(None)
 }

@@ -168,7 +168,7 @@ pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal
     if let Some(landing) = task.landing {
         withdraw(draft, landing, "it is being revised")?;
     }
-    task::try_again(draft, id, "it is being revised", false)?;
+    task::try_again(draft, id, "it is being revised")?;
     task::due(draft, id);
     let commit = &submission.commit;
     let words = format!(

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempt::first_few;
+use crate::attempt::{Cause, first_few};
 use crate::board::Draft;
 use crate::bus::{self, Post};
 use crate::claim::{self, Owner};
@@ -12,7 +12,8 @@ use crate::ids::{ChannelName, CommitId, Label, LandingId, Now, ProjectName};
 use crate::project::OnConflict;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
-use crate::{radar, steer, task};
+use crate::task::{self, Again};
+use crate::{radar, steer};
 
 use super::{
     Carried, Deferred, Ended, Held, Landed, Landing, Overtaken, Reddened, Returned, State, Validated, find, queue,
@@ -261,7 +262,7 @@ fn out(draft: &mut Draft, landing: &Landing, kind: WaitKind, reason: &str, now: 
     let task = task::find(draft.board(), landing.task)?;
     let on_conflict = draft.board().projects.get(&landing.project).map(|it| it.settings.landing.on_conflict);
     let hopeless = landing.reverts || on_conflict == Some(OnConflict::Fail);
-    let retry = task.failures + 1 < task::MOST_FAILURES && !hopeless;
+    let retry = task.failures + 1 < task::most_failures(draft.board(), &task) && !hopeless;
     draft.record(Event::LandingEnded(Ended {
         landing: landing.id,
         task: landing.task,
@@ -271,7 +272,8 @@ fn out(draft: &mut Draft, landing: &Landing, kind: WaitKind, reason: &str, now: 
     }));
     claim::release_all(draft, &Owner::Landing(landing.id));
     if retry {
-        task::try_again(draft, landing.task, reason, true)?
+        let again = Again { counts: true, ..Again::default() };
+        task::try_again_after(draft, landing.task, Cause::Invalid, reason, again)?
     } else {
         task::needs_human(draft, landing.task, kind, reason)?
     }
