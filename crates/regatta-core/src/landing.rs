@@ -67,6 +67,20 @@ pub enum State {
 pub struct Carried {
     pub landing: LandingId,
     pub commit: CommitId,
+    /// The versions of conflicting files that were not taken, where ownership decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<Dropped>,
+}
+
+/// The sides of conflicts that were not taken. They are kept for good (Q6).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Dropped {
+    /// The ref that keeps them.
+    pub reference: String,
+    /// A child of what landed, with the other version of each path.
+    pub commit: CommitId,
+    pub paths: Vec<String>,
 }
 
 /// A trial that failed: who was in it before its last landing, and how often.

@@ -4,6 +4,7 @@
 //! back is pending or unassigned again, with one attempt more in its history.
 
 mod add; // adding and editing
+mod fixup; // finished work that must be mended
 mod status; // where it is, and the whole state machine
 
 use std::sync::Arc;
@@ -24,6 +25,8 @@ use crate::{agent, claim, manifest};
 
 pub(crate) use add::set_explorer;
 pub use add::{Add, Edit, Pause, add, default_priority, edit};
+pub(crate) use fixup::mend;
+pub use fixup::{Fixup, MOST_FIXUPS};
 pub use status::{Status, next_status};
 
 /// What kind of work it is; decides which gates apply.
@@ -162,6 +165,12 @@ pub struct Task {
     /// Unfinished work to go on with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<Resume>,
+    /// What of its finished work must be mended before it can land.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixup: Option<Fixup>,
+    /// How many times it was sent back to be mended.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fixups: u32,
     /// What people said to whoever works on it next.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -449,6 +458,9 @@ pub struct Again {
     pub tried: bool,
     pub not_before: Option<u64>,
     pub resume: Option<Resume>,
+    /// Its finished work is to be mended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fixup: Option<Fixup>,
 }
 
 /// Lets a task start at once that was put off.
@@ -468,6 +480,10 @@ pub(crate) fn try_again_after(
     again: Again,
 ) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
+    // A fix-up that failed is one of its fix-ups; the work it was to mend is as good as before.
+    if again.counts && task.fixup.is_some() {
+        return mend(draft, id, reason, Again { fixup: task.fixup.clone(), ..again });
+    }
     if again.counts && task.failures + 1 >= most_failures(draft.board(), &task) {
         let reason = format!("{} attempts failed; the last one: {reason}", task.failures + 1);
         return match exhausted(cause) {

@@ -114,6 +114,7 @@ fn report(engine: &Engine, key: EffectKey, command: Command) {
 
 pub(crate) struct Scene {
     pub(crate) attempt: Arc<Attempt>,
+    /// With the manifest of this attempt: a fix-up's is what conflicts.
     pub(crate) task: Task,
     pub(crate) project: Arc<Project>,
     pub(crate) repo: Repo,
@@ -132,7 +133,8 @@ fn scene(engine: &Engine, id: AttemptId) -> Result<Option<Scene>, Later> {
         None => ended_task(engine, attempt.task)?,
     };
     let repo = Repo::of(&project);
-    Ok(task.map(|task| Scene { attempt, task, project, repo }))
+    let narrowed = |task: Task| Task { files: task.manifest(), ..task };
+    Ok(task.map(|task| Scene { attempt, task: narrowed(task), project, repo }))
 }
 
 /// A task that has ended while its attempt is still being ended. A store that cannot be read now is asked again: taking

@@ -12,7 +12,7 @@
 //! trees; `places` says what is where; `inspect` looks at the user's repository and `look` at its trunk; `vault` keeps
 //! our own; `workspace` makes and removes working trees; `gitdir` makes the disposable `.git` in one; `copy` brings the
 //! user's untracked files along; `pool` keeps finished workspaces warm; `capture` keeps what an agent left and `scope`
-//! looks at it closely, `history` its own commits; `merge` and `revert` try a merge; `stage` checks one out; `carry` brings objects to the user; `land`
+//! looks at it closely, `history` its own commits; `merge` and `revert` try a merge; `fixup` gives one out to be mended; `stage` checks one out; `carry` brings objects to the user; `land`
 //! moves the trunk; `push` pushes it; `show` reads commits; `words` holds the sentences for people.
 //!
 //! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's repository),
@@ -24,6 +24,7 @@ mod carry;
 mod copy;
 mod difference;
 mod disk;
+mod fixup;
 mod gitdir;
 mod history;
 mod inspect;
@@ -141,7 +142,26 @@ impl Git for GitAdapter {
         self.places.workspace(&repo.project, attempt)
     }
     fn prepare(&self, repo: &Repo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError> {
-        self.prepare_workspace(repo, attempt, branch)
+        self.prepare_workspace(repo, attempt, branch, || self.refresh(repo))
+    }
+    fn prepare_fixup(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        branch: &BranchName,
+        change: &CommitId,
+        authorship: &Authorship,
+    ) -> Result<Workspace, GitError> {
+        self.prepare_mending(repo, attempt, branch, change, authorship)
+    }
+    fn as_change(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        capture: Capture,
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError> {
+        self.mended(repo, attempt, capture, authorship)
     }
     fn bring(&self, repo: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<Brought, GitError> {
         self.bring_files(repo, attempt, manifest)
@@ -204,6 +224,10 @@ impl Git for GitAdapter {
     }
     fn file_at(&self, repo: &Repo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError> {
         self.file_of(repo, commit, path)
+    }
+    fn tree(&self, repo: &Repo, commit: &CommitId) -> Result<CommitId, GitError> {
+        let vault = self.vault_with(repo, commit)?;
+        self.tree_of(&vault, commit)
     }
     fn diff(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<String, GitError> {
         self.patch(repo, base, commit)

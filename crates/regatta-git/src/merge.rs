@@ -23,7 +23,7 @@ pub(crate) const MOST_OWN_COMMITS: usize = 200;
 pub(crate) enum Merged {
     Clean(CommitId),
     /// The tree with marks in the files, and the paths that conflict.
-    Conflict(Vec<Vec<u8>>),
+    Conflict(CommitId, Vec<Vec<u8>>),
 }
 
 /// The three sides of a merge.
@@ -59,7 +59,7 @@ impl GitAdapter {
             let merged = match self.merge_trees(odb, &vault, &sides)? {
                 Merged::Clean(tree) if tree == tip_tree => return Ok(Trial::Empty),
                 Merged::Clean(tree) => tree,
-                Merged::Conflict(paths) => return Ok(Trial::Conflict(named(&paths))),
+                Merged::Conflict(_, paths) => return Ok(Trial::Conflict(named(&paths))),
             };
             let landed = match style {
                 // One parent: the attempt's commits are kept under its keep-ref, the trunk stays a line.
@@ -121,10 +121,10 @@ impl GitAdapter {
         let said = odb.writing(call.args([ours.as_str(), theirs.as_str()])).run()?;
         let mut parts = split(&said.stdout).into_iter();
         match (said.status, parts.next()) {
-            (Some(0), Some(tree)) => {
-                CommitId::new(text_of(&tree).trim()).map(Merged::Clean).map_err(|_| words::unexpected(DOING))
+            (Some(clean @ (0 | 1)), Some(tree)) => {
+                let tree = CommitId::new(text_of(&tree).trim()).map_err(|_| words::unexpected(DOING))?;
+                Ok(if clean == 0 { Merged::Clean(tree) } else { Merged::Conflict(tree, parts.collect()) })
             }
-            (Some(1), Some(_)) => Ok(Merged::Conflict(parts.collect())),
             _ => Err(words::git_failed(DOING, &said.stderr)),
         }
     }
@@ -164,7 +164,7 @@ impl GitAdapter {
                         odb.adopt()?;
                         Ok(tree)
                     }
-                    Merged::Conflict(paths) => Err(words::still_conflicts(&named(&paths))),
+                    Merged::Conflict(_, paths) => Err(words::still_conflicts(&named(&paths))),
                 }
             })
         };

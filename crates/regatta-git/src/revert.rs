@@ -21,7 +21,7 @@ impl GitAdapter {
             let before = odb.commit(commit)?.parents.into_iter().next().ok_or_else(|| words::first_commit(commit))?;
             let (ours, theirs) = (odb.commit(tip)?.tree, odb.commit(&before)?.tree);
             match self.merge_trees(odb, &vault, &Sides { base: commit, ours: &ours, theirs: &theirs })? {
-                Merged::Conflict(paths) => Ok(Trial::Conflict(named(&paths))),
+                Merged::Conflict(_, paths) => Ok(Trial::Conflict(named(&paths))),
                 Merged::Clean(tree) if tree == ours => Ok(Trial::Empty),
                 Merged::Clean(tree) => {
                     let reverted = odb.write_commit(&tree, &[tip], authorship)?;

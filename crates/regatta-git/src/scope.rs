@@ -36,6 +36,18 @@ impl GitAdapter {
         fields.chunks(2).map(|it| entry(it).ok_or_else(|| words::unexpected(DOING))).collect()
     }
 
+    /// The paths in which two commits differ, as people read them, sorted.
+    pub(crate) fn paths_between(
+        &self,
+        vault: &std::path::Path,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<String>, GitError> {
+        let mut paths: Vec<String> = self.entries(vault, base, commit)?.iter().map(|it| text_of(&it.path)).collect();
+        paths.sort_unstable();
+        Ok(paths)
+    }
+
     pub(crate) fn restrict_capture(
         &self,
         repo: &Repo,

@@ -27,11 +27,13 @@ pub(crate) struct Tree<'a> {
 }
 
 impl GitAdapter {
+    /// Makes a workspace, or finds it as it is. A fresh one is at what `base` gives.
     pub(crate) fn prepare_workspace(
         &self,
         repo: &Repo,
         attempt: AttemptId,
         branch: &BranchName,
+        base: impl Fn() -> Result<CommitId, GitError>,
     ) -> Result<Workspace, GitError> {
         self.locks.holding(Key::Attempt(repo.project.clone(), attempt), || {
             let vault = self.vault(repo)?;
@@ -43,7 +45,7 @@ impl GitAdapter {
             }
             self.set_aside(&path)?;
             let sparse = Sparse::of(&repo.workspace.sparse)?;
-            let base = self.refresh(repo)?;
+            let base = base()?;
             // Made under another name, with its base recorded before it gets its own: what has the name is whole.
             let new = disk::hidden(&path, ".new");
             let index = self.places.base_index(&repo.project, attempt);
@@ -158,6 +160,7 @@ impl GitAdapter {
             self.measure_again(repo);
             if base.is_some() {
                 self.update_refs(&vault, format!("delete {}\n", base_ref(attempt)))?;
+                self.forget_fixup(&vault, attempt)?;
             }
             Ok(())
         })

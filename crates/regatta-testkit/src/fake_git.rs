@@ -76,6 +76,8 @@ struct World {
     staged: BTreeMap<(ProjectName, u32), CommitId>,
     /// What no side of a conflict was taken of, by the ref that keeps it.
     dropped: BTreeMap<String, CommitId>,
+    /// What the workspaces of fix-ups stand on.
+    fixups: BTreeMap<AttemptId, CommitId>,
     /// Where pushes went, by remote.
     remotes: BTreeMap<String, CommitId>,
     ever_staged: BTreeSet<CommitId>,
@@ -429,6 +431,69 @@ impl Git for FakeGit {
         })
     }
 
+    fn prepare_fixup(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        branch: &BranchName,
+        change: &CommitId,
+        authorship: &Authorship,
+    ) -> Result<Workspace, GitError> {
+        self.call("git.prepare_fixup", |world| {
+            let path = PathBuf::from(format!("/nowhere/workspaces/{attempt}"));
+            if let Some(space) = world.spaces.get(&attempt) {
+                return Ok(Workspace { path, branch: space.branch.clone(), base: space.base.clone(), objects: None });
+            }
+            let tip = world.trunk(repo)?.tip.clone();
+            let (ours, theirs) = (world.files(&tip), world.files(change));
+            let start = world.get(change)?.parent.map(|it| world.files(&it)).unwrap_or_default();
+            let conflicts = world.merge_onto(&tip, change)?.err().unwrap_or_default();
+            let without = |files: &Files| -> Files {
+                files
+                    .iter()
+                    .filter(|it| !conflicts.contains(it.0))
+                    .map(|(path, it)| (path.clone(), it.clone()))
+                    .collect()
+            };
+            let mut files = merge(&without(&start), &without(&ours), &without(&theirs)).unwrap();
+            for path in conflicts {
+                let side = |files: &Files| files.get(&path).cloned().unwrap_or_default();
+                let text = format!("<<<<<<< trunk\n{}=======\n{}>>>>>>> change\n", side(&ours), side(&theirs));
+                files.insert(path, text);
+            }
+            let base = world.commit(Some(tip), files.clone(), &authorship.message, authorship.seconds);
+            world.fixups.insert(attempt, base.clone());
+            let space =
+                Space { branch: branch.clone(), base: base.clone(), files, foreign: Files::new(), settled: false };
+            world.spaces.insert(attempt, space);
+            Ok(Workspace { path, branch: branch.clone(), base, objects: None })
+        })
+    }
+
+    fn as_change(
+        &self,
+        _: &Repo,
+        attempt: AttemptId,
+        capture: Capture,
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError> {
+        self.call("git.as_change", |world| {
+            if world.fixups.get(&attempt) != Some(&capture.base) {
+                return Ok(capture);
+            }
+            let tip = world.get(&capture.base)?.parent.unwrap();
+            let (before, after) = (world.files(&tip), world.files(&capture.commit));
+            let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+            let changed = paths.into_iter().filter(|it| before.get(*it) != after.get(*it)).cloned().collect();
+            let commit = world.commit(Some(tip.clone()), after, &authorship.message, authorship.seconds);
+            let kept = world.kept.entry(attempt).or_default();
+            if kept.last() != Some(&commit) {
+                kept.push(commit.clone());
+            }
+            Ok(Capture { commit, base: tip, changed })
+        })
+    }
+
     fn bring(&self, repo: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<Brought, GitError> {
         self.call("git.bring", |world| {
             let tracked = world.files(&world.space(attempt)?.base);
@@ -619,6 +684,13 @@ impl Git for FakeGit {
 
     fn file_at(&self, _: &Repo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError> {
         self.call("git.file_at", |world| Ok(world.get(commit)?.files.get(path).map(|it| it.clone().into_bytes())))
+    }
+
+    fn tree(&self, _: &Repo, commit: &CommitId) -> Result<CommitId, GitError> {
+        self.call("git.tree", |world| {
+            world.get(commit)?;
+            Ok(commit.clone())
+        })
     }
 
     fn diff(&self, _: &Repo, base: &CommitId, commit: &CommitId) -> Result<String, GitError> {

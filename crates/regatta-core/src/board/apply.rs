@@ -155,7 +155,7 @@ impl Board {
                 task.status = Status::Landing;
                 task.landing = Some(*it.landing());
                 task.submission = Some(it.submission().clone());
-                (task.reason, task.needs) = (None, None);
+                (task.reason, task.needs, task.fixup) = (None, None, None);
             }),
             Event::TaskReturned(it) => self.change_task(*it.task(), now, rows, |task| {
                 task.status = *it.status();
@@ -167,6 +167,10 @@ impl Board {
                     task.tries = if again.tried { task.tries + 1 } else { 0 };
                     task.not_before = again.not_before;
                     task.resume = again.resume.clone();
+                    if again.fixup.is_some() {
+                        task.fixup = again.fixup.clone();
+                        task.fixups += 1;
+                    }
                 }
             }),
             Event::TaskDue(it) => self.change_task(*it.task(), now, rows, |task| task.not_before = None),
@@ -184,6 +188,7 @@ impl Board {
                 task.status = Status::InReview;
                 task.submission = Some(it.submission().clone());
                 task.reason = Some(it.reason().clone());
+                task.fixup = None;
             }),
             Event::TaskNeedsHuman(it) => self.change_task(*it.task(), now, rows, |task| {
                 task.status = Status::NeedsHuman;

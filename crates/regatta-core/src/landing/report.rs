@@ -2,21 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempt::{Cause, first_few};
+use crate::attempt::first_few;
 use crate::board::Draft;
 use crate::bus::{self, Post};
 use crate::claim::{self, Owner};
 use crate::command::Actor;
 use crate::event::Event;
 use crate::ids::{ChannelName, CommitId, Label, LandingId, Now, ProjectName};
+use crate::pattern::PathPattern;
 use crate::project::OnConflict;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
-use crate::task::{self, Again};
-use crate::{radar, steer};
+use crate::task::{Again, Expects, Fixup};
+use crate::{radar, steer, task};
 
 use super::{
-    Carried, Deferred, Ended, Held, Landed, Landing, Overtaken, Reddened, Returned, State, Validated, find, queue,
+    Carried, Deferred, Dropped, Ended, Held, Landed, Landing, Overtaken, Reddened, Returned, State, Validated, find,
+    queue,
 };
 
 /// What merging and validating found.
@@ -73,7 +75,9 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
             let times = draft.board().landings.get(&id).and_then(|it| it.red.as_ref()).map_or(0, |it| it.times);
             if ahead.is_empty() && times >= TIMES {
                 let reason = format!("merged with what landed since, it fails: {reason}");
-                out(draft, &landing, WaitKind::Review, &reason, now)?;
+                let fixup =
+                    Fixup { commit: landing.submission.commit.clone(), paths: vec![], output: Some(reason.clone()) };
+                out(draft, &landing, fixup, &reason, now)?;
             }
         }
         Tried::Held { at, reason } => {
@@ -89,7 +93,7 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
 fn carried(carries: &[Carried], landing: LandingId, new: &CommitId) -> Option<Carried> {
     let known = carries.iter().find(|it| it.landing == landing).cloned();
     // A trial of one is its own tip.
-    known.or_else(|| carries.is_empty().then(|| Carried { landing, commit: new.clone() }))
+    known.or_else(|| carries.is_empty().then(|| Carried { landing, commit: new.clone(), dropped: None }))
 }
 
 /// A landing conflicts with the trunk as it is.
@@ -98,7 +102,8 @@ fn conflict(draft: &mut Draft, id: LandingId, paths: &[String], now: Now) -> Res
     let names: Vec<&str> = paths.iter().map(String::as_str).collect();
     let reason = format!("it conflicts with what landed since in {}", first_few(&names));
     radar::conflicted(draft, &first.project, first.task);
-    out(draft, &first, WaitKind::Conflict, &reason, now)
+    let fixup = Fixup { commit: first.submission.commit.clone(), paths: paths.to_vec(), output: None };
+    out(draft, &first, fixup, &reason, now)
 }
 
 fn back(draft: &mut Draft, id: LandingId, reason: &str) {
@@ -134,7 +139,14 @@ pub fn moved(draft: &mut Draft, id: LandingId, fence: u64, found: Moved, now: No
     let train = landing.train();
     let commit_of = |it: LandingId| carries.iter().find(|on| on.landing == it).map_or(&new, |on| &on.commit).clone();
     match found {
-        Moved::Moved => return land_all(draft, &train, &old, commit_of, now),
+        Moved::Moved => {
+            for it in &carries {
+                if let Some(dropped) = &it.dropped {
+                    follow_up(draft, it.landing, dropped, now)?;
+                }
+            }
+            return land_all(draft, &train, &old, commit_of, now);
+        }
         Moved::Elsewhere => overtaken(draft, &landing, "the trunk was moved by somebody else; merging again"),
         Moved::Dirty { paths } => {
             let names: Vec<&str> = paths.iter().map(String::as_str).collect();
@@ -174,6 +186,39 @@ fn give_trunk_back(draft: &mut Draft, landing: &Landing, reason: &str) {
 fn overtaken(draft: &mut Draft, landing: &Landing, reason: &str) {
     give_trunk_back(draft, landing, reason);
     draft.record(Event::QueueOvertaken(Overtaken { project: landing.project.clone() }));
+}
+
+/// Makes a task of what ownership dropped, so that somebody looks whether it is missed.
+fn follow_up(draft: &mut Draft, id: LandingId, dropped: &Dropped, now: Now) -> Result<(), Refusal> {
+    let task = task::find(draft.board(), find(draft.board(), id)?.task)?;
+    let names: Vec<&str> = dropped.paths.iter().map(String::as_str).collect();
+    let description = format!(
+        "{} landed where it conflicted with what was on the trunk, and only one side of {} was taken. The other side is \
+         kept as {} ({}): `git show {}` shows what it would change. Bring back what is missed.",
+        task.id,
+        names.join(", "),
+        dropped.commit,
+        dropped.reference,
+        dropped.commit
+    );
+    let ask = task::Add {
+        project: task.project.clone(),
+        subject: format!("Look at what {} dropped in {}", task.id, first_few(&names)).chars().take(300).collect(),
+        description,
+        issue_type: task.issue_type,
+        files: dropped.paths.iter().filter_map(|it| PathPattern::new(it).ok()).collect(),
+        validation: task.validation.clone(),
+        blocked_by: vec![task.id],
+        priority: task.priority,
+        expects: Expects::Changes,
+        effort: None,
+        provider: None,
+        script: None,
+        alias: None,
+        ratchet: None,
+        backlog: false,
+    };
+    task::add(draft, ask, None, now).map(|_| ())
 }
 
 /// Writes down that everybody in a trial has landed, in order.
@@ -256,13 +301,13 @@ fn put_off(draft: &mut Draft, id: LandingId, reason: String, now: Now) -> Result
     Ok(())
 }
 
-/// Takes a landing out of the queue: its task comes back for another attempt on the new trunk, while there
-/// are any left, and then needs a person. What was captured stays kept either way (Q6).
-fn out(draft: &mut Draft, landing: &Landing, kind: WaitKind, reason: &str, now: Now) -> Result<(), Refusal> {
+/// Takes a landing out of the queue: its work goes back to be mended on the new trunk, at most three times, and is then
+/// a person's. What was captured stays kept either way (Q6).
+fn out(draft: &mut Draft, landing: &Landing, fixup: Fixup, reason: &str, now: Now) -> Result<(), Refusal> {
     let task = task::find(draft.board(), landing.task)?;
     let on_conflict = draft.board().projects.get(&landing.project).map(|it| it.settings.landing.on_conflict);
     let hopeless = landing.reverts || on_conflict == Some(OnConflict::Fail);
-    let retry = task.failures + 1 < task::most_failures(draft.board(), &task) && !hopeless;
+    let retry = task.fixups < task::MOST_FIXUPS && !hopeless;
     draft.record(Event::LandingEnded(Ended {
         landing: landing.id,
         task: landing.task,
@@ -271,11 +316,11 @@ fn out(draft: &mut Draft, landing: &Landing, kind: WaitKind, reason: &str, now: 
         fault: Some(true),
     }));
     claim::release_all(draft, &Owner::Landing(landing.id));
-    if retry {
-        let again = Again { counts: true, ..Again::default() };
-        task::try_again_after(draft, landing.task, Cause::Invalid, reason, again)?
+    if hopeless {
+        let kind = if fixup.paths.is_empty() { WaitKind::Review } else { WaitKind::Conflict };
+        task::needs_human(draft, landing.task, kind, reason)?;
     } else {
-        task::needs_human(draft, landing.task, kind, reason)?
+        task::mend(draft, landing.task, reason, Again { fixup: Some(fixup), ..Again::default() })?;
     }
     announce(draft, &landing.project, "coord:conflict", format!("{} is out of the queue: {reason}", landing.task), now)
 }

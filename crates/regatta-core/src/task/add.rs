@@ -104,6 +104,8 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         tries: 0,
         not_before: None,
         resume: None,
+        fixup: None,
+        fixups: 0,
         notes: vec![],
         spent: Spend::default(),
         submission: None,

@@ -225,7 +225,7 @@ fn a_conflict_is_worked_on_again_and_lands() {
     let first = world.take("ada");
     let landing = world.submit(&first);
     world.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()] });
-    assert_eq!((world.status(task), world.task(task).failures), (Status::Unassigned, 1));
+    assert_eq!((world.status(task), world.task(task).fixups), (Status::Unassigned, 1));
     let second = world.take("ada");
     assert_eq!(second.task, TaskId(1));
     world.finish_and_land(&second);

@@ -246,26 +246,75 @@ fn an_unknown_trial_is_tried_again() {
     world.land(landings[0]);
 }
 
-/// Q8, Q9: what conflicts or fails merged comes back for another attempt, and after three needs a person.
+/// Q6, Q8, Q9: what conflicts or fails merged comes back to be mended in those files, and after three needs a person.
 #[test]
 fn q8_a_conflict_is_retried_up_to_the_limit() {
     for red in [false, true] {
         let mut world = World::serial(&[("ada", 1)]);
         let task = world.add_task("words", &["src/**"]);
-        for round in 1..=3 {
+        for round in 0..=3 {
+            assert_eq!(world.task(task).fixups, round);
             let grant = world.take("ada");
             let landing = world.submit(&grant);
+            assert_eq!(world.task(task).fixup, None, "what is submitted is mended");
             match red {
                 false => world.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()] }),
                 true => world.red(landing, "2 tests failed"),
             }
             assert_eq!(world.owner_of("file://shop/src/a.rs"), None, "round {round}");
+            let it = world.task(task);
+            if round < 3 {
+                let fixup = it.fixup.clone().expect("it is told what to mend");
+                assert_eq!(Some(&fixup.commit), it.submission.as_ref().map(|it| &it.commit));
+                let manifest: Vec<String> = it.manifest().iter().map(ToString::to_string).collect();
+                assert_eq!(manifest, [if red { "src/**" } else { "src/words.rs" }]);
+                assert_eq!(fixup.output.is_some_and(|it| it.contains("2 tests failed")), red);
+            }
         }
         assert_eq!(world.status(task), Status::NeedsHuman);
         assert_eq!(world.reasons(task), [if red { WaitKind::Review } else { WaitKind::Conflict }]);
         assert_eq!(world.poll("ada"), None);
         assert!(world.task(task).submission.is_some(), "Q6: what was made is kept");
+        assert_eq!(world.task(task).failures, 0, "no attempt of its own failed");
     }
+}
+
+/// A fix-up that fails is one of the three, and its work is a person's in the end, never failed.
+#[test]
+fn q6_a_fixup_that_fails_counts_and_the_work_is_kept() {
+    let mut world = World::serial(&[("ada", 1)]);
+    let task = world.add_task("words", &["src/**"]);
+    let grant = world.take("ada");
+    let landing = world.submit(&grant);
+    world.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()] });
+    for round in 1..=3 {
+        assert_eq!((world.task(task).fixups, world.status(task)), (round, Status::Unassigned));
+        let grant = world.take("ada");
+        world.finish(&grant);
+        let verdict = regatta_core::attempt::Verdict::Failed { reason: "it still has marks".into() };
+        assert_eq!(world.judge(&grant, verdict), None);
+    }
+    assert_eq!((world.status(task), world.reasons(task)), (Status::NeedsHuman, vec![WaitKind::Conflict]));
+    assert!(world.task(task).submission.is_some() && world.task(task).failures == 0);
+}
+
+/// What ownership dropped is a task of its own once the other side has landed, and not before.
+#[test]
+fn q6_what_was_dropped_becomes_a_task() {
+    let (mut world, landings) = queue(&[2]);
+    let dropped = regatta_core::landing::Dropped {
+        reference: "refs/regatta/dropped/x".into(),
+        commit: commit(9),
+        paths: vec!["src/0.rs".into()],
+    };
+    let carries =
+        vec![regatta_core::landing::Carried { landing: landings[0], commit: commit(8), dropped: Some(dropped) }];
+    world.tried(landings[0], Tried::Passed { old: commit(4), new: commit(8), carries });
+    assert_eq!(world.board.tasks.len(), 1);
+    world.moved(landings[0], Moved::Moved);
+    let made = world.board.tasks.values().next().expect("a follow-up").clone();
+    assert_eq!(made.files.iter().map(ToString::to_string).collect::<Vec<_>>(), ["src/0.rs"]);
+    assert!(made.description.contains("refs/regatta/dropped/x") && made.description.contains("T1"), "{made:?}");
 }
 
 /// Q9: one that fails delays the others by its own trial and no more.

@@ -32,7 +32,8 @@ fn release(world: &mut World) {
 fn passed(world: &mut World, landing: LandingId, old: u64, new: u64) {
     let train = world.board.landings[&landing].train();
     let first = new + 1 - train.len() as u64;
-    let carries = train.iter().zip(first..).map(|(it, at)| Carried { landing: *it, commit: commit(at) }).collect();
+    let carries =
+        train.iter().zip(first..).map(|(it, at)| Carried { landing: *it, commit: commit(at), dropped: None }).collect();
     world.tried(landing, Tried::Passed { old: commit(old), new: commit(new), carries });
 }
 
@@ -74,7 +75,9 @@ fn batches_are_validated_together_and_the_longest_green_prefix_lands() {
         Tried::Passed {
             old: commit(10),
             new: commit(16),
-            carries: (0..6).map(|nth| Carried { landing: it[nth], commit: commit(11 + nth as u64) }).collect(),
+            carries: (0..6)
+                .map(|nth| Carried { landing: it[nth], commit: commit(11 + nth as u64), dropped: None })
+                .collect(),
         },
     );
     let State::Moving { old, new, .. } = world.board.landings[&it[5]].state.clone() else { panic!() };
@@ -293,7 +296,7 @@ impl Sim {
                 tree.push(member.0);
             }
             let commit = self.commit_of(&tree);
-            carries.push(Carried { landing: member, commit });
+            carries.push(Carried { landing: member, commit, dropped: None });
         }
         self.validations += 1;
         let new = self.commit_of(&tree);

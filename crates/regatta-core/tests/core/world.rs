@@ -358,7 +358,7 @@ impl World {
 
     /// Lets agent `ada` work on the next task until it has conflicted too often.
     pub(crate) fn conflict_until_a_person_is_needed(&mut self) {
-        for _ in 0..task::MOST_FAILURES {
+        for _ in 0..=task::MOST_FIXUPS {
             let grant = self.take("ada");
             let landing = self.submit(&grant);
             self.tried(landing, Tried::Conflict { at: landing, paths: vec!["src/words.rs".into()] });

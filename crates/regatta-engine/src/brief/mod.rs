@@ -3,6 +3,7 @@
 //! The prompt says what to do and what counts. What helps to do it is the briefing: five sections in a file of the
 //! workspace that git ignores, within a budget, with secrets taken out. Where no file can be written it is inlined.
 
+mod mending; // what a fix-up is told
 mod pitfalls; // what goes wrong in a language
 mod sections; // GOALS, HISTORY, INTEL, TASK, PROTOCOL
 
@@ -42,7 +43,12 @@ pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, workspace: Option<&Path>
         }
     };
     let evidence = last_failure(engine, &scene.task);
-    let told = Told { briefing: if written { None } else { Some(&briefing) }, evidence: evidence.as_deref() };
+    let mending = mending::section(engine, scene);
+    let told = Told {
+        briefing: if written { None } else { Some(&briefing) },
+        evidence: evidence.as_deref(),
+        mending: mending.as_deref(),
+    };
     redact(&prompt(&scene.task, &scene.project, &scene.attempt, &told))
 }
 
@@ -95,6 +101,8 @@ struct Told<'a> {
     briefing: Option<&'a str>,
     /// What the last attempt's checks printed.
     evidence: Option<&'a str>,
+    /// What is to be mended, in a fix-up.
+    mending: Option<&'a str>,
 }
 
 fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) -> String {
@@ -107,6 +115,7 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
             "Read {BRIEFING} first: the project's goals, what happened to these files, and what is known.\n\n"
         );
     }
+    text += told.mending.unwrap_or_default();
     if !task.files.is_empty() {
         text += "## FILE MANIFEST\nChange only these files. A change anywhere else is found from the diff and left out. \
                  Work that belongs elsewhere: name it under \"scope_escapes\" in your result.\n";

@@ -60,7 +60,7 @@ pub(super) fn last_chars(text: &str, most: usize) -> String {
 }
 
 /// Ended tasks of the project, newest first.
-fn past(engine: &Engine, scene: &Scene) -> Vec<Task> {
+pub(super) fn past(engine: &Engine, scene: &Scene) -> Vec<Task> {
     let after = scene.task.id.0.saturating_sub(LOOKED_AT as u64 + 1);
     let filter = TaskFilter {
         project: Some(scene.project.name.clone()),

@@ -18,6 +18,7 @@ use crate::result::{self, LONGEST, Read};
 use crate::{Engine, contract, keep, knowledge};
 
 use super::attempts::{has_ended, settle_ended};
+use super::workspaces::prepare;
 use super::{Scene, authorship, report, scene};
 
 pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
@@ -62,8 +63,7 @@ fn capture(engine: &Engine, scene: &Scene) -> Result<Capture, GitError> {
 /// Judges what an attempt left; `Err` says why that could not be done.
 fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verdict, String> {
     let Scene { attempt, task, project, repo } = scene;
-    let workspace =
-        engine.shared.git.prepare(repo, attempt.workspace(), &task.branch()).map_err(|it| it.to_string())?;
+    let workspace = prepare(engine, scene).map_err(|it| it.to_string())?;
     // Kept before anything runs in there: what is judged is what was left, not what a test makes of it.
     let whole = capture(engine, scene).map_err(|it| it.to_string())?;
     let status = hear(engine, scene, &workspace.path, findings);
@@ -98,6 +98,11 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
         let part = (&whole, inside.as_slice());
         engine.shared.git.restrict(repo, attempt.workspace(), part, &authorship).map_err(|it| it.to_string())?
     };
+    if let Some(reason) = still_marked(engine, scene, &part)? {
+        return Ok(Verdict::Failed { reason });
+    }
+    let signed = authorship(task, attempt.agent.as_str(), attempt.started_wall);
+    let part = engine.shared.git.as_change(repo, attempt.workspace(), part, &signed).map_err(|it| it.to_string())?;
     let Capture { commit, base, changed } = part.clone();
     let passed = Verdict::Passed { commit, base, changed };
     if part.changed.is_empty() {
@@ -123,6 +128,19 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
         None => passed,
         Some(reason) => Verdict::Rejected { reason },
     })
+}
+
+/// A conflict that was only left lying there is no work done.
+fn still_marked(engine: &Engine, scene: &Scene, part: &Capture) -> Result<Option<String>, String> {
+    for path in scene.task.fixup.iter().flat_map(|it| &it.paths) {
+        let file = engine.shared.git.file_at(&scene.repo, &part.commit, path).map_err(|it| it.to_string())?;
+        let has =
+            |mark: &[u8]| file.as_ref().is_some_and(|it| it.split(|it| *it == b'\n').any(|it| it.starts_with(mark)));
+        if has(b"<<<<<<< ") && has(b">>>>>>> ") {
+            return Ok(Some(format!("{path} still has the marks of its conflict")));
+        }
+    }
+    Ok(None)
 }
 
 /// Takes the worker's result and what it says it found outside, from where it may have left them.

@@ -1,6 +1,7 @@
 //! A landing: merged onto the trunk's tip behind those before it, validated as that exact tree, and the trunk moved.
 
 mod after; // what follows a landing outside
+mod ownership; // whose version of a conflicting file is taken
 mod validate; // is this tree green
 
 use std::sync::Arc;
@@ -71,13 +72,23 @@ fn try_train(engine: &Engine, train: &Train) -> Result<Tried, Tried> {
     let mut carries = Vec::with_capacity(train.members.len());
     for member in &train.members {
         let id = member.landing.id;
-        match merge(engine, train, member, &new).map_err(held(Some(id)))? {
+        let mut trial = merge(engine, train, member, &new).map_err(held(Some(id)))?;
+        let mut dropped = None;
+        // With what is only in the queue it waits its turn; it is the trunk that a side is taken against.
+        if let Trial::Conflict(paths) = &trial
+            && new == old
+        {
+            let settled = ownership::settle(engine, train, member, (&new, paths));
+            let settled = settled.map_err(|reason| Tried::Held { at: Some(id), reason })?;
+            (trial, dropped) = settled.unwrap_or((trial, None));
+        }
+        match trial {
             Trial::Clean(commit) => new = commit,
             // What is before it, or the trunk, contains it already: it counts as landed with them (Q7).
             Trial::Empty => {}
             Trial::Conflict(paths) => return Ok(Tried::Conflict { at: id, paths }),
         }
-        carries.push(Carried { landing: id, commit: new.clone() });
+        carries.push(Carried { landing: id, commit: new.clone(), dropped });
     }
     if new == old {
         return Ok(Tried::AlreadyThere { tip: old });

@@ -26,7 +26,7 @@ const MOST_PORT_ROUNDS: usize = 20;
 pub(super) fn make_ready(engine: &Engine, scene: &Scene) -> Result<(Workspace, Vec<(String, String)>), String> {
     let Scene { attempt, task, project, repo, .. } = scene;
     let (git, of) = (&engine.shared.git, attempt.workspace());
-    let workspace = git.prepare(repo, of, &task.branch()).map_err(|it| it.to_string())?;
+    let workspace = prepare(engine, scene).map_err(|it| it.to_string())?;
     let ports = settle_ports(engine, scene)?;
     let settings = &project.settings.workspace;
     if (settings.copy.is_empty() && settings.setup.is_empty()) || git.is_settled(repo, of) {
@@ -52,6 +52,19 @@ pub(super) fn make_ready(engine: &Engine, scene: &Scene) -> Result<(Workspace, V
     }
     git.settle(repo, of, &task.files).map_err(|it| it.to_string())?;
     Ok((workspace, ports))
+}
+
+/// Makes the attempt's workspace, or finds it. A fix-up's has the work in it that is to be mended.
+pub(super) fn prepare(engine: &Engine, scene: &Scene) -> Result<Workspace, GitError> {
+    let Scene { attempt, task, repo, .. } = scene;
+    let (git, of, branch) = (&engine.shared.git, attempt.workspace(), task.branch());
+    match &task.fixup {
+        None => git.prepare(repo, of, &branch),
+        Some(fixup) => {
+            let authorship = authorship(task, attempt.agent.as_str(), attempt.started_wall);
+            git.prepare_fixup(repo, of, &branch, &fixup.commit, &authorship)
+        }
+    }
 }
 
 /// Sees that nobody listens on the attempt's ports, has others leased where somebody does, and gives the variables

@@ -291,6 +291,25 @@ pub trait Git: Send + Sync {
     fn workspace_path(&self, repo: &Repo, attempt: AttemptId) -> PathBuf;
     /// Makes the attempt's workspace at the trunk's tip, or finds it as it is.
     fn prepare(&self, repo: &Repo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError>;
+    /// Makes the workspace of a fix-up, or finds it as it is: at the trunk's tip, with `change` merged onto it as far as
+    /// it goes, and marks in the files that conflict. All of that is its base, so a capture holds only what was mended.
+    fn prepare_fixup(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        branch: &BranchName,
+        change: &CommitId,
+        authorship: &Authorship,
+    ) -> Result<Workspace, GitError>;
+    /// What a capture is to the trunk. A fix-up's becomes one change with what it mended, a child of the tip it stands
+    /// on, and is kept beside the capture; any other is that already.
+    fn as_change(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        capture: Capture,
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError>;
     /// Brings the untracked files along that `workspace.copy` names. They are not the attempt's work and never
     /// captured, but for those that its manifest names. What is already there stays as it is.
     fn bring(&self, repo: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<Brought, GitError>;
@@ -346,6 +365,8 @@ pub trait Git: Send + Sync {
     ) -> Result<Trial, GitError>;
     /// A file's content in a commit, if it is there and is a file.
     fn file_at(&self, repo: &Repo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError>;
+    /// The tree of a commit: the same for the same content, whoever made it.
+    fn tree(&self, repo: &Repo, commit: &CommitId) -> Result<CommitId, GitError>;
     /// What changed from `base` to `commit`, as a patch.
     fn diff(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<String, GitError>;
     /// Brings a slot's directory for validation to `commit` exactly: nothing else is left in it.

@@ -253,3 +253,48 @@ fn a_commits_files_and_changes_can_be_read() {
     let patch = world.git.diff(&world.repo, &old, &new).unwrap();
     assert!(patch.contains("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+two\n"), "{patch}");
 }
+
+/// Q6: work that conflicts is given out to be mended with both sides in it, only what was mended is captured, and to the
+/// trunk it is one change.
+#[test]
+fn q6_a_fixup_starts_from_the_merged_work_and_ends_as_one_change() {
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("a.txt"), "agent's\n");
+    write(workspace.join("new.txt"), "agent's\n");
+    let capture = world.capture(A1);
+    write(world.user().join("a.txt"), "trunk's\n");
+    let tip = commit_all(world.user(), "theirs");
+    let branch = regatta_core::ids::BranchName::new("regatta/T1-a").unwrap();
+    let make = || world.git.prepare_fixup(&world.repo, A2, &branch, &capture.commit, &by("mend")).unwrap();
+    let mending = make();
+    let marked = fs::read_to_string(mending.path.join("a.txt")).unwrap();
+    assert!(marked.starts_with("<<<<<<< ") && marked.contains("trunk's\n=======\nagent's\n>>>>>>> "), "{marked}");
+    assert_eq!(fs::read_to_string(mending.path.join("new.txt")).unwrap(), "agent's\n", "the rest is merged");
+    assert_eq!(git(&mending.path, &["status", "--porcelain"]), "");
+    assert_eq!(git(&mending.path, &["rev-parse", "HEAD~1"]), tip.as_str());
+    assert_eq!(
+        git(&mending.path, &["show", &format!("{}:a.txt", capture.commit)]),
+        "agent's",
+        "both sides can be read"
+    );
+    write(mending.path.join("a.txt"), "both\n");
+    assert_eq!(make(), mending, "it is found as it is");
+    let mended = world.capture(A2);
+    assert_eq!(mended.changed, ["a.txt"], "what was mended, and nothing else");
+    let change = world.git.as_change(&world.repo, A2, mended.clone(), &by("mended")).unwrap();
+    assert_eq!((&change.base, change.changed.as_slice()), (&tip, ["a.txt".to_owned(), "new.txt".into()].as_slice()));
+    assert_eq!(world.git.as_change(&world.repo, A2, mended, &by("mended")).unwrap(), change, "again is the same");
+    assert_eq!(
+        world.git.as_change(&world.repo, A1, capture.clone(), &by("x")).unwrap(),
+        capture,
+        "no fix-up's: as it is"
+    );
+    let style = regatta_core::project::Style::Squash;
+    let Trial::Clean(new) = world.git.trial_merge(&world.repo, &tip, &change.commit, &by("x"), style).unwrap() else {
+        panic!("what was mended merges")
+    };
+    assert_eq!((world.kept(&new, "a.txt"), world.kept(&new, "new.txt")), ("both".into(), "agent's".into()));
+    assert_eq!(world.git.tree(&world.repo, &new).unwrap(), world.git.tree(&world.repo, &change.commit).unwrap());
+    assert_eq!(world.git.unkept(&world.repo, A2).unwrap(), [] as [String; 0]);
+}

@@ -25,13 +25,15 @@ pub(crate) struct Bench {
     passed: Mutex<VecDeque<Key>>,
 }
 
-/// A tree and what it was checked with. The environment is this daemon's own, and ends with it.
+/// A tree and what it was checked with, whoever made the commit. The rest of the environment is this daemon's own, and
+/// ends with it.
 #[derive(PartialEq, Eq)]
 struct Key {
     project: ProjectName,
-    commit: CommitId,
+    tree: CommitId,
     checks: Validation,
     commands: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 /// A staging directory that is ours until it is dropped.
@@ -80,9 +82,10 @@ pub(super) fn broken(
     let task = together(tasks).ok_or("nobody is in this trial")?;
     let key = Key {
         project: project.name.clone(),
-        commit: new.clone(),
+        tree: engine.shared.git.tree(&train.repo, new).map_err(|it| it.to_string())?,
         checks: task.validation.clone(),
         commands: project.validation.clone(),
+        environment: contract::environment(&task, &project),
     };
     let bench = &engine.shared.bench;
     if bench.knows(&key) {
