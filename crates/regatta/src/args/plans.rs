@@ -30,6 +30,9 @@ pub(crate) struct Run {
     /// Let tasks that touch the same files run at once; the landing queue merges their work
     #[arg(long)]
     pub(crate) isolate: bool,
+    /// Have agents find the files of tasks that name none, at low effort, and wait for that before anything starts; without it such a task is not given to anybody
+    #[arg(long, conflicts_with_all = ["plan_only", "resume"])]
+    pub(crate) fill_manifests: bool,
     /// Use these agents; "scripted" is always there
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     pub(crate) agents: Vec<AgentName>,

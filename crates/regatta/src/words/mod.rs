@@ -6,6 +6,7 @@ mod claim;
 mod decide;
 mod demo;
 mod doctor;
+mod fill;
 mod land;
 mod logs;
 mod mcp;

@@ -58,6 +58,10 @@ impl Preview {
         Preview { title: "tasks on the board".into(), tasks: tasks.iter().map(item).collect() }
     }
 
+    pub(super) fn titled(self, title: &str) -> Preview {
+        Preview { title: title.to_owned(), ..self }
+    }
+
     fn ownership(&self, rules: &Rules) -> Ownership {
         let parts: Vec<Part> =
             self.tasks.iter().map(|it| Part { files: it.files.clone(), after: it.after.clone() }).collect();

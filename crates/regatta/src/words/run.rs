@@ -19,16 +19,17 @@ use crate::plan;
 use crate::settings::{self, value};
 
 use super::App;
+use super::fill;
 use super::preview::{Preview, Rules, counted};
 use super::summary;
 use super::wave;
 
 /// What is to be worked on.
 pub(super) struct Work {
-    title: String,
-    tasks: Vec<PlannedTask>,
-    adopt: Vec<TaskId>,
-    preview: Preview,
+    pub(super) title: String,
+    pub(super) tasks: Vec<PlannedTask>,
+    pub(super) adopt: Vec<TaskId>,
+    pub(super) preview: Preview,
     /// What else is worth knowing before it starts.
     pub(super) notes: Vec<String>,
 }
@@ -40,7 +41,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     // What is wrong with a file is said before anything is started, the daemon too.
     let given = match (&ask.from_wave, &ask.plan) {
         (Some(file), _) => Some(wave::read(app, ask, file)?),
-        (None, Some(file)) => Some(of_plan(plan::read(file)?)),
+        (None, Some(file)) => Some(of_plan(ask, plan::read(file)?)),
         (None, None) => None,
     };
     let set = settings::project(&app.here()?)?.run;
@@ -75,6 +76,17 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
         None => of_board(app, ask, &open.data)?,
     };
     rules.serial = serial_packages(app, &client, &project, &rules)?;
+    let mut start = input::MissionStart {
+        project: Some(project),
+        title: work.title.clone(),
+        agents: agents.clone(),
+        max_workers,
+        mode,
+        isolate: ask.isolate,
+        tasks: vec![],
+        adopt: vec![],
+    };
+    let work = if ask.fill_manifests { fill::fill(app, &client, work, &start, ask.events)? } else { work };
     app.out.note(work.preview.draw(&rules, &agents).trim_end());
     work.notes.iter().for_each(|it| app.out.note(it));
     if ask.plan_only {
@@ -86,34 +98,20 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
             .out
             .answer("run", &serde_json::json!({ "started": false }), &[], |_| "nothing was started\n".into());
     }
-    let Work { title, tasks, adopt, .. } = work;
-    let start = input::MissionStart {
-        project: Some(project),
-        title,
-        agents,
-        max_workers,
-        mode,
-        isolate: ask.isolate,
-        tasks,
-        adopt,
-    };
+    (start.tasks, start.adopt) = (work.tasks, work.adopt);
     let got: Got<MissionView> = client.call(&Call::MissionStart(start))?;
     started(app, &client, ask, got, open.revision)
 }
 
-pub(super) fn of_plan(plan: plan::Plan) -> Work {
+pub(super) fn of_plan(ask: &Run, plan: plan::Plan) -> Work {
     let preview = Preview::of_plan(&plan);
-    let notes = match plan.warnings.len() {
-        0 => vec![],
-        1 => vec![format!("warning: {}; {}", plan.warnings[0].what, plan.warnings[0].fix)],
-        many => {
-            vec![format!("warning: {many} tasks name no files and will not be given to an agent: regatta plan check")]
-        }
-    };
-    Work { title: plan.title, tasks: plan.tasks, adopt: vec![], preview, notes }
+    let lacks = |it: &PlannedTask| fill::lacks_files(it.task.issue_type, it.task.expects, it.task.files.len());
+    let lacking: Vec<String> =
+        plan.tasks.iter().zip(&plan.names).filter(|it| lacks(it.0)).map(|it| it.1.clone()).collect();
+    Work { title: plan.title, tasks: plan.tasks, adopt: vec![], preview, notes: lacking_note(ask, &lacking) }
 }
 
-fn open_tasks(client: &Client, project: &ProjectName) -> Result<Got<Vec<TaskView>>, Failed> {
+pub(super) fn open_tasks(client: &Client, project: &ProjectName) -> Result<Got<Vec<TaskView>>, Failed> {
     let filter =
         input::TaskList { project: Some(project.clone()), mission: None, status: vec![], all: false, limit: 0 };
     client.call(&Call::TaskList(filter))
@@ -174,13 +172,32 @@ fn of_board(app: &App, ask: &Run, open: &[TaskView]) -> Result<Work, Failed> {
         ));
     }
     app.out.note(&format!("no plan: {which}"));
+    let lacking: Vec<String> = free
+        .iter()
+        .filter(|it| fill::lacks_files(it.task.issue_type, it.task.expects, it.task.files.len()))
+        .map(|it| it.task.id.to_string())
+        .collect();
     Ok(Work {
         title: "tasks on the board".into(),
         tasks: vec![],
         adopt: free.iter().map(|it| it.task.id).collect(),
         preview: Preview::of_board(&free),
-        notes: vec![],
+        notes: lacking_note(ask, &lacking),
     })
+}
+
+/// What is said of tasks that name no files; nothing when those are going to be found.
+fn lacking_note(ask: &Run, names: &[String]) -> Vec<String> {
+    if names.is_empty() || ask.fill_manifests {
+        return vec![];
+    }
+    vec![format!(
+        "warning: {} no files and will not be given to an agent: regatta edit TASK --files …, or --fill-manifests",
+        match names {
+            [one] => format!("{one} names"),
+            many => format!("{} name", many.join(" ")),
+        }
+    )]
 }
 
 /// A mission is under way: follow it, or say how.

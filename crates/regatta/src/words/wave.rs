@@ -48,7 +48,7 @@ pub(super) fn read(app: &App, ask: &Run, file: &Path) -> Result<Work, Failed> {
         notes.push(format!("{} completed before", found.completed));
     }
     notes.extend(advice(&top));
-    let mut work = of_plan(found.plan);
+    let mut work = of_plan(ask, found.plan);
     work.notes.extend(notes);
     Ok(work)
 }

@@ -11,6 +11,7 @@ mod golden; // what people read, kept beside the tests
 mod http; // a tiny client, for what the CLI would not send
 mod world; // a data directory, a home, a repository, and the binary
 
+mod acceptance;
 mod agents; // programs that talk: asked, told, held, limited, shut in
 mod bad_input; // what is typed or found is wrong: a sentence, a next step, an exit code
 mod demo; // the first command of a newcomer

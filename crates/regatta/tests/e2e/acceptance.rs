@@ -1,0 +1,313 @@
+//! Scenarios that whoever used the skill before will try first: waves, ownership, missing manifests, a stale base, and a
+//! large plan, checked from the event log alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// A scripted task that writes its files.
+fn task(id: &str, files: &[&str], after: &[&str]) -> Value {
+    let script: Vec<Value> =
+        files.iter().map(|it| json!({ "write": { "path": it, "text": format!("{id}\n") } })).collect();
+    json!({ "id": id, "subject": format!("Do {id}"), "files": files, "blocked_by": after, "script": script })
+}
+
+fn file(world: &World, tasks: &[Value]) -> String {
+    let path = world.root.join("plan.json");
+    std::fs::write(&path, json!(tasks).to_string()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn run_plan(world: &World, tasks: &[Value], flags: &[&str]) -> (Value, i32) {
+    let plan = file(world, tasks);
+    let (mission, ran) = world.answer(&[&["run", &plan, "--wait", "--timeout", "300s"], flags].concat());
+    (mission, ran.code)
+}
+
+const WAVES: [&str; 4] = ["--agents", "scripted", "--mode", "waves"];
+
+fn by_alias<'a>(mission: &'a Value, alias: &str) -> &'a Value {
+    mission["tasks"].as_array().unwrap().iter().find(|it| it["alias"] == alias).unwrap()
+}
+
+/// In which order tasks were started and completed, by the names of the plan.
+fn story(world: &World, mission: &Value) -> Vec<(String, String)> {
+    let alias: BTreeMap<&str, &str> = mission["tasks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["id"].as_str().unwrap(), it["alias"].as_str().unwrap()))
+        .collect();
+    let told = |it: &Value| {
+        let kind = it["kind"].as_str()?.to_owned();
+        let name = alias.get(it["subject"].as_str()?)?;
+        ["task.started", "task.completed"].contains(&kind.as_str()).then(|| (kind, (*name).to_owned()))
+    };
+    world.events().iter().filter_map(told).collect()
+}
+
+/// The auth example: #1, then #2 and #3, then #4, then #5.
+#[test]
+fn the_auth_example_goes_in_four_waves() {
+    let world = World::set_up();
+    let plan = [
+        task("1", &["src/models/user.go"], &[]),
+        task("2", &["src/auth/hash.go"], &["1"]),
+        task("3", &["src/auth/login.go"], &["1"]),
+        task("4", &["src/auth/jwt.go"], &["3"]),
+        task("5", &["tests/auth_flow.go"], &["2", "4"]),
+    ];
+    let shown = world.ok(&["run", &file(&world, &plan), "--plan-only", "--mode", "waves"]);
+    assert!(shown.contains("5 tasks · 4 waves with a barrier"), "{shown}");
+    let (mission, code) = run_plan(&world, &plan, &WAVES);
+    assert_eq!(code, 0, "{mission}");
+    let waves: Vec<u64> = ["1", "2", "3", "4", "5"].map(|it| by_alias(&mission, it)["wave"].as_u64().unwrap()).into();
+    assert_eq!(waves, [0, 1, 1, 2, 3]);
+    let story = story(&world, &mission);
+    let at = |kind: &str, name: &str| story.iter().position(|it| it.0 == kind && it.1 == name).unwrap();
+    for (earlier, later) in [("1", "2"), ("1", "3"), ("2", "4"), ("3", "4"), ("4", "5")] {
+        assert!(at("task.completed", earlier) < at("task.started", later), "{earlier} before {later}: {story:?}");
+    }
+}
+
+/// The ownership map: settings.go is wanted by tasks 1 and 3, so 3 goes to the second sub-wave; it is shown before.
+#[test]
+fn a_shared_file_is_owned_by_the_first_and_moves_the_other_to_a_sub_wave() {
+    let world = World::set_up();
+    let plan = [
+        task("1", &["src/auth/middleware.go", "src/config/settings.go"], &[]),
+        task("2", &["src/limit.go"], &[]),
+        task("3", &["src/config/settings.go"], &[]),
+    ];
+    let path = file(&world, &plan);
+    let ran = world.run(&["run", &path, "--agents", "scripted", "--mode", "waves", "--wait", "--timeout", "120s"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let line = ran.err.lines().find(|it| it.contains("settings.go")).unwrap_or_else(|| panic!("{}", ran.err));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words, ["src/config/settings.go", "1", "3", "in", "wave", "1.2"], "{}", ran.err);
+    let mission = world.json(&["show", "M1"]);
+    let story = story(&world, &mission);
+    let at = |kind: &str, name: &str| story.iter().position(|it| it.0 == kind && it.1 == name).unwrap();
+    for first in ["1", "2"] {
+        assert!(at("task.completed", first) < at("task.started", "3"), "{story:?}");
+    }
+    assert_eq!(world.read("src/config/settings.go"), "3\n");
+}
+
+/// W1: what names no files is not given to anybody; it says so before the start, its wave closes without it, and the run
+/// ends by itself.
+#[test]
+fn w1_a_task_without_files_is_not_dispatched_and_holds_up_nobody() {
+    let world = World::set_up();
+    let mut bare = task("bare", &[], &[]);
+    bare["script"] = json!([{ "write": { "path": "bare.txt", "text": "x" } }]);
+    let docs = json!({ "id": "docs", "subject": "Explain", "issue_type": "docs",
+        "script": [{ "write": { "path": "README.md", "text": "words\n" } }] });
+    let plan = [
+        task("good", &["a.go"], &[]),
+        bare,
+        docs,
+        task("next", &["b.go"], &["good"]),
+        task("behind", &["c.go"], &["bare"]),
+    ];
+    let path = file(&world, &plan);
+    let ran = world.run(&[&["run", &path, "--wait", "--timeout", "120s"], &WAVES[..]].concat());
+    assert_eq!(ran.code, 8, "partly landed: {ran:?}");
+    assert!(ran.err.contains("warning: bare names no files and will not be given to an agent"), "{ran:?}");
+    let tasks = world.json(&["task", "list", "--all"]);
+    let word = |alias: &str| tasks.as_array().unwrap().iter().find(|it| it["alias"] == alias).unwrap()["word"].clone();
+    assert_eq!(["good", "docs", "next"].map(word), ["landed"; 3].map(Value::from));
+    assert_eq!(["bare", "behind"].map(word), ["waiting"; 2].map(Value::from));
+    assert!(world.ok(&["why", "T2"]).contains("it has no manifest"));
+    assert!(!story(&world, &world.json(&["show", "M1"])).iter().any(|it| it.1 == "bare" || it.1 == "behind"));
+    // The type is one of six, and the plan is refused as a whole where it is none.
+    let typed = json!({ "id": "x", "subject": "Odd", "issue_type": "epic", "files": ["x"] });
+    let before = world.events().len();
+    let error = world.refused(&["run", &file(&world, &[typed]), "--agents", "scripted"], 2);
+    assert!(error["message"].as_str().unwrap().contains("epic"), "{error}");
+    assert_eq!(world.events().len(), before);
+}
+
+/// A program that looks for files when it is asked to, and else writes what it found.
+const FINDER: &str = r#"
+case "$1" in
+*"JSON array of paths"*nowhere*) detail='no idea' ;;
+*"JSON array of paths"*) detail='[\"found.txt\", \"more/*\"]' ;;
+*) mkdir -p more; echo found > found.txt; echo more > more/a.txt; detail='wrote it' ;;
+esac
+printf '{"type":"completion","status":"done","detail":"%s"}' "$detail" > "$REGATTA_RESULT"
+"#;
+
+/// With --fill-manifests an agent finds the files first, at low effort; what it found is shown before anything starts.
+#[test]
+fn missing_manifests_are_filled_before_the_start() {
+    let world = World::set_up();
+    let script = world.root.join("finder.sh");
+    std::fs::write(&script, FINDER).unwrap();
+    let command = format!("sh {} {{prompt}}", script.display());
+    world.json(&["agent", "add", "finder", "--runtime", "command", "--command", &command]);
+    let lacks = |id: &str, subject: &str| json!({ "id": id, "subject": subject });
+    let plan = [
+        lacks("one", "Write what is needed"),
+        json!({ "id": "two", "subject": "Explain it", "issue_type": "docs", "files": ["found.txt"], "blocked_by": ["one"],
+            "expects": "report", "agent": "finder" }),
+        lacks("three", "Write what is nowhere"),
+    ];
+    let path = file(&world, &plan);
+    let ran = world.run(&["run", &path, "--agents", "finder", "--fill-manifests", "--wait", "--timeout", "120s"]);
+    assert_eq!(ran.code, 8, "one is left: {ran:?}");
+    let place = |text: &str| ran.err.find(text).unwrap_or_else(|| panic!("{text}: {}", ran.err));
+    assert!(
+        place("looking for the files of 2 tasks") < place("T1 \"Write what is needed\": found.txt, more/*"),
+        "{ran:?}"
+    );
+    assert!(place("T2 has no files yet: ") < place("plan \"plan\"  3 tasks"), "{ran:?}");
+    let shown = |id: &str| world.json(&["show", id]);
+    assert_eq!((&shown("T1")["word"], &shown("T1")["files"]), (&json!("landed"), &json!(["found.txt", "more/*"])));
+    assert_eq!((world.read("found.txt"), world.read("more/a.txt")), ("found\n".into(), "more\n".into()));
+    let looked = shown("T4");
+    assert_eq!(
+        (&looked["effort"], &looked["explores"], &looked["word"]),
+        (&json!("low"), &json!("T1"), &json!("done"))
+    );
+    assert_eq!(shown("T5")["word"], "failed", "three useless answers are enough");
+    assert_eq!((&shown("T2")["word"], &shown("T2")["blocked_by"]), (&json!("waiting"), &json!([])));
+    assert!(world.ok(&["why", "T2"]).contains("it has no manifest"));
+    // Nothing started before all was known.
+    let events = world.events();
+    let at = |kind: &str, id: &str| events.iter().position(|it| it["kind"] == kind && it["subject"] == id).unwrap();
+    assert!(at("task.failed", "T5") < at("task.started", "T1"));
+    // What waits on the board is looked at the same way.
+    world.json(&["add", "Write what is nowhere again"]);
+    let ran = world.run(&["run", "--yes", "--plan-only", "--agents", "finder"]);
+    assert!(ran.err.contains("T6 names no files"), "{ran:?}");
+}
+
+/// A base that is behind its upstream warns, is written down with the attempt, and stops nothing.
+#[test]
+fn a_stale_base_is_warned_of() {
+    let world = World::set_up();
+    let (remote, other) = (world.root.join("remote.git"), world.root.join("other"));
+    let (remote_name, other_name) = (remote.to_str().unwrap(), other.to_str().unwrap());
+    world.git(&["clone", "-q", "--bare", ".", remote_name]);
+    world.git(&["remote", "add", "origin", remote_name]);
+    world.git(&["clone", "-q", remote_name, other_name]);
+    std::fs::write(other.join("theirs.txt"), "x\n").unwrap();
+    world.git_in(&other, &["add", "-A"]);
+    world.git_in(&other, &["-c", "user.name=eve", "-c", "user.email=eve@example.org", "commit", "-q", "-m", "Theirs"]);
+    world.git_in(&other, &["push", "-q", "origin", "main"]);
+    world.git(&["fetch", "-q", "origin"]);
+    world.git(&["branch", "-q", "--set-upstream-to=origin/main", "main"]);
+    let (mission, code) = run_plan(&world, &[task("a", &["a.go"], &[])], &["--agents", "scripted"]);
+    assert_eq!(code, 0, "{mission}");
+    let shown = world.json(&["show", "T1"]);
+    let gates = shown["attempts"][0]["gates"].as_array().unwrap();
+    let base = gates.iter().find(|it| it["gate"] == "base_sync").unwrap_or_else(|| panic!("{shown}"));
+    assert_eq!(base["says"], "warn", "{base}");
+    assert!(base["reason"].as_str().unwrap().contains("origin/main"), "{base}");
+}
+
+/// A small generator of numbers: the same plan for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// What the checker knows of a task: its manifest and its blockers.
+struct Known {
+    files: Vec<String>,
+    after: Vec<usize>,
+}
+
+/// Sixty tasks: each with a file of its own, some with one that others want too or with a whole directory, each behind
+/// up to three earlier ones.
+fn random_plan(seed: u64) -> (Vec<Value>, Vec<Known>) {
+    let mut dice = Dice(seed);
+    let (mut tasks, mut known) = (Vec::new(), Vec::new());
+    for at in 0..60_usize {
+        let mut files = vec![format!("own/{at}.txt")];
+        let mut script = vec![json!({ "write": { "path": files[0], "text": "x\n" } })];
+        match dice.below(4) {
+            0 => {
+                let path = format!("shared/{}.txt", dice.below(6));
+                script.push(json!({ "append": { "path": path, "text": format!("{at}\n") } }));
+                files.push(path);
+            }
+            1 => {
+                let dir = dice.below(3);
+                script.push(json!({ "write": { "path": format!("all/{dir}/{at}.txt"), "text": "x\n" } }));
+                files.push(format!("all/{dir}/*"));
+            }
+            2 => files.push(format!("all/{}/never.txt", dice.below(3))),
+            _ => {}
+        }
+        let links = if at == 0 { 0 } else { dice.below(4) };
+        let after: BTreeSet<usize> = (0..links).map(|_| dice.below(at as u64) as usize).collect();
+        let names: Vec<String> = after.iter().map(|it| format!("t{it}")).collect();
+        tasks.push(json!({ "id": format!("t{at}"), "subject": format!("Do {at}"), "files": files, "blocked_by": names,
+            "priority": dice.below(4), "script": script }));
+        known.push(Known { files, after: after.into_iter().collect() });
+    }
+    (tasks, known)
+}
+
+/// Whether two manifests have a file in common; only what [`random_plan`] writes is understood.
+fn overlap(a: &Known, b: &Known) -> bool {
+    let covers =
+        |pattern: &str, file: &str| pattern == file || pattern.strip_suffix('*').is_some_and(|it| file.starts_with(it));
+    a.files.iter().any(|x| b.files.iter().any(|y| covers(x, y) || covers(y, x)))
+}
+
+/// J5, L1: sixty tasks with eight workers, in both modes: every blocker was done before, no two at work had a file in
+/// common, no wave began early, never more than eight ran. All from the event log.
+#[test]
+fn j5_sixty_tasks_keep_their_order_and_their_files_apart() {
+    for (mode, seed) in [("flow", 7), ("waves", 8)] {
+        let world = World::set_up();
+        for nth in 0..8 {
+            world.json(&["agent", "add", &format!("w{nth}"), "--runtime", "scripted"]);
+        }
+        let (plan, known) = random_plan(seed);
+        let (mission, code) = run_plan(&world, &plan, &["--mode", mode, "--max-workers", "8"]);
+        assert_eq!(code, 0, "{mode}: {}", mission["summary"]);
+        let tasks = mission["tasks"].as_array().unwrap();
+        let place = |it: &Value| it["alias"].as_str().unwrap()[1..].parse::<usize>().unwrap();
+        let places: BTreeMap<&str, usize> = tasks.iter().map(|it| (it["id"].as_str().unwrap(), place(it))).collect();
+        let step = |it: &Value| (it["wave"].as_u64().unwrap(), it["sub_wave"].as_u64().unwrap_or(0));
+        let steps: BTreeMap<usize, (u64, u64)> = tasks.iter().map(|it| (place(it), step(it))).collect();
+        let (mut at_work, mut done): (BTreeSet<usize>, BTreeSet<usize>) = Default::default();
+        let (mut attempts, mut most) = (0_usize, 0);
+        for event in world.events() {
+            let at = event["subject"].as_str().and_then(|it| places.get(it)).copied();
+            match (event["kind"].as_str().unwrap(), at) {
+                ("task.started", Some(at)) => {
+                    assert!(known[at].after.iter().all(|it| done.contains(it)), "{mode}: t{at} is early");
+                    let other = at_work.iter().find(|it| overlap(&known[at], &known[**it]));
+                    assert_eq!(other, None, "{mode}: t{at} wants the same as one at work");
+                    if mode == "waves" {
+                        let early = steps.iter().find(|it| *it.1 < steps[&at] && !done.contains(it.0));
+                        assert_eq!(early, None, "t{at} of {:?} did not wait for its turn", steps[&at]);
+                    }
+                    at_work.insert(at);
+                }
+                // It keeps its files until it has landed.
+                ("task.completed", Some(at)) => {
+                    assert!(at_work.remove(&at) && done.insert(at), "{mode}: t{at} once");
+                }
+                ("attempt.started", _) => attempts += 1,
+                ("attempt.ended", _) => attempts -= 1,
+                _ => {}
+            }
+            most = most.max(attempts);
+        }
+        assert_eq!((done.len(), attempts), (60, 0), "{mode}");
+        assert!((2..=8).contains(&most), "{mode}: {most} at once");
+        assert_eq!(world.trunk().len(), 2 + 60, "{mode}: one commit each");
+    }
+}
