@@ -420,10 +420,8 @@ fn any_place_in_the_repository_will_do() {
 #[test]
 fn a_status_counts_its_own_project_only() {
     let world = World::set_up();
-    let plan = world.plan(
-        &(writes("a", "a.txt", "a", "")
-            + "[[task]]\nid = \"f\"\nsubject = \"Fail\"\nfiles = [\"f\"]\nscript = [{ fail = \"no\" }]\n"),
-    );
+    let plan =
+        world.plan(&(writes("a", "a.txt", "a", "") + &writes("f", "f.txt", "f", "validation = { tests = \"false\" }")));
     assert_eq!(world.run(&["run", &plan, "--agents", "scripted", "--wait"]).code, 8);
     let other = world.root.join("other");
     std::fs::create_dir(&other).unwrap();
