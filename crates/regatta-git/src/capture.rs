@@ -11,16 +11,18 @@
 //!   gone, or holds plain files, that is kept. What is inside a checked-out submodule is not kept, and
 //!   [`unkept`](regatta_engine::ports::git::Git::unkept) says so.
 //! - Files that were there before the attempt (`copy.rs`) are left out, whatever `.gitignore` says by now.
+//! - A pipe, a socket or a device has no content. Where git would read one for a file, and wait for ever, it goes.
 //! - Where only some directories are checked out, what is not there stays as the base has it; a file that was
 //!   written there all the same counts.
 
 use std::collections::{BTreeSet, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use regatta_core::ids::{AttemptId, CommitId};
 use regatta_engine::ports::git::{Authorship, Capture, GitError, Repo};
 
 use crate::gitdir::Sparse;
+use crate::pipes::Pipes;
 use crate::places::Key;
 use crate::run::{Call, Said, join, path_of, split, text_of};
 use crate::vault::{base_ref, keep_ref};
@@ -142,6 +144,20 @@ impl Lens<'_> {
         Ok(split(&said.stdout).iter().filter_map(|it| it.strip_prefix(b"./").map(<[u8]>::to_vec)).collect())
     }
 
+    /// Pipes and the like that git would wait for, or that stand where the base has a file.
+    fn pipes(&self) -> Result<Vec<PathBuf>, GitError> {
+        let list = || self.git("list the base's files").args(["ls-files", "-z"]).list();
+        Pipes::in_tree(self.tree)?.in_the_way(self.tree, || Ok(list()?.into_iter().collect()))
+    }
+
+    /// Takes them away: nobody works here any more, and there is nothing in them.
+    fn clear(&self) -> Result<(), GitError> {
+        for path in self.pipes()? {
+            disk::remove(&path)?;
+        }
+        Ok(())
+    }
+
     fn update_index(&self, flags: &[&str], input: Vec<u8>) -> Result<(), GitError> {
         if input.is_empty() {
             return Ok(());
@@ -231,13 +247,19 @@ impl GitAdapter {
         vault: &Path,
         base: Option<&CommitId>,
     ) -> Result<Snapshot, GitError> {
-        self.through_lens(repo, attempt, vault, base, |lens| lens.snapshot())
+        self.through_lens(repo, attempt, vault, base, |lens| {
+            lens.clear()?;
+            lens.snapshot()
+        })
     }
 
     /// New files in an attempt's workspace that are not ignored and were not there before it.
     pub(crate) fn new_files(&self, repo: &Repo, attempt: AttemptId, vault: &Path) -> Result<Vec<Vec<u8>>, GitError> {
         let base = self.find(vault, &base_ref(attempt))?;
-        self.through_lens(repo, attempt, vault, base.as_ref(), |lens| lens.untracked(&[]))
+        self.through_lens(repo, attempt, vault, base.as_ref(), |lens| {
+            lens.clear()?;
+            lens.untracked(&[])
+        })
     }
 
     /// The workspace's files as a tree in `objects`, which nothing keeps.
@@ -249,6 +271,10 @@ impl GitAdapter {
         (base, objects): (&CommitId, &Path),
     ) -> Result<CommitId, GitError> {
         self.through_lens(repo, attempt, vault, Some(base), |lens| {
+            // Somebody works here: nothing is touched.
+            if let Some(pipe) = lens.pipes()?.first() {
+                return Err(words::no_file(pipe));
+            }
             let Lens { adapter, vault, tree, index, .. } = *lens;
             let foreign = lens.foreign.clone();
             Lens { adapter, vault, tree, index, objects: Some(objects), foreign }.snapshot().map(|it| it.tree)

@@ -32,6 +32,7 @@ mod land;
 mod look;
 mod merge;
 mod odb;
+mod pipes;
 mod places;
 mod pool;
 mod push;

@@ -22,15 +22,23 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{Authorship, GitError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::words;
 
 /// The most that one git process may print, to bound the daemon's memory.
 const STDOUT_LIMIT: usize = 256 << 20;
 const STDERR_LIMIT: u64 = 64 << 10;
+/// How long one git process may take. Nothing that is in order takes as long; one that hangs must not hang us.
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// How long it has to tidy up after it was told to end.
+const GRACE: Duration = Duration::from_secs(5);
 
 const SETTINGS: &[&str] = &[
     "core.hooksPath=/dev/null",
@@ -58,6 +66,7 @@ pub(crate) struct Runner {
     path: OsString,
     user: Vec<(&'static str, OsString)>,
     started: Arc<AtomicU64>,
+    patience: Duration,
 }
 
 impl Runner {
@@ -69,6 +78,7 @@ impl Runner {
             path: env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
             user: user.collect(),
             started: Arc::default(),
+            patience: PATIENCE,
         }
     }
 
@@ -161,7 +171,7 @@ impl Runner {
         for setting in SETTINGS {
             command.args(["-c", setting]);
         }
-        Call { command, doing, input: None, started: Arc::clone(&self.started) }
+        Call { command, doing, input: None, started: Arc::clone(&self.started), patience: self.patience }
     }
 }
 
@@ -181,6 +191,7 @@ pub(crate) struct Call {
     doing: &'static str,
     input: Option<Vec<u8>>,
     started: Arc<AtomicU64>,
+    patience: Duration,
 }
 
 impl Call {
@@ -290,16 +301,20 @@ impl Call {
                 kept
             });
             let mut printed = Vec::new();
-            let mut flooded = false;
+            let (mut flooded, mut hung) = (false, false);
             if let Some(pipe) = stdout {
-                let read = pipe.take(STDOUT_LIMIT as u64 + 1).read_to_end(&mut printed);
+                let mut pipe = Hurried { pipe, child: &child, until: Instant::now() + self.patience, told: 0 };
+                let read = pipe.by_ref().take(STDOUT_LIMIT as u64 + 1).read_to_end(&mut printed);
                 read.map_err(|cause| words::not_started(self.doing, &cause))?;
-                flooded = printed.len() > STDOUT_LIMIT;
+                (flooded, hung) = (printed.len() > STDOUT_LIMIT, pipe.told > 0);
             }
             if flooded {
                 let _ = child.kill();
             }
             let status = child.wait().map_err(|cause| words::not_started(self.doing, &cause))?;
+            if hung {
+                return Err(words::took_too_long(self.doing, self.patience));
+            }
             if flooded {
                 return Err(words::too_much_output(self.doing, STDOUT_LIMIT));
             }
@@ -356,6 +371,38 @@ impl Call {
     /// Runs it and gives what it prints, split at NUL.
     pub(crate) fn list(self) -> Result<Vec<Vec<u8>>, GitError> {
         Ok(split(&self.done()?.stdout))
+    }
+}
+
+/// What a git process prints, for as long as we are patient. It closes its output when it ends, and is made to end.
+struct Hurried<'a> {
+    pipe: ChildStdout,
+    child: &'a Child,
+    until: Instant,
+    /// How often it was told to end: first so that it removes its locks, then without a choice.
+    told: u32,
+}
+
+impl Read for Hurried<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let left = self.until.saturating_duration_since(Instant::now());
+            let wait = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            let ready = match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&wait)) {
+                Err(Errno::INTR) => continue,
+                ready => ready?,
+            };
+            if ready > 0 {
+                return self.pipe.read(into);
+            }
+            if self.told > 1 {
+                return Ok(0); // somebody else holds its output open
+            }
+            let signal = if self.told == 0 { Signal::TERM } else { Signal::KILL };
+            (self.told, self.until) = (self.told + 1, Instant::now() + GRACE);
+            // It leads a group of its own; one that has just ended is no trouble.
+            let _gone = kill_process_group(Pid::from_child(self.child), signal);
+        }
     }
 }
 
@@ -460,6 +507,27 @@ mod tests {
         missing.program = "/nonexistent/git".into();
         assert_eq!(missing.ours_in(Path::new("/"), "x").arg("version").run().unwrap_err().code, "git_missing");
         assert_eq!(runner().ours_in(Path::new("/nonexistent"), "x").arg("version").run().unwrap_err().code, "io");
+    }
+
+    /// One that hangs is ended, with what it started; first so that it can tidy up.
+    #[test]
+    fn a_git_that_hangs_is_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, tidied) = (dir.path().join("git"), dir.path().join("tidied"));
+        let script = format!("#!/bin/sh\ntrap 'touch {}; exit 1' TERM\nsleep 600 & wait\n", tidied.display());
+        executable(&program, &script);
+        let hangs = Runner { program: program.into(), patience: Duration::from_millis(300), ..runner() };
+        let error = hangs.ours_in(Path::new("/"), "wait").arg("version").run().unwrap_err();
+        assert_eq!(error.code, "git_slow", "{error}");
+        assert!(tidied.exists());
+        let quick = Runner { patience: Duration::from_secs(60), ..runner() };
+        assert!(quick.ours_in(Path::new("/"), "x").arg("version").line().unwrap().starts_with("git version"));
+    }
+
+    fn executable(program: &Path, script: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::write(program, script).unwrap();
+        std::fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     #[test]

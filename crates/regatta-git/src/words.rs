@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId};
 use regatta_engine::ports::git::GitError;
@@ -152,6 +153,22 @@ pub(crate) fn too_much_to_copy(files: u64, bytes: u64, most_files: u64, most_byt
             most_bytes >> 20
         ),
         "Name less in regatta.toml: only what a fresh clone lacks and cannot make quickly.",
+    )
+}
+
+pub(crate) fn took_too_long(doing: &str, patience: Duration) -> GitError {
+    error(
+        "git_slow",
+        format!("Git did not {doing} within {} s, and was ended.", patience.as_secs()),
+        "Look whether the disk or another machine answers, then try again.",
+    )
+}
+
+pub(crate) fn no_file(path: &Path) -> GitError {
+    error(
+        "no_file",
+        format!("{} is a pipe, a socket or a device where git reads a file.", path.display()),
+        "It goes when the work is captured; nothing is to be done.",
     )
 }
 

@@ -372,3 +372,44 @@ fn several_landings_can_move_the_trunk_in_one_step() {
     git(world.user(), &["fsck", "--strict", "--no-dangling"]);
     assert_eq!(world.status(), "");
 }
+
+/// Makes a pipe that nobody writes to: whoever opens it to read waits for ever.
+fn pipe(path: impl AsRef<Path>) {
+    if path.as_ref().exists() {
+        fs::remove_file(path.as_ref()).unwrap();
+    }
+    let made = std::process::Command::new("mkfifo").arg(path.as_ref()).status().unwrap();
+    assert!(made.success());
+}
+
+/// Q3: a pipe where git reads a file holds up no capture and loses nothing; elsewhere it stays.
+#[test]
+fn q3_a_pipe_anywhere_holds_up_no_capture() {
+    let world = World::new();
+    let dir = world.prepare(A1).path;
+    write(dir.join("new.txt"), "work\n");
+    fs::create_dir_all(dir.join("deep/er")).unwrap();
+    write(dir.join("deep/er/x"), "x\n");
+    pipe(dir.join(".gitignore"));
+    pipe(dir.join("deep/.gitattributes"));
+    pipe(dir.join("deep/.gitmodules"));
+    pipe(dir.join("deep/er/pipe"));
+    let _socket = std::os::unix::net::UnixListener::bind(dir.join("socket")).unwrap();
+    pipe(dir.join("a.txt"));
+    git(&dir, &["init", "-q", "within"]);
+    write(dir.join("within/y"), "y\n");
+    pipe(dir.join("within/.git/HEAD"));
+    let capture = world.capture(A1);
+    assert_eq!(capture.changed, [".gitignore", "a.txt", "deep/er/x", "new.txt", "within/y"], "two files are gone");
+    assert_eq!(world.kept(&capture.commit, "new.txt"), "work");
+    assert!(dir.join("deep/er/pipe").exists() && dir.join("socket").exists(), "they are in nobody's way");
+    assert!(!dir.join(".gitignore").exists() && !dir.join("a.txt").exists());
+    // What is left over goes the same way.
+    pipe(dir.join(".gitattributes"));
+    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    pipe(dir.join(".gitignore"));
+    world.remove(A1);
+    let next = world.prepare(A2).path;
+    assert_eq!(world.capture(A2).changed, Vec::<String>::new());
+    assert!(!next.join("deep").exists());
+}

@@ -1,0 +1,75 @@
+//! Pipes, sockets and devices in a workspace: git waits for ever where it reads one for a file.
+//!
+//! They have no content, so nothing is lost when those that are in git's way go before a capture. Elsewhere they stay:
+//! a program that still runs may use them.
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use regatta_engine::ports::git::GitError;
+
+use crate::run::path_of;
+use crate::words;
+
+/// Files that git opens wherever it finds them.
+const READ_BY_NAME: [&[u8]; 4] = [b".gitignore", b".gitattributes", b".gitmodules", b".mailmap"];
+
+/// What is no file, directory or link.
+#[derive(Debug, Default)]
+pub(crate) struct Pipes {
+    /// Those that git opens by their names, and those in the git directory of a repository within.
+    pub(crate) read: Vec<PathBuf>,
+    /// The others, as git names them.
+    pub(crate) others: Vec<Vec<u8>>,
+}
+
+impl Pipes {
+    /// Looks through a workspace, but for its own git directory, in which no git of ours runs.
+    pub(crate) fn in_tree(top: &Path) -> Result<Pipes, GitError> {
+        let mut found = Pipes::default();
+        let mut open = vec![(top.to_owned(), false)];
+        while let Some((dir, in_git)) = open.pop() {
+            let entries = match fs::read_dir(&dir) {
+                Ok(entries) => entries,
+                // Git says what it cannot read, in its own words, or passes over what it ignores.
+                Err(_) => continue,
+            };
+            for entry in entries {
+                let entry = entry.map_err(|cause| words::io("read", &dir, &cause))?;
+                let Ok(kind) = entry.file_type() else { continue };
+                let name = entry.file_name();
+                if kind.is_dir() {
+                    let own = name.as_bytes() == b".git";
+                    if !(own && dir == top) {
+                        open.push((entry.path(), in_git || own));
+                    }
+                } else if kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
+                    let path = entry.path();
+                    if in_git || READ_BY_NAME.contains(&name.as_bytes()) || name.as_bytes() == b".git" {
+                        found.read.push(path);
+                    } else if let Ok(path) = path.strip_prefix(top) {
+                        found.others.push(path.as_os_str().as_bytes().to_vec());
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Those that are in git's way; `tracked` says which paths it has a file for.
+    pub(crate) fn in_the_way(
+        self,
+        top: &Path,
+        tracked: impl FnOnce() -> Result<HashSet<Vec<u8>>, GitError>,
+    ) -> Result<Vec<PathBuf>, GitError> {
+        let mut found = self.read;
+        if !self.others.is_empty() {
+            let tracked = tracked()?;
+            found.extend(self.others.iter().filter(|it| tracked.contains(*it)).map(|it| top.join(path_of(it))));
+        }
+        Ok(found)
+    }
+}
