@@ -25,6 +25,9 @@ pub(crate) const OURS: &str = ".regatta";
 /// Where the briefing is, in the workspace.
 const BRIEFING: &str = ".regatta/briefing.md";
 
+/// How many files a prompt names that were changed before.
+const MOST_NAMED: usize = 50;
+
 /// The prompt of an attempt, as it is now; the briefing is written where `workspace` is given and can be written to.
 pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, workspace: Option<&Path>) -> String {
     let redact = |text: &str| (engine.shared.settings.redact.0)(text);
@@ -121,6 +124,18 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
                  Work that belongs elsewhere: name it under \"scope_escapes\" in your result.\n";
         for file in &task.files {
             text += &format!("- {file}\n");
+        }
+        text += "\n";
+    }
+    let changed: Vec<&String> = attempt.gates.iter().flat_map(|it| &it.files).collect();
+    if !changed.is_empty() {
+        text += "## CHANGED BEFORE YOU\nThe wave before this one changed files of your manifest. Read them as they are now, \
+                 not as the task's words may have them.\n";
+        for file in changed.iter().take(MOST_NAMED) {
+            text += &format!("- {file}\n");
+        }
+        if changed.len() > MOST_NAMED {
+            text += &format!("- and {} more\n", changed.len() - MOST_NAMED);
         }
         text += "\n";
     }

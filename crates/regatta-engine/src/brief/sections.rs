@@ -1,5 +1,6 @@
 //! The briefing's five sections: GOALS, HISTORY, INTEL, TASK, PROTOCOL, within a budget of tokens.
 
+use regatta_core::gates::Says;
 use regatta_core::task::{Status, Task};
 
 use crate::Engine;
@@ -166,6 +167,9 @@ fn task(engine: &Engine, scene: &Scene) -> String {
             theirs.id,
             cut_line(&files.join(", "), 200)
         );
+    }
+    for gate in scene.attempt.gates.iter().filter(|it| it.says == Says::Warn) {
+        text += &format!("- warning: {}\n", cut_line(&gate.reason, 300));
     }
     for warning in &task.warnings {
         text += &format!("- warning: {}\n", cut_line(warning, 300));
