@@ -11,6 +11,7 @@ use regatta_core::gates::{Base, Facts};
 use regatta_core::ids::MissionId;
 
 use crate::Engine;
+use crate::perform::workspaces;
 use crate::ports::git::{GitError, Repo};
 
 /// How old what was seen may be before it is looked at again, after a round of polls.
@@ -54,12 +55,25 @@ impl Scales {
     fn look(&mut self, engine: &Engine, board: &Board, id: MissionId) -> Facts {
         let facts = Facts {
             memory_mb: engine.shared.agents.free_memory_mb(),
-            disk_mb: engine.shared.git.free_disk_mb(),
+            disk_mb: room(engine, board, id),
             base: base(engine, board, id),
         };
         self.seen.insert(id, (Instant::now(), facts.clone()));
         facts
     }
+}
+
+/// What the disk has free, or what the project's own bound leaves if that is less.
+fn room(engine: &Engine, board: &Board, id: MissionId) -> Option<u64> {
+    let free = engine.shared.git.free_disk_mb();
+    let project = board.missions.get(&id).and_then(|it| board.projects.get(&it.project));
+    let bound = project.and_then(|it| {
+        workspaces::room_left_mb(engine, it).unwrap_or_else(|error| {
+            tracing::warn!(project = %it.name, "what its workspaces take cannot be found out: {error}");
+            None
+        })
+    });
+    free.into_iter().chain(bound).min()
 }
 
 fn base(engine: &Engine, board: &Board, id: MissionId) -> Option<Base> {

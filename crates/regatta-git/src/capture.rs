@@ -297,7 +297,11 @@ impl GitAdapter {
                 base.clone()
             } else {
                 // The base comes first; the agent's own commits are for whoever wants them one by one.
-                let own = self.own_history(&vault, &self.places.workspace(&repo.project, attempt), &base)?;
+                let own = self.own_history(
+                    &vault,
+                    &self.places.workspace(&repo.project, attempt),
+                    (&base, &self.foreign(repo, attempt)?),
+                )?;
                 let parents: Vec<&CommitId> = [&base].into_iter().chain(own.as_ref()).collect();
                 self.commit_tree(&vault, &snapshot.tree, &parents, authorship)?
             };

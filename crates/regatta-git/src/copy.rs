@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
-use regatta_core::ids::AttemptId;
+use regatta_core::ids::{AttemptId, CommitId};
 use regatta_core::pattern::PathPattern;
 use regatta_engine::ports::git::{Brought, GitError, Repo};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
@@ -63,35 +63,9 @@ impl GitAdapter {
             let to = self.places.workspace(&repo.project, attempt);
             let base = self.find(&vault, &base_ref(attempt))?.filter(|_| disk::is_real_dir(&to));
             let Some(base) = base else { return Err(words::no_workspace(attempt, &to)) };
-            let user = self.discover_at(&repo.path)?;
-            if user.bare {
-                return Ok(Brought::default()); // there is no checkout to bring anything from
-            }
-            let list = self.git.ours(&vault, "list the base's files");
-            let tracked: HashSet<Vec<u8>> =
-                list.args(["ls-tree", "-r", "--name-only", "-z", base.as_str()]).list()?.into_iter().collect();
-            let mut source = Source::open(&user.top)?;
-            let mut brought = Brought::default();
-            let mut items = Vec::new();
-            for path in self.untracked_of(repo, &user.top)? {
-                if tracked.contains(&path) || !self.may_leave(&user.top, &path) {
-                    continue;
-                }
-                match source.look(path)? {
-                    Ok(item) => {
-                        if let Item::File { size, .. } = &item {
-                            brought.bytes += size;
-                        }
-                        items.push(item);
-                    }
-                    Err(path) if brought.left_out.len() < MOST_NAMED => brought.left_out.push(text_of(&path)),
-                    Err(_) => {}
-                }
-            }
-            brought.files = items.len() as u64;
-            if brought.files > MOST_FILES || brought.bytes > MOST_BYTES {
-                return Err(words::too_much_to_copy(brought.files, brought.bytes, MOST_FILES, MOST_BYTES));
-            }
+            let Some((mut source, items, mut brought)) = self.to_bring(repo, &vault, &base)? else {
+                return Ok(Brought::default());
+            };
             let foreign = items.iter().map(|it| it.path().to_vec());
             self.add_foreign(repo, attempt, foreign, manifest)?;
             self.overlook(repo, attempt, &to)?;
@@ -103,6 +77,66 @@ impl GitAdapter {
             disk::remove(&disk::hidden(&to, ".copy"))?;
             Ok(brought)
         })
+    }
+
+    /// Brings the same files into the directory of a slot, which holds `commit`. They go when it is staged again.
+    pub(crate) fn furnish_stage(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<Brought, GitError> {
+        if repo.workspace.copy.is_empty() {
+            return Ok(Brought::default());
+        }
+        self.locks.holding(Key::Slot(repo.project.clone(), slot), || {
+            let vault = self.vault(repo)?;
+            let to = self.places.staging(&repo.project, slot);
+            let Some((mut source, items, mut brought)) = self.to_bring(repo, &vault, commit)? else {
+                return Ok(Brought::default());
+            };
+            for item in &items {
+                if !source.copy(item, &to)? && brought.left_out.len() < MOST_NAMED {
+                    brought.left_out.push(text_of(item.path()));
+                }
+            }
+            disk::remove(&disk::hidden(&to, ".copy"))?;
+            Ok(brought)
+        })
+    }
+
+    /// What is brought to where `base` is checked out, and from where; nothing without a checkout of the user's.
+    fn to_bring(
+        &self,
+        repo: &Repo,
+        vault: &Path,
+        base: &CommitId,
+    ) -> Result<Option<(Source, Vec<Item>, Brought)>, GitError> {
+        let user = self.discover_at(&repo.path)?;
+        if user.bare {
+            return Ok(None); // there is no checkout to bring anything from
+        }
+        let list = self.git.ours(vault, "list the base's files");
+        let tracked: HashSet<Vec<u8>> =
+            list.args(["ls-tree", "-r", "--name-only", "-z", base.as_str()]).list()?.into_iter().collect();
+        let mut source = Source::open(&user.top)?;
+        let mut brought = Brought::default();
+        let mut items = Vec::new();
+        for path in self.untracked_of(repo, &user.top)? {
+            if tracked.contains(&path) || !self.may_leave(&user.top, &path) {
+                continue;
+            }
+            match source.look(path)? {
+                Ok(item) => {
+                    if let Item::File { size, .. } = &item {
+                        brought.bytes += size;
+                    }
+                    items.push(item);
+                }
+                Err(path) if brought.left_out.len() < MOST_NAMED => brought.left_out.push(text_of(&path)),
+                Err(_) => {}
+            }
+        }
+        brought.files = items.len() as u64;
+        if brought.files > MOST_FILES || brought.bytes > MOST_BYTES {
+            return Err(words::too_much_to_copy(brought.files, brought.bytes, MOST_FILES, MOST_BYTES));
+        }
+        Ok(Some((source, items, brought)))
     }
 
     /// What git calls untracked in the user's checkout and the project wants along.

@@ -2,8 +2,10 @@
 //!
 //! The workspace's `.git` is the agent's: no git runs in it. Its HEAD is read as text, its objects are copied as plain
 //! files to a place of our own, and git checks every one of them before it becomes the vault's. A history that is not
-//! a plain line from the base (merges, too many commits, missing objects) is left out: the files are captured anyway.
+//! a plain line from the base (merges, too many commits, missing objects), or that has a file which was there before the
+//! attempt (`copy.rs`), is left out: the files are captured anyway.
 
+use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,6 +15,7 @@ use regatta_core::ids::{BranchName, CommitId};
 use regatta_engine::ports::git::GitError;
 
 use crate::merge::MOST_OWN_COMMITS;
+use crate::run::split;
 use crate::{GitAdapter, disk};
 
 /// The most that is copied of an agent's objects.
@@ -25,15 +28,16 @@ impl GitAdapter {
         &self,
         vault: &Path,
         workspace: &Path,
-        base: &CommitId,
+        (base, foreign): (&CommitId, &HashSet<Vec<u8>>),
     ) -> Result<Option<CommitId>, GitError> {
         let git_dir = workspace.join(".git");
         let Some(head) = head_of(&git_dir).filter(|it| it != base) else { return Ok(None) };
         if self.find(vault, &format!("{head}^{{commit}}"))?.is_some() {
-            return Ok(self.is_line(vault, None, base, &head)?.then_some(head));
+            let fits = self.is_line(vault, None, base, &head)? && self.is_own(vault, None, (base, &head), foreign)?;
+            return Ok(fits.then_some(head));
         }
         let copy = self.places.scratch_objects(vault);
-        let taken = self.take_objects(vault, &git_dir, &copy, (base, &head));
+        let taken = self.take_objects(vault, &git_dir, &copy, (base, &head, foreign));
         disk::remove(&copy)?;
         Ok(taken?.then_some(head))
     }
@@ -43,9 +47,12 @@ impl GitAdapter {
         vault: &Path,
         git_dir: &Path,
         copy: &Path,
-        (base, head): (&CommitId, &CommitId),
+        (base, head, foreign): (&CommitId, &CommitId, &HashSet<Vec<u8>>),
     ) -> Result<bool, GitError> {
-        if !copy_objects(&git_dir.join("objects"), copy) || !self.is_line(vault, Some(copy), base, head)? {
+        if !copy_objects(&git_dir.join("objects"), copy)
+            || !self.is_line(vault, Some(copy), base, head)?
+            || !self.is_own(vault, Some(copy), (base, head), foreign)?
+        {
             return Ok(false);
         }
         let packed = self
@@ -64,6 +71,27 @@ impl GitAdapter {
         }
         disk::sync_objects(vault)?;
         Ok(true)
+    }
+
+    /// Whether none of the commits from `base` to `head` has a file that was there before the attempt: it may be a
+    /// secret of the user's, and is nobody's work.
+    fn is_own(
+        &self,
+        vault: &Path,
+        copy: Option<&Path>,
+        (base, head): (&CommitId, &CommitId),
+        foreign: &HashSet<Vec<u8>>,
+    ) -> Result<bool, GitError> {
+        if foreign.is_empty() {
+            return Ok(true);
+        }
+        let call = self.git.ours(vault, "list what the agent committed");
+        let call = copy.into_iter().fold(call, |call, copy| call.also_objects(copy));
+        let said = call
+            .args(["log", "--format=", "--name-only", "--no-renames", "-z"])
+            .args([head.as_str(), &format!("^{base}"), "--"])
+            .run()?;
+        Ok(said.status == Some(0) && !split(&said.stdout).iter().any(|it| foreign.contains(it)))
     }
 
     /// Whether the commits from `base` to `head` follow one another, with nothing merged in.

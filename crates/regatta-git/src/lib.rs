@@ -236,6 +236,9 @@ impl Git for GitAdapter {
     fn stage(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError> {
         self.stage_commit(repo, slot, commit)
     }
+    fn furnish(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<Brought, GitError> {
+        self.furnish_stage(repo, slot, commit)
+    }
     fn unstage(&self, repo: &Repo, slot: u32) -> Result<(), GitError> {
         self.remove_stage(repo, slot)
     }

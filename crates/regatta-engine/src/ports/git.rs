@@ -371,6 +371,12 @@ pub trait Git: Send + Sync {
     fn diff(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<String, GitError>;
     /// Brings a slot's directory for validation to `commit` exactly: nothing else is left in it.
     fn stage(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError>;
+    /// Brings the untracked files that `workspace.copy` names into a slot's directory, which holds `commit`; nothing
+    /// where there are none to bring.
+    fn furnish(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<Brought, GitError> {
+        let _ = (repo, slot, commit);
+        Ok(Brought::default())
+    }
     /// Removes a slot's directory.
     fn unstage(&self, repo: &Repo, slot: u32) -> Result<(), GitError>;
     /// Moves the trunk from `old` to `new`, which may be several commits on, by compare-and-swap, and a clean checkout

@@ -266,6 +266,17 @@ pub(crate) fn until_done(engine: &Engine, life: &Life, world: &World) {
     life.until("everything is performed", || world.outbox() == 0);
 }
 
+/// Waits until a task goes to a person, who gives it up; gives the reason it had.
+pub(crate) fn until_given_up(engine: &Engine, life: &Life, world: &World, task: TaskId) -> String {
+    let needs =
+        |board: &Board| board.tasks.get(&task).is_some_and(|it| it.status == regatta_core::task::Status::NeedsHuman);
+    until(engine, "somebody is needed", needs);
+    let reason = engine.board().tasks[&task].reason.clone().unwrap();
+    say(engine, Command::CancelTask { task, reason: "given up".into() });
+    until_done(engine, life, world);
+    reason
+}
+
 struct Unpark(std::thread::Thread);
 
 impl Wake for Unpark {

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use regatta_core::attempt::Cause;
+use regatta_core::board::Board;
 use regatta_core::command::Command;
 use regatta_core::ids::{AttemptId, BranchName, TaskId};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::{Settings, Workspace};
-use regatta_core::task::Status;
+use regatta_core::schedule::WaitKind;
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::ports::git::Repo;
 use regatta_testkit::steps::Life;
@@ -101,7 +102,7 @@ fn a_setup_that_fails_starts_nothing_and_says_why() {
         other => other,
     };
     begin(&engine, project);
-    until(&engine, "the task has failed", |board| board.settled(TaskId(1)) == Some(Status::Failed));
+    until_given_up(&engine, &life, &world, TaskId(1));
     let ended = engine.history().attempt(AttemptId(1)).unwrap().unwrap().ended.unwrap();
     assert_eq!(ended.cause, Cause::Environment);
     assert!(
@@ -111,8 +112,66 @@ fn a_setup_that_fails_starts_nothing_and_says_why() {
     );
     assert!(!done.lock().unwrap().iter().any(|it| it.contains("ports") || it == "never"), "{done:?}");
     assert!(world.agents.programs().is_empty());
-    life.until("everything is performed", || world.outbox() == 0);
     assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+/// What is about to land is made ready like a workspace before it is checked.
+#[test]
+fn setup_runs_before_the_checks_of_a_landing_too() {
+    let (world, done) = world();
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    begin(&engine, ready_project());
+    until_done(&engine, &life, &world);
+    let done = done.lock().unwrap().clone();
+    let program = done.iter().position(|it| it.starts_with("A1 ")).unwrap();
+    let after: Vec<&str> = done[program + 1..].iter().map(String::as_str).collect();
+    let setup = after.iter().position(|it| *it == "fetch").expect("in the landing");
+    assert_eq!(after[setup..setup + 2], ["fetch", "build"], "{done:?}");
+    assert!(!after[..setup].is_empty() && after[..setup] == after[setup + 2..], "checked before and after: {done:?}");
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+/// A tree that its setup does not take is red: it comes back to its worker with what the command said.
+#[test]
+fn a_landing_whose_setup_fails_is_red() {
+    let (world, _) = world();
+    world.agents.judge_by(|command, files| match command {
+        "build" if files.contains_key("a") => Err("no compiler\n".into()),
+        _ => Ok(()),
+    });
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    begin(&engine, ready_project());
+    let reason = until_given_up(&engine, &life, &world, TaskId(1));
+    assert!(reason.contains("the setup command `build` exited with 1: no compiler"), "{reason}");
+    assert_clean(&engine, &world);
+    engine.shutdown();
+}
+
+/// What a project's workspaces may take counts as well as what the disk has.
+#[test]
+fn a_project_without_room_of_its_own_starts_nothing_and_says_so() {
+    let (world, _) = world();
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    let project = match ready_project() {
+        Command::AddProject(mut it) => {
+            it.settings.workspace.disk_mb = Some(1);
+            Command::AddProject(it)
+        }
+        other => other,
+    };
+    begin(&engine, project);
+    let held =
+        |board: &Board| board.missions.values().any(|it| it.held.iter().any(|it| it.kind == Some(WaitKind::Disk)));
+    until(&engine, "it is held for want of room", held);
+    assert!(world.agents.programs().is_empty());
+    let limits = regatta_core::fleet::Limits { attempt_disk_mb: 0, ..engine.board().limits };
+    say(&engine, Command::SetLimits { limits });
+    until_done(&engine, &life, &world);
     engine.shutdown();
 }
 

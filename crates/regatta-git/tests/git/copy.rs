@@ -167,3 +167,40 @@ fn a_data_directory_inside_the_checkout_is_not_brought() {
     assert_eq!(brought.files, 1, "{brought:?}");
     assert!(workspace.join("local").exists() && !workspace.join("data").exists());
 }
+
+/// What is about to land has them, too; staged again it is the commit alone.
+#[test]
+fn they_come_into_a_slots_directory_and_go_again() {
+    let world = world(&["*.env", "a.txt"]);
+    write(world.user().join("local.env"), "SECRET=1\n");
+    let tip = world.tip();
+    let dir = world.git.stage(&world.repo, SLOT, &tip).unwrap();
+    assert!(!dir.join("local.env").exists());
+    let brought = world.git.furnish(&world.repo, SLOT, &tip).unwrap();
+    assert_eq!((brought.files, fs::read_to_string(dir.join("local.env")).unwrap().as_str()), (1, "SECRET=1\n"));
+    let dir = world.git.stage(&world.repo, SLOT, &tip).unwrap();
+    assert!(!dir.join("local.env").exists());
+}
+
+/// An agent that committed what was brought gets its files captured, and not its history: no secret lands by rebase.
+#[test]
+fn a_history_with_what_was_brought_is_left_out() {
+    let world = world(&["*.env"]);
+    write(world.user().join("local.env"), "SECRET=1\n");
+    for (attempt, forced) in [(A1, true), (A2, false)] {
+        let dir = world.prepare(attempt).path;
+        world.git.bring(&world.repo, attempt, &[]).unwrap();
+        write(dir.join("b.txt"), "b\n");
+        if forced {
+            git(&dir, &["add", "-f", "local.env"]);
+        }
+        commit_all(&dir, "mine");
+        write(dir.join("c.txt"), "c\n");
+        let capture = world.capture(attempt);
+        assert_eq!(capture.changed, ["b.txt", "c.txt"]);
+        let parents = git(&world.vault(), &["log", "-1", "--format=%P", capture.commit.as_str()]);
+        assert_eq!(parents.split(' ').count(), if forced { 1 } else { 2 }, "{attempt}");
+        let held = git(&world.vault(), &["log", "--all", "--format=", "--name-only"]);
+        assert!(!held.contains("local.env"), "{held}");
+    }
+}

@@ -209,6 +209,59 @@ fn a_stale_base_is_warned_of() {
     assert!(base["reason"].as_str().unwrap().contains("origin/main"), "{base}");
 }
 
+/// What the wave before changed of a task's files is in its prompt and its briefing.
+#[test]
+fn a_worker_is_told_what_the_wave_before_changed() {
+    let world = World::set_up();
+    let script = world.root.join("told.sh");
+    let body = r#"printf '%s' "$1" > "$REGATTA_RESULT.prompt"; cp .regatta/briefing.md "$REGATTA_RESULT.brief"
+echo "$REGATTA_TASK" >> shared.txt"#;
+    std::fs::write(&script, body).unwrap();
+    world.json(&[
+        "agent",
+        "add",
+        "ann",
+        "--runtime",
+        "command",
+        "--command",
+        &format!("sh {} {{prompt}}", script.display()),
+    ]);
+    let plan = [
+        json!({ "id": "a", "subject": "First", "files": ["shared.txt"] }),
+        json!({ "id": "b", "subject": "Second", "files": ["shared.txt"], "blocked_by": ["a"] }),
+    ];
+    let (mission, code) = run_plan(&world, &plan, &["--agents", "ann", "--mode", "waves"]);
+    assert_eq!(code, 0, "{mission}");
+    let left = |attempt: &str, ending: &str| {
+        let outbox = world.data.join("attempts").join(attempt).join("outbox");
+        let files: Vec<_> = std::fs::read_dir(&outbox).unwrap().flatten().map(|it| it.path()).collect();
+        let file = files.iter().find(|it| it.extension().is_some_and(|it| it == ending)).unwrap();
+        std::fs::read_to_string(file).unwrap()
+    };
+    assert!(!left("A1", "prompt").contains("CHANGED BEFORE YOU"));
+    let (prompt, brief) = (left("A2", "prompt"), left("A2", "brief"));
+    assert!(prompt.contains("## CHANGED BEFORE YOU") && prompt.contains("\n- shared.txt\n"), "{prompt}");
+    assert!(brief.contains("- warning: the wave before changed shared.txt"), "{brief}");
+}
+
+/// A project whose checks need what is not in git lands all the same: the landing brings the files and runs the setup.
+#[test]
+fn a_landing_is_set_up_like_a_workspace() {
+    let world = World::with_repo();
+    world.write(".gitignore", "*.env\n");
+    world.write(
+        "regatta.toml",
+        "[project]\nname = \"shop\"\n[validation]\ncommands = [\"grep -q SECRET made.env\"]\n\
+        [workspace]\ncopy = [\"local.env\"]\nsetup = [\"cp local.env made.env\"]\n",
+    );
+    world.write("local.env", "SECRET=1\n");
+    world.ok(&["init", "--yes"]);
+    world.commit("Use regatta");
+    let (mission, code) = run_plan(&world, &[task("a", &["a.go"], &[])], &["--agents", "scripted"]);
+    assert_eq!(code, 0, "{mission}");
+    assert_eq!(world.git(&["show", "--name-only", "--format=", "HEAD"]), "a.go");
+}
+
 /// A small generator of numbers: the same plan for the same seed.
 struct Dice(u64);
 

@@ -1,12 +1,15 @@
 //! Is this tree green? Its checks are the trunk's own, never the branch's; what passed once is not run again.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use regatta_core::ids::{CommitId, ProjectName};
 use regatta_core::project::Project;
 use regatta_core::task::{Task, Validation};
 
+use crate::ports::agents::Check;
 use crate::ports::git::Repo;
 use crate::{Engine, contract};
 
@@ -94,12 +97,45 @@ pub(super) fn broken(
     let slot = bench.slot(&project.name);
     let staging = engine.shared.git.stage(&train.repo, slot.number, new).map_err(|it| it.to_string())?;
     crate::failpoint::at("trial.staged");
-    let found = contract::broken(&*engine.shared.agents, &task, &project, &staging).map_err(|it| it.to_string())?;
+    let found = match furnish(engine, train, (&task, &project), (slot.number, new), &staging)? {
+        Some(reason) => Some(reason),
+        None => contract::broken(&*engine.shared.agents, &task, &project, &staging).map_err(|it| it.to_string())?,
+    };
     drop(slot);
     if found.is_none() {
         bench.remember(key);
     }
     Ok(found)
+}
+
+/// Makes a slot's directory as ready as a workspace is: with the files the project brings along and what its setup
+/// commands make. Nothing of it outlives the next staging, so it is done each time. `Ok(Some(reason))` says which
+/// command does not take this tree.
+fn furnish(
+    engine: &Engine,
+    train: &Train,
+    (task, project): (&Task, &Project),
+    (slot, commit): (u32, &CommitId),
+    dir: &Path,
+) -> Result<Option<String>, String> {
+    let settings = &project.settings.workspace;
+    if !settings.copy.is_empty() {
+        engine.shared.git.furnish(&train.repo, slot, commit).map_err(|it| format!("{it} {}", it.hint))?;
+    }
+    for command in &settings.setup {
+        let check = Check {
+            command: command.clone(),
+            dir: dir.to_owned(),
+            env: contract::environment(task, project),
+            timeout: Duration::from_millis(settings.setup_timeout.ms()),
+            once: None,
+        };
+        let result = engine.shared.agents.check(&check).map_err(|it| it.to_string())?;
+        if !result.passed() {
+            return Ok(Some(format!("the setup command `{command}` {}", contract::verdict(&result))));
+        }
+    }
+    Ok(None)
 }
 
 /// The project with the checks that its trunk names: a branch that changes them is checked by the old ones.
