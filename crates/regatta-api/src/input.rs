@@ -53,6 +53,11 @@ inputs! {
         id: String,
         /// Before all that are not under way.
         #[serde(default)] first: bool,
+        /// The claim on the trunk, held by hand, under which it lands at once; `id` may then be an attempt's or the path
+        /// of its workspace.
+        #[serde(default)] claim: Option<ClaimId>,
+        /// That claim's token.
+        #[serde(default)] token: Option<u64>,
     }
     QueueHold {
         #[serde(default)] project: Option<ProjectName>,

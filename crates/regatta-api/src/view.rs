@@ -533,11 +533,16 @@ pub struct LandingView {
     pub commit: Option<CommitId>,
     pub files: Vec<String>,
     pub queued_wall: u64,
+    pub branch: String,
+    /// In how many files its task's work conflicted with what had landed.
+    pub conflicts: usize,
+    /// How many times it was sent back to be mended.
+    pub fixups: u32,
 }
 
 impl LandingView {
     /// Draws a landing.
-    pub fn of(landing: &Landing, subject: &str, position: Option<usize>) -> LandingView {
+    pub fn of(landing: &Landing, task: Option<&Task>, position: Option<usize>) -> LandingView {
         let (state, detail, commit) = match (&landing.end, &landing.held, &landing.state) {
             (Some(End::Landed { commit, .. }), _, _) => ("landed", String::new(), Some(commit.clone())),
             (Some(End::Out { reason, .. }), _, _) => ("out", reason.clone(), None),
@@ -560,7 +565,7 @@ impl LandingView {
         LandingView {
             landing: landing.id,
             task: landing.task,
-            subject: subject.into(),
+            subject: task.map(|it| it.subject.clone()).unwrap_or_default(),
             agent: landing.agent.clone(),
             position,
             state: state.into(),
@@ -568,6 +573,9 @@ impl LandingView {
             commit,
             files: landing.submission.changed.clone(),
             queued_wall: landing.queued_wall,
+            branch: landing.branch.to_string(),
+            conflicts: task.map_or(0, |it| it.conflicts.len()),
+            fixups: task.map_or(0, |it| it.fixups),
         }
     }
 }

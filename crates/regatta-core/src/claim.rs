@@ -10,10 +10,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::board::Draft;
+use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
-use crate::ids::{AgentName, AttemptId, ClaimId, LandingId, Now, WaitId};
+use crate::ids::{AgentName, AttemptId, ClaimId, LandingId, Now, ProjectName, WaitId};
+use crate::landing;
 use crate::pattern::Uri;
+use crate::project::Project;
 use crate::refusal::{Holder, Refusal};
 
 /// Who holds a claim.
@@ -146,7 +148,7 @@ pub enum Acquired {
 pub const LONGEST_TTL_MS: u64 = 7 * 24 * 3_600_000;
 /// The longest anybody stands in line: a day.
 pub const LONGEST_WAIT_MS: u64 = 24 * 3_600_000;
-/// How long the trunk may be held by hand, whatever is renewed.
+/// How long the trunk may be held by hand, whatever is renewed, unless its project says otherwise.
 pub const LONGEST_TRUNK_HOLD_MS: u64 = 600_000;
 /// The most patterns in one claim.
 pub const MOST_URIS: usize = 512;
@@ -252,7 +254,7 @@ fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> (u6
     let id = ClaimId(draft.board().counters.claim + 1);
     let token = draft.next_revision();
     let by_hand = matches!(ask.owner, Owner::Agent(_));
-    let latest_at = (by_hand && ask.uris.iter().any(is_trunk)).then(|| now.at + LONGEST_TRUNK_HOLD_MS);
+    let latest_at = (by_hand && ask.uris.iter().any(is_trunk)).then(|| now.at + longest_hold(draft.board(), &ask.uris));
     let expires_at = latest_at.unwrap_or(u64::MAX).min(now.at + ask.ttl_ms);
     let claim = Claim {
         id,
@@ -269,6 +271,26 @@ fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> (u6
     };
     draft.record(Event::ClaimGranted(Granted { claim, wait }));
     (expires_at - now.at, id, token)
+}
+
+/// How long these trunks may be held by hand: what the strictest of their projects allows.
+fn longest_hold(board: &Board, uris: &[Uri]) -> u64 {
+    let named = |project: &Project| uris.iter().any(|it| it.overlaps(&Uri::of_trunk(&project.name)));
+    let allowed = board.projects.values().filter(|it| named(it)).map(|it| it.settings.landing.max_hold.ms());
+    allowed.min().unwrap_or(LONGEST_TRUNK_HOLD_MS)
+}
+
+/// Says that the claim is held with this token and gives the project's trunk to itself, or why it is not.
+pub(crate) fn lends_trunk(board: &Board, under: &landing::Under, project: &ProjectName) -> Result<(), Refusal> {
+    let claim = held_on(board, under.claim, under.token)?;
+    let trunk = Uri::of_trunk(project);
+    if claim.mode != Mode::Exclusive || !claim.uris.iter().any(|it| it.overlaps(&trunk)) {
+        return Err(Refusal::invalid(
+            format!("{} does not hold {trunk} for itself", under.claim),
+            format!("regatta claim acquire {trunk} --ttl 120s --wait 60s"),
+        ));
+    }
+    Ok(())
 }
 
 fn is_trunk(uri: &Uri) -> bool {
@@ -299,7 +321,11 @@ pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal
 }
 
 fn held(draft: &Draft, id: ClaimId, token: u64) -> Result<std::sync::Arc<Claim>, Refusal> {
-    match draft.board().claims.get(&id) {
+    held_on(draft.board(), id, token)
+}
+
+fn held_on(board: &Board, id: ClaimId, token: u64) -> Result<std::sync::Arc<Claim>, Refusal> {
+    match board.claims.get(&id) {
         None => Err(Refusal::ClaimEnded { claim: id }),
         Some(claim) if claim.token != token => Err(Refusal::StaleClaimToken { claim: id }),
         Some(claim) => Ok(claim.clone()),

@@ -156,6 +156,11 @@ pub enum Command {
         task: TaskId,
         first: bool,
     },
+    /// Lands finished work under a claim on the trunk that is held by hand.
+    LandUnder {
+        task: TaskId,
+        under: landing::Under,
+    },
     /// Sends finished work back to be worked on again, with these words.
     Revise {
         task: TaskId,
@@ -483,6 +488,9 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         }
         Command::GiveUp { task, attempt, token, reason } => done(task::give_up(draft, task, attempt, token, reason)?),
         Command::Land { task, first } => Outcome::Queued(landing::land(draft, task, first, &request.by, now)?),
+        Command::LandUnder { task, under } => {
+            Outcome::Queued(landing::land_under(draft, task, under, &request.by, now)?)
+        }
         Command::Revise { task, text } => done(landing::revise(draft, task, text)?),
         Command::Undo { done } => Outcome::Queued(landing::undo(draft, &done, &request.by, now)?),
         Command::HoldQueue { project, reason } => done(landing::hold(draft, &project, reason, &request.by, now)?),

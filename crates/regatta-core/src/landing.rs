@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::event::facts;
-use crate::ids::{AgentName, BranchName, CommitId, LandingId, MissionId, ProjectName, TaskId};
+use crate::ids::{AgentName, BranchName, ClaimId, CommitId, LandingId, MissionId, ProjectName, TaskId};
 use crate::refusal::Refusal;
 use crate::task::Submission;
 
-pub use people::{Place, hold, land, needs_person, release, revise, undo};
+pub use people::{Place, hold, land, land_under, needs_person, release, revise, undo};
 pub(crate) use queue::{advance, retry, submit, withdraw};
 pub use report::{Moved, Tried, moved, tried};
-pub(crate) use report::{announce, fence_fell};
+pub(crate) use report::{announce, fence_fell, lent_fence_fell};
 
 /// Where a landing is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,6 +128,17 @@ pub struct Landing {
     /// It conflicts with one of these, which were before it: it is tried when they are gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<LandingId>,
+    /// The claim on the trunk that somebody lends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub under: Option<Under>,
+}
+
+/// A claim on the trunk that is held by hand, under which a landing may move it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Under {
+    pub claim: ClaimId,
+    pub token: u64,
 }
 
 impl Landing {
@@ -217,7 +228,7 @@ facts! {
     /// Somebody who may said that it lands.
     Approved { landing: LandingId, by: String }
     /// Somebody asked for it: it is held no longer.
-    Asked { landing: LandingId, first: bool }
+    Asked { landing: LandingId, first: bool, under: Option<Under> }
     Landed { landing: LandingId, task: TaskId, old: CommitId, commit: CommitId }
     Ended { landing: LandingId, task: TaskId, reason: String, retry: bool, fault: Option<bool> }
     /// Nothing more is begun or moved until it is released.

@@ -28,6 +28,9 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
                 {
                     landing::fence_fell(draft, *id, ended.token, now)?;
                 }
+                if matches!(ended.owner, Owner::Agent(_)) && ended.latest_at.is_some() {
+                    landing::lent_fence_fell(draft, ended.token, now)?;
+                }
             }
         }
         Event::ClaimWaitEnded(it) => {

@@ -171,6 +171,9 @@ pub struct Task {
     /// How many times it was sent back to be mended.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fixups: u32,
+    /// The paths in which its work conflicted with what had landed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<String>,
     /// What people said to whoever works on it next.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,

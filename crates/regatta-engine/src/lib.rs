@@ -336,6 +336,11 @@ impl Engine {
         &self.shared.git
     }
 
+    /// Where a live attempt works, made now if that has not been done yet.
+    pub fn workspace_of(&self, attempt: AttemptId) -> Result<Option<std::path::PathBuf>, ports::git::GitError> {
+        perform::workspace_of(self, attempt)
+    }
+
     /// The port to programs, for doors that only look.
     pub fn agents(&self) -> &Arc<dyn Agents> {
         &self.shared.agents

@@ -11,6 +11,7 @@ mod landings; // the queue's work
 pub(crate) mod workspaces; // made ready, and cleared up
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::task::{Context, Poll, Wake, Waker};
@@ -23,7 +24,7 @@ use regatta_core::ids::{AttemptId, TaskId};
 use regatta_core::project::Project;
 use regatta_core::task::Task;
 
-use crate::ports::git::{Authorship, Repo};
+use crate::ports::git::{Authorship, GitError, Repo};
 use crate::{Engine, Failure};
 pub(crate) use landings::Bench;
 
@@ -135,6 +136,12 @@ fn scene(engine: &Engine, id: AttemptId) -> Result<Option<Scene>, Later> {
     let repo = Repo::of(&project);
     let narrowed = |task: Task| Task { files: task.manifest(), ..task };
     Ok(task.map(|task| Scene { attempt, task: narrowed(task), project, repo }))
+}
+
+/// Where a live attempt works, made now if that has not been done yet.
+pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<PathBuf>, GitError> {
+    let Ok(Some(scene)) = scene(engine, id) else { return Ok(None) };
+    workspaces::prepare(engine, &scene).map(|it| Some(it.path))
 }
 
 /// A task that has ended while its attempt is still being ended. A store that cannot be read now is asked again: taking

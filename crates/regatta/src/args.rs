@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use regatta_core::ids::{AgentName, BranchName, ProjectName, TaskId};
+use regatta_core::ids::{AgentName, BranchName, ClaimId, ProjectName, TaskId};
 
 use crate::settings::duration_ms;
 
@@ -198,7 +198,17 @@ pub(crate) enum Word {
     /// Land a task's finished work
     Land {
         /// The task
-        id: TaskId,
+        #[arg(required_unless_present = "now")]
+        id: Option<TaskId>,
+        /// Land a workspace (its task, its attempt or its path) under a claim on the trunk that you hold, and wait for it
+        #[arg(long, value_name = "WORKSPACE", requires = "claim", requires = "token", conflicts_with_all = ["id", "first"])]
+        now: Option<String>,
+        /// The claim on workspace://PROJECT/default
+        #[arg(long, requires = "now")]
+        claim: Option<ClaimId>,
+        /// Its token: the fence of the move
+        #[arg(long, requires = "now", value_name = "N")]
+        token: Option<u64>,
         /// Wait until it has landed or is out
         #[arg(long)]
         wait: bool,
@@ -210,6 +220,9 @@ pub(crate) enum Word {
     Queue {
         #[command(subcommand)]
         word: Option<QueueWord>,
+        /// Show the merge status of every branch: what became of it, its conflicts and fix-ups
+        #[arg(long)]
+        all: bool,
     },
     /// Show what a task's finished work changes
     Diff {

@@ -167,8 +167,11 @@ impl Board {
                     task.tries = if again.tried { task.tries + 1 } else { 0 };
                     task.not_before = again.not_before;
                     task.resume = again.resume.clone();
-                    if again.fixup.is_some() {
-                        task.fixup = again.fixup.clone();
+                    if let Some(fixup) = &again.fixup {
+                        task.conflicts.extend(fixup.paths.iter().cloned());
+                        task.conflicts.sort_unstable();
+                        task.conflicts.dedup();
+                        task.fixup = Some(fixup.clone());
                         task.fixups += 1;
                     }
                 }

@@ -54,6 +54,9 @@ impl Board {
             }
             Event::LandingAsked(it) => self.change_landing(*it.landing(), rows, |landing| {
                 landing.first = *it.first();
+                if it.under().is_some() {
+                    landing.under = it.under().clone();
+                }
                 (landing.held, landing.retry_at) = (None, None);
             }),
             Event::LandingMoving(it) => self.change_landing(*it.landing(), rows, |landing| {

@@ -14,7 +14,7 @@ use crate::task::{self, Expects, IssueType, Status, Submission, Task};
 use crate::{claim, manifest, steer};
 
 use super::queue::{enter, enter_as, order};
-use super::{Asked, GoneOn, Hold, Landing, State, Stopped, find, withdraw};
+use super::{Asked, GoneOn, Hold, Landing, State, Stopped, Under, find, withdraw};
 
 /// What [`land`] found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,7 +86,11 @@ pub fn land(draft: &mut Draft, id: TaskId, first: bool, by: &Actor, now: Now) ->
     let task = task::find(draft.board(), id)?;
     if let Some(landing) = task.landing.and_then(|it| draft.board().landings.get(&it).cloned()) {
         if landing.held.is_some() || (first && !landing.first) {
-            draft.record(Event::LandingAsked(Asked { landing: landing.id, first: first || landing.first }));
+            draft.record(Event::LandingAsked(Asked {
+                landing: landing.id,
+                first: first || landing.first,
+                under: None,
+            }));
         }
         return place(draft.board(), landing.id, now);
     }
@@ -103,9 +107,20 @@ pub fn land(draft: &mut Draft, id: TaskId, first: bool, by: &Actor, now: Now) ->
     claim::acquire_for_landing(draft, queued, uris, mode, now);
     draft.record(Event::LandingApproved(super::Approved { landing: queued, by: by.to_string() }));
     if first {
-        draft.record(Event::LandingAsked(Asked { landing: queued, first }));
+        draft.record(Event::LandingAsked(Asked { landing: queued, first, under: None }));
     }
     place(draft.board(), queued, now)
+}
+
+/// Lands a task's finished work under a claim on the trunk that is held by hand: its token is the fence of the move.
+/// A token that no longer holds is refused, and moves nothing (L6).
+pub fn land_under(draft: &mut Draft, id: TaskId, under: Under, by: &Actor, now: Now) -> Result<Place, Refusal> {
+    let task = task::find(draft.board(), id)?;
+    claim::lends_trunk(draft.board(), &under, &task.project)?;
+    let place = land(draft, id, true, by, now)?;
+    let asked = Asked { landing: place.landing, first: true, under: Some(under) };
+    draft.record(Event::LandingAsked(asked));
+    Ok(place)
 }
 
 fn regatta() -> AgentName {
@@ -229,6 +244,7 @@ pub fn undo(draft: &mut Draft, done: &Task, by: &Actor, now: Now) -> Result<Plac
         approved: Some(by.to_string()),
         red: None,
         behind: vec![],
+        under: None,
     };
     let queued = enter_as(draft, landing)?;
     claim::acquire_for_landing(draft, queued, uris, mode, now);

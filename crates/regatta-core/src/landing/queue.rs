@@ -62,6 +62,7 @@ pub(super) fn enter(
         approved: None,
         red: None,
         behind: vec![],
+        under: None,
     };
     enter_as(draft, landing)
 }
@@ -176,8 +177,21 @@ fn take_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     if board.queue_of(project).any(|it| matches!(it.state, State::Moving { .. })) {
         return;
     }
-    let passed = board.queue_of(project).filter(|it| matches!(it.state, State::Validated { .. }));
-    let Some(id) = passed.max_by_key(|it| it.train().len()).map(|it| it.id) else { return };
+    let passed: Vec<_> =
+        board.queue_of(project).filter(|it| matches!(it.state, State::Validated { .. })).cloned().collect();
+    // Whoever holds the trunk by hand may lend it to one landing, and then it is the one that moves.
+    let lent = board.queue_of(project).find_map(|it| {
+        let under = it.under.clone().filter(|it| claim::lends_trunk(board, it, project).is_ok())?;
+        Some((it.id, under.token))
+    });
+    if let Some((lent, fence)) = lent {
+        let carries = passed.iter().filter(|it| it.train().contains(&lent)).min_by_key(|it| it.train().len());
+        if let Some(landing) = carries.map(|it| it.id) {
+            draft.record(Event::LandingMoving(Moving { landing, fence }));
+        }
+        return;
+    }
+    let Some(id) = passed.iter().max_by_key(|it| it.train().len()).map(|it| it.id) else { return };
     if let Ok(fence) = claim::take_trunk(draft, id, Uri::of_trunk(project), now) {
         draft.record(Event::LandingMoving(Moving { landing: id, fence }));
     }

@@ -325,6 +325,13 @@ fn out(draft: &mut Draft, landing: &Landing, fixup: Fixup, reason: &str, now: No
     announce(draft, &landing.project, "coord:conflict", format!("{} is out of the queue: {reason}", landing.task), now)
 }
 
+/// Gives up a move under a claim that was lent and has ended.
+pub(crate) fn lent_fence_fell(draft: &mut Draft, token: u64, now: Now) -> Result<(), Refusal> {
+    let moves = |it: &Landing| matches!(it.state, State::Moving { fence, .. } if fence == token);
+    let moving = draft.board().landings.values().find(|it| moves(it)).map(|it| it.id);
+    moving.map_or(Ok(()), |id| fence_fell(draft, id, token, now))
+}
+
 /// Gives up a move whose fence fell: the claim expired before the report came.
 pub(crate) fn fence_fell(draft: &mut Draft, id: LandingId, token: u64, now: Now) -> Result<(), Refusal> {
     let Some(landing) = draft.board().landings.get(&id).cloned() else { return Ok(()) };

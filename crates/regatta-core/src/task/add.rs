@@ -106,6 +106,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         resume: None,
         fixup: None,
         fixups: 0,
+        conflicts: vec![],
         notes: vec![],
         spent: Spend::default(),
         submission: None,

@@ -6,6 +6,7 @@ mod validate; // is this tree green
 
 use std::sync::Arc;
 
+use regatta_core::board::Board;
 use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::{CommitId, LandingId};
@@ -123,6 +124,11 @@ fn signed(member: &Member) -> Authorship {
     signed
 }
 
+/// Whether the claim that the fence is the token of is still there, the queue's own or one lent by hand.
+fn is_held(board: &Board, fence: u64) -> bool {
+    board.claims.values().any(|it| it.token == fence)
+}
+
 pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: u64) {
     failpoint::at("move.begin");
     let board = engine.board();
@@ -132,7 +138,7 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
     };
     // The fence is checked against the board at the last moment before the ref moves.
     let (old, new) = match landing.state.clone() {
-        landing::State::Moving { old, new, fence: live, .. } if live == fence => (old, new),
+        landing::State::Moving { old, new, fence: live, .. } if live == fence && is_held(&board, fence) => (old, new),
         _ => return report(engine, key, Command::ReportPerformed),
     };
     failpoint::at("move.fenced");

@@ -137,10 +137,7 @@ impl Caller<'_> {
             mission: attempt.mission.and_then(|it| board.missions.get(&it)).map(|it| it.title.clone()),
             open: in_mission.map(|it| brief(&TaskView::of(&board, it, now))).collect(),
             siblings: self.siblings_of(&attempt),
-            landed: landed
-                .iter()
-                .map(|(task, it)| LandingView::of(it, task.as_ref().map_or("", |it| it.subject.as_str()), None))
-                .collect(),
+            landed: landed.iter().map(|(task, it)| LandingView::of(it, task.as_ref(), None)).collect(),
             notes: attempt.notes.iter().chain(&attempt.talk.tells).cloned().collect(),
             task,
         };

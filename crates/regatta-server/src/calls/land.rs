@@ -1,17 +1,57 @@
 //! Verbs of the landing queue: what lands, what waits, and what people say to it.
 
+use std::path::Path;
+
 use regatta_api::view::DiffView;
+use regatta_core::attempt::Attempt;
+use regatta_core::landing::Under;
 use regatta_core::refusal::Refusal;
 
 use super::*;
 
+/// How many past landings are shown.
+const MOST_SHOWN: usize = 100;
+
 impl Caller<'_> {
     pub(super) async fn land(&self, ask: input::Land) -> Json {
-        let id: TaskId = parse(&ask.id)?;
+        let id = if ask.claim.is_some() { self.worked_in(&ask.id).await? } else { parse(&ask.id)? };
         if self.board().settled(id) == Some(task::Status::Completed) {
             return answer(self.board().revision, &self.task_view(id).await?); // it has landed: asking again is fine
         }
-        self.task(id, Command::Land { task: id, first: ask.first }).await
+        let command = match (ask.claim, ask.token) {
+            (Some(claim), Some(token)) => Command::LandUnder { task: id, under: Under { claim, token } },
+            (None, None) => Command::Land { task: id, first: ask.first },
+            _ => {
+                let hint = "regatta land --now WORKSPACE --claim CLAIM --token N";
+                return Err(Problem::new(400, "invalid", "a claim is named with its token", hint));
+            }
+        };
+        self.task(id, command).await
+    }
+
+    /// The task of a workspace: named by itself, by its attempt, or by where it is.
+    async fn worked_in(&self, named: &str) -> Result<TaskId, Problem> {
+        if let Ok(task) = named.parse() {
+            return Ok(task);
+        }
+        let path = Path::new(named);
+        let last = path.file_name().and_then(|it| it.to_str()).unwrap_or(named);
+        let attempt: AttemptId = parse(last)?;
+        let found = self.read(move |history| history.attempt(attempt)).await?;
+        let live = self.board().attempts.get(&attempt).map(|it| Attempt::clone(it));
+        let found = live.or(found).filter(|it| {
+            let board = self.board();
+            let Some(project) = board.projects.get(&it.project) else { return false };
+            path.components().count() == 1 || self.engine().git().workspace_path(&Repo::of(project), attempt) == path
+        });
+        found.map(|it| it.task).ok_or_else(|| {
+            Problem::new(
+                404,
+                "no_such_workspace",
+                format!("{named} is no workspace"),
+                "see what there is: regatta status",
+            )
+        })
     }
 
     pub(super) async fn queue(&self, ask: input::Scope) -> Json {
@@ -22,7 +62,7 @@ impl Caller<'_> {
             let name = project.name.clone();
             let recent = self
                 .read(move |history| {
-                    let landings = history.landings(&name, 20)?;
+                    let landings = history.landings(&name, MOST_SHOWN)?;
                     landings
                         .into_iter()
                         .filter(|it| it.end.is_some())
@@ -30,19 +70,15 @@ impl Caller<'_> {
                         .collect::<Result<Vec<_>, _>>()
                 })
                 .await?;
-            let subject = |id: TaskId| board.tasks.get(&id).map(|it| it.subject.clone()).unwrap_or_default();
             views.push(QueueView {
                 project: project.name.clone(),
                 trunk: project.trunk.to_string(),
                 held: project.queue.held.clone(),
                 queue: (1..)
                     .zip(board.queue_of(&project.name))
-                    .map(|(at, it)| LandingView::of(it, &subject(it.task), Some(at)))
+                    .map(|(at, it)| LandingView::of(it, board.tasks.get(&it.task).map(|it| &**it), Some(at)))
                     .collect(),
-                recent: recent
-                    .iter()
-                    .map(|(task, it)| LandingView::of(it, task.as_ref().map_or("", |it| it.subject.as_str()), None))
-                    .collect(),
+                recent: recent.iter().map(|(task, it)| LandingView::of(it, task.as_ref(), None)).collect(),
             });
         }
         answer(board.revision, &views)

@@ -92,13 +92,9 @@ impl Caller<'_> {
 
     /// Where an attempt works, made now if the shell has not come to it yet.
     pub(super) async fn workspace_of(&self, id: AttemptId) -> Option<String> {
-        let board = self.board();
-        let attempt = board.attempts.get(&id)?;
-        let (task, project) = (board.tasks.get(&attempt.task)?, board.projects.get(&attempt.project)?);
-        let (git, repo, branch) = (self.engine().git().clone(), Repo::of(project), task.branch());
-        let made = blocking(move || git.prepare(&repo, id, &branch)).await.ok()?;
-        match made {
-            Ok(workspace) => Some(workspace.path.to_string_lossy().into_owned()),
+        let engine = self.engine().clone();
+        match blocking(move || engine.workspace_of(id)).await.ok()? {
+            Ok(path) => path.map(|it| it.to_string_lossy().into_owned()),
             Err(error) => {
                 tracing::warn!(attempt = %id, "no workspace: {error}");
                 None

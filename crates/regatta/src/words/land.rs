@@ -1,8 +1,10 @@
 //! Land: `land`, `queue`, `diff`, `revise`, `drop`, `undo`.
 
+use std::collections::BTreeSet;
+
 use regatta_api::view::{DiffView, QueueView, TaskView};
 use regatta_api::{Call, input};
-use regatta_core::ids::TaskId;
+use regatta_core::ids::{ClaimId, TaskId};
 
 use super::App;
 use crate::args::QueueWord;
@@ -12,9 +14,21 @@ use crate::out::{Failed, Said, line, plain, table};
 
 pub(super) fn land(app: &App, id: TaskId, wait: bool, first: bool) -> Said {
     let client = app.client()?;
-    let got: Got<TaskView> = client.call(&Call::Land(input::Land { id: id.to_string(), first }))?;
+    let got: Got<TaskView> =
+        client.call(&Call::Land(input::Land { id: id.to_string(), first, claim: None, token: None }))?;
     let last = if wait { follow::until_landed(&client, id, got.revision, app.timeout())? } else { Some(got.data) };
     told(app, "land", last, wait)
+}
+
+/// Lands a workspace under a claim on the trunk that is held by hand.
+pub(super) fn land_now(app: &App, workspace: String, claim: Option<ClaimId>, token: Option<u64>) -> Said {
+    let client = app.client()?;
+    // A path is the daemon's to understand, wherever that was started.
+    let there = std::path::Path::new(&workspace).canonicalize().ok().filter(|it| it.is_dir());
+    let id = there.map_or(workspace, |it| it.to_string_lossy().into_owned());
+    let got: Got<TaskView> = client.call(&Call::Land(input::Land { id, first: true, claim, token }))?;
+    let last = follow::until_landed(&client, got.data.task.id, got.revision, app.timeout())?;
+    told(app, "land", last, true)
 }
 
 /// Says where a task is on its way, and ends with the code that a script tests.
@@ -37,7 +51,7 @@ fn told(app: &App, word: &str, task: Option<TaskView>, waited: bool) -> Said {
     }
 }
 
-pub(super) fn queue(app: &App, word: Option<QueueWord>) -> Said {
+pub(super) fn queue(app: &App, word: Option<QueueWord>, all: bool) -> Said {
     let client = app.client()?;
     let project = app.project(&client)?;
     match word {
@@ -53,10 +67,41 @@ pub(super) fn queue(app: &App, word: Option<QueueWord>) -> Said {
         None => {
             let got: Got<Vec<QueueView>> = client.call(&Call::Queue(input::Scope { project }))?;
             app.out.answer("queue", &got.data, &[], |_| {
-                let text: String = got.data.iter().map(drawn).collect();
+                let text: String = got.data.iter().map(|it| if all { merges(it) } else { drawn(it) }).collect();
                 if got.data.is_empty() { "no project yet\n".into() } else { text }
             })
         }
+    }
+}
+
+/// The merge status of a project's branches: each once, as it is or as it last ended.
+fn merges(it: &QueueView) -> String {
+    let mut seen = BTreeSet::new();
+    let latest = it.queue.iter().chain(&it.recent).filter(|it| seen.insert(it.task));
+    let rows = latest.map(|it| Merge {
+        branch: it.branch.clone(),
+        status: if it.state == "landed" { "merged".into() } else { it.state.clone() },
+        conflicts: it.conflicts,
+        fixups: it.fixups,
+    });
+    format!("{} → {}\n{}", it.project, it.trunk, Merge::table(&rows.collect::<Vec<_>>()))
+}
+
+/// One branch of the merge status table.
+pub(super) struct Merge {
+    pub(super) branch: String,
+    pub(super) status: String,
+    pub(super) conflicts: usize,
+    pub(super) fixups: u32,
+}
+
+impl Merge {
+    pub(super) fn table(merges: &[Merge]) -> String {
+        let head = ["BRANCH", "STATUS", "CONFLICTS", "FIX-UPS"].map(str::to_owned).to_vec();
+        let rows = merges
+            .iter()
+            .map(|it| vec![line(&it.branch), line(&it.status), it.conflicts.to_string(), it.fixups.to_string()]);
+        table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
     }
 }
 

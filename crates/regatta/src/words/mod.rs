@@ -218,8 +218,10 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Logs { id, follow, raw, .. }) => logs::logs(app, &id, follow, raw),
         Some(Word::Scope { word }) => scope::scope(app, word),
         Some(Word::Rule(it)) => scope::rule(app, it),
-        Some(Word::Land { id, wait, first }) => land::land(app, id, wait, first),
-        Some(Word::Queue { word }) => land::queue(app, word),
+        Some(Word::Land { now: Some(workspace), claim, token, .. }) => land::land_now(app, workspace, claim, token),
+        Some(Word::Land { id: Some(id), wait, first, .. }) => land::land(app, id, wait, first),
+        Some(Word::Land { .. }) => Err(Failed::Code(2)), // it has either
+        Some(Word::Queue { word, all }) => land::queue(app, word, all),
         Some(Word::Diff { id }) => land::diff(app, id),
         Some(Word::Revise { id, words }) => land::revise(app, id, &words),
         Some(Word::Drop { id, because }) => land::drop_work(app, id, because),

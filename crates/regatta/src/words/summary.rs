@@ -12,6 +12,7 @@ use crate::follow::{Ending, tokens};
 use crate::out::{Failed, Said, table};
 
 use super::App;
+use super::land::Merge;
 
 /// What a run came to.
 #[derive(Debug, PartialEq, Serialize)]
@@ -112,6 +113,19 @@ impl Ratcheted {
     }
 }
 
+/// The merge status of what was handed in.
+fn merges(tasks: &[TaskView]) -> String {
+    let merge = |it: &TaskView| Merge {
+        branch: it.task.branch().to_string(),
+        status: if it.word == "landed" { "merged".into() } else { it.word.clone() },
+        conflicts: it.task.conflicts.len(),
+        fixups: it.task.fixups,
+    };
+    let handed_in = tasks.iter().filter(|it| it.task.submission.is_some());
+    let merges: Vec<Merge> = handed_in.map(merge).collect();
+    if merges.is_empty() { String::new() } else { Merge::table(&merges) }
+}
+
 /// A time with as much detail as it bears.
 fn seconds(ms: u64) -> String {
     match ms {
@@ -131,7 +145,7 @@ pub(super) fn finish(app: &App, client: &Client, id: MissionId, ending: Ending) 
         _ => vec!["regatta inbox".to_owned(), "regatta why TASK".into()],
     };
     app.out.answer("run", &Told { mission: &got.data, summary: &summary }, &next, |out| {
-        table(&super::task::rows(out, &got.data.tasks)) + &summary.draw(id)
+        table(&super::task::rows(out, &got.data.tasks)) + &merges(&got.data.tasks) + &summary.draw(id)
     })?;
     let broke = |it: &TaskView| it.waits.iter().any(|it| it.kind == WaitKind::Budget);
     match ending {

@@ -20,6 +20,7 @@ mod doors; // who gets in
 mod kills; // kill -9, two hundred times
 mod lines; // the lines that scripts rely on
 mod looks; // colours, widths, words
+mod lost_work; // the ways in which others lost work
 mod outside; // an agent that nobody started polls, works and finishes
 mod plans; // plan files: checked, refused, imported, exported
 mod races; // many at once, one winner

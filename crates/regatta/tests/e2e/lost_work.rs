@@ -1,0 +1,289 @@
+//! The ways in which others lost work, each as a test: what was finished is on the trunk once, or kept and told of.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::world::{LONG, World, alive, run, text, until};
+
+/// A world with an agent that works from outside, on the next task.
+fn with_zoe() -> World {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "4"]);
+    world
+}
+
+/// Work that an outside agent has begun.
+struct Work {
+    task: String,
+    attempt: String,
+    token: String,
+    place: PathBuf,
+}
+
+impl Work {
+    fn begin(world: &World, subject: &str, files: &str) -> Work {
+        world.ok(&["task", "add", subject, "--files", files, "--validate", "true"]);
+        Work::again(world)
+    }
+
+    /// Takes what is to be done next.
+    #[track_caller]
+    fn again(world: &World) -> Work {
+        let grant = world.json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
+        let of = |it: &Value| it.as_str().unwrap_or_else(|| panic!("nothing was to be done: {grant}")).to_owned();
+        let (task, attempt) = (of(&grant["task"]["id"]), of(&grant["attempt"]));
+        Work { task, attempt, token: grant["token"].to_string(), place: of(&grant["workspace"]).into() }
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        std::fs::write(self.place.join(path), text).unwrap();
+    }
+
+    fn read(&self, path: &str) -> String {
+        std::fs::read_to_string(self.place.join(path)).unwrap()
+    }
+
+    fn finish(&self, world: &World) {
+        world.ok(&["task", "finish", &self.task, "--attempt", &self.attempt, "--token", &self.token]);
+    }
+
+    /// Waits until people read this of it.
+    #[track_caller]
+    fn until(&self, world: &World, word: &str) {
+        let is = until(LONG, || world.json(&["show", &self.task])["word"] == word);
+        assert!(is, "{} is not {word}: {}", self.task, world.ok(&["why", &self.task]));
+    }
+}
+
+/// How often the task's change is on the trunk.
+fn times_on_trunk(world: &World, task: &str) -> usize {
+    let log = world.git(&["log", "--format=%(trailers:key=Regatta-Task,valueonly)", "main"]);
+    log.split_whitespace().filter(|it| *it == task).count()
+}
+
+fn linear(world: &World) {
+    assert_eq!(world.git(&["rev-list", "--min-parents=2", "main"]), "", "the trunk's history is a line");
+    assert_eq!(world.git(&["status", "--porcelain"]), "", "the checkout came along");
+}
+
+/// Q4, Q5, Q6: what was submitted is kept: its workspace may go before it lands.
+#[test]
+fn q6_a_workspace_that_is_removed_before_its_landing_loses_nothing() {
+    let world = with_zoe();
+    let work = Work::begin(&world, "Say hello", "hello.txt");
+    work.write("hello.txt", "hello\n");
+    world.ok(&["queue", "hold", "not", "yet"]);
+    work.finish(&world);
+    work.until(&world, "landing");
+    let _may_be_gone_already = std::fs::remove_dir_all(&work.place);
+    world.ok(&["queue", "release"]);
+    work.until(&world, "landed");
+    assert_eq!((world.read("hello.txt").as_str(), times_on_trunk(&world, &work.task)), ("hello\n", 1));
+    linear(&world);
+}
+
+/// Q4, J7: what is on disk counts, committed or not; and nothing at all is never "done".
+#[test]
+fn q4_done_without_a_commit_lands_and_done_without_a_change_does_not() {
+    let world = with_zoe();
+    let work = Work::begin(&world, "Say hello", "hello.txt,a.txt");
+    work.write("hello.txt", "hello\n");
+    std::fs::remove_file(work.place.join("a.txt")).unwrap();
+    assert!(world.git_in(&work.place, &["log", "-1", "--format=%an"]).starts_with("Ann"), "nobody committed there");
+    work.finish(&world);
+    work.until(&world, "landed");
+    assert!(world.read("hello.txt") == "hello\n" && !world.repo.join("a.txt").exists());
+    assert_eq!(times_on_trunk(&world, &work.task), 1);
+
+    let before = world.trunk();
+    let idle = Work::begin(&world, "Say nothing", "b.txt");
+    idle.finish(&world);
+    let reason = || world.json(&["show", &idle.task])["reason"].as_str().unwrap_or_default().to_owned();
+    assert!(until(LONG, || reason().contains("nothing had changed")), "{}", reason());
+    assert_eq!(world.trunk(), before, "Q2");
+    linear(&world);
+}
+
+/// Two sides of one line: the person's is on the trunk, zoe's comes after it.
+fn conflicting(world: &World) -> Work {
+    let work = Work::begin(world, "Change the first line", "a.txt,b.txt");
+    work.write("a.txt", "zoe's\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n");
+    work.write("b.txt", "zoe's\n");
+    world.write("a.txt", "ann's\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n");
+    world.commit("Ann's line");
+    work.finish(world);
+    work
+}
+
+/// Q6, Q3: a conflict goes back to be mended: the work merged as far as it goes, both sides in the file, and only the
+/// files that conflict open. The table says so.
+#[test]
+fn q6_a_conflict_is_mended_in_its_own_files() {
+    let world = with_zoe();
+    let first = conflicting(&world);
+    let fixup = Work::again(&world);
+    assert_eq!(fixup.task, first.task);
+    let marked = fixup.read("a.txt");
+    let sides = ["<<<<<<< ", "ann's\n=======\nzoe's\n", ">>>>>>> "];
+    assert!(
+        sides.iter().all(|it| marked.contains(it))
+            && marked.ends_with("two\nthree\nfour\nfive\nsix\nseven\neight\nnine\n"),
+        "{marked}"
+    );
+    assert_eq!(fixup.read("b.txt"), "zoe's\n", "what merges is there");
+    assert_eq!(world.git_in(&fixup.place, &["status", "--porcelain"]), "");
+    fixup.write("a.txt", "ann's and zoe's\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n");
+    fixup.write("b.txt", "something else\n");
+    fixup.finish(&world);
+    fixup.until(&world, "landed");
+    assert!(world.read("a.txt").starts_with("ann's and zoe's\ntwo\n"), "{}", world.read("a.txt"));
+    assert_eq!(world.read("b.txt"), "zoe's\n", "Q3: only what conflicted was open");
+    assert_eq!(times_on_trunk(&world, &first.task), 1);
+    let table = world.ok(&["queue", "--all"]);
+    let row: Vec<&str> = table.lines().find(|it| it.starts_with("regatta/")).unwrap().split_whitespace().collect();
+    assert_eq!(&row[1..], ["merged", "1", "1"], "{table}");
+    linear(&world);
+    world.assert_green_everywhere();
+}
+
+/// Q6, Q8: a conflict that nobody settles is told of and kept; it neither lands with its marks nor is lost, and the
+/// others land.
+#[test]
+fn q6_a_conflict_left_dirty_is_a_persons_in_the_end_and_never_lands() {
+    let world = with_zoe();
+    let first = conflicting(&world);
+    let before = world.trunk();
+    for round in 1..=3 {
+        let fixup = Work::again(&world);
+        assert_eq!(fixup.task, first.task, "round {round}");
+        fixup.finish(&world); // "done", with the marks still there
+        let said =
+            || world.json(&["show", &first.task])["reason"].as_str().unwrap_or_default().contains("a.txt still has");
+        assert!(until(LONG, said), "round {round}: {}", world.ok(&["why", &first.task]));
+    }
+    first.until(&world, "needs you");
+    assert_eq!(world.trunk(), before, "Q2: nothing of it is on the trunk");
+    assert!(world.ok(&["why", &first.task]).contains("3 fix-ups"), "{}", world.ok(&["why", &first.task]));
+    assert!(world.ok(&["diff", &first.task]).contains("+zoe's"), "the work is kept");
+    let other = Work::begin(&world, "Something else", "c.txt");
+    other.write("c.txt", "c\n");
+    other.finish(&world);
+    other.until(&world, "landed");
+    linear(&world);
+}
+
+/// Q4, J1, J8: submitting is captured, judged, recorded; a daemon killed between any two of these loses nothing.
+#[test]
+fn q4_a_submit_that_is_interrupted_between_its_steps_lands_once() {
+    let world = with_zoe();
+    let points = world.json(&["failpoints"]);
+    let points: Vec<&str> = points.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let steps: Vec<&str> = points.into_iter().filter(|it| it.starts_with("submit.")).collect();
+    assert!(steps.len() >= 4, "{steps:?}");
+    for step in steps {
+        let file = format!("{step}.txt");
+        let work = Work::begin(&world, &format!("Survive {step}"), &file);
+        work.write(&file, step);
+        world.ok(&["down", "--keep-agents"]);
+        let mut up = world.command(&["up", "--json"]);
+        up.env("REGATTA_FAILPOINT", format!("{step}:1"));
+        let ran = run(up, None);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let pid = serde_json::from_str::<Value>(&ran.out).unwrap()["data"]["pid"].as_u64().unwrap();
+        let _cut_off = world.run(&["task", "finish", &work.task, "--attempt", &work.attempt, "--token", &work.token]);
+        assert!(until(LONG, || !alive(pid as u32)), "{step} was never reached");
+        world.ok(&["up"]);
+        work.until(&world, "landed");
+        assert_eq!((world.read(&file).as_str(), times_on_trunk(&world, &work.task)), (step, 1), "{step}");
+    }
+    linear(&world);
+    world.assert_green_everywhere();
+}
+
+/// Takes the trunk by hand; gives the claim and its token.
+fn take_trunk(world: &World, ttl: &str) -> (String, String) {
+    let got = world.json(&["claim", "acquire", "workspace://shop/default", "--ttl", ttl, "--as", "lead"]);
+    (got["claim"].as_str().unwrap().to_owned(), got["token"].to_string())
+}
+
+/// L6, L8: a lead lands its workspace under the trunk that it holds; the queue waits for that claim and for nothing else.
+#[test]
+fn l6_a_lead_lands_its_workspace_under_its_own_claim() {
+    let world = with_zoe();
+    let (claim, token) = take_trunk(&world, "60s");
+    let (hers, other) = (Work::begin(&world, "Hers", "hers.txt"), Work::begin(&world, "Another's", "other.txt"));
+    for (work, file) in [(&other, "other.txt"), (&hers, "hers.txt")] {
+        work.write(file, "x\n");
+        work.finish(&world);
+        work.until(&world, "landing");
+    }
+    let before = world.trunk();
+    let error = world.refused(&["land", "--now", &hers.task, "--claim", &claim, "--token", "1"], 5);
+    assert_eq!((error["code"].as_str().unwrap(), world.trunk()), ("stale_token", before), "{error}");
+    // Its path names it as well as its number, while it is there.
+    let place = hers.place.is_dir().then(|| text(&hers.place).to_owned());
+    let named = place.unwrap_or_else(|| hers.attempt.clone());
+    let landed = world.json(&["land", "--now", &named, "--claim", &claim, "--token", &token]);
+    assert_eq!(landed["word"], "landed", "{landed}");
+    assert_eq!(world.read("hers.txt"), "x\n");
+    world.ok(&["claim", "release", &claim, "--token", &token]);
+    other.until(&world, "landed");
+    linear(&world);
+}
+
+/// L5, L6: a lead that slept through its TTL is fenced out: its token is refused, and moves nothing.
+#[test]
+fn l6_a_fenced_out_lead_that_wakes_up_does_not_move_the_trunk() {
+    let world = with_zoe();
+    let work = Work::begin(&world, "Say hello", "hello.txt");
+    work.write("hello.txt", "hello\n");
+    let (claim, token) = take_trunk(&world, "300ms");
+    // Held, so that only the lead could move the trunk.
+    world.ok(&["queue", "hold", "for", "the", "test"]);
+    work.finish(&world);
+    work.until(&world, "landing");
+    let gone = || !world.json(&["claim", "list"])["held"].to_string().contains("workspace://shop/default");
+    assert!(until(LONG, gone), "its time runs out");
+    let before = world.trunk();
+    let error = world.refused(&["land", "--now", &work.task, "--claim", &claim, "--token", &token], 5);
+    assert!(["claim_ended", "stale_token"].contains(&error["code"].as_str().unwrap()), "{error}");
+    // Somebody else has it by now: the old token is no key to the new claim either.
+    let (new, _) = take_trunk(&world, "60s");
+    let error = world.refused(&["land", "--now", &work.task, "--claim", &new, "--token", &token], 5);
+    assert_eq!((error["code"].as_str().unwrap(), world.trunk()), ("stale_token", before), "{error}");
+    assert_eq!(world.json(&["show", &work.task])["word"], "landing", "its work waits as before");
+    linear(&world);
+}
+
+/// Q1, Q2, Q7: somebody commits to the trunk while a merge is being validated: that is tried again on what they made.
+#[test]
+fn q2_a_trunk_that_moves_during_a_validation_is_merged_again() {
+    let world = World::with_repo();
+    let (begun, go) = (world.root.join("begun"), world.root.join("go"));
+    // Only where it is merged it waits: a workspace has no such parent.
+    let slow = format!(
+        "#!/bin/sh\ncase $PWD in */staging*) touch {}; while [ ! -e {} ]; do sleep 0.02; done;; esac\n[ ! -e bad ]\n",
+        begun.display(),
+        go.display()
+    );
+    world.write("test.sh", &slow);
+    world.commit("Slow");
+    world.ok(&["init", "--yes"]);
+    world.commit("Use regatta");
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "4"]);
+    let work = Work::begin(&world, "Say hello", "hello.txt");
+    work.write("hello.txt", "hello\n");
+    work.finish(&world);
+    assert!(until(LONG, || Path::new(&begun).exists()), "it is validated: {}", world.ok(&["why", &work.task]));
+    world.write("ann.txt", "ann's\n");
+    world.commit("Ann's own");
+    let anns = world.git(&["rev-parse", "main"]);
+    std::fs::write(&go, "").unwrap();
+    work.until(&world, "landed");
+    assert_eq!(world.git(&["rev-parse", "main^"]), anns, "it stands on what Ann made");
+    assert_eq!((world.read("ann.txt").as_str(), world.read("hello.txt").as_str()), ("ann's\n", "hello\n"));
+    assert_eq!(times_on_trunk(&world, &work.task), 1);
+    linear(&world);
+    world.assert_green_everywhere();
+}
