@@ -531,3 +531,49 @@ fn q10_first_is_before_all_that_wait() {
     world.land(landings[0]);
     assert_eq!(states(&world, &landings), ["gone", "queued", "trying"]);
 }
+
+/// L6, L8: a trunk that is held by hand moves for the landing that it is lent to, with its own token as the fence; a
+/// token that does not hold is refused, and a claim that ends gives the move up.
+#[test]
+fn l6_a_trunk_held_by_hand_is_lent_to_one_landing() {
+    use regatta_core::landing::Under;
+    let (mut world, landings) = queue(&[2, 2]);
+    let Held { claim, token } = world.hold("eve", &[TRUNK]);
+    let land = |token| Command::LandUnder { task: TaskId(1), under: Under { claim, token } };
+    world.merge(landings[0]);
+    assert_eq!(world.landing(landings[0]), "validated");
+    assert_eq!(world.refused("ann", land(token + 1)).code(), "stale_token");
+    let other = world.hold("eve", &["port://1"]);
+    let wrong = Command::LandUnder { task: TaskId(1), under: Under { claim: other.claim, token: other.token } };
+    assert_eq!(world.refused("ann", wrong).code(), "invalid", "another claim is no fence");
+    assert_eq!(world.landing(landings[0]), "validated");
+    world.ask("ann", land(token));
+    assert_eq!((world.landing(landings[0]), world.fence(landings[0])), ("moving", token));
+    world.moved(landings[0], Moved::Moved);
+    assert_eq!(world.status(TaskId(1)), Status::Completed);
+    assert!(world.board.claims.contains_key(&claim), "it stays its holder's");
+    world.merge(landings[1]);
+    assert_eq!(world.landing(landings[1]), "validated", "it was lent to the other one");
+    let lend = Command::LandUnder { task: TaskId(2), under: Under { claim, token } };
+    world.ask("ann", lend.clone());
+    assert_eq!(world.landing(landings[1]), "moving");
+    world.release("eve", Held { claim, token });
+    assert_eq!(world.landing(landings[1]), "trying", "its fence fell: whether the trunk moved is found out");
+    assert_eq!(world.refused("ann", lend).code(), "claim_ended");
+}
+
+/// A project says how long its trunk may be held by hand.
+#[test]
+fn max_hold_bounds_a_trunk_held_by_hand() {
+    let mut world = World::serial(&[("ada", 1)]);
+    let mut ask = world.project("shop", &["cargo test"]);
+    ask.settings.landing.max_hold = regatta_core::project::Span::seconds(45);
+    world.ask("ann", Command::AddProject(ask));
+    let held = world.hold("eve", &[TRUNK]);
+    for _ in 0..4 {
+        world.advance(11 * SECOND);
+        world.ask("eve", Command::Renew { claim: held.claim, token: held.token });
+    }
+    world.advance(SECOND);
+    assert!(!world.board.claims.contains_key(&held.claim), "whatever is renewed");
+}
