@@ -7,7 +7,8 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 
 const FLAGS: [&str; 5] = ["check", "json", "threads", "write", "install-only"];
-const OPTIONS: [&str; 15] = [
+const OPTIONS: [&str; 16] = [
+    "validation-ms",
     "steps",
     "callers",
     "rounds",

@@ -31,6 +31,7 @@ cargo xtask bench landing       [--runs 12]
 cargo xtask bench workspace     [--runs 12]
 cargo xtask bench next-start    [--binary PATH] [--runs 40]
 cargo xtask bench thousand      [--binary PATH] [--runs 1000]
+cargo xtask bench queue         [--binary PATH] [--runs 200] [--validation-ms 2000]
 cargo xtask bench radar         [--runs 5]
 cargo xtask bench sandbox       [--write] (docs/sandbox.md)
 cargo xtask bench stops         [--binary PATH] [--runs 1000]
@@ -72,6 +73,7 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "next-start"] => bench::agents::next_start::run(&args),
         ["bench", "thousand"] => bench::agents::thousand::run(&args),
         ["bench", "schedule"] => bench::schedule::run(&args),
+        ["bench", "queue"] => bench::agents::queue::run(&args),
         ["bench", "radar"] => bench::radar::run(&args),
         ["bench", "start"] => bench::start::run(&args),
         ["bench", "sandbox"] => bench::sandbox::run(&args),

@@ -3,6 +3,7 @@
 pub(crate) mod chatty; // many at once that print a lot, under one daemon
 pub(crate) mod next_start; // from a landing to the process that waited for it
 pub(crate) mod overhead; // from a start to the first byte
+pub(crate) mod queue; // the landing queue as a whole
 pub(crate) mod reattach; // daemons that are killed, and agents that go on
 pub(crate) mod stops; // trees that do not want to end
 pub(crate) mod thousand; // many tasks, and what they leave behind

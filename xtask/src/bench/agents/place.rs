@@ -52,7 +52,7 @@ impl Place {
         Ok(place)
     }
 
-    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(super) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command
             .env_clear()
@@ -76,7 +76,7 @@ impl Place {
     }
 
     /// Carries out a command; its answer.
-    fn ask(&self, words: &[&str]) -> anyhow::Result<Value> {
+    pub(super) fn ask(&self, words: &[&str]) -> anyhow::Result<Value> {
         let done = self.command(&self.binary).args(words).arg("--json").output()?;
         ensure!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
         let answer: Value = serde_json::from_slice(&done.stdout)?;
@@ -128,6 +128,42 @@ impl Place {
         std::fs::write(&file, plan)?;
         self.ask(&["run", &file.to_string_lossy(), "--max-workers", &workers.to_string(), "--agents", agents])?;
         Ok(())
+    }
+
+    /// Starts a mission of this plan whose tasks may touch the same files at once.
+    pub(super) fn start_isolated(&self, plan: &str, workers: u64, agents: &str) -> anyhow::Result<()> {
+        let file = self.root.join("plan.toml");
+        std::fs::write(&file, plan)?;
+        let workers = workers.to_string();
+        self.ask(&["run", &file.to_string_lossy(), "--isolate", "--max-workers", &workers, "--agents", agents])?;
+        Ok(())
+    }
+
+    /// Git in the user's repository; what it printed.
+    pub(super) fn git(&self, words: &[&str]) -> anyhow::Result<String> {
+        let done = self.command("git").args(words).output()?;
+        ensure!(done.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&done.stderr));
+        Ok(String::from_utf8_lossy(&done.stdout).trim_end().to_owned())
+    }
+
+    /// Every event there is.
+    pub(super) fn events(&self) -> anyhow::Result<Vec<Value>> {
+        let done = self.command(&self.binary).args(["events", "--json"]).output()?;
+        let lines = String::from_utf8_lossy(&done.stdout).into_owned();
+        lines.lines().map(|it| Ok(serde_json::from_str(it)?)).collect()
+    }
+
+    /// Waits until the status is as said.
+    pub(super) fn until(&self, holds: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(600);
+        loop {
+            let status = self.ask(&["status"])?;
+            if holds(&status) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "it took too long: {status}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Waits until so many tasks have landed; a task that fails ends the measurement.

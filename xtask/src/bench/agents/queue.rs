@@ -1,0 +1,217 @@
+//! The landing queue as a whole, through the real program and real git: is every tip green, is everything there once, how
+//! long is the hand-over, and what does speculation gain.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+
+use super::place::Place;
+use crate::args::Args;
+use crate::bench::start::binary;
+use crate::report::{Report, median};
+
+/// One in so many branches changes the same line as the others of its kind.
+const TEXTUAL: u64 = 20;
+/// One in so many fails its first validation on the trunk, and only that.
+const FLAKY: u64 = 25;
+/// Of so many branches, two pass alone and fail together.
+const SEMANTIC: u64 = 20;
+
+/// Every branch leaves a file of its own; some change a shared line, or bring half of a pair that needs a third file.
+/// Sent back, it keeps both sides of a line, or brings what the pair needs.
+fn script() -> String {
+    format!(
+        "n=${{REGATTA_TASK#T}}\n[ -e f$n ] || echo $REGATTA_TASK > f$n\n\
+         if [ $((n % {TEXTUAL})) = 3 ]; then\n\
+           if grep -q '^<<<<<<< ' shared; then sed -i '/^<<<<<<< /d;/^=======$/d;/^>>>>>>> /d' shared\n\
+           elif ! grep -qx $REGATTA_TASK shared; then {{ echo $REGATTA_TASK; cat shared; }} > s.new; mv s.new shared; fi\n\
+         fi\n\
+         case $((n % {SEMANTIC})) in\n\
+         7) echo > half$n; [ ! -e half$((n + 1)) ] || echo > whole$n;;\n\
+         8) echo > half$n; [ ! -e half$((n - 1)) ] || echo > whole$((n - 1));;\n\
+         esac\n"
+    )
+}
+
+/// The files of a branch.
+fn manifest(nth: u64) -> String {
+    let mut files = vec![format!("\"f{nth}\"")];
+    if nth % TEXTUAL == 3 {
+        files.push("\"shared\"".into());
+    }
+    match nth % SEMANTIC {
+        7 => files.extend([format!("\"half{nth}\""), format!("\"whole{nth}\"")]),
+        8 => files.extend([format!("\"half{nth}\""), format!("\"whole{}\"", nth - 1)]),
+        _ => {}
+    }
+    files.join(", ")
+}
+
+/// Fails where half of a pair met the other without what both need; in the queue, also once for each flaky branch.
+fn check(flakes: &str, queue_only: &str) -> String {
+    format!(
+        "for it in half*; do n=${{it#half}}\n\
+           if [ -e half$((n + 1)) ] && [ $((n % {SEMANTIC})) = 7 ] && [ ! -e whole$n ]; then echo pair $n; exit 1; fi\n\
+         done\n\
+         case $PWD in */staging/*)\n{queue_only}\n\
+           for it in f*; do n=${{it#f}}\n\
+             if [ $((n % {FLAKY})) = 5 ] && mkdir {flakes}/$n 2>/dev/null; then echo flake $n; exit 1; fi\n\
+           done;;\n\
+         esac\nexit 0\n"
+    )
+}
+
+fn plan(tasks: u64, from: u64, files: impl Fn(u64) -> String) -> anyhow::Result<String> {
+    let mut plan = String::new();
+    for nth in from..from + tasks {
+        writeln!(plan, "[[task]]\nid = \"t{nth}\"\nsubject = \"Branch {nth}\"\nfiles = [{}]", files(nth))?;
+    }
+    Ok(plan)
+}
+
+/// Sets the project up with a check and a `[landing]` section.
+fn set_up(place: &Place, script: &str, check: &str, landing: &str) -> anyhow::Result<()> {
+    let shop = place.root.join("shop");
+    place.add_agents(8, Some(script))?;
+    std::fs::write(shop.join("test.sh"), check)?;
+    std::fs::write(shop.join("shared"), "end\n")?;
+    let file = shop.join("regatta.toml");
+    let text = std::fs::read_to_string(&file)?.replace("\"true\"", "\"sh ./test.sh\"");
+    ensure!(text.contains("test.sh"), "the check is not in regatta.toml: {text}");
+    let kept: String = text.lines().take_while(|it| !it.starts_with("[landing]")).map(|it| format!("{it}\n")).collect();
+    std::fs::write(&file, format!("{kept}[landing]\n{landing}"))?;
+    place.ask(&["init", "--yes"])?;
+    place.git(&["add", "-A"])?;
+    place.git(&["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "commit", "-q", "-m", "Set up"])?;
+    Ok(())
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    let landings: u64 = args.number("runs", 200)?;
+    let validation: u64 = args.number("validation-ms", 2_000)?;
+    let mut report = Report::new("queue", args);
+    correct(args, &mut report, landings)?;
+    hand_over(args, &mut report)?;
+    let serial = pace(args, "serial", validation)?;
+    let speculative = pace(args, "speculative", validation)?;
+    let ratio = serial.as_secs_f64() / speculative.as_secs_f64();
+    report.say(format!(
+        "  50 branches, 5 % bad, {validation} ms to validate, 2 slots: serial {:.1} s, speculative {:.1} s",
+        serial.as_secs_f64(),
+        speculative.as_secs_f64()
+    ));
+    report
+        .value("speculation", json!({ "serial_s": serial.as_secs_f64(), "speculative_s": speculative.as_secs_f64() }));
+    report.target(ratio >= 2.5, format!("speculation is {ratio:.1} times as fast (target 2.5)"));
+    report.end()
+}
+
+/// Many branches with conflicts of both kinds and flakes; then every tip is validated again.
+fn correct(args: &Args, report: &mut Report, landings: u64) -> anyhow::Result<()> {
+    let place = Place::new(args, &binary(args)?)?;
+    let flakes = place.root.join("flakes");
+    std::fs::create_dir(&flakes)?;
+    let daemon = place.up()?;
+    set_up(&place, &script(), &check(&flakes.to_string_lossy(), ""), "checkout = \"update\"\n")?;
+    let start = place.git(&["rev-parse", "main"])?;
+    let began = Instant::now();
+    place.start_isolated(&plan(landings, 1, manifest)?, 8, "bench-0")?;
+    place.until_landed(landings, Duration::from_secs(3 * landings.max(60)))?;
+    let took = began.elapsed();
+    let queue = place.ask(&["queue"])?;
+    let mut fixups = 0;
+    for it in queue[0]["recent"].as_array().into_iter().flatten().filter(|it| it["state"] == "landed") {
+        fixups += it["fixups"].as_u64().unwrap_or(0);
+    }
+    place.down(daemon)?;
+
+    let (mut red, commits) = (0, place.git(&["rev-list", "--reverse", &format!("{start}..main")])?);
+    for commit in commits.lines() {
+        place.git(&["checkout", "-q", "--detach", commit])?;
+        red += usize::from(!place.command("sh").arg("./test.sh").output()?.status.success());
+    }
+    place.git(&["checkout", "-q", "main"])?;
+    let trailers = place.git(&["log", "--format=%(trailers:key=Regatta-Task,valueonly)", "main"])?;
+    let mut wrong = 0;
+    for nth in 1..=landings {
+        let name = format!("T{nth}");
+        let file = std::fs::read_to_string(place.root.join("shop").join(format!("f{nth}"))).unwrap_or_default();
+        let landed = trailers.split_whitespace().filter(|it| *it == name).count();
+        wrong += usize::from(file.trim() != name || landed != 1);
+    }
+    let shared = std::fs::read_to_string(place.root.join("shop/shared"))?;
+    let mut lines = 0;
+    for nth in (1..=landings).filter(|it| it % TEXTUAL == 3) {
+        wrong += usize::from(shared.lines().filter(|it| *it == format!("T{nth}")).count() != 1);
+        lines += 1;
+    }
+    let merges = place.git(&["rev-list", "--min-parents=2", "main"])?.lines().count();
+    let flaky = std::fs::read_dir(&flakes)?.count();
+    report.say(format!(
+        "  {landings} branches landed in {:.1} s, {lines} on one line, {} in pairs, {flaky} flakes; {fixups} fix-ups in the last 100",
+        took.as_secs_f64(),
+        (1..=landings).filter(|it| matches!(it % SEMANTIC, 7 | 8)).count()
+    ));
+    report.value("landings", json!({ "landed": landings, "red": red, "wrong": wrong, "seconds": took.as_secs_f64() }));
+    report.demand(red == 0, format!("{red} of {} tips are red when they are validated again", commits.lines().count()));
+    report.demand(merges == 0, format!("{merges} merge commits: the trunk is a line"));
+    report.demand(wrong == 0, format!("{wrong} changes are missing or there twice"));
+    Ok(())
+}
+
+/// Two missions with ten branches each: from one landing to the next, when the next had been waiting.
+fn hand_over(args: &Args, report: &mut Report) -> anyhow::Result<()> {
+    let place = Place::new(args, &binary(args)?)?;
+    let daemon = place.up()?;
+    let script = "echo $REGATTA_TASK > f${REGATTA_TASK#T}\n";
+    set_up(&place, script, "exit 0\n", "mode = \"serial\"\n")?;
+    place.ask(&["queue", "hold", "until all are there"])?;
+    for from in [1, 11] {
+        place.start_plan(&plan(10, from, |nth| format!("\"f{nth}\""))?, 10, "bench-0")?;
+    }
+    place.until(|status| status["landing"] == 20)?;
+    let began = Instant::now();
+    place.ask(&["queue", "release"])?;
+    place.until_landed(20, Duration::from_secs(120))?;
+    let took = began.elapsed();
+    let queue = place.ask(&["queue"])?;
+    let landings: Vec<Value> = queue[0]["recent"].as_array().context("landings")?.clone();
+    ensure!(landings.len() == 20, "{} landings", landings.len());
+    let mut walls: Vec<u64> = Vec::new();
+    for event in place.events()?.iter().filter(|it| it["kind"] == "landing.landed") {
+        walls.push(event["wall"].as_u64().context("when it landed")?);
+    }
+    place.down(daemon)?;
+    let gaps: Vec<f64> = walls.windows(2).map(|it| it[1].saturating_sub(it[0]) as f64).collect();
+    let middle = median(gaps);
+    report.say(format!("  two missions with ten branches each, one after the other: {:.1} s", took.as_secs_f64()));
+    report.value("hand_over_ms", middle);
+    report.target(middle < 1_000.0, format!("{middle:.0} ms from one landing to the next at the median (target 1000)"));
+    Ok(())
+}
+
+/// How long fifty branches take, of which one in twenty fails.
+fn pace(args: &Args, mode: &str, validation: u64) -> anyhow::Result<Duration> {
+    let place = Place::new(args, &binary(args)?)?;
+    let daemon = place.up()?;
+    let script = "n=${REGATTA_TASK#T}\necho $n > f$n\n[ $((n % 20)) != 7 ] || echo > bad$n\n";
+    let slow = format!(
+        "case $PWD in */staging/*) sleep {}; for it in bad*; do [ ! -e $it ] || exit 1; done;; esac\nexit 0\n",
+        validation as f64 / 1e3
+    );
+    set_up(&place, script, &slow, &format!("mode = \"{mode}\"\nslots = 2\non_conflict = \"fail\"\n"))?;
+    place.ask(&["queue", "hold", "until all are there"])?;
+    place.start_plan(&plan(50, 1, |nth| format!("\"f{nth}\", \"bad{nth}\""))?, 8, "bench-0")?;
+    place.until(|status| status["landing"] == 50)?;
+    let began = Instant::now();
+    place.ask(&["queue", "release"])?;
+    place.until(|status| status["landing"] == 0)?;
+    let took = began.elapsed();
+    let bad = (1..=50).filter(|it| it % 20 == 7).count();
+    let landed = place.ask(&["status"])?["landed"].as_u64().unwrap_or(0);
+    ensure!(landed as usize == 50 - bad, "{landed} landed");
+    place.down(daemon)?;
+    Ok(took)
+}
