@@ -43,8 +43,8 @@ pub(crate) fn follow(
     events: bool,
 ) -> Result<Ending, Failed> {
     let id = first.data.mission.id;
-    let mut interrupts = Interrupts::listen()?;
     let mut watch = Watch {
+        interrupts: Interrupts::listen()?,
         client,
         id,
         events,
@@ -69,7 +69,7 @@ pub(crate) fn follow(
     };
     watch.screen.clear();
     if let Ok(Ending::Detached) = ending {
-        detached(app, client, id, &mut interrupts)?;
+        detached(app, client, id, &mut watch.interrupts)?;
     }
     ending
 }
@@ -111,6 +111,7 @@ fn detached(app: &App, client: &Client, id: MissionId, interrupts: &mut Interrup
 }
 
 struct Watch<'a> {
+    interrupts: Interrupts,
     client: &'a Client,
     id: MissionId,
     events: bool,
@@ -148,6 +149,10 @@ impl Watch<'_> {
                 ending = Some(Ending::Settled);
             } else if self.until.is_some_and(|it| Instant::now() > it) {
                 ending = Some(Ending::TimedOut);
+            }
+            // One that came before the stream was there was heard by nobody else.
+            if self.interrupts.pending() {
+                return Err(Failed::Code(130));
             }
             Ok(ending.is_none())
         })?;

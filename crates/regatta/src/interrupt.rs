@@ -1,6 +1,7 @@
 //! Ctrl-C, when more than one counts: the first leaves, the second asks.
 
 use std::io::{BufRead, Write};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
@@ -28,6 +29,11 @@ impl Interrupts {
     /// Forgets the one that somebody else has acted on.
     pub(crate) fn forget(&mut self) {
         let _heard = self.within(Duration::from_millis(1));
+    }
+
+    /// Whether one has come already.
+    pub(crate) fn pending(&mut self) -> bool {
+        self.heard.poll_recv(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     /// Whether one comes within that time.
