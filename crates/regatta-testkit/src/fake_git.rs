@@ -7,6 +7,8 @@
 //! Deliberately absent: disks. Directories are names, so a contract's `files_exist` and `content_check`, which the
 //! engine reads itself, cannot be checked here; commands can (see [`crate::fake_agents`]).
 
+mod mending; // workspaces of fix-ups
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -439,35 +441,7 @@ impl Git for FakeGit {
         change: &CommitId,
         authorship: &Authorship,
     ) -> Result<Workspace, GitError> {
-        self.call("git.prepare_fixup", |world| {
-            let path = PathBuf::from(format!("/nowhere/workspaces/{attempt}"));
-            if let Some(space) = world.spaces.get(&attempt) {
-                return Ok(Workspace { path, branch: space.branch.clone(), base: space.base.clone(), objects: None });
-            }
-            let tip = world.trunk(repo)?.tip.clone();
-            let (ours, theirs) = (world.files(&tip), world.files(change));
-            let start = world.get(change)?.parent.map(|it| world.files(&it)).unwrap_or_default();
-            let conflicts = world.merge_onto(&tip, change)?.err().unwrap_or_default();
-            let without = |files: &Files| -> Files {
-                files
-                    .iter()
-                    .filter(|it| !conflicts.contains(it.0))
-                    .map(|(path, it)| (path.clone(), it.clone()))
-                    .collect()
-            };
-            let mut files = merge(&without(&start), &without(&ours), &without(&theirs)).unwrap();
-            for path in conflicts {
-                let side = |files: &Files| files.get(&path).cloned().unwrap_or_default();
-                let text = format!("<<<<<<< trunk\n{}=======\n{}>>>>>>> change\n", side(&ours), side(&theirs));
-                files.insert(path, text);
-            }
-            let base = world.commit(Some(tip), files.clone(), &authorship.message, authorship.seconds);
-            world.fixups.insert(attempt, base.clone());
-            let space =
-                Space { branch: branch.clone(), base: base.clone(), files, foreign: Files::new(), settled: false };
-            world.spaces.insert(attempt, space);
-            Ok(Workspace { path, branch: branch.clone(), base, objects: None })
-        })
+        self.call("git.prepare_fixup", |world| mending::prepare(world, (repo, attempt), branch, change, authorship))
     }
 
     fn as_change(
@@ -477,21 +451,7 @@ impl Git for FakeGit {
         capture: Capture,
         authorship: &Authorship,
     ) -> Result<Capture, GitError> {
-        self.call("git.as_change", |world| {
-            if world.fixups.get(&attempt) != Some(&capture.base) {
-                return Ok(capture);
-            }
-            let tip = world.get(&capture.base)?.parent.unwrap();
-            let (before, after) = (world.files(&tip), world.files(&capture.commit));
-            let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-            let changed = paths.into_iter().filter(|it| before.get(*it) != after.get(*it)).cloned().collect();
-            let commit = world.commit(Some(tip.clone()), after, &authorship.message, authorship.seconds);
-            let kept = world.kept.entry(attempt).or_default();
-            if kept.last() != Some(&commit) {
-                kept.push(commit.clone());
-            }
-            Ok(Capture { commit, base: tip, changed })
-        })
+        self.call("git.as_change", |world| mending::as_change(world, attempt, capture, authorship))
     }
 
     fn bring(&self, repo: &Repo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<Brought, GitError> {
