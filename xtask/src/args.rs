@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 
-const FLAGS: [&str; 5] = ["check", "json", "threads", "write", "install-only"];
+const FLAGS: [&str; 6] = ["check", "json", "threads", "write", "install-only", "restart"];
 const OPTIONS: [&str; 16] = [
     "validation-ms",
     "steps",
