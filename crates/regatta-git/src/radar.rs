@@ -104,8 +104,13 @@ impl GitAdapter {
             }
             match self.glance(repo, vault, *attempt, &objects) {
                 Ok(Some(seen)) => drop(sight.seen.insert(*attempt, seen)),
-                // Gone, not there yet, or half written: one workspace must not hide the others.
-                Ok(None) | Err(_) => drop(sight.seen.remove(attempt)),
+                // Gone, or not there yet.
+                Ok(None) => drop(sight.seen.remove(attempt)),
+                // Half written, or odd: one workspace must not hide the others, and is looked at again next time.
+                Err(error) => {
+                    tracing::debug!(%attempt, "the radar cannot see its workspace now: {error}");
+                    sight.seen.remove(attempt);
+                }
             }
             sight.captured += 1;
         }

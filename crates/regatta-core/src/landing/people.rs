@@ -13,8 +13,8 @@ use crate::refusal::Refusal;
 use crate::task::{self, Expects, IssueType, Status, Submission, Task};
 use crate::{claim, manifest, steer};
 
-use super::queue::{enter, enter_as, order};
-use super::{Asked, GoneOn, Hold, Landing, State, Stopped, Under, find, withdraw};
+use super::queue::{enter, enter_as, fresh, order};
+use super::{Asked, GoneOn, Hold, Landing, Stopped, Under, find, withdraw};
 
 /// What [`land`] found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -225,26 +225,10 @@ pub fn undo(draft: &mut Draft, done: &Task, by: &Actor, now: Now) -> Result<Plac
     let changed = done.submission.as_ref().map(|it| it.changed.clone()).unwrap_or_default();
     let submission = Submission { attempt: AttemptId(0), base: commit.clone(), commit, changed };
     let landing = Landing {
-        id: LandingId(draft.board().counters.landing + 1),
-        project: task.project.clone(),
-        task: undoing,
         mission: None,
-        agent: regatta(),
-        branch: task.branch(),
-        submission,
-        priority: task.priority,
-        state: State::Queued,
-        held: None,
-        retry_at: None,
-        tries: 0,
-        queued_wall: now.wall,
-        end: None,
-        first: false,
         reverts: true,
         approved: Some(by.to_string()),
-        red: None,
-        behind: vec![],
-        under: None,
+        ..fresh(draft, &task, regatta(), submission, now)
     };
     let queued = enter_as(draft, landing)?;
     claim::acquire_for_landing(draft, queued, uris, mode, now);

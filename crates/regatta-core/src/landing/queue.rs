@@ -42,7 +42,13 @@ pub(super) fn enter(
     submission: Submission,
     now: Now,
 ) -> Result<LandingId, Refusal> {
-    let landing = Landing {
+    let landing = fresh(draft, task, agent, submission, now);
+    enter_as(draft, landing)
+}
+
+/// A landing of this task's work that nobody has looked at yet.
+pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Submission, now: Now) -> Landing {
+    Landing {
         id: LandingId(draft.board().counters.landing + 1),
         project: task.project.clone(),
         task: task.id,
@@ -63,8 +69,7 @@ pub(super) fn enter(
         red: None,
         behind: vec![],
         under: None,
-    };
-    enter_as(draft, landing)
+    }
 }
 
 /// Puts a landing into its queue as it is.
