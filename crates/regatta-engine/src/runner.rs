@@ -33,11 +33,13 @@ pub(crate) fn start(engine: &Engine, mut rings: watch::Receiver<u64>) {
         let mut scales = Scales::default();
         while !it.is_stopping() {
             rings.mark_unchanged();
+            // Before the polls: a day that ends during them is no later noticed than one that ends behind them.
+            let day = regatta_core::budget::day_of(it.now());
             match poll_all(&it, &it.board(), &mut scales) {
                 Round::Granted => {}
                 Round::Nothing => {
                     let looks_different = scales.refresh(&it, &it.board());
-                    if !looks_different && !wait_for_change(&it, &mut rings) {
+                    if !looks_different && !wait_for_change(&it, &mut rings, day) {
                         return;
                     }
                 }
@@ -47,9 +49,8 @@ pub(crate) fn start(engine: &Engine, mut rings: watch::Receiver<u64>) {
     });
 }
 
-/// Blocks until the board changes; `false` when the engine stops.
-fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>) -> bool {
-    let day = regatta_core::budget::day_of(engine.now());
+/// Blocks until the board changes, or `day`, on which it was last polled, is over; `false` when the engine stops.
+fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>, day: u64) -> bool {
     // What the world has against a start ends without a word.
     let held = engine.board().missions.values().any(|it| !it.held.is_empty());
     let again = Instant::now() + weigh::FRESH;
