@@ -141,6 +141,9 @@ pub struct Profile {
     /// More paths that it may write.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<String>,
+    /// It runs only on a runner that has all of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
     /// What it is there for, in its own words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub title: String,

@@ -15,7 +15,7 @@ use crate::budget::{self, Spend};
 use crate::claim::{self, Owner};
 use crate::event::{Event, facts};
 use crate::gates::Passage;
-use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, TaskId};
+use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, RunnerName, TaskId};
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::session::{Class, Consequence, PlanEntry, Said, Stop, Usage};
@@ -153,6 +153,9 @@ pub struct Resume {
     /// What that session used: the program counts on from there.
     #[serde(default)]
     pub used: Usage,
+    /// The runner that has the workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner: Option<RunnerName>,
 }
 
 /// One run of one agent on one task.
@@ -168,6 +171,9 @@ pub struct Attempt {
     pub token: u64,
     /// Whether Regatta runs its process.
     pub supervised: bool,
+    /// The runner on which it runs; the daemon's own, when none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner: Option<RunnerName>,
     pub phase: Phase,
     /// Its process is being ended, for this cause.
     pub stopping: Option<Cause>,
@@ -275,6 +281,7 @@ facts! {
 pub(crate) struct Begin {
     pub(crate) agent: AgentName,
     pub(crate) supervised: bool,
+    pub(crate) runner: Option<RunnerName>,
     pub(crate) lease_ms: u64,
     pub(crate) gates: Vec<Passage>,
 }
@@ -293,6 +300,9 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
     let wall = draft.board().budgets.get(&budget::Scope::Attempt).and_then(|it| it.ceiling.wall_ms);
     let timeout = wall.map_or(timeout, |it| it.min(timeout));
     let talks = by.supervised && agent.as_ref().is_some_and(|it| it.runtime.talks());
+    // What lies on another machine cannot be gone on with here.
+    let resumes = task.resume.clone().filter(|it| it.runner == by.runner);
+    let sessions = resumes.iter().filter_map(|it| counted(it, by)).collect();
     let attempt = Attempt {
         id,
         task: task.id,
@@ -301,6 +311,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         agent: by.agent.clone(),
         token: draft.next_revision(),
         supervised: by.supervised,
+        runner: by.runner.clone(),
         phase: Phase::Working,
         stopping: None,
         lease_ms,
@@ -311,10 +322,10 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         wall_at: None,
         ready_by: None,
         talks,
-        resumes: task.resume.clone(),
+        resumes,
         ports: vec![],
         notes: task.notes.clone(),
-        talk: Talk { sessions: task.resume.iter().filter_map(|it| counted(it, by)).collect(), ..Talk::default() },
+        talk: Talk { sessions, ..Talk::default() },
         used: Usage::default(),
         sandbox: None,
         result: None,
@@ -520,7 +531,8 @@ fn pause(draft: &Draft, task: TaskId) -> Result<Option<u64>, Refusal> {
 fn resume_of(attempt: &Attempt, session: bool) -> Resume {
     let session = if session { attempt.talk.session.clone() } else { None };
     let used = attempt.talk.used_in(session.as_deref());
-    Resume { workspace: attempt.workspace(), agent: attempt.agent.clone(), session, used }
+    let runner = attempt.runner.clone();
+    Resume { workspace: attempt.workspace(), agent: attempt.agent.clone(), session, used, runner }
 }
 
 /// Ends a running turn so that it can go on later: its program is stopped, its workspace and session are kept.

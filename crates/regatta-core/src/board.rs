@@ -25,7 +25,7 @@ use crate::fleet::{Answer, Limits};
 use crate::graph::Step;
 use crate::ids::{
     AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, Now, ProjectName,
-    RequestKey, RuleId, TaskId, WaitId,
+    RequestKey, RuleId, RunnerName, TaskId, WaitId,
 };
 use crate::landing::Landing;
 use crate::mission::Mission;
@@ -33,6 +33,7 @@ use crate::pattern::PatternIndex;
 use crate::policy::Rule;
 use crate::project::Project;
 use crate::provider::Parked;
+use crate::runner::Runner;
 use crate::standing;
 use crate::task::{Status, Task};
 use crate::{manifest, mission, schedule};
@@ -89,6 +90,7 @@ pub enum Due {
     Task(TaskId),
     Approval(ApprovalId),
     Provider(String),
+    Runner(RunnerName),
 }
 
 /// All live state.
@@ -117,6 +119,7 @@ pub struct Board {
     pub ledger: OrdMap<(u64, Option<AgentName>), Spend>,
     /// Providers and agents that take no work for now.
     pub parked: OrdMap<String, Arc<Parked>>,
+    pub runners: OrdMap<RunnerName, Arc<Runner>>,
     /// Tasks that ended without completing. A number that was handed out and is neither open nor here is completed.
     dead: OrdMap<TaskId, Status>,
 
@@ -155,6 +158,7 @@ pub enum RowKey {
     Budget(Scope),
     Day(u64, Option<AgentName>),
     Parked(String),
+    Runner(RunnerName),
 }
 
 /// A whole row, as the store keeps it.
@@ -178,6 +182,7 @@ pub enum Row {
     Budget(Arc<Budget>),
     Day(DaySpend),
     Parked(Arc<Parked>),
+    Runner(Arc<Runner>),
 }
 
 impl Row {
@@ -191,7 +196,7 @@ impl Row {
             Row::Message(_) => false,
             // It is needed as long as its attempt may have to be told the answer; the rest drops out at loading.
             Row::Approval(it) => !it.closed,
-            Row::Rule(_) | Row::Budget(_) | Row::Day(_) | Row::Parked(_) => true,
+            Row::Rule(_) | Row::Budget(_) | Row::Day(_) | Row::Parked(_) | Row::Runner(_) => true,
             Row::Meta(_)
             | Row::Project(_)
             | Row::Agent(_)
@@ -545,6 +550,7 @@ impl Loading {
             Row::Rule(it) => _ = board.rules.insert(it.id, it),
             Row::Budget(it) => _ = board.budgets.insert(it.scope.clone(), it),
             Row::Day(it) => _ = board.ledger.insert((it.day, it.agent), it.spend),
+            Row::Runner(it) => board.put_runner(it, ignored),
             Row::Parked(it) => {
                 if let Some(at) = it.until_at {
                     board.due.insert((at, Due::Provider(it.name.clone())));

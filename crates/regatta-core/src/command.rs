@@ -11,14 +11,14 @@ use crate::fleet::{self, Limits};
 use crate::graph::Step;
 use crate::ids::{
     AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, Now, ProjectName,
-    RequestKey, RuleId, TaskId, WaitId,
+    RequestKey, RuleId, RunnerName, TaskId, WaitId,
 };
 use crate::manifest::{self, Part, Rules};
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Said};
 use crate::{
     agent, approval, attempt, budget, bus, claim, explore, gates, landing, mission, policy, project, provider, radar,
-    react, schedule, steer, task,
+    react, runner, schedule, steer, task,
 };
 
 /// Who asks.
@@ -90,6 +90,24 @@ pub enum Command {
     },
     SetLimits {
         limits: Limits,
+    },
+    RegisterRunner(runner::Register),
+    /// A runner lives.
+    BeatRunner {
+        runner: RunnerName,
+        session: u64,
+    },
+    /// A runner leaves: nothing of it runs any more.
+    LeaveRunner {
+        runner: RunnerName,
+        session: u64,
+    },
+    DrainRunner {
+        runner: RunnerName,
+        reason: String,
+    },
+    RemoveRunner {
+        runner: RunnerName,
     },
 
     AddTask {
@@ -372,6 +390,9 @@ pub enum Outcome {
     Rule(RuleId),
     Asked(ApprovalId),
     Told(steer::Heard),
+    Runner {
+        session: u64,
+    },
     Judged {
         landing: Option<LandingId>,
     },
@@ -448,6 +469,11 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::RegisterAgent(ask) => Outcome::Agent(agent::register(draft, ask, now)?),
         Command::RemoveAgent { agent } => done(agent::remove(draft, &agent)?),
         Command::SetLimits { limits } => done(fleet::limit(draft, limits)?),
+        Command::RegisterRunner(ask) => Outcome::Runner { session: runner::register(draft, ask, now)? },
+        Command::BeatRunner { runner, session } => done(runner::beat(draft, &runner, session, now)?),
+        Command::LeaveRunner { runner, session } => done(runner::leave(draft, &runner, session)?),
+        Command::DrainRunner { runner, reason } => done(runner::drain(draft, &runner, &reason)?),
+        Command::RemoveRunner { runner } => done(runner::remove(draft, &runner)?),
         Command::AddTask { task, assign, how } => {
             let id = task::add(draft, task, None, now)?;
             if assign.is_some() {
@@ -568,6 +594,7 @@ fn tick(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
             Due::Task(id) => task::due(draft, id),
             Due::Approval(id) => approval::escalate(draft, id, now),
             Due::Provider(name) => provider::expire(draft, &name, now),
+            Due::Runner(name) => runner::expire(draft, &name, now)?,
         }
     }
     Ok(())

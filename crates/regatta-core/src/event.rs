@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     agent, approval, attempt, budget, bus, claim, fleet, landing, mission, policy, project, provider, radar, rotate,
-    scope, steer, task,
+    runner, scope, steer, task,
 };
 
 /// Declares event payloads: private fields, public getters.
@@ -110,6 +110,10 @@ events! {
     BudgetWarned(budget::Warned) "budget.warned" |it| it.scope().to_string();
     ProviderParked(provider::Stopped) "provider.parked" |it| it.parked().name.clone();
     ProviderFreed(provider::Freed) "provider.freed" |it| it.name().clone();
+    RunnerRegistered(runner::Registered) "runner.registered" |it| it.runner().name.to_string();
+    RunnerRenewed(runner::Renewed) "runner.renewed" |it| it.runner().to_string();
+    RunnerChanged(runner::Changed) "runner.changed" |it| it.runner().to_string();
+    RunnerRemoved(runner::Removed) "runner.removed" |it| it.runner().to_string();
     LandingQueued(landing::Queued) "landing.queued" |it| it.landing().id.to_string();
     LandingBegun(landing::Begun) "landing.begun" |it| it.landing().to_string();
     LandingValidated(landing::Validated) "landing.validated" |it| it.landing().to_string();

@@ -7,7 +7,7 @@ use crate::command::Outcome;
 use crate::event::{Event, facts};
 use crate::ids::{Now, RequestKey};
 use crate::refusal::Refusal;
-use crate::{attempt, claim};
+use crate::{attempt, claim, runner};
 
 /// Limits of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +87,7 @@ pub fn resume(draft: &mut Draft, pid: u32, now: Now) {
     }
     claim::refresh(draft, now);
     attempt::refresh(draft, now);
+    runner::refresh(draft, now);
 }
 
 /// Sets the machine's limits.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::{Cause, first_few};
 use crate::board::Board;
-use crate::ids::{CommitId, Now};
+use crate::ids::{CommitId, Now, RunnerName};
 use crate::mission::{self, Mission};
 use crate::schedule::{self, WaitKind};
 use crate::task::{Status, Task};
@@ -106,6 +106,9 @@ pub struct Facts {
     pub disk_mb: Option<u64>,
     /// The trunk of the mission that is asked for.
     pub base: Option<Base>,
+    /// The runner on which it would run; the daemon's own, when none is named.
+    #[serde(default)]
+    pub runner: Option<RunnerName>,
 }
 
 /// How a trunk stands.

@@ -155,6 +155,8 @@ AgentName, |text| {
     }
     text.split('/').try_for_each(|part| slug(WHAT, part, 64))
 });
+name!(/// A process on some machine that executes attempts, such as `build-box`.
+    RunnerName, |text| slug("a runner name", text, 64));
 name!(/// A channel of the bus: a plain name, or `@name` for messages to one agent.
 ChannelName, |text| {
     let plain = text.strip_prefix(['#', '@']).unwrap_or(text);

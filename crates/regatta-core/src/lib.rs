@@ -30,6 +30,7 @@ pub mod manifest; // what a task may touch and what it holds
 pub mod policy; // what an agent may do unasked
 pub mod provider; // who takes no work for now
 pub mod rotate; // a fresh session when one is nearly full
+pub mod runner; // processes on other machines that execute attempts
 pub mod schedule; // which task an agent gets next, and why one waits
 pub mod scope; // what was found outside a manifest
 pub mod session; // what an agent's program says, in one vocabulary

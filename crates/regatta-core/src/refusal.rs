@@ -6,7 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Owner;
-use crate::ids::{AgentName, ApprovalId, AttemptId, ClaimId, LandingId, MissionId, ProjectName, RequestKey, TaskId};
+use crate::ids::{
+    AgentName, ApprovalId, AttemptId, ClaimId, LandingId, MissionId, ProjectName, RequestKey, RunnerName, TaskId,
+};
 use crate::pattern::Uri;
 use crate::task::Status;
 
@@ -48,6 +50,8 @@ pub enum Refusal {
     NoSuchProject { project: ProjectName },
     NoSuchAgent { agent: AgentName },
     NoSuchTask { task: TaskId },
+    NoSuchRunner { runner: RunnerName },
+    StaleRunner { runner: RunnerName },
     NoSuchMission { mission: MissionId },
     NoSuchLanding { landing: LandingId },
     AlreadyThere { what: String },
@@ -83,6 +87,8 @@ impl Refusal {
             Refusal::NoSuchProject { .. } => "no_such_project",
             Refusal::NoSuchAgent { .. } => "no_such_agent",
             Refusal::NoSuchTask { .. } => "no_such_task",
+            Refusal::NoSuchRunner { .. } => "no_such_runner",
+            Refusal::StaleRunner { .. } => "stale_runner",
             Refusal::NoSuchMission { .. } => "no_such_mission",
             Refusal::NoSuchLanding { .. } => "no_such_landing",
             Refusal::AlreadyThere { .. } => "already_exists",
@@ -110,6 +116,7 @@ impl Refusal {
             Refusal::NoSuchProject { .. }
             | Refusal::NoSuchAgent { .. }
             | Refusal::NoSuchTask { .. }
+            | Refusal::NoSuchRunner { .. }
             | Refusal::NoSuchMission { .. }
             | Refusal::NoSuchLanding { .. } => Class::Missing,
             Refusal::ClaimHeld { .. }
@@ -117,6 +124,7 @@ impl Refusal {
             | Refusal::ClaimEnded { .. }
             | Refusal::StaleClaimToken { .. }
             | Refusal::StaleAttempt { .. }
+            | Refusal::StaleRunner { .. }
             | Refusal::StaleLanding { .. }
             | Refusal::KeyReused { .. }
             | Refusal::AlreadyAnswered { .. }
@@ -189,6 +197,10 @@ impl Refusal {
             Refusal::NoSuchProject { project } => format!("there is no project {project}"),
             Refusal::NoSuchAgent { agent } => format!("there is no agent {agent}"),
             Refusal::NoSuchTask { task } => format!("there is no task {task}"),
+            Refusal::NoSuchRunner { runner } => format!("there is no runner {runner}"),
+            Refusal::StaleRunner { runner } => {
+                format!("another process speaks for the runner {runner} now, or it was given up")
+            }
             Refusal::NoSuchMission { mission } => format!("there is no running mission {mission}"),
             Refusal::NoSuchLanding { landing } => format!("there is no landing {landing} in the queue"),
             Refusal::AlreadyThere { what } => format!("{what} is there already, with other settings"),
@@ -247,6 +259,8 @@ impl Refusal {
             }
             Refusal::NoSuchAgent { agent } => format!("add it: regatta agent add {agent} --runtime scripted"),
             Refusal::NoSuchTask { .. } => "see them with regatta task list".into(),
+            Refusal::NoSuchRunner { .. } => "see regatta runner list".into(),
+            Refusal::StaleRunner { .. } => "register again; regatta runner does so by itself".into(),
             Refusal::NoSuchMission { .. } => "see what runs with regatta status".into(),
             Refusal::NoSuchLanding { .. } => "see the queue with regatta queue".into(),
             Refusal::AlreadyThere { .. } => "choose another name, or change the one that is there".into(),

@@ -12,12 +12,12 @@ use crate::attempt::Begin;
 use crate::board::{Board, Draft, Lots, ReadyFor};
 use crate::gates::{self, Facts};
 use crate::graph::Step;
-use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, TaskId};
+use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, RunnerName, TaskId};
 use crate::landing::State as LandingState;
 use crate::mission::Mission;
 use crate::refusal::{Refusal, seconds};
 use crate::task::{Expects, Status, Task};
-use crate::{agent, attempt, budget, claim, manifest, mission, provider, standing, task};
+use crate::{agent, attempt, budget, claim, manifest, mission, provider, runner, standing, task};
 
 /// The closed set of things a task can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,7 +92,12 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
     if facts.is_some() && provider::parked(board, agent).is_some() {
         return Ok(None);
     }
-    if agent::capacity(board, agent).available == 0 || machine_full(board).is_some() {
+    let runner = facts.and_then(|it| it.runner.as_ref());
+    let full = match facts {
+        Some(_) => runner::full(board, runner, agent).is_some(),
+        None => machine_full(board).is_some(),
+    };
+    if agent::capacity(board, agent).available == 0 || full {
         return Ok(None);
     }
     if let Some(facts) = facts
@@ -102,13 +107,14 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
     }
     // The hints are used and mended on the way, whatever comes of it.
     let mut lots = draft.take_lots();
-    let next = next_for(draft.board(), &mut lots, ask, now);
+    let next = next_for(draft.board(), &mut lots, ask, facts.map(|it| it.runner.as_ref()), now);
     draft.put_lots(lots);
     let Some(next) = next else { return Ok(None) };
     let task = task::find(draft.board(), next)?;
     let by = Begin {
         agent: ask.agent.clone(),
         supervised: facts.is_some(),
+        runner: runner.cloned(),
         lease_ms: ask.lease_ms.unwrap_or(attempt::LEASE_MS).clamp(1_000, 7 * 24 * 3_600_000),
         gates: gates::noted(gates::judge(draft.board(), &task, facts.unwrap_or(&Facts::default()), now)),
     };
@@ -126,7 +132,13 @@ fn weigh(draft: &mut Draft, ask: &Poll, facts: &Facts, now: Now) -> bool {
     blocked
 }
 
-fn next_for(board: &Board, lots: &mut Lots, ask: &Poll, now: Now) -> Option<TaskId> {
+fn next_for(
+    board: &Board,
+    lots: &mut Lots,
+    ask: &Poll,
+    place: Option<Option<&RunnerName>>,
+    now: Now,
+) -> Option<TaskId> {
     let agent = board.agents.get(&ask.agent)?;
     // What holds for a whole mission is asked once.
     let missions: BTreeMap<MissionId, Option<Step>> =
@@ -142,6 +154,7 @@ fn next_for(board: &Board, lots: &mut Lots, ask: &Poll, now: Now) -> Option<Task
             && ask.mission.is_none_or(|it| task.mission == Some(it))
             && task.provider.as_ref().is_none_or(|it| agent.provider.as_ref() == Some(it))
             && paced(task)
+            && place.is_none_or(|it| lies_at(board, task, it))
             && !short_of_ports.contains(&task.project)
             && budget::blocks(board, task, &ask.agent, now).is_none()
     };
@@ -171,6 +184,13 @@ fn next_for(board: &Board, lots: &mut Lots, ask: &Poll, now: Now) -> Option<Task
     firsts.into_iter().next().map(|it| it.1)
 }
 
+/// Whether a task can be worked on at this runner: what it left unfinished lies there, or lies nowhere any more.
+fn lies_at(board: &Board, task: &Task, runner: Option<&RunnerName>) -> bool {
+    let Some(resume) = &task.resume else { return true };
+    let gone = |it: &RunnerName| board.runners.get(it).is_none_or(|it| !it.is_there());
+    resume.runner.as_ref() == runner || resume.runner.as_ref().is_some_and(gone)
+}
+
 /// The step of a mission whose tasks may start now, [`Step::ANY`] in flow; nothing while it drains or has all the
 /// workers it may have.
 fn open_step(board: &Board, mission: &Mission) -> Option<Step> {
@@ -182,7 +202,12 @@ fn open_step(board: &Board, mission: &Mission) -> Option<Step> {
 
 /// Why the machine takes no more attempts, if it does not.
 pub(crate) fn machine_full(board: &Board) -> Option<String> {
-    let (running, most) = (board.attempts.len(), board.limits.max_attempts);
+    let most = board.limits.max_attempts;
+    // Most boards have no runner but the daemon's own.
+    let running = match board.runners.is_empty() {
+        true => board.attempts.len(),
+        false => board.attempts.values().filter(|it| it.runner.is_none()).count(),
+    };
     (running as u32 >= most).then(|| format!("this machine runs {running} of at most {most} attempts"))
 }
 
@@ -418,6 +443,14 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
         if let Some(text) = budget::blocks(board, task, &agent.name, now) {
             say(WaitKind::Budget, text);
         }
+        if let Some(text) = runner::nowhere(board, agent) {
+            say(WaitKind::Runner, text);
+        }
+    }
+    if let Some(name) = task.resume.as_ref().and_then(|it| it.runner.as_ref())
+        && board.runners.get(name).is_some_and(|it| it.is_there())
+    {
+        say(WaitKind::Runner, format!("what is done of it so far lies at the runner {name}, and waits for room there"));
     }
     if let Some(full) = machine_full(board) {
         say(WaitKind::Machine, full);

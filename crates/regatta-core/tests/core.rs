@@ -33,6 +33,8 @@ mod plans;
 mod ports;
 #[path = "core/retries.rs"]
 mod retries;
+#[path = "core/runners.rs"]
+mod runners;
 #[path = "core/sessions.rs"]
 mod sessions;
 #[path = "core/speculation.rs"]

@@ -54,6 +54,7 @@ impl Scales {
 
     fn look(&mut self, engine: &Engine, board: &Board, id: MissionId) -> Facts {
         let facts = Facts {
+            runner: None,
             memory_mb: engine.shared.agents.free_memory_mb(),
             disk_mb: room(engine, board, id),
             base: base(engine, board, id),

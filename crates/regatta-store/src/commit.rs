@@ -185,6 +185,11 @@ impl Writer<'_> {
                 "INSERT OR REPLACE INTO parked (name, body) VALUES (?1, ?2)",
                 (it.name.as_str(), json(text, it)?),
             ),
+            Row::Runner(it) => run(
+                db,
+                "INSERT OR REPLACE INTO runners (name, body) VALUES (?1, ?2)",
+                (it.name.as_str(), json(text, it)?),
+            ),
         }
     }
 
@@ -212,6 +217,7 @@ impl Writer<'_> {
                 let agent = agent.as_ref().map_or("", |it| it.as_str());
                 run(db, "DELETE FROM days WHERE day = ?1 AND agent = ?2", (number(*day)?, agent))
             }
+            RowKey::Runner(it) => run(db, "DELETE FROM runners WHERE name = ?1", [it.as_str()]),
             RowKey::Parked(it) => run(db, "DELETE FROM parked WHERE name = ?1", [it.as_str()]),
         }
     }

@@ -48,6 +48,7 @@ pub(crate) fn load(connection: &Connection) -> Result<Loaded, Fault> {
     read(&seen, "budgets", "SELECT scope, body FROM budgets", |it| board.put(Row::Budget(Arc::new(it))))?;
     read(&seen, "days", "SELECT day, body FROM days", |it| board.put(Row::Day(it)))?;
     read(&seen, "parked", "SELECT name, body FROM parked", |it| board.put(Row::Parked(Arc::new(it))))?;
+    read(&seen, "runners", "SELECT name, body FROM runners", |it| board.put(Row::Runner(Arc::new(it))))?;
     let outbox = outbox(&seen)?;
     drop(seen);
     // The pages of a hundred thousand rows were read once and are not wanted again.

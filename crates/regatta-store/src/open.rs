@@ -273,7 +273,7 @@ mod tests {
         }
         store.check().unwrap();
         assert!(store.history().events(0, usize::MAX).unwrap() == told(&steps));
-        let copy = directory.path().join("backups/before-schema-2.db");
+        let copy = directory.path().join(format!("backups/before-schema-{}.db", schema::newest()));
         assert_eq!(schema::version(&Connection::open(&copy).unwrap()).unwrap(), 1, "it was copied before");
         assert!(SqliteStore::open(&copy).unwrap().load().unwrap().board == steps[half - 1].board);
     }

@@ -9,10 +9,11 @@ use crate::bus::Cursor;
 use crate::claim::Claim;
 use crate::event::{Event, Recorded};
 use crate::fleet::Answer;
-use crate::ids::{AgentName, ApprovalId, AttemptId, CommitId, MissionId, Now, TaskId};
+use crate::ids::{AgentName, ApprovalId, AttemptId, CommitId, MissionId, Now, RunnerName, TaskId};
 use crate::mission::Mission;
 use crate::project::Project;
 use crate::provider::Parked;
+use crate::runner::Runner;
 use crate::session::{Said, Usage};
 use crate::task::Status;
 
@@ -352,6 +353,18 @@ impl Board {
                 }
                 rows.insert(RowKey::Parked(it.name().clone()), kept.map(Row::Parked));
             }
+            Event::RunnerRegistered(it) => self.put_runner(Arc::new(it.runner().clone()), rows),
+            Event::RunnerRenewed(it) => self.change_runner(it.runner(), rows, |runner| {
+                (runner.expires_at, runner.seen_wall) = (Some(*it.expires_at()), now.wall);
+            }),
+            Event::RunnerChanged(it) => self.change_runner(it.runner(), rows, |runner| {
+                runner.state = *it.state();
+                runner.expires_at = runner.expires_at.filter(|_| runner.is_there());
+            }),
+            Event::RunnerRemoved(it) => {
+                self.take_runner(it.runner());
+                rows.insert(RowKey::Runner(it.runner().clone()), None);
+            }
             Event::LandingQueued(_)
             | Event::LandingBegun(_)
             | Event::LandingValidated(_)
@@ -483,6 +496,29 @@ impl Board {
             self.approvals.insert(approval.id, approval.clone());
         }
         rows.insert(RowKey::Approval(approval.id), Some(Row::Approval(approval)));
+    }
+
+    pub(super) fn put_runner(&mut self, runner: Arc<Runner>, rows: &mut Rows) {
+        self.take_runner(&runner.name);
+        if let Some(at) = runner.expires_at {
+            self.due.insert((at, Due::Runner(runner.name.clone())));
+        }
+        self.runners.insert(runner.name.clone(), runner.clone());
+        rows.insert(RowKey::Runner(runner.name.clone()), Some(Row::Runner(runner)));
+    }
+
+    fn change_runner(&mut self, name: &RunnerName, rows: &mut Rows, change: impl FnOnce(&mut Runner)) {
+        if let Some(runner) = self.runners.get(name) {
+            let mut runner = Runner::clone(runner);
+            change(&mut runner);
+            self.put_runner(Arc::new(runner), rows);
+        }
+    }
+
+    fn take_runner(&mut self, name: &RunnerName) {
+        if let Some(at) = self.runners.remove(name).and_then(|it| it.expires_at) {
+            self.due.remove(&(at, Due::Runner(name.clone())));
+        }
     }
 
     fn free_provider(&mut self, name: &str) {

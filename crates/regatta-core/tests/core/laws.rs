@@ -108,7 +108,21 @@ impl Laws {
                 let running = after.attempts.values().filter(|it| it.agent == attempt.agent).count();
                 let max = after.agents[&attempt.agent].max_tasks as usize;
                 assert!(running <= max, "J4: {} runs {running}/{max}", attempt.agent);
-                assert!(after.attempts.len() <= after.limits.max_attempts as usize, "J4: the machine is overfull");
+                let there = after.attempts.values().filter(|it| it.runner == attempt.runner).count();
+                match &attempt.runner {
+                    None => assert!(there <= after.limits.max_attempts as usize, "J4: the machine is overfull"),
+                    Some(name) => {
+                        let runner = &after.runners[name];
+                        assert!(there <= runner.max_tasks as usize, "J4: {name} runs {there}/{}", runner.max_tasks);
+                        assert_eq!(runner.state, regatta_core::runner::State::Up, "J10: {name} takes nothing new");
+                        let whose = &runner.agents;
+                        assert!(
+                            whose.is_empty() || whose.contains(&attempt.agent),
+                            "{name} is not for {}",
+                            attempt.agent
+                        );
+                    }
+                }
                 self.heard(attempt.id, attempt.expires_at);
             }
             Event::AttemptRenewed(it) => self.heard(*it.attempt(), Some(*it.expires_at())),
@@ -553,9 +567,29 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: N
         return None;
     }
     let running = board.attempts.values().filter(|it| it.agent == ask.agent).count();
-    if running >= agent.max_tasks as usize || board.attempts.len() >= board.limits.max_attempts as usize {
+    let place = facts.and_then(|it| it.runner.as_ref());
+    let there = board.attempts.values().filter(|it| it.runner.as_ref() == place).count();
+    let most = match place {
+        None if facts.is_some() && !agent.profile.labels.is_empty() => return None,
+        None => board.limits.max_attempts,
+        Some(name) => {
+            let runner = board.runners.get(name).filter(|it| it.state == regatta_core::runner::State::Up)?;
+            let labelled = agent.profile.labels.iter().all(|it| runner.labels.contains(it));
+            if (!runner.agents.is_empty() && !runner.agents.contains(&ask.agent)) || !labelled {
+                return None;
+            }
+            runner.max_tasks
+        }
+    };
+    if running >= agent.max_tasks as usize || there >= most as usize {
         return None;
     }
+    // What is unfinished goes on where it lies, as long as that machine is there.
+    let lies = |task: &Task| {
+        let at = task.resume.as_ref().and_then(|it| it.runner.as_ref());
+        let gone = at.is_some_and(|it| board.runners.get(it).is_none_or(|it| it.expires_at.is_none()));
+        facts.is_none() || task.resume.is_none() || at == place || gone
+    };
     let rank = |task: &Task| match (&task.assignee, task.mission) {
         (Some(to), _) if *to != ask.agent => None,
         (Some(_), _) if task.status == Status::Offered => Some(0),
@@ -577,7 +611,7 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: N
         .filter(|it| ask.mission.is_none_or(|asked| it.mission == Some(asked)))
         .filter(|it| it.provider.is_none() || it.provider == agent.provider)
         .filter(|it| blockers(board, &needs(board, it), mode_of(board, it), None).next().is_none())
-        .filter(|it| has_ports(board, it))
+        .filter(|it| has_ports(board, it) && lies(it))
         .filter(|it| regatta_core::budget::blocks(board, it, &ask.agent, now).is_none())
         .filter_map(|it| rank(it).map(|rank| (rank, it.priority, it.id)))
         .min()

@@ -16,10 +16,12 @@ use regatta_core::effect::Effect;
 use regatta_core::fleet::Limits;
 use regatta_core::gates::{Base, Facts};
 use regatta_core::ids::{
-    ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, RequestKey, TaskId, WaitId,
+    ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, RequestKey, RunnerName, TaskId,
+    WaitId,
 };
 use regatta_core::landing::{Moved, State, Tried};
 use regatta_core::mission::{self, Start};
+use regatta_core::runner;
 use regatta_core::schedule::{Grant, Poll};
 use regatta_core::session::{Answer, Ask, Class, Said, Stop, Tool, ToolKind, Usage, Want};
 use regatta_core::task::{Add, Edit, Expects, How, IssueType};
@@ -42,6 +44,11 @@ const MOST_TASKS: u64 = 9;
 /// One thing that somebody does.
 #[derive(Clone, Debug)]
 enum Step {
+    Runner {
+        gpu: bool,
+        wrong: u8,
+        what: u8,
+    },
     Wait {
         time: usize,
         tick: bool,
@@ -214,6 +221,7 @@ fn step() -> impl Strategy<Value = Step> {
         10 => (index(), wrong(), small, 0..50u16).prop_map(|(grant, wrong, what, usage)| Step::Say { grant, wrong, what, usage }),
         5 => (task(), small).prop_map(|(task, what)| Step::Guide { task, what }),
         4 => index().prop_map(|request| Step::Again { request }),
+        3 => (any::<bool>(), wrong(), small).prop_map(|(gpu, wrong, what)| Step::Runner { gpu, wrong, what }),
         1 => Just(Step::Restart),
         1 => Just(Step::Reload),
     ]
@@ -359,6 +367,7 @@ impl Story {
         Facts {
             memory_mb: dice.is_multiple_of(5).then_some(dice * 30),
             disk_mb: dice.is_multiple_of(7).then_some(dice * 60),
+            runner: ["box", "gpu"].get(dice as usize % 5).map(|it| RunnerName::new(it).unwrap()),
             base: match dice % 4 {
                 0 => None,
                 1 if dice.is_multiple_of(3) => Some(Base::Broken { reason: "there is no branch main".into() }),
@@ -658,6 +667,24 @@ impl Story {
                 if let Some(request) = self.asked.get(request.index(self.asked.len().max(1))).cloned() {
                     self.request(request);
                 }
+            }
+            Step::Runner { gpu, wrong, what } => {
+                let runner = RunnerName::new(if gpu { "gpu" } else { "box" }).unwrap();
+                let session = self.world.board.runners.get(&runner).map_or(0, |it| it.session) + u64::from(wrong);
+                self.ask(match what % 8 {
+                    0..=2 => Command::RegisterRunner(runner::Register {
+                        name: runner,
+                        identity: format!("i{}", what / 200),
+                        labels: vec![],
+                        agents: if gpu { vec![agent("ada")] } else { vec![] },
+                        max_tasks: 1 + u32::from(what / 100),
+                        version: String::new(),
+                    }),
+                    3 | 4 => Command::BeatRunner { runner, session },
+                    5 => Command::LeaveRunner { runner, session },
+                    6 => Command::DrainRunner { runner, reason: "update".into() },
+                    _ => Command::RemoveRunner { runner },
+                });
             }
             Step::Restart => self.world.restart(),
             Step::Reload => self.world.board = self.world.reloaded(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regatta_core::agent::{Register, Role, Runtime};
-use regatta_core::attempt::{Findings, Verdict};
+use regatta_core::attempt::{Attempt, Findings, Verdict};
 use regatta_core::board::{Board, Row, RowKey};
 use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
 use regatta_core::command::{Actor, Command, Commit, Outcome, Request, decide};
@@ -287,6 +287,13 @@ impl World {
     pub(crate) fn stored(&self, id: TaskId) -> Task {
         match self.store.get(&RowKey::Task(id)) {
             Some(Row::Task(task)) => Task::clone(task),
+            other => panic!("{id} is not stored: {other:?}"),
+        }
+    }
+
+    pub(crate) fn stored_attempt(&self, id: AttemptId) -> Attempt {
+        match self.store.get(&RowKey::Attempt(id)) {
+            Some(Row::Attempt(attempt)) => Attempt::clone(attempt),
             other => panic!("{id} is not stored: {other:?}"),
         }
     }

@@ -63,7 +63,10 @@ fn j5_dependencies_and_overlapping_manifests_keep_their_order() {
             _ => {}
         }
     }
-    assert_eq!(world.git.moves().len(), 4);
+    // Two that are ready together may land by one move; each is there once all the same.
+    let mut log = world.git.log(Path::new(REPO));
+    log.sort();
+    assert_eq!(log, ["Change c", "Change log", "Change log", "Change log", "first"]);
     assert_clean(&engine, &world);
     engine.shutdown();
 }

@@ -12,7 +12,7 @@ use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::fleet::Limits;
 use regatta_core::ids::{
     AgentName, ApprovalId, BranchName, ChannelName, CommitId, LandingId, MissionId, Now, ProjectName, RequestKey,
-    TaskId, WaitId,
+    RunnerName, TaskId, WaitId,
 };
 use regatta_core::landing::{Moved, Tried};
 use regatta_core::pattern::{PathPattern, Uri};
@@ -20,7 +20,7 @@ use regatta_core::schedule::{Grant, Poll};
 use regatta_core::scope::Finding;
 use regatta_core::session::{Answer, Ask, Class, Said, Stop, Tool, ToolKind, Usage, Want};
 use regatta_core::task::{Add, Edit, Expects, How, IssueType};
-use regatta_core::{agent, budget, gates, mission, policy, project, radar, task};
+use regatta_core::{agent, budget, gates, mission, policy, project, radar, runner, task};
 use regatta_engine::ports::store::Batch;
 
 /// One commit, and what must be true after it.
@@ -449,7 +449,30 @@ fn agents_that_talk(it: &mut Teller) {
 }
 
 /// Leaves something live of every kind.
+/// Runners come, live, go and are forgotten; one stays.
+fn runners(it: &mut Teller) {
+    for name in ["box", "big"] {
+        let runner = RunnerName::new(name).unwrap();
+        let labels = vec!["gpu".into()];
+        let ask = runner::Register {
+            name: runner.clone(),
+            identity: format!("{name}-1"),
+            labels,
+            agents: vec![agent("ann")],
+            max_tasks: 4,
+            version: "0.1".into(),
+        };
+        let Outcome::Runner { session } = it.shell(Command::RegisterRunner(ask)) else { panic!("no session") };
+        it.later(1_000);
+        it.shell(Command::BeatRunner { runner: runner.clone(), session });
+        it.ann(Command::DrainRunner { runner: runner.clone(), reason: "an update".into() });
+        it.shell(Command::LeaveRunner { runner, session });
+    }
+    it.ann(Command::RemoveRunner { runner: RunnerName::new("box").unwrap() });
+}
+
 fn what_stays(it: &mut Teller) {
+    runners(it);
     it.ann(Command::AddTask { task: add("shop", "Asks", "x/asks"), assign: Some(agent("bob")), how: How::Direct });
     let asking = it.poll("bob", true);
     let question = Want::Question { text: "Which?".into(), choices: vec!["a".into()], schema: Some("{}".into()) };

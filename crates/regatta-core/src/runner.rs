@@ -1,0 +1,269 @@
+//! Runners: processes on other machines that execute attempts. The daemon contains one of its own, which needs no row.
+//!
+//! A runner is up as long as it is heard of. What it ran when it was lost is given on only after it must have ended
+//! that by itself: it stops its programs when it hears nothing of the daemon for [`FENCE_MS`], and the daemon waits
+//! longer than that ([`LOST_MS`]).
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::Agent;
+use crate::attempt::{self, Cause};
+use crate::board::{Board, Draft};
+use crate::event::{Event, facts};
+use crate::ids::{AgentName, Now, RunnerName};
+use crate::refusal::Refusal;
+use crate::task::{self, Again};
+
+/// How often a runner lets itself be heard.
+pub const BEAT_MS: u64 = 15_000;
+/// After how long without an answer of the daemon a runner ends what it runs.
+pub const FENCE_MS: u64 = 45_000;
+/// After how long without a word a runner is lost.
+pub const LOST_MS: u64 = 60_000;
+
+/// How a runner stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    Up,
+    /// It takes nothing new and leaves when what it runs has ended.
+    Draining,
+    /// It said that it leaves.
+    Offline,
+    /// Nothing was heard of it for too long.
+    Lost,
+}
+
+/// A process on some machine that executes attempts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Runner {
+    pub name: RunnerName,
+    /// What tells its installation from another of the same name.
+    pub identity: String,
+    /// What it has: an agent that asks for labels runs only where all of them are.
+    pub labels: Vec<String>,
+    /// Whom it works for; anybody, when nobody is named.
+    pub agents: Vec<AgentName>,
+    /// How many attempts it may have at once.
+    pub max_tasks: u32,
+    /// Which program it is.
+    pub version: String,
+    pub state: State,
+    /// Only who knows it speaks for the runner: an older process of the same name is refused.
+    pub session: u64,
+    /// When it is lost, on the fleet clock, unless it is heard of.
+    pub expires_at: Option<u64>,
+    pub since_wall: u64,
+    pub seen_wall: u64,
+}
+
+impl Runner {
+    /// Whether it may run this agent's programs.
+    pub fn serves(&self, agent: &Agent) -> bool {
+        (self.agents.is_empty() || self.agents.contains(&agent.name))
+            && agent.profile.labels.iter().all(|it| self.labels.contains(it))
+    }
+
+    /// Whether its programs may be running.
+    pub fn is_there(&self) -> bool {
+        matches!(self.state, State::Up | State::Draining)
+    }
+}
+
+facts! {
+    Registered { runner: Runner }
+    Renewed { runner: RunnerName, expires_at: u64 }
+    Changed { runner: RunnerName, state: State, reason: String }
+    Removed { runner: RunnerName }
+}
+
+/// What is asked of [`register`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Register {
+    pub name: RunnerName,
+    pub identity: String,
+    #[serde(default)]
+    pub labels: Vec<String>,
+    #[serde(default)]
+    pub agents: Vec<AgentName>,
+    pub max_tasks: u32,
+    #[serde(default)]
+    pub version: String,
+}
+
+/// Registers a runner, or the same one again after it was away. Returns its session.
+pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<u64, Refusal> {
+    if !(1..=64).contains(&ask.max_tasks) {
+        return Err(Refusal::invalid(
+            format!("a runner takes 1 to 64 tasks at once, not {}", ask.max_tasks),
+            "give a number in that range: --max-tasks 4",
+        ));
+    }
+    if ask.identity.is_empty() || ask.identity.len() > 100 || ask.version.len() > 100 {
+        return Err(Refusal::invalid(
+            "a runner's identity has 1 to 100 characters, its version at most 100",
+            "let regatta runner make them",
+        ));
+    }
+    let odd = |it: &&String| {
+        it.is_empty() || it.len() > 64 || !it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.:".contains(&it))
+    };
+    if let Some(label) = ask.labels.iter().find(odd) {
+        return Err(Refusal::invalid(
+            format!("{label:?} is no label"),
+            "a label has up to 64 letters, digits and - _ . :",
+        ));
+    }
+    let known = draft.board().runners.get(&ask.name).cloned();
+    if let Some(known) = &known
+        && known.identity != ask.identity
+        && known.is_there()
+    {
+        return Err(Refusal::InUse { what: format!("runner {}", ask.name), by: "another machine".into() });
+    }
+    // Another installation has none of its workspaces.
+    if known.as_ref().is_some_and(|it| it.identity != ask.identity) {
+        lose_attempts(draft, &ask.name, "its runner was replaced by another machine")?;
+    }
+    let session = draft.next_revision();
+    let runner = Runner {
+        name: ask.name,
+        identity: ask.identity,
+        labels: ask.labels,
+        agents: ask.agents,
+        max_tasks: ask.max_tasks,
+        version: ask.version,
+        state: State::Up,
+        session,
+        expires_at: Some(now.at + LOST_MS),
+        since_wall: now.wall,
+        seen_wall: now.wall,
+    };
+    draft.record(Event::RunnerRegistered(Registered { runner }));
+    Ok(session)
+}
+
+/// The runner, if `session` is its own.
+pub fn speaks_for(board: &Board, name: &RunnerName, session: u64) -> Result<Arc<Runner>, Refusal> {
+    let runner = find(board, name)?;
+    if runner.session != session || !runner.is_there() {
+        return Err(Refusal::StaleRunner { runner: name.clone() });
+    }
+    Ok(runner)
+}
+
+/// Notes that a runner lives.
+pub fn beat(draft: &mut Draft, name: &RunnerName, session: u64, now: Now) -> Result<(), Refusal> {
+    speaks_for(draft.board(), name, session)?;
+    draft.record(Event::RunnerRenewed(Renewed { runner: name.clone(), expires_at: now.at + LOST_MS }));
+    Ok(())
+}
+
+/// Lets a runner take nothing new; it leaves when it has nothing more to do.
+pub fn drain(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), Refusal> {
+    match find(draft.board(), name)?.state {
+        State::Up => change(draft, name, State::Draining, reason),
+        State::Draining | State::Offline | State::Lost => {}
+    }
+    Ok(())
+}
+
+/// Takes a runner's word that it leaves and that nothing of it runs any more.
+pub fn leave(draft: &mut Draft, name: &RunnerName, session: u64) -> Result<(), Refusal> {
+    speaks_for(draft.board(), name, session)?;
+    lose_attempts(draft, name, "its runner has left")?;
+    change(draft, name, State::Offline, "it said so");
+    Ok(())
+}
+
+/// Removes a runner that is not there. What it left on its own machine is no longer waited for.
+pub fn remove(draft: &mut Draft, name: &RunnerName) -> Result<(), Refusal> {
+    if find(draft.board(), name)?.is_there() {
+        return Err(Refusal::InUse { what: format!("runner {name}"), by: "its own process, which is up".into() });
+    }
+    draft.record(Event::RunnerRemoved(Removed { runner: name.clone() }));
+    Ok(())
+}
+
+/// Gives up a runner of which nothing was heard for too long; what it ran waits for another, and costs no attempt.
+pub(crate) fn expire(draft: &mut Draft, name: &RunnerName, now: Now) -> Result<(), Refusal> {
+    let over = draft.board().runners.get(name).is_some_and(|it| it.expires_at.is_some_and(|at| at <= now.at));
+    if over {
+        lose_attempts(draft, name, &format!("its runner {name} was lost"))?;
+        change(draft, name, State::Lost, "nothing was heard of it for too long");
+    }
+    Ok(())
+}
+
+/// Gives every runner that is there one fresh lease after the daemon was away.
+pub(crate) fn refresh(draft: &mut Draft, now: Now) {
+    let there: Vec<RunnerName> =
+        draft.board().runners.values().filter(|it| it.is_there()).map(|it| it.name.clone()).collect();
+    for runner in there {
+        draft.record(Event::RunnerRenewed(Renewed { runner, expires_at: now.at + LOST_MS }));
+    }
+}
+
+fn change(draft: &mut Draft, name: &RunnerName, state: State, reason: &str) {
+    draft.record(Event::RunnerChanged(Changed { runner: name.clone(), state, reason: reason.to_owned() }));
+}
+
+fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), Refusal> {
+    let lost: Vec<_> = draft.board().attempts.values().filter(|it| it.runner.as_ref() == Some(name)).cloned().collect();
+    for attempt in lost {
+        // One that is being stopped has handed its task back already.
+        if attempt.stopping.is_none() {
+            task::try_again_after(draft, attempt.task, Cause::Lost, reason, Again::default())?;
+        }
+        attempt::end(draft, attempt.id, Cause::Lost, reason);
+    }
+    Ok(())
+}
+
+/// The runner of that name.
+pub fn find(board: &Board, name: &RunnerName) -> Result<Arc<Runner>, Refusal> {
+    board.runners.get(name).cloned().ok_or_else(|| Refusal::NoSuchRunner { runner: name.clone() })
+}
+
+/// How many attempts a runner has.
+pub fn running(board: &Board, name: &RunnerName) -> u32 {
+    board.attempts.values().filter(|it| it.runner.as_ref() == Some(name)).count() as u32
+}
+
+/// Why a runner, or with none the daemon's own, takes no more of this agent's attempts, if it does not.
+pub(crate) fn full(board: &Board, runner: Option<&RunnerName>, agent: &Agent) -> Option<String> {
+    let Some(name) = runner else {
+        return crate::schedule::machine_full(board).or_else(|| {
+            let labels = &agent.profile.labels;
+            (!labels.is_empty()).then(|| format!("{} runs only on a runner with {}", agent.name, labels.join(", ")))
+        });
+    };
+    let Some(it) = board.runners.get(name) else { return Some(format!("there is no runner {name}")) };
+    if it.state != State::Up {
+        return Some(format!("the runner {name} takes nothing new"));
+    }
+    if !it.serves(agent) {
+        return Some(format!("the runner {name} does not run {}", agent.name));
+    }
+    let running = running(board, name);
+    (running >= it.max_tasks).then(|| format!("the runner {name} runs {running} of at most {}", it.max_tasks))
+}
+
+/// Why no runner at all may run an agent, if that is so.
+pub(crate) fn nowhere(board: &Board, agent: &Agent) -> Option<String> {
+    let labels = &agent.profile.labels;
+    if labels.is_empty() || board.runners.values().any(|it| it.state == State::Up && it.serves(agent)) {
+        return None;
+    }
+    Some(format!(
+        "{} runs only where {} is, and no runner with that is up: regatta runner --labels {}",
+        agent.name,
+        labels.join(", "),
+        labels.join(",")
+    ))
+}
