@@ -213,6 +213,16 @@ pub struct AgentError {
     pub hint: String,
 }
 
+impl AgentError {
+    /// What a port answers that keeps nothing of programs elsewhere.
+    fn keeps_no_copies() -> AgentError {
+        AgentError {
+            what: "No copies of other machines' journals are kept here.".to_owned(),
+            hint: "Read the transcript on the machine where the program runs.".to_owned(),
+        }
+    }
+}
+
 /// The port to programs.
 pub trait Agents: Send + Sync {
     /// How many mebibytes of memory the machine could give to more programs, if that can be known.
@@ -244,4 +254,33 @@ pub trait Agents: Send + Sync {
     fn last_word(&self, attempt: AttemptId) -> Option<u64>;
     /// The file in which the attempt's program may leave its result.
     fn result_file(&self, attempt: AttemptId) -> PathBuf;
+    /// The attempt's records as they are: at most `limit` from place `from` (the first is 1), and about 4 MiB, but one
+    /// at least when there is one. Cheap for who reads on where it stopped.
+    fn records(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<Record>, AgentError> {
+        Ok(self.transcript(attempt, from, limit)?.into_iter().map(|it| it.record).collect())
+    }
+    /// What a reader of the attempt's journal must know of its launch, in this port's own words and with no secret in
+    /// it: for [`Agents::copy_heading`] on another machine. `None` when nothing was started here.
+    fn heading(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
+        let _ = attempt;
+        Ok(None)
+    }
+    /// Keeps the heading of an attempt whose program runs elsewhere, so that its transcript is understood here too.
+    fn copy_heading(&self, attempt: AttemptId, heading: &str) -> Result<(), AgentError> {
+        let _ = (attempt, heading);
+        Err(AgentError::keeps_no_copies())
+    }
+    /// The place of the last record that this machine has of the attempt, 0 for none.
+    fn copied(&self, attempt: AttemptId) -> Result<u64, AgentError> {
+        let _ = attempt;
+        Err(AgentError::keeps_no_copies())
+    }
+    /// Puts records onto this machine's copy of the journal of an attempt whose program runs elsewhere, and waits until
+    /// they are on the disk; returns the place of the last one that is there. Records that are there already are passed
+    /// over; a gap, or an attempt whose program was started here, is refused and changes nothing. No program is ever
+    /// started here for an attempt that has a copy.
+    fn copy_in(&self, attempt: AttemptId, records: &[Record]) -> Result<u64, AgentError> {
+        let _ = (attempt, records);
+        Err(AgentError::keeps_no_copies())
+    }
 }

@@ -1,11 +1,16 @@
 //! What the engine needs from version control.
 
+mod wire;
+
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::{Checkout, Project, Style, Workspace as WorkspaceSettings};
+
+pub use wire::{Remote, Service, Wire, keeps_for};
 
 /// A project's repository and its trunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -262,12 +267,24 @@ pub struct GitError {
     /// A short code: `not_a_repository`, `unborn_branch`, `no_such_branch`, `git_missing`, `git_failed`, `io`,
     /// `busy`, `checkout_behind`, `no_such_commit`, `no_workspace`, `not_a_descendant`, `wrong_permit`,
     /// `isolation_failed`, `unreadable`, `unstorable`, `unsafe_repository`, `first_commit`, `unsettled`, `no_such_object`,
-    /// `too_much_to_copy`, `bad_sparse`.
+    /// `too_much_to_copy`, `bad_sparse`, `git_slow`; between machines also `bad_request`, `ref_refused`, `bad_remote`,
+    /// `unreachable`, `unauthorized`, `cut`, `not_a_mirror`, `no_wire`.
     pub code: &'static str,
     /// What happened and why, one sentence.
     pub what: String,
     /// What to do next.
     pub hint: String,
+}
+
+impl GitError {
+    /// What a port answers that speaks to no other machine.
+    fn no_wire() -> GitError {
+        GitError {
+            code: "no_wire",
+            what: "This version control speaks to no other machine.".into(),
+            hint: "Use the project on the machine where it is.".into(),
+        }
+    }
 }
 
 /// The version-control port. Every method may be called again with the same arguments after a crash
@@ -395,4 +412,50 @@ pub trait Git: Send + Sync {
     fn disk_use(&self, repo: &Repo) -> Result<DiskUse, GitError>;
     /// Removes warm workspaces, the oldest first, until all of them together take at most `most` bytes.
     fn shrink_pool(&self, repo: &Repo, most: u64) -> Result<(), GitError>;
+    /// What git is told first over HTTP, the answer to `GET info/refs?service=…` with its header line: of a vault that was
+    /// brought up to the trunk. The trunk is its `HEAD` and only branch; of other refs those are told that `may_write`
+    /// allows, and only to who pushes.
+    fn advertise(&self, repo: &Repo, wire: &Wire<'_>, may_write: &dyn Fn(&str) -> bool) -> Result<Vec<u8>, GitError> {
+        let _ = (repo, wire, may_write);
+        Err(GitError::no_wire())
+    }
+    /// Answers `POST git-upload-pack` or `git-receive-pack` from the vault, streaming both ways: neither side is held in
+    /// memory. Any commit of the vault may be fetched by its id. A push may write only refs that `may_write` allows,
+    /// deletes none, and what a moved ref had stays kept; if it names any other ref, nothing is written, git is told so
+    /// in `answer`, and this is a `ref_refused`. What a push is told was written is on the disk.
+    ///
+    /// After an error something may have been written to `answer` already: then that is all the other side gets. The two
+    /// streams must end by themselves, with an error, when the other side falls silent.
+    fn serve(
+        &self,
+        repo: &Repo,
+        wire: &Wire<'_>,
+        may_write: &dyn Fn(&str) -> bool,
+        request: &mut dyn Read,
+        answer: &mut dyn Write,
+    ) -> Result<(), GitError> {
+        let _ = (repo, wire, may_write, request, answer);
+        Err(GitError::no_wire())
+    }
+    /// Where a runner keeps its own copy of a project that is on another machine: the [`Repo::path`] of that project here.
+    fn mirror_path(&self, project: &ProjectName) -> PathBuf {
+        PathBuf::from(format!("{project}.git"))
+    }
+    /// Makes or refreshes a runner's mirror of a project, at [`Git::mirror_path`], so that everything else here works on
+    /// it as on a user's repository: its trunk is where the server's is, wherever it was before, and these commits are
+    /// there too.
+    fn take_in(&self, repo: &Repo, from: &Remote, wants: &[CommitId]) -> Result<(), GitError> {
+        let _ = (repo, from, wants);
+        Err(GitError::no_wire())
+    }
+    /// Gives the server everything that is kept of an attempt here, under the same names, all or nothing.
+    fn hand_over(&self, repo: &Repo, to: &Remote, attempt: AttemptId) -> Result<(), GitError> {
+        let _ = (repo, to, attempt);
+        Err(GitError::no_wire())
+    }
+    /// What was captured last of an attempt, as the vault has it: for the server, which takes a runner's word for nothing.
+    fn kept(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<Capture>, GitError> {
+        let _ = (repo, attempt);
+        Err(GitError::no_wire())
+    }
 }
