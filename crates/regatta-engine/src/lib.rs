@@ -13,12 +13,14 @@ pub mod writer; // where state is written, one call
 mod attend; // hearing and telling a program that runs
 mod brief; // what an agent is told
 mod contract; // checking a directory against a validation contract
+mod here; // the machine at hand, on which an attempt works
 mod keep; // what is written for people, beside the store
 mod knowledge; // what a project learned
 mod perform; // doing what a commit asks
 mod radar; // work in progress tried against itself
 mod result; // what a worker says of its work
 mod runner; // the daemon's own runner: polls for its missions' agents
+pub mod there; // a runner's machine, on which an attempt works
 mod weigh; // what the world has to say before a start
 
 use std::path::PathBuf;
@@ -36,6 +38,7 @@ use regatta_core::ids::{AttemptId, RequestKey, WaitId};
 use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+pub use here::Here;
 pub use keep::Evidence;
 use ports::agents::Agents;
 use ports::git::Git;
@@ -155,6 +158,8 @@ struct Shared {
     agents: Arc<dyn Agents>,
     clock: Arc<FleetClock>,
     settings: Settings,
+    /// What runners on other machines are asked.
+    calls: there::Calls,
     /// Where merged trees are validated.
     bench: perform::Bench,
     alarm: Arc<Alarm>,
@@ -182,6 +187,7 @@ impl Engine {
             landings: loaded.board.landings.len(),
             claims: loaded.board.claims.len(),
         };
+        let revision = loaded.board.revision;
         let clock = Arc::new(FleetClock::from(ports.clock, loaded.board.at));
         let (notes, inbox) = mpsc::channel(settings.queue.max(1));
         let (board_sender, board) = watch::channel(Arc::new(loaded.board.clone()));
@@ -210,6 +216,7 @@ impl Engine {
             agents: ports.agents,
             clock: clock.clone(),
             settings,
+            calls: there::Calls::new(revision),
             bench: perform::Bench::default(),
             alarm,
             stopping: AtomicBool::new(false),
@@ -337,7 +344,7 @@ impl Engine {
     }
 
     /// Where a live attempt works, made now if that has not been done yet.
-    pub fn workspace_of(&self, attempt: AttemptId) -> Result<Option<std::path::PathBuf>, ports::git::GitError> {
+    pub fn workspace_of(&self, attempt: AttemptId) -> Result<Option<std::path::PathBuf>, String> {
         perform::workspace_of(self, attempt)
     }
 

@@ -20,11 +20,14 @@ use std::time::{Duration, Instant};
 use regatta_core::attempt::Attempt;
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::effect::{Effect, EffectKey};
-use regatta_core::ids::{AttemptId, TaskId};
+use regatta_core::ids::{AttemptId, RunnerName, TaskId};
 use regatta_core::project::Project;
 use regatta_core::task::Task;
 
-use crate::ports::git::{Authorship, GitError, Repo};
+use crate::here::Here;
+use crate::ports::git::{Authorship, Repo};
+use crate::ports::site::{Order, Site};
+use crate::there::There;
 use crate::{Engine, Failure};
 pub(crate) use landings::Bench;
 
@@ -63,7 +66,9 @@ fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(Eff
         }
         // Nothing waits for it and it cannot fail: the attendant looks by itself every moment, too.
         Effect::Nudge { attempt } => {
-            it.shared.agents.nudge(attempt);
+            if let Ok(Some(scene)) = scene(&it, attempt) {
+                it.site(&scene).nudge(attempt);
+            }
             engine.spawn_performer("nudge", move || report(&it, key, Command::ReportPerformed));
         }
         Effect::PrepareWorkspace { attempt } => {
@@ -121,6 +126,28 @@ pub(crate) struct Scene {
     pub(crate) repo: Repo,
 }
 
+impl Scene {
+    /// What whoever works on it must know.
+    pub(crate) fn order(&self) -> Order {
+        let (attempt, project) = (Attempt::clone(&self.attempt), Project::clone(&self.project));
+        Order { attempt, task: self.task.clone(), project }
+    }
+}
+
+impl Engine {
+    /// The machine on which an attempt works.
+    pub(crate) fn site(&self, scene: &Scene) -> Arc<dyn Site> {
+        self.site_at(scene.attempt.runner.as_ref())
+    }
+
+    pub(crate) fn site_at(&self, runner: Option<&RunnerName>) -> Arc<dyn Site> {
+        match runner {
+            None => Arc::new(Here::new(self.shared.git.clone(), self.shared.agents.clone())),
+            Some(name) => Arc::new(There::new(self, name.clone())),
+        }
+    }
+}
+
 /// The engine stops before it could be found out: the effect stays in the outbox for the next start.
 struct Later;
 
@@ -138,10 +165,14 @@ fn scene(engine: &Engine, id: AttemptId) -> Result<Option<Scene>, Later> {
     Ok(task.map(|task| Scene { attempt, task: narrowed(task), project, repo }))
 }
 
-/// Where a live attempt works, made now if that has not been done yet.
-pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<PathBuf>, GitError> {
+/// Where a live attempt works, made now if that has not been done yet; nothing when that is another machine.
+pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<PathBuf>, String> {
     let Ok(Some(scene)) = scene(engine, id) else { return Ok(None) };
-    workspaces::prepare(engine, &scene).map(|it| Some(it.path))
+    let (site, order) = (engine.site(&scene), scene.order());
+    if site.place(&order).is_none() {
+        return Ok(None);
+    }
+    site.ready(&order, &[]).map(|it| Some(it.path))
 }
 
 /// A task that has ended while its attempt is still being ended. A store that cannot be read now is asked again: taking
@@ -159,7 +190,7 @@ fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, Later> {
     }
 }
 
-fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
+pub(crate) fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
     let mut message = format!("{}\n", task.subject);
     if !task.description.trim().is_empty() {
         message += &format!("\n{}\n", task.description.trim());

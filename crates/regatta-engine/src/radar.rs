@@ -41,8 +41,12 @@ pub(crate) fn start(engine: &Engine) {
 /// Looks at one project's workspaces, and reports what changed.
 fn look(engine: &Engine, project: &Project) {
     let board = engine.board();
-    let attempts: BTreeMap<AttemptId, AttemptId> =
-        board.attempts.values().filter(|it| it.project == project.name).map(|it| (it.workspace(), it.id)).collect();
+    let attempts: BTreeMap<AttemptId, AttemptId> = board
+        .attempts
+        .values()
+        .filter(|it| it.project == project.name && it.runner.is_none())
+        .map(|it| (it.workspace(), it.id))
+        .collect();
     let spaces: Vec<AttemptId> = attempts.keys().copied().collect();
     // One workspace with nothing landing beside it has nobody to collide with but the trunk, which is looked at too.
     if spaces.is_empty() && project.radar.collisions.is_empty() {

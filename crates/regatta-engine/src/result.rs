@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 pub(crate) const LONGEST: usize = 64 * 1024;
 
 /// A result, and what it says was found outside the manifest.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Read {
-    pub(crate) result: WorkResult,
-    pub(crate) findings: Vec<Finding>,
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Read {
+    pub result: WorkResult,
+    pub findings: Vec<Finding>,
 }
 
 /// Reads a result; `Err` says what is wrong with it.

@@ -2,14 +2,15 @@
 //!
 //! It uses the same verb as any runner elsewhere, so capacity, order and claims are decided in one place.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use regatta_core::agent::{self, Runtime};
+use regatta_core::agent::{self, Agent, Runtime};
 use regatta_core::board::Board;
 use regatta_core::command::{Actor, Command, Outcome, Request};
 use regatta_core::ids::{AgentName, MissionId};
 use regatta_core::mission::State;
+use regatta_core::runner::{self, Runner};
 use regatta_core::schedule::Poll;
 use tokio::sync::watch;
 
@@ -70,34 +71,64 @@ fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>, day: u64) 
     }
 }
 
-/// Polls once for everyone with room.
+/// Polls once for everyone with room, wherever there is room.
 fn poll_all(engine: &Engine, board: &Board, scales: &mut Scales) -> Round {
     let mut round = Round::Nothing;
+    let places = places(board);
     for (mission, agent) in candidates(board) {
-        let facts = Box::new(scales.facts(engine, board, mission));
-        let may_start = engine.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*may_start {
-            return Round::Nothing;
-        }
-        let poll = Poll { agent, project: None, mission: Some(mission), lease_ms: None };
-        let command = Command::PollSupervised { poll, facts };
-        match engine.submit(Request { by: Actor::Regatta, key: None, command }) {
-            Ok(reply) if matches!(reply.outcome, Outcome::Polled(Some(_))) => round = Round::Granted,
-            Ok(_) => {}
-            Err(Failure::Refused { refusal, .. }) => {
-                tracing::warn!("the runner's poll was refused: {}", refusal.message())
+        let Some(who) = board.agents.get(&agent) else { continue };
+        for place in places.iter().filter(|it| it.takes(who)) {
+            let mut facts = scales.facts(engine, board, mission);
+            if let Some(runner) = &place.0 {
+                // What this machine has free says nothing of that one.
+                (facts.memory_mb, facts.disk_mb, facts.runner) = (None, None, Some(runner.name.clone()));
             }
-            Err(Failure::Store(_) | Failure::Stopping) => return Round::Failed,
+            let may_start = engine.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner);
+            if !*may_start {
+                return Round::Nothing;
+            }
+            let poll = Poll { agent: agent.clone(), project: None, mission: Some(mission), lease_ms: None };
+            let command = Command::PollSupervised { poll, facts: Box::new(facts) };
+            match engine.submit(Request { by: Actor::Regatta, key: None, command }) {
+                Ok(reply) if matches!(reply.outcome, Outcome::Polled(Some(_))) => {
+                    round = Round::Granted;
+                    break;
+                }
+                Ok(_) => {}
+                Err(Failure::Refused { refusal, .. }) => {
+                    tracing::warn!("the runner's poll was refused: {}", refusal.message())
+                }
+                Err(Failure::Store(_) | Failure::Stopping) => return Round::Failed,
+            }
         }
     }
     round
 }
 
+/// Somewhere an attempt may run: a runner, or this machine.
+struct Place(Option<Arc<Runner>>);
+
+impl Place {
+    fn takes(&self, agent: &Agent) -> bool {
+        self.0.as_ref().map_or(agent.profile.labels.is_empty(), |it| it.serves(agent))
+    }
+}
+
+/// Where there is room, the most first.
+fn places(board: &Board) -> Vec<Place> {
+    let here = board.attempts.values().filter(|it| it.runner.is_none()).count() as u32;
+    let mut found = vec![(board.limits.max_attempts.saturating_sub(here), Place(None))];
+    for it in board.runners.values().filter(|it| it.state == runner::State::Up) {
+        let room = it.max_tasks.saturating_sub(runner::running(board, &it.name));
+        found.push((room, Place(Some(it.clone()))));
+    }
+    found.retain(|it| it.0 > 0);
+    found.sort_by_key(|it| std::cmp::Reverse(it.0));
+    found.into_iter().map(|it| it.1).collect()
+}
+
 /// Who may get something: least busy first, so that work spreads over a mission's agents.
 fn candidates(board: &Board) -> Vec<(MissionId, AgentName)> {
-    if board.attempts.len() as u32 >= board.limits.max_attempts {
-        return Vec::new();
-    }
     let mut found: Vec<(u32, MissionId, AgentName)> = Vec::new();
     for mission in board.missions.values().filter(|it| it.state == State::Active) {
         let waiting = board

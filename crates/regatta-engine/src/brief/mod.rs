@@ -23,28 +23,20 @@ use crate::{Engine, keep};
 pub(crate) const OURS: &str = ".regatta";
 
 /// Where the briefing is, in the workspace.
-const BRIEFING: &str = ".regatta/briefing.md";
+pub(crate) const BRIEFING: &str = ".regatta/briefing.md";
 
 /// How many files a prompt names that were changed before.
 const MOST_NAMED: usize = 50;
 
-/// The prompt of an attempt, as it is now; the briefing is written where `workspace` is given and can be written to.
-pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, workspace: Option<&Path>) -> String {
+/// The prompt of an attempt, as it is now; before a `fresh` start its briefing is written, where that can be done.
+pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, fresh: bool) -> String {
     let redact = |text: &str| (engine.shared.settings.redact.0)(text);
     let briefing = redact(&sections::briefing(engine, scene));
-    let written = match workspace {
-        Some(dir) => match write(dir, &briefing) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::debug!(attempt = %scene.attempt.id, "its briefing is inlined: {error}");
-                false
-            }
-        },
-        None => {
-            let dir = engine.shared.git.workspace_path(&scene.repo, scene.attempt.workspace());
-            dir.join(BRIEFING).is_file()
-        }
-    };
+    let order = scene.order();
+    let written = engine.site(scene).brief(&order, fresh.then_some(briefing.as_str())).unwrap_or_else(|error| {
+        tracing::debug!(attempt = %scene.attempt.id, "its briefing is inlined: {error}");
+        false
+    });
     let evidence = last_failure(engine, &scene.task);
     let mending = mending::section(engine, scene);
     let told = Told {
@@ -57,7 +49,7 @@ pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, workspace: Option<&Path>
 
 /// Writes the briefing into our own directory of a workspace. An earlier attempt may have left anything there: nothing
 /// of it is followed (S6).
-fn write(workspace: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn write(workspace: &Path, text: &str) -> io::Result<()> {
     let real = |it: &Path| it.symlink_metadata().is_ok_and(|it| it.is_dir());
     if !real(workspace) {
         return Err(io::Error::other("there is no workspace"));

@@ -11,6 +11,7 @@ use regatta_core::ids::AttemptId;
 
 use crate::attend::{self, AttemptDesk};
 use crate::ports::agents::{Launch, McpServer, ProcessState, Started};
+use crate::ports::site::Site;
 use crate::{Engine, brief, contract};
 
 use super::workspaces::{make_ready, remove_workspace};
@@ -27,10 +28,10 @@ pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
 
 /// Runs the attempt's program to its end, or joins it where it is. `None` when the engine stops first.
 fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
-    let (id, agents) = (scene.attempt.id, &engine.shared.agents);
-    let state = match agents.state(id) {
+    let (id, site) = (scene.attempt.id, engine.site(scene));
+    let state = match site.state(id) {
         Ok(state) => state,
-        Err(error) => return not_run(engine, id, error.to_string()),
+        Err(error) => return not_run(engine, scene, error.to_string()),
     };
     let mut before = None;
     if state == ProcessState::NotStarted {
@@ -43,8 +44,8 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
                     tracing::warn!(attempt = %id, "{warning}");
                 }
                 // Isolation is verified, not assumed, where nothing but good will holds the program.
-                before =
-                    started.sandbox.is_none().then(|| engine.shared.git.checkout_marks(&scene.repo).ok()).flatten();
+                let look = started.sandbox.is_none() && scene.attempt.runner.is_none();
+                before = look.then(|| engine.shared.git.checkout_marks(&scene.repo).ok()).flatten();
                 let Started { sandbox, warnings } = started;
                 let command = Command::ReportLaunched { attempt: id, token: scene.attempt.token, sandbox, warnings };
                 // Refused when it has been stopped meanwhile; kept from the store, it is only not shown.
@@ -52,32 +53,32 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
                     tracing::debug!(attempt = %id, "its start is not written down: {failure}");
                 }
             }
-            Err(reason) => return not_run(engine, id, reason),
+            Err(reason) => return not_run(engine, scene, reason),
         }
         // A stop that came while it was being started found nothing to stop.
         if is_stopping(engine, id)
-            && let Err(error) = agents.stop(id, engine.shared.settings.grace)
+            && let Err(error) = site.stop(id, engine.shared.settings.grace)
         {
             tracing::error!(attempt = %id, "could not be stopped: {error}");
         }
     }
-    let workspace = engine.shared.git.workspace_path(&scene.repo, scene.attempt.workspace());
-    let desk = AttemptDesk::new(engine, &scene.attempt, workspace, brief::prompt_of(engine, scene, None));
-    match agents.attend(id, &desk) {
+    let workspace = site.place(&scene.order()).unwrap_or_default();
+    let desk = AttemptDesk::new(engine, &scene.attempt, workspace, brief::prompt_of(engine, scene, false));
+    match site.attend(id, &desk) {
         Ok(None) => None, // its program goes on; the next start joins it again
         Ok(Some(verdict)) => {
             if let Some(before) = before {
                 note_strays(engine, scene, &before);
             }
             desk.settle(&verdict.usage);
-            let tail = agents.tail(id, 4096).unwrap_or_else(|error| {
+            let tail = engine.shared.agents.tail(id, 4096).unwrap_or_else(|error| {
                 tracing::warn!(attempt = %id, "its output cannot be read: {error}");
                 String::new() // it only adorns a reason
             });
             let tail = contract::tail(&tail);
-            Some(attend::how_it_ended(verdict, judging::detail(engine, id), &tail))
+            Some(attend::how_it_ended(verdict, judging::detail(engine, scene), &tail))
         }
-        Err(error) => not_run(engine, id, error.to_string()),
+        Err(error) => not_run(engine, scene, error.to_string()),
     }
 }
 
@@ -98,8 +99,12 @@ fn note_strays(engine: &Engine, scene: &Scene, before: &[(String, String)]) {
 
 /// Gives an attempt up whose program could not be started or watched, once nothing of it can be running: its files
 /// go to the next attempt then. `None` when the engine stops first.
-fn not_run(engine: &Engine, id: AttemptId, reason: String) -> Option<Exited> {
-    while let Err(error) = engine.shared.agents.stop(id, engine.shared.settings.grace) {
+fn not_run(engine: &Engine, scene: &Scene, reason: String) -> Option<Exited> {
+    let id = scene.attempt.id;
+    while let Err(error) = engine.site(scene).stop(id, engine.shared.settings.grace) {
+        if has_ended(engine, id) {
+            break; // its runner was given up meanwhile
+        }
         tracing::error!(attempt = %id, "whether its program runs is unknown ({reason}) and it could not be stopped: {error}");
         if engine.is_stopping() {
             return None;
@@ -129,7 +134,7 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
         ]
         .map(|(name, value)| (name.to_owned(), value)),
     );
-    let prompt = brief::prompt_of(engine, scene, Some(&workspace.path));
+    let prompt = brief::prompt_of(engine, scene, true);
     env.extend(ports);
     let tools = engine.shared.settings.tools.as_ref();
     // The command line inside an attempt speaks with the attempt's own token.
@@ -150,7 +155,7 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
         script: task.script.clone(),
         env,
     };
-    engine.shared.agents.start(&launch).map_err(|it| it.to_string())
+    engine.site(scene).start(&launch).map_err(|it| it.to_string())
 }
 
 pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
@@ -191,8 +196,8 @@ pub(super) fn settle_ended(engine: &Engine, key: EffectKey, id: AttemptId) {
 const COURTESY: Duration = Duration::from_secs(2);
 
 /// Lets a program end that was asked to in its own words.
-fn ask_to_end(engine: &Engine, id: AttemptId) {
-    engine.shared.agents.nudge(id);
+fn ask_to_end(engine: &Engine, site: &dyn Site, id: AttemptId) {
+    site.nudge(id);
     let mut board = engine.watch();
     let deadline = Instant::now() + COURTESY.min(engine.shared.settings.grace);
     while board.borrow_and_update().attempts.contains_key(&id) && Instant::now() < deadline && !engine.is_stopping() {
@@ -201,12 +206,17 @@ fn ask_to_end(engine: &Engine, id: AttemptId) {
 }
 
 pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
+    let runner = engine.board().attempts.get(&id).and_then(|it| it.runner.clone());
+    let site = engine.site_at(runner.as_ref());
     let polite = engine.board().attempts.get(&id).is_some_and(|it| it.talks && it.stopping != Some(Cause::OverBudget));
     if polite {
-        ask_to_end(engine, id);
+        ask_to_end(engine, &*site, id);
     }
     // Until it works, nobody is told that it stopped (P10); the next start tries again, too.
-    while let Err(error) = engine.shared.agents.stop(id, engine.shared.settings.grace) {
+    while let Err(error) = site.stop(id, engine.shared.settings.grace) {
+        if has_ended(engine, id) {
+            break; // its runner was given up meanwhile
+        }
         tracing::error!(attempt = %id, "could not be stopped: {error}");
         let again = Instant::now() + AGAIN;
         while Instant::now() < again {

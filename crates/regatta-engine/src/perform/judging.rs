@@ -1,6 +1,5 @@
 //! What an attempt left: captured, held to its manifest and its contract, and reported with what came to light.
 
-use std::path::Path;
 use std::sync::PoisonError;
 
 use regatta_core::attempt::{Findings, ResultStatus, Verdict, WorkResult};
@@ -13,12 +12,12 @@ use regatta_core::scope;
 use regatta_core::standing::{self, Changed};
 
 use crate::contract::test_names;
-use crate::ports::git::{Capture, GitError};
-use crate::result::{self, LONGEST, Read};
+use crate::ports::git::Capture;
+use crate::ports::site::Heard;
+use crate::result::Read;
 use crate::{Engine, contract, keep, knowledge};
 
 use super::attempts::{has_ended, settle_ended};
-use super::workspaces::prepare;
 use super::{Scene, authorship, report, scene};
 
 pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
@@ -29,6 +28,10 @@ pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
     let stray = engine.shared.strays.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
     findings.warnings.extend(stray);
     let verdict = judge(engine, &scene, &mut findings).unwrap_or_else(|reason| Verdict::Unknown { reason });
+    // A runner cannot be heard by a daemon that stops: the next start finds out.
+    if engine.is_stopping() && matches!(verdict, Verdict::Unknown { .. }) {
+        return;
+    }
     crate::failpoint::at("submit.judged");
     if has_ended(engine, id) {
         return settle_ended(engine, key, id);
@@ -39,34 +42,20 @@ pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
 }
 
 /// What the agent said of its work, if it left a result that can be read.
-pub(super) fn detail(engine: &Engine, id: AttemptId) -> Option<String> {
-    let read = read(&engine.shared.agents.result_file(id))?.ok()?;
-    Some(read.result.detail).filter(|it| !it.trim().is_empty())
-}
-
-/// Reads a result; nothing where there is none.
-fn read(path: &Path) -> Option<Result<Read, String>> {
-    let found = path.symlink_metadata().ok()?;
-    if !found.is_file() || found.len() > LONGEST as u64 {
-        return Some(Err(format!("it is no plain file of at most {LONGEST} bytes")));
-    }
-    Some(std::fs::read(path).map_err(|it| it.to_string()).and_then(|it| result::parse(&it)))
-}
-
-fn capture(engine: &Engine, scene: &Scene) -> Result<Capture, GitError> {
-    let authorship = authorship(&scene.task, scene.attempt.agent.as_str(), scene.attempt.started_wall);
-    let captured = engine.shared.git.capture(&scene.repo, scene.attempt.workspace(), &authorship);
-    crate::failpoint::at("submit.captured");
-    captured
+pub(super) fn detail(engine: &Engine, scene: &Scene) -> Option<String> {
+    let heard = engine.site(scene).hear(&scene.order()).ok()?;
+    Some(heard.result?.ok()?.result.detail).filter(|it| !it.trim().is_empty())
 }
 
 /// Judges what an attempt left; `Err` says why that could not be done.
 fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verdict, String> {
     let Scene { attempt, task, project, repo } = scene;
-    let workspace = prepare(engine, scene).map_err(|it| it.to_string())?;
+    let (site, order) = (engine.site(scene), scene.order());
     // Kept before anything runs in there: what is judged is what was left, not what a test makes of it.
-    let whole = capture(engine, scene).map_err(|it| it.to_string())?;
-    let status = hear(engine, scene, &workspace.path, findings);
+    let signed = authorship(task, attempt.agent.as_str(), attempt.started_wall);
+    let whole = site.capture(&order, &signed)?;
+    crate::failpoint::at("submit.captured");
+    let status = hear(engine, site.hear(&order)?, findings);
 
     let (mut inside, outside) = scope::split(task, &project.settings.run, &whole.changed);
     // What it wrote for us is no part of the work, unless the work is just that.
@@ -94,28 +83,25 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     let part = if inside.len() == whole.changed.len() {
         whole
     } else {
-        let authorship = authorship(task, attempt.agent.as_str(), attempt.started_wall);
         let part = (&whole, inside.as_slice());
-        engine.shared.git.restrict(repo, attempt.workspace(), part, &authorship).map_err(|it| it.to_string())?
+        engine.shared.git.restrict(repo, attempt.workspace(), part, &signed).map_err(|it| it.to_string())?
     };
     if let Some(reason) = still_marked(engine, scene, &part)? {
         return Ok(Verdict::Failed { reason });
     }
-    let signed = authorship(task, attempt.agent.as_str(), attempt.started_wall);
     let part = engine.shared.git.as_change(repo, attempt.workspace(), part, &signed).map_err(|it| it.to_string())?;
     let Capture { commit, base, changed } = part.clone();
     let passed = Verdict::Passed { commit, base, changed };
     if part.changed.is_empty() {
         return Ok(passed); // the core says what that means; there is nothing to run
     }
-    if let Some(reason) = misnamed_test(engine, scene, &part, &workspace.path)? {
+    if let Some(reason) = misnamed_test(engine, scene, &part)? {
         return Ok(Verdict::Failed { reason });
     }
     if let Some(reason) = against_a_rule(engine, scene, &part, findings)? {
         return Ok(Verdict::NeedsPerson { kind: WaitKind::Policy, reason });
     }
-    let agents = &*engine.shared.agents;
-    let mut found = contract::examine(agents, task, project, &workspace.path).map_err(|it| it.to_string())?;
+    let mut found = site.examine(&order)?;
     for it in &mut found {
         it.output = (engine.shared.settings.redact.0)(&it.output);
     }
@@ -123,8 +109,7 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     if let Some(reason) = contract::reason(&found) {
         return Ok(Verdict::Failed { reason });
     }
-    let refused = contract::refused_by_ratchet(agents, (task, project), attempt.id, &workspace.path);
-    Ok(match refused.map_err(|it| it.to_string())? {
+    Ok(match site.ratchet(&order)? {
         None => passed,
         Some(reason) => Verdict::Rejected { reason },
     })
@@ -143,23 +128,15 @@ fn still_marked(engine: &Engine, scene: &Scene, part: &Capture) -> Result<Option
     Ok(None)
 }
 
-/// Takes the worker's result and what it says it found outside, from where it may have left them.
-fn hear(engine: &Engine, scene: &Scene, dir: &Path, findings: &mut Findings) -> Option<(ResultStatus, String)> {
-    let Scene { attempt, task, project, .. } = scene;
+/// Takes the worker's result and what it says it found outside.
+fn hear(engine: &Engine, heard: Heard, findings: &mut Findings) -> Option<(ResultStatus, String)> {
     let redact = |text: &str| (engine.shared.settings.redact.0)(text);
-    let results = dir.join(project.settings.run.results.trim_matches('/'));
-    let names = [keep::file_name(task), format!("{}.json", task.id)];
-    let places =
-        std::iter::once(engine.shared.agents.result_file(attempt.id)).chain(names.iter().map(|it| results.join(it)));
     let mut status = None;
-    match places.into_iter().find_map(|it| read(&it)) {
+    match heard.result {
         None => {}
         Some(Err(why)) => findings.warnings.push(format!("its result could not be taken: {why}")),
         Some(Ok(Read { result, findings: said })) => {
             status = Some((result.status, redact(&result.detail)));
-            if let Some(elsewhere) = worked_elsewhere(&result, dir) {
-                findings.warnings.push(elsewhere);
-            }
             findings.said.extend(said);
             findings.result = Some(WorkResult {
                 detail: redact(&result.detail),
@@ -168,25 +145,15 @@ fn hear(engine: &Engine, scene: &Scene, dir: &Path, findings: &mut Findings) -> 
             });
         }
     }
-    for place in [dir.join(keep::escapes_path(project)), results.join("scope-escapes.jsonl")] {
-        let plain = place.symlink_metadata().is_ok_and(|it| it.is_file() && it.len() <= 1 << 20);
-        if plain && let Ok(text) = std::fs::read_to_string(&place) {
-            findings.said.extend(result::parse_escapes(&text));
-        }
+    if let Some(named) = heard.elsewhere {
+        let words = format!("it says it worked in {named}, which is not its workspace: look for changes there");
+        findings.warnings.push(words);
     }
+    findings.said.extend(heard.escapes);
     for finding in &mut findings.said {
         finding.finding = redact(&finding.finding);
     }
     status
-}
-
-/// A worker that names another place than its workspace may have worked there.
-fn worked_elsewhere(result: &WorkResult, dir: &Path) -> Option<String> {
-    let named = Path::new(result.worktree_path.as_ref()?);
-    let real = |it: &Path| it.canonicalize().unwrap_or_else(|_| it.to_owned());
-    (real(named) != real(dir)).then(|| {
-        format!("it says it worked in {}, which is not its workspace: look for changes there", named.display())
-    })
 }
 
 fn worded(detail: &str) -> &str {
@@ -194,11 +161,13 @@ fn worded(detail: &str) -> &str {
 }
 
 /// Holds new test files to their language's names.
-fn misnamed_test(engine: &Engine, scene: &Scene, part: &Capture, dir: &Path) -> Result<Option<String>, String> {
+fn misnamed_test(engine: &Engine, scene: &Scene, part: &Capture) -> Result<Option<String>, String> {
     if !scene.project.settings.run.test_names {
         return Ok(None);
     }
-    let exists = |path: &str| dir.join(path).exists();
+    // What cannot be read is taken to be there: that is nobody's fault here.
+    let exists =
+        |path: &str| engine.shared.git.file_at(&scene.repo, &part.commit, path).map_or(true, |it| it.is_some());
     let suspects: Vec<(&String, String)> =
         part.changed.iter().filter_map(|it| test_names::wrong(it, exists).map(|why| (it, why))).collect();
     if suspects.is_empty() {

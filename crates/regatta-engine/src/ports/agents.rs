@@ -8,7 +8,7 @@ use regatta_core::ids::{AgentName, AttemptId};
 use regatta_core::session::{Answer, Class, Said, Usage};
 
 /// A program to start for an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Launch {
     /// The attempt it works for; at most one program ever runs for an attempt.
     pub attempt: AttemptId,
@@ -39,7 +39,7 @@ pub struct Launch {
 }
 
 /// What a start engaged.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Started {
     /// How the program is shut in, in a sentence; nothing when it is not.
     pub sandbox: Option<String>,
@@ -48,7 +48,7 @@ pub struct Started {
 }
 
 /// Regatta's own tools, as an agent reaches them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct McpServer {
     pub url: String,
     /// The attempt's own token: a secret.
@@ -57,7 +57,7 @@ pub struct McpServer {
 
 /// What is wanted of a program that runs, all of it, every time: whoever drives it compares this with what was
 /// already said to it, so that nothing is said twice and a restart in between changes nothing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Wishes {
     /// The prompts in their order; the first is the brief. One is said when the turn before it has ended.
     pub prompts: Vec<String>,
@@ -72,7 +72,7 @@ pub struct Wishes {
 }
 
 /// How an attended program ended, judged by its driver: an exit code or a stop reason alone is not success.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Verdict {
     pub exit: Exit,
     /// `None` when it did what it was asked, as far as its stream tells.
@@ -158,7 +158,7 @@ pub enum Exit {
 }
 
 /// Where an attempt's program is.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ProcessState {
     /// Nothing was ever started for this attempt.
     NotStarted,

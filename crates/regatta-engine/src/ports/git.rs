@@ -69,7 +69,7 @@ pub struct TrunkFacts {
 }
 
 /// An attempt's isolated working tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Workspace {
     /// The working tree's top.
     pub path: PathBuf,
@@ -101,7 +101,7 @@ pub struct DiskUse {
 }
 
 /// Who made a change and what is said of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Authorship {
     /// The author's name as git shows it.
     pub name: String,
@@ -114,7 +114,7 @@ pub struct Authorship {
 }
 
 /// What an attempt left on disk, kept in the vault under a keep-ref.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Capture {
     /// The commit that holds it, a child of `base`.
     pub commit: CommitId,

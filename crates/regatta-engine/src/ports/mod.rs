@@ -2,4 +2,5 @@
 
 pub mod agents;
 pub mod git;
+pub mod site;
 pub mod store;

@@ -1,0 +1,209 @@
+//! The site at hand: an attempt works on this machine. The daemon's own runner is this, and so is a runner elsewhere.
+
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use regatta_core::attempt::WorkResult;
+use regatta_core::ids::AttemptId;
+use regatta_core::project::Project;
+
+use crate::keep::Evidence;
+use crate::ports::agents::{AgentError, Agents, Check, Desk, Exit, Launch, ProcessState, Started, Verdict};
+use crate::ports::git::{Authorship, Capture, Git, GitError, ReachabilityProof, Repo, Workspace};
+use crate::ports::site::{Heard, Order, Site};
+use crate::result::{self, LONGEST, Read};
+use crate::{brief, contract, failpoint, keep};
+
+/// This machine.
+#[derive(Clone)]
+pub struct Here {
+    git: Arc<dyn Git>,
+    agents: Arc<dyn Agents>,
+    /// Where a project's repository is on this machine.
+    repo: fn(&dyn Git, &Project) -> Repo,
+}
+
+impl Here {
+    /// The machine of the daemon: a project is where its user has it.
+    pub fn new(git: Arc<dyn Git>, agents: Arc<dyn Agents>) -> Here {
+        Here { git, agents, repo: |_, project| Repo::of(project) }
+    }
+
+    /// The machine of a runner: it works on a mirror of the project.
+    pub fn of_runner(git: Arc<dyn Git>, agents: Arc<dyn Agents>) -> Here {
+        Here { git, agents, repo: |git, project| Repo { path: git.mirror_path(&project.name), ..Repo::of(project) } }
+    }
+
+    /// The project's repository on this machine.
+    pub fn repo(&self, project: &Project) -> Repo {
+        (self.repo)(&*self.git, project)
+    }
+
+    /// Makes the attempt's workspace, or finds it. A fix-up's has the work in it that is to be mended.
+    fn prepare(&self, order: &Order) -> Result<Workspace, GitError> {
+        let Order { attempt, task, project } = order;
+        let (repo, of, branch) = (self.repo(project), attempt.workspace(), task.branch());
+        match &task.fixup {
+            None => self.git.prepare(&repo, of, &branch),
+            Some(fixup) => {
+                let authorship = crate::perform::authorship(task, attempt.agent.as_str(), attempt.started_wall);
+                self.git.prepare_fixup(&repo, of, &branch, &fixup.commit, &authorship)
+            }
+        }
+    }
+
+    fn dir(&self, order: &Order) -> PathBuf {
+        self.git.workspace_path(&self.repo(&order.project), order.attempt.workspace())
+    }
+}
+
+impl Site for Here {
+    fn taken(&self, ports: &[u16]) -> Result<Vec<u16>, String> {
+        Ok(ports.iter().copied().filter(|it| !is_free(*it)).collect())
+    }
+
+    /// One that goes on in a workspace finds it ready. A crash in the middle repeats nothing that was finished: each setup
+    /// command leaves its record under its own name.
+    fn ready(&self, order: &Order, ports: &[(String, String)]) -> Result<Workspace, String> {
+        let Order { attempt, task, project } = order;
+        let (git, of, repo) = (&self.git, attempt.workspace(), self.repo(project));
+        let workspace = self.prepare(order).map_err(|it| it.to_string())?;
+        let settings = &project.settings.workspace;
+        if (settings.copy.is_empty() && settings.setup.is_empty()) || git.is_settled(&repo, of) {
+            return Ok(workspace);
+        }
+        let brought = git.bring(&repo, of, &task.files).map_err(|it| format!("{it} {}", it.hint))?;
+        if !brought.left_out.is_empty() {
+            let names: Vec<&str> = brought.left_out.iter().map(String::as_str).collect();
+            tracing::warn!(attempt = %attempt.id, "left where they are, not brought along: {}", names.join(", "));
+        }
+        for (nth, command) in settings.setup.iter().enumerate() {
+            let check = Check {
+                command: command.clone(),
+                dir: workspace.path.clone(),
+                env: contract::environment(task, project).into_iter().chain(ports.iter().cloned()).collect(),
+                timeout: Duration::from_millis(settings.setup_timeout.ms()),
+                once: Some(format!("setup-{of}-{nth}")),
+            };
+            let result = self.agents.check(&check).map_err(|it| it.to_string())?;
+            if !result.passed() {
+                return Err(format!("the setup command `{command}` {}", contract::verdict(&result)));
+            }
+        }
+        git.settle(&repo, of, &task.files).map_err(|it| it.to_string())?;
+        Ok(workspace)
+    }
+
+    fn brief(&self, order: &Order, briefing: Option<&str>) -> Result<bool, String> {
+        let dir = self.dir(order);
+        match briefing {
+            None => Ok(dir.join(brief::BRIEFING).is_file()),
+            Some(text) => brief::write(&dir, text).map(|()| true).map_err(|it| it.to_string()),
+        }
+    }
+
+    fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError> {
+        self.agents.state(attempt)
+    }
+
+    fn start(&self, launch: &Launch) -> Result<Started, AgentError> {
+        self.agents.start(launch)
+    }
+
+    fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError> {
+        self.agents.attend(attempt, desk)
+    }
+
+    fn nudge(&self, attempt: AttemptId) {
+        self.agents.nudge(attempt);
+    }
+
+    fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError> {
+        self.agents.stop(attempt, grace)
+    }
+
+    fn hear(&self, order: &Order) -> Result<Heard, String> {
+        let Order { attempt, task, project } = order;
+        let dir = self.dir(order);
+        let results = dir.join(project.settings.run.results.trim_matches('/'));
+        let names = [keep::file_name(task), format!("{}.json", task.id)];
+        let places =
+            std::iter::once(self.agents.result_file(attempt.id)).chain(names.iter().map(|it| results.join(it)));
+        let result = places.into_iter().find_map(|it| read(&it));
+        let elsewhere =
+            result.as_ref().and_then(|it| it.as_ref().ok()).and_then(|it| worked_elsewhere(&it.result, &dir));
+        let mut escapes = Vec::new();
+        for place in [dir.join(keep::escapes_path(project)), results.join("scope-escapes.jsonl")] {
+            let plain = place.symlink_metadata().is_ok_and(|it| it.is_file() && it.len() <= 1 << 20);
+            if plain && let Ok(text) = std::fs::read_to_string(&place) {
+                escapes.extend(result::parse_escapes(&text));
+            }
+        }
+        Ok(Heard { result, elsewhere, escapes })
+    }
+
+    fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, String> {
+        // Also where a crash has left no workspace: then there is nothing in it.
+        self.prepare(order).map_err(|it| it.to_string())?;
+        let repo = self.repo(&order.project);
+        self.git.capture(&repo, order.attempt.workspace(), authorship).map_err(|it| it.to_string())
+    }
+
+    fn examine(&self, order: &Order) -> Result<Vec<Evidence>, String> {
+        let dir = self.dir(order);
+        contract::examine(&*self.agents, &order.task, &order.project, &dir).map_err(|it| it.to_string())
+    }
+
+    fn ratchet(&self, order: &Order) -> Result<Option<String>, String> {
+        let (of, dir) = ((&order.task, &order.project), self.dir(order));
+        contract::refused_by_ratchet(&*self.agents, of, order.attempt.id, &dir).map_err(|it| it.to_string())
+    }
+
+    fn clear(&self, order: &Order, authorship: &Authorship) -> Result<(), String> {
+        let (git, repo, id) = (&self.git, self.repo(&order.project), order.attempt.id);
+        let unkept = git.unkept(&repo, id).map_err(|it| it.to_string())?;
+        if !unkept.is_empty() {
+            git.capture(&repo, id, authorship).map_err(|it| it.to_string())?;
+            let still = git.unkept(&repo, id).map_err(|it| it.to_string())?;
+            if !still.is_empty() {
+                return Err(format!("{} would be lost", still.join(", ")));
+            }
+        }
+        failpoint::at("remove.kept");
+        git.remove_workspace(&ReachabilityProof::mint(id), &repo).map_err(|it| it.to_string())?;
+        failpoint::at("remove.removed");
+        Ok(())
+    }
+
+    fn place(&self, order: &Order) -> Option<PathBuf> {
+        Some(self.dir(order))
+    }
+}
+
+/// Whether nothing listens on the port, on any address of this machine.
+fn is_free(port: u16) -> bool {
+    // Without IPv6 its half cannot be tried; a port in use is told apart from that.
+    let free = |bound: std::io::Result<TcpListener>| match bound {
+        Ok(_) => true,
+        Err(error) => error.kind() != std::io::ErrorKind::AddrInUse,
+    };
+    free(TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))) && free(TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))
+}
+
+/// Reads a result; nothing where there is none.
+fn read(path: &Path) -> Option<Result<Read, String>> {
+    let found = path.symlink_metadata().ok()?;
+    if !found.is_file() || found.len() > LONGEST as u64 {
+        return Some(Err(format!("it is no plain file of at most {LONGEST} bytes")));
+    }
+    Some(std::fs::read(path).map_err(|it| it.to_string()).and_then(|it| result::parse(&it)))
+}
+
+/// A worker that names another place than its workspace may have worked there.
+fn worked_elsewhere(result: &WorkResult, dir: &Path) -> Option<String> {
+    let named = Path::new(result.worktree_path.as_ref()?);
+    let real = |it: &Path| it.canonicalize().unwrap_or_else(|_| it.to_owned());
+    (real(named) != real(dir)).then(|| named.display().to_string())
+}

@@ -1,0 +1,392 @@
+//! The site elsewhere: an attempt works on a runner's machine, and what is wanted of it goes there as calls.
+//!
+//! A call stays open until it is answered. A runner asks for the calls behind the last one it has seen, so an answer
+//! that was lost on the way is given again, and one that starts anew gets all that are open. Their numbers only rise,
+//! across restarts of the daemon too. Whatever is called may be called again (see [`Site`]), so nothing more is needed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use regatta_core::ids::{AttemptId, RunnerName};
+use regatta_core::refusal::Refusal;
+use regatta_core::runner;
+use regatta_core::session::Said;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::Engine;
+use crate::keep::Evidence;
+use crate::perform::LOOK_UP;
+use crate::ports::agents::{AgentError, Desk, Exit, Launch, ProcessState, Started, Verdict, Wishes};
+use crate::ports::git::{Authorship, Capture, Repo, Workspace};
+use crate::ports::site::{Heard, Order, Site};
+
+/// What a runner is asked to do. Each is a call of its own [`Site`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "do")]
+pub enum Ask {
+    Taken {
+        ports: Vec<u16>,
+    },
+    Ready {
+        order: Box<Order>,
+        ports: Vec<(String, String)>,
+    },
+    Brief {
+        order: Box<Order>,
+        briefing: Option<String>,
+    },
+    State {
+        attempt: AttemptId,
+    },
+    Start {
+        launch: Box<Launch>,
+    },
+    /// Answered when the program has ended; what it says meanwhile comes as [`Words`].
+    Attend {
+        attempt: AttemptId,
+    },
+    /// What is wanted of a program that is attended, all of it; a later one replaces it.
+    Wish {
+        attempt: AttemptId,
+        wishes: Wishes,
+        silence_ms: u64,
+    },
+    Stop {
+        attempt: AttemptId,
+        grace_ms: u64,
+    },
+    Hear {
+        order: Box<Order>,
+    },
+    Capture {
+        order: Box<Order>,
+        authorship: Authorship,
+    },
+    Examine {
+        order: Box<Order>,
+    },
+    Ratchet {
+        order: Box<Order>,
+    },
+    Clear {
+        order: Box<Order>,
+        authorship: Authorship,
+    },
+}
+
+impl Ask {
+    /// The attempt it is about, if it is about one.
+    pub fn attempt(&self) -> Option<AttemptId> {
+        match self {
+            Ask::Taken { .. } => None,
+            Ask::State { attempt }
+            | Ask::Attend { attempt }
+            | Ask::Wish { attempt, .. }
+            | Ask::Stop { attempt, .. } => Some(*attempt),
+            Ask::Start { launch } => Some(launch.attempt),
+            Ask::Ready { order, .. }
+            | Ask::Brief { order, .. }
+            | Ask::Hear { order }
+            | Ask::Capture { order, .. }
+            | Ask::Examine { order }
+            | Ask::Ratchet { order }
+            | Ask::Clear { order, .. } => Some(order.attempt.id),
+        }
+    }
+}
+
+/// One thing a runner is asked, and its number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    pub id: u64,
+    pub ask: Ask,
+}
+
+/// What a runner answers: what the call gave, or why it could not be done.
+pub type CallAnswer = Result<Value, String>;
+
+/// What an attended program said since.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Words {
+    /// With the place of its journal.
+    pub heard: Vec<(u64, Said)>,
+    /// It has been silent for so many milliseconds, or speaks again (`Some(None)`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent: Option<Option<u64>>,
+}
+
+/// What comes to whoever waits for a runner.
+enum Word {
+    Answered(CallAnswer),
+    Said(Words, mpsc::Sender<()>),
+    Nudge,
+}
+
+struct Open {
+    ask: Ask,
+    /// Who waits for the answer; nobody, when it only must arrive.
+    answer: Option<mpsc::Sender<Word>>,
+}
+
+#[derive(Default)]
+struct State {
+    last: u64,
+    open: BTreeMap<(RunnerName, u64), Open>,
+    desks: HashMap<AttemptId, mpsc::Sender<Word>>,
+}
+
+/// All calls that are open.
+pub(crate) struct Calls {
+    state: Mutex<State>,
+    bell: watch::Sender<u64>,
+}
+
+impl Calls {
+    /// `revision` is that of the board at the start: numbers go on above those of the last start.
+    pub(crate) fn new(revision: u64) -> Calls {
+        let state = State { last: revision << 24, ..State::default() };
+        Calls { state: Mutex::new(state), bell: watch::Sender::new(0) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self, runner: &RunnerName, ask: Ask, answer: Option<mpsc::Sender<Word>>) -> u64 {
+        let mut state = self.lock();
+        if let Ask::Wish { attempt, .. } = &ask {
+            // Only the last wish counts.
+            let attempt = *attempt;
+            state.open.retain(|key, it| {
+                key.0 != *runner || !matches!(&it.ask, Ask::Wish { attempt: old, .. } if *old == attempt)
+            });
+        }
+        state.last += 1;
+        let id = state.last;
+        state.open.insert((runner.clone(), id), Open { ask, answer });
+        drop(state);
+        self.bell.send_modify(|it| *it += 1);
+        id
+    }
+
+    fn close(&self, runner: &RunnerName, id: u64) -> Option<Open> {
+        self.lock().open.remove(&(runner.clone(), id))
+    }
+
+    fn after(&self, runner: &RunnerName, after: u64) -> Vec<Call> {
+        let state = self.lock();
+        let range = (runner.clone(), after.saturating_add(1))..=(runner.clone(), u64::MAX);
+        state.open.range(range).take(64).map(|(key, it)| Call { id: key.1, ask: it.ask.clone() }).collect()
+    }
+}
+
+impl Engine {
+    /// The open calls to a runner behind the last it has seen.
+    pub fn runner_calls(&self, name: &RunnerName, session: u64, after: u64) -> Result<Vec<Call>, Refusal> {
+        runner::speaks_for(&self.board(), name, session)?;
+        Ok(self.shared.calls.after(name, after))
+    }
+
+    /// Changes whenever some runner is asked something.
+    pub fn runner_bell(&self) -> watch::Receiver<u64> {
+        self.shared.calls.bell.subscribe()
+    }
+
+    /// Takes a runner's answer. One that nobody waits for any more changes nothing.
+    pub fn runner_answered(&self, name: &RunnerName, session: u64, id: u64, answer: CallAnswer) -> Result<(), Refusal> {
+        runner::speaks_for(&self.board(), name, session)?;
+        if let Some(waiting) = self.shared.calls.close(name, id).and_then(|it| it.answer) {
+            let _gone = waiting.send(Word::Answered(answer));
+        }
+        Ok(())
+    }
+
+    /// Takes what a program at a runner said, and returns when it was heard. `false`: nobody attends it here now, and
+    /// whoever does next is told all of it.
+    pub fn runner_said(
+        &self,
+        name: &RunnerName,
+        session: u64,
+        attempt: AttemptId,
+        words: Words,
+    ) -> Result<bool, Refusal> {
+        runner::speaks_for(&self.board(), name, session)?;
+        let own = self.board().attempts.get(&attempt).is_some_and(|it| it.runner.as_ref() == Some(name));
+        let desk = self.shared.calls.lock().desks.get(&attempt).cloned();
+        let (Some(desk), true) = (desk, own) else { return Ok(false) };
+        let (heard, hears) = mpsc::channel();
+        Ok(desk.send(Word::Said(words, heard)).is_ok() && hears.recv().is_ok())
+    }
+}
+
+/// A runner's machine.
+pub(crate) struct There {
+    engine: Engine,
+    runner: RunnerName,
+}
+
+impl There {
+    pub(crate) fn new(engine: &Engine, runner: RunnerName) -> There {
+        There { engine: engine.clone(), runner }
+    }
+
+    /// Whether it is no use to wait for the runner, and why.
+    fn given_up(&self) -> Option<String> {
+        if self.engine.is_stopping() {
+            return Some("the daemon stops".into());
+        }
+        let board = self.engine.board();
+        let there = board.runners.get(&self.runner).is_some_and(|it| it.is_there());
+        (!there).then(|| format!("the runner {} is not there", self.runner))
+    }
+
+    fn call<T: DeserializeOwned>(&self, ask: Ask) -> Result<T, String> {
+        let (sender, words) = mpsc::channel();
+        let calls = &self.engine.shared.calls;
+        let id = calls.open(&self.runner, ask, Some(sender));
+        loop {
+            match words.recv_timeout(LOOK_UP) {
+                Ok(Word::Answered(answer)) => return understand(answer),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err("the call was dropped".into()),
+            }
+            if let Some(why) = self.given_up() {
+                calls.close(&self.runner, id);
+                return Err(why);
+            }
+        }
+    }
+
+    fn ask_agents<T: DeserializeOwned>(&self, ask: Ask) -> Result<T, AgentError> {
+        self.call(ask).map_err(|what| self.unwell(what))
+    }
+
+    fn unwell(&self, what: String) -> AgentError {
+        AgentError { what, hint: format!("look at the runner {}: regatta runner list", self.runner) }
+    }
+}
+
+fn understand<T: DeserializeOwned>(answer: CallAnswer) -> Result<T, String> {
+    serde_json::from_value(answer?).map_err(|it| format!("the runner's answer is not understood: {it}"))
+}
+
+fn boxed(order: &Order) -> Box<Order> {
+    Box::new(order.clone())
+}
+
+impl Site for There {
+    fn taken(&self, ports: &[u16]) -> Result<Vec<u16>, String> {
+        self.call(Ask::Taken { ports: ports.to_vec() })
+    }
+
+    fn ready(&self, order: &Order, ports: &[(String, String)]) -> Result<Workspace, String> {
+        self.call(Ask::Ready { order: boxed(order), ports: ports.to_vec() })
+    }
+
+    fn brief(&self, order: &Order, briefing: Option<&str>) -> Result<bool, String> {
+        self.call(Ask::Brief { order: boxed(order), briefing: briefing.map(str::to_owned) })
+    }
+
+    fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError> {
+        self.ask_agents(Ask::State { attempt })
+    }
+
+    fn start(&self, launch: &Launch) -> Result<Started, AgentError> {
+        self.ask_agents(Ask::Start { launch: Box::new(launch.clone()) })
+    }
+
+    fn attend(&self, attempt: AttemptId, desk: &dyn Desk) -> Result<Option<Verdict>, AgentError> {
+        let (sender, words) = mpsc::channel();
+        let calls = &self.engine.shared.calls;
+        calls.lock().desks.insert(attempt, sender.clone());
+        let id = calls.open(&self.runner, Ask::Attend { attempt }, Some(sender));
+        let mut sent = None;
+        let ended = loop {
+            if !desk.goes_on() {
+                break Ok(None);
+            }
+            if let Some(why) = self.given_up() {
+                break Err(self.unwell(why));
+            }
+            let session = self.engine.board().runners.get(&self.runner).map(|it| it.session);
+            let silence_ms = u64::try_from(desk.silence().as_millis()).unwrap_or(u64::MAX);
+            let wanted = (session, desk.wishes(), silence_ms);
+            if sent.as_ref() != Some(&wanted) {
+                calls.open(&self.runner, Ask::Wish { attempt, wishes: wanted.1.clone(), silence_ms }, None);
+                sent = Some(wanted);
+            }
+            match words.recv_timeout(LOOK_UP) {
+                Ok(Word::Answered(answer)) => {
+                    break understand::<Option<Verdict>>(answer).map_err(|it| self.unwell(it));
+                }
+                Ok(Word::Said(words, heard)) => {
+                    for (n, said) in words.heard {
+                        desk.heard(n, said);
+                    }
+                    if let Some(since) = words.silent {
+                        desk.silent(since.map(Duration::from_millis));
+                    }
+                    let _gone = heard.send(());
+                }
+                Ok(Word::Nudge) | Err(_) => {}
+            }
+        };
+        calls.lock().desks.remove(&attempt);
+        calls.close(&self.runner, id);
+        ended
+    }
+
+    fn nudge(&self, attempt: AttemptId) {
+        if let Some(desk) = self.engine.shared.calls.lock().desks.get(&attempt) {
+            let _gone = desk.send(Word::Nudge);
+        }
+    }
+
+    fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError> {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.ask_agents(Ask::Stop { attempt, grace_ms })
+    }
+
+    fn hear(&self, order: &Order) -> Result<Heard, String> {
+        self.call(Ask::Hear { order: boxed(order) })
+    }
+
+    /// The runner has handed it over by then; what counts is what arrived.
+    fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, String> {
+        let said: Capture = self.call(Ask::Capture { order: boxed(order), authorship: authorship.clone() })?;
+        let repo = Repo::of(&order.project);
+        let kept = self.engine.shared.git.kept(&repo, order.attempt.workspace()).map_err(|it| it.to_string())?;
+        match kept {
+            Some(kept) if kept.commit == said.commit => Ok(kept),
+            Some(kept) => Err(format!("the runner captured {}, and handed {} over", said.commit, kept.commit)),
+            None => Err(format!("the runner captured {}, and handed nothing over", said.commit)),
+        }
+    }
+
+    fn examine(&self, order: &Order) -> Result<Vec<Evidence>, String> {
+        self.call(Ask::Examine { order: boxed(order) })
+    }
+
+    fn ratchet(&self, order: &Order) -> Result<Option<String>, String> {
+        self.call(Ask::Ratchet { order: boxed(order) })
+    }
+
+    fn clear(&self, order: &Order, authorship: &Authorship) -> Result<(), String> {
+        if !self.engine.board().runners.contains_key(&self.runner) {
+            let id = order.attempt.id;
+            tracing::warn!(attempt = %id, "what is left of it stays at the runner {}, which was removed", self.runner);
+            return Ok(());
+        }
+        self.call(Ask::Clear { order: boxed(order), authorship: authorship.clone() })
+    }
+
+    fn place(&self, _order: &Order) -> Option<PathBuf> {
+        None
+    }
+}
