@@ -301,6 +301,69 @@ pub struct TaskAddFlat {
     pub assign: Option<AgentName>,
 }
 
+/// A runner.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunnerName {
+    pub name: regatta_core::ids::RunnerName,
+}
+
+/// A runner, in the session that it was given when it registered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunnerSession {
+    pub runner: regatta_core::ids::RunnerName,
+    pub session: u64,
+}
+
+/// Asks for the open calls to a runner behind the last that it has seen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunnerCalls {
+    pub runner: regatta_core::ids::RunnerName,
+    pub session: u64,
+    #[serde(default)]
+    pub after: u64,
+    #[serde(default = "half_a_minute")]
+    pub wait_ms: u64,
+}
+
+/// The answer to a call: what it gave, or why it could not be done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunnerAnswer {
+    pub runner: regatta_core::ids::RunnerName,
+    pub session: u64,
+    pub call: u64,
+    #[serde(default)]
+    pub gave: serde_json::Value,
+    #[serde(default)]
+    pub error: Option<String>,
+}
+
+/// What a program at a runner said since.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunnerSaid {
+    pub runner: regatta_core::ids::RunnerName,
+    pub session: u64,
+    pub attempt: AttemptId,
+    pub words: serde_json::Value,
+}
+
+/// Records of the journal of a program at a runner; with none it only asks how far the copy is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunnerCopy {
+    pub runner: regatta_core::ids::RunnerName,
+    pub session: u64,
+    pub attempt: AttemptId,
+    #[serde(default)]
+    pub heading: Option<String>,
+    #[serde(default)]
+    pub records: Vec<serde_json::Value>,
+}
+
 fn one() -> u32 {
     1
 }

@@ -29,7 +29,7 @@ impl Problem {
         Problem { status, code: code.into(), message: message.into(), hint: hint.into(), retryable: false, about: None }
     }
 
-    pub(crate) fn bad_input(verb: &str, error: &serde_json::Error) -> Problem {
+    pub fn bad_input(verb: &str, error: &serde_json::Error) -> Problem {
         Problem::new(
             400,
             "bad_input",

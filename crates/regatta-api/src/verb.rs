@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use regatta_core::runner;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -190,6 +191,16 @@ verbs! {
     "msg.history" MsgHistory(input::MsgHistory) View + Attempt "Lists messages";
     "msg.wait" MsgWait(input::MsgWait) View + Attempt "Waits for a message";
     "msg.read" MsgRead(input::MsgRead) Operate + Attempt "Lists an agent's unread messages and marks them read";
+    "runner.list" RunnerList(input::Nothing) View "Lists the runners on other machines";
+    "runner.drain" RunnerDrain(input::RunnerName) Operate + Runner "Lets a runner take nothing new";
+    "runner.rm" RunnerRm(input::RunnerName) Admin "Forgets a runner that is not there";
+    "runner.register" RunnerRegister(runner::Register) Operate + Runner "Makes a runner known, or known again";
+    "runner.beat" RunnerBeat(input::RunnerSession) Operate + Runner "Says that a runner lives";
+    "runner.leave" RunnerLeave(input::RunnerSession) Operate + Runner "Says that a runner leaves, and that nothing of it runs";
+    "runner.calls" RunnerCalls(input::RunnerCalls) Operate + Runner "Waits for what a runner is asked to do";
+    "runner.answer" RunnerAnswer(input::RunnerAnswer) Operate + Runner "Answers what a runner was asked";
+    "runner.said" RunnerSaid(input::RunnerSaid) Operate + Runner "Tells what a runner's program said";
+    "runner.copy" RunnerCopy(input::RunnerCopy) Operate + Runner "Brings records of a program's journal";
     "name" Name(input::Nothing) View "Gives a readable name that nobody has";
     "token.add" TokenAdd(input::TokenAdd) Admin "Makes a token, and shows it this once";
     "token.list" TokenList(input::Nothing) Admin "Lists the tokens, without what they are";

@@ -709,3 +709,41 @@ pub type MessageView = Message;
 pub fn without_token(attempt: &Attempt) -> Attempt {
     Attempt { token: 0, ..attempt.clone() }
 }
+
+/// A runner on another machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunnerView {
+    pub name: regatta_core::ids::RunnerName,
+    pub state: regatta_core::runner::State,
+    pub labels: Vec<String>,
+    pub agents: Vec<AgentName>,
+    pub running: u32,
+    pub max_tasks: u32,
+    pub version: String,
+    pub since_wall: u64,
+    pub seen_wall: u64,
+}
+
+impl RunnerView {
+    pub fn of(board: &Board, it: &regatta_core::runner::Runner) -> RunnerView {
+        RunnerView {
+            name: it.name.clone(),
+            state: it.state,
+            labels: it.labels.clone(),
+            agents: it.agents.clone(),
+            running: regatta_core::runner::running(board, &it.name),
+            max_tasks: it.max_tasks,
+            version: it.version.clone(),
+            since_wall: it.since_wall,
+            seen_wall: it.seen_wall,
+        }
+    }
+}
+
+/// What a runner is told when it registers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunnerWelcome {
+    pub session: u64,
+    /// The attempts that are its own; whatever else runs there is to be ended.
+    pub attempts: Vec<AttemptId>,
+}

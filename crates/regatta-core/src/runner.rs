@@ -44,6 +44,9 @@ pub struct Runner {
     pub name: RunnerName,
     /// What tells its installation from another of the same name.
     pub identity: String,
+    /// Whose token it came with: nobody else speaks for it.
+    #[serde(default)]
+    pub token: String,
     /// What it has: an agent that asks for labels runs only where all of them are.
     pub labels: Vec<String>,
     /// Whom it works for; anybody, when nobody is named.
@@ -87,6 +90,9 @@ facts! {
 pub struct Register {
     pub name: RunnerName,
     pub identity: String,
+    /// The door says this, whatever is sent.
+    #[serde(default)]
+    pub token: String,
     #[serde(default)]
     pub labels: Vec<String>,
     #[serde(default)]
@@ -121,7 +127,7 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<u64, Refus
     }
     let known = draft.board().runners.get(&ask.name).cloned();
     if let Some(known) = &known
-        && known.identity != ask.identity
+        && (known.identity != ask.identity || known.token != ask.token)
         && known.is_there()
     {
         return Err(Refusal::InUse { what: format!("runner {}", ask.name), by: "another machine".into() });
@@ -134,6 +140,7 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<u64, Refus
     let runner = Runner {
         name: ask.name,
         identity: ask.identity,
+        token: ask.token,
         labels: ask.labels,
         agents: ask.agents,
         max_tasks: ask.max_tasks,

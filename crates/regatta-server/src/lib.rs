@@ -4,6 +4,7 @@
 //! [`stream`] sends events from any revision on. Nothing here decides a rule or computes a status.
 
 mod calls; // one arm per verb
+mod git; // a vault over HTTP, for runners
 mod guard; // token, Host, Origin
 mod limit; // how much each caller may ask
 mod mcp; // the verbs as tools
@@ -126,6 +127,8 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/api/tasks", post(seed::add_task))
         .route("/api/tasks/{id}/{what}", post(seed::tell))
         .route("/mcp", post(mcp::post).fallback(mcp::no_stream))
+        .route("/git/{project}/info/refs", get(git::refs))
+        .route("/git/{project}/{service}", post(git::serve))
         .route("/healthz", get(|| async { "ok\n" }))
         .fallback(|| async {
             problem(&Problem::new(

@@ -1,7 +1,7 @@
 //! What may be typed. Help texts are imperative, without a period.
 
 mod agents; // agents, approvals, policy, budgets
-mod doors; // tokens
+mod doors; // tokens, runners
 mod plans; // runs and plans
 mod scope; // escapes and standing rules
 mod tasks; // tasks, claims, messages
@@ -53,7 +53,7 @@ Set up    agent      the agents; provider finds their programs
           budget     what may be spent
           config     the settings and where they come from
 
-Plumbing  serve project plan task scope rule claim msg token mcp name schema completions man version backup restore
+Plumbing  serve project plan task scope rule claim msg token runner mcp name schema completions man version backup restore
 
 Options:
   -C, --repo PATH     act as if started there
@@ -352,6 +352,9 @@ pub(crate) enum Word {
     /// Manage the tokens that open the doors
     #[command(subcommand, hide = true)]
     Token(TokenWord),
+    /// Work for a daemon on another machine: --server URL --token-file FILE
+    #[command(hide = true)]
+    Runner(RunnerArgs),
     /// Serve the tools on standard input and output (Model Context Protocol)
     #[command(hide = true)]
     Mcp,

@@ -70,6 +70,12 @@ impl Client {
         Ok(Client { runtime, place: Place::new(data_dir), server, token: String::new(), timeout })
     }
 
+    /// Another machine's daemon, with a token for it.
+    pub(crate) fn remote(server: &str, token: &str, timeout: Duration) -> Result<Client, Failed> {
+        let client = Client::idle(Path::new(""), Some(server.to_owned()), Some(timeout))?;
+        Ok(client.speaking_with(token.to_owned()))
+    }
+
     fn with_token(mut self) -> Result<Client, Failed> {
         self.token = match (&self.server, std::env::var("REGATTA_TOKEN")) {
             (Some(_), Ok(token)) => token,
@@ -140,7 +146,7 @@ impl Client {
         headers: &[(&str, String)],
         body: Vec<u8>,
     ) -> Result<(u16, Bytes), Failed> {
-        self.runtime.block_on(async {
+        let exchange = async {
             let mut sender = self.open().await?;
             let request = self.request("POST", path).header("content-type", "application/json");
             let request = headers.iter().fold(request, |it, (name, value)| it.header(*name, value));
@@ -150,6 +156,12 @@ impl Client {
             let status = response.status().as_u16();
             let body = response.into_body().collect().await.map_err(|_| unreachable())?.to_bytes();
             Ok((status, body))
+        };
+        self.runtime.block_on(async {
+            match self.timeout {
+                Some(timeout) => tokio::time::timeout(timeout, exchange).await.map_err(|_| timed_out())?,
+                None => exchange.await,
+            }
         })
     }
 

@@ -175,7 +175,7 @@ pub(crate) fn read_card(place: &Place) -> Option<Card> {
 }
 
 /// Writes a file whole or not at all, readable by its owner only (D8).
-fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     let temporary = path.with_extension("new");
     let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
     file.write_all(text.as_bytes())?;

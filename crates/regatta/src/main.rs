@@ -11,6 +11,7 @@ mod follow; // watching a mission to its end
 mod interrupt; // Ctrl-C, when more than one counts
 mod out; // how everything is said
 mod plan; // reading plan files
+mod runner; // working for a daemon elsewhere
 mod schema; // JSON Schema of what goes in and comes out
 mod settings; // flag > environment > regatta.toml > config.toml > default
 mod wire; // the only place that names adapters

@@ -26,6 +26,16 @@ pub(crate) enum Failed {
     Code(u8),
 }
 
+impl Failed {
+    /// What it is, for a log.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Failed::Problem(problem) => problem.message.clone(),
+            Failed::Code(code) => format!("it ended with {code}"),
+        }
+    }
+}
+
 impl From<Problem> for Failed {
     fn from(it: Problem) -> Failed {
         Failed::Problem(Box::new(it))

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regatta_agents::AgentsAdapter;
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::Agents;
+use regatta_engine::ports::git::Git;
 use regatta_engine::timer::MachineClock;
 use regatta_engine::{Ports, Redact, Settings, Tools};
 use regatta_git::GitAdapter;
@@ -26,9 +29,7 @@ pub(crate) fn ports(data_dir: &Path, tools: Tools) -> Result<(Ports, Settings), 
         agents: Arc::new(AgentsAdapter::new(data_dir.to_owned(), exe)),
         clock: Arc::new(MachineClock),
     };
-    // An agent's own program finds its login and its tools where the user has them; nothing else leaks (S3).
-    let homes = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "NVM_DIR"];
-    let attempt_env = homes.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))).collect();
+    let attempt_env = attempt_env();
     // A redactor remembers that it is within a key: each text has its own.
     let redact = Redact(Arc::new(|text| {
         let redactor = regatta_agents::redact::Redactor::new(vec![]);
@@ -43,6 +44,25 @@ pub(crate) fn ports(data_dir: &Path, tools: Tools) -> Result<(Ports, Settings), 
         ..Settings::default()
     };
     Ok((ports, settings))
+}
+
+/// Where an agent's own program finds its login and its tools.
+pub(crate) const HOMES: [&str; 5] = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "NVM_DIR"];
+
+/// They are where the user has them; nothing else leaks (S3).
+pub(crate) fn attempt_env() -> Vec<(String, String)> {
+    HOMES.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))).collect()
+}
+
+/// What a runner works with.
+pub(crate) fn for_runner(data_dir: &Path) -> Result<(Arc<dyn Git>, Arc<dyn Agents>), Failed> {
+    Ok((Arc::new(git(data_dir)), Arc::new(agents(data_dir)?)))
+}
+
+/// The attempts of which something was ever started here.
+pub(crate) fn attempts_here(data_dir: &Path) -> Vec<AttemptId> {
+    let entries = std::fs::read_dir(data_dir.join("attempts")).into_iter().flatten().flatten();
+    entries.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// How long the journals of ended attempts are kept, and after how long they are compressed.

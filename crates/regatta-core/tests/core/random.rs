@@ -675,6 +675,7 @@ impl Story {
                     0..=2 => Command::RegisterRunner(runner::Register {
                         name: runner,
                         identity: format!("i{}", what / 200),
+                        token: String::new(),
                         labels: vec![],
                         agents: if gpu { vec![agent("ada")] } else { vec![] },
                         max_tasks: 1 + u32::from(what / 100),

@@ -19,7 +19,15 @@ fn name(text: &str) -> RunnerName {
 
 fn asks(text: &str, max_tasks: u32) -> runner::Register {
     let (labels, agents) = (vec![], vec![]);
-    runner::Register { name: name(text), identity: format!("{text}-1"), labels, agents, max_tasks, version: "1".into() }
+    runner::Register {
+        name: name(text),
+        identity: format!("{text}-1"),
+        token: "t".into(),
+        labels,
+        agents,
+        max_tasks,
+        version: "1".into(),
+    }
 }
 
 fn up(world: &mut World, ask: runner::Register) -> u64 {

@@ -6,6 +6,7 @@ mod board; // status, projects, agents
 mod decide; // the inbox, policy, budgets, steering
 mod land; // the landing queue
 mod own; // what an attempt's token reaches
+mod runner; // runners on other machines
 mod scope; // escapes, standing rules, what checks said
 mod talk; // claims and messages
 mod work; // tasks, missions
@@ -147,6 +148,16 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) ->
         Call::MsgHistory(ask) => it.msg_history(ask).await,
         Call::MsgWait(ask) => it.msg_wait(ask).await,
         Call::MsgRead(ask) => it.msg_read(ask).await,
+        Call::RunnerList(_) => it.runner_list(),
+        Call::RunnerDrain(ask) => it.runner_drain(ask).await,
+        Call::RunnerRm(ask) => it.done(Command::RemoveRunner { runner: ask.name }).await,
+        Call::RunnerRegister(ask) => it.runner_register(ask).await,
+        Call::RunnerBeat(ask) => it.runner_beat(ask).await,
+        Call::RunnerLeave(ask) => it.runner_leave(ask).await,
+        Call::RunnerCalls(ask) => it.runner_calls(ask).await,
+        Call::RunnerAnswer(ask) => it.runner_answer(ask).await,
+        Call::RunnerSaid(ask) => it.runner_said(ask).await,
+        Call::RunnerCopy(ask) => it.runner_copy(ask).await,
         Call::Name(_) => {
             let board = it.board();
             answer(board.revision, &crate::names::fresh(&board, it.engine().now().wall))

@@ -457,6 +457,7 @@ fn runners(it: &mut Teller) {
         let ask = runner::Register {
             name: runner.clone(),
             identity: format!("{name}-1"),
+            token: "boxes".into(),
             labels,
             agents: vec![agent("ann")],
             max_tasks: 4,

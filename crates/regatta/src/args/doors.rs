@@ -1,6 +1,9 @@
 //! What may be typed about the doors: tokens.
 
-use clap::{Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use regatta_core::ids::{AgentName, RunnerName};
 
 use crate::settings::duration_ms;
 
@@ -32,4 +35,48 @@ pub(crate) enum ScopeArg {
     Operator,
     Viewer,
     Runner,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct RunnerArgs {
+    #[command(subcommand)]
+    pub(crate) word: Option<RunnerWord>,
+    /// The file that holds its token: regatta token add NAME --scope runner
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// What it is called; this machine's name if not given
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<RunnerName>,
+    /// How many tasks it takes at once
+    #[arg(long, value_name = "N", env = "MAX_CONCURRENT_TASKS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) max_tasks: u32,
+    /// Whom it works for; everybody if nobody is named
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) agents: Vec<AgentName>,
+    /// What it has: agents that ask for labels run only where all of them are
+    #[arg(long, value_name = "LABEL", value_delimiter = ',')]
+    pub(crate) labels: Vec<String>,
+    /// The certificates that vouch for the daemon, if not the system's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// How long what runs may go on once it is told to end, in milliseconds
+    #[arg(long, value_name = "MS", env = "SHUTDOWN_TIMEOUT", default_value_t = 30_000)]
+    pub(crate) shutdown_timeout: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunnerWord {
+    /// List the runners
+    List,
+    /// Let a runner take nothing new; it leaves when it is through
+    Drain {
+        /// Its name
+        name: RunnerName,
+    },
+    /// Forget a runner that is not there
+    Rm {
+        /// Its name
+        name: RunnerName,
+    },
 }

@@ -15,6 +15,7 @@ mod plan;
 mod plumbing;
 mod preview;
 mod run;
+mod runner;
 mod scope;
 mod see;
 mod setup;
@@ -248,6 +249,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Claim(it)) => claim::claim(app, it),
         Some(Word::Msg(it)) => msg::msg(app, it),
         Some(Word::Token(it)) => token::token(app, it),
+        Some(Word::Runner(it)) => runner::runner(app, it),
         Some(Word::Mcp) => mcp::mcp(app),
         Some(Word::Name) => plumbing::name(app),
         Some(Word::Schema { kind }) => plumbing::schema(app, kind.as_deref()),

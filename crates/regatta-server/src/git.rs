@@ -1,0 +1,203 @@
+//! Git over HTTP: a project's vault, for runners that fetch it and bring their work back.
+//!
+//! Who may look may fetch. A runner's token may push, and only the keep-refs of attempts that ran at a runner of its
+//! own: neither the trunk nor anybody else's work (Q11).
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use regatta_api::Problem;
+use regatta_api::verb::Scope;
+use regatta_core::ids::ProjectName;
+use regatta_engine::Engine;
+use regatta_engine::ports::git::{GitError, Repo, Service, Wire, keeps_for};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+
+use crate::tokens::Visitor;
+use crate::{Shared, problem};
+
+/// How long the other side may fall silent.
+const SILENCE: Duration = Duration::from_secs(60);
+
+#[derive(Deserialize)]
+pub(crate) struct Asked {
+    service: String,
+}
+
+/// `GET /git/PROJECT/info/refs?service=…`
+pub(crate) async fn refs(
+    State(shared): State<Arc<Shared>>,
+    Path(project): Path<String>,
+    Query(asked): Query<Asked>,
+    Extension(visitor): Extension<Visitor>,
+    headers: HeaderMap,
+) -> Response {
+    let answer = async {
+        let service = Service::named(&asked.service).ok_or_else(no_such_service)?;
+        let (repo, engine) = enter(&shared, &project, service, &visitor)?;
+        let protocol = protocol(&headers);
+        let told = tokio::task::spawn_blocking(move || {
+            let wire = Wire { service, protocol: protocol.as_deref(), gzip: false };
+            engine.git().advertise(&repo, &wire, &|it| may_write(&engine, &visitor, it))
+        });
+        let told = told
+            .await
+            .map_err(|_| Problem::new(500, "bug", "git broke down", "please report this"))?
+            .map_err(|it| of_git(&it))?;
+        Ok::<_, Problem>((service, told))
+    };
+    match answer.await {
+        Ok((service, told)) => {
+            let kind = format!("application/x-{}-advertisement", service.name());
+            ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache".into())], told).into_response()
+        }
+        Err(error) => problem(&error),
+    }
+}
+
+/// `POST /git/PROJECT/git-upload-pack` and `git-receive-pack`
+pub(crate) async fn serve(
+    State(shared): State<Arc<Shared>>,
+    Path((project, service)): Path<(String, String)>,
+    Extension(visitor): Extension<Visitor>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let entered = Service::named(&service)
+        .ok_or_else(no_such_service)
+        .and_then(|it| Ok((it, enter(&shared, &project, it, &visitor)?)));
+    let (service, (repo, engine)) = match entered {
+        Ok(entered) => entered,
+        Err(error) => return problem(&error),
+    };
+    let protocol = protocol(&headers);
+    let gzip = headers.get(header::CONTENT_ENCODING).is_some_and(|it| it == "gzip");
+    let (to_git, request) = mpsc::channel::<io::Result<Bytes>>(4);
+    let (answer, from_git) = mpsc::channel::<io::Result<Bytes>>(4);
+    tokio::spawn(pass_on(body, to_git));
+    tokio::task::spawn_blocking(move || {
+        let wire = Wire { service, protocol: protocol.as_deref(), gzip };
+        let mut request = Incoming { from: request, left: Bytes::new() };
+        let mut writes = Outgoing { to: answer.clone() };
+        let may = |it: &str| may_write(&engine, &visitor, it);
+        if let Err(error) = engine.git().serve(&repo, &wire, &may, &mut request, &mut writes) {
+            tracing::warn!(project = %repo.project, "git over HTTP: {error}");
+            // What was sent already cannot be taken back: the other side sees that it was cut off.
+            let _gone = answer.blocking_send(Err(io::Error::other(error.what)));
+        }
+    });
+    let kind = format!("application/x-{}-result", service.name());
+    let body = Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(from_git));
+    (StatusCode::OK, [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache".into())], body).into_response()
+}
+
+/// Whether a visitor may use this service of a project at all.
+fn enter(shared: &Arc<Shared>, project: &str, service: Service, visitor: &Visitor) -> Result<(Repo, Engine), Problem> {
+    let scope = visitor.scope();
+    let may = match service {
+        Service::UploadPack => scope.sees_all() || scope == Scope::Runner,
+        Service::ReceivePack => scope == Scope::Runner,
+    };
+    if !may {
+        let what = format!("a token with the scope {scope} cannot use {}", service.name());
+        return Err(Problem::new(403, "wrong_scope", what, "runners push; people land work with regatta land"));
+    }
+    let board = shared.engine.board();
+    let found = ProjectName::new(project).ok().and_then(|it| board.projects.get(&it).cloned());
+    let found = found
+        .ok_or_else(|| Problem::new(404, "no_such_project", "there is no such project", "see regatta project list"))?;
+    Ok((Repo::of(&found), shared.engine.clone()))
+}
+
+/// Whether this ref keeps the work of an attempt that runs, or ran, at a runner of the visitor's.
+fn may_write(engine: &Engine, visitor: &Visitor, reference: &str) -> bool {
+    let Some(id) = keeps_for(reference).filter(|_| visitor.scope() == Scope::Runner) else { return false };
+    let board = engine.board();
+    let live = board.attempts.get(&id).map(|it| it.runner.clone());
+    let runner = live.unwrap_or_else(|| engine.history().attempt(id).ok().flatten().and_then(|it| it.runner));
+    runner.and_then(|it| board.runners.get(&it).cloned()).is_some_and(|it| it.token == visitor.label())
+}
+
+fn protocol(headers: &HeaderMap) -> Option<String> {
+    headers.get("git-protocol").and_then(|it| it.to_str().ok()).map(str::to_owned)
+}
+
+fn no_such_service() -> Problem {
+    Problem::new(403, "no_such_service", "git asked for a service that is not here", "use git clone, fetch or push")
+}
+
+fn of_git(error: &GitError) -> Problem {
+    Problem::new(409, error.code, error.what.clone(), error.hint.clone())
+}
+
+/// Passes a request's body on as it comes; who falls silent is cut off.
+async fn pass_on(body: Body, to: mpsc::Sender<io::Result<Bytes>>) {
+    let mut parts = body.into_data_stream();
+    loop {
+        let part = match tokio::time::timeout(SILENCE, parts.next()).await {
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut)),
+            Ok(None) => return,
+            Ok(Some(part)) => part.map_err(io::Error::other),
+        };
+        let last = part.is_err();
+        if to.send(part).await.is_err() || last {
+            return;
+        }
+    }
+}
+
+/// A body, read as it comes.
+struct Incoming {
+    from: mpsc::Receiver<io::Result<Bytes>>,
+    left: Bytes,
+}
+
+impl Read for Incoming {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.left.is_empty() {
+            match self.from.blocking_recv() {
+                None => return Ok(0),
+                Some(part) => self.left = part?,
+            }
+        }
+        let count = into.len().min(self.left.len());
+        into[..count].copy_from_slice(&self.left.split_to(count));
+        Ok(count)
+    }
+}
+
+/// An answer, written as it is made; who does not read holds only itself up, and not for ever.
+struct Outgoing {
+    to: mpsc::Sender<io::Result<Bytes>>,
+}
+
+impl Write for Outgoing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        let deadline = std::time::Instant::now() + SILENCE;
+        let mut part = Ok(Bytes::copy_from_slice(bytes));
+        loop {
+            match self.to.try_send(part) {
+                Ok(()) => return Ok(bytes.len()),
+                Err(mpsc::error::TrySendError::Closed(it)) => return Err(gone(it)),
+                Err(mpsc::error::TrySendError::Full(_)) if std::time::Instant::now() > deadline => {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                Err(mpsc::error::TrySendError::Full(it)) => part = it,
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,162 @@
+//! The desk of one program that is attended here for a daemon elsewhere: what it says goes there, what is wanted of it
+//! comes from there.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_core::ids::AttemptId;
+use regatta_core::policy;
+use regatta_core::session::{Said, Want};
+use regatta_engine::ports::agents::{Desk, Wishes};
+use regatta_engine::there::Words;
+
+use super::line::Broken;
+use super::{AGAIN, Runner, lock};
+
+/// How long what changes all the time may wait to be told.
+const PACE: Duration = Duration::from_secs(1);
+/// How much of what only adorns is told at once.
+const MOST: usize = 200;
+
+/// What is wanted of a program, and whether it is still attended.
+pub(super) struct Wired {
+    wishes: Mutex<Wishes>,
+    silence_ms: AtomicU64,
+    goes_on: AtomicBool,
+}
+
+impl Wired {
+    /// Until the daemon has said what it wants, nothing is said to the program.
+    pub(super) fn new() -> Wired {
+        Wired {
+            wishes: Mutex::new(Wishes { hold: true, ..Wishes::default() }),
+            silence_ms: AtomicU64::new(15 * 60_000),
+            goes_on: AtomicBool::new(true),
+        }
+    }
+
+    pub(super) fn wish(&self, wishes: Wishes, silence_ms: u64) {
+        *lock(&self.wishes) = wishes;
+        self.silence_ms.store(silence_ms, Ordering::SeqCst);
+    }
+
+    /// Attends it no longer; its program goes on.
+    pub(super) fn let_go(&self) {
+        self.goes_on.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn goes_on(&self) -> bool {
+        self.goes_on.load(Ordering::SeqCst)
+    }
+}
+
+/// The desk itself.
+pub(super) struct FarDesk<'a> {
+    runner: &'a Runner,
+    id: AttemptId,
+    wired: &'a Wired,
+    workspace: std::path::PathBuf,
+    kept: Mutex<(Vec<(u64, Said)>, Instant)>,
+}
+
+impl<'a> FarDesk<'a> {
+    pub(super) fn new(
+        runner: &'a Runner,
+        id: AttemptId,
+        wired: &'a Wired,
+        workspace: std::path::PathBuf,
+    ) -> FarDesk<'a> {
+        FarDesk { runner, id, wired, workspace, kept: Mutex::new((Vec::new(), Instant::now())) }
+    }
+
+    /// Tells what is still kept.
+    pub(super) fn flush(&self) {
+        let heard = std::mem::take(&mut lock(&self.kept).0);
+        if !heard.is_empty() {
+            self.send(Words { heard, silent: None });
+        }
+        lock(&self.kept).1 = Instant::now();
+    }
+
+    /// Tells the daemon, until it has heard. Nothing is lost when it cannot: the next to attend is told all of it again.
+    fn send(&self, words: Words) {
+        let Ok(words) = serde_json::to_value(&words) else { return self.wired.let_go() };
+        while self.wired.goes_on() {
+            let (runner, session) = (self.runner.name(), self.runner.session());
+            let ask = input::RunnerSaid { runner, session, attempt: self.id, words: words.clone() };
+            match self.runner.line.call::<bool>(&Call::RunnerSaid(ask)) {
+                Ok(true) => return self.runner.in_contact(),
+                Ok(false) => return self.wired.let_go(),
+                Err(Broken::Refused(_)) if session != self.runner.session() => {}
+                Err(Broken::Refused(problem)) => {
+                    tracing::debug!(attempt = %self.id, "what it says is not heard: {}", problem.message);
+                    return self.wired.let_go();
+                }
+                Err(Broken::Away(_)) => std::thread::sleep(AGAIN),
+            }
+        }
+    }
+
+    /// Paths as the workspace sees them: the daemon does not know where that is.
+    fn inside(&self, path: &str) -> String {
+        let plain = policy::plain_path(path.strip_prefix("file://").unwrap_or(path));
+        match std::path::Path::new(&plain).strip_prefix(&self.workspace) {
+            Ok(inside) => inside.to_string_lossy().into_owned(),
+            Err(_) => plain,
+        }
+    }
+}
+
+impl Desk for FarDesk<'_> {
+    fn heard(&self, n: u64, mut said: Said) {
+        if let Said::Asked(ask) = &mut said
+            && let Want::Permission { tool, .. } = &mut ask.want
+        {
+            tool.paths = tool.paths.iter().map(|it| self.inside(it)).collect();
+        }
+        let waits = !said.changes_state() || matches!(said, Said::Usage { .. } | Said::Context { .. });
+        let mut kept = lock(&self.kept);
+        // Of what only grows the last counts.
+        if let (Some((_, Said::Usage { session: before, .. })), Said::Usage { session, .. }) = (kept.0.last(), &said)
+            && before == session
+        {
+            kept.0.pop();
+        }
+        if said.changes_state() || matches!(said, Said::Message { .. }) {
+            kept.0.push((n, said));
+        }
+        let full = kept.0.len() >= MOST;
+        drop(kept);
+        if !waits || full {
+            self.flush();
+        }
+    }
+
+    fn silent(&self, since: Option<Duration>) {
+        self.flush();
+        let since = since.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
+        self.send(Words { heard: vec![], silent: Some(since) });
+    }
+
+    fn wishes(&self) -> Wishes {
+        let due = {
+            let kept = lock(&self.kept);
+            !kept.0.is_empty() && kept.1.elapsed() >= PACE
+        };
+        if due {
+            self.flush();
+        }
+        lock(&self.wired.wishes).clone()
+    }
+
+    fn silence(&self) -> Duration {
+        Duration::from_millis(self.wired.silence_ms.load(Ordering::SeqCst))
+    }
+
+    fn goes_on(&self) -> bool {
+        self.wired.goes_on()
+    }
+}

@@ -1,0 +1,405 @@
+//! A runner: this machine works for a daemon elsewhere. It does what the daemon's own runner does, with the same code;
+//! only what it is asked, and what comes of it, goes over the wire.
+//!
+//! It registers and is heard of every few seconds. What it is asked are calls that it may be asked again; it answers
+//! each until the answer has arrived. When it hears nothing of the daemon for too long it ends its programs, since by
+//! then somebody else may be given their tasks.
+
+mod desk; // one program that is attended
+mod line; // speaking to the daemon
+mod work; // doing what is asked
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::RunnerWelcome;
+use regatta_core::ids::{AgentName, AttemptId, RunnerName};
+use regatta_core::runner::{BEAT_MS, FENCE_MS, Register};
+use regatta_engine::Here;
+use regatta_engine::ports::agents::{Agents, ProcessState};
+use regatta_engine::ports::git::Git;
+use regatta_engine::ports::site::Order;
+use regatta_engine::there;
+
+use crate::daemon;
+use crate::out::{Failed, Out, Said, failed};
+use crate::wire;
+use desk::Wired;
+use line::{Broken, Line};
+
+/// How long a program that is stopped may take to end by itself, unless less is left.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long it is waited before the daemon is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What was asked for.
+pub(crate) struct Settings {
+    pub(crate) server: String,
+    pub(crate) token: String,
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) name: RunnerName,
+    pub(crate) max_tasks: u32,
+    pub(crate) agents: Vec<AgentName>,
+    pub(crate) labels: Vec<String>,
+    /// How long what runs may go on once it is told to end.
+    pub(crate) shutdown: Duration,
+}
+
+/// This runner.
+struct Runner {
+    settings: Settings,
+    data_dir: PathBuf,
+    identity: String,
+    line: Line,
+    here: Here,
+    git: Arc<dyn Git>,
+    agents: Arc<dyn Agents>,
+    session: AtomicU64,
+    /// When the daemon last answered.
+    contact: Mutex<Instant>,
+    /// Calls that are being done.
+    doing: Mutex<HashSet<u64>>,
+    /// Programs that are attended, and what is wanted of them.
+    attended: Mutex<HashMap<AttemptId, Arc<Wired>>>,
+    /// Only one attends a program at a time.
+    turns: Mutex<HashMap<AttemptId, Arc<Mutex<()>>>>,
+    /// What is worked on here, as it was told last.
+    orders: Mutex<HashMap<AttemptId, Order>>,
+    ends: AtomicBool,
+}
+
+fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Works for the daemon until told to end.
+pub(crate) fn run(out: &Out, data_dir: &Path, settings: Settings) -> Said {
+    let place = daemon::Place::new(data_dir);
+    place.make()?;
+    let _held = hold(&place)?;
+    let identity = identity(&place)?;
+    let (git, agents) = wire::for_runner(data_dir)?;
+    let line = Line::new(&settings.server, &settings.token, settings.ca.clone())?;
+    let runner = Arc::new(Runner {
+        data_dir: data_dir.to_owned(),
+        identity,
+        line,
+        here: Here::of_runner(git.clone(), agents.clone()),
+        git,
+        agents,
+        session: AtomicU64::new(0),
+        contact: Mutex::new(Instant::now()),
+        doing: Mutex::default(),
+        attended: Mutex::default(),
+        turns: Mutex::default(),
+        orders: Mutex::default(),
+        ends: AtomicBool::new(false),
+        settings,
+    });
+    let (name, server) = (runner.settings.name.clone(), runner.settings.server.clone());
+    let signals = Signals::listen()?;
+    runner.register(&signals)?;
+    out.note(&format!("{name} works for {server}; Ctrl-C lets it finish what it has"));
+    let beats = runner.clone();
+    std::thread::spawn(move || beats.beat());
+    let calls = runner.clone();
+    std::thread::spawn(move || calls.take_calls());
+    signals.wait();
+    runner.drain(out, &signals)
+}
+
+/// One runner per data directory.
+fn hold(place: &daemon::Place) -> Result<std::fs::File, Failed> {
+    let path = place.dir.join("runner.lock");
+    let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|it| place.broken(&it))?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(failed(
+            "in_use",
+            format!("another runner works with the data directory {}", place.dir.display()),
+            "stop that one, or set REGATTA_DATA_DIR to another directory",
+        )),
+        Err(error) => Err(place.broken(&error.into())),
+    }
+}
+
+/// What tells this installation from another of the same name: made once.
+fn identity(place: &daemon::Place) -> Result<String, Failed> {
+    let path = place.dir.join("runner.id");
+    if let Ok(known) = std::fs::read_to_string(&path)
+        && !known.trim().is_empty()
+    {
+        return Ok(known.trim().to_owned());
+    }
+    let fresh = daemon::random_hex(16).map_err(|it| place.broken(&it))?;
+    daemon::write_whole(&path, &format!("{fresh}\n")).map_err(|it| place.broken(&it))?;
+    Ok(fresh)
+}
+
+impl Runner {
+    fn session(&self) -> u64 {
+        self.session.load(Ordering::SeqCst)
+    }
+
+    fn name(&self) -> RunnerName {
+        self.settings.name.clone()
+    }
+
+    fn ends(&self) -> bool {
+        self.ends.load(Ordering::SeqCst)
+    }
+
+    fn in_contact(&self) {
+        *lock(&self.contact) = Instant::now();
+    }
+
+    /// Makes itself known, as often as it takes; ends whatever runs here and is not its own any more.
+    fn register(&self, signals: &Signals) -> Result<(), Failed> {
+        let call = Call::RunnerRegister(Register {
+            name: self.name(),
+            identity: self.identity.clone(),
+            token: String::new(),
+            labels: self.settings.labels.clone(),
+            agents: self.settings.agents.clone(),
+            max_tasks: self.settings.max_tasks,
+            version: env!("CARGO_PKG_VERSION").into(),
+        });
+        let mut said = false;
+        let welcome: RunnerWelcome = loop {
+            match self.line.call(&call) {
+                Ok(welcome) => break welcome,
+                Err(Broken::Refused(problem)) => return Err(problem.into()),
+                Err(Broken::Away(why)) => {
+                    if !said {
+                        tracing::warn!("{} cannot be reached, and is tried again: {why}", self.settings.server);
+                        said = true;
+                    }
+                    if signals.came(AGAIN) {
+                        return Err(Failed::Code(130));
+                    }
+                }
+            }
+        };
+        self.in_contact();
+        self.session.store(welcome.session, Ordering::SeqCst);
+        for id in self.running_here() {
+            if !welcome.attempts.contains(&id) {
+                tracing::warn!(attempt = %id, "it was given on meanwhile, and is ended here");
+                self.end_program(id, GRACE);
+            }
+        }
+        Ok(())
+    }
+
+    /// The attempts whose programs run on this machine.
+    fn running_here(&self) -> Vec<AttemptId> {
+        let known = wire::attempts_here(&self.data_dir);
+        known.into_iter().filter(|it| matches!(self.agents.state(*it), Ok(ProcessState::Running(_)))).collect()
+    }
+
+    fn end_program(&self, id: AttemptId, grace: Duration) {
+        if let Err(error) = self.agents.stop(id, grace) {
+            tracing::error!(attempt = %id, "could not be stopped: {error}");
+        }
+    }
+
+    /// Lets itself be heard; ends its programs when it hears nothing for too long.
+    fn beat(&self) {
+        let mut fenced = false;
+        let fence = Duration::from_millis(FENCE_MS);
+        loop {
+            let call = Call::RunnerBeat(input::RunnerSession { runner: self.name(), session: self.session() });
+            if let Ok::<String, _>(_) = self.line.call(&call) {
+                self.in_contact();
+                fenced = false;
+            }
+            let silent = lock(&self.contact).elapsed();
+            if silent >= fence && !fenced {
+                tracing::error!("nothing was heard of the daemon for {} s: what runs here is ended", silent.as_secs());
+                let running: Vec<AttemptId> = lock(&self.attended).keys().copied().collect();
+                // Together: there is not much time.
+                std::thread::scope(|scope| {
+                    for id in running {
+                        scope.spawn(move || self.end_program(id, Duration::from_secs(5)));
+                    }
+                });
+                fenced = true;
+            }
+            // Sooner while nothing is heard, so that the fence is not missed.
+            let pause = if silent > Duration::from_millis(BEAT_MS) { 1_000 } else { BEAT_MS };
+            std::thread::sleep(Duration::from_millis(pause));
+        }
+    }
+
+    /// Takes what it is asked, and has each done in a thread of its own.
+    fn take_calls(self: &Arc<Self>) {
+        let mut after = 0;
+        loop {
+            let ask = input::RunnerCalls { runner: self.name(), session: self.session(), after, wait_ms: 30_000 };
+            match self.line.call::<Vec<there::Call>>(&Call::RunnerCalls(ask)) {
+                Ok(calls) => {
+                    self.in_contact();
+                    for call in calls {
+                        after = after.max(call.id);
+                        self.take(call);
+                    }
+                }
+                // Given up, or another process has its name: it comes again, unless it is about to go.
+                Err(Broken::Refused(problem)) if problem.code == "stale_runner" && !self.ends() => {
+                    match self.register(&Signals::none()) {
+                        Ok(()) => after = 0,
+                        Err(error) => {
+                            tracing::error!("it could not come back: {}", error.words());
+                            std::thread::sleep(AGAIN * 10);
+                        }
+                    }
+                }
+                Err(Broken::Refused(problem)) => {
+                    tracing::error!("it is asked nothing: {}", problem.message);
+                    std::thread::sleep(AGAIN * 10);
+                }
+                Err(Broken::Away(_)) => std::thread::sleep(AGAIN),
+            }
+        }
+    }
+
+    fn take(self: &Arc<Self>, call: there::Call) {
+        // A wish only replaces the one before: in the order they come.
+        if let there::Ask::Wish { attempt, wishes, silence_ms } = call.ask {
+            if let Some(wired) = lock(&self.attended).get(&attempt) {
+                wired.wish(wishes, silence_ms);
+            }
+            self.agents.nudge(attempt);
+            let it = self.clone();
+            std::thread::spawn(move || it.answer(call.id, Ok(serde_json::Value::Null)));
+            return;
+        }
+        if !lock(&self.doing).insert(call.id) {
+            return; // asked again while it is being done
+        }
+        let it = self.clone();
+        std::thread::spawn(move || {
+            let answer = it.perform(call.ask);
+            it.answer(call.id, answer);
+            lock(&it.doing).remove(&call.id);
+        });
+    }
+
+    /// Answers until the answer has arrived, or nobody wants it any more.
+    fn answer(&self, call: u64, answer: there::CallAnswer) {
+        let (gave, error) = match answer {
+            Ok(gave) => (gave, None),
+            Err(error) => (serde_json::Value::Null, Some(error)),
+        };
+        loop {
+            let (runner, session) = (self.name(), self.session());
+            let ask = input::RunnerAnswer { runner, session, call, gave: gave.clone(), error: error.clone() };
+            match self.line.call::<String>(&Call::RunnerAnswer(ask)) {
+                Ok(_) => return self.in_contact(),
+                Err(Broken::Refused(problem)) if problem.code == "stale_runner" && session != self.session() => {}
+                Err(Broken::Refused(problem)) => return tracing::debug!("an answer came late: {}", problem.message),
+                Err(Broken::Away(_)) => std::thread::sleep(AGAIN),
+            }
+        }
+    }
+
+    /// Takes nothing new, lets what runs finish for a while, then ends it and keeps what it left.
+    fn drain(&self, out: &Out, signals: &Signals) -> Said {
+        let deadline = Instant::now() + self.settings.shutdown;
+        self.ends.store(true, Ordering::SeqCst);
+        let told: Result<String, _> =
+            self.line.call(&Call::RunnerDrain(input::RunnerName { name: self.settings.name.clone() }));
+        if let Err(error) = told {
+            tracing::warn!("the daemon does not know yet that this runner ends: {error}");
+        }
+        let busy = || lock(&self.attended).len() + lock(&self.doing).len();
+        if busy() > 0 {
+            let left = lock(&self.attended).len();
+            out.note(&format!("ending: {left} at work have {} s to finish", self.settings.shutdown.as_secs()));
+        }
+        while busy() > 0 && Instant::now() < deadline && !signals.came(Duration::from_millis(100)) {}
+        let cut: Vec<AttemptId> = lock(&self.attended).keys().copied().collect();
+        for wired in lock(&self.attended).values() {
+            wired.let_go();
+        }
+        std::thread::scope(|scope| {
+            for id in &cut {
+                scope.spawn(move || self.end_program(*id, GRACE.min(self.settings.shutdown)));
+            }
+        });
+        for id in &cut {
+            if let Err(error) = self.keep(*id) {
+                tracing::error!(attempt = %id, "what it left is only here: {error}");
+            }
+        }
+        let gone = Call::RunnerLeave(input::RunnerSession { runner: self.name(), session: self.session() });
+        let gone: Result<String, _> = self.line.call(&gone);
+        match gone {
+            Ok(_) if cut.is_empty() => out.note("ended: nothing was left unfinished"),
+            Ok(_) => out.note(&format!(
+                "ended: {} stopped before they were done, their work is kept and their tasks wait again",
+                cut.len()
+            )),
+            Err(error) => out.note(&format!("ended; the daemon finds out by itself, it cannot be told: {error}")),
+        }
+        Ok(())
+    }
+}
+
+/// SIGTERM and SIGINT, counted.
+struct Signals(Option<std::sync::mpsc::Receiver<()>>);
+
+impl Signals {
+    fn listen() -> Result<Signals, Failed> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|it| failed("io", it.to_string(), "close something and try again"))?;
+        let (ready, listens) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            runtime.block_on(async {
+                let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+                else {
+                    return;
+                };
+                let _waits = ready.send(());
+                loop {
+                    tokio::select! { _ = term.recv() => {} _ = int.recv() => {} }
+                    if sender.send(()).is_err() {
+                        return;
+                    }
+                }
+            });
+        });
+        listens.recv().map_err(|_| failed("io", "signals cannot be listened to", "see regatta doctor"))?;
+        Ok(Signals(Some(receiver)))
+    }
+
+    fn none() -> Signals {
+        Signals(None)
+    }
+
+    /// Waits for one.
+    fn wait(&self) {
+        if let Some(signals) = &self.0 {
+            let _ended = signals.recv();
+        }
+    }
+
+    /// Whether one comes within this time.
+    fn came(&self, within: Duration) -> bool {
+        match &self.0 {
+            Some(signals) => signals.recv_timeout(within).is_ok(),
+            None => {
+                std::thread::sleep(within);
+                false
+            }
+        }
+    }
+}
