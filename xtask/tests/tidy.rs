@@ -314,9 +314,10 @@ fn moves_a_trunk(path: &str, line: &str) -> bool {
         "\"switch\"",
     ];
     let ours = path.ends_with("git/src/vault.rs") || path.ends_with("git/src/workspace.rs");
-    // A remote's branch is not the trunk here; it follows what was landed.
-    let pushes =
-        path.ends_with("git/src/push.rs") && (line.trim() == "\"push\"," || line.contains("{commit}:refs/heads/"));
+    // A remote's branch is not the trunk here; it follows what was landed. A runner hands keep-refs over to its server.
+    let pushes = path.ends_with("git/src/push.rs")
+        && (line.trim() == "\"push\"," || line.contains("{commit}:refs/heads/"))
+        || path.ends_with("git/src/remote.rs") && line.trim() == "\"push\",";
     path != "crates/regatta-git/src/land.rs"
         && !pushes
         && ((line.contains("refs/heads/") && line.contains("trunk") && line.contains(":refs/heads/"))
@@ -333,11 +334,19 @@ fn only_land_moves_a_trunk() {
             || (path.ends_with("push.rs") && line.contains("let name = format!"))
             || (path.ends_with("vault.rs") && line.contains("+refs/heads/"));
         let pushes = path.ends_with("push.rs") && line.contains("{commit}:refs/heads/");
-        line.contains("refs/heads/") && line.contains("trunk") && !path.ends_with("land.rs") && !reads && !pushes
+        // The vault shows the trunk to runners, whose mirrors have it: copies, never the user's.
+        let copies = (path.ends_with("git/src/serve.rs") || path.ends_with("git/src/remote.rs"))
+            && line.trim() == "format!(\"refs/heads/{}\", repo.trunk)";
+        line.contains("refs/heads/")
+            && line.contains("trunk")
+            && !path.ends_with("land.rs")
+            && !reads
+            && !pushes
+            && !copies
     });
     none(
         &elsewhere,
-        "only land.rs writes, and inspect.rs, look.rs, a push and the vault's fetch read, the trunk's ref",
+        "only land.rs writes, and inspect.rs, look.rs, a push, the vault's fetch and copies of it read, the trunk's ref",
     );
     let permits = offenders(&program_sources(), |path, line| {
         line.contains("TrunkPermit::mint")

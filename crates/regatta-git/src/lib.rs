@@ -1,11 +1,12 @@
 //! Workspaces, capture, trial merges and the one move of the trunk.
 //!
-//! Three repositories, and who may write each:
+//! The repositories, and who may write each:
 //!
 //! | repository | where | who writes |
 //! |---|---|---|
 //! | the user's | where the user keeps it | `land.rs` only: objects, the trunk, a clean checkout of it |
 //! | the vault | `vaults/<project>.git` | this crate: every capture, keep-ref and merge lives here |
+//! | a runner's mirror | `mirrors/<project>.git` | this crate: the server's trunk, in the place of the user's |
 //! | a workspace's own | `workspaces/<project>/<attempt>/.git` | the agent; this crate makes it and never believes it |
 //!
 //! In reading order: `run` starts git, and nothing else does; `odb` reads and writes objects; `difference` compares
@@ -13,7 +14,8 @@
 //! our own; `workspace` makes and removes working trees; `gitdir` makes the disposable `.git` in one; `copy` brings the
 //! user's untracked files along; `pool` keeps finished workspaces warm; `capture` keeps what an agent left and `scope`
 //! looks at it closely, `history` its own commits; `merge` and `revert` try a merge; `fixup` gives one out to be mended; `stage` checks one out; `carry` brings objects to the user; `land`
-//! moves the trunk; `push` pushes it; `show` reads commits; `words` holds the sentences for people.
+//! moves the trunk; `push` pushes it; `serve` gives the vault to other machines (`exchange` carries what is said,
+//! `pktline` reads what must not be believed), `remote` is a runner's side of that; `show` reads commits; `words` holds the sentences for people.
 //!
 //! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's repository),
 //! alternates that point at the user's repository (a `git gc` there could take objects away), garbage collection
@@ -24,6 +26,7 @@ mod carry;
 mod copy;
 mod difference;
 mod disk;
+mod exchange;
 mod fixup;
 mod gitdir;
 mod history;
@@ -33,14 +36,17 @@ mod look;
 mod merge;
 mod odb;
 mod pipes;
+mod pktline;
 mod places;
 mod pool;
 mod push;
 mod radar;
+mod remote;
 mod revert;
 mod run;
 pub mod sample;
 mod scope;
+mod serve;
 mod show;
 mod stage;
 mod vault;
@@ -48,17 +54,19 @@ mod words;
 mod workspace;
 
 use std::collections::{BTreeMap, HashMap};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use regatta_core::ids::{AttemptId, BranchName, CommitId};
+use regatta_core::ids::{AttemptId, BranchName, CommitId, ProjectName};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
-    Authorship, Brought, Capture, Change, Collision, DiskUse, Git, GitError, Move, Push, ReachabilityProof, Repo,
-    RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Workspace,
+    Authorship, Brought, Capture, Change, Collision, DiskUse, Git, GitError, Move, Push, ReachabilityProof, Remote,
+    Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Wire, Workspace,
 };
 
+use crate::exchange::Ends;
 use crate::inspect::{Sign, UserRepo};
 use crate::odb::Pool;
 use crate::places::{Locks, Places};
@@ -262,5 +270,30 @@ impl Git for GitAdapter {
     }
     fn shrink_pool(&self, repo: &Repo, most: u64) -> Result<(), GitError> {
         self.shrink(repo, most)
+    }
+    fn advertise(&self, repo: &Repo, wire: &Wire<'_>, may_write: &dyn Fn(&str) -> bool) -> Result<Vec<u8>, GitError> {
+        self.tell_refs(repo, wire, may_write)
+    }
+    fn serve(
+        &self,
+        repo: &Repo,
+        wire: &Wire<'_>,
+        may_write: &dyn Fn(&str) -> bool,
+        request: &mut dyn Read,
+        answer: &mut dyn Write,
+    ) -> Result<(), GitError> {
+        self.answer(repo, wire, may_write, Ends { request, answer })
+    }
+    fn mirror_path(&self, project: &ProjectName) -> PathBuf {
+        self.places.mirror(project)
+    }
+    fn take_in(&self, repo: &Repo, from: &Remote, wants: &[CommitId]) -> Result<(), GitError> {
+        self.take_project_in(repo, from, wants)
+    }
+    fn hand_over(&self, repo: &Repo, to: &Remote, attempt: AttemptId) -> Result<(), GitError> {
+        self.hand_attempt_over(repo, to, attempt)
+    }
+    fn kept(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<Capture>, GitError> {
+        self.last_kept(repo, attempt)
     }
 }

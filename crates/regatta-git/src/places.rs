@@ -38,6 +38,10 @@ impl Places {
     pub(crate) fn unborn_vault(&self, project: &ProjectName) -> PathBuf {
         self.data.join("vaults").join(format!(".{project}.new"))
     }
+    /// Where a runner has its own copy of a project that is on another machine.
+    pub(crate) fn mirror(&self, project: &ProjectName) -> PathBuf {
+        self.data.join("mirrors").join(format!("{project}.git"))
+    }
     pub(crate) fn workspaces(&self, project: &ProjectName) -> PathBuf {
         self.data.join("workspaces").join(project.as_str())
     }
@@ -117,6 +121,7 @@ pub(crate) enum Key {
     Slot(ProjectName, u32),
     Pool(ProjectName),
     Trunk(ProjectName),
+    Mirror(ProjectName),
     Vault(ProjectName),
 }
 

@@ -18,18 +18,19 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use regatta_core::ids::CommitId;
-use regatta_engine::ports::git::{Authorship, GitError};
+use regatta_engine::ports::git::{Authorship, GitError, Remote};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::exchange::{self, Ends, Fault};
 use crate::words;
 
 /// The most that one git process may print, to bound the daemon's memory.
@@ -37,6 +38,8 @@ const STDOUT_LIMIT: usize = 256 << 20;
 const STDERR_LIMIT: u64 = 64 << 10;
 /// How long one git process may take. Nothing that is in order takes as long; one that hangs must not hang us.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// How long git may speak with another machine. Somebody who says nothing at all is given up much sooner.
+const LONG_PATIENCE: Duration = Duration::from_secs(2 * 60 * 60);
 /// How long it has to tidy up after it was told to end.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -56,6 +59,21 @@ const SETTINGS: &[&str] = &[
     "protocol.allow=never",
     "protocol.file.allow=always",
     "protocol.ext.allow=never",
+];
+
+/// For speaking to a server of ours: no other's credentials, no questions, no detours.
+const ONLINE: &[&str] = &[
+    "http.followRedirects=false",
+    "http.sslVerify=true",
+    "credential.helper=",
+    "credential.interactive=false",
+    "core.askPass=",
+    "transfer.credentialsInUrl=die",
+    // A server that takes in a large push says nothing until all of it is on its disk.
+    "http.lowSpeedLimit=1",
+    "http.lowSpeedTime=120",
+    // What the server has is what it is: an old repository's odd objects are no reason to stay away.
+    "fetch.fsckObjects=false",
 ];
 
 /// Starts git.
@@ -136,6 +154,34 @@ impl Runner {
         ]);
         call.command
             .envs(["SSH_AUTH_SOCK", "GIT_SSH_COMMAND"].into_iter().filter_map(|it| Some((it, env::var_os(it)?))));
+        call
+    }
+
+    /// A call under our configuration on the repository `git_dir` that speaks to a server of ours, and to nobody else.
+    ///
+    /// The token travels in the environment, which only the same user can see: never on a command line or in a file.
+    /// It is said to this address alone, so nobody is followed elsewhere.
+    pub(crate) fn ours_online(&self, git_dir: &Path, remote: &Remote, doing: &'static str) -> Call {
+        let mut call = self.ours(git_dir, doing).patient();
+        let secure = remote.url.starts_with("https:");
+        for setting in
+            ONLINE.iter().chain([if secure { &"protocol.https.allow=always" } else { &"protocol.http.allow=always" }])
+        {
+            call.command.args(["-c", setting]);
+        }
+        if let Some(ca) = &remote.ca {
+            let mut setting = OsString::from("http.sslCAInfo=");
+            setting.push(ca);
+            call.command.arg("-c").arg(setting);
+        }
+        if secure {
+            let proxies = ["https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"];
+            call.command.envs(proxies.into_iter().filter_map(|it| Some((it, env::var_os(it)?))));
+        }
+        call.command
+            .env("GIT_CONFIG_COUNT", "1")
+            .env("GIT_CONFIG_KEY_0", "http.extraHeader")
+            .env("GIT_CONFIG_VALUE_0", format!("Authorization: Bearer {}", remote.token));
         call
     }
 
@@ -227,6 +273,21 @@ impl Call {
         self.command.args(["-c", "core.fsync=none"]);
         self
     }
+    /// With a setting of its own. Comes before the command's name.
+    pub(crate) fn setting(mut self, setting: impl AsRef<OsStr>) -> Call {
+        self.command.arg("-c").arg(setting);
+        self
+    }
+    /// May take as long as it takes to bring a large repository over a slow line.
+    pub(crate) fn patient(mut self) -> Call {
+        self.patience = LONG_PATIENCE.max(self.patience);
+        self
+    }
+    /// Speaks the version of the protocol that the other side asked for.
+    pub(crate) fn protocol(mut self, protocol: Option<&str>) -> Call {
+        self.command.envs(protocol.map(|it| ("GIT_PROTOCOL", it)));
+        self
+    }
     /// Looks for the repository at the current directory only, not above it.
     pub(crate) fn no_higher_than(mut self, dir: &Path) -> Call {
         if let Some(parent) = dir.parent() {
@@ -279,6 +340,31 @@ impl Call {
         }
     }
 
+    /// Runs it to its end between the two ends of a conversation, and expects success.
+    pub(crate) fn exchange(mut self, ends: Ends<'_>) -> Result<(), GitError> {
+        self.command.stdin(Stdio::piped());
+        let mut child = self.spawn()?;
+        let (Some(stdin), Some(stdout), stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
+            return Err(words::unexpected(self.doing));
+        };
+        thread::scope(|scope| {
+            let complaints = scope.spawn(move || complaints(stderr));
+            let fault = exchange::carry(&child, (stdin, stdout), ends, (Instant::now() + self.patience, GRACE));
+            if matches!(fault, Some(Fault::Kernel(_))) {
+                let _ = child.kill();
+            }
+            let status = child.wait().map_err(|cause| words::not_started(self.doing, &cause))?;
+            let printed = complaints.join().unwrap_or_default();
+            match fault {
+                Some(Fault::Slow) => Err(words::took_too_long(self.doing, self.patience)),
+                Some(Fault::Request(cause) | Fault::Answer(cause)) => Err(words::cut(self.doing, &cause)),
+                Some(Fault::Kernel(cause)) => Err(words::not_started(self.doing, &cause)),
+                None if status.success() => Ok(()),
+                None => Err(words::git_failed(self.doing, &printed)),
+            }
+        })
+    }
+
     /// Runs it to its end, whatever its status.
     pub(crate) fn run(mut self) -> Result<Said, GitError> {
         if self.input.is_some() {
@@ -292,14 +378,7 @@ impl Call {
                 // If git stops reading, its status and its words say why.
                 scope.spawn(move || drop(pipe.write_all(&input)));
             }
-            let complaints = scope.spawn(move || {
-                let mut kept = Vec::new();
-                if let Some(mut pipe) = stderr {
-                    let _ = pipe.by_ref().take(STDERR_LIMIT).read_to_end(&mut kept);
-                    let _ = io::copy(&mut pipe, &mut io::sink());
-                }
-                kept
-            });
+            let complaints = scope.spawn(move || complaints(stderr));
             let mut printed = Vec::new();
             let (mut flooded, mut hung) = (false, false);
             if let Some(pipe) = stdout {
@@ -318,8 +397,7 @@ impl Call {
             if flooded {
                 return Err(words::too_much_output(self.doing, STDOUT_LIMIT));
             }
-            let complaints = complaints.join().unwrap_or_default();
-            let stderr = String::from_utf8_lossy(&complaints).into_owned();
+            let stderr = complaints.join().unwrap_or_default();
             Ok(Said { status: status.code(), stdout: printed, stderr })
         })
     }
@@ -372,6 +450,16 @@ impl Call {
     pub(crate) fn list(self) -> Result<Vec<Vec<u8>>, GitError> {
         Ok(split(&self.done()?.stdout))
     }
+}
+
+/// Reads what a git process complains of, and keeps its beginning.
+fn complaints(pipe: Option<ChildStderr>) -> String {
+    let mut kept = Vec::new();
+    if let Some(mut pipe) = pipe {
+        let _ = pipe.by_ref().take(STDERR_LIMIT).read_to_end(&mut kept);
+        let _ = io::copy(&mut pipe, &mut io::sink());
+    }
+    text_of(&kept)
 }
 
 /// What a git process prints, for as long as we are patient. It closes its output when it ends, and is made to end.

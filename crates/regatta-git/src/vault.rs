@@ -13,7 +13,7 @@ use crate::places::Key;
 use crate::{GitAdapter, disk, words};
 
 /// The trunk as last seen in the user's repository. A copy: moving it moves nothing of the user's.
-const SEEN: &str = "refs/regatta/trunk";
+pub(crate) const SEEN: &str = "refs/regatta/trunk";
 
 pub(crate) fn base_ref(attempt: AttemptId) -> String {
     format!("refs/regatta/base/{attempt}")
@@ -41,6 +41,17 @@ impl GitAdapter {
         }
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
+        self.make_vault(repo, &tip, |new| self.fetch_trunk(new, &user.common, repo))
+    }
+
+    /// Makes the project's vault, whose objects are named like `tip`, and has it filled before it is there.
+    pub(crate) fn make_vault(
+        &self,
+        repo: &Repo,
+        tip: &CommitId,
+        fill: impl FnOnce(&Path) -> Result<(), GitError>,
+    ) -> Result<PathBuf, GitError> {
+        let vault = self.places.vault(&repo.project);
         // Made aside and renamed, so that a crash leaves no half of one; nobody has worked in what it left.
         let new = self.places.unborn_vault(&repo.project);
         disk::remove(&new)?;
@@ -52,14 +63,14 @@ impl GitAdapter {
         self.git
             .ours_in(&new, "create the vault")
             .args(["init", "--quiet", "--bare", "--template="])
-            .arg(object_format(&tip))
+            .arg(object_format(tip))
             .done()?;
         // A landing's commit is fetched by its id: it is on no ref until it has landed.
         disk::append(&new.join("config"), b"[uploadpack]\n\tallowAnySHA1InWant = true\n")?;
         disk::make_dirs(&new.join("info"))?;
         disk::write(&new.join("info").join("exclude"), b".regatta/\n")?;
         disk::make_dirs(&new.join("regatta"))?;
-        self.fetch_trunk(&new, &user.common, repo)?;
+        fill(&new)?;
         disk::sync_objects(&new)?;
         disk::rename(&new, &vault)?;
         Ok(vault)

@@ -273,6 +273,124 @@ pub(crate) fn push_failed(remote: &str, refused: &str, printed: &str) -> String 
     format!("`git push {remote}` failed: {}", reason.trim())
 }
 
+pub(crate) fn cut(doing: &str, cause: &io::Error) -> GitError {
+    error(
+        "cut",
+        format!("The other machine went away when git was to {doing}: {cause}."),
+        "Nothing is half done; it may try again.",
+    )
+}
+
+pub(crate) fn bad_push(why: &str) -> GitError {
+    error(
+        "bad_request",
+        format!("This is no push that is taken here: {why}."),
+        "Push with a runner of the same version.",
+    )
+}
+
+pub(crate) fn bad_protocol() -> GitError {
+    error("bad_request", "The header Git-Protocol is none.".into(), "Use a git program to fetch and push.")
+}
+
+pub(crate) fn ref_refused(reference: &str) -> GitError {
+    error(
+        "ref_refused",
+        format!("The ref {reference} is not this runner's to write, so nothing of its push was taken."),
+        "A runner hands over what it captured in its own attempts; one that lost its attempt has nothing to hand over.",
+    )
+}
+
+pub(crate) fn bad_remote(why: &str) -> GitError {
+    error(
+        "bad_remote",
+        format!("The server cannot be asked: {why}."),
+        "Start the runner with the address that `regatta up` prints, and a token of its own.",
+    )
+}
+
+pub(crate) fn no_ca(path: &Path) -> GitError {
+    error(
+        "bad_remote",
+        format!("There is no file {} with the server's authority.", path.display()),
+        "Copy the server's certificate there, or leave the option out.",
+    )
+}
+
+pub(crate) fn not_a_mirror(path: &Path) -> GitError {
+    error(
+        "not_a_mirror",
+        format!("{} is not where a runner keeps its copy of a project.", path.display()),
+        "This is a fault in Regatta; tell us about it.",
+    )
+}
+
+pub(crate) fn no_trunk_there(trunk: &BranchName, url: &str) -> GitError {
+    error(
+        "no_such_branch",
+        format!("There is no branch {trunk} at {url}."),
+        "Look on the server whether the project still has that trunk, then try again.",
+    )
+}
+
+pub(crate) fn hand_over_refused(attempt: AttemptId, line: &str) -> GitError {
+    let reason = line.rsplit_once('(').map_or("it said nothing more", |it| it.1.trim_end_matches(')'));
+    error(
+        "ref_refused",
+        format!("The server does not take the work of {attempt}: {reason}."),
+        "If the attempt was given to somebody else, nothing is to be done: what was captured stays here.",
+    )
+}
+
+/// Turns what git printed about another machine into a sentence, told apart by who can do something about it.
+pub(crate) fn remote_failed(doing: &str, url: &str, printed: &str) -> GitError {
+    let has = |words: &[&str]| words.iter().any(|it| printed.contains(it));
+    let what = format!("Git could not {doing} ({url}): {}.", first_complaint(printed));
+    if has(&[
+        "error: 401",
+        "error: 403",
+        "HTTP 401",
+        "HTTP 403",
+        "Authentication failed",
+        "could not read Username",
+        "unable to get password",
+    ]) {
+        return error(
+            "unauthorized",
+            what,
+            "Give the runner a token that is valid: `regatta token add --scope runner`.",
+        );
+    }
+    if has(&["not our ref"]) {
+        return error("no_such_commit", what, "The server no longer has that commit: ask for the work again.");
+    }
+    if has(&["Could not resolve", "Failed to connect", "Could not connect", "Connection refused", "SSL", "certificate"])
+    {
+        return error(
+            "unreachable",
+            what,
+            "Check the address, the network and the server's certificate, then try again.",
+        );
+    }
+    let broken = [
+        "early EOF",
+        "hung up",
+        "RPC failed",
+        "unexpected disconnect",
+        "transfer closed",
+        "Empty reply",
+        "Operation too slow",
+        "reset by peer",
+    ];
+    if has(&broken) {
+        return error("cut", what, "Nothing is half done; try again.");
+    }
+    if has(&["The requested URL returned error"]) {
+        return error("unreachable", what, "Look at the server's log, then try again.");
+    }
+    git_failed(doing, printed)
+}
+
 /// The line in which git says what is wrong, short enough to show.
 fn first_complaint(printed: &str) -> String {
     let lines = || printed.lines().map(str::trim).filter(|it| !it.is_empty());

@@ -1,0 +1,126 @@
+//! Lets a git process speak with another machine: what comes in goes to it, what it prints goes out.
+//!
+//! One thread does both, so that neither stream must be shared, and holds one piece of each. Git is fed only when it
+//! takes something and heard first, so that neither waits for the other for ever.
+
+use std::io::{self, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionbio};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// How much is carried at once.
+const PIECE: usize = 64 << 10;
+
+/// Why an exchange was given up.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The other side did not send all it began.
+    Request(io::Error),
+    /// The other side takes no more.
+    Answer(io::Error),
+    /// Git took too long.
+    Slow,
+    /// The kernel refused.
+    Kernel(io::Error),
+}
+
+/// The two ends of an exchange.
+pub(crate) struct Ends<'a> {
+    pub(crate) request: &'a mut dyn Read,
+    pub(crate) answer: &'a mut dyn Write,
+}
+
+/// Carries everything between a git process and the other side, until it has said all. One that is given up is told to
+/// end, so that it removes what it began, and after `grace` ended.
+pub(crate) fn carry(
+    child: &Child,
+    (stdin, mut stdout): (ChildStdin, ChildStdout),
+    ends: Ends<'_>,
+    (mut until, grace): (Instant, Duration),
+) -> Option<Fault> {
+    if let Err(error) = ioctl_fionbio(&stdin, true) {
+        return Some(Fault::Kernel(error.into()));
+    }
+    let (mut stdin, mut fault, mut told) = (Some(stdin), None, 0);
+    let (mut piece, mut pending, mut left) = (vec![0; PIECE], vec![0; PIECE], 0..0);
+    loop {
+        let ready = wait(&stdout, stdin.as_ref(), until);
+        let (says, takes) = match ready {
+            Ok(ready) => ready,
+            Err(error) => (give_up(&mut fault, Fault::Kernel(error)), false),
+        };
+        let mut failed = None;
+        if says {
+            match stdout.read(&mut piece) {
+                Ok(0) => return fault,
+                Ok(length) if fault.is_none() => {
+                    failed = ends.answer.write_all(&piece[..length]).err().map(Fault::Answer)
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return fault.or(Some(Fault::Kernel(error))),
+            }
+        } else if let Some(pipe) = stdin.as_mut().filter(|_| takes) {
+            if left.is_empty() {
+                match ends.request.read(&mut pending) {
+                    Ok(0) => stdin = None,
+                    Ok(length) => left = 0..length,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => failed = Some(Fault::Request(error)),
+                }
+            } else {
+                match pipe.write(&pending[left.clone()]) {
+                    Ok(length) => left.start += length,
+                    Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                    // It wants no more: its status and its words say why.
+                    Err(_) => stdin = None,
+                }
+            }
+        } else {
+            match told {
+                0 => failed = Some(Fault::Slow),
+                1 => {
+                    (told, until) = (2, Instant::now() + grace);
+                    signal(child, Signal::KILL);
+                }
+                _ => return fault, // somebody else holds its output open
+            }
+        }
+        if let Some(failed) = failed {
+            give_up(&mut fault, failed);
+            (stdin, told, until) = (None, 1, Instant::now() + grace);
+            signal(child, Signal::TERM);
+        }
+    }
+}
+
+fn give_up(fault: &mut Option<Fault>, why: Fault) -> bool {
+    fault.get_or_insert(why);
+    false
+}
+
+/// Waits until git has said something, or takes something.
+fn wait(stdout: &ChildStdout, stdin: Option<&ChildStdin>, until: Instant) -> io::Result<(bool, bool)> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let mut fds = vec![PollFd::new(stdout, PollFlags::IN)];
+        fds.extend(stdin.map(|it| PollFd::new(it, PollFlags::OUT)));
+        match poll(&mut fds, Some(&timeout)) {
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => {
+                let ready = |at: usize| fds.get(at).is_some_and(|it| !it.revents().is_empty());
+                return Ok((ready(0), ready(1)));
+            }
+        }
+    }
+}
+
+fn signal(child: &Child, signal: Signal) {
+    // It leads a group of its own; one that has just ended is no trouble.
+    let _gone = kill_process_group(Pid::from_child(child), signal);
+}

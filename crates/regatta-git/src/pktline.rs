@@ -1,0 +1,322 @@
+//! The head of a push, read before git sees any of it.
+//!
+//! It comes from another machine, so nothing in it is believed: what is understood is written anew for git, and git
+//! never sees a byte of it that was not.
+
+use std::io::Read;
+
+use regatta_core::ids::CommitId;
+
+/// A push of ours has a ref for each capture of one attempt.
+const MOST_COMMANDS: usize = 1000;
+/// The boundary of a shallow vault has a commit for each line of history.
+const MOST_SHALLOW: usize = 10_000;
+/// The longest line of the protocol, with its length.
+const LONGEST: usize = 65520;
+/// What goes into one packet of a side band.
+const BAND: usize = 65515;
+/// What we let the other side ask of git.
+const KNOWN: [&str; 6] = ["report-status", "report-status-v2", "side-band-64k", "quiet", "atomic", "ofs-delta"];
+
+/// One ref that a push wants moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Command {
+    /// Where it thinks the ref is; nowhere when there is none.
+    pub(crate) old: Option<CommitId>,
+    pub(crate) new: CommitId,
+    pub(crate) reference: String,
+}
+
+/// What stands before the objects of a push.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) commands: Vec<Command>,
+    shallow: Vec<CommitId>,
+    wishes: Vec<String>,
+}
+
+/// Why a head is not one, in half a sentence.
+pub(crate) type Bad = &'static str;
+
+impl Head {
+    /// Reads up to the end of the commands, and not a byte further.
+    pub(crate) fn read(request: &mut dyn Read) -> Result<Head, Bad> {
+        let mut head = Head::default();
+        while let Some(line) = read_line(request)? {
+            let line = std::str::from_utf8(&line).map_err(|_| "a line is not text")?;
+            let line = line.strip_suffix('\n').unwrap_or(line);
+            if let Some(id) = line.strip_prefix("shallow ") {
+                if head.shallow.len() == MOST_SHALLOW {
+                    return Err("it names too many shallow commits");
+                }
+                head.shallow.push(CommitId::new(id).map_err(|_| "a shallow commit has no id")?);
+                continue;
+            }
+            let (line, wishes) = line.split_once('\0').map_or((line, None), |it| (it.0, Some(it.1)));
+            match wishes {
+                Some(wishes) if head.commands.is_empty() => head.wishes = known(wishes)?,
+                Some(_) => return Err("a later line has capabilities"),
+                None => {}
+            }
+            if head.commands.len() == MOST_COMMANDS {
+                return Err("it names too many refs");
+            }
+            let command = command(line)?;
+            if head.commands.iter().any(|it| it.reference == command.reference) {
+                return Err("it names a ref twice");
+            }
+            head.commands.push(command);
+        }
+        Ok(head)
+    }
+
+    pub(crate) fn asks(&self, wish: &str) -> bool {
+        self.wishes.iter().any(|it| it == wish)
+    }
+
+    /// Writes it as git reads it.
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        for id in &self.shallow {
+            put(&mut text, format!("shallow {id}\n").as_bytes());
+        }
+        let mut wishes = format!("\0{}", self.wishes.join(" "));
+        for command in &self.commands {
+            let zero = "0".repeat(command.new.as_str().len());
+            let old = command.old.as_ref().map_or(zero.as_str(), CommitId::as_str);
+            let line = format!("{old} {} {}{}", command.new, command.reference, std::mem::take(&mut wishes));
+            put(&mut text, line.as_bytes());
+        }
+        text.extend(b"0000");
+        text
+    }
+
+    /// What git is told of a push of which nothing was taken in; `why` says it of each ref.
+    pub(crate) fn refusal(&self, why: impl Fn(&Command) -> &'static str) -> Vec<u8> {
+        if !self.asks("report-status") && !self.asks("report-status-v2") {
+            return Vec::new();
+        }
+        let mut report = Vec::new();
+        put(&mut report, b"unpack ok\n");
+        for command in &self.commands {
+            put(&mut report, format!("ng {} {}\n", command.reference, why(command)).as_bytes());
+        }
+        report.extend(b"0000");
+        if !self.asks("side-band-64k") {
+            return report;
+        }
+        let mut banded = Vec::new();
+        for part in report.chunks(BAND) {
+            put(&mut banded, &[b"\x01", part].concat());
+        }
+        banded.extend(b"0000");
+        banded
+    }
+}
+
+/// Writes one line of the protocol.
+pub(crate) fn put(to: &mut Vec<u8>, line: &[u8]) {
+    to.extend(format!("{:04x}", line.len() + 4).as_bytes());
+    to.extend(line);
+}
+
+/// Reads one line of the protocol; none at the end of a part.
+fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, Bad> {
+    const SHORT: Bad = "it ends in the middle of its refs";
+    let mut length = [0; 4];
+    request.read_exact(&mut length).map_err(|_| SHORT)?;
+    // Not a sign, a space or anything else that some parser takes for a number.
+    if !length.iter().all(u8::is_ascii_hexdigit) {
+        return Err("a line's length is no number");
+    }
+    let length = std::str::from_utf8(&length).ok().and_then(|it| usize::from_str_radix(it, 16).ok());
+    match length {
+        Some(0) => Ok(None),
+        Some(length @ 5..=LONGEST) => {
+            let mut line = vec![0; length - 4];
+            request.read_exact(&mut line).map_err(|_| SHORT)?;
+            Ok(Some(line))
+        }
+        _ => Err("a line's length is not possible"),
+    }
+}
+
+/// What of the other side's wishes we let it have. Those that would change what a line means are refused.
+fn known(wishes: &str) -> Result<Vec<String>, Bad> {
+    let mut taken = Vec::new();
+    for wish in wishes.split([' ', '\0']).filter(|it| !it.is_empty()) {
+        if wish == "push-options" || wish.starts_with("push-cert") {
+            return Err("it has options or a certificate, which are not taken");
+        }
+        let format = wish == "object-format=sha1" || wish == "object-format=sha256";
+        if (format || KNOWN.contains(&wish)) && !taken.iter().any(|it| it == wish) {
+            taken.push(wish.to_owned());
+        }
+    }
+    Ok(taken)
+}
+
+fn command(line: &str) -> Result<Command, Bad> {
+    const FORM: Bad = "a line does not name two ids and a ref";
+    let mut words = line.splitn(3, ' ');
+    let (Some(old), Some(new), Some(reference)) = (words.next(), words.next(), words.next()) else { return Err(FORM) };
+    let (old, new) = (CommitId::new(old).map_err(|_| FORM)?, CommitId::new(new).map_err(|_| FORM)?);
+    if old.as_str().len() != new.as_str().len() {
+        return Err("its ids are of two kinds");
+    }
+    if is_zero(&new) {
+        return Err("it removes a ref, and nothing that is kept is ever removed");
+    }
+    if !is_plain(reference) {
+        return Err("a ref has a name that is not possible");
+    }
+    Ok(Command { old: (!is_zero(&old)).then_some(old), new, reference: reference.to_owned() })
+}
+
+fn is_zero(id: &CommitId) -> bool {
+    id.as_str().bytes().all(|it| it == b'0')
+}
+
+/// Whether a name is a ref that means nothing special to anybody: to git, to a shell, to a file system.
+fn is_plain(reference: &str) -> bool {
+    let part = |it: &str| {
+        !it.is_empty()
+            && !it.starts_with(['.', '-'])
+            && !it.ends_with('.')
+            && !it.ends_with(".lock")
+            && !it.contains("..")
+            && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+    };
+    reference.len() <= 200 && reference.starts_with("refs/") && reference.split('/').all(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
+    const ZERO: &str = "0000000000000000000000000000000000000000";
+
+    fn lines(lines: &[&str]) -> Vec<u8> {
+        let mut text = Vec::new();
+        lines.iter().for_each(|it| put(&mut text, it.as_bytes()));
+        text.extend(b"0000");
+        text
+    }
+
+    fn read(mut bytes: &[u8]) -> Result<Head, Bad> {
+        Head::read(&mut bytes)
+    }
+
+    #[test]
+    fn a_head_is_read_to_its_end_and_written_anew() {
+        let first = format!(
+            "{ZERO} {A} refs/regatta/keep/A1\0 report-status side-band-64k atomic agent=git/2 x=y object-format=sha1"
+        );
+        let mut text = lines(&[&format!("shallow {B}"), &first, &format!("{A} {B} refs/regatta/keep/A1-x\n")]);
+        text.extend(b"PACK");
+        let mut rest = text.as_slice();
+        let head = Head::read(&mut rest).unwrap();
+        assert_eq!(rest, b"PACK", "what follows is not touched");
+        assert_eq!(head.commands[0].old, None);
+        assert_eq!(head.commands[1].reference, "refs/regatta/keep/A1-x");
+        let anew = String::from_utf8(head.write()).unwrap();
+        assert!(!anew.contains("agent") && !anew.contains("x=y"), "{anew}");
+        assert_eq!(read(anew.as_bytes()).unwrap(), head);
+        assert_eq!(read(b"0000").unwrap(), Head::default());
+    }
+
+    /// S7 and S6: what a name could smuggle in.
+    #[test]
+    fn s7_s6_a_name_that_is_more_than_a_name_is_refused() {
+        let long = format!("refs/{}", "x".repeat(300));
+        let names = [
+            "--upload-pack=x",
+            "-x",
+            "HEAD",
+            "refs",
+            "refs/",
+            "refs//x",
+            "refs/../x",
+            "refs/x..y",
+            "refs/.x",
+            "refs/-x",
+            "refs/x.lock",
+            "refs/x.lock/y",
+            "refs/x ",
+            "refs/x y",
+            "refs/x\ny",
+            "refs/x~1",
+            "refs/x^",
+            "refs/x:y",
+            "refs/x?",
+            "refs/*",
+            "refs/x[",
+            "refs/x\\y",
+            "refs/x@{1}",
+            "refs/x.",
+            "/refs/x",
+            "refs/x/",
+            "refs/\u{e4}",
+            "refs/x\u{7f}",
+            "",
+            long.as_str(),
+        ];
+        for name in names {
+            assert!(read(&lines(&[&format!("{ZERO} {A} {name}")])).is_err(), "{name:?}");
+        }
+        assert!(read(&lines(&[&format!("{ZERO} {A} refs/regatta/keep/A1")])).is_ok());
+    }
+
+    #[test]
+    fn hostile_heads_are_refused_and_nothing_panics() {
+        let plain = format!("{ZERO} {A} refs/regatta/keep/A1");
+        let twice = format!("{ZERO} {B} refs/regatta/keep/A1");
+        let deletes = format!("{A} {ZERO} refs/regatta/keep/A1");
+        let mixed = format!("{ZERO} {} refs/regatta/keep/A1", "a".repeat(64));
+        let later = format!("{A} {B} refs/regatta/keep/A2\0atomic");
+        let options = format!("{plain}\0push-options");
+        let certificate = format!("{plain}\0push-cert=x");
+        for bad in
+            [&[plain.as_str(), &twice][..], &[&deletes], &[&mixed], &[&plain, &later], &[&options], &[&certificate]]
+        {
+            assert!(read(&lines(bad)).is_err(), "{bad:?}");
+        }
+        let many: Vec<String> = (0..5000).map(|it| format!("{ZERO} {A} refs/regatta/keep/A{it}")).collect();
+        assert!(read(&lines(&many.iter().map(String::as_str).collect::<Vec<_>>())).is_err());
+        let shallow = vec!["shallow aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; 20_000];
+        assert!(read(&lines(&shallow)).is_err());
+        for bad in [
+            "", "0", "000", "0001", "0002", "0003", "0004", "+005x", " 005x", "-001", "fff1", "ffff", "zzzz",
+            "00\u{0}5", "0005",
+        ] {
+            assert!(read(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+        assert!(read(&[&b"0006"[..], &[0xff, 0xfe], b"0000"].concat()).is_err());
+        // Every beginning of a good one, and every one with a byte changed: an error or a head, never a panic.
+        let good = lines(&[&format!("shallow {B}"), &format!("{plain}\0atomic report-status")]);
+        for at in 0..good.len() {
+            assert!(read(&good[..at]).is_err(), "cut at {at}");
+            for byte in [0, b'\n', b' ', b'0', b'f', 0xff] {
+                let mut bent = good.clone();
+                bent[at] = byte;
+                if let Ok(head) = read(&bent) {
+                    assert_eq!(read(&head.write()).as_ref(), Ok(&head));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_speaks_as_the_other_side_asked() {
+        let plain = format!("{ZERO} {A} refs/heads/main");
+        let told = |wishes: &str| read(&lines(&[&format!("{plain}\0{wishes}")])).unwrap().refusal(|_| "no");
+        assert_eq!(told(""), b"");
+        assert_eq!(told("report-status"), b"000eunpack ok\n001ang refs/heads/main no\n0000");
+        assert_eq!(
+            told("report-status-v2 side-band-64k"),
+            b"0031\x01000eunpack ok\n001ang refs/heads/main no\n00000000"
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! A runner's side: takes a project in from the server, and hands what was captured over.
+//!
+//! The runner's vault holds the objects, as anywhere. What stands in for the user's repository is a mirror: a bare one
+//! that has the trunk and borrows its objects from the vault, which never lets one go. The server is the truth about the
+//! trunk, so the mirror's goes wherever the server's is.
+
+use std::fs;
+use std::path::Path;
+
+use regatta_core::ids::{AttemptId, CommitId};
+use regatta_engine::ports::git::{GitError, Remote, Repo, keeps_for};
+
+use crate::places::Key;
+use crate::vault::{FETCH, SEEN, object_format};
+use crate::{GitAdapter, disk, words};
+
+/// The server's trunk as it was last taken in.
+const TAKEN: &str = "refs/regatta/taken";
+
+impl GitAdapter {
+    pub(crate) fn take_project_in(&self, repo: &Repo, from: &Remote, wants: &[CommitId]) -> Result<(), GitError> {
+        check(from)?;
+        // Its trunk is moved by force: never that of a repository of the user's (S6).
+        if repo.path != self.places.mirror(&repo.project) {
+            return Err(words::not_a_mirror(&repo.path));
+        }
+        self.locks.holding(Key::Mirror(repo.project.clone()), || {
+            let vault = self.places.vault(&repo.project);
+            if vault.is_dir() {
+                // Others may go on in it while the server sends.
+                self.fetch_from(&vault, repo, from, wants)?;
+                disk::sync_objects(&vault)?;
+            } else {
+                let tip = self.ask_for_trunk(repo, from)?;
+                self.locks.holding(Key::Vault(repo.project.clone()), || {
+                    self.make_vault(repo, &tip, |new| self.fetch_from(new, repo, from, wants))
+                })?;
+            }
+            self.locks.holding(Key::Vault(repo.project.clone()), || self.point_mirror(repo, &vault))
+        })
+    }
+
+    /// The server's trunk, before there is any repository here.
+    fn ask_for_trunk(&self, repo: &Repo, from: &Remote) -> Result<CommitId, GitError> {
+        const DOING: &str = "ask the server for its trunk";
+        let dir = self.places.data();
+        disk::make_dirs(dir)?;
+        // Not a repository, and git looks for none above it.
+        let asked = self.git.ours_online(dir, from, DOING);
+        let said = asked.args(["ls-remote", "--quiet", "--end-of-options", &from.url]).arg(branch(repo)).run()?;
+        if said.status != Some(0) {
+            return Err(words::remote_failed(DOING, &from.url, &said.stderr));
+        }
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        let tip = text.split_whitespace().next().ok_or_else(|| words::no_trunk_there(&repo.trunk, &from.url))?;
+        CommitId::new(tip).map_err(|_| words::unexpected(DOING))
+    }
+
+    fn fetch_from(&self, vault: &Path, repo: &Repo, from: &Remote, wants: &[CommitId]) -> Result<(), GitError> {
+        const DOING: &str = "fetch the project from the server";
+        let mut call = self.git.ours_online(vault, from, DOING).args(FETCH);
+        call = call.arg(&from.url).arg(format!("+{}:{TAKEN}", branch(repo)));
+        // Git itself looks which of them are here with all they need.
+        call = wants.iter().fold(call, |call, it| call.arg(it.as_str()));
+        let said = call.run()?;
+        if said.status == Some(0) { Ok(()) } else { Err(words::remote_failed(DOING, &from.url, &said.stderr)) }
+    }
+
+    /// Brings the mirror, and what the vault has seen of it, to what was taken in.
+    fn point_mirror(&self, repo: &Repo, vault: &Path) -> Result<(), GitError> {
+        let (mirror, branch) = (self.places.mirror(&repo.project), branch(repo));
+        let tip = self.find(vault, TAKEN)?.ok_or_else(|| words::unexpected("fetch the project from the server"))?;
+        if !mirror.is_dir() {
+            self.make_mirror(repo, &mirror, &tip)?;
+        }
+        // Where the vault's history ends, so does the mirror's: it has the same objects.
+        let (shallow, ours) = (vault.join("shallow"), mirror.join("shallow"));
+        match fs::read(&shallow) {
+            Ok(ends) if fs::read(&ours).is_ok_and(|it| it == ends) => {}
+            Ok(ends) => {
+                let new = disk::hidden(&ours, ".new");
+                disk::write(&new, &ends)?;
+                disk::rename(&new, &ours)?;
+            }
+            Err(_) => disk::remove(&ours)?,
+        }
+        self.update_refs(&mirror, format!("update {branch} {tip}\n"))?;
+        let head = fs::read_to_string(mirror.join("HEAD")).unwrap_or_default();
+        if head.trim_end().strip_prefix("ref: ") != Some(&branch) {
+            self.git.ours(&mirror, "name the mirror's branch").args(["symbolic-ref", "HEAD", &branch]).done()?;
+        }
+        self.update_refs(vault, format!("update {SEEN} {tip}\n"))
+    }
+
+    fn make_mirror(&self, repo: &Repo, mirror: &Path, tip: &CommitId) -> Result<(), GitError> {
+        let new = disk::hidden(mirror, ".new");
+        disk::remove(&new)?;
+        disk::make_dirs(&new)?;
+        let made = self.git.ours_in(&new, "create the mirror").args(["init", "--quiet", "--bare", "--template="]);
+        made.arg(object_format(tip)).arg(format!("--initial-branch={}", repo.trunk)).done()?;
+        let info = new.join("objects").join("info");
+        disk::make_dirs(&info)?;
+        // From its own place, so that the data directory may be moved and have any name.
+        let objects = format!("../../../vaults/{}.git/objects\n", repo.project);
+        disk::write(&info.join("alternates"), objects.as_bytes())?;
+        disk::rename(&new, mirror)
+    }
+
+    pub(crate) fn hand_attempt_over(&self, repo: &Repo, to: &Remote, attempt: AttemptId) -> Result<(), GitError> {
+        const DOING: &str = "hand work over to the server";
+        check(to)?;
+        let vault = self.vault(repo)?;
+        let listed = self.git.ours(&vault, "list what is kept");
+        let listed = listed.args(["for-each-ref", "--format=%(objectname):%(refname)", "refs/regatta/keep/"]).line()?;
+        // By their ids: a capture in the meantime is not half handed over.
+        let kept: Vec<&str> =
+            listed.lines().filter(|it| it.split_once(':').is_some_and(|it| keeps_for(it.1) == Some(attempt))).collect();
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let mut call = self.git.ours_online(&vault, to, DOING).args(HAND_OVER).arg(&to.url);
+        // A keep-ref may go anywhere: what it had is kept beside it.
+        call = kept.iter().fold(call, |call, it| call.arg(format!("+{it}")));
+        let said = call.run()?;
+        if said.status == Some(0) {
+            return Ok(());
+        }
+        let printed = String::from_utf8_lossy(&said.stdout).into_owned();
+        let refused = printed.lines().find(|it| it.starts_with("!\t") && it.contains("[remote rejected]"));
+        Err(match refused {
+            Some(line) => words::hand_over_refused(attempt, line),
+            None => words::remote_failed(DOING, &to.url, &said.stderr),
+        })
+    }
+}
+
+/// A push that moves all or nothing and does nothing else.
+const HAND_OVER: [&str; 8] = [
+    "push",
+    "--porcelain",
+    "--atomic",
+    "--no-verify",
+    "--no-follow-tags",
+    "--no-recurse-submodules",
+    "--no-signed",
+    "--end-of-options",
+];
+
+/// The trunk's name at the server and in the mirror.
+fn branch(repo: &Repo) -> String {
+    format!("refs/heads/{}", repo.trunk)
+}
+
+/// Holds an address and a token to what they may be: neither can say anything else to git or to the server (S7).
+fn check(remote: &Remote) -> Result<(), GitError> {
+    let rest = remote.url.strip_prefix("http://").or_else(|| remote.url.strip_prefix("https://"));
+    let host = rest.and_then(|it| it.split('/').next()).unwrap_or_default();
+    let plain = |it: u8| it.is_ascii_graphic() && !b"\"'<>\\^`{|}#?".contains(&it);
+    if host.is_empty() || host.contains('@') || remote.url.len() > 2000 || !remote.url.bytes().all(plain) {
+        return Err(words::bad_remote("its address is not http(s)://HOST[:PORT]/PATH, with no name or password in it"));
+    }
+    if remote.token.is_empty() || remote.token.len() > 4000 || !remote.token.bytes().all(|it| it.is_ascii_graphic()) {
+        return Err(words::bad_remote("its token is not 1 to 4000 printable characters"));
+    }
+    match &remote.ca {
+        Some(ca) if !ca.is_file() => Err(words::no_ca(ca)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s7_an_address_or_a_token_that_is_more_is_refused() {
+        let remote = |url: &str, token: &str| Remote { url: url.into(), token: token.into(), ca: None };
+        assert_eq!(check(&remote("http://127.0.0.1:7/git/shop", "rt_x")), Ok(()));
+        assert_eq!(check(&remote("https://[::1]:7/git/shop", "rt_x")), Ok(()));
+        for url in [
+            "",
+            "--upload-pack=x",
+            "ext::sh -c x",
+            "file:///etc",
+            "ssh://host/x",
+            "http://",
+            "http:///x",
+            "http://user:password@host/x",
+            "http://host/x y",
+            "http://host/x\ny",
+            "http://host/\u{e4}",
+            "https://host/?x",
+            "-http://host",
+        ] {
+            assert_eq!(check(&remote(url, "x")).unwrap_err().code, "bad_remote", "{url:?}");
+        }
+        for token in ["", "a b", "a\r\nHost: other", "\0", "\u{e4}"] {
+            assert_eq!(check(&remote("http://host/x", token)).unwrap_err().code, "bad_remote", "{token:?}");
+        }
+        let ca = Some("/nonexistent/ca.pem".into());
+        assert_eq!(check(&Remote { ca, ..remote("https://host/x", "x") }).unwrap_err().code, "bad_remote");
+    }
+}

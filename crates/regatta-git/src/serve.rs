@@ -1,0 +1,304 @@
+//! Serves a project's vault to other machines, in git's own protocol over HTTP.
+//!
+//! The other side sees one branch, the trunk as it was last brought into the vault, and may fetch any commit by its id:
+//! what it is to work on is on no branch. Of the refs it sees only those it may write. All others are hidden, so that a
+//! long history of attempts makes no conversation longer, and git itself refuses to write what it hides.
+//!
+//! A push is believed in nothing (`pktline`). What a ref had before it was moved stays kept beside it (Q3), and what is
+//! reported as written is on the disk: git waits for its files, but not for their names.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use flate2::read::GzDecoder;
+use regatta_core::ids::{AttemptId, CommitId};
+use regatta_engine::ports::git::{Capture, GitError, Repo, Service, Wire};
+
+use crate::exchange::Ends;
+use crate::pktline::{Head, put};
+use crate::run::Call;
+use crate::vault::keep_ref;
+use crate::{GitAdapter, disk, words};
+
+/// What the other side may say when it fetches: what it wants and has, never objects.
+const MOST_ASKED: u64 = 64 << 20;
+/// What it may send of a push that is refused, so that it hears why.
+const MOST_REFUSED: u64 = 256 << 20;
+/// What git may say of a push.
+const MOST_REPORTED: usize = 4 << 20;
+/// What a push that was ended with the machine left goes after this long: none takes as long.
+const STALE: Duration = Duration::from_secs(24 * 60 * 60);
+
+const UPLOAD: [&str; 2] = ["uploadpack.allowAnySHA1InWant=true", "uploadpack.keepAlive=5"];
+const RECEIVE: [&str; 8] = [
+    "receive.denyDeletes=true",
+    "receive.autogc=false",
+    "receive.updateServerInfo=false",
+    "receive.advertisePushOptions=false",
+    "receive.shallowUpdate=false",
+    // It is held back until all is on the disk.
+    "receive.keepAlive=0",
+    "receive.maxInputSize=4g",
+    "transfer.fsckObjects=true",
+];
+/// What is about the content of files and not about objects: the vault keeps what a workspace here may hold, too.
+const CONTENT: [&str; 12] = [
+    "gitmodulesBlob",
+    "gitmodulesLarge",
+    "gitmodulesMissing",
+    "gitmodulesName",
+    "gitmodulesParse",
+    "gitmodulesPath",
+    "gitmodulesSymlink",
+    "gitmodulesUpdate",
+    "gitmodulesUrl",
+    "gitattributesBlob",
+    "gitattributesLarge",
+    "gitattributesLineLength",
+];
+
+impl GitAdapter {
+    pub(crate) fn tell_refs(
+        &self,
+        repo: &Repo,
+        wire: &Wire<'_>,
+        may_write: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<u8>, GitError> {
+        let protocol = protocol(wire)?;
+        let tip = self.refresh(repo)?;
+        let vault = self.vault(repo)?;
+        self.show_trunk(&vault, repo, &tip)?;
+        let shown = match wire.service {
+            Service::UploadPack => Vec::new(),
+            Service::ReceivePack => self.written(&vault, may_write)?,
+        };
+        let said = self.serving(&vault, repo, wire.service, &shown).arg("--advertise-refs");
+        let said = said.arg(".").protocol(protocol).done()?.stdout;
+        let mut told = Vec::new();
+        // From version 2 on the first line says the version instead.
+        if !said.starts_with(b"000eversion 2\n") {
+            put(&mut told, format!("# service={}\n", wire.service.name()).as_bytes());
+            told.extend(b"0000");
+        }
+        told.extend(said);
+        Ok(told)
+    }
+
+    pub(crate) fn answer(
+        &self,
+        repo: &Repo,
+        wire: &Wire<'_>,
+        may_write: &dyn Fn(&str) -> bool,
+        ends: Ends<'_>,
+    ) -> Result<(), GitError> {
+        let protocol = protocol(wire)?;
+        let vault = self.vault(repo)?;
+        let Ends { request, answer } = ends;
+        let mut request: Box<dyn Read + '_> =
+            if wire.gzip { Box::new(GzDecoder::new(request)) } else { Box::new(request) };
+        let request = request.as_mut();
+        match wire.service {
+            Service::UploadPack => {
+                let call = self.serving(&vault, repo, wire.service, &[]).arg(".").protocol(protocol);
+                call.exchange(Ends { request: &mut request.take(MOST_ASKED), answer })
+            }
+            Service::ReceivePack => self.receive(repo, &vault, may_write, Ends { request, answer }),
+        }
+    }
+
+    fn receive(
+        &self,
+        repo: &Repo,
+        vault: &Path,
+        may_write: &dyn Fn(&str) -> bool,
+        ends: Ends<'_>,
+    ) -> Result<(), GitError> {
+        let Ends { mut request, answer } = ends;
+        let mut head = Head::read(request).map_err(words::bad_push)?;
+        if let Some(refused) = head.commands.iter().find(|it| !may_write(&it.reference)) {
+            let error = words::ref_refused(&refused.reference);
+            // Whoever still sends would not hear the answer.
+            let _sent = io::copy(&mut request.take(MOST_REFUSED), &mut io::sink());
+            let told = head.refusal(|it| {
+                if may_write(&it.reference) { "nothing of this push was taken" } else { "not yours to write" }
+            });
+            return match answer.write_all(&told).and_then(|()| answer.flush()) {
+                Ok(()) => Err(error),
+                Err(cause) => Err(words::cut("tell that a push is refused", &cause)),
+            };
+        }
+        self.keep_what_moves(vault, &mut head)?;
+        forget_the_stale(vault);
+        let names: Vec<String> = head.commands.iter().map(|it| it.reference.clone()).collect();
+        let call = self.serving(vault, repo, Service::ReceivePack, &names).arg(".");
+        let mut whole = io::Cursor::new(head.write()).chain(&mut request);
+        let mut report = Report::default();
+        call.exchange(Ends { request: &mut whole, answer: &mut report })?;
+        disk::sync_objects(vault)?;
+        sync_refs(vault, &names)?;
+        answer
+            .write_all(&report.0)
+            .and_then(|()| answer.flush())
+            .map_err(|cause| words::cut("report on a push", &cause))
+    }
+
+    /// Keeps what refs have that are about to have something else (Q3), and lets a push that was made already be made
+    /// again.
+    fn keep_what_moves(&self, vault: &Path, head: &mut Head) -> Result<(), GitError> {
+        let mut changes = String::new();
+        let (atomic, wanted) = (head.asks("atomic"), head.commands.clone());
+        for command in &mut head.commands {
+            let Some(now) = self.find(vault, &command.reference)? else { continue };
+            if now == command.new {
+                command.old = Some(now);
+                continue;
+            }
+            let beside = format!("{}-{}", command.reference, &now.as_str()[..12]);
+            let is_kept = atomic && wanted.iter().any(|it| it.reference == beside && it.new == now);
+            if !is_kept && self.find(vault, &beside)?.as_ref() != Some(&now) {
+                changes += &format!("update {beside} {now}\n");
+            }
+        }
+        if changes.is_empty() { Ok(()) } else { self.update_refs(vault, changes) }
+    }
+
+    /// A git that serves the vault and shows only the trunk and these refs.
+    fn serving(&self, vault: &Path, repo: &Repo, service: Service, shown: &[String]) -> Call {
+        let (doing, program) = match service {
+            Service::UploadPack => ("serve a fetch", "upload-pack"),
+            Service::ReceivePack => ("take in a push", "receive-pack"),
+        };
+        let mut call = self.git.ours(vault, doing).patient().setting("transfer.hideRefs=refs/");
+        for name in shown.iter().chain([&shown_ref(repo)]) {
+            call = call.setting(format!("transfer.hideRefs=!{name}"));
+        }
+        let settings: &[&str] = if service == Service::UploadPack { &UPLOAD } else { &RECEIVE };
+        call = settings.iter().fold(call, |call, it| call.setting(it));
+        if service == Service::ReceivePack {
+            call = CONTENT.iter().fold(call, |call, it| call.setting(format!("receive.fsck.{it}=ignore")));
+        }
+        call.args([program, "--stateless-rpc"])
+    }
+
+    /// Lets the trunk be seen under its own name, and be what a clone checks out.
+    fn show_trunk(&self, vault: &Path, repo: &Repo, tip: &CommitId) -> Result<(), GitError> {
+        let shown = shown_ref(repo);
+        if self.find(vault, &shown)?.as_ref() != Some(tip) {
+            self.update_refs(vault, format!("update {shown} {tip}\n"))?;
+        }
+        let head = fs::read_to_string(vault.join("HEAD")).unwrap_or_default();
+        if head.trim_end().strip_prefix("ref: ") != Some(&shown) {
+            self.git.ours(vault, "name the vault's branch").args(["symbolic-ref", "HEAD", &shown]).done()?;
+        }
+        Ok(())
+    }
+
+    /// The keep-refs that the other side may write.
+    fn written(&self, vault: &Path, may_write: &dyn Fn(&str) -> bool) -> Result<Vec<String>, GitError> {
+        let listed = self.git.ours(vault, "list what is kept");
+        let listed = listed.args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"]).line()?;
+        Ok(listed.lines().filter(|it| may_write(it)).map(str::to_owned).collect())
+    }
+
+    pub(crate) fn last_kept(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<Capture>, GitError> {
+        let vault = self.vault(repo)?;
+        let Some(commit) = self.find(&vault, &format!("{}^{{commit}}", keep_ref(attempt)))? else { return Ok(None) };
+        let parents = self.with_odb(&vault, |odb| odb.commit(&commit))?.parents;
+        let base = parents.into_iter().next().ok_or_else(|| words::no_such_commit(&commit))?;
+        let changed = self.paths_between(&vault, &base, &commit)?;
+        Ok(Some(Capture { commit, base, changed }))
+    }
+}
+
+/// The trunk's name for the other side. A ref of the vault: moving it moves nothing of the user's.
+fn shown_ref(repo: &Repo) -> String {
+    format!("refs/heads/{}", repo.trunk)
+}
+
+/// The version that is asked for, in words that mean nothing else.
+fn protocol<'a>(wire: &Wire<'a>) -> Result<Option<&'a str>, GitError> {
+    let Some(asked) = wire.protocol else { return Ok(None) };
+    let plain = |it: u8| it.is_ascii_alphanumeric() || b"=:.-_".contains(&it);
+    if asked.len() > 100 || !asked.bytes().all(plain) {
+        return Err(words::bad_protocol());
+    }
+    // Pushing has no version 2.
+    let newest =
+        if wire.service == Service::UploadPack { ["version=2", "version=1"].as_slice() } else { &["version=1"] };
+    Ok(newest.iter().copied().find(|it| asked.split(':').any(|part| part == *it)))
+}
+
+/// What git says of a push, held back until it is true.
+#[derive(Default)]
+struct Report(Vec<u8>);
+
+impl Write for Report {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if self.0.len() + piece.len() > MOST_REPORTED {
+            return Err(io::Error::other("git says too much of a push"));
+        }
+        self.0.extend(piece);
+        Ok(piece.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Waits until the names of refs are on the disk.
+fn sync_refs(vault: &Path, names: &[String]) -> Result<(), GitError> {
+    let mut folders: Vec<_> = names.iter().filter_map(|it| Some(vault.join(it).parent()?.to_path_buf())).collect();
+    folders.sort_unstable();
+    folders.dedup();
+    folders.retain(|it| it.is_dir());
+    disk::sync_all(folders)
+}
+
+/// Removes what pushes left that were ended with the machine: git keeps incoming objects aside until they are whole.
+fn forget_the_stale(vault: &Path) {
+    let Ok(entries) = fs::read_dir(vault.join("objects")) else { return };
+    for entry in entries.flatten().filter(|it| it.file_name().to_string_lossy().starts_with("tmp_objdir-incoming-")) {
+        let changed = entry.metadata().and_then(|it| it.modified()).unwrap_or_else(|_| SystemTime::now());
+        if SystemTime::now().duration_since(changed).is_ok_and(|it| it > STALE) {
+            // Whatever resists is tried again the next time.
+            let _ = disk::remove(&entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S7: the header becomes a variable of git's, and only in words that we know.
+    #[test]
+    fn s7_a_header_asks_for_a_version_and_nothing_else() {
+        let asked = |service, protocol| super::protocol(&Wire { service, protocol: Some(protocol), gzip: false });
+        let (fetch, push) = (Service::UploadPack, Service::ReceivePack);
+        assert_eq!(asked(fetch, "version=2"), Ok(Some("version=2")));
+        assert_eq!(asked(fetch, "x=y:version=2"), Ok(Some("version=2")));
+        assert_eq!(asked(fetch, "version=9"), Ok(None));
+        assert_eq!(asked(push, "version=2"), Ok(None), "there is none for a push");
+        assert_eq!(asked(push, "version=1"), Ok(Some("version=1")));
+        for bad in ["version=2\n", "a b", "\0", "version=2;x", &"x".repeat(200)] {
+            assert_eq!(asked(fetch, bad).unwrap_err().code, "bad_request", "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_push_left_goes_when_it_is_old() {
+        let vault = tempfile::tempdir().unwrap();
+        let objects = vault.path().join("objects");
+        let (old, new) = (objects.join("tmp_objdir-incoming-old"), objects.join("tmp_objdir-incoming-new"));
+        for dir in [&old, &new, &objects.join("pack")] {
+            fs::create_dir_all(dir).unwrap();
+        }
+        let then = SystemTime::now() - STALE - Duration::from_secs(60);
+        fs::File::open(&old).unwrap().set_modified(then).unwrap();
+        fs::File::open(objects.join("pack")).unwrap().set_modified(then).unwrap();
+        forget_the_stale(vault.path());
+        assert!(!old.exists() && new.exists() && objects.join("pack").exists());
+    }
+}

@@ -1,0 +1,309 @@
+//! A runner's side: a project taken in, worked on as anywhere, and handed over.
+
+use std::fs;
+use std::path::Path;
+
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::{Git, Repo, Trial};
+use regatta_git::GitAdapter;
+
+use crate::wire::{Server, TOKEN, unsound};
+use crate::world::{A1, A2, World, by, commit_all, git, init, read, temp, write};
+
+/// A runner's own world: its repository is the mirror.
+pub(crate) fn runner(server: &Server) -> World {
+    let home = temp();
+    let git = GitAdapter::new(home.path().join("data dir"));
+    let path = git.mirror_path(&server.world.repo.project);
+    World { repo: Repo { path, ..server.world.repo.clone() }, git, home }
+}
+
+fn take_in(runner: &World, server: &Server) {
+    runner.git.take_in(&runner.repo, &server.remote(), &[]).unwrap();
+}
+
+#[test]
+fn a_project_goes_to_a_runner_and_its_work_comes_back() {
+    let server = Server::new(World::new(), &[A1]);
+    let runner = runner(&server);
+    take_in(&runner, &server);
+    assert_eq!(runner.tip(), server.world.tip());
+    assert_eq!(
+        runner.git.paths_at_tip(&runner.repo).unwrap(),
+        server.world.git.paths_at_tip(&server.world.repo).unwrap()
+    );
+    assert_eq!(runner.git.trunk(&runner.repo).unwrap().behind, 0);
+    let workspace = runner.prepare(A1);
+    assert_eq!(read(workspace.path.join("src/lib.rs")), "fn main() {}\n");
+    write(workspace.path.join("src/lib.rs"), "fn main() { work() }\n");
+    write(workspace.path.join("new.txt"), "new\n");
+    let captured = runner.capture(A1);
+    assert_eq!(runner.unkept(A1), [""; 0]);
+    runner.git.hand_over(&runner.repo, &server.remote(), A1).unwrap();
+    // The server finds out by itself what it was given.
+    assert_eq!(server.world.git.kept(&server.world.repo, A1).unwrap(), Some(captured.clone()));
+    let (old, new) = (server.world.tip(), server.world.clean_trial(&captured.commit));
+    server.world.land(&old, &new);
+    assert_eq!(read(server.world.user().join("new.txt")), "new\n");
+    take_in(&runner, &server);
+    assert_eq!(runner.tip(), new);
+    assert_eq!(runner.prepare(A2).base, new);
+    runner.remove(A1);
+    for vault in [runner.vault(), server.world.vault(), runner.repo.path.clone()] {
+        assert_eq!(unsound(&vault), "");
+    }
+}
+
+/// J8: whatever was done is done again without harm: after a lost answer nobody knows.
+#[test]
+fn j8_taking_in_and_handing_over_can_be_repeated() {
+    let server = Server::new(World::new(), &[A1]);
+    let runner = runner(&server);
+    for round in 0..3 {
+        take_in(&runner, &server);
+        take_in(&runner, &server);
+        write(runner.prepare(A1).path.join("new.txt"), format!("{round}\n"));
+        let captured = runner.capture(A1);
+        for _ in 0..2 {
+            runner.git.hand_over(&runner.repo, &server.remote(), A1).unwrap();
+            assert_eq!(server.world.git.kept(&server.world.repo, A1).unwrap().unwrap(), captured);
+        }
+    }
+    // Every capture came over, also those before the last (Q3).
+    let kept = |world: &World| git(&world.vault(), &["for-each-ref", "refs/regatta/keep/"]);
+    assert_eq!(kept(&server.world), kept(&runner));
+    assert_eq!(kept(&runner).lines().count(), 3);
+    runner.git.hand_over(&runner.repo, &server.remote(), A2).unwrap();
+    assert_eq!(kept(&server.world), kept(&runner), "nothing was captured of it");
+}
+
+#[test]
+fn the_mirror_goes_where_the_trunk_goes_also_backwards() {
+    let server = Server::new(World::new(), &[]);
+    let runner = runner(&server);
+    write(server.world.user().join("a.txt"), "two\n");
+    commit_all(server.world.user(), "two");
+    take_in(&runner, &server);
+    git(server.world.user(), &["reset", "-q", "--hard", "HEAD~1"]);
+    write(server.world.user().join("a.txt"), "three\n");
+    let rewritten = commit_all(server.world.user(), "three");
+    take_in(&runner, &server);
+    assert_eq!(runner.tip(), rewritten);
+    assert_eq!(read(runner.prepare(A1).path.join("a.txt")), "three\n");
+}
+
+/// A fix-up is given out with a commit that is on no branch.
+#[test]
+fn commits_on_no_branch_are_taken_in_by_their_ids() {
+    let server = Server::new(World::new(), &[A2]);
+    write(server.world.prepare(A1).path.join("a.txt"), "theirs\n");
+    let change = server.world.capture(A1).commit;
+    write(server.world.user().join("a.txt"), "ours\n");
+    commit_all(server.world.user(), "ours");
+    assert!(matches!(server.world.trial(&change), Trial::Conflict(_)));
+    let runner = runner(&server);
+    runner.git.take_in(&runner.repo, &server.remote(), std::slice::from_ref(&change)).unwrap();
+    let branch = crate::world::branch("regatta/fix");
+    let workspace = runner.git.prepare_fixup(&runner.repo, A2, &branch, &change, &by("merged")).unwrap();
+    assert!(read(workspace.path.join("a.txt")).contains("<<<<<<<"));
+    write(workspace.path.join("a.txt"), "both\n");
+    let capture = runner.capture(A2);
+    let mended = runner.git.as_change(&runner.repo, A2, capture, &by("mended")).unwrap();
+    runner.git.hand_over(&runner.repo, &server.remote(), A2).unwrap();
+    assert_eq!(server.world.git.kept(&server.world.repo, A2).unwrap(), Some(mended.clone()));
+    assert!(matches!(server.world.trial(&mended.commit), Trial::Clean(_)));
+    let nowhere = CommitId::new(&"a".repeat(40)).unwrap();
+    let error = runner.git.take_in(&runner.repo, &server.remote(), &[nowhere]).unwrap_err();
+    assert_eq!(error.code, "no_such_commit", "{error}");
+}
+
+/// S6: only the mirror's trunk is ever moved by force.
+#[test]
+fn s6_a_repository_of_the_users_is_never_taken_for_a_mirror() {
+    let server = Server::new(World::new(), &[]);
+    let other = World::new();
+    write(other.user().join("a.txt"), "precious\n");
+    let tip = commit_all(other.user(), "precious");
+    let error = other.git.take_in(&other.repo, &server.remote(), &[]).unwrap_err();
+    assert_eq!(error.code, "not_a_mirror");
+    assert_eq!((other.tip(), other.status().as_str()), (tip, ""));
+    assert!(server.log.lock().unwrap().is_empty(), "nobody was even asked");
+}
+
+#[test]
+fn what_is_not_its_own_the_server_does_not_take() {
+    let server = Server::new(World::new(), &[A2]);
+    let runner = runner(&server);
+    take_in(&runner, &server);
+    write(runner.prepare(A1).path.join("new.txt"), "new\n");
+    runner.capture(A1);
+    let before = git(&server.world.vault(), &["for-each-ref"]);
+    let error = runner.git.hand_over(&runner.repo, &server.remote(), A1).unwrap_err();
+    assert_eq!((error.code, error.what.contains("not yours to write")), ("ref_refused", true), "{error}");
+    assert_eq!(git(&server.world.vault(), &["for-each-ref"]), before);
+    server.allow(&[A1]);
+    runner.git.hand_over(&runner.repo, &server.remote(), A1).unwrap();
+}
+
+/// S4: not in the words, not in a file.
+#[test]
+fn s4_the_token_is_nowhere_to_be_found_afterwards() {
+    let server = Server::new(World::new(), &[A1]);
+    let runner = runner(&server);
+    take_in(&runner, &server);
+    write(runner.prepare(A1).path.join("new.txt"), "new\n");
+    runner.capture(A1);
+    runner.git.hand_over(&runner.repo, &server.remote(), A1).unwrap();
+    let mut wrong = server.remote();
+    wrong.token = "rt_wrong-one".into();
+    let error = runner.git.take_in(&runner.repo, &wrong, &[]).unwrap_err();
+    assert_eq!(error.code, "unauthorized", "{error}");
+    assert!(!format!("{error:?}").contains("rt_wrong"));
+    let mut nobody = server.remote();
+    nobody.url = "http://127.0.0.1:1/git/shop".into();
+    let error = runner.git.take_in(&runner.repo, &nobody, &[]).unwrap_err();
+    assert_eq!(error.code, "unreachable", "{error}");
+    assert!(!format!("{error:?}").contains(TOKEN));
+    assert_eq!(files_with(&runner.data(), TOKEN), 0);
+    assert!(files_with(&runner.data(), "regatta") > 0, "the search finds what is there");
+}
+
+fn files_with(dir: &Path, word: &str) -> usize {
+    let mut found = 0;
+    for entry in fs::read_dir(dir).unwrap().flatten() {
+        let path = entry.path();
+        if entry.file_type().unwrap().is_dir() {
+            found += files_with(&path, word);
+        } else if fs::read(&path).is_ok_and(|it| it.windows(word.len()).any(|it| it == word.as_bytes())) {
+            found += 1;
+        }
+    }
+    found
+}
+
+/// D2: broken off anywhere, both sides are sound, and the next call finishes.
+#[test]
+fn d2_a_fetch_that_is_cut_leaves_both_sides_sound() {
+    let server = Server::new(World::new(), &[]);
+    let mut cuts = 0;
+    for (round, after) in [0, 1, 5, 100, 300, 500, 700, 900].into_iter().enumerate() {
+        // Half of the rounds begin with nothing, half with what was taken in before.
+        let runner = runner(&server);
+        if round % 2 == 1 {
+            take_in(&runner, &server);
+            write(server.world.user().join("noise"), noise(4000 + round));
+            commit_all(server.world.user(), "noise");
+        }
+        server.cut_answer_after(after);
+        let first = runner.git.take_in(&runner.repo, &server.remote(), &[]);
+        cuts += usize::from(server.was_cut() && first.is_err());
+        if runner.vault().is_dir() {
+            assert_eq!(unsound(&runner.vault()), "", "after {after} bytes");
+        }
+        take_in(&runner, &server);
+        assert_eq!((runner.tip(), unsound(&runner.vault())), (server.world.tip(), String::new()));
+        runner.prepare(A1);
+    }
+    assert!(cuts >= 6, "only {cuts} were cut");
+}
+
+/// D2: likewise a push. Nothing of it is there, or all.
+#[test]
+fn d2_a_push_that_is_cut_is_there_as_a_whole_or_not_at_all() {
+    let server = Server::new(World::new(), &[A1]);
+    let runner = runner(&server);
+    take_in(&runner, &server);
+    let mut cuts = 0;
+    for (round, after) in [0, 3, 50, 200, 300, 1000, 3000, 5000].into_iter().enumerate() {
+        write(runner.prepare(A1).path.join("noise"), noise(6000 + round));
+        let captured = runner.capture(A1);
+        let before = server.world.git.kept(&server.world.repo, A1).unwrap();
+        server.cut_request_after(after);
+        let first = runner.git.hand_over(&runner.repo, &server.remote(), A1);
+        assert!(server.was_cut() && first.is_err(), "{after}");
+        cuts += 1;
+        assert_eq!(server.world.git.kept(&server.world.repo, A1).unwrap(), before);
+        assert_eq!(unsound(&server.world.vault()), "");
+        // Now it arrives, but the answer is lost.
+        server.cut_answer_after(0);
+        assert!(runner.git.hand_over(&runner.repo, &server.remote(), A1).is_err());
+        assert!(server.was_cut());
+        assert_eq!(server.world.git.kept(&server.world.repo, A1).unwrap().as_ref(), Some(&captured));
+        runner.git.hand_over(&runner.repo, &server.remote(), A1).unwrap();
+        assert_eq!(server.world.git.kept(&server.world.repo, A1).unwrap(), Some(captured));
+    }
+    assert_eq!(cuts, 8);
+    let left = fs::read_dir(server.world.vault().join("objects")).unwrap().flatten();
+    let left: Vec<_> = left.map(|it| it.file_name()).filter(|it| it.to_string_lossy().starts_with("tmp_")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// Text that does not pack.
+fn noise(size: usize) -> Vec<u8> {
+    let mut state = size as u64;
+    std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as u8
+    })
+    .take(size)
+    .collect()
+}
+
+#[test]
+fn odd_repositories_travel_too() {
+    // One with a history that ends somewhere, one with long ids, one whose refs are packed.
+    for odd in ["shallow", "sha256", "packed"] {
+        let world = match odd {
+            "sha256" => World::made(&["--object-format=sha256"]),
+            _ => World::new(),
+        };
+        for round in 0..4 {
+            write(world.user().join("a.txt"), round.to_string());
+            commit_all(world.user(), "more");
+        }
+        let world = match odd {
+            "shallow" => {
+                let (place, from) = (world.home.path().join("shallow"), format!("file://{}", world.user().display()));
+                git(world.home.path(), &["clone", "-q", "--depth=2", &from, place.to_str().unwrap()]);
+                World::around(world.home, place)
+            }
+            _ => world,
+        };
+        if odd == "packed" {
+            git(world.user(), &["pack-refs", "--all"]);
+        }
+        travels(world, odd);
+    }
+    // Names that need care, a link, an executable, a submodule, an empty file.
+    let world = World::new();
+    let user = world.user().to_owned();
+    for name in ["-x", "a b", "\u{e4}\n\t", "--", "deep/er/\"quoted\""] {
+        write(user.join(name), name);
+    }
+    write(user.join("empty"), "");
+    std::os::unix::fs::symlink("../outside", user.join("link")).unwrap();
+    let inner = world.home.path().join("inner");
+    init(&inner, &[]);
+    write(inner.join("x"), "x");
+    commit_all(&inner, "inner");
+    let inner = inner.to_str().unwrap().to_owned();
+    git(&user, &["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", &inner, "sub"]);
+    commit_all(&user, "odd");
+    travels(world, "names");
+}
+
+fn travels(world: World, what: &str) {
+    let server = Server::new(world, &[A1]);
+    let runner = runner(&server);
+    take_in(&runner, &server);
+    assert_eq!(runner.tip(), server.world.tip(), "{what}");
+    write(runner.prepare(A1).path.join("new.txt"), "new\n");
+    let captured = runner.capture(A1);
+    assert_eq!(captured.changed, ["new.txt"], "{what}");
+    runner.git.hand_over(&runner.repo, &server.remote(), A1).unwrap();
+    assert_eq!(server.world.git.kept(&server.world.repo, A1).unwrap(), Some(captured.clone()), "{what}");
+    let new = server.world.clean_trial(&captured.commit);
+    server.world.land(&server.world.tip(), &new);
+    take_in(&runner, &server);
+    assert_eq!(runner.tip(), new, "{what}");
+}

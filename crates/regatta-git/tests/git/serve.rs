@@ -1,0 +1,338 @@
+//! The vault served to other machines: real git programs, and requests that no git would send.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use flate2::Compression;
+use flate2::read::GzEncoder;
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::{Git, GitError, Service, Wire};
+
+use crate::wire::{Server, TOKEN, unsound};
+use crate::world::{A1, A2, World, commit_all, git, make_executable, read, try_git, write};
+
+/// A person's git that knows the token.
+fn online(server: &Server, dir: &Path, args: &[&str]) -> Result<String, String> {
+    let header = format!("http.extraHeader=Authorization: Bearer {TOKEN}");
+    let url = server.remote().url;
+    let args: Vec<&str> = args.iter().map(|it| if *it == "URL" { url.as_str() } else { it }).collect();
+    let said = try_git(dir, [&["-c", header.as_str()][..], &args].concat());
+    let text = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
+    if said.status.success() { Ok(text(&said.stdout)) } else { Err(text(&said.stdout) + &text(&said.stderr)) }
+}
+
+/// Everything the vault names.
+fn refs(server: &Server) -> String {
+    git(&server.world.vault(), &["for-each-ref"])
+}
+
+fn serve(server: &Server, wire: &Wire<'_>, mut request: impl Read) -> (Result<(), GitError>, Vec<u8>) {
+    let mut answer = Vec::new();
+    let (git, repo) = (&server.world.git, &server.world.repo);
+    let outcome = git.serve(repo, wire, &server.may_write(), &mut request, &mut answer);
+    (outcome, answer)
+}
+
+const FETCH: Wire<'_> = Wire { service: Service::UploadPack, protocol: None, gzip: false };
+const PUSH: Wire<'_> = Wire { service: Service::ReceivePack, protocol: None, gzip: false };
+
+#[test]
+fn a_git_program_clones_the_trunk_and_follows_it() {
+    let server = Server::new(World::new(), &[]);
+    let home = server.world.home.path();
+    server.world.prepare(A1);
+    server.world.capture(A1);
+    for version in ["0", "1", "2"] {
+        let (place, config) = (home.join(format!("clone {version}")), format!("protocol.version={version}"));
+        online(&server, home, &["-c", &config, "clone", "-q", "URL", place.to_str().unwrap()]).unwrap();
+        assert_eq!(read(place.join("a.txt")), read(server.world.user().join("a.txt")));
+        assert_eq!(git(&place, &["symbolic-ref", "HEAD"]), "refs/heads/main");
+        let seen = git(&place, &["for-each-ref", "--format=%(refname)"]);
+        assert!(!seen.contains("regatta") && seen.contains("refs/remotes/origin/main"), "{seen}");
+        // The user's trunk is looked at each time.
+        write(server.world.user().join("a.txt"), version);
+        let tip = commit_all(server.world.user(), "more");
+        online(&server, &place, &["-c", &config, "pull", "-q"]).unwrap();
+        assert_eq!(git(&place, &["rev-parse", "HEAD"]), tip.as_str());
+    }
+    let nobody = try_git(home, ["clone", "-q", &server.remote().url, "nobody's"]);
+    assert!(!nobody.status.success(), "who has no token gets nothing");
+}
+
+/// S6: a runner writes only what is its own. Nothing of a push with another ref is written, and the words say why.
+#[test]
+fn s6_a_push_writes_only_the_refs_that_it_may() {
+    let server = Server::new(World::new(), &[A1]);
+    let place = server.world.home.path().join("clone");
+    online(&server, server.world.home.path(), &["clone", "-q", "URL", place.to_str().unwrap()]).unwrap();
+    write(place.join("new"), "new");
+    let made = commit_all(&place, "new");
+    let (before, tip) = (refs(&server), server.world.tip());
+    let mine = format!("{made}:refs/regatta/keep/A1");
+    for foreign in [
+        "refs/heads/main",
+        "refs/heads/x",
+        "refs/regatta/keep/A2",
+        "refs/regatta/trunk",
+        "refs/regatta/base/A1",
+        "refs/regatta/keep/A1/x",
+        "refs/tags/v1",
+    ] {
+        for atomic in ["--atomic", "--no-atomic"] {
+            let pushed = online(&server, &place, &["push", atomic, "-f", "URL", &mine, &format!("{made}:{foreign}")]);
+            let said = pushed.unwrap_err();
+            assert!(said.contains("not yours to write"), "{foreign}: {said}");
+            assert_eq!(server.log.lock().unwrap().last().unwrap().1.as_ref().unwrap_err().code, "ref_refused");
+        }
+    }
+    assert_eq!(refs(&server), before);
+    assert!(!try_git(&server.world.vault(), ["cat-file", "-e", made.as_str()]).status.success(), "nor its objects");
+    online(&server, &place, &["push", "-q", "URL", &mine]).unwrap();
+    assert_eq!(git(&server.world.vault(), &["rev-parse", "refs/regatta/keep/A1"]), made.as_str());
+    let removed = online(&server, &place, &["push", "URL", ":refs/regatta/keep/A1"]);
+    assert!(removed.is_err(), "what is kept is never removed");
+    assert_eq!(git(&server.world.vault(), &["rev-parse", "refs/regatta/keep/A1"]), made.as_str());
+    assert_eq!(server.world.tip(), tip);
+    assert_eq!(unsound(&server.world.vault()), "");
+}
+
+/// Q3: a ref that is moved elsewhere leaves what it had beside it, whatever the other side says.
+#[test]
+fn q3_what_a_moved_ref_had_stays_kept() {
+    let server = Server::new(World::new(), &[A1]);
+    let place = server.world.home.path().join("clone");
+    online(&server, server.world.home.path(), &["clone", "-q", "URL", place.to_str().unwrap()]).unwrap();
+    let mut kept = Vec::new();
+    for text in ["one", "two", "three"] {
+        git(&place, &["reset", "-q", "--hard", "origin/main"]);
+        write(place.join("new"), text);
+        kept.push(commit_all(&place, text));
+        let refspec = format!("+{}:refs/regatta/keep/A1", kept[kept.len() - 1]);
+        online(&server, &place, &["push", "-q", "URL", &refspec]).unwrap();
+        // And again, as somebody who did not hear that it was done.
+        online(&server, &place, &["push", "-q", "URL", &refspec]).unwrap();
+    }
+    let vault = server.world.vault();
+    let reachable = git(&vault, &["rev-list", "--glob=refs/regatta/keep/*"]);
+    for commit in &kept {
+        assert!(reachable.contains(commit.as_str()), "{commit} is gone");
+    }
+    assert_eq!(server.world.git.kept(&server.world.repo, A1).unwrap().unwrap().commit, kept[2]);
+    assert_eq!(server.world.git.kept(&server.world.repo, A2).unwrap(), None);
+}
+
+/// A push whose sender did not know that it was made already is made again, byte for byte.
+#[test]
+fn a_push_can_be_repeated_as_it_was() {
+    let server = Server::new(World::new(), &[A1]);
+    let (request, made) = a_push(&server, "refs/regatta/keep/A1");
+    for _ in 0..3 {
+        let (outcome, answer) = serve(&server, &PUSH, request.as_slice());
+        assert_eq!(outcome, Ok(()));
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        assert!(answer.contains("unpack ok") && answer.contains("ok refs/regatta/keep/A1"), "{answer}");
+    }
+    assert_eq!(git(&server.world.vault(), &["rev-parse", "refs/regatta/keep/A1"]), made.as_str());
+}
+
+/// The body of a push that makes `name`, and the commit that it would have.
+fn a_push(server: &Server, name: &str) -> (Vec<u8>, CommitId) {
+    let place = server.world.home.path().join("pusher");
+    if !place.exists() {
+        git(server.world.home.path(), &["clone", "-q", server.world.user().to_str().unwrap(), "pusher"]);
+        server.world.prepare(A2); // the vault is there
+        write(place.join("pushed"), "pushed\n");
+        commit_all(&place, "pushed");
+    }
+    let made = CommitId::new(&git(&place, &["rev-parse", "HEAD"])).unwrap();
+    let mut body = Vec::new();
+    line(&mut body, format!("{} {made} {name}\0report-status", "0".repeat(40)).as_bytes());
+    body.extend(b"0000");
+    let mut packing = std::process::Command::new("git")
+        .args(["pack-objects", "-q", "--stdout", "--revs"])
+        .current_dir(&place)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    packing.stdin.take().unwrap().write_all(format!("{made}\n^origin/main\n").as_bytes()).unwrap();
+    body.extend(packing.wait_with_output().unwrap().stdout);
+    (body, made)
+}
+
+fn line(to: &mut Vec<u8>, text: &[u8]) {
+    to.extend(format!("{:04x}", text.len() + 4).as_bytes());
+    to.extend(text);
+}
+
+/// S7 and S5: requests that no git sends change nothing and run nothing.
+#[test]
+fn s7_s5_hostile_requests_change_nothing() {
+    let server = Server::new(World::new(), &[A1]);
+    let (good, _) = a_push(&server, "refs/regatta/keep/A1");
+    // What an agent could have left there, were it able to, is not run.
+    let (hooks, ran) = (server.world.vault().join("hooks"), server.world.home.path().join("ran"));
+    for hook in ["pre-receive", "update", "post-receive", "post-update", "reference-transaction", "proc-receive"] {
+        write(hooks.join(hook), format!("#!/bin/sh\ntouch '{}'\n", ran.display()));
+        make_executable(&hooks.join(hook));
+    }
+    let before = refs(&server);
+    let names = [
+        "../../x",
+        "refs/../../x",
+        "refs/regatta/keep/../trunk",
+        "--exec=x",
+        "refs/regatta/keep/A1\n",
+        "refs/heads/main\0x",
+    ];
+    for name in names {
+        let (outcome, _) = serve(&server, &PUSH, a_push(&server, name).0.as_slice());
+        assert!(
+            matches!(outcome.as_ref().map_err(|it| it.code), Err("bad_request" | "ref_refused")),
+            "{name:?}: {outcome:?}"
+        );
+    }
+    let junk: Vec<u8> = (0..70_000_u32).map(|it| (it.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for bad in [&b""[..], b"0004", b"ffff", b"\0\0\0\0", &junk, b"0000PACK", &good[..40]] {
+        let _ = serve(&server, &PUSH, bad);
+        let (outcome, _) = serve(&server, &FETCH, bad);
+        assert!(outcome.is_err() || bad.is_empty() || bad.starts_with(b"0000"), "{:?}", &bad[..bad.len().min(10)]);
+    }
+    let packed = Wire { gzip: true, ..PUSH };
+    assert_eq!(serve(&server, &packed, good.as_slice()).0.unwrap_err().code, "bad_request", "it is not packed");
+    let odd = Wire { protocol: Some("version=2\nx"), ..FETCH };
+    assert_eq!(serve(&server, &odd, &b"0000"[..]).0.unwrap_err().code, "bad_request");
+    let told = server.world.git.advertise(&server.world.repo, &odd, &|_| true);
+    assert_eq!(told.unwrap_err().code, "bad_request");
+    assert_eq!(refs(&server), before);
+    // The same push, packed, and nothing else is wrong with it.
+    let mut gz = Vec::new();
+    GzEncoder::new(good.as_slice(), Compression::fast()).read_to_end(&mut gz).unwrap();
+    assert_eq!(serve(&server, &packed, gz.as_slice()).0, Ok(()));
+    assert!(refs(&server).contains("refs/regatta/keep/A1"));
+    assert!(!ran.exists(), "a hook ran");
+    assert_eq!(unsound(&server.world.vault()), "");
+}
+
+/// S6: a tree that would write into a `.git` directory is no tree that is taken in.
+#[test]
+fn s6_objects_that_lead_outside_are_not_taken() {
+    let server = Server::new(World::new(), &[A1]);
+    let place = server.world.home.path().join("clone");
+    online(&server, server.world.home.path(), &["clone", "-q", "URL", place.to_str().unwrap()]).unwrap();
+    let blob = git(&place, &["rev-parse", "HEAD:a.txt"]);
+    for name in [".git", "..", ".GIT"] {
+        let mut tree = format!("100644 {name}\0").into_bytes();
+        tree.extend((0..20).map(|it| u8::from_str_radix(&blob[2 * it..2 * it + 2], 16).unwrap()));
+        fs::write(place.join("tree"), tree).unwrap();
+        let tree = git(&place, &["hash-object", "-w", "-t", "tree", "--literally", "tree"]);
+        let commit = git(&place, &["commit-tree", "-p", "HEAD", "-m", "x", &tree]);
+        let pushed = online(&server, &place, &["push", "URL", &format!("{commit}:refs/regatta/keep/A1")]);
+        assert!(pushed.is_err(), "{name}");
+        assert!(!refs(&server).contains("keep/A1"));
+        assert!(!try_git(&server.world.vault(), ["cat-file", "-e", &commit]).status.success());
+    }
+}
+
+/// The answer to a fetch, which must come in pieces.
+struct Pieces {
+    bytes: u64,
+    largest: usize,
+}
+
+impl Write for Pieces {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        self.largest = self.largest.max(piece.len());
+        self.bytes += piece.len() as u64;
+        Ok(piece.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A push that looks, when most of it is out, whether git has had it already.
+struct Watched<'a> {
+    left: &'a [u8],
+    objects: PathBuf,
+    /// The most that was handed out and not yet on git's side.
+    held: usize,
+    out: usize,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = self.left.read(into)?;
+        let before = self.out;
+        self.out += length;
+        if before >> 24 != self.out >> 24 {
+            self.held = self.held.max(before.saturating_sub(incoming(&self.objects)));
+        }
+        Ok(length)
+    }
+}
+
+/// How much of a push lies in git's place for what is coming in.
+fn incoming(objects: &Path) -> usize {
+    let mut found = 0;
+    for dir in
+        fs::read_dir(objects).unwrap().flatten().filter(|it| it.file_name().to_string_lossy().starts_with("tmp_objdir"))
+    {
+        for file in fs::read_dir(dir.path().join("pack")).into_iter().flatten().flatten() {
+            found += usize::try_from(file.metadata().map_or(0, |it| it.len())).unwrap();
+        }
+    }
+    found
+}
+
+#[test]
+fn a_large_file_streams_both_ways() {
+    const SIZE: usize = 50 << 20;
+    let server = Server::new(World::new(), &[A1]);
+    let mut state = 1_u64;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 32).to_le_bytes()
+    })
+    .flatten()
+    .take(SIZE)
+    .collect();
+    let place = server.world.home.path().join("pusher");
+    git(server.world.home.path(), &["clone", "-q", server.world.user().to_str().unwrap(), "pusher"]);
+    git(&place, &["config", "core.compression", "0"]);
+    fs::write(place.join("pushed"), &noise).unwrap();
+    let made = commit_all(&place, "large");
+    server.world.prepare(A2);
+    let (body, same) = a_push(&server, "refs/regatta/keep/A1");
+    assert!(same == made && body.len() > SIZE);
+    let objects = server.world.vault().join("objects");
+    // More than a hundred objects, or as large as this, are kept as one pack: git writes them down as they come.
+    git(&server.world.vault(), &["config", "receive.unpackLimit", "1"]);
+    let mut watched = Watched { left: &body, objects, held: 0, out: 0 };
+    let mut answer = Vec::new();
+    server.world.git.serve(&server.world.repo, &PUSH, &server.may_write(), &mut watched, &mut answer).unwrap();
+    assert!(String::from_utf8_lossy(&answer).contains("unpack ok"));
+    assert!(watched.out > SIZE && watched.held < 2 << 20, "{} bytes were held", watched.held);
+
+    let mut wants = Vec::new();
+    line(&mut wants, format!("want {made} ofs-delta\n").as_bytes());
+    wants.extend(b"0000");
+    line(&mut wants, b"done\n");
+    let mut pieces = Pieces { bytes: 0, largest: 0 };
+    server.world.git.serve(&server.world.repo, &FETCH, &|_| false, &mut wants.as_slice(), &mut pieces).unwrap();
+    assert!(pieces.bytes > SIZE as u64 && pieces.largest <= 64 << 10, "{} at once", pieces.largest);
+}
+
+/// S4: the token is on no command line, whoever looks while git speaks.
+#[test]
+fn s4_the_token_is_on_no_command_line_of_ours() {
+    let server = Server::new(World::new(), &[A1]);
+    let runner = crate::remote::runner(&server);
+    runner.git.take_in(&runner.repo, &server.remote(), &[]).unwrap();
+    assert!(!server.exposed.load(Ordering::SeqCst));
+    // The look itself is no blind one: a person's git with it on the command line is seen.
+    online(&server, server.world.home.path(), &["ls-remote", "URL"]).unwrap();
+    assert!(server.exposed.load(Ordering::SeqCst));
+}
