@@ -26,6 +26,7 @@ pub(super) struct Wired {
     wishes: Mutex<Wishes>,
     silence_ms: AtomicU64,
     goes_on: AtomicBool,
+    begun: AtomicBool,
 }
 
 impl Wired {
@@ -35,6 +36,28 @@ impl Wired {
             wishes: Mutex::new(Wishes { hold: true, ..Wishes::default() }),
             silence_ms: AtomicU64::new(15 * 60_000),
             goes_on: AtomicBool::new(true),
+            begun: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether its caller is the first to attend with it.
+    pub(super) fn begin(&self) -> bool {
+        !self.begun.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether somebody attends with it.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// One for whoever attends next, with what was wanted last; this one lets go.
+    pub(super) fn succeed(&self) -> Wired {
+        self.let_go();
+        Wired {
+            wishes: Mutex::new(lock(&self.wishes).clone()),
+            silence_ms: AtomicU64::new(self.silence_ms.load(Ordering::SeqCst)),
+            goes_on: AtomicBool::new(true),
+            begun: AtomicBool::new(true),
         }
     }
 

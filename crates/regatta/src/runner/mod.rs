@@ -21,7 +21,7 @@ use regatta_api::view::RunnerWelcome;
 use regatta_core::ids::{AgentName, AttemptId, RunnerName};
 use regatta_core::runner::{BEAT_MS, FENCE_MS, Register};
 use regatta_engine::Here;
-use regatta_engine::ports::agents::{Agents, ProcessState};
+use regatta_engine::ports::agents::{Agents, ProcessState, Wishes};
 use regatta_engine::ports::git::Git;
 use regatta_engine::ports::site::Order;
 use regatta_engine::there;
@@ -203,6 +203,11 @@ impl Runner {
         known.into_iter().filter(|it| matches!(self.agents.state(*it), Ok(ProcessState::Running(_)))).collect()
     }
 
+    /// The attempts whose programs are attended.
+    fn at_work(&self) -> Vec<AttemptId> {
+        lock(&self.attended).iter().filter(|it| it.1.has_begun()).map(|it| *it.0).collect()
+    }
+
     fn end_program(&self, id: AttemptId, grace: Duration) {
         if let Err(error) = self.agents.stop(id, grace) {
             tracing::error!(attempt = %id, "could not be stopped: {error}");
@@ -222,7 +227,7 @@ impl Runner {
             let silent = lock(&self.contact).elapsed();
             if silent >= fence && !fenced {
                 tracing::error!("nothing was heard of the daemon for {} s: what runs here is ended", silent.as_secs());
-                let running: Vec<AttemptId> = lock(&self.attended).keys().copied().collect();
+                let running = self.at_work();
                 // Together: there is not much time.
                 std::thread::scope(|scope| {
                     for id in running {
@@ -269,12 +274,16 @@ impl Runner {
         }
     }
 
+    /// Keeps what is wanted of a program, also before anybody attends it.
+    fn wish(&self, attempt: AttemptId, wishes: Wishes, silence_ms: u64) {
+        let mut attended = lock(&self.attended);
+        attended.entry(attempt).or_insert_with(|| Arc::new(Wired::new())).wish(wishes, silence_ms);
+    }
+
     fn take(self: &Arc<Self>, call: there::Call) {
         // A wish only replaces the one before: in the order they come.
         if let there::Ask::Wish { attempt, wishes, silence_ms } = call.ask {
-            if let Some(wired) = lock(&self.attended).get(&attempt) {
-                wired.wish(wishes, silence_ms);
-            }
+            self.wish(attempt, wishes, silence_ms);
             self.agents.nudge(attempt);
             let it = self.clone();
             std::thread::spawn(move || it.answer(call.id, Ok(serde_json::Value::Null)));
@@ -318,13 +327,13 @@ impl Runner {
         if let Err(error) = told {
             tracing::warn!("the daemon does not know yet that this runner ends: {error}");
         }
-        let busy = || lock(&self.attended).len() + lock(&self.doing).len();
+        let busy = || self.at_work().len() + lock(&self.doing).len();
         if busy() > 0 {
-            let left = lock(&self.attended).len();
+            let left = self.at_work().len();
             out.note(&format!("ending: {left} at work have {} s to finish", self.settings.shutdown.as_secs()));
         }
         while busy() > 0 && Instant::now() < deadline && !signals.came(Duration::from_millis(100)) {}
-        let cut: Vec<AttemptId> = lock(&self.attended).keys().copied().collect();
+        let cut = self.at_work();
         for wired in lock(&self.attended).values() {
             wired.let_go();
         }

@@ -73,12 +73,15 @@ impl Runner {
 
     /// Attends a program to its end. Whoever attended it for a daemon that is gone lets go first.
     fn attend(&self, id: AttemptId) -> Result<Option<Verdict>, String> {
-        let wired = Arc::new(Wired::new());
-        let before = lock(&self.attended).insert(id, wired.clone());
-        if let Some(before) = before {
-            before.let_go();
-            self.agents.nudge(id);
-        }
+        let wired = {
+            let mut attended = lock(&self.attended);
+            let known = attended.remove(&id).unwrap_or_else(|| Arc::new(Wired::new()));
+            // A wish may have come first; who attends it already lets go.
+            let fresh = if known.begin() { known } else { Arc::new(known.succeed()) };
+            attended.insert(id, fresh.clone());
+            fresh
+        };
+        self.agents.nudge(id);
         let turn = lock(&self.turns).entry(id).or_default().clone();
         let _mine = lock(&turn);
         let workspace = lock(&self.orders).get(&id).and_then(|it| self.here.place(it)).unwrap_or_default();
@@ -161,6 +164,8 @@ impl Runner {
         self.hand_over(order)?;
         self.here.clear(order, authorship)?;
         lock(&self.orders).remove(&order.attempt.id);
+        lock(&self.attended).retain(|id, it| *id != order.attempt.id || it.has_begun());
+        lock(&self.turns).remove(&order.attempt.id);
         Ok(())
     }
 
