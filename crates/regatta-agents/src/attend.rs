@@ -325,12 +325,36 @@ pub(crate) struct Cursor {
     attempt: AttemptId,
     /// The place of the record to come.
     next: u64,
+    /// Only the records are read, and nobody asks what they mean.
+    plain: bool,
     reader: Reader,
     driver: Option<Box<dyn Driver>>,
+    restarts: u64,
+}
+
+impl Cursor {
+    pub(crate) fn is_of(&self, attempt: AttemptId) -> bool {
+        self.attempt == attempt
+    }
+    /// What [`AgentsAdapter::restarts`] was when it was taken up.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.restarts
+    }
 }
 
 /// So many transcripts are being read at once; the one that was not read for longest begins again.
-const CURSORS: usize = 16;
+pub(crate) const CURSORS: usize = 16;
+
+/// How much of a journal is read at once.
+const MOST_BYTES: usize = 4 << 20;
+
+/// Who stopped at this place before, if anybody did.
+fn known(adapter: &AgentsAdapter, attempt: AttemptId, from: u64, plain: bool) -> Option<Cursor> {
+    let mut cursors = adapter.cursors();
+    let fits = |it: &Cursor| it.attempt == attempt && it.next == from && it.plain == plain;
+    let found = cursors.iter().position(fits).map(|it| cursors.remove(it));
+    found.map(|it| Cursor { restarts: adapter.restarts(), ..it })
+}
 
 /// Reads a part of a transcript by showing the journal to a fresh driver.
 pub(crate) fn transcript(
@@ -341,13 +365,13 @@ pub(crate) fn transcript(
 ) -> Result<Vec<Line>, AgentError> {
     let from = from.max(1);
     let dir = adapter.attempt_dir(attempt);
-    let known = {
-        let mut cursors = adapter.cursors();
-        cursors.iter().position(|it| it.attempt == attempt && it.next == from).map(|it| cursors.remove(it))
-    };
-    let mut cursor = match known {
+    let mut cursor = match known(adapter, attempt, from, false) {
         Some(cursor) => cursor,
-        None => Cursor { attempt, next: 1, reader: Reader::new(&dir.0), driver: adapter.driver(&dir)? },
+        None => {
+            let restarts = adapter.restarts();
+            let driver = adapter.driver(&dir)?;
+            Cursor { attempt, next: 1, plain: false, reader: Reader::new(&dir.0), driver, restarts }
+        }
     };
     let mut lines = Vec::new();
     while lines.len() < limit
@@ -359,16 +383,42 @@ pub(crate) fn transcript(
             lines.push(Line { record, said });
         }
     }
-    let mut cursors = adapter.cursors();
-    if cursors.len() >= CURSORS {
-        cursors.remove(0);
-    }
-    cursors.push(cursor);
+    adapter.keep_cursor(cursor);
     Ok(lines)
 }
 
+/// Reads records as they are, from a place on, and not too much at once.
+pub(crate) fn records(
+    adapter: &AgentsAdapter,
+    attempt: AttemptId,
+    from: u64,
+    limit: usize,
+) -> Result<Vec<Record>, AgentError> {
+    let from = from.max(1);
+    let dir = adapter.attempt_dir(attempt);
+    let failed = |error| words::file("read the journal in", &dir.0, error);
+    let mut cursor = match known(adapter, attempt, from, true) {
+        Some(cursor) => cursor,
+        None => {
+            let restarts = adapter.restarts();
+            let reader = Reader::at(&dir.0, from).map_err(failed)?;
+            Cursor { attempt, next: from, plain: true, reader, driver: None, restarts }
+        }
+    };
+    let (mut records, mut bytes) = (Vec::new(), 0);
+    while records.len() < limit
+        && bytes < MOST_BYTES
+        && let Some(record) = cursor.reader.read().map_err(failed)?
+    {
+        (cursor.next, bytes) = (record.n + 1, bytes + record.line.len());
+        records.push(record);
+    }
+    adapter.keep_cursor(cursor);
+    Ok(records)
+}
+
 /// Reads records as they are, from a place on.
-pub(crate) fn records(dir: &RunDir, from: u64, limit: usize) -> io::Result<Vec<Record>> {
+pub(crate) fn all_records(dir: &RunDir, from: u64, limit: usize) -> io::Result<Vec<Record>> {
     let mut reader = Reader::at(&dir.0, from)?;
     let mut records = Vec::new();
     while records.len() < limit

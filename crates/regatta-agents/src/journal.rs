@@ -11,7 +11,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
@@ -29,7 +29,7 @@ const SUM: &[u8] = b",\"sum\":\"";
 const SUM_LENGTH: usize = SUM.len() + 8 + 2;
 
 /// No line of a journal is longer: it would be one of the longest that the shim lets pass, all of it escaped.
-const LONGEST: usize = 64 * 1024 * 1024;
+pub(crate) const LONGEST: usize = 64 * 1024 * 1024;
 
 /// The shim's own words, as the line of a [`Stream::Mark`] record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,10 +101,36 @@ pub(crate) fn written(dir: &Path) -> Option<u64> {
     u64::try_from(since.as_millis()).ok()
 }
 
-/// Appends to a journal. There is one for an attempt, ever: the shim's.
+/// The place of the last record of a journal, 0 before the first.
+pub(crate) fn last(dir: &Path) -> io::Result<u64> {
+    let Some((first, _)) = segments(dir)?.pop() else { return Ok(0) };
+    let mut reader = Reader { next: first, ..Reader::new(dir) };
+    while reader.read()?.is_some() {}
+    Ok(reader.next - 1)
+}
+
+/// Whether a line is one that a journal can hold: encoded it must not be longer than any.
+pub(crate) fn fits(line: &str) -> bool {
+    const AROUND: usize = 256;
+    let encoded = |it: u8| if it < 0x20 { 6 } else { 1 + usize::from(matches!(it, b'"' | b'\\')) };
+    line.len() < LONGEST && line.bytes().map(encoded).sum::<usize>() + AROUND < LONGEST
+}
+
+/// A journal that is gone on with.
+pub(crate) struct Resumed {
+    pub(crate) writer: Writer,
+    /// How much it holds.
+    pub(crate) kept: u64,
+    /// Something was torn, and is gone.
+    pub(crate) mended: bool,
+}
+
+/// Appends to a journal. There is one for an attempt, ever: the shim's, or whoever keeps a copy.
 pub(crate) struct Writer {
     dir: PathBuf,
     file: Option<File>,
+    /// The place of the file's first record.
+    first: u64,
     /// Encoded and not yet in the file.
     buffer: Vec<u8>,
     /// What the file surely holds.
@@ -125,6 +151,7 @@ impl Writer {
         Writer {
             dir,
             file: None,
+            first: 0,
             buffer: Vec::new(),
             length: 0,
             rotate_at,
@@ -133,6 +160,58 @@ impl Writer {
             unnamed: false,
             again,
         }
+    }
+
+    /// Goes on where a journal ends, or begins one. What no reader would come to goes first: a torn end, and whatever
+    /// stands behind it.
+    pub(crate) fn resume(dir: PathBuf, rotate_at: u64) -> io::Result<Resumed> {
+        let mut writer = Writer::new(dir, rotate_at, |_| false);
+        let (mut kept, mut mended) = (0, false);
+        let mut found = segments(&writer.dir)?.into_iter();
+        for (first, path) in found.by_ref() {
+            if first != writer.next {
+                mended = true;
+                fs::remove_file(path)?;
+                break;
+            }
+            let (mut segment, mut whole) = (Segment::open(first, &path)?, 0);
+            while let Found::Line(range) = segment.line()? {
+                let length = range.len() as u64 + 1;
+                if decode(&segment.buffer[range], writer.next).is_none() {
+                    break;
+                }
+                (writer.next, whole) = (writer.next + 1, whole + length);
+            }
+            kept += whole;
+            writer.file = None;
+            if path.extension().is_some_and(|it| it == "gz") {
+                continue; // it was made as a whole
+            }
+            let file = OpenOptions::new().append(true).open(&path)?;
+            let torn = file.metadata()?.len() > whole;
+            if torn {
+                file.set_len(whole)?;
+            }
+            (writer.file, writer.first, writer.length) = (Some(file), first, whole);
+            (writer.unsynced, writer.unnamed) = (true, true);
+            if torn {
+                mended = true;
+                break;
+            }
+        }
+        // From the end: what a crash leaves is then still a journal.
+        for (_, path) in found.rev() {
+            fs::remove_file(path)?;
+        }
+        Ok(Resumed { writer, kept, mended })
+    }
+
+    /// Whether the journal still ends where this left it.
+    pub(crate) fn is_current(&self) -> bool {
+        let Some(file) = &self.file else { return false };
+        let there = fs::metadata(self.dir.join(segment_name(self.first)));
+        let (Ok(ours), Ok(there)) = (file.metadata(), there) else { return false };
+        (ours.dev(), ours.ino(), self.length) == (there.dev(), there.ino(), there.len()) && self.buffer.is_empty()
     }
 
     /// The place of the last record, 0 before the first.
@@ -233,7 +312,7 @@ impl Writer {
                 Err(error) => return Err(error),
             }
         };
-        (self.file, self.length, self.unnamed) = (Some(file), 0, true);
+        (self.file, self.first, self.length, self.unnamed) = (Some(file), self.next, 0, true);
         Ok(())
     }
 }
@@ -310,19 +389,17 @@ impl Reader {
             return Ok(false);
         }
         let plain = self.dir.join(segment_name(self.next));
-        let source: Box<dyn Read + Send> = match File::open(&plain) {
-            Ok(file) => Box::new(file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                match File::open(plain.with_extension("jsonl.gz")) {
-                    Ok(file) => Box::new(GzDecoder::new(io::BufReader::new(file))),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-                    Err(error) => return Err(error),
+        for path in [&plain, &plain.with_extension("jsonl.gz")] {
+            match Segment::open(self.next, path) {
+                Ok(segment) => {
+                    self.segment = Some(segment);
+                    return Ok(true);
                 }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
-        };
-        self.segment = Some(Segment { first: self.next, source, buffer: Vec::new(), taken: 0, looked: 0 });
-        Ok(true)
+        }
+        Ok(false)
     }
 }
 
@@ -336,6 +413,14 @@ enum Found {
 }
 
 impl Segment {
+    fn open(first: u64, path: &Path) -> io::Result<Segment> {
+        let file = File::open(path)?;
+        let packed = path.extension().is_some_and(|it| it == "gz");
+        let source: Box<dyn Read + Send> =
+            if packed { Box::new(GzDecoder::new(io::BufReader::new(file))) } else { Box::new(file) };
+        Ok(Segment { first, source, buffer: Vec::new(), taken: 0, looked: 0 })
+    }
+
     fn line(&mut self) -> io::Result<Found> {
         loop {
             if let Some(at) = self.buffer[self.looked..].iter().position(|it| *it == b'\n') {
@@ -411,6 +496,8 @@ pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
         io::copy(&mut File::open(&path)?, &mut encoder)?;
         let packed = path.with_extension("jsonl.gz");
         let temporary = write_beside(&packed, &encoder.finish()?)?;
+        // It tells when the last word was.
+        File::options().append(true).open(&temporary)?.set_modified(fs::metadata(&path)?.modified()?)?;
         fs::rename(&temporary, &packed)?;
         sync_parent(&packed)?;
         fs::remove_file(&path)?;

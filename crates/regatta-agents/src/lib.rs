@@ -24,6 +24,7 @@ mod attend;
 mod cgroup;
 mod check;
 pub mod confine;
+mod copies;
 pub mod discover;
 pub mod driver;
 pub mod drivers;

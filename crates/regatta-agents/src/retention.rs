@@ -9,7 +9,7 @@ use regatta_engine::ports::agents::AgentError;
 
 use crate::rundir::{RunDir, try_lock};
 use crate::supervise::AgentsAdapter;
-use crate::{journal, words};
+use crate::{copies, journal, words};
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,6 +22,7 @@ impl AgentsAdapter {
     /// Compresses the journals of attempts that ended at least `compress_after` ago, and removes what those left that
     /// ended at least `older_than` ago. Of these the records of their launch and end stay: they are small, and as long
     /// as they are there nothing is ever started twice. An attempt that has not ended is not touched.
+    /// Of a program that runs elsewhere counts when it was last heard of; what comes later is added all the same.
     pub fn prune(&self, older_than: Duration, compress_after: Duration) -> Result<Pruned, AgentError> {
         let mut pruned = Pruned::default();
         let root = self.attempts_path();
@@ -56,7 +57,10 @@ enum Done {
 fn prune_one(dir: &RunDir, older_than: Duration, compress_after: Duration) -> io::Result<Done> {
     let ended = match fs::metadata(dir.exit_file()) {
         Ok(it) => it.modified()?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Done::Nothing),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match copies::last_added(dir) {
+            Some(then) => then,
+            None => return Ok(Done::Nothing),
+        },
         Err(error) => return Err(error),
     };
     // A date that lies ahead of us is no age.

@@ -4,7 +4,7 @@
 //! `launch.json` what to run · `start.lock` held by whoever starts or concludes · `shim.lock` held by
 //! the shim for its life · `shim.json` a shim has begun, so no other ever may · `program.json` the
 //! program's identity · `shim.sock` takes commands (see `socket`) · `journal-*.jsonl` what was said (see
-//! `journal`) · `exit.json` how it ended, written when no process of it is left and the journal is synced.
+//! `journal`) · `copy.json` that is a copy, of a program elsewhere (see `copies`) · `exit.json` how it ended, written when no process of it is left and the journal is synced.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -131,6 +131,9 @@ impl RunDir {
     }
     pub(crate) fn shim_file(&self) -> PathBuf {
         self.path("shim.json")
+    }
+    pub(crate) fn copy_file(&self) -> PathBuf {
+        self.path("copy.json")
     }
     pub(crate) fn program_file(&self) -> PathBuf {
         self.path("program.json")

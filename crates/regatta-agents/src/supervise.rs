@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,8 @@ use regatta_engine::ports::agents::{
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
-use crate::attend::{self, Attendant, Cursor};
+use crate::attend::{self, Attendant, CURSORS, Cursor};
+use crate::copies::OpenCopy;
 use crate::driver::Driver;
 use crate::drivers;
 use crate::environment::{Environment, SHIM_ALLOCATOR};
@@ -53,6 +55,10 @@ pub struct AgentsAdapter {
     /// Wakes those who attend.
     bells: Arc<Mutex<HashMap<AttemptId, Arc<Bell>>>>,
     cursors: Arc<Mutex<Vec<Cursor>>>,
+    /// How often somebody who reads had to begin again.
+    restarts: Arc<AtomicU64>,
+    /// The journals of programs elsewhere that are being copied.
+    copies: Arc<Mutex<Vec<OpenCopy>>>,
 }
 
 impl fmt::Debug for AgentsAdapter {
@@ -86,6 +92,8 @@ impl AgentsAdapter {
             silence: SILENCE,
             bells: Arc::default(),
             cursors: Arc::default(),
+            restarts: Arc::default(),
+            copies: Arc::default(),
         }
     }
 
@@ -112,10 +120,10 @@ impl AgentsAdapter {
         AgentsAdapter { silence, ..self }
     }
 
-    /// Reads an attempt's journal as it is, from a place on (the first is 1).
-    pub fn records(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<Record>, AgentError> {
+    /// Reads an attempt's journal as it is, from a place on (the first is 1), however long it is.
+    pub fn journal(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<Record>, AgentError> {
         let dir = self.attempt_dir(attempt);
-        attend::records(&dir, from, limit).map_err(|error| words::file("read the journal in", &dir.0, error))
+        attend::all_records(&dir, from, limit).map_err(|error| words::file("read the journal in", &dir.0, error))
     }
 
     /// Attends an attempt with this driver, whatever its runtime.
@@ -139,14 +147,47 @@ impl AgentsAdapter {
         self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes a reader's place back, unless it is no longer one.
+    pub(crate) fn keep_cursor(&self, cursor: Cursor) {
+        let mut cursors = self.cursors();
+        if cursor.restarts() != self.restarts() {
+            return;
+        }
+        if cursors.len() >= CURSORS {
+            cursors.remove(0);
+        }
+        cursors.push(cursor);
+    }
+
+    pub(crate) fn restarts(&self) -> u64 {
+        self.restarts.load(Ordering::SeqCst)
+    }
+
+    /// Makes whoever is in the midst of this attempt's transcript begin again.
+    pub(crate) fn forget_readers(&self, attempt: AttemptId) {
+        let mut cursors = self.cursors();
+        self.restarts.fetch_add(1, Ordering::SeqCst);
+        cursors.retain(|it| !it.is_of(attempt));
+    }
+
+    pub(crate) fn copies(&self) -> MutexGuard<'_, Vec<OpenCopy>> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn bells(&self) -> MutexGuard<'_, HashMap<AttemptId, Arc<Bell>>> {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A fresh driver for what was launched here, from what lies on the disk alone.
+    /// A fresh driver for what was launched here, or elsewhere, from what lies on the disk alone.
     pub(crate) fn driver(&self, dir: &RunDir) -> Result<Option<Box<dyn Driver>>, AgentError> {
         let launch = dir.launch().map_err(|error| words::file("read", &dir.launch_file(), error))?;
-        Ok(launch.and_then(|it| it.attended).map(|it| drivers::of(&it.setup)))
+        let attended = match launch {
+            Some(launch) => launch.attended,
+            None => {
+                dir.copy().map_err(|error| words::file("read", &dir.copy_file(), error))?.and_then(|it| it.attended)
+            }
+        };
+        Ok(attended.map(|it| drivers::of(&it.setup)))
     }
 
     fn attempt_path(&self, attempt: AttemptId) -> PathBuf {
@@ -325,6 +366,9 @@ impl Agents for AgentsAdapter {
         if dir.exit_file().exists() || dir.shim_file().exists() {
             return Ok(Started::default());
         }
+        if dir.copy_file().exists() {
+            return Err(words::runs_elsewhere(launch.attempt));
+        }
         let (environment, started) = launch::write(self, &dir, launch)?;
         self.raise_shim(&dir, &environment).map(|()| started)
     }
@@ -358,6 +402,8 @@ impl Agents for AgentsAdapter {
         let dir = self.attempt_dir(attempt);
         match self.settled(&dir)? {
             Phase::Ended(exit) => return Ok(exit),
+            // Nothing runs here that could be stopped, and saying so would be a lie about what runs there (P10).
+            Phase::Untouched if dir.copy_file().exists() => return Err(words::runs_elsewhere(attempt)),
             Phase::Untouched => {
                 if let Some(exit) = self.forbid(&dir)? {
                     return Ok(exit);
@@ -390,6 +436,26 @@ impl Agents for AgentsAdapter {
 
     fn result_file(&self, attempt: AttemptId) -> PathBuf {
         self.attempt_dir(attempt).result_file()
+    }
+
+    fn records(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<Record>, AgentError> {
+        attend::records(self, attempt, from, limit)
+    }
+
+    fn heading(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
+        self.heading_of(attempt)
+    }
+
+    fn copy_heading(&self, attempt: AttemptId, heading: &str) -> Result<(), AgentError> {
+        self.keep_heading(attempt, heading)
+    }
+
+    fn copied(&self, attempt: AttemptId) -> Result<u64, AgentError> {
+        self.last_copied(attempt)
+    }
+
+    fn copy_in(&self, attempt: AttemptId, records: &[Record]) -> Result<u64, AgentError> {
+        self.add_to_copy(attempt, records)
     }
 }
 

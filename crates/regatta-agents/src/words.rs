@@ -117,3 +117,51 @@ pub(crate) fn not_ours(agent: &regatta_core::ids::AgentName) -> AgentError {
         hint: format!("It polls by itself; or give it one: regatta agent add {agent} --preset NAME."),
     }
 }
+
+/// Says that a copy is refused of what is no copy.
+pub(crate) fn runs_here(attempt: AttemptId) -> AgentError {
+    AgentError {
+        what: format!("The program of {attempt} was started on this machine, so its journal is no copy."),
+        hint: "Read it as it is: nothing of it comes from another machine.".to_owned(),
+    }
+}
+
+/// Says that a program runs on another machine.
+pub(crate) fn runs_elsewhere(attempt: AttemptId) -> AgentError {
+    AgentError {
+        what: format!("The program of {attempt} runs on another machine."),
+        hint: "Stop it there; a new attempt may run here.".to_owned(),
+    }
+}
+
+/// Says that something between two records is missing.
+pub(crate) fn gap(attempt: AttemptId, expected: u64, found: u64) -> AgentError {
+    AgentError {
+        what: format!("The copy of {attempt}'s journal goes on at {expected}, not at {found}."),
+        hint: format!("Send the records from {expected} on."),
+    }
+}
+
+/// Says that no shim keeps lines that long.
+pub(crate) fn record_too_long(attempt: AttemptId, n: u64) -> AgentError {
+    AgentError {
+        what: format!("Record {n} of {attempt} is longer than any that a journal holds."),
+        hint: "Run the same version of Regatta on both machines.".to_owned(),
+    }
+}
+
+/// Says that a copy has its full size.
+pub(crate) fn copy_full(attempt: AttemptId) -> AgentError {
+    AgentError {
+        what: format!("The copy of {attempt}'s journal has the full size of one."),
+        hint: "Read the rest on the machine where the program runs.".to_owned(),
+    }
+}
+
+/// Says that a heading tells nothing about this attempt.
+pub(crate) fn no_heading(attempt: AttemptId) -> AgentError {
+    AgentError {
+        what: format!("This is not the heading of {attempt}'s journal."),
+        hint: "Run the same version of Regatta on both machines.".to_owned(),
+    }
+}

@@ -96,10 +96,10 @@ fn p8_a_flood_slows_no_other() {
     flood.attempt = AttemptId(2);
     flooded.start(&flood).unwrap();
     // It has had its burst, and is slow now.
-    eventually("it floods", || flooded.records(AttemptId(2), 1, 5000).unwrap().len() == 5000);
+    eventually("it floods", || flooded.journal(AttemptId(2), 1, 5000).unwrap().len() == 5000);
     assert_eq!(world.run("seq 1 50000"), Exit::Code(0));
     assert_eq!(world.lines(Stream::Out).len(), 50_000);
-    let (meanwhile, all) = (world.lines(Stream::Out).len(), flooded.records(AttemptId(2), 1, usize::MAX).unwrap());
+    let (meanwhile, all) = (world.lines(Stream::Out).len(), flooded.journal(AttemptId(2), 1, usize::MAX).unwrap());
     flooded.stop(AttemptId(2), Duration::ZERO).unwrap();
     assert!(all.len() < 40 * meanwhile, "{} lines of the flood, {meanwhile} of the other", all.len());
 }
@@ -121,7 +121,7 @@ fn p2_thirty_programs_at_once_lose_nothing() {
     });
     let expected: Vec<String> = (1..=2100).map(|it: u32| it.to_string()).collect();
     for attempt in attempts {
-        let records = world.adapter.records(attempt, 1, usize::MAX).unwrap();
+        let records = world.adapter.journal(attempt, 1, usize::MAX).unwrap();
         let of = |stream| records.iter().filter(move |it| it.stream == stream).map(|it| it.line.as_str());
         assert_eq!(of(Stream::Out).chain(of(Stream::Err)).collect::<Vec<_>>(), expected);
     }

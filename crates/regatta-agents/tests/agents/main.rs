@@ -6,6 +6,7 @@ mod attending;
 mod checks;
 mod confine;
 mod conversations;
+mod copies;
 mod egress;
 mod journals;
 mod programs;

@@ -82,7 +82,7 @@ impl World {
 
     /// The journal of attempt A1.
     pub(crate) fn records(&self) -> Vec<Record> {
-        self.adapter.records(A1, 1, usize::MAX).unwrap()
+        self.adapter.journal(A1, 1, usize::MAX).unwrap()
     }
 
     /// The lines of one of its streams.
@@ -147,7 +147,7 @@ pub(crate) fn adapter(data: &Path) -> AgentsAdapter {
 }
 
 pub(crate) fn log(adapter: &AgentsAdapter, attempt: AttemptId) -> String {
-    let records = adapter.records(attempt, 1, usize::MAX).unwrap();
+    let records = adapter.journal(attempt, 1, usize::MAX).unwrap();
     let printed = records.into_iter().filter(|it| matches!(it.stream, Stream::Out | Stream::Err));
     printed.map(|it| it.line + "\n").collect()
 }

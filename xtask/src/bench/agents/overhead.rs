@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             ready.add(began.elapsed());
             sandbox = started.sandbox;
             let deadline = began + Duration::from_secs(10);
-            while !adapter.records(attempt, 1, 10)?.iter().any(|it| it.stream == Stream::Out) {
+            while !adapter.journal(attempt, 1, 10)?.iter().any(|it| it.stream == Stream::Out) {
                 ensure!(Instant::now() < deadline, "it says nothing");
                 std::thread::sleep(Duration::from_micros(100));
             }

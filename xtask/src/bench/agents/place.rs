@@ -237,7 +237,7 @@ impl Place {
 
     /// What an attempt printed on its standard output.
     pub(super) fn lines(&self, attempt: AttemptId) -> anyhow::Result<Vec<String>> {
-        let records = self.agents.records(attempt, 1, usize::MAX)?;
+        let records = self.agents.journal(attempt, 1, usize::MAX)?;
         ensure!((1..).zip(&records).all(|(n, it)| it.n == n), "the journal of {attempt} has a gap");
         Ok(records.into_iter().filter(|it| it.stream == Stream::Out).map(|it| it.line).collect())
     }

@@ -70,7 +70,7 @@ fn bare(args: &Args, report: &mut Report, binary: &Path, agents: u64, kills: usi
     for nth in 1..=agents {
         lost += usize::from(!matches!(adapter.state(AttemptId(nth))?, ProcessState::Running(_)));
         adapter.stop(AttemptId(nth), Duration::from_millis(200))?;
-        let records = adapter.records(AttemptId(nth), 1, usize::MAX)?;
+        let records = adapter.journal(AttemptId(nth), 1, usize::MAX)?;
         ensure!((1..).zip(&records).all(|(n, it)| it.n == n), "the journal of A{nth} has a gap");
         let out: Vec<String> = records.into_iter().filter(|it| it.stream == Stream::Out).map(|it| it.line).collect();
         let found = compare(&scratch.path().join(format!("w{nth}/count")), &out)?;
