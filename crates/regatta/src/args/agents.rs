@@ -77,6 +77,9 @@ pub(crate) struct AgentAdd {
     /// A host it may reach, and no other but those listed: example.com, *.example.com, either with :PORT
     #[arg(long = "egress", value_name = "HOST")]
     pub(crate) egress: Vec<String>,
+    /// It runs only on a runner that has this label; repeat it for more
+    #[arg(long = "label", value_name = "LABEL")]
+    pub(crate) labels: Vec<String>,
     /// One more path it may read
     #[arg(long = "read", value_name = "PATH")]
     pub(crate) read: Vec<String>,

@@ -105,6 +105,7 @@ fn added(ask: AgentAdd) -> Result<input::AgentAdd, Failed> {
         }),
         network: ask.no_network.then_some(false),
         egress: ask.egress,
+        labels: ask.labels,
         read: ask.read,
         write: ask.write,
         ..Profile::default()
@@ -214,6 +215,7 @@ fn details(it: &AgentView) -> String {
     );
     row("network", profile.network.map_or(String::new(), |it| if it { "yes" } else { "no" }.into()));
     row("reaches", profile.egress.join(" "));
+    row("runs where", profile.labels.join(" and "));
     row("reads", profile.read.join(" "));
     row("writes", profile.write.join(" "));
     let keys = profile.keys.iter().map(|it| match &it.from {

@@ -25,6 +25,7 @@ mod outside; // an agent that nobody started polls, works and finishes
 mod plans; // plan files: checked, refused, imported, exported
 mod races; // many at once, one winner
 mod results; // what workers leave: results, escapes, failed checks, rules
+mod runners; // other machines that work for the daemon
 mod runs; // a plan on the user's own repository
 mod scopes; // who may do what
 mod seed; // the surface that older clients know

@@ -1,0 +1,290 @@
+//! Runners: other processes with a data directory of their own, that work for the daemon over HTTP.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::http;
+use crate::world::{LONG, Ran, World, finish, kill, until};
+
+/// A runner of a world, which ends with it.
+struct Runner {
+    child: Option<Child>,
+    data: PathBuf,
+}
+
+impl Runner {
+    /// Starts one that works for the world's daemon, and waits until it is known.
+    fn start(world: &World, name: &str, flags: &[&str]) -> Runner {
+        let token = world.root.join(format!("{name}.token"));
+        if !token.exists() {
+            std::fs::write(&token, world.ok(&["token", "add", name, "--scope", "runner"])).unwrap();
+        }
+        let url = world.card().unwrap()["url"].as_str().unwrap().to_owned();
+        let data = world.root.join(format!("runner-{name}"));
+        let base = ["runner", "--server", &url, "--token-file", token.to_str().unwrap(), "--name", name];
+        let mut command = world.command(&[&base, flags].concat());
+        command.env("REGATTA_DATA_DIR", &data).env("REGATTA_LOG", "debug");
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let runner = Runner { child: Some(child), data };
+        let up = || state(world, name).as_deref() == Some("up");
+        assert!(until(LONG, up), "{}", runner.log());
+        runner
+    }
+
+    fn log(&self) -> String {
+        format!("the runner at {} did not come up", self.data.display())
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// kill -9 of the runner alone: its programs go on.
+    fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        kill(child.id());
+        child.wait().unwrap();
+    }
+
+    /// Asks it to end, and waits for that.
+    fn end(mut self) -> Ran {
+        let child = self.child.take().unwrap();
+        terminate(child.id());
+        finish(child, LONG).expect("the runner did not end")
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            kill(child.id());
+            let _ended = child.wait();
+        }
+    }
+}
+
+fn terminate(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+}
+
+fn state(world: &World, name: &str) -> Option<String> {
+    let all = world.json(&["runner", "list"]);
+    let found = all.as_array().unwrap().iter().find(|it| it["name"] == name)?.clone();
+    found["state"].as_str().map(str::to_owned)
+}
+
+/// A task that writes a file, says so, and waits for a gate.
+fn waits(id: &str, file: &str, gate: &Path) -> String {
+    format!(
+        "[[task]]\nid = \"{id}\"\nsubject = \"Write {file}\"\nfiles = [\"{file}\"]\n\
+         script = [{{ write = {{ path = \"{file}\", text = \"{file}\\n\" }} }}, {{ say = \"wrote {file}\" }}, \
+         {{ run = \"while [ ! -e {gate} ]; do sleep 0.02; done\" }}]\n",
+        gate = gate.display()
+    )
+}
+
+/// A world whose agent runs only at runners, and whose programs may look at the gate.
+fn remote() -> (World, PathBuf) {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "far", "--runtime", "scripted", "--max-tasks", "9", "--label", "far", "--confine", "off"]);
+    let gate = world.root.join("gate");
+    (world, gate)
+}
+
+fn start(world: &World, plan: &str) -> String {
+    let path = world.plan(plan);
+    let data = world.json(&["run", &path, "--agents", "far"]);
+    data["mission"].as_str().or(data["id"].as_str()).unwrap().to_owned()
+}
+
+fn attempts(world: &World) -> Vec<Value> {
+    let tasks = world.json(&["status"])["tasks"].as_array().cloned().unwrap_or_default();
+    tasks.iter().filter(|it| it["attempt"].is_string()).cloned().collect()
+}
+
+fn says(world: &World, attempt: &str, words: &str) -> bool {
+    world.run(&["logs", attempt]).out.contains(words)
+}
+
+fn landed(world: &World, subjects: &[&str]) -> bool {
+    let log = world.git(&["log", "--format=%s"]);
+    subjects.iter().all(|it| log.lines().filter(|line| line == it).count() == 1)
+}
+
+/// The whole way: fetched, worked on, told, captured, handed over, checked there, landed here; nothing is left.
+#[test]
+fn work_goes_to_a_runner_and_comes_back() {
+    let (world, gate) = remote();
+    let runner = Runner::start(&world, "box", &["--labels", "far,linux", "--max-tasks", "3"]);
+    std::fs::write(&gate, "").unwrap();
+    let plan = format!("{}{}blocked_by = [\"a\"]\n", waits("a", "one.txt", &gate), waits("b", "two.txt", &gate));
+    let path = world.plan(&plan);
+    let (mission, ran) = world.answer(&["run", &path, "--agents", "far", "--wait"]);
+    assert_eq!(ran.code, 0, "{mission} {ran:?}");
+    assert!(landed(&world, &["Write one.txt", "Write two.txt"]));
+    assert_eq!(world.read("one.txt"), "one.txt\n", "the checkout came along");
+    let first = world.json(&["show", "A1"]);
+    assert_eq!((&first["runner"], &first["ended"]["cause"]), (&"box".into(), &"submitted".into()));
+    assert!(says(&world, "A1", "wrote one.txt"), "its transcript is here");
+    // Its machine had a mirror and its own workspaces, and keeps none of them.
+    let cleared = || workspaces(&runner.data).is_empty();
+    assert!(until(LONG, cleared), "{:?}", workspaces(&runner.data));
+    assert!(!world.data.join("workspaces/shop/A1").exists());
+    let ran = runner.end();
+    assert_eq!((ran.code, ran.err.contains("nothing was left unfinished")), (0, true), "{ran:?}");
+    assert_eq!(state(&world, "box").as_deref(), Some("offline"));
+}
+
+fn workspaces(data: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(data.join("workspaces/shop")).into_iter().flatten().flatten();
+    entries.map(|it| it.file_name().to_string_lossy().into_owned()).filter(|it| it.starts_with('A')).collect()
+}
+
+/// P1, J2: neither the end of the daemon nor that of the runner ends a program or starts a second one.
+#[test]
+fn p1_j2_a_program_goes_on_when_the_runner_or_the_daemon_is_killed() {
+    let (world, gate) = remote();
+    let mut runner = Runner::start(&world, "box", &["--labels", "far"]);
+    start(&world, &waits("a", "one.txt", &gate));
+    assert!(until(LONG, || says(&world, "A1", "wrote one.txt")));
+
+    kill(world.card().unwrap()["pid"].as_u64().unwrap() as u32);
+    world.ok(&["up"]);
+    runner.kill();
+    let again = Runner::start(&world, "box", &["--labels", "far"]);
+    kill(world.card().unwrap()["pid"].as_u64().unwrap() as u32);
+    world.ok(&["up"]);
+
+    std::fs::write(&gate, "").unwrap();
+    assert!(until(LONG, || landed(&world, &["Write one.txt"])), "{:?}", attempts(&world));
+    let started = world.events().iter().filter(|it| it["kind"] == "attempt.started").count();
+    assert_eq!(started, 1, "it went on in its one attempt");
+    let said = world.ok(&["logs", "A1"]).matches("wrote one.txt").count();
+    assert_eq!(said, 1, "P2: nothing is lost, and nothing is told twice");
+    drop(again);
+}
+
+/// The seed's SIGTERM with three running: those that can finish do; the others are stopped, their work is kept, their
+/// tasks wait again, and that is what is said.
+#[test]
+fn sigterm_lets_three_finish_or_stops_them_and_says_so() {
+    let (world, gate) = remote();
+    let runner = Runner::start(&world, "box", &["--labels", "far", "--max-tasks", "3"]);
+    let plan: String = ["a", "b", "c"].iter().map(|it| waits(it, &format!("{it}.md"), &gate)).collect();
+    start(&world, &plan);
+    let all = || ["A1", "A2", "A3"].iter().all(|it| says(&world, it, "wrote"));
+    assert!(until(LONG, all));
+    terminate(runner.pid());
+    assert!(until(LONG, || state(&world, "box").as_deref() == Some("draining")));
+    std::fs::write(&gate, "").unwrap();
+    assert!(until(LONG, || landed(&world, &["Write a.md", "Write b.md", "Write c.md"])));
+    let mut runner = runner;
+    let ran = finish(runner.child.take().unwrap(), LONG).unwrap();
+    assert!(ran.err.contains("3 at work") && ran.err.contains("nothing was left unfinished"), "{ran:?}");
+
+    // No time at all: they are stopped.
+    std::fs::remove_file(&gate).unwrap();
+    let runner = Runner::start(&world, "box", &["--labels", "far", "--max-tasks", "3", "--shutdown-timeout", "0"]);
+    let plan: String = ["d", "e", "f"].iter().map(|it| waits(it, &format!("{it}.md"), &gate)).collect();
+    start(&world, &plan);
+    let all = || ["A4", "A5", "A6"].iter().all(|it| says(&world, it, "wrote"));
+    assert!(until(LONG, all));
+    let data = runner.data.clone();
+    let ran = runner.end();
+    assert!(ran.err.contains("3 stopped before they were done"), "{ran:?}");
+    assert_eq!(crate::world::processes_of(&data), Vec::<u32>::new(), "P3");
+    for it in ["A4", "A5", "A6"] {
+        let ended = world.json(&["show", it])["ended"].clone();
+        assert_eq!(ended["cause"], "lost", "{ended}");
+        let vault = world.data.join("vaults/shop.git");
+        let kept = world.git_in(&vault, &["ls-tree", "--name-only", &format!("refs/regatta/keep/{it}")]);
+        assert!(kept.lines().any(|it| it.ends_with(".md")), "Q3: {it} is kept: {kept}");
+    }
+    // Another takes over what it left.
+    std::fs::write(&gate, "").unwrap();
+    let _other = Runner::start(&world, "other", &["--labels", "far", "--max-tasks", "3"]);
+    assert!(until(LONG, || landed(&world, &["Write d.md", "Write e.md", "Write f.md"])));
+}
+
+/// Q11, S10: a runner's token fetches, pushes nothing but what its own attempts made, and speaks for no other runner.
+#[test]
+fn q11_s10_a_runners_token_reaches_only_its_own_work() {
+    let (world, gate) = remote();
+    let _runner = Runner::start(&world, "box", &["--labels", "far"]);
+    start(&world, &waits("a", "one.txt", &gate));
+    assert!(until(LONG, || says(&world, "A1", "wrote one.txt")));
+    let url = world.card().unwrap()["url"].as_str().unwrap().trim_end_matches('/').to_owned();
+    let mine = std::fs::read_to_string(world.root.join("box.token")).unwrap();
+    let theirs = world.ok(&["token", "add", "stranger", "--scope", "runner"]);
+    let clone = world.root.join("clone");
+    let header = |token: &str| format!("http.extraHeader=Authorization: Bearer {}", token.trim());
+    let at = |path: &str| format!("{url}/git/{path}");
+    let git = |token: &str, args: &[&str]| {
+        let mut command = std::process::Command::new("git");
+        command.args(["-c", &header(token)]).args(args).current_dir(&world.root);
+        world.clean(&mut command);
+        command.env("GIT_TERMINAL_PROMPT", "0");
+        crate::world::run(command, None)
+    };
+    assert_ne!(git("nonsense", &["clone", "-q", &at("shop"), "clone"]).code, 0, "S1");
+    assert_eq!(git(&mine, &["clone", "-q", &at("shop"), "clone"]).code, 0);
+    let push = |token: &str, to: &str| git(token, &["-C", clone.to_str().unwrap(), "push", "-q", &at("shop"), to]).code;
+    assert_ne!(push(&mine, "HEAD:refs/heads/main"), 0);
+    assert_ne!(push(&mine, "HEAD:refs/heads/new"), 0);
+    assert_ne!(push(&mine, "HEAD:refs/regatta/keep/A99"), 0);
+    assert_ne!(push(&theirs, "HEAD:refs/regatta/keep/A1"), 0);
+    assert_eq!(push(&mine, "HEAD:refs/regatta/keep/A1"), 0);
+    assert_eq!(git(&mine, &["ls-remote", "--exit-code", &at("nowhere")]).code, 128);
+
+    let session = world.events().iter().rfind(|it| it["kind"] == "runner.registered").unwrap()["data"]["runner"]["session"].clone();
+    let body = serde_json::json!({ "runner": "box", "session": session }).to_string();
+    let beat = |token: &str| {
+        let headers = [("host", "localhost".into()), ("authorization", format!("Bearer {}", token.trim()))];
+        http::Door::of(&world.data).over_tcp("POST", "/api/v1/runner.beat", &headers, body.as_bytes()).status
+    };
+    assert_eq!((beat(&mine), beat(&theirs)), (200, 409));
+    std::fs::write(&gate, "").unwrap();
+    assert!(until(LONG, || landed(&world, &["Write one.txt"])));
+}
+
+/// A runner that cannot work says why, and starts nothing.
+#[test]
+fn a_runner_that_is_not_let_in_says_why() {
+    let world = World::set_up();
+    let url = world.card().map_or_else(
+        || {
+            world.ok(&["up"]);
+            world.card().unwrap()["url"].as_str().unwrap().to_owned()
+        },
+        |it| it["url"].as_str().unwrap().to_owned(),
+    );
+    let file = world.root.join("token");
+    std::fs::write(&file, "nonsense").unwrap();
+    let file = file.to_str().unwrap();
+    let data = world.root.join("other");
+    let run = |args: &[&str]| {
+        let mut command = world.command(args);
+        command.env("REGATTA_DATA_DIR", &data);
+        crate::world::run(command, None)
+    };
+    let wrong = run(&["runner", "--server", &url, "--token-file", file, "--name", "box"]);
+    assert!(wrong.code != 0 && wrong.err.contains("token"), "{wrong:?}");
+    let none = run(&["runner", "--server", &url, "--token-file", "/nowhere", "--name", "box"]);
+    assert!(none.code != 0 && none.err.contains("regatta token add"), "{none:?}");
+    assert_eq!(run(&["runner", "--server", &url, "--token-file", file, "--max-tasks", "0"]).code, 2);
+    assert_eq!(run(&["runner", "--server", &url, "--token-file", file, "--name", "a b"]).code, 2);
+    // No daemon there: it waits for one, and can be ended meanwhile.
+    let mut command = world.command(&["runner", "--server", "http://127.0.0.1:1", "--token-file", file, "--name", "box"]);
+    command.env("REGATTA_DATA_DIR", &data).env("REGATTA_LOG", "warn");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    let mut err = std::io::BufReader::new(child.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut err, &mut first).unwrap();
+    assert!(first.contains("is tried again"), "{first}");
+    terminate(child.id());
+    assert!(until(Duration::from_secs(20), || child.try_wait().unwrap().is_some()));
+}
