@@ -16,10 +16,10 @@ use regatta_engine::failpoint;
 use regatta_engine::ports::git::{GitError, Move, Repo, TrunkPermit};
 
 use crate::carry::Cargo;
-use crate::difference::Difference;
+use crate::difference::{Difference, File};
 use crate::inspect::{UserRepo, in_progress};
 use crate::places::Key;
-use crate::run::{join, path_of, text_of};
+use crate::run::{Call, Talk, join, path_of, text_of};
 use crate::{GitAdapter, disk, words};
 
 /// How long to wait for an editor's or a prompt's `git status` to let go of the index.
@@ -62,6 +62,8 @@ impl GitAdapter {
             if tip != *old {
                 return Ok(Move::Elsewhere(tip));
             }
+            // It takes its time to start, which is the time in which the objects are carried.
+            let mover = self.mover(&step, permit).converse()?;
             let cargo = self.load(&step)?;
             failpoint::at("move.objects");
             let checkouts = self.checkouts(&step)?;
@@ -73,7 +75,7 @@ impl GitAdapter {
                 return Ok(Move::Dirty(blocked.iter().map(|it| text_of(it)).collect()));
             }
             failpoint::at("move.checked");
-            if let Some(elsewhere) = self.swap(&step, permit)? {
+            if let Some(elsewhere) = self.swap(&step, mover, permit)? {
                 return Ok(Move::Elsewhere(elsewhere));
             }
             failpoint::at("move.ref");
@@ -96,27 +98,30 @@ impl GitAdapter {
         Ok(cargo)
     }
 
-    /// Moves the ref if it still is where it was, and says where it is if not.
-    fn swap(&self, step: &Step<'_>, permit: &TrunkPermit) -> Result<Option<CommitId>, GitError> {
-        let Step { repo, user, old, new } = step;
-        let name = format!("refs/heads/{}", repo.trunk);
-        let moved = self
-            .git
-            .ours(&user.common, "move the trunk")
+    /// What moves the ref, when it is told to.
+    fn mover(&self, step: &Step<'_>, permit: &TrunkPermit) -> Call {
+        self.git
+            .ours(&step.user.common, "move the trunk")
             .args(["update-ref", "--create-reflog", "-m"])
             .arg(format!("regatta: landing {}", permit.landing()))
             .arg("--stdin")
-            .input(format!("start\nupdate {name} {new} {old}\nprepare\ncommit\n").into())
-            .done();
-        if let Err(error) = moved {
-            // Somebody was faster, or somebody did just this: both show in where the trunk is now.
-            let tip = self.trunk_tip(user, repo)?;
-            return if tip == **new {
-                Ok(None)
-            } else if tip == **old {
-                Err(error)
-            } else {
-                Ok(Some(tip))
+    }
+
+    /// Moves the ref if it still is where it was, and says where it is if not.
+    fn swap(&self, step: &Step<'_>, mut waiting: Talk, permit: &TrunkPermit) -> Result<Option<CommitId>, GitError> {
+        let Step { repo, user, old, new } = step;
+        let name = format!("refs/heads/{}", repo.trunk);
+        let order = format!("start\nupdate {name} {new} {old}\nprepare\ncommit\n");
+        let told = waiting.say(order.as_bytes()).is_ok();
+        let moved = told && ["start", "prepare", "commit"].iter().all(|it| waiting.line() == Ok(format!("{it}: ok")));
+        drop(waiting);
+        if !moved {
+            // Somebody was faster, or somebody did just this: both show in where the trunk is now. If nobody did
+            // anything it is told once more, this time to one that says what ails it.
+            match self.trunk_tip(user, repo)? {
+                tip if tip == **new => return Ok(None),
+                tip if tip != **old => return Ok(Some(tip)),
+                _ => self.mover(step, permit).input(order.into()).done()?,
             };
         }
         // Absent where refs are kept otherwise than in files.
@@ -182,7 +187,7 @@ impl GitAdapter {
             blocked.append(&mut self.staged(step.old, checkout)?);
         }
         blocked.append(&mut collisions(difference, checkout));
-        if blocked.is_empty() {
+        if blocked.is_empty() && !only_edits(difference) {
             // Git has the last word, and does nothing yet.
             let mut said = self.read_tree(step, checkout, &["--dry-run"])?;
             if said.0 != Some(0) {
@@ -238,11 +243,18 @@ impl GitAdapter {
     /// Brings a clean checkout from the old commit to the new one.
     fn advance(&self, step: &Step<'_>, checkout: &Checkout) -> Result<(), GitError> {
         let since = Instant::now();
+        let mut refreshed = false;
         loop {
             wait_for_index(checkout)?;
             let (status, stderr) = self.read_tree(step, checkout, &[])?;
             if status == Some(0) {
                 return Ok(());
+            }
+            if !stderr.contains("index.lock") && !refreshed {
+                // It takes a file that was touched for one that was changed, until the index knows.
+                refreshed = true;
+                self.refresh_index(checkout)?;
+                continue;
             }
             if !stderr.contains("index.lock") {
                 return Err(words::checkout_behind(&checkout.top, step.old, step.new, &stderr));
@@ -307,6 +319,14 @@ impl GitAdapter {
         update(&real)?;
         Ok(true)
     }
+}
+
+/// Whether nothing but the content or the mode of files changes. In a checkout without changes nothing can be in the
+/// way of that, so git need not be asked first.
+fn only_edits(difference: &Difference) -> bool {
+    const FILE: u32 = 0o100_000;
+    let plain = |it: &Option<File>| it.as_ref().is_some_and(|it| it.0 & 0o170_000 == FILE);
+    difference.files.values().all(|(old, new)| plain(old) && plain(new))
 }
 
 /// Untracked files, ignored ones too, where the new commit has a file.

@@ -13,9 +13,11 @@
 //! trees; `places` says what is where; `inspect` looks at the user's repository and `look` at its trunk; `vault` keeps
 //! our own; `workspace` makes and removes working trees; `gitdir` makes the disposable `.git` in one; `copy` brings the
 //! user's untracked files along; `pool` keeps finished workspaces warm; `capture` keeps what an agent left and `scope`
-//! looks at it closely, `history` its own commits; `merge` and `revert` try a merge; `fixup` gives one out to be mended; `stage` checks one out; `carry` brings objects to the user; `land`
-//! moves the trunk; `push` pushes it; `serve` gives the vault to other machines (`exchange` carries what is said,
-//! `pktline` reads what must not be believed), `remote` is a runner's side of that; `show` reads commits; `words` holds the sentences for people.
+//! looks at it closely, `history` its own commits; `merge` and `revert` try a merge, and `weave` makes it where no file
+//! was touched twice; `fixup` gives one out to be mended; `stage` checks one out; `carry` brings objects to the user;
+//! `land` moves the trunk; `push` pushes it; `serve` gives the vault to other machines (`exchange` carries what is said,
+//! `pktline` reads what must not be believed), `remote` is a runner's side of that; `show` reads commits; `words` holds
+//! the sentences for people.
 //!
 //! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's repository),
 //! alternates that point at the user's repository (a `git gc` there could take objects away), garbage collection
@@ -50,6 +52,7 @@ mod serve;
 mod show;
 mod stage;
 mod vault;
+mod weave;
 mod words;
 mod workspace;
 
@@ -210,7 +213,18 @@ impl Git for GitAdapter {
         authorship: &Authorship,
         style: Style,
     ) -> Result<Trial, GitError> {
-        self.merge_onto(repo, tip, commit, authorship, style)
+        let change = [(commit.clone(), authorship.clone())];
+        let found = self.merge_all_onto(repo, tip, &change, style)?.pop();
+        found.ok_or_else(|| words::no_such_commit(commit))
+    }
+    fn trial_merges(
+        &self,
+        repo: &Repo,
+        tip: &CommitId,
+        changes: &[(CommitId, Authorship)],
+        style: Style,
+    ) -> Result<Vec<Trial>, GitError> {
+        self.merge_all_onto(repo, tip, changes, style)
     }
     fn merge_with_ownership(
         &self,

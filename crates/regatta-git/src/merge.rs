@@ -14,6 +14,7 @@ use regatta_engine::ports::git::{Authorship, Dropped, GitError, Repo, Settled, S
 
 use crate::odb::{Commit, Odb};
 use crate::run::{split, text_of};
+use crate::weave::weave;
 use crate::{GitAdapter, words};
 
 /// An agent that commits more than this in one attempt gets one commit for all.
@@ -37,39 +38,67 @@ pub(crate) struct Sides<'a> {
 }
 
 impl GitAdapter {
-    pub(crate) fn merge_onto(
+    /// Merges the changes one after the other, up to the first that conflicts. What is made is in the vault, and on
+    /// disk, when all of them merged; it is waited for once.
+    pub(crate) fn merge_all_onto(
         &self,
         repo: &Repo,
         tip: &CommitId,
-        commit: &CommitId,
-        authorship: &Authorship,
+        changes: &[(CommitId, Authorship)],
         style: Style,
-    ) -> Result<Trial, GitError> {
-        self.vault_with(repo, tip)?;
-        let vault = self.vault_with(repo, commit)?;
-        // The trunk can only have a capture itself if it was merged; else it has what was made of it.
-        if style == Style::Merge && self.contains(&vault, tip, commit)? {
-            return Ok(Trial::Empty);
+    ) -> Result<Vec<Trial>, GitError> {
+        let mut vault = self.vault_with(repo, tip)?;
+        for (commit, _) in changes {
+            vault = self.vault_with(repo, commit)?;
         }
         self.with_odb(&vault, |odb| {
-            let (tip_tree, change) = (odb.commit(tip)?.tree, odb.commit(commit)?);
-            // Without a base it is no change, but a whole tree.
-            let Some(base) = change.parents.first() else { return Ok(Trial::Empty) };
-            let sides = Sides { base, ours: &tip_tree, theirs: &change.tree };
-            let merged = match self.merge_trees(odb, &vault, &sides)? {
-                Merged::Clean(tree) if tree == tip_tree => return Ok(Trial::Empty),
-                Merged::Clean(tree) => tree,
-                Merged::Conflict(_, paths) => return Ok(Trial::Conflict(named(&paths))),
-            };
-            let landed = match style {
-                // One parent: the attempt's commits are kept under its keep-ref, the trunk stays a line.
-                Style::Squash => odb.write_commit(&merged, &[tip], authorship)?,
-                Style::Merge => odb.write_commit(&merged, &[tip, commit], authorship)?,
-                Style::Rebase => self.replay(odb, &vault, (tip, &tip_tree), &change, (&merged, authorship))?,
-            };
+            let mut at = tip.clone();
+            let mut found = Vec::with_capacity(changes.len());
+            for change in changes {
+                let trial = self.merge_next(odb, &vault, &at, change, style)?;
+                if let Trial::Clean(next) = &trial {
+                    at = next.clone();
+                }
+                let conflicts = matches!(trial, Trial::Conflict(_));
+                found.push(trial);
+                if conflicts {
+                    return Ok(found);
+                }
+            }
             odb.adopt()?;
-            Ok(Trial::Clean(landed))
+            Ok(found)
         })
+    }
+
+    /// Merges one change. What that writes is the vault's only when it is adopted.
+    fn merge_next(
+        &self,
+        odb: &mut Odb,
+        vault: &Path,
+        tip: &CommitId,
+        (commit, authorship): &(CommitId, Authorship),
+        style: Style,
+    ) -> Result<Trial, GitError> {
+        // The trunk can only have a capture itself if it was merged; else it has what was made of it.
+        if style == Style::Merge && self.contains_in(odb, vault, tip, commit)? {
+            return Ok(Trial::Empty);
+        }
+        let (tip_tree, change) = (odb.commit(tip)?.tree, odb.commit(commit)?);
+        // Without a base it is no change, but a whole tree.
+        let Some(base) = change.parents.first() else { return Ok(Trial::Empty) };
+        let sides = Sides { base, ours: &tip_tree, theirs: &change.tree };
+        let merged = match self.merge_trees(odb, vault, &sides)? {
+            Merged::Clean(tree) if tree == tip_tree => return Ok(Trial::Empty),
+            Merged::Clean(tree) => tree,
+            Merged::Conflict(_, paths) => return Ok(Trial::Conflict(named(&paths))),
+        };
+        let landed = match style {
+            // One parent: the attempt's commits are kept under its keep-ref, the trunk stays a line.
+            Style::Squash => odb.write_commit(&merged, &[tip], authorship)?,
+            Style::Merge => odb.write_commit(&merged, &[tip, commit], authorship)?,
+            Style::Rebase => self.replay(odb, vault, (tip, &tip_tree), &change, (&merged, authorship))?,
+        };
+        Ok(Trial::Clean(landed))
     }
 
     /// Replays the agent's own commits onto `tip`, then what it left uncommitted, and ends at the tree `merged`.
@@ -111,9 +140,19 @@ impl GitAdapter {
         asked.args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()]).yes()
     }
 
+    /// The same, where the tip may not have been adopted yet.
+    fn contains_in(&self, odb: &Odb, vault: &Path, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
+        let asked = odb.writing(self.git.ours(vault, "look for a commit on the trunk"));
+        asked.args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()]).yes()
+    }
+
     /// Merges three trees. What that writes is the vault's only when it is adopted.
     pub(crate) fn merge_trees(&self, odb: &mut Odb, vault: &Path, sides: &Sides<'_>) -> Result<Merged, GitError> {
         const DOING: &str = "merge the change onto the trunk";
+        let base = odb.commit(sides.base)?.tree;
+        if let Some(tree) = weave(odb, &base, sides.ours, sides.theirs)? {
+            return Ok(Merged::Clean(tree));
+        }
         let ours = odb.write_passing(sides.ours, &[sides.base])?;
         let theirs = odb.write_passing(sides.theirs, &[sides.base])?;
         let call = self.git.ours(vault, DOING).unhurried();
@@ -137,9 +176,11 @@ impl GitAdapter {
         sides: &BTreeMap<String, Side>,
         authorship: &Authorship,
     ) -> Result<Settled, GitError> {
-        let open = match self.merge_onto(repo, tip, commit, authorship, Style::Squash)? {
-            Trial::Conflict(paths) => paths,
-            trial => return Ok(Settled { trial, dropped: None }),
+        let change = [(commit.clone(), authorship.clone())];
+        let open = match self.merge_all_onto(repo, tip, &change, Style::Squash)?.pop() {
+            Some(Trial::Conflict(paths)) => paths,
+            Some(trial) => return Ok(Settled { trial, dropped: None }),
+            None => return Err(words::no_such_commit(commit)),
         };
         let unsettled: Vec<String> = open.iter().filter(|it| !sides.contains_key(*it)).cloned().collect();
         if !unsettled.is_empty() {

@@ -1,6 +1,6 @@
 //! The vault's objects, read and written without a git process for each.
 //!
-//! Two processes stay: one that reads, one that writes commits. What is written goes to a directory of its own first,
+//! Three processes stay: one that reads, one that writes commits, one that writes trees. What is written goes to a directory of its own first,
 //! with no waiting for the disk; [`Odb::adopt`] then moves it into the vault, and waits once. So a power cut leaves no
 //! torn object in the vault, and a merge that is not wanted leaves no garbage.
 
@@ -48,6 +48,8 @@ pub(crate) struct Odb {
     scratch: PathBuf,
     reader: Talk,
     writer: Talk,
+    /// Writes trees.
+    trees: Talk,
     /// Commits made only to be merged.
     passing: Vec<CommitId>,
     asked: u32,
@@ -91,11 +93,16 @@ impl GitAdapter {
         disk::remove(&scratch)?;
         disk::make_dirs(&scratch)?;
         let reader = self.git.ours(vault, "read the vault").args(["cat-file", "--batch-command"]);
-        let writer = self.git.ours(vault, "make a commit").unhurried();
-        let writer = writer.args(["hash-object", "-t", "commit", "-w", "--no-filters", "--stdin-paths"]);
+        let writer = |kind: &str| {
+            let call = self.git.ours(vault, "write an object").unhurried();
+            let call = call.args(["hash-object", "-t", kind, "-w", "--no-filters", "--stdin-paths"]);
+            call.objects(&scratch, &vault.join("objects")).converse()
+        };
         Ok(Odb {
-            reader: reader.converse()?,
-            writer: writer.objects(&scratch, &vault.join("objects")).converse()?,
+            // What is written here and not adopted yet is read as well.
+            reader: reader.also_objects(&scratch).converse()?,
+            writer: writer("commit")?,
+            trees: writer("tree")?,
             vault: vault.to_path_buf(),
             scratch,
             passing: Vec::new(),
@@ -145,6 +152,24 @@ impl Odb {
         parse_tree(&bytes, id.as_str().len() / 2).ok_or_else(|| words::unexpected("read a tree"))
     }
 
+    /// Several trees, in the order of their ids; asked for all at once, so that their answers are waited for once.
+    pub(crate) fn trees<'a>(&mut self, ids: impl Iterator<Item = &'a CommitId>) -> Result<Vec<Vec<Entry>>, GitError> {
+        let ids: Vec<&CommitId> = ids.collect();
+        self.asked += ids.len() as u32;
+        // Few enough to fit into a pipe: nobody reads the answers yet.
+        let questions: String = ids.iter().map(|it| format!("contents {it}\n")).collect();
+        self.reader.say(questions.as_bytes())?;
+        let mut found = Vec::with_capacity(ids.len());
+        for id in ids {
+            let (_, kind, size) = header(&self.reader.line()?).ok_or_else(|| words::no_such_object(id))?;
+            let mut bytes = self.reader.bytes(size + 1)?;
+            bytes.pop();
+            let entries = (kind == "tree").then(|| parse_tree(&bytes, id.as_str().len() / 2)).flatten();
+            found.push(entries.ok_or_else(|| words::unexpected("read a tree"))?);
+        }
+        Ok(found)
+    }
+
     /// A file's content by its id.
     pub(crate) fn blob(&mut self, id: &CommitId) -> Result<Vec<u8>, GitError> {
         self.read(id.as_str(), "blob")?.ok_or_else(|| words::no_such_object(id))
@@ -164,12 +189,35 @@ impl Odb {
         }
         let who = format!("{} <{}> {} +0000", clean_name(&by.name), clean(&by.email), by.seconds);
         text += &format!("author {who}\ncommitter {who}\n\n{}\n", by.message.replace('\0', "").trim_end());
-        let file = self.scratch.join("commit");
-        disk::write_unhurried(&file, text.as_bytes())?;
-        // The process runs in the vault, and a path in it has no line end: the data directory's may.
-        let name = file.strip_prefix(&self.vault).unwrap_or(&file);
-        self.writer.say(format!("{}\n", name.display()).as_bytes())?;
+        let name = self.lay_down("commit", text.as_bytes())?;
+        self.writer.say(format!("{name}\n").as_bytes())?;
         CommitId::new(&self.writer.line()?).map_err(|_| words::unexpected("make a commit"))
+    }
+
+    /// Makes a tree of these names, in any order.
+    pub(crate) fn write_tree(&mut self, mut entries: Vec<Entry>) -> Result<CommitId, GitError> {
+        self.asked += 1;
+        // Git compares directories as if their names ended in a slash.
+        let key = |it: &Entry| [it.name.as_slice(), if it.mode == DIRECTORY { b"/" } else { b"" }].concat();
+        entries.sort_by_cached_key(key);
+        let mut bytes = Vec::new();
+        for Entry { mode, name, id } in &entries {
+            bytes.extend(format!("{mode:o} ").bytes());
+            bytes.extend(name);
+            bytes.push(0);
+            bytes.extend(raw(id));
+        }
+        let name = self.lay_down("tree", &bytes)?;
+        self.trees.say(format!("{name}\n").as_bytes())?;
+        CommitId::new(&self.trees.line()?).map_err(|_| words::unexpected("make a tree"))
+    }
+
+    /// Puts an object's content where a process that writes it can read it, and says where that is.
+    fn lay_down(&self, name: &str, bytes: &[u8]) -> Result<String, GitError> {
+        let file = self.scratch.join(name);
+        disk::write_unhurried(&file, bytes)?;
+        // The processes run in the vault, and a path in it has no line end: the data directory's may.
+        Ok(file.strip_prefix(&self.vault).unwrap_or(&file).display().to_string())
     }
 
     /// Makes a commit that is needed for a merge and then no more.
@@ -232,6 +280,15 @@ fn folders(objects: &Path) -> Result<Vec<PathBuf>, GitError> {
 pub(crate) fn loose_path(objects: &Path, id: &CommitId) -> PathBuf {
     let (folder, name) = id.as_str().split_at(2);
     objects.join(folder).join(name)
+}
+
+/// An id as the bytes it stands for.
+pub(crate) fn raw(id: &CommitId) -> impl Iterator<Item = u8> + '_ {
+    let nibble = |digit: u8| match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20) - b'a' + 10,
+    };
+    id.as_str().as_bytes().chunks_exact(2).map(move |it| nibble(it[0]) << 4 | nibble(it[1]))
 }
 
 /// What git says of an object before its content; none if there is no such thing.

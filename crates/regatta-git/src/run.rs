@@ -333,8 +333,9 @@ impl Call {
         self.command.stdin(Stdio::piped()).stderr(Stdio::null());
         let mut child = self.spawn()?;
         match (child.stdin.take(), child.stdout.take()) {
-            (Some(stdin), Some(stdout)) => {
-                Ok(Talk { child, doing: self.doing, stdin: Some(stdin), stdout: BufReader::new(stdout) })
+            (Some(stdin), Some(pipe)) => {
+                let stdout = BufReader::new(Patient { pipe, patience: self.patience });
+                Ok(Talk { child, doing: self.doing, stdin: Some(stdin), stdout })
             }
             _ => Err(words::unexpected(self.doing)),
         }
@@ -500,11 +501,37 @@ pub(crate) struct Talk {
     child: Child,
     doing: &'static str,
     stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
+    stdout: BufReader<Patient>,
+}
+
+/// What such a process answers, waited for only so long: one that hangs must not hang us.
+#[derive(Debug)]
+struct Patient {
+    pipe: ChildStdout,
+    patience: Duration,
+}
+
+impl Read for Patient {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let until = Instant::now() + self.patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let wait = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&wait)) {
+                Err(Errno::INTR) => {}
+                Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                ready => return ready.map_err(io::Error::from).and_then(|_| self.pipe.read(into)),
+            }
+        }
+    }
 }
 
 impl Talk {
     fn failed(&self, cause: &io::Error) -> GitError {
+        if cause.kind() == io::ErrorKind::TimedOut {
+            // Whoever got this drops it, which ends the process.
+            return words::took_too_long(self.doing, self.stdout.get_ref().patience);
+        }
         words::not_started(self.doing, cause)
     }
     /// Says something; nothing may be left of the last answer.
@@ -610,6 +637,23 @@ mod tests {
         assert!(tidied.exists());
         let quick = Runner { patience: Duration::from_secs(60), ..runner() };
         assert!(quick.ours_in(Path::new("/"), "x").arg("version").line().unwrap().starts_with("git version"));
+    }
+
+    /// One that is asked again and again may hang as well.
+    #[test]
+    fn a_git_that_does_not_answer_is_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("git");
+        executable(&program, "#!/bin/sh\necho here\nexec sleep 600\n");
+        let hangs = Runner { program: program.into(), patience: Duration::from_millis(300), ..runner() };
+        let mut talk = hangs.ours_in(Path::new("/"), "ask").converse().unwrap();
+        talk.say(b"anybody?\n").unwrap();
+        assert_eq!(talk.line().unwrap(), "here");
+        let error = talk.line().unwrap_err();
+        assert_eq!(error.code, "git_slow", "{error}");
+        let pid = talk.child.id();
+        drop(talk);
+        assert!(!Path::new("/proc").join(pid.to_string()).exists());
     }
 
     fn executable(program: &Path, script: &str) {

@@ -14,6 +14,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -22,7 +23,7 @@ use regatta_engine::ports::git::{GitError, Repo};
 
 use crate::difference::{Difference, File};
 use crate::gitdir::{self, Head};
-use crate::odb::{GITLINK, Odb};
+use crate::odb::{GITLINK, Odb, raw};
 use crate::places::Key;
 use crate::run::path_of;
 use crate::workspace::Tree;
@@ -49,10 +50,18 @@ struct Held {
 }
 
 /// A file as we left it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Known {
     file: File,
     stamp: Stamp,
+    /// It was found on disk as it was left, by the sweep that is under way.
+    sound: AtomicBool,
+}
+
+impl Known {
+    fn new(file: File, stamp: Stamp) -> Known {
+        Known { file, stamp, sound: AtomicBool::new(false) }
+    }
 }
 
 /// What changes on disk when a file does.
@@ -137,7 +146,7 @@ impl GitAdapter {
                     Ok(found) => Stamp::of(&found, now),
                     Err(_) => Stamp::default(), // it is written the next time
                 };
-                known.insert(name, Known { file, stamp });
+                known.insert(name, Known::new(file, stamp));
             }
             Ok(Some(Held { tree, files: known }))
         })
@@ -176,7 +185,7 @@ fn bring(odb: &mut Odb, dir: &Path, mut held: Held, commit: &CommitId) -> Result
         match after {
             Some(file) => {
                 let stamp = Stamp::default(); // unknown, so it is written
-                held.files.insert(path.clone(), Known { file: file.clone(), stamp });
+                held.files.insert(path.clone(), Known::new(file.clone(), stamp));
             }
             None => drop(held.files.remove(path)),
         }
@@ -185,7 +194,7 @@ fn bring(odb: &mut Odb, dir: &Path, mut held: Held, commit: &CommitId) -> Result
     if held.files.len() > MOST_FILES || converts(odb, rules)? {
         return Ok(None);
     }
-    let missing = sweep(dir, &held.files)?;
+    let missing = sweep(dir, &mut held.files)?;
     for path in &missing {
         let Some(known) = held.files.get(path) else { continue };
         write_file(odb, &dir.join(path_of(path)), &known.file)?;
@@ -203,38 +212,83 @@ fn bring(odb: &mut Odb, dir: &Path, mut held: Held, commit: &CommitId) -> Result
 }
 
 /// Removes all that is not in `files` or not as it was left, and gives the paths that are to be written.
-fn sweep(top: &Path, files: &BTreeMap<Vec<u8>, Known>) -> Result<Vec<Vec<u8>>, GitError> {
-    let mut sound = std::collections::HashSet::with_capacity(files.len());
-    let mut left = vec![Vec::new()];
-    while let Some(prefix) = left.pop() {
-        let dir = top.join(path_of(&prefix));
+///
+/// Every file is asked for, which is nearly all that staging costs: so several threads do it.
+fn sweep(top: &Path, files: &mut BTreeMap<Vec<u8>, Known>) -> Result<Vec<Vec<u8>>, GitError> {
+    let work = Work { top, files, left: Mutex::new(vec![Vec::new()]), open: AtomicUsize::new(1) };
+    let hands = std::thread::available_parallelism().map_or(1, |it| it.get()).min(MOST_HANDS);
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..hands).map(|_| scope.spawn(|| work.help())).collect();
+        let done = work.help();
+        others.into_iter().map(|it| it.join().unwrap_or(Ok(()))).fold(done, |all, one| all.and(one))
+    })?;
+    let is_missing = |known: &mut Known| !std::mem::take(known.sound.get_mut());
+    Ok(files.iter_mut().filter_map(|(path, known)| is_missing(known).then(|| path.clone())).collect())
+}
+
+/// More would wait for the same locks of the kernel.
+const MOST_HANDS: usize = 4;
+
+/// A sweep that several do together.
+struct Work<'a> {
+    top: &'a Path,
+    files: &'a BTreeMap<Vec<u8>, Known>,
+    /// Directories that nobody has looked at, as paths that end in a slash.
+    left: Mutex<Vec<Vec<u8>>>,
+    /// How many are in there, or being looked at.
+    open: AtomicUsize,
+}
+
+impl Work<'_> {
+    /// Looks at one directory after the other until there is none.
+    fn help(&self) -> Result<(), GitError> {
+        while self.open.load(Ordering::Acquire) > 0 {
+            let next = self.left.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(prefix) = next else {
+                std::thread::yield_now();
+                continue;
+            };
+            let looked = self.look(&prefix);
+            if looked.is_err() {
+                self.open.store(0, Ordering::Release); // nobody goes on
+                return looked;
+            }
+            // It may have been set to nothing meanwhile.
+            let _ended = self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, |it| it.checked_sub(1));
+        }
+        Ok(())
+    }
+
+    fn look(&self, prefix: &[u8]) -> Result<(), GitError> {
+        let dir = self.top.join(path_of(prefix));
         let entries = fs::read_dir(&dir).map_err(|cause| words::io("read", &dir, &cause))?;
         for entry in entries {
             let entry = entry.map_err(|cause| words::io("read", &dir, &cause))?;
-            let path = [prefix.as_slice(), entry.file_name().as_bytes()].concat();
+            let path = [prefix, entry.file_name().as_bytes()].concat();
             if path == b".git" {
                 continue; // made anew as a whole
             }
             // Of the entry itself, through its directory: no link is followed.
             let found = entry.metadata().map_err(|cause| words::io("look at", &entry.path(), &cause))?;
-            if let Some(known) = files.get(&path) {
+            if let Some(known) = self.files.get(&path) {
                 if known.file.0 != GITLINK && known.stamp.still(&found) {
-                    sound.insert(path);
-                    continue;
+                    known.sound.store(true, Ordering::Relaxed);
+                } else {
+                    disk::remove(&entry.path())?;
                 }
-                disk::remove(&entry.path())?;
                 continue;
             }
             let inner = [path.as_slice(), b"/"].concat();
-            let needed = files.range(inner.clone()..).next().is_some_and(|it| it.0.starts_with(&inner));
+            let needed = self.files.range(inner.clone()..).next().is_some_and(|it| it.0.starts_with(&inner));
             if needed && found.is_dir() && found.mode() & 0o700 == 0o700 {
-                left.push(inner);
+                self.open.fetch_add(1, Ordering::AcqRel);
+                self.left.lock().unwrap_or_else(PoisonError::into_inner).push(inner);
             } else {
                 disk::remove(&entry.path())?;
             }
         }
+        Ok(())
     }
-    Ok(files.keys().filter(|it| !sound.contains(*it)).cloned().collect())
 }
 
 /// Writes a file as git would check it out.
@@ -264,21 +318,13 @@ fn remake_git_dir(vault: &Path, dir: &Path, commit: &CommitId, held: &Held) -> R
     disk::write_unhurried(&git_dir.join("index"), &index_of(held))
 }
 
-/// The value of a hexadecimal digit.
-fn nibble(digit: u8) -> u8 {
-    match digit {
-        b'0'..=b'9' => digit - b'0',
-        _ => (digit | 0x20) - b'a' + 10,
-    }
-}
-
 /// A git index, version 2, of what the directory holds. Git does not look at the sum at its end when it reads one.
 fn index_of(held: &Held) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(held.files.len() * 100);
     bytes.extend(b"DIRC");
     bytes.extend(2u32.to_be_bytes());
     bytes.extend((held.files.len() as u32).to_be_bytes());
-    for (path, Known { file: (mode, id), stamp }) in &held.files {
+    for (path, Known { file: (mode, id), stamp, .. }) in &held.files {
         let start = bytes.len();
         let times = [stamp.changed.0, stamp.changed.1, stamp.modified.0, stamp.modified.1];
         let place =
@@ -286,7 +332,7 @@ fn index_of(held: &Held) -> Vec<u8> {
         // Git itself keeps the lower halves only.
         times.iter().for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
         place.iter().for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
-        bytes.extend(id.as_str().as_bytes().chunks_exact(2).map(|it| nibble(it[0]) << 4 | nibble(it[1])));
+        bytes.extend(raw(id));
         bytes.extend((path.len().min(0xfff) as u16).to_be_bytes());
         bytes.extend(path);
         // One to eight NULs, so that every entry's length is a multiple of eight.

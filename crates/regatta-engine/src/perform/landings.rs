@@ -71,25 +71,35 @@ fn try_train(engine: &Engine, train: &Train) -> Result<Tried, Tried> {
     failpoint::at("trial.tip");
     let mut new = old.clone();
     let mut carries = Vec::with_capacity(train.members.len());
-    for member in &train.members {
-        let id = member.landing.id;
-        let mut trial = merge(engine, train, member, &new).map_err(held(Some(id)))?;
-        let mut dropped = None;
-        // With what is only in the queue it waits its turn; it is the trunk that a side is taken against.
-        if let Trial::Conflict(paths) = &trial
-            && new == old
-        {
-            let settled = ownership::settle(engine, train, member, (&new, paths));
-            let settled = settled.map_err(|reason| Tried::Held { at: Some(id), reason })?;
-            (trial, dropped) = settled.unwrap_or((trial, None));
+    let mut left = train.members.as_slice();
+    while let Some(first) = left.first() {
+        let id = first.landing.id;
+        // As many at once as can be: the disk is waited for once.
+        let trials = merge(engine, train, left, &new).map_err(held(Some(id)))?;
+        if trials.is_empty() {
+            return Err(Tried::Held { at: Some(id), reason: "it was not merged".into() });
         }
-        match trial {
-            Trial::Clean(commit) => new = commit,
-            // What is before it, or the trunk, contains it already: it counts as landed with them (Q7).
-            Trial::Empty => {}
-            Trial::Conflict(paths) => return Ok(Tried::Conflict { at: id, paths }),
+        let (now, later) = left.split_at(trials.len().min(left.len()));
+        for (member, mut trial) in now.iter().zip(trials) {
+            let id = member.landing.id;
+            let mut dropped = None;
+            // With what is only in the queue it waits its turn; it is the trunk that a side is taken against.
+            if let Trial::Conflict(paths) = &trial
+                && new == old
+            {
+                let settled = ownership::settle(engine, train, member, (&new, paths));
+                let settled = settled.map_err(|reason| Tried::Held { at: Some(id), reason })?;
+                (trial, dropped) = settled.unwrap_or((trial, None));
+            }
+            match trial {
+                Trial::Clean(commit) => new = commit,
+                // What is before it, or the trunk, contains it already: it counts as landed with them (Q7).
+                Trial::Empty => {}
+                Trial::Conflict(paths) => return Ok(Tried::Conflict { at: id, paths }),
+            }
+            carries.push(Carried { landing: id, commit: new.clone(), dropped });
         }
-        carries.push(Carried { landing: id, commit: new.clone(), dropped });
+        left = later;
     }
     if new == old {
         return Ok(Tried::AlreadyThere { tip: old });
@@ -102,14 +112,20 @@ fn try_train(engine: &Engine, train: &Train) -> Result<Tried, Tried> {
     }
 }
 
-fn merge(engine: &Engine, train: &Train, member: &Member, tip: &CommitId) -> Result<Trial, GitError> {
-    let (git, landing) = (&engine.shared.git, &member.landing);
-    let authorship = signed(member);
-    if landing.reverts {
-        return git.revert(&train.repo, tip, &landing.submission.commit, &authorship);
+/// Merges the first of these members, and with it those behind it that are merged alike, up to the first conflict.
+fn merge(engine: &Engine, train: &Train, members: &[Member], tip: &CommitId) -> Result<Vec<Trial>, GitError> {
+    let git = &engine.shared.git;
+    if let Some(first) = members.first().filter(|it| it.landing.reverts) {
+        return git.revert(&train.repo, tip, &first.landing.submission.commit, &signed(first)).map(|it| vec![it]);
     }
+    let alike = members.iter().take_while(|it| !it.landing.reverts);
+    let changes: Vec<_> = alike.map(|it| (it.landing.submission.commit.clone(), signed(it))).collect();
     let style = train.project.settings.landing.style;
-    git.trial_merge(&train.repo, tip, &landing.submission.commit, &authorship, style)
+    match git.trial_merges(&train.repo, tip, &changes, style) {
+        // One of them ails: one at a time, so that it is that one that is told of it.
+        Err(_) if changes.len() > 1 => git.trial_merges(&train.repo, tip, &changes[..1], style),
+        found => found,
+    }
 }
 
 /// Who is said to have made the commit of the trunk. The same landing gives the same words each time, so a trial that

@@ -363,6 +363,31 @@ pub trait Git: Send + Sync {
         authorship: &Authorship,
         style: Style,
     ) -> Result<Trial, GitError>;
+    /// Merges several captured commits onto `tip`, each onto the one before, as far as they go: one outcome for each, the
+    /// last of them the only one that may be a conflict. Waiting once for the disk makes it cheaper than one by one.
+    fn trial_merges(
+        &self,
+        repo: &Repo,
+        tip: &CommitId,
+        changes: &[(CommitId, Authorship)],
+        style: Style,
+    ) -> Result<Vec<Trial>, GitError> {
+        let mut tip = tip.clone();
+        let mut found = Vec::with_capacity(changes.len());
+        for (commit, authorship) in changes {
+            let trial = self.trial_merge(repo, &tip, commit, authorship, style)?;
+            match &trial {
+                Trial::Clean(next) => tip = next.clone(),
+                Trial::Empty => {}
+                Trial::Conflict(_) => {
+                    found.push(trial);
+                    break;
+                }
+            }
+            found.push(trial);
+        }
+        Ok(found)
+    }
     /// Merges like `trial_merge` (`Squash`), and takes the named side of every path that conflicts.
     fn merge_with_ownership(
         &self,

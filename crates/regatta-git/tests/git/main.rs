@@ -17,6 +17,7 @@ mod scope;
 mod serve;
 mod sparse;
 mod traps;
+mod weave;
 mod wire;
 mod workspace;
 mod world;

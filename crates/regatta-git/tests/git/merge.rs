@@ -298,3 +298,29 @@ fn q6_a_fixup_starts_from_the_merged_work_and_ends_as_one_change() {
     assert_eq!(world.git.tree(&world.repo, &new).unwrap(), world.git.tree(&world.repo, &change.commit).unwrap());
     assert_eq!(world.git.unkept(&world.repo, A2).unwrap(), [] as [String; 0]);
 }
+
+/// A batch is merged at once, up to the first that conflicts; nothing of a batch that conflicts stays in the vault.
+#[test]
+fn a_batch_is_merged_as_one_by_one_would_be() {
+    let world = World::new();
+    let (one, two) = (world.prepare(A1).path, world.prepare(A2).path);
+    write(one.join("src/one.rs"), "1\n");
+    write(two.join("src/two.rs"), "2\n");
+    let (first, second) = (world.capture(A1).commit, world.capture(A2).commit);
+    let changes = [(first.clone(), by("one")), (second.clone(), by("two"))];
+    let tip = world.tip();
+    for style in [Style::Squash, Style::Rebase, Style::Merge] {
+        let found = world.git.trial_merges(&world.repo, &tip, &changes, style).unwrap();
+        let [Trial::Clean(a), Trial::Clean(b)] = found.as_slice() else { panic!("{style:?}: {found:?}") };
+        assert_eq!(world.git.trial_merge(&world.repo, &tip, &first, &by("one"), style).unwrap(), found[0]);
+        assert_eq!(world.git.trial_merge(&world.repo, a, &second, &by("two"), style).unwrap(), found[1]);
+        assert_eq!((world.kept(b, "src/one.rs"), world.kept(b, "src/two.rs")), ("1".into(), "2".into()));
+    }
+    write(two.join("src/one.rs"), "one\n");
+    let third = world.capture(A2).commit;
+    let before = git(&world.vault(), &["count-objects"]);
+    let changes = [(first, by("another one")), (third, by("two"))];
+    let found = world.git.trial_merges(&world.repo, &tip, &changes, Style::Squash).unwrap();
+    assert!(matches!(found.as_slice(), [Trial::Clean(_), Trial::Conflict(paths)] if *paths == ["src/one.rs"]));
+    assert_eq!(git(&world.vault(), &["count-objects"]), before);
+}

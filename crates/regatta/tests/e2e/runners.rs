@@ -90,7 +90,19 @@ fn waits(id: &str, file: &str, gate: &Path) -> String {
 /// A world whose agent runs only at runners, and whose programs may look at the gate.
 fn remote() -> (World, PathBuf) {
     let world = World::set_up();
-    world.ok(&["agent", "add", "far", "--runtime", "scripted", "--max-tasks", "9", "--label", "far", "--confine", "off"]);
+    world.ok(&[
+        "agent",
+        "add",
+        "far",
+        "--runtime",
+        "scripted",
+        "--max-tasks",
+        "9",
+        "--label",
+        "far",
+        "--confine",
+        "off",
+    ]);
     let gate = world.root.join("gate");
     (world, gate)
 }
@@ -240,7 +252,9 @@ fn q11_s10_a_runners_token_reaches_only_its_own_work() {
     assert_eq!(push(&mine, "HEAD:refs/regatta/keep/A1"), 0);
     assert_eq!(git(&mine, &["ls-remote", "--exit-code", &at("nowhere")]).code, 128);
 
-    let session = world.events().iter().rfind(|it| it["kind"] == "runner.registered").unwrap()["data"]["runner"]["session"].clone();
+    let session =
+        world.events().iter().rfind(|it| it["kind"] == "runner.registered").unwrap()["data"]["runner"]["session"]
+            .clone();
     let body = serde_json::json!({ "runner": "box", "session": session }).to_string();
     let beat = |token: &str| {
         let headers = [("host", "localhost".into()), ("authorization", format!("Bearer {}", token.trim()))];
@@ -278,7 +292,8 @@ fn a_runner_that_is_not_let_in_says_why() {
     assert_eq!(run(&["runner", "--server", &url, "--token-file", file, "--max-tasks", "0"]).code, 2);
     assert_eq!(run(&["runner", "--server", &url, "--token-file", file, "--name", "a b"]).code, 2);
     // No daemon there: it waits for one, and can be ended meanwhile.
-    let mut command = world.command(&["runner", "--server", "http://127.0.0.1:1", "--token-file", file, "--name", "box"]);
+    let mut command =
+        world.command(&["runner", "--server", "http://127.0.0.1:1", "--token-file", file, "--name", "box"]);
     command.env("REGATTA_DATA_DIR", &data).env("REGATTA_LOG", "warn");
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = String::new();
