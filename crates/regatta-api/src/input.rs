@@ -196,6 +196,8 @@ inputs! {
         #[serde(default)] mode: mission::Mode,
         /// Let tasks whose manifests overlap run at once; the landing queue merges.
         #[serde(default)] isolate: bool,
+        /// Land what each wave made as one commit; needs waves.
+        #[serde(default)] wave_commits: bool,
         #[serde(default)] tasks: Vec<PlannedTask>,
         /// Tasks that are on the board already.
         #[serde(default)] adopt: Vec<TaskId>,

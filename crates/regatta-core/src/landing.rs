@@ -11,6 +11,7 @@ mod people; // what people ask of the queue
 pub mod plan; // which prefixes are validated next
 mod queue; // who is in it, in which order, and what goes on next
 mod report; // what merging, validating and moving found
+pub mod wave; // one commit for all of a wave
 
 use std::sync::Arc;
 

@@ -49,6 +49,9 @@ pub struct Mission {
     /// Its attempts hold their files together with each other: overlapping manifests run at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolate: bool,
+    /// What a wave made lands as one commit, when all of it has passed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub wave_commits: bool,
     /// Packages of the trunk whose tasks run one after the other, as they were when it started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serial: Vec<PathPattern>,
@@ -131,6 +134,8 @@ pub struct Start {
     pub mode: Mode,
     #[serde(default)]
     pub isolate: bool,
+    #[serde(default)]
+    pub wave_commits: bool,
     /// What [`crate::manifest::serial_packages`] found on the trunk.
     #[serde(default)]
     pub serial: Vec<PathPattern>,
@@ -153,6 +158,12 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
     if ask.max_workers == 0 || ask.max_workers > 1_000 {
         return Err(Refusal::invalid("max_workers is 1 to 1000", "give a number in that range"));
     }
+    if ask.wave_commits && ask.mode == Mode::Flow {
+        return Err(Refusal::invalid(
+            "one commit per wave needs waves, and in flow there are none",
+            "run it in waves: --mode waves; or have one commit per task",
+        ));
+    }
     let id = MissionId(draft.board().counters.mission + 1);
     let mission = Mission {
         id,
@@ -162,6 +173,7 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
         max_workers: ask.max_workers,
         mode: ask.mode,
         isolate: ask.isolate,
+        wave_commits: ask.wave_commits,
         serial: ask.serial,
         state: State::Active,
         landed: Landed::default(),

@@ -13,7 +13,7 @@ use crate::radar::Radar;
 use crate::refusal::Refusal;
 
 pub use settings::{
-    Checkout, Derived, Knowledge, Landing, OnConflict, OnEscape, QueueMode, Review, RuleAction, Run, Settings,
+    Checkout, Commits, Derived, Knowledge, Landing, OnConflict, OnEscape, QueueMode, Review, RuleAction, Run, Settings,
     StandingRule, Style, Workspace,
 };
 pub use span::Span;

@@ -15,6 +15,9 @@ use crate::{budget, landing, mission, policy};
 /// before the command, where what has ended can still be seen.
 pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) -> Result<Vec<Effect>, Refusal> {
     let mut effects = Vec::new();
+    if may_complete_a_wave(event) {
+        landing::wave::look_again(draft, now);
+    }
     match event {
         Event::ClaimReleased(it) => {
             // A claim granted and released by one command was never seen by anybody, so nobody waited for it.
@@ -156,6 +159,24 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::CursorMoved(_) => {}
     }
     Ok(effects)
+}
+
+/// Whether what a wave's commit waits for may have changed. Who joins it by landing is seen by the queue itself.
+fn may_complete_a_wave(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::TaskCompleted(_)
+            | Event::TaskFailed(_)
+            | Event::TaskCancelled(_)
+            | Event::TaskNeedsHuman(_)
+            | Event::TaskInReview(_)
+            | Event::TaskReturned(_)
+            | Event::TaskEdited(_)
+            | Event::AttemptEnded(_)
+            | Event::MissionChanged(_)
+            | Event::MissionWeighed(_)
+            | Event::ProjectChanged(_)
+    )
 }
 
 /// Somebody gave a trunk back: landings that were ready for it go on.

@@ -13,7 +13,7 @@ use crate::board::{Board, Draft, Lots, ReadyFor};
 use crate::gates::{self, Facts};
 use crate::graph::Step;
 use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, RunnerName, TaskId};
-use crate::landing::State as LandingState;
+use crate::landing::{State as LandingState, wave};
 use crate::mission::Mission;
 use crate::refusal::{Refusal, seconds};
 use crate::task::{Expects, Status, Task};
@@ -262,6 +262,18 @@ fn for_a_person(board: &Board, task: &Task) -> bool {
     }
 }
 
+/// Whether an open task goes on by itself: nobody must do something first.
+pub(crate) fn goes_on(board: &Board, task: &Task) -> bool {
+    let mission = task.mission.and_then(|it| board.missions.get(&it));
+    let rests = task.status.is_waiting() && task.attempt.is_none() && mission.is_some_and(|it| starts_nothing(it));
+    task.status.is_running() || !(rests || for_a_person(board, task) || stuck(board, task))
+}
+
+/// Whether a mission starts nothing until somebody does something about it.
+fn starts_nothing(mission: &Mission) -> bool {
+    mission.state != mission::State::Active || mission.held.iter().any(|it| it.kind == Some(WaitKind::Gate))
+}
+
 /// Whether it waits, however indirectly, for something that only a person can move on.
 fn stuck(board: &Board, task: &Task) -> bool {
     let mut open: Vec<TaskId> = task.blocked_by.clone();
@@ -327,6 +339,7 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
             Some(landing) => {
                 let ahead = board.queue_of(&landing.project).take_while(|it| it.id != landing.id).count();
                 let stopped = board.projects.get(&landing.project).and_then(|it| it.queue.held.as_ref());
+                let awaited = wave::of(board, landing).map(|it| wave::awaited(board, it)).unwrap_or_default();
                 match (&landing.held, &landing.state) {
                     (Some(reason), _) => say(WaitKind::Policy, reason.clone()),
                     (None, LandingState::Moving { .. }) => say(WaitKind::Queue, "it is moving the trunk".into()),
@@ -350,6 +363,14 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                         say(
                             WaitKind::Conflict,
                             format!("it conflicts with one of {}, which land first", names.join(", ")),
+                        )
+                    }
+                    (None, LandingState::Queued) if !awaited.is_empty() => {
+                        let names: Vec<String> = awaited.iter().map(ToString::to_string).collect();
+                        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                        say(
+                            WaitKind::Wave,
+                            format!("its wave lands as one commit, with {}", attempt::first_few(&names)),
                         )
                     }
                     (None, _) => say(WaitKind::Queue, format!("it is number {} in the landing queue", ahead + 1)),
@@ -548,15 +569,8 @@ fn lands_by_hand(board: &Board, task: &Task) -> bool {
 /// Which of a mission's open tasks do not go on by themselves.
 fn dead(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeSet<TaskId> {
     let Some(mission) = board.missions.get(&mission) else { return BTreeSet::new() };
-    let stopped =
-        mission.state != mission::State::Active || mission.held.iter().any(|it| it.kind == Some(WaitKind::Gate));
-    let idle = |task: &Task| !task.status.is_running() && task.status != Status::Landing;
-    let hopeless = |task: &Task| {
-        for_a_person(board, task)
-            || stuck(board, task)
-            || (task.status.is_waiting() && task.attempt.is_none() && stopped)
-    };
-    let mut dead: BTreeSet<TaskId> = open.iter().filter(|it| idle(it) && hopeless(it)).map(|it| it.id).collect();
+    let hopeless = |task: &Task| task.status != Status::Landing && !goes_on(board, task);
+    let mut dead: BTreeSet<TaskId> = open.iter().filter(|it| hopeless(it)).map(|it| it.id).collect();
     // What waits for a landing that a person holds up waits for that person, and so does what waits for that.
     let by_hand: BTreeSet<TaskId> = open.iter().filter(|it| lands_by_hand(board, it)).map(|it| it.id).collect();
     let at_work = current_step(board, mission.id);

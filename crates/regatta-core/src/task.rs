@@ -183,6 +183,9 @@ pub struct Task {
     pub landing: Option<LandingId>,
     /// The trunk's commit that carries it.
     pub landed: Option<CommitId>,
+    /// That commit is its wave's, and carries others' work, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shares_commit: bool,
     /// What the agent last said it is doing.
     pub progress: String,
     /// Why it came back, failed or needs a person.

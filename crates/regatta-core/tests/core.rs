@@ -43,6 +43,8 @@ mod speculation;
 mod talk;
 #[path = "core/tasks.rs"]
 mod tasks;
+#[path = "core/waves.rs"]
+mod waves;
 
 #[path = "core/golden.rs"]
 mod golden;

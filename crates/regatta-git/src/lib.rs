@@ -236,6 +236,18 @@ impl Git for GitAdapter {
     ) -> Result<Settled, GitError> {
         self.settle(repo, tip, commit, sides, authorship)
     }
+    fn fold(
+        &self,
+        repo: &Repo,
+        onto: &CommitId,
+        commit: &CommitId,
+        authorship: &Authorship,
+    ) -> Result<CommitId, GitError> {
+        self.vault_with(repo, onto)?;
+        let vault = self.vault_with(repo, commit)?;
+        let tree = self.tree_of(&vault, commit)?;
+        self.commit_tree(&vault, &tree, &[onto], authorship)
+    }
     fn revert(
         &self,
         repo: &Repo,

@@ -628,6 +628,13 @@ impl Git for FakeGit {
         })
     }
 
+    fn fold(&self, _: &Repo, onto: &CommitId, commit: &CommitId, by: &Authorship) -> Result<CommitId, GitError> {
+        self.call("git.fold", |world| {
+            let files = world.get(commit)?.files;
+            Ok(world.commit(Some(onto.clone()), files, &by.message, by.seconds))
+        })
+    }
+
     fn revert(&self, _: &Repo, tip: &CommitId, commit: &CommitId, authorship: &Authorship) -> Result<Trial, GitError> {
         self.call("git.revert", |world| {
             let Commit { parent, files, .. } = world.get(commit)?;

@@ -102,7 +102,7 @@ fn plan() -> Value {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "plan",
         "type": "object",
-        "properties": { "title": { "type": "string" }, "task": { "type": "array", "items": task, "minItems": 1 } },
+        "properties": { "title": { "type": "string" }, "commits": { "enum": ["task", "wave"] }, "task": { "type": "array", "items": task, "minItems": 1 } },
         "required": ["task"],
         "additionalProperties": false
     })

@@ -148,6 +148,7 @@ impl Fleet {
             max_workers: 5,
             mode: mission::Mode::Flow,
             isolate: false,
+            wave_commits: false,
             serial: vec![],
         };
         self.run(Command::StartMission { mission, tasks, adopt: vec![] }).map(|_| ())

@@ -123,6 +123,7 @@ impl Bench {
             max_workers: WORKERS,
             mode,
             isolate: false,
+            wave_commits: false,
             serial: vec![],
         };
         bench.ask(Command::StartMission { mission: start, tasks, adopt: vec![] })?;

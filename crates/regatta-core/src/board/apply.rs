@@ -202,7 +202,10 @@ impl Board {
             }),
             Event::TaskCompleted(it) => {
                 self.note_landed(*it.task(), it.landed().as_ref(), rows);
+                let mission = self.tasks.get(it.task()).and_then(|it| self.missions.get(&it.mission?));
+                let shared = it.landed().is_some() && mission.is_some_and(|it| it.wave_commits);
                 self.change_task(*it.task(), now, rows, |task| {
+                    task.shares_commit = shared;
                     task.status = Status::Completed;
                     task.landed = it.landed().clone();
                     (task.reason, task.needs) = (None, None);

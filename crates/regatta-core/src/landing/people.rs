@@ -14,7 +14,7 @@ use crate::task::{self, Expects, IssueType, Status, Submission, Task};
 use crate::{claim, manifest, steer};
 
 use super::queue::{enter, enter_as, fresh, order};
-use super::{Asked, GoneOn, Hold, Landing, Stopped, Under, find, withdraw};
+use super::{Asked, GoneOn, Hold, Landing, Stopped, Under, find, wave, withdraw};
 
 /// What [`land`] found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +91,7 @@ pub fn land(draft: &mut Draft, id: TaskId, first: bool, by: &Actor, now: Now) ->
                 first: first || landing.first,
                 under: None,
             }));
+            wave::ask_for_mates(draft, landing.id);
         }
         return place(draft.board(), landing.id, now);
     }
@@ -197,7 +198,11 @@ pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal
 pub fn undo(draft: &mut Draft, done: &Task, by: &Actor, now: Now) -> Result<Place, Refusal> {
     let id = done.id;
     let landed = done.landed.clone().filter(|_| draft.board().settled(id) == Some(Status::Completed));
-    let Some(commit) = landed else { return Err(Refusal::NothingToUndo { task: id, status: done.status }) };
+    let Some(mut commit) = landed else { return Err(Refusal::NothingToUndo { task: id, status: done.status }) };
+    // Of a wave's commit only what this task brought is taken back.
+    if let Some(own) = done.submission.as_ref().filter(|_| done.shares_commit) {
+        commit = own.commit.clone();
+    }
     let undoing = task::add(
         draft,
         task::Add {

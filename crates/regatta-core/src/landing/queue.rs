@@ -12,6 +12,7 @@ use crate::task::{self, Status, Submission, Task};
 
 use super::people::needs_person;
 use super::plan::{self, Known, Pace};
+use super::wave::{self, Waves};
 use super::{Begun, Ended, Landing, Moving, Queued, State};
 
 /// How many trees are validated at once unless the project says so.
@@ -82,7 +83,7 @@ pub(super) fn enter_as(draft: &mut Draft, landing: Landing) -> Result<LandingId,
 
 /// Who may be tried, in the order of the trunk to be (Q10): first those that trials are about, as they stand there;
 /// then the others by priority, age and number, none before what it depends on. Who is held, or waits for somebody
-/// to be gone, stands aside (Q9).
+/// to be gone or to come, stands aside (Q9); who belongs into one commit stands together.
 pub(super) fn order(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingId> {
     let mut order: Vec<LandingId> = Vec::new();
     for landing in board.queue_of(project) {
@@ -95,16 +96,19 @@ pub(super) fn order(board: &Board, project: &ProjectName, now: Now) -> Vec<Landi
             order = train;
         }
     }
+    let mut waves = Waves::new(board);
     let mut rest: Vec<&Landing> = board
         .queue_of(project)
         .map(|it| &**it)
         .filter(|it| !order.contains(&it.id))
         .filter(|it| it.retry_at.is_none_or(|at| at <= now.at))
         .filter(|it| !it.behind.iter().any(|other| board.landings.contains_key(other)))
+        .filter(|it| waves.lets(it))
         .collect();
     // What it depends on has usually landed before it began; only an edit can put both into the queue.
     loop {
-        let ready = rest.iter().position(|it| !depends(board, it, &order));
+        let mate = wave::mate(board, order.last(), &rest).filter(|it| !depends(board, rest[*it], &order));
+        let ready = mate.or_else(|| rest.iter().position(|it| !depends(board, it, &order)));
         let Some(ready) = ready else { return order };
         order.push(rest.remove(ready).id);
     }
@@ -131,7 +135,7 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) {
     let known = look(board, project, &order);
     let landing = &it.settings.landing;
     let pace = match landing.mode {
-        QueueMode::Serial if board.queue_of(project).any(|it| it.state != State::Queued) => return,
+        QueueMode::Serial if board.queue_of(project).any(|it| is_under_way(board, &order, it)) => return,
         QueueMode::Serial => Pace { slots: 1, batch: 1 },
         QueueMode::Speculative => Pace {
             slots: landing.slots.unwrap_or(SLOTS).clamp(1, 64) as usize,
@@ -141,8 +145,20 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) {
             ),
         },
     };
-    for length in plan::next(&known, pace) {
+    let searches = known.red.is_some_and(|it| it > known.green);
+    let next = plan::next(&known, pace);
+    let next = if searches { next } else { wave::whole(board, &order, next) };
+    for length in next {
         begin(draft, &order, length);
+    }
+}
+
+/// Whether something goes on for it. One that passed and may not land without the rest of its wave waits for them.
+fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
+    match landing.state {
+        State::Queued => false,
+        State::Validated { .. } => !wave::is_cut(board, order, &landing.train()),
+        State::Trying { .. } | State::Moving { .. } => true,
     }
 }
 
@@ -182,8 +198,9 @@ fn take_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     if board.queue_of(project).any(|it| matches!(it.state, State::Moving { .. })) {
         return;
     }
-    let passed: Vec<_> =
-        board.queue_of(project).filter(|it| matches!(it.state, State::Validated { .. })).cloned().collect();
+    let passed = board.queue_of(project).filter(|it| matches!(it.state, State::Validated { .. }));
+    let order = order(board, project, now);
+    let passed: Vec<_> = passed.filter(|it| !wave::is_cut(board, &order, &it.train())).cloned().collect();
     // Whoever holds the trunk by hand may lend it to one landing, and then it is the one that moves.
     let lent = board.queue_of(project).find_map(|it| {
         let under = it.under.clone().filter(|it| claim::lends_trunk(board, it, project).is_ok())?;

@@ -18,7 +18,7 @@ use crate::{radar, steer, task};
 
 use super::{
     Carried, Deferred, Dropped, Ended, Held, Landed, Landing, Overtaken, Reddened, Returned, State, Validated, find,
-    queue,
+    queue, wave,
 };
 
 /// What merging and validating found.
@@ -73,8 +73,10 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
         Tried::Red { reason } => {
             draft.record(Event::LandingReddened(Reddened { landing: id, reason: reason.clone() }));
             let times = draft.board().landings.get(&id).and_then(|it| it.red.as_ref()).map_or(0, |it| it.times);
-            if ahead.is_empty() && times >= TIMES {
-                let reason = format!("merged with what landed since, it fails: {reason}");
+            let of_wave = wave::alone_at_fault(draft.board(), id, &ahead);
+            if (ahead.is_empty() || of_wave) && times >= TIMES {
+                let with = if of_wave { "the rest of its wave" } else { "what landed since" };
+                let reason = format!("merged with {with}, it fails: {reason}");
                 let fixup =
                     Fixup { commit: landing.submission.commit.clone(), paths: vec![], output: Some(reason.clone()) };
                 out(draft, &landing, fixup, &reason, now)?;
@@ -293,11 +295,15 @@ pub(crate) fn announce(
 /// How long a held landing waits before it is tried again.
 const HOLD_MS: u64 = 5_000;
 
-/// Puts a landing off, longer each time; the others go on without it.
+/// Puts a landing off, with all of its wave, longer each time; the others go on without it.
 fn put_off(draft: &mut Draft, id: LandingId, reason: String, now: Now) -> Result<(), Refusal> {
-    let landing = find(draft.board(), id)?;
-    let patience = HOLD_MS << landing.tries.saturating_sub(1).min(4);
-    draft.record(Event::LandingHeld(Held { landing: id, reason, retry_at: now.at + patience }));
+    find(draft.board(), id)?;
+    let all = wave::together(draft.board(), id);
+    let tries = all.iter().filter_map(|it| draft.board().landings.get(it)).map(|it| it.tries).max().unwrap_or(0);
+    let retry_at = now.at + (HOLD_MS << tries.saturating_sub(1).min(4));
+    for landing in all {
+        draft.record(Event::LandingHeld(Held { landing, reason: reason.clone(), retry_at }));
+    }
     Ok(())
 }
 

@@ -193,6 +193,18 @@ pub enum OnEscape {
     Block,
 }
 
+/// How the work of a run becomes commits of the trunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Commits {
+    /// One for each task, when it has passed.
+    #[default]
+    Task,
+    /// One for each wave, when all of it has passed.
+    Wave,
+}
+
 /// `[run]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -201,6 +213,8 @@ pub struct Run {
     pub max_workers: Option<u32>,
     pub agents: Option<Vec<String>>,
     pub mode: Option<Mode>,
+    /// One commit for each task, or one for each wave.
+    pub commits: Option<Commits>,
     /// Files that are made from others, such as lock files: two tasks that make the same one collide.
     pub derived: Vec<Derived>,
     /// Packages whose tasks run one after the other; `!PATH` for one that need not, though it looks so.
@@ -220,6 +234,7 @@ impl Default for Run {
             max_workers: None,
             agents: None,
             mode: None,
+            commits: None,
             derived: vec![],
             serial_packages: vec![],
             on_scope_escape: OnEscape::HoldBack,

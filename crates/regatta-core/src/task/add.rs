@@ -115,6 +115,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         progress: String::new(),
         reason: None,
         needs: None,
+        shares_commit: false,
         escapes: vec![],
         warnings: vec![],
         output: None,

@@ -23,6 +23,7 @@ fn start(world: &mut World, mode: Mode, max_workers: u32, tasks: Vec<PlannedTask
         max_workers,
         mode,
         isolate: false,
+        wave_commits: false,
         serial: vec![],
     };
     match world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] }) {

@@ -179,6 +179,7 @@ fn a_mission_goes_in_waves() {
         max_workers: 4,
         mode: Mode::Waves,
         isolate: false,
+        wave_commits: false,
         serial: vec![],
     };
     world.ask("ann", Command::StartMission { mission, tasks: auth_plan(), adopt: vec![] });

@@ -405,6 +405,19 @@ fn check_trials(board: &Board, project: &Project) {
     assert!(count(|it| matches!(it, State::Moving { .. })) <= 1, "Q2: two move one trunk");
 }
 
+/// The other tasks of a landing's wave, where that is to be one commit.
+fn mates<'a>(board: &'a Board, landing: &'a Landing) -> impl Iterator<Item = &'a Task> {
+    let one = landing.mission.filter(|it| !landing.first && board.missions[it].wave_commits);
+    let step = board.tasks[&landing.task].step();
+    let of_wave = move |it: &&Task| one.is_some() && it.mission == one && it.step() == step && it.id != landing.task;
+    board.tasks.values().map(|it| &**it).filter(of_wave)
+}
+
+/// Whether a task may come to the queue without anybody's doing.
+fn comes(task: &Task) -> bool {
+    (task.status.is_running() || task.status.is_waiting()) && task.fixup.is_none() && task.paused.is_none()
+}
+
 /// Q8, Q10, L6: the queue never stands still without a reason, and only a live fence moves a trunk.
 fn check_landings(board: &Board) {
     for project in board.projects.values() {
@@ -421,7 +434,10 @@ fn check_landings(board: &Board) {
             State::Validated { .. } => {
                 let stopped = board.projects[&landing.project].queue.held.is_some();
                 let held = blockers(board, &trunk, Mode::Exclusive, None).next();
-                assert!(stopped || held.is_some(), "Q8: the trunk is free and {} does not take it", landing.id);
+                let cut = mates(board, landing).any(|it| {
+                    it.landing.is_some_and(|it| board.landings.contains_key(&it) && !landing.train().contains(&it))
+                });
+                assert!(stopped || held.is_some() || cut, "Q8: the trunk is free and {} does not take it", landing.id);
             }
             State::Moving { fence, .. } => {
                 let own = board.claims.values().find(|it| it.token == *fence).expect("L6: a move without its fence");
@@ -443,6 +459,7 @@ fn check_landings(board: &Board) {
             it.retry_at.is_some()
                 || it.behind.iter().any(|it| board.landings.contains_key(it))
                 || board.tasks[&it.task].blocked_by.iter().any(|it| board.tasks.contains_key(it))
+                || mates(board, it).any(comes)
         };
         let all_wait = project.queue.held.is_some() || queue.iter().all(|it| waits(it));
         assert!(!stands || all_wait, "Q8: nothing of {name} is on its way though nothing is held");

@@ -41,6 +41,7 @@ fn start(world: &mut World, ask: impl FnOnce(&mut Start), tasks: Vec<PlannedTask
         max_workers: 9,
         mode: Mode::Flow,
         isolate: false,
+        wave_commits: false,
         serial: vec![],
     };
     ask(&mut mission);
@@ -311,6 +312,7 @@ fn adopted_tasks_are_laid_out_too() {
         max_workers: 9,
         mode: Mode::Waves,
         isolate: false,
+        wave_commits: false,
         serial: vec![],
     };
     let mut last = planned("last", &["c.go"], &[]);

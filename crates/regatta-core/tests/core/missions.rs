@@ -17,8 +17,16 @@ fn planned(subject: &str, manifest: &[&str], after: &[usize]) -> PlannedTask {
 
 fn start(world: &mut World, mode: Mode, max_workers: u32, tasks: Vec<PlannedTask>) -> MissionId {
     let agents: Vec<AgentName> = world.board.agents.keys().cloned().collect();
-    let mission =
-        Start { project: shop(), title: "goal".into(), agents, max_workers, mode, isolate: false, serial: vec![] };
+    let mission = Start {
+        project: shop(),
+        title: "goal".into(),
+        agents,
+        max_workers,
+        mode,
+        isolate: false,
+        wave_commits: false,
+        serial: vec![],
+    };
     match world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] }) {
         Outcome::Mission { mission, .. } => mission,
         other => panic!("{other:?}"),
@@ -233,6 +241,7 @@ fn a_plan_is_checked_as_a_whole() {
             max_workers,
             mode: Mode::Flow,
             isolate: false,
+            wave_commits: false,
             serial: vec![],
         };
         let adopt = adopt.iter().map(|it| TaskId(*it)).collect();
@@ -273,6 +282,7 @@ fn a_mission_adopts_tasks() {
         max_workers: 4,
         mode: Mode::Flow,
         isolate: false,
+        wave_commits: false,
         serial: vec![],
     };
     let adopt =

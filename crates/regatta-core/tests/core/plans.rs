@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use regatta_core::claim::{Acquired, Owner};
 use regatta_core::command::{Command, Outcome, PlannedTask};
 use regatta_core::event::{Event, Recorded};
-use regatta_core::ids::{AttemptId, TaskId};
+use regatta_core::ids::{AttemptId, CommitId, TaskId};
 use regatta_core::landing::State;
 use regatta_core::mission::{Mode, Start};
 use regatta_core::pattern::PathPattern;
@@ -42,13 +42,16 @@ struct Plan {
     after: Vec<Vec<usize>>,
     mode: Mode,
     isolate: bool,
+    wave_commits: bool,
     serial: Vec<String>,
 }
 
 impl Plan {
     fn of(seed: u64, mode: Mode) -> Plan {
         let mut dice = Dice(seed * 2 + u64::from(mode == Mode::Waves));
-        let mut plan = Plan { manifests: vec![], after: vec![], mode, isolate: seed % 10 == 9, serial: vec![] };
+        let wave_commits = mode == Mode::Waves && seed % 2 == 1;
+        let isolate = seed % 10 == 9;
+        let mut plan = Plan { manifests: vec![], after: vec![], mode, isolate, wave_commits, serial: vec![] };
         let shape = seed % 4;
         for nth in 0..TASKS {
             let mut manifest = vec![match dice.below(8) {
@@ -124,6 +127,7 @@ fn begin(plan: &Plan) -> World {
         max_workers: WORKERS,
         mode: plan.mode,
         isolate: plan.isolate,
+        wave_commits: plan.wave_commits,
         serial: files(&plan.serial.iter().map(String::as_str).collect::<Vec<_>>()),
     };
     let done = world.ask("ann", Command::StartMission { mission, tasks: plan.tasks(), adopt: vec![] });
@@ -174,6 +178,7 @@ fn broken(plan: &Plan, log: &[Recorded]) -> Vec<String> {
     let mut of_task: BTreeMap<usize, AttemptId> = BTreeMap::new();
     let mut landing: BTreeSet<usize> = BTreeSet::new();
     let mut done: BTreeSet<usize> = BTreeSet::new();
+    let mut carriers: BTreeMap<usize, BTreeSet<CommitId>> = BTreeMap::new();
     let depths = plan.depths();
     let place = |id: &TaskId| id.0 as usize - 1;
     for it in log {
@@ -210,12 +215,18 @@ fn broken(plan: &Plan, log: &[Recorded]) -> Vec<String> {
             Event::TaskCompleted(it) => {
                 landing.remove(&place(it.task()));
                 done.insert(place(it.task()));
+                carriers.entry(depths[place(it.task())]).or_default().extend(it.landed().clone());
             }
             _ => {}
         }
     }
     if done.len() != TASKS {
         found.push(format!("J1: {} of {TASKS} done", done.len()));
+    }
+    // With everything of a wave at once there are no sub-waves, each of which has a commit of its own.
+    if plan.wave_commits && plan.isolate {
+        let torn = carriers.iter().filter(|it| it.1.len() != 1);
+        found.extend(torn.map(|it| format!("wave {} landed as {} commits", it.0, it.1.len())));
     }
     found
 }
@@ -234,7 +245,7 @@ fn j5_l1_two_hundred_plans_complete_in_flow() {
     judge_plans(Mode::Flow);
 }
 
-/// The same 200 in waves, whose barriers the judge looks at, too.
+/// The same 200 in waves, whose barriers the judge looks at, too; and their commits, in those that have one for each.
 #[test]
 fn j5_l1_two_hundred_plans_complete_in_waves() {
     judge_plans(Mode::Waves);
@@ -308,6 +319,7 @@ fn lots_of_tasks_are_passed_over_and_nobody_is_forgotten() {
             max_workers: 6,
             mode: Mode::Flow,
             isolate: seed == 2,
+            wave_commits: false,
             serial: vec![],
         };
         world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] });

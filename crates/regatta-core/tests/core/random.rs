@@ -571,6 +571,7 @@ impl Story {
                     max_workers: workers,
                     mode,
                     isolate: tasks % 5 == 0,
+                    wave_commits: waves && workers % 2 == 0,
                     serial: if tasks % 3 == 0 { files(&["src/**"]) } else { vec![] },
                 };
                 let adopt = adopt.map(|it| self.task(it)).into_iter().collect();

@@ -3,6 +3,7 @@
 mod after; // what follows a landing outside
 mod ownership; // whose version of a conflicting file is taken
 mod validate; // is this tree green
+mod waves; // one commit for several landings
 
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use regatta_core::board::Board;
 use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::{CommitId, LandingId};
-use regatta_core::landing::{self, Carried, Landing, Moved, Tried};
-use regatta_core::project::Project;
+use regatta_core::landing::{self, Carried, Landing, Moved, Tried, wave};
+use regatta_core::project::{Project, Style};
 use regatta_core::task::Task;
 
 use crate::Engine;
@@ -69,13 +70,19 @@ fn try_train(engine: &Engine, train: &Train) -> Result<Tried, Tried> {
     let held = |at: Option<LandingId>| move |error: GitError| Tried::Held { at, reason: error.to_string() };
     let old = git.tip(&train.repo).map_err(held(None))?;
     failpoint::at("trial.tip");
+    let board = engine.board();
     let mut new = old.clone();
     let mut carries = Vec::with_capacity(train.members.len());
     let mut left = train.members.as_slice();
+    let mut open = waves::Open::default();
     while let Some(first) = left.first() {
         let id = first.landing.id;
+        new = open.next(engine, (train, &board), &mut carries, new)?;
+        let style = if open.is_in_one() { Style::Squash } else { train.project.settings.landing.style };
+        let wave = wave::of(&board, &first.landing);
+        let alike = left.iter().take_while(|it| wave::of(&board, &it.landing) == wave).count();
         // As many at once as can be: the disk is waited for once.
-        let trials = merge(engine, train, left, &new).map_err(held(Some(id)))?;
+        let trials = merge(engine, train, &left[..alike], (&new, style)).map_err(held(Some(id)))?;
         if trials.is_empty() {
             return Err(Tried::Held { at: Some(id), reason: "it was not merged".into() });
         }
@@ -101,6 +108,7 @@ fn try_train(engine: &Engine, train: &Train) -> Result<Tried, Tried> {
         }
         left = later;
     }
+    new = open.close(engine, (train, &board), &mut carries, new)?;
     if new == old {
         return Ok(Tried::AlreadyThere { tip: old });
     }
@@ -113,14 +121,18 @@ fn try_train(engine: &Engine, train: &Train) -> Result<Tried, Tried> {
 }
 
 /// Merges the first of these members, and with it those behind it that are merged alike, up to the first conflict.
-fn merge(engine: &Engine, train: &Train, members: &[Member], tip: &CommitId) -> Result<Vec<Trial>, GitError> {
+fn merge(
+    engine: &Engine,
+    train: &Train,
+    members: &[Member],
+    (tip, style): (&CommitId, Style),
+) -> Result<Vec<Trial>, GitError> {
     let git = &engine.shared.git;
     if let Some(first) = members.first().filter(|it| it.landing.reverts) {
         return git.revert(&train.repo, tip, &first.landing.submission.commit, &signed(first)).map(|it| vec![it]);
     }
     let alike = members.iter().take_while(|it| !it.landing.reverts);
     let changes: Vec<_> = alike.map(|it| (it.landing.submission.commit.clone(), signed(it))).collect();
-    let style = train.project.settings.landing.style;
     match git.trial_merges(&train.repo, tip, &changes, style) {
         // One of them ails: one at a time, so that it is that one that is told of it.
         Err(_) if changes.len() > 1 => git.trial_merges(&train.repo, tip, &changes[..1], style),

@@ -397,6 +397,14 @@ pub trait Git: Send + Sync {
         sides: &BTreeMap<String, Side>,
         authorship: &Authorship,
     ) -> Result<Settled, GitError>;
+    /// One commit on `onto` with the content of `commit`, whatever is between them.
+    fn fold(
+        &self,
+        repo: &Repo,
+        onto: &CommitId,
+        commit: &CommitId,
+        authorship: &Authorship,
+    ) -> Result<CommitId, GitError>;
     /// Takes what `commit` changed back from `tip`, with no working copy.
     fn revert(
         &self,

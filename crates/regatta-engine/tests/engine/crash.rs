@@ -61,6 +61,25 @@ const THREE_TASKS: Story = Story {
     tasks: 3,
 };
 
+/// Two tasks in one wave and one behind them, with a commit for each wave.
+const ONE_COMMIT_PER_WAVE: Story = Story {
+    commands: || {
+        let plan = vec![planned("a", "a", &[]), planned("b", "b", &[]), planned("c", "c", &[0])];
+        vec![add_project(), register("ann"), register("bob"), wave_mission(&["ann", "bob"], plan)]
+    },
+    may_ask: |_, _| true,
+    program: append_own_name,
+    assert_done_once: |world, engine| {
+        let log = world.git.log(Path::new(REPO));
+        assert_eq!(log, ["first", "All of it: wave 1 of M1", "Change c"], "Q7");
+        assert_eq!(world.git.moves().len(), 2, "Q7");
+        let landed = |id: u64| engine.history().task(TaskId(id)).unwrap().unwrap().landed.unwrap();
+        assert_eq!(landed(1), landed(2), "both are of one commit");
+        assert_eq!(counts(engine)("attempt.started"), 3, "J8");
+    },
+    tasks: 3,
+};
+
 /// One task whose first attempt never ends by itself and is stopped; the second one lands.
 const ONE_STOP: Story = Story {
     commands: || {
@@ -252,6 +271,11 @@ fn crash_everywhere(story: Story) -> String {
 #[test]
 fn a_crash_between_every_two_steps_loses_nothing_and_repeats_nothing() {
     println!("{}", crash_everywhere(THREE_TASKS));
+}
+
+#[test]
+fn a_crash_between_every_two_steps_tears_no_wave() {
+    println!("{}", crash_everywhere(ONE_COMMIT_PER_WAVE));
 }
 
 #[test]

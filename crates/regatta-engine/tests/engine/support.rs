@@ -194,9 +194,17 @@ pub(crate) fn mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command {
         max_workers: 8,
         mode: mission::Mode::Flow,
         isolate: false,
+        wave_commits: false,
         serial: vec![],
     };
     Command::StartMission { mission, tasks, adopt: vec![] }
+}
+
+/// A mission in waves, each of which lands as one commit.
+pub(crate) fn wave_mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command {
+    let Command::StartMission { mission, tasks, adopt } = mission(agents, tasks) else { unreachable!() };
+    let mission = mission::Start { mode: mission::Mode::Waves, wave_commits: true, ..mission };
+    Command::StartMission { mission, tasks, adopt }
 }
 
 /// Registers the project and the agents, and starts a mission.

@@ -1,6 +1,7 @@
 use std::fs;
 
-use regatta_engine::ports::git::{Git, Trial};
+use regatta_core::project::Style;
+use regatta_engine::ports::git::{Git, Move, Trial};
 
 use crate::world::*;
 
@@ -58,6 +59,29 @@ fn a_queue_merges_onto_what_has_not_landed_yet() {
     assert_eq!(git(&world.vault(), &["ls-tree", "--name-only", second.as_str()]).lines().count(), 6);
     assert_eq!(world.land(&world.tip(), &second), regatta_engine::ports::git::Move::Moved);
     assert_eq!(read(world.user().join("one.txt")), "x\n");
+}
+
+/// Several merges become one commit on the tip, with the tree of the last; the same again is the same commit.
+#[test]
+fn merges_are_folded_into_one_commit() {
+    let world = World::new();
+    let tip = world.tip();
+    let (a, b) = (world.change(A1, &[("one.txt", "a\n")]), world.change(A2, &[("two.txt", "b\n")]));
+    let first = world.clean_trial(&a);
+    let Trial::Clean(second) = world.git.trial_merge(&world.repo, &first, &b, &by("b"), Style::Squash).unwrap() else {
+        panic!()
+    };
+    let one = world.git.fold(&world.repo, &tip, &second, &by("both")).unwrap();
+    assert_eq!(one, world.git.fold(&world.repo, &tip, &second, &by("both")).unwrap());
+    let of = |what: &str| git(&world.vault(), &["rev-parse", what]);
+    assert_eq!(of(&format!("{one}^@")), tip.as_str());
+    assert_eq!(of(&format!("{one}^{{tree}}")), of(&format!("{second}^{{tree}}")));
+    assert_eq!((world.kept(&one, "one.txt"), world.kept(&one, "two.txt")), ("a".into(), "b".into()));
+    assert_eq!(world.land(&tip, &one), Move::Moved);
+    // What one of them brought is taken back by its own change, and the other stays.
+    let Trial::Clean(undone) = world.git.revert(&world.repo, &one, &a, &by("undo a")).unwrap() else { panic!() };
+    assert_eq!(world.kept(&undone, "two.txt"), "b");
+    assert!(world.git.file_at(&world.repo, &undone, "one.txt").unwrap().is_none());
 }
 
 #[test]

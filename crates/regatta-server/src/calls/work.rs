@@ -137,6 +137,7 @@ impl Caller<'_> {
             max_workers: ask.max_workers,
             mode: ask.mode,
             isolate: ask.isolate,
+            wave_commits: ask.wave_commits,
             serial,
         };
         match self.ask(Command::StartMission { mission, tasks, adopt: ask.adopt }).await? {

@@ -323,6 +323,7 @@ fn missions(it: &mut Teller) {
             max_workers: 4,
             mode,
             isolate: mode == mission::Mode::Waves,
+            wave_commits: false,
             serial: vec![PathPattern::new("tests/**").unwrap()],
         };
         it.tell(&person("ann"), Some(title), Command::StartMission { mission, tasks, adopt: vec![] });

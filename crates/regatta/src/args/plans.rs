@@ -30,6 +30,12 @@ pub(crate) struct Run {
     /// Let tasks that touch the same files run at once; the landing queue merges their work
     #[arg(long)]
     pub(crate) isolate: bool,
+    /// Land what each wave made as one commit, when all of it has passed; runs in waves
+    #[arg(long, overrides_with = "per_task_commits")]
+    pub(crate) wave_commits: bool,
+    /// Land what each task made as a commit of its own (unless the plan or regatta.toml says otherwise)
+    #[arg(long, overrides_with = "wave_commits")]
+    pub(crate) per_task_commits: bool,
     /// Have agents find the files of tasks that name none, at low effort, and wait for that before anything starts; without it such a task is not given to anybody
     #[arg(long, conflicts_with_all = ["plan_only", "resume"])]
     pub(crate) fill_manifests: bool,

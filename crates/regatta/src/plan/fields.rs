@@ -148,7 +148,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One of a few words.
-    fn choice<T: Copy>(&mut self, name: &str, node: Node, known: &[(&str, T)]) -> Option<T> {
+    pub(crate) fn choice<T: Copy>(&mut self, name: &str, node: Node, known: &[(&str, T)]) -> Option<T> {
         let at = node.at;
         let word = self.text(name, node)?;
         if let Some(it) = known.iter().find(|it| it.0 == word) {

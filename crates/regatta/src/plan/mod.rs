@@ -14,6 +14,7 @@ use std::path::Path;
 
 use regatta_api::input::{PlannedTask, TaskAddFlat};
 use regatta_core::pattern::PathPattern;
+use regatta_core::project::Commits;
 use regatta_core::task::Expects;
 use serde::Serialize;
 
@@ -27,6 +28,8 @@ use tree::{Node, Value};
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) title: String,
+    /// How its work becomes commits, if it says so.
+    pub(crate) commits: Option<Commits>,
     pub(crate) tasks: Vec<PlannedTask>,
     /// What each task is called in the plan.
     pub(crate) names: Vec<String>,
@@ -44,7 +47,7 @@ pub(crate) struct Checked {
 }
 
 /// The fields of a plan and of a task in it, as they are best written.
-pub(crate) const PLAN_FIELDS: [&str; 2] = ["title", "task"];
+pub(crate) const PLAN_FIELDS: [&str; 3] = ["title", "commits", "task"];
 pub(crate) const TASK_FIELDS: [&str; 14] = [
     "id",
     "subject",
@@ -158,7 +161,7 @@ struct Read {
 fn understand(source: &Source, json: bool) -> Result<Plan, Vec<Fault>> {
     let tree = if json { tree::json(source) } else { tree::toml(source) }.map_err(|it| vec![it])?;
     let mut reader = Reader::new(source);
-    let (title, nodes) = top(&mut reader, tree, json);
+    let (Top { title, commits }, nodes) = top(&mut reader, tree, json);
     let read: Vec<Read> = nodes.into_iter().filter_map(|it| task(&mut reader, it)).collect();
     let names: Vec<String> =
         (1..).zip(&read).map(|(nth, it)| it.id.clone().map_or_else(|| nth.to_string(), |it| it.0)).collect();
@@ -177,19 +180,30 @@ fn understand(source: &Source, json: bool) -> Result<Plan, Vec<Fault>> {
             Some(PlannedTask { task: TaskAddFlat { alias: Some(name.clone()), ..it.task? }, after })
         })
         .collect();
-    Ok(Plan { title: title.unwrap_or_else(stem), tasks, names, warnings })
+    Ok(Plan { title: title.unwrap_or_else(stem), commits, tasks, names, warnings })
 }
 
-/// The plan's own fields: its title and its tasks.
-fn top(reader: &mut Reader<'_>, tree: Node, json: bool) -> (Option<String>, Vec<Node>) {
+/// What a plan says beside its tasks.
+#[derive(Default)]
+struct Top {
+    title: Option<String>,
+    commits: Option<Commits>,
+}
+
+/// The plan's own fields, and its tasks.
+fn top(reader: &mut Reader<'_>, tree: Node, json: bool) -> (Top, Vec<Node>) {
     let (title, list) = match tree.value {
-        Value::List(_) => (None, Some(tree)),
+        Value::List(_) => (Top::default(), Some(tree)),
         _ => {
-            let Some(mut fields) = reader.table("plan", tree, "{ \"task\": [ … ] }") else { return (None, vec![]) };
+            let Some(mut fields) = reader.table("plan", tree, "{ \"task\": [ … ] }") else {
+                return (Top::default(), vec![]);
+            };
             let title = fields.take(&["title"]).and_then(|it| reader.subject("title", it.node));
+            let known = [("task", Commits::Task), ("wave", Commits::Wave)];
+            let commits = fields.take(&["commits"]).and_then(|it| reader.choice("commits", it.node, &known));
             let list = fields.take(&["task", "tasks"]).map(|it| it.node);
             reader.unknown(fields, "plan", &PLAN_FIELDS);
-            (title, list)
+            (Top { title, commits }, list)
         }
     };
     let nodes = match list {

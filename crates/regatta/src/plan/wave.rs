@@ -131,7 +131,12 @@ fn understand(source: &Source, top: &Path, backflow: &Backflow) -> Result<Wave, 
         .into_iter()
         .map(|it| Later { id: it.id, title: it.title, blocked_by: it.blocked_by.into_iter().map(|it| it.0).collect() })
         .collect();
-    Ok(Wave { plan: Plan { title, tasks, names, warnings: vec![] }, later, completed: done.len(), notes })
+    Ok(Wave {
+        plan: Plan { title, commits: None, tasks, names, warnings: vec![] },
+        later,
+        completed: done.len(),
+        notes,
+    })
 }
 
 /// The quest or quests that ids belong to.

@@ -183,6 +183,7 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
         max_workers: ask.size,
         mode: mission::Mode::Flow,
         isolate: false,
+        wave_commits: false,
         tasks: plan.tasks,
         adopt: vec![],
     };

@@ -124,6 +124,7 @@ fn explore(
         agents: start.agents.clone(),
         max_workers: start.max_workers,
         isolate: start.isolate,
+        wave_commits: false,
     };
     let got: Got<MissionView> = client.call(&Call::MissionStart(ask))?;
     let (id, after) = (got.data.mission.id, got.revision);

@@ -29,6 +29,8 @@ struct Item {
 #[derive(Default)]
 pub(super) struct Rules {
     pub(super) waves: bool,
+    /// What a wave made lands as one commit.
+    pub(super) wave_commits: bool,
     /// Overlapping manifests run at once, and the landing queue merges.
     pub(super) isolate: bool,
     pub(super) run: regatta_core::project::Run,
@@ -82,6 +84,7 @@ impl Preview {
             (true, 1) => "1 wave".into(),
             (true, _) => format!("{waves} waves with a barrier"),
         };
+        let pace = if rules.wave_commits { format!("{pace}, each one commit") } else { pace };
         let mut text = format!("plan \"{}\"  {} · {pace}{with}\n", line(&self.title), counted(self.tasks.len()));
         let mut order: Vec<usize> = (0..self.tasks.len()).collect();
         order.sort_by_key(|it| (step(*it).wave, step(*it).sub, *it));

@@ -8,6 +8,7 @@ use regatta_api::view::{AgentView, MissionView, ProjectView, StatusView, TaskVie
 use regatta_core::agent::{Role, Runtime};
 use regatta_core::ids::{AgentName, BranchName, MissionId, ProjectName, TaskId};
 use regatta_core::pattern::PathPattern;
+use regatta_core::project::Commits;
 use regatta_core::{manifest, mission};
 use regatta_engine::ports::git::{Git, Repo};
 
@@ -27,6 +28,7 @@ use super::wave;
 /// What is to be worked on.
 pub(super) struct Work {
     pub(super) title: String,
+    pub(super) commits: Option<Commits>,
     pub(super) tasks: Vec<PlannedTask>,
     pub(super) adopt: Vec<TaskId>,
     pub(super) preview: Preview,
@@ -45,11 +47,20 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
         (None, None) => None,
     };
     let set = settings::project(&app.here()?)?.run;
+    let wave_commits = wave_commits(ask, given.as_ref().and_then(|it| it.commits), set.commits);
     let mode = match (ask.mode, set.mode) {
+        (Some(Mode::Flow), _) if wave_commits => {
+            return Err(usage(
+                "one commit per wave needs waves, and --mode flow has none",
+                "leave --mode flow out, or say --per-task-commits",
+            ));
+        }
+        (None, _) if wave_commits => mission::Mode::Waves,
         (Some(Mode::Flow), _) | (None, Some(mission::Mode::Flow) | None) => mission::Mode::Flow,
         (Some(Mode::Waves), _) | (None, Some(mission::Mode::Waves)) => mission::Mode::Waves,
     };
-    let mut rules = Rules { waves: mode == mission::Mode::Waves, isolate: ask.isolate, run: set, serial: vec![] };
+    let waves = mode == mission::Mode::Waves;
+    let mut rules = Rules { waves, wave_commits, isolate: ask.isolate, run: set, serial: vec![] };
     if let (Some(work), true) = (&given, ask.plan_only) {
         work.notes.iter().for_each(|it| app.out.note(it));
         return app.out.answer("plan", &work.tasks, &[], |_| work.preview.draw(&rules, &[]));
@@ -83,6 +94,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
         max_workers,
         mode,
         isolate: ask.isolate,
+        wave_commits,
         tasks: vec![],
         adopt: vec![],
     };
@@ -103,12 +115,22 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     started(app, &client, ask, got, open.revision)
 }
 
+/// Whether each wave is one commit: what was typed counts first, then the plan, then the settings.
+fn wave_commits(ask: &Run, plan: Option<Commits>, set: Option<Commits>) -> bool {
+    match (ask.wave_commits, ask.per_task_commits) {
+        (true, _) => true,
+        (_, true) => false,
+        _ => plan.or(set) == Some(Commits::Wave),
+    }
+}
+
 pub(super) fn of_plan(ask: &Run, plan: plan::Plan) -> Work {
     let preview = Preview::of_plan(&plan);
     let lacks = |it: &PlannedTask| fill::lacks_files(it.task.issue_type, it.task.expects, it.task.files.len());
     let lacking: Vec<String> =
         plan.tasks.iter().zip(&plan.names).filter(|it| lacks(it.0)).map(|it| it.1.clone()).collect();
-    Work { title: plan.title, tasks: plan.tasks, adopt: vec![], preview, notes: lacking_note(ask, &lacking) }
+    let notes = lacking_note(ask, &lacking);
+    Work { title: plan.title, commits: plan.commits, tasks: plan.tasks, adopt: vec![], preview, notes }
 }
 
 pub(super) fn open_tasks(client: &Client, project: &ProjectName) -> Result<Got<Vec<TaskView>>, Failed> {
@@ -179,6 +201,7 @@ fn of_board(app: &App, ask: &Run, open: &[TaskView]) -> Result<Work, Failed> {
         .collect();
     Ok(Work {
         title: "tasks on the board".into(),
+        commits: None,
         tasks: vec![],
         adopt: free.iter().map(|it| it.task.id).collect(),
         preview: Preview::of_board(&free),

@@ -96,6 +96,66 @@ fn a_shared_file_is_owned_by_the_first_and_moves_the_other_to_a_sub_wave() {
     assert_eq!(world.read("src/config/settings.go"), "3\n");
 }
 
+/// One commit per wave: its trailers name every task, the trunk has as many commits as there are waves, and one of them
+/// can still be taken back alone.
+#[test]
+fn a_wave_lands_as_one_commit_that_names_its_tasks() {
+    let world = World::set_up();
+    let tasks =
+        [task("a", &["letters/a"], &[]), task("b", &["letters/b"], &[]), task("c", &["letters/c"], &["a", "b"])];
+    let plan = world.root.join("waves.json");
+    let text = json!({ "title": "Letters", "commits": "wave", "task": tasks }).to_string();
+    std::fs::write(&plan, text).unwrap();
+    let plan = plan.to_str().unwrap();
+    let before = world.trunk().len();
+    let shown = world.ok(&["run", plan, "--plan-only"]);
+    assert!(shown.contains("2 waves with a barrier, each one commit"), "{shown}");
+    let error = world.refused(&["run", plan, "--mode", "flow"], 2);
+    assert!(error["message"].as_str().unwrap().contains("needs waves"), "{error}");
+    let (mission, ran) = world.answer(&["run", plan, "--agents", "scripted", "--wait", "--timeout", "300s"]);
+    assert_eq!(ran.code, 0, "{mission}");
+    assert_eq!(world.trunk().len(), before + 2);
+    let message = world.git(&["log", "-1", "--format=%B", "HEAD~1"]);
+    assert!(message.starts_with("Letters: wave 1 of M1\n\n- T1: Do a\n- T2: Do b\n"), "{message}");
+    let trailers = world.git(&["log", "-1", "--format=%(trailers:key=Regatta-Task,valueonly)", "HEAD~1"]);
+    assert_eq!(trailers.split_whitespace().collect::<Vec<_>>(), ["T1", "T2"]);
+    assert_eq!(world.git(&["log", "-1", "--format=%s", "HEAD"]), "Do c", "a wave of one is its task's commit");
+    world.ok(&["undo", "T1", "--wait"]);
+    assert_eq!((world.read("letters/b"), world.repo.join("letters/a").exists()), ("b\n".into(), false));
+    // What is typed counts before what the plan says.
+    let (again, ran) =
+        world.answer(&["run", plan, "--agents", "scripted", "--per-task-commits", "--plan-only", "--json"]);
+    assert_eq!((ran.code, again.as_array().map(Vec::len)), (0, Some(3)), "{ran:?}");
+}
+
+/// A wave of which one fails its checks once merged: the others are one commit, and it lands behind them when mended.
+#[test]
+fn q9_a_red_task_leaves_its_wave_and_lands_when_it_is_mended() {
+    let world = World::with_repo();
+    // Green alone, red together: the limit and the letter.
+    let check = "! { [ -f limit.txt ] && grep -q too-much b.txt 2>/dev/null; }";
+    world.write("regatta.toml", &format!("[project]\nname = \"shop\"\n[validation]\ncommands = [{check:?}]\n"));
+    world.ok(&["init", "--yes"]);
+    world.commit("Use regatta");
+    let script = world.root.join("worker.sh");
+    let body = "case $REGATTA_TASK in T1) echo x > limit.txt;; T3) echo x > c.txt;; \
+                T2) if [ -f limit.txt ]; then echo little > b.txt; else echo too-much > b.txt; fi;; esac";
+    std::fs::write(&script, body).unwrap();
+    let command = format!("sh {}", script.display());
+    world.json(&["agent", "add", "ann", "--runtime", "command", "--max-tasks", "3", "--command", &command]);
+    let plain = |id: &str, file: &str, priority: u8| json!({ "id": id, "subject": format!("Do {id}"), "files": [file], "priority": priority });
+    let plan = [plain("a", "limit.txt", 0), plain("b", "b.txt", 2), plain("c", "c.txt", 1)];
+    let before = world.trunk().len();
+    let (mission, code) = run_plan(&world, &plan, &["--agents", "ann", "--wave-commits"]);
+    assert_eq!(code, 0, "{mission}");
+    assert_eq!(world.read("b.txt"), "little\n");
+    let subjects = world.git(&["log", "--reverse", "--format=%s", "-2"]);
+    assert_eq!(world.trunk().len(), before + 2, "{subjects}");
+    assert_eq!(subjects, "plan: wave 1 of M1\nDo b");
+    let trailers = world.git(&["log", "-1", "--format=%(trailers:key=Regatta-Task,valueonly)", "HEAD~1"]);
+    assert_eq!(trailers.split_whitespace().collect::<Vec<_>>(), ["T1", "T3"]);
+}
+
 /// W1: what names no files is not given to anybody; it says so before the start, its wave closes without it, and the run
 /// ends by itself.
 #[test]

@@ -1,0 +1,258 @@
+//! One commit per wave: who waits for whom, what lands together, and who leaves.
+
+use regatta_core::command::{Command, Outcome, PlannedTask};
+use regatta_core::event::Event;
+use regatta_core::ids::{CommitId, LandingId, MissionId, TaskId};
+use regatta_core::landing::{Carried, Moved, State, Tried};
+use regatta_core::mission::{Mode, Start};
+use regatta_core::refusal::Refusal;
+use regatta_core::schedule::WaitKind;
+use regatta_core::task::Status;
+
+use crate::world::{MINUTE, World, agent, commit, shop, work};
+
+fn ask_for(mode: Mode, isolate: bool) -> Start {
+    Start {
+        project: shop(),
+        title: "goal".into(),
+        agents: vec![agent("ada")],
+        max_workers: 9,
+        mode,
+        isolate,
+        wave_commits: true,
+        serial: vec![],
+    }
+}
+
+/// A mission of one wave of this many tasks, all at work; with `isolate` all of one file.
+fn wave_of(count: usize, isolate: bool) -> (World, MissionId) {
+    let mut world = World::with(&[("ada", 9)]);
+    world.speculate(2, Some(1));
+    let tasks = (0..count).map(|nth| {
+        let file = if isolate { "src/all.rs".to_owned() } else { format!("src/{nth}.rs") };
+        PlannedTask { task: work(&format!("part {nth}"), &[&file]), after: vec![], assign: None }
+    });
+    let ask = Command::StartMission { mission: ask_for(Mode::Waves, isolate), tasks: tasks.collect(), adopt: vec![] };
+    let Outcome::Mission { mission, .. } = world.ask("ann", ask) else { panic!() };
+    for _ in 0..count {
+        world.take("ada");
+    }
+    (world, mission)
+}
+
+fn submit(world: &mut World, task: u64) -> LandingId {
+    let grant = world.grants.iter().rev().find(|it| it.task == TaskId(task)).cloned().unwrap();
+    world.submit(&grant)
+}
+
+fn submit_all(world: &mut World, count: u64) -> Vec<LandingId> {
+    (1..=count).map(|it| submit(world, it)).collect()
+}
+
+fn trying(world: &World) -> Vec<Vec<u64>> {
+    let trains = world.board.landings.values().filter(|it| matches!(it.state, State::Trying { .. }));
+    let mut trains: Vec<Vec<u64>> = trains.map(|it| it.train().iter().map(|it| it.0).collect()).collect();
+    trains.sort();
+    trains
+}
+
+/// The trial that ends in it passed as one commit.
+fn passed(world: &mut World, landing: LandingId, new: u64) {
+    let train = world.board.landings[&landing].train();
+    let carries = train.into_iter().map(|landing| Carried { landing, commit: commit(new), dropped: None }).collect();
+    world.tried(landing, Tried::Passed { old: commit(10), new: commit(new), carries });
+}
+
+fn red(world: &mut World, landing: LandingId) {
+    world.tried(landing, Tried::Red { reason: "make test".into() });
+}
+
+fn landed(world: &World) -> Vec<(u64, CommitId)> {
+    let landed = |it: &regatta_core::event::Recorded| match &it.event {
+        Event::LandingLanded(it) => Some((it.task().0, it.commit().clone())),
+        _ => None,
+    };
+    world.log.iter().filter_map(landed).collect()
+}
+
+#[test]
+fn a_wave_waits_for_all_of_it_and_lands_as_one_commit() {
+    let (mut world, _) = wave_of(3, false);
+    submit(&mut world, 2);
+    submit(&mut world, 1);
+    assert!(trying(&world).is_empty(), "one is still at work");
+    assert_eq!(world.reasons(TaskId(1)), [WaitKind::Wave]);
+    let last = submit(&mut world, 3);
+    assert_eq!(trying(&world), [vec![1, 2, 3]], "in one trial, though a batch is of one");
+    world.restart();
+    passed(&mut world, last, 11);
+    world.moved(last, Moved::Moved);
+    assert_eq!(landed(&world), [(2, commit(11)), (1, commit(11)), (3, commit(11))]);
+}
+
+/// Q9: the one at fault is found, leaves the wave and is mended; the others land as one commit without it.
+#[test]
+fn q9_a_red_one_leaves_its_wave_and_the_others_land_together() {
+    let (mut world, _) = wave_of(3, false);
+    let it = submit_all(&mut world, 3);
+    red(&mut world, it[2]);
+    assert_eq!(trying(&world), [vec![1], vec![1, 2]]);
+    passed(&mut world, it[0], 11);
+    assert_eq!(world.landing(it[0]), "validated", "it does not land before it is known who comes along");
+    red(&mut world, it[1]);
+    assert_eq!(trying(&world), [vec![1, 2]], "once more: it may be a flake");
+    red(&mut world, it[1]);
+    assert_eq!((world.landing(it[1]), world.status(TaskId(2))), ("gone", Status::Unassigned));
+    assert!(world.task(TaskId(2)).fixup.is_some());
+    assert_eq!(trying(&world), [vec![1, 3]]);
+    passed(&mut world, it[2], 12);
+    world.moved(it[2], Moved::Moved);
+    assert_eq!(landed(&world), [(1, commit(12)), (3, commit(12))]);
+    // Mended, it lands by itself.
+    let grant = world.take("ada");
+    assert_eq!(grant.task, TaskId(2));
+    let mended = world.submit(&grant);
+    assert_eq!(trying(&world), [vec![mended.0]]);
+    world.land(mended);
+    assert_eq!(world.status(TaskId(2)), Status::Completed);
+}
+
+/// A flake in the midst of a wave does not tear it.
+#[test]
+fn q9_a_flake_does_not_tear_a_wave() {
+    let (mut world, _) = wave_of(2, false);
+    let it = submit_all(&mut world, 2);
+    red(&mut world, it[1]);
+    assert_eq!(trying(&world), [vec![1]]);
+    passed(&mut world, it[0], 11);
+    assert_eq!(trying(&world), [vec![1, 2]]);
+    passed(&mut world, it[1], 12);
+    world.moved(it[1], Moved::Moved);
+    assert_eq!(landed(&world), [(1, commit(12)), (2, commit(12))]);
+}
+
+/// The same with a queue that tries one thing after the other.
+#[test]
+fn q9_a_serial_queue_searches_a_wave() {
+    let (mut world, _) = wave_of(3, false);
+    let mut ask = world.project("shop", &["cargo test"]);
+    ask.settings.landing.mode = regatta_core::project::QueueMode::Serial;
+    world.ask("ann", Command::AddProject(ask));
+    let it = submit_all(&mut world, 3);
+    assert_eq!(trying(&world), [vec![1, 2, 3]]);
+    red(&mut world, it[2]);
+    for _ in 0..9 {
+        let Some(train) = trying(&world).pop() else { break };
+        let last = LandingId(*train.last().unwrap());
+        if train.contains(&2) {
+            red(&mut world, last)
+        } else {
+            passed(&mut world, last, 20 + train.len() as u64)
+        }
+        if world.landing(last) == "moving" {
+            world.moved(last, Moved::Moved);
+        }
+    }
+    assert_eq!(landed(&world), [(1, commit(22)), (3, commit(22))]);
+    assert_eq!(world.status(TaskId(2)), Status::Unassigned);
+}
+
+/// Who conflicts with another of its wave stands aside until that one has landed, and is then mended.
+#[test]
+fn who_conflicts_within_its_wave_leaves_it() {
+    let (mut world, _) = wave_of(3, true);
+    let it = submit_all(&mut world, 3);
+    world.tried(it[2], Tried::Conflict { at: it[1], paths: vec!["src/all.rs".into()] });
+    assert_eq!(trying(&world), [vec![1, 3]]);
+    passed(&mut world, it[2], 11);
+    world.moved(it[2], Moved::Moved);
+    assert_eq!(trying(&world), [vec![2]]);
+    world.tried(it[1], Tried::Conflict { at: it[1], paths: vec!["src/all.rs".into()] });
+    assert!(world.task(TaskId(2)).fixup.is_some());
+}
+
+/// Whatever takes a task out of what goes on by itself completes its wave.
+#[test]
+fn who_cannot_come_by_itself_is_not_waited_for() {
+    let leave: [(&str, fn(&mut World, MissionId)); 5] = [
+        ("cancelled", |world, _| world.cancel(TaskId(3))),
+        ("given up", |world, _| {
+            let grant = world.grants.iter().rev().find(|it| it.task == TaskId(3)).cloned().unwrap();
+            world.give_up(&grant);
+        }),
+        ("stopped and paused", |world, _| {
+            _ = world.ask("ann", Command::StopTask { task: TaskId(3), reason: "lunch".into(), pause: true });
+        }),
+        ("stopped with its mission", |world, mission| {
+            _ = world.ask("ann", Command::StopMission { mission, reason: "lunch".into() });
+        }),
+        ("needs somebody", |world, _| {
+            let grant = world.grants.iter().rev().find(|it| it.task == TaskId(3)).cloned().unwrap();
+            world.finish(&grant);
+            let verdict = regatta_core::attempt::Verdict::NeedsPerson {
+                kind: WaitKind::Question,
+                reason: "which colour?".into(),
+            };
+            assert!(world.judge(&grant, verdict).is_none());
+        }),
+    ];
+    for (how, leave) in leave {
+        let (mut world, mission) = wave_of(3, false);
+        submit(&mut world, 1);
+        submit(&mut world, 2);
+        assert!(trying(&world).is_empty(), "{how}");
+        leave(&mut world, mission);
+        assert_eq!(trying(&world), [vec![1, 2]], "{how}");
+    }
+}
+
+/// A checkout that is dirty in one of them holds all of the wave, and one word lets all go on.
+#[test]
+fn a_wave_is_held_and_let_go_as_a_whole() {
+    let (mut world, _) = wave_of(3, false);
+    let it = submit_all(&mut world, 3);
+    passed(&mut world, it[2], 11);
+    world.moved(it[2], Moved::Dirty { paths: vec!["src/1.rs".into()] });
+    assert!(trying(&world).is_empty());
+    assert!(it.iter().all(|it| world.board.landings[it].held.is_some()));
+    world.ask("ann", Command::Land { task: TaskId(2), first: false });
+    assert_eq!(trying(&world), [vec![1, 2, 3]]);
+    passed(&mut world, it[2], 11);
+    world.moved(it[2], Moved::Dirty { paths: vec!["src/1.rs".into()] });
+    world.advance(MINUTE);
+    assert_eq!(trying(&world), [vec![1, 2, 3]], "by itself they are all due at once");
+}
+
+/// Who is put first by a person goes alone, and does not wait.
+#[test]
+fn who_is_put_first_goes_alone() {
+    let (mut world, _) = wave_of(3, false);
+    let one = submit(&mut world, 1);
+    world.ask("ann", Command::Land { task: TaskId(1), first: true });
+    assert_eq!(trying(&world), [vec![one.0]]);
+    let two = submit(&mut world, 2);
+    world.land(one);
+    assert_eq!(world.landing(two), "queued");
+}
+
+#[test]
+fn one_commit_per_wave_needs_waves() {
+    let mut world = World::with(&[("ada", 1)]);
+    let tasks = vec![PlannedTask { task: work("part", &["a"]), after: vec![], assign: None }];
+    let ask = Command::StartMission { mission: ask_for(Mode::Flow, false), tasks, adopt: vec![] };
+    assert!(matches!(world.refused("ann", ask), Refusal::Invalid { .. }));
+}
+
+/// Of a wave's commit an undo takes back what its task brought, and leaves the others'.
+#[test]
+fn undoing_one_of_a_wave_takes_back_its_own_part() {
+    let (mut world, _) = wave_of(2, false);
+    let it = submit_all(&mut world, 2);
+    passed(&mut world, it[1], 11);
+    world.moved(it[1], Moved::Moved);
+    let done = world.stored(TaskId(1));
+    let own = done.submission.clone().unwrap().commit;
+    assert_eq!((done.landed.clone(), done.shares_commit), (Some(commit(11)), true));
+    let Outcome::Queued(place) = world.ask("ann", Command::Undo { done: Box::new(done) }) else { panic!() };
+    assert_eq!(world.board.landings[&place.landing].submission.commit, own);
+}

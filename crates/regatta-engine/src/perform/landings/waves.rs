@@ -1,0 +1,91 @@
+//! One commit for all of a wave: its members are merged one after the other, and what stands between the tip and the
+//! last of them becomes one commit that names them all.
+
+use regatta_core::board::Board;
+use regatta_core::ids::CommitId;
+use regatta_core::landing::{Carried, Tried, wave};
+
+use crate::Engine;
+use crate::ports::git::Authorship;
+
+use super::{Member, Train, signed};
+
+/// The wave that the last merged members are of.
+#[derive(Default)]
+pub(super) struct Open {
+    wave: Option<wave::Wave>,
+    /// The tip that the first of them was merged onto.
+    onto: Option<CommitId>,
+    /// How many members were before it.
+    first: usize,
+}
+
+impl Open {
+    /// Whether the member goes into one commit with others of its wave, or may.
+    pub(super) fn is_in_one(&self) -> bool {
+        self.wave.is_some()
+    }
+
+    /// Notes who is merged next, onto `tip`. Who is of another wave than those before closes theirs.
+    pub(super) fn next(
+        &mut self,
+        engine: &Engine,
+        (train, board): (&Train, &Board),
+        carries: &mut [Carried],
+        tip: CommitId,
+    ) -> Result<CommitId, Tried> {
+        let next = train.members.get(carries.len()).and_then(|it| wave::of(board, &it.landing));
+        if next.is_some() && next == self.wave {
+            return Ok(tip);
+        }
+        let tip = self.close(engine, (train, board), carries, tip)?;
+        *self = Open { wave: next, onto: Some(tip.clone()), first: carries.len() };
+        Ok(tip)
+    }
+
+    /// Makes one commit of those merged last, if they are of a wave and more than one.
+    pub(super) fn close(
+        &self,
+        engine: &Engine,
+        (train, board): (&Train, &Board),
+        carries: &mut [Carried],
+        tip: CommitId,
+    ) -> Result<CommitId, Tried> {
+        let (Some(wave), Some(onto)) = (self.wave, &self.onto) else { return Ok(tip) };
+        let members = &train.members[self.first..carries.len()];
+        if members.len() < 2 || tip == *onto {
+            return Ok(tip);
+        }
+        let by = authorship(board, wave, members);
+        let one = engine.shared.git.fold(&train.repo, onto, &tip, &by);
+        let one = one.map_err(|error| Tried::Held { at: None, reason: error.to_string() })?;
+        // Who brought nothing new counts as landed with the others.
+        carries[self.first..].iter_mut().for_each(|it| it.commit = one.clone());
+        Ok(one)
+    }
+}
+
+/// Who made the commit of a wave, and what is said of it. The same members give the same words each time.
+fn authorship(board: &Board, (mission, step): wave::Wave, members: &[Member]) -> Authorship {
+    let mut members: Vec<&Member> = members.iter().collect();
+    members.sort_by_key(|it| it.task.id);
+    let mut agents: Vec<&str> = members.iter().map(|it| it.landing.agent.as_str()).collect();
+    agents.sort_unstable();
+    agents.dedup();
+    let title = board.missions.get(&mission).map_or("", |it| it.title.trim());
+    let mut message = format!("{title}: wave {step} of {mission}\n\n");
+    for member in &members {
+        message += &format!("- {}: {}\n", member.task.id, member.task.subject);
+    }
+    let trailers = members.iter().flat_map(|it| trailers(&signed(it).message));
+    message += &format!("\nRegatta-Mission: {mission}\n{}", trailers.collect::<String>());
+    let seconds = members.iter().map(|it| it.landing.queued_wall / 1_000).max().unwrap_or(0);
+    let name = if let [only] = agents.as_slice() { (*only).to_owned() } else { "regatta".to_owned() };
+    Authorship { email: format!("{}@regatta.invalid", name.replace('/', ".")), name, message, seconds }
+}
+
+/// The last paragraph of a landing's own message, line by line.
+fn trailers(message: &str) -> Vec<String> {
+    let last = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
+    last.lines().map(|it| format!("{it}\n")).collect()
+}
