@@ -102,6 +102,16 @@ inputs! {
         #[serde(default)] expires_ms: Option<u64>,
     }
     TokenName { name: String }
+    /// Lines of the audit log: the newest, or with `after` the oldest after that one.
+    Audit {
+        #[serde(default)] after: Option<u64>,
+        #[serde(default = "fifty")] limit: usize,
+        /// Only what was done in this name or with this token.
+        #[serde(default)] by: Option<String>,
+        #[serde(default)] verb: Option<String>,
+        /// Only what is about this.
+        #[serde(default)] about: Option<String>,
+    }
 
     ProjectAdd {
         /// A directory in the repository.

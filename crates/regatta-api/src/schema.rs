@@ -61,6 +61,7 @@ fn answers() -> Vec<(&'static str, Schema)> {
         ("briefing", schema_for!(view::BriefingView)),
         ("token.add", schema_for!(view::NewToken)),
         ("token.list", schema_for!(Vec<view::TokenView>)),
+        ("audit", schema_for!(Vec<view::AuditView>)),
         ("event", schema_for!(view::EventView)),
     ]
 }

@@ -85,6 +85,11 @@ impl Verb {
     pub fn find(name: &str) -> Option<&'static Verb> {
         VERBS.iter().find(|it| it.name == name)
     }
+
+    /// Whether it changes anything: such calls are written down with who made them.
+    pub fn writes(&self) -> bool {
+        self.needs != Needs::View && !["check", "token.list", "audit"].contains(&self.name)
+    }
 }
 
 macro_rules! verbs {
@@ -205,6 +210,7 @@ verbs! {
     "token.add" TokenAdd(input::TokenAdd) Admin "Makes a token, and shows it this once";
     "token.list" TokenList(input::Nothing) Admin "Lists the tokens, without what they are";
     "token.rm" TokenRm(input::TokenName) Admin "Takes a token away, at once";
+    "audit" Audit(input::Audit) Admin "Lists who asked for which change, from where, and what came of it";
     "limits.set" LimitsSet(input::Limits) Admin "Sets the machine's limits";
     "backup" Backup(input::File) Admin "Writes a copy of the store";
     "check" Check(input::Nothing) Operate "Checks the store for damage";

@@ -498,6 +498,36 @@ pub struct BriefingView {
     pub notes: Vec<String>,
 }
 
+/// One line of the audit log: a write that somebody asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AuditView {
+    /// Its place in the log.
+    pub n: u64,
+    pub time: String,
+    pub verb: String,
+    /// The thing it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
+    /// In whose name it was done.
+    pub by: String,
+    /// Whose token was shown: `owner` is this machine's own.
+    pub token: String,
+    pub scope: TokenScope,
+    /// The address, or the process behind the unix socket.
+    pub from: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The attempt that asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<regatta_core::ids::AttemptId>,
+    /// Where the fleet's log was afterwards, if it was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    /// Why not, if it was refused. Neither: the caller hung up before the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
 /// A token as it is listed: what opens the door is not kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenView {

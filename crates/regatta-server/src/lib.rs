@@ -3,10 +3,13 @@
 //! [`guard`] decides who gets in; [`calls`] carries out the verbs of `regatta-api`'s table on the engine;
 //! [`stream`] sends events from any revision on. Nothing here decides a rule or computes a status.
 
+mod audit; // who asked for which change
 mod calls; // one arm per verb
+mod entered; // a request that passed the guard
 mod git; // a vault over HTTP, for runners
 mod guard; // token, Host, Origin
 mod limit; // how much each caller may ask
+mod listen; // connections and where they come from
 mod mcp; // the verbs as tools
 mod names; // readable names
 mod seed; // the surface that older clients know
@@ -14,25 +17,24 @@ mod stream; // events as they are committed
 pub mod tokens; // who a caller is
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::serve::ListenerExt;
-use axum::{Extension, Router};
-use regatta_api::verb::{Scope, Verb};
-use regatta_api::{Call, Problem};
-use regatta_core::command::Actor;
-use regatta_core::ids::{AgentName, RequestKey};
+use regatta_api::Problem;
 use regatta_engine::Engine;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
-use calls::Guest;
+use audit::Audit;
+use entered::Entered;
 use limit::Limiter;
-use tokens::{Keyring, Visitor};
+use listen::Line;
+use tokens::Keyring;
 
 /// The largest request body: a plan of a thousand tasks fits.
 const LARGEST_BODY: usize = 8 * 1024 * 1024;
@@ -44,6 +46,8 @@ pub struct Doors {
     pub keyring: Keyring,
     pub tcp: TcpListener,
     pub unix: Option<UnixListener>,
+    /// The data directory, where who asked for what is written down.
+    pub dir: PathBuf,
 }
 
 /// What [`serve`] ended with.
@@ -60,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) keyring: Keyring,
     pub(crate) limiter: Limiter,
+    pub(crate) audit: Audit,
     pub(crate) address: SocketAddr,
     pub(crate) down: watch::Sender<Option<Ended>>,
 }
@@ -72,6 +77,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         engine: doors.engine,
         keyring: doors.keyring,
         limiter: Limiter::default(),
+        audit: Audit::open(&doors.dir)?,
         address,
         down: down.clone(),
     });
@@ -84,34 +90,29 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
             first
         });
     });
-    // Nagle's algorithm would hold small answers back for 40 ms.
-    let tcp = doors.tcp.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!("no-delay was not set: {error}");
-        }
-    });
-    let over_tcp = axum::serve(tcp, router.clone()).with_graceful_shutdown(ended(asked.clone()));
+    let line = Line { router, open: Arc::default(), ended: asked.clone() };
+    let over_tcp = listen::over_tcp(doors.tcp, line.clone());
     let over_unix = async {
-        match doors.unix {
-            Some(unix) => axum::serve(unix, router).with_graceful_shutdown(ended(asked.clone())).await,
-            None => Ok(()),
+        if let Some(unix) = doors.unix {
+            listen::over_unix(unix, line).await;
         }
     };
-    let both = async { tokio::try_join!(async { over_tcp.await }, over_unix) };
     // A stream or a long poll that does not let go must not keep the daemon from ending.
+    let mut closing = asked.clone();
     let patience = async {
-        ended(asked.clone()).await;
+        ended(&mut closing).await;
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     };
     tokio::select! {
-        served = both => { served?; }
+        _both = async { tokio::join!(over_tcp, over_unix) } => {}
         () = patience => {}
     }
     let ended = *asked.borrow_and_update();
     Ok(ended.unwrap_or(Ended::Signalled))
 }
 
-async fn ended(mut asked: watch::Receiver<Option<Ended>>) {
+/// Waits until the doors close.
+pub(crate) async fn ended(asked: &mut watch::Receiver<Option<Ended>>) {
     let _sender_gone = asked.wait_for(Option::is_some).await;
 }
 
@@ -146,56 +147,29 @@ fn router(shared: Arc<Shared>) -> Router {
 async fn call(
     State(shared): State<Arc<Shared>>,
     Path(verb): Path<String>,
-    Extension(visitor): Extension<Visitor>,
-    headers: HeaderMap,
+    entered: Entered,
     body: axum::body::Bytes,
 ) -> Response {
-    let answer = async {
-        // Who may not call it does not learn what it takes.
-        if let Some(verb) = Verb::find(&verb) {
-            calls::may(&visitor, verb)?;
-        }
-        let guest = guest(visitor, &headers)?;
-        calls::carry_out(&shared, Call::parse(&verb, &body)?, guest).await
-    };
+    let answer = async { calls::perform(&shared, entered.guest()?, &verb, &body).await };
     match answer.await {
         Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
         Err(error) => problem(&error),
     }
 }
 
-/// What a visitor's writes are signed with, and what it calls this request. Only who can read the data directory may
-/// say which person it is; everybody else is who the token says.
-pub(crate) fn guest(visitor: Visitor, headers: &HeaderMap) -> Result<Guest, Problem> {
-    let by = match &visitor {
-        Visitor::Owner => headers
-            .get("x-regatta-person")
-            .and_then(|it| it.to_str().ok())
-            .filter(|it| it.len() <= 64 && it.bytes().all(|it| it.is_ascii_graphic()))
-            .map_or(Actor::Person("operator".into()), |it| Actor::Person(it.into())),
-        Visitor::Named { name, scope: Scope::Runner } => {
-            Actor::Agent(AgentName::new(&format!("runner/{name}")).map_err(|_| bad_key())?)
-        }
-        Visitor::Named { name, .. } => Actor::Person(name.clone()),
-        Visitor::Attempt { agent, .. } => Actor::Agent(agent.clone()),
-    };
-    let key = match headers.get("idempotency-key") {
-        None => None,
-        Some(given) => {
-            let given = given.to_str().map_err(|_| bad_key())?;
-            // Nobody finds another's answers, or spoils them, by using the same key.
-            let given = match &visitor {
-                Visitor::Owner => given.to_owned(),
-                other => format!("{}/{given}", other.label()),
-            };
-            Some(RequestKey::new(&given).map_err(|_| bad_key())?)
-        }
-    };
-    Ok(Guest { visitor, by, key })
+/// A problem as an answer, so that a handler may end with `?`.
+pub(crate) struct Refused(Problem);
+
+impl From<Problem> for Refused {
+    fn from(it: Problem) -> Refused {
+        Refused(it)
+    }
 }
 
-fn bad_key() -> Problem {
-    Problem::new(400, "bad_key", "the Idempotency-Key cannot be used", "send 1 to 200 printable ASCII characters")
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        problem(&self.0)
+    }
 }
 
 /// A problem as a response (RFC 9457).

@@ -5,33 +5,34 @@
 
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::{Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use regatta_api::{Call, Problem};
+use regatta_api::Problem;
 use regatta_core::ids::{AgentName, TaskId};
 use regatta_core::project::Span;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::calls::{self, Guest};
+use crate::calls;
+use crate::entered::Entered;
 use crate::stream::rfc3339;
 use crate::tokens::Visitor;
-use crate::{Shared, guest, problem};
+use crate::{Refused, Shared};
 
-type Done = Result<(StatusCode, Value), Problem>;
+type Done = Result<Said, Refused>;
 
-fn reply(done: Done) -> Response {
-    match done {
-        Ok((status, body)) => (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response(),
-        Err(refused) => problem(&refused),
+/// An answer: its status and its object.
+pub(crate) struct Said(StatusCode, Value);
+
+impl IntoResponse for Said {
+    fn into_response(self) -> Response {
+        (self.0, [(header::CONTENT_TYPE, "application/json")], self.1.to_string()).into_response()
     }
 }
 
-async fn ask(shared: &Arc<Shared>, guest: Guest, verb: &str, input: &Value) -> Result<Value, Problem> {
-    let call = Call::parse(verb, input.to_string().as_bytes())?;
-    data_of(&calls::carry_out(shared, call, guest).await?)
+async fn ask(shared: &Arc<Shared>, entered: &Entered, verb: &str, input: &Value) -> Result<Value, Problem> {
+    data_of(&calls::perform(shared, entered.guest()?, verb, input.to_string().as_bytes()).await?)
 }
 
 fn data_of(answer: &[u8]) -> Result<Value, Problem> {
@@ -47,11 +48,11 @@ fn read<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Problem> {
 }
 
 /// Who is meant: the attempt's own agent, or the one the header names.
-fn agent_of(visitor: &Visitor, headers: &HeaderMap) -> Result<AgentName, Problem> {
-    if let Visitor::Attempt { agent, .. } = visitor {
+fn agent_of(entered: &Entered) -> Result<AgentName, Problem> {
+    if let Visitor::Attempt { agent, .. } = &entered.visitor {
         return Ok(agent.clone());
     }
-    let named = headers.get("x-agent-id").and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let named = entered.header("x-agent-id").unwrap_or_default();
     AgentName::new(named).map_err(|_| {
         Problem::new(400, "no_agent", "it is not clear which agent this is", "name it in the header X-Agent-ID")
     })
@@ -96,71 +97,51 @@ fn one() -> u32 {
 }
 
 /// Registers an agent that nobody starts here, or brings it up to date.
-pub(crate) async fn register(
-    State(shared): State<Arc<Shared>>,
-    Extension(visitor): Extension<Visitor>,
-    headers: HeaderMap,
-    body: axum::body::Bytes,
-) -> Response {
-    let done = async {
-        let asked: Registration = read(&body)?;
-        if asked.role.len() > 100 || asked.capabilities.len() > 100 {
-            return Err(Problem::new(
-                400,
-                "bad_input",
-                "a role has at most 100 characters, and an agent at most 100 capabilities",
-                "say it shorter",
-            ));
-        }
-        let known = shared.engine.board().agents.contains_key(&asked.name);
-        let input = json!({
-            "name": asked.name,
-            "runtime": "outside",
-            "role": if asked.is_lead { "lead" } else { "worker" },
-            "description": asked.description,
-            "max_tasks": asked.max_tasks,
-            "profile": { "title": asked.role, "capabilities": asked.capabilities },
-        });
-        let answer = calls::register_outside(&shared, guest(visitor, &headers)?, input.to_string().as_bytes()).await?;
-        let view = data_of(&answer)?;
-        let status = if known { StatusCode::OK } else { StatusCode::CREATED };
-        Ok((status, draw(&view)))
-    };
-    reply(done.await)
+pub(crate) async fn register(State(shared): State<Arc<Shared>>, entered: Entered, body: axum::body::Bytes) -> Done {
+    let asked: Registration = read(&body)?;
+    if asked.role.len() > 100 || asked.capabilities.len() > 100 {
+        return Err(Problem::new(
+            400,
+            "bad_input",
+            "a role has at most 100 characters, and an agent at most 100 capabilities",
+            "say it shorter",
+        )
+        .into());
+    }
+    let known = shared.engine.board().agents.contains_key(&asked.name);
+    let input = json!({
+        "name": asked.name,
+        "runtime": "outside",
+        "role": if asked.is_lead { "lead" } else { "worker" },
+        "description": asked.description,
+        "max_tasks": asked.max_tasks,
+        "profile": { "title": asked.role, "capabilities": asked.capabilities },
+    });
+    let answer = calls::register_outside(&shared, entered.guest()?, input.to_string().as_bytes()).await?;
+    let view = data_of(&answer)?;
+    let status = if known { StatusCode::OK } else { StatusCode::CREATED };
+    Ok(Said(status, draw(&view)))
 }
 
-pub(crate) async fn agents(
-    State(shared): State<Arc<Shared>>,
-    Extension(visitor): Extension<Visitor>,
-    headers: HeaderMap,
-) -> Response {
-    let done = async {
-        let views = ask(&shared, guest(visitor, &headers)?, "agent.list", &json!({})).await?;
-        let agents: Vec<Value> = views.as_array().into_iter().flatten().map(draw).collect();
-        Ok((StatusCode::OK, json!({ "agents": agents })))
-    };
-    reply(done.await)
+pub(crate) async fn agents(State(shared): State<Arc<Shared>>, entered: Entered) -> Done {
+    let views = ask(&shared, &entered, "agent.list", &json!({})).await?;
+    let agents: Vec<Value> = views.as_array().into_iter().flatten().map(draw).collect();
+    Ok(Said(StatusCode::OK, json!({ "agents": agents })))
 }
 
-pub(crate) async fn me(
-    State(shared): State<Arc<Shared>>,
-    Extension(visitor): Extension<Visitor>,
-    headers: HeaderMap,
-) -> Response {
-    let done = async {
-        let name = agent_of(&visitor, &headers)?;
-        let view = ask(&shared, guest(visitor, &headers)?, "show", &json!({ "id": name })).await?;
-        match view["max_tasks"].is_u64() {
-            true => Ok((StatusCode::OK, draw(&view))),
-            false => Err(Problem::new(
-                404,
-                "no_such_agent",
-                format!("there is no agent {name}"),
-                "register it first: POST /api/agents",
-            )),
-        }
-    };
-    reply(done.await)
+pub(crate) async fn me(State(shared): State<Arc<Shared>>, entered: Entered) -> Done {
+    let name = agent_of(&entered)?;
+    let view = ask(&shared, &entered, "show", &json!({ "id": name })).await?;
+    match view["max_tasks"].is_u64() {
+        true => Ok(Said(StatusCode::OK, draw(&view))),
+        false => Err(Problem::new(
+            404,
+            "no_such_agent",
+            format!("there is no agent {name}"),
+            "register it first: POST /api/agents",
+        )
+        .into()),
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -171,39 +152,31 @@ pub(crate) struct Waiting {
 }
 
 /// Takes the next task: its trigger, or none.
-pub(crate) async fn poll(
-    State(shared): State<Arc<Shared>>,
-    Extension(visitor): Extension<Visitor>,
-    Query(asked): Query<Waiting>,
-    headers: HeaderMap,
-) -> Response {
-    let done = async {
-        let agent = agent_of(&visitor, &headers)?;
-        let wait_ms = match &asked.wait {
-            Some(text) => {
-                Span::parse(text).map(Span::ms).map_err(|it| Problem::new(400, "bad_input", it, "write it as 30s"))?
-            }
-            None => 0,
-        };
-        let offered = offered_to(&shared, &agent);
-        let input = json!({ "agent": agent, "wait_ms": wait_ms.min(300_000) });
-        let granted = ask(&shared, guest(visitor, &headers)?, "task.poll", &input).await?;
-        let board = shared.engine.board();
-        let capacity = board.agents.get(&agent).map(|it| regatta_core::agent::capacity(&board, it));
-        let trigger = granted.is_object().then(|| {
-            let offered = granted["task"]["id"].as_str().is_some_and(|it| offered.iter().any(|id| id == it));
-            json!({
-                "type": if offered { "task_offered" } else { "task_assigned" },
-                "taskId": granted["task"]["id"],
-                "task": granted["task"],
-                "attempt": granted["attempt"],
-                "token": granted["bearer"],
-                "workspace": granted["workspace"],
-            })
-        });
-        Ok((StatusCode::OK, json!({ "trigger": trigger, "capacity": capacity })))
+pub(crate) async fn poll(State(shared): State<Arc<Shared>>, Query(asked): Query<Waiting>, entered: Entered) -> Done {
+    let agent = agent_of(&entered)?;
+    let wait_ms = match &asked.wait {
+        Some(text) => {
+            Span::parse(text).map(Span::ms).map_err(|it| Problem::new(400, "bad_input", it, "write it as 30s"))?
+        }
+        None => 0,
     };
-    reply(done.await)
+    let offered = offered_to(&shared, &agent);
+    let input = json!({ "agent": agent, "wait_ms": wait_ms.min(300_000) });
+    let granted = ask(&shared, &entered, "task.poll", &input).await?;
+    let board = shared.engine.board();
+    let capacity = board.agents.get(&agent).map(|it| regatta_core::agent::capacity(&board, it));
+    let trigger = granted.is_object().then(|| {
+        let offered = granted["task"]["id"].as_str().is_some_and(|it| offered.iter().any(|id| id == it));
+        json!({
+            "type": if offered { "task_offered" } else { "task_assigned" },
+            "taskId": granted["task"]["id"],
+            "task": granted["task"],
+            "attempt": granted["attempt"],
+            "token": granted["bearer"],
+            "workspace": granted["workspace"],
+        })
+    });
+    Ok(Said(StatusCode::OK, json!({ "trigger": trigger, "capacity": capacity })))
 }
 
 fn offered_to(shared: &Shared, agent: &AgentName) -> Vec<String> {
@@ -232,31 +205,23 @@ struct NewTask {
 }
 
 /// Adds a task; one that names an agent waits in its line, however full it is.
-pub(crate) async fn add_task(
-    State(shared): State<Arc<Shared>>,
-    Extension(visitor): Extension<Visitor>,
-    headers: HeaderMap,
-    body: axum::body::Bytes,
-) -> Response {
-    let done = async {
-        let asked: NewTask = read(&body)?;
-        let (subject, rest) = asked.task.split_once('\n').unwrap_or((&asked.task, ""));
-        let description = if asked.description.is_empty() { rest.trim().to_owned() } else { asked.description };
-        let mut input = json!({ "subject": subject, "description": description, "files": asked.files });
-        if let Some(agent) = asked.agent_id {
-            input["assign"] = json!(agent);
-            input["how"] = json!(if asked.offer { "offer" } else { "queue" });
-        }
-        if let Some(priority) = asked.priority {
-            input["priority"] = json!(priority);
-        }
-        if let Some(project) = asked.project {
-            input["project"] = json!(project);
-        }
-        let added = ask(&shared, guest(visitor, &headers)?, "task.add", &input).await?;
-        Ok((StatusCode::CREATED, json!({ "id": added["id"], "task": added })))
-    };
-    reply(done.await)
+pub(crate) async fn add_task(State(shared): State<Arc<Shared>>, entered: Entered, body: axum::body::Bytes) -> Done {
+    let asked: NewTask = read(&body)?;
+    let (subject, rest) = asked.task.split_once('\n').unwrap_or((&asked.task, ""));
+    let description = if asked.description.is_empty() { rest.trim().to_owned() } else { asked.description };
+    let mut input = json!({ "subject": subject, "description": description, "files": asked.files });
+    if let Some(agent) = asked.agent_id {
+        input["assign"] = json!(agent);
+        input["how"] = json!(if asked.offer { "offer" } else { "queue" });
+    }
+    if let Some(priority) = asked.priority {
+        input["priority"] = json!(priority);
+    }
+    if let Some(project) = asked.project {
+        input["project"] = json!(project);
+    }
+    let added = ask(&shared, &entered, "task.add", &input).await?;
+    Ok(Said(StatusCode::CREATED, json!({ "id": added["id"], "task": added })))
 }
 
 #[derive(Deserialize)]
@@ -276,54 +241,47 @@ struct Told {
 pub(crate) async fn tell(
     State(shared): State<Arc<Shared>>,
     Path((id, what)): Path<(String, String)>,
-    Extension(visitor): Extension<Visitor>,
-    headers: HeaderMap,
+    entered: Entered,
     body: axum::body::Bytes,
-) -> Response {
-    let done = async {
-        let task: TaskId =
-            id.parse().map_err(|_| Problem::new(404, "no_such_task", "there is no such task", "write T7"))?;
-        let told: Told = read(&body)?;
-        let live = shared.engine.board().tasks.get(&task).and_then(|it| it.attempt);
-        let (attempt, fence) = match &visitor {
-            Visitor::Attempt { id, fence, .. } => (*id, *fence),
-            // Who may not say it at all is told so by the verb.
-            _ => {
-                let board = shared.engine.board();
-                let found = live.and_then(|it| board.attempts.get(&it)).map(|it| (it.id, it.token));
-                found.ok_or_else(|| {
-                    Problem::new(409, "not_running", format!("nobody works on {task}"), "poll for it first: /api/poll")
-                })?
-            }
-        };
-        let own = |more: Value| {
-            let mut input = json!({ "task": task, "attempt": attempt, "token": fence });
-            for (name, value) in more.as_object().cloned().unwrap_or_default() {
-                input[name] = value;
-            }
-            input
-        };
-        let (verb, input) = match (what.as_str(), told.status.as_deref()) {
-            ("progress", _) => ("task.progress", own(json!({ "text": told.progress.unwrap_or_default() }))),
-            ("finish", Some("completed") | None) => ("task.finish", own(json!({ "output": told.output }))),
-            ("finish", Some("failed")) => {
-                let reason = told.failure_reason.filter(|it| !it.is_empty());
-                ("task.fail", own(json!({ "reason": reason.unwrap_or_else(|| "Unknown failure".into()) })))
-            }
-            ("finish", Some(_)) => {
-                return Err(Problem::new(400, "bad_input", "a status is completed or failed", "send one of them"));
-            }
-            _ => {
-                return Err(Problem::new(
-                    404,
-                    "no_such_page",
-                    "there is nothing at this address",
-                    "progress or finish",
-                ));
-            }
-        };
-        let task = ask(&shared, guest(visitor, &headers)?, verb, &input).await?;
-        Ok((StatusCode::OK, json!({ "success": true, "task": task })))
+) -> Done {
+    let task: TaskId =
+        id.parse().map_err(|_| Problem::new(404, "no_such_task", "there is no such task", "write T7"))?;
+    let told: Told = read(&body)?;
+    let live = shared.engine.board().tasks.get(&task).and_then(|it| it.attempt);
+    let (attempt, fence) = match &entered.visitor {
+        Visitor::Attempt { id, fence, .. } => (*id, *fence),
+        // Who may not say it at all is told so by the verb.
+        _ => {
+            let board = shared.engine.board();
+            let found = live.and_then(|it| board.attempts.get(&it)).map(|it| (it.id, it.token));
+            found.ok_or_else(|| {
+                Problem::new(409, "not_running", format!("nobody works on {task}"), "poll for it first: /api/poll")
+            })?
+        }
     };
-    reply(done.await)
+    let own = |more: Value| {
+        let mut input = json!({ "task": task, "attempt": attempt, "token": fence });
+        for (name, value) in more.as_object().cloned().unwrap_or_default() {
+            input[name] = value;
+        }
+        input
+    };
+    let (verb, input) = match (what.as_str(), told.status.as_deref()) {
+        ("progress", _) => ("task.progress", own(json!({ "text": told.progress.unwrap_or_default() }))),
+        ("finish", Some("completed") | None) => ("task.finish", own(json!({ "output": told.output }))),
+        ("finish", Some("failed")) => {
+            let reason = told.failure_reason.filter(|it| !it.is_empty());
+            ("task.fail", own(json!({ "reason": reason.unwrap_or_else(|| "Unknown failure".into()) })))
+        }
+        ("finish", Some(_)) => {
+            return Err(Problem::new(400, "bad_input", "a status is completed or failed", "send one of them").into());
+        }
+        _ => {
+            return Err(
+                Problem::new(404, "no_such_page", "there is nothing at this address", "progress or finish").into()
+            );
+        }
+    };
+    let task = ask(&shared, &entered, verb, &input).await?;
+    Ok(Said(StatusCode::OK, json!({ "success": true, "task": task })))
 }

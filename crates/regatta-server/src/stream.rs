@@ -4,9 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
 use axum::extract::{Query, State};
-use axum::http::HeaderMap;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
@@ -15,7 +13,7 @@ use regatta_core::event::Recorded;
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::tokens::Visitor;
+use crate::entered::Entered;
 use crate::{Shared, problem};
 
 /// How many events are read from the history at once: memory stays bounded however far back a caller starts.
@@ -37,9 +35,9 @@ fn yes() -> bool {
 pub(crate) async fn events(
     State(shared): State<Arc<Shared>>,
     Query(asked): Query<Asked>,
-    Extension(visitor): Extension<Visitor>,
-    headers: HeaderMap,
+    entered: Entered,
 ) -> Response {
+    let visitor = &entered.visitor;
     if !visitor.scope().sees_all() {
         return problem(&Problem::new(
             403,
@@ -48,7 +46,7 @@ pub(crate) async fn events(
             "wait for messages of your channels instead: msg.wait",
         ));
     }
-    let resumed = headers.get("last-event-id").and_then(|it| it.to_str().ok()).and_then(|it| it.parse().ok());
+    let resumed = entered.header("last-event-id").and_then(|it| it.parse().ok());
     // With nothing asked, only what comes: a reader of old events says from where.
     let after = resumed.or(asked.after).unwrap_or_else(|| shared.engine.board().revision);
     if after > shared.engine.board().revision {

@@ -53,7 +53,7 @@ Set up    agent      the agents; provider finds their programs
           budget     what may be spent
           config     the settings and where they come from
 
-Plumbing  serve project plan task scope rule claim msg token runner mcp name schema completions man version backup restore
+Plumbing  serve project plan task scope rule claim msg token audit runner mcp name schema completions man version backup restore
 
 Options:
   -C, --repo PATH     act as if started there
@@ -355,6 +355,9 @@ pub(crate) enum Word {
     /// Work for a daemon on another machine: --server URL --token-file FILE
     #[command(hide = true)]
     Runner(RunnerArgs),
+    /// List who asked for which change, from where, and what came of it
+    #[command(hide = true)]
+    Audit(Audit),
     /// Serve the tools on standard input and output (Model Context Protocol)
     #[command(hide = true)]
     Mcp,

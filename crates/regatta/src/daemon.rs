@@ -351,7 +351,9 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
             _ = interrupt.recv() => {}
         }
     };
-    regatta_server::serve(Doors { engine, keyring, tcp, unix }, signalled).await.map_err(|it| place.broken(&it))
+    regatta_server::serve(Doors { engine, keyring, tcp, unix, dir: place.dir.clone() }, signalled)
+        .await
+        .map_err(|it| place.broken(&it))
 }
 
 /// Listens where it is wished. Agents that outlived the last daemon know its port: a port that may be any is that one

@@ -5,6 +5,7 @@ mod attempt; // what an attempt asks and needs to know
 mod board; // status, projects, agents
 mod decide; // the inbox, policy, budgets, steering
 mod land; // the landing queue
+mod ledger; // who asked for what
 mod own; // what an attempt's token reaches
 mod runner; // runners on other machines
 mod scope; // escapes, standing rules, what checks said
@@ -14,6 +15,7 @@ mod work; // tasks, missions
 use std::sync::Arc;
 use std::time::Duration;
 
+use ledger::Ledger;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::verb::{Scope, Verb};
 use regatta_api::view::{
@@ -36,6 +38,7 @@ use regatta_engine::ports::store::{History, MessageFilter, StoreError, TaskFilte
 use regatta_engine::{Engine, Failure};
 use serde::Serialize;
 
+use crate::listen::Origin;
 use crate::tokens::Visitor;
 use crate::{Ended, Shared};
 
@@ -46,17 +49,35 @@ const LONGEST_WAIT_MS: u64 = 24 * 3_600_000;
 /// How long one check may take if the project does not say.
 const CHECK_TIMEOUT_MS: u64 = 600_000;
 
-/// Who calls, what their writes are signed with, and what they call this one.
+/// Who calls, from where, what their writes are signed with, and what they call this one.
 #[derive(Clone, Debug)]
 pub(crate) struct Guest {
     pub(crate) visitor: Visitor,
+    pub(crate) origin: Origin,
     pub(crate) by: Actor,
     pub(crate) key: Option<RequestKey>,
 }
 
-/// Carries out one call, if its caller may make it.
-pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
-    may(&guest.visitor, call.verb())?;
+/// Carries out what was asked at a door, and writes down who asked for it. Every door ends here.
+pub(crate) async fn perform(shared: &Arc<Shared>, guest: Guest, name: &str, input: &[u8]) -> Json {
+    let verb = Verb::find(name);
+    let line = verb.filter(|it| it.writes()).map(|it| Ledger::begin(shared, &guest, it.name, input));
+    let carried = async {
+        // Who may not call it does not learn what it takes.
+        if let Some(verb) = verb {
+            may(&guest.visitor, verb)?;
+        }
+        carry_out(shared, Call::parse(name, input)?, guest).await
+    };
+    let done = carried.await;
+    if let Some(line) = line {
+        line.end(&done);
+    }
+    done
+}
+
+/// Carries out one call.
+async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
     let it = Caller { shared, visitor: guest.visitor, by: guest.by, key: guest.key };
     let call = it.narrow(call).await?;
     match call {
@@ -165,6 +186,7 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) ->
         Call::TokenAdd(ask) => it.token_add(ask).await,
         Call::TokenList(_) => answer(it.board().revision, &shared.keyring.list(it.engine().now().wall)),
         Call::TokenRm(ask) => it.token_rm(ask).await,
+        Call::Audit(ask) => it.audit(ask).await,
         Call::LimitsSet(ask) => it.limits_set(ask).await,
         Call::Backup(ask) => it.backup(ask).await,
         Call::Check(_) => {
@@ -178,6 +200,13 @@ pub(crate) async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) ->
 /// Registers an agent that nobody starts here: a name and a number, so an operator and a runner may. A runner makes no
 /// leads: their attempts reach further than its own token.
 pub(crate) async fn register_outside(shared: &Arc<Shared>, guest: Guest, input: &[u8]) -> Json {
+    let line = Ledger::begin(shared, &guest, "agent.add", input);
+    let done = register(shared, guest, input).await;
+    line.end(&done);
+    done
+}
+
+async fn register(shared: &Arc<Shared>, guest: Guest, input: &[u8]) -> Json {
     let verb = Verb::find("agent.add").expect("it is in the table");
     let scope = guest.visitor.scope();
     if !matches!(scope, Scope::Operator | Scope::Runner) {

@@ -11,7 +11,6 @@ mod worker; // the tools of an attempt
 
 use std::sync::Arc;
 
-use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -19,8 +18,9 @@ use regatta_api::Problem;
 use serde_json::{Value, json};
 
 use crate::calls::Guest;
+use crate::entered::Entered;
 use crate::tokens::Visitor;
-use crate::{Shared, guest, problem};
+use crate::{Shared, problem};
 
 /// The revisions that are spoken, newest first. The first has no handshake.
 const VERSIONS: [&str; 5] = [STATELESS, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
@@ -70,12 +70,7 @@ pub(crate) async fn no_stream() -> Response {
 }
 
 /// One message.
-pub(crate) async fn post(
-    State(shared): State<Arc<Shared>>,
-    Extension(visitor): Extension<Visitor>,
-    headers: HeaderMap,
-    body: axum::body::Bytes,
-) -> Response {
+pub(crate) async fn post(State(shared): State<Arc<Shared>>, entered: Entered, body: axum::body::Bytes) -> Response {
     let Ok(message) = serde_json::from_slice::<Value>(&body) else {
         return failed(&Value::Null, Fault::new(PARSE, "the body is not JSON"), StatusCode::BAD_REQUEST);
     };
@@ -95,11 +90,11 @@ pub(crate) async fn post(
         }
     };
     let params = &message["params"];
-    let version = match revision(method, params, &headers) {
+    let version = match revision(method, params, &entered.headers) {
         Ok(version) => version,
         Err(fault) => return failed(&id, fault, StatusCode::BAD_REQUEST),
     };
-    let guest = match guest(visitor, &headers) {
+    let guest = match entered.guest() {
         Ok(guest) => guest,
         Err(refused) => return problem(&refused),
     };

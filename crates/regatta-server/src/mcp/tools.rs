@@ -123,8 +123,7 @@ fn result(done: &Done) -> Value {
 
 /// Carries out a verb; gives its data.
 pub(super) async fn carry_out(shared: &Arc<Shared>, guest: Guest, verb: &str, input: &Value) -> Result<Value, Problem> {
-    let call = Call::parse(verb, input.to_string().as_bytes())?;
-    let answer = calls::carry_out(shared, call, guest).await?;
+    let answer = calls::perform(shared, guest, verb, input.to_string().as_bytes()).await?;
     let answer: Value = serde_json::from_slice(&answer)
         .map_err(|it| Problem::new(500, "bug", format!("an answer could not be read: {it}"), "please report this"))?;
     Ok(answer["data"].clone())

@@ -1,4 +1,4 @@
-//! What may be typed about the doors: tokens.
+//! What may be typed about the doors: tokens, and who came in.
 
 use std::path::PathBuf;
 
@@ -27,6 +27,25 @@ pub(crate) enum TokenWord {
         /// Its name
         name: String,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    /// Start after this line; the newest ones if not given
+    #[arg(long, value_name = "N")]
+    pub(crate) after: Option<u64>,
+    /// Print at most so many
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    pub(crate) limit: usize,
+    /// Only in this name, or with this token
+    #[arg(long, value_name = "NAME")]
+    pub(crate) by: Option<String>,
+    /// Only this verb, such as task.add
+    #[arg(long)]
+    pub(crate) verb: Option<String>,
+    /// Only what is about this: T7, A5, an agent's name
+    #[arg(long, value_name = "ID")]
+    pub(crate) about: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -189,14 +189,18 @@ fn log(verbose: u8, daemon: bool) {
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("REGATTA_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_target(false)
         // A log on a full disk is a lost line. Complaining about it on the same disk would panic the thread.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    if std::env::var_os("REGATTA_LOG_FORMAT").is_some_and(|it| it == "json") {
+        log.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
+    } else {
+        log.init();
+    }
 }
 
 fn dispatch(app: &App, word: Option<Word>) -> Said {
@@ -250,6 +254,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Msg(it)) => msg::msg(app, it),
         Some(Word::Token(it)) => token::token(app, it),
         Some(Word::Runner(it)) => runner::runner(app, it),
+        Some(Word::Audit(it)) => token::audit(app, it),
         Some(Word::Mcp) => mcp::mcp(app),
         Some(Word::Name) => plumbing::name(app),
         Some(Word::Schema { kind }) => plumbing::schema(app, kind.as_deref()),

@@ -1,14 +1,14 @@
-//! Words about tokens: who else may come in by the doors.
+//! Words about tokens: who else may come in by the doors, and who asked for what.
 
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::verb::Scope;
-use regatta_api::view::{NewToken, TokenView};
+use regatta_api::view::{AuditView, NewToken, TokenView};
 
 use super::App;
-use crate::args::{ScopeArg, TokenWord};
+use crate::args::{Audit, ScopeArg, TokenWord};
 use crate::client::Got;
-use crate::out::{Said, ago, table};
+use crate::out::{Said, ago, plain, table};
 
 pub(super) fn token(app: &App, word: TokenWord) -> Said {
     match word {
@@ -45,6 +45,26 @@ pub(super) fn token(app: &App, word: TokenWord) -> Said {
             app.out.answer("token.rm", &name, &[], |_| format!("took {name} away: it opens nothing from now on\n"))
         }
     }
+}
+
+pub(super) fn audit(app: &App, ask: Audit) -> Said {
+    let Audit { after, limit, by, verb, about } = ask;
+    let got: Got<Vec<AuditView>> = app.call(&Call::Audit(input::Audit { after, limit, by, verb, about }))?;
+    app.out.answer("audit", &got.data, &[], |_| {
+        let row = |it: &AuditView| {
+            let came = match (it.revision, &it.refused) {
+                (Some(revision), _) => format!("done at {revision}"),
+                (None, Some(code)) => format!("refused: {code}"),
+                (None, None) => "hung up".into(),
+            };
+            let about = plain(it.about.as_deref().unwrap_or_default());
+            let who =
+                if it.token == "owner" { it.by.clone() } else { format!("{} ({} {})", it.by, it.scope, it.token) };
+            let time = it.time.get(..19).unwrap_or(&it.time).to_owned();
+            vec![it.n.to_string(), time, it.verb.clone(), about, who, it.from.clone(), came]
+        };
+        table(&got.data.iter().map(row).collect::<Vec<_>>())
+    })
 }
 
 fn date(wall_ms: u64) -> String {

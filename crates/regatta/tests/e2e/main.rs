@@ -13,6 +13,7 @@ mod world; // a data directory, a home, a repository, and the binary
 
 mod acceptance;
 mod agents; // programs that talk: asked, told, held, limited, shut in
+mod audit; // who asked for what
 mod bad_input; // what is typed or found is wrong: a sentence, a next step, an exit code
 mod demo; // the first command of a newcomer
 mod disks; // full, read-only, corrupt, far away

@@ -1,0 +1,275 @@
+//! The audit log: every write that somebody asked for at a door, with who asked, from where, and what came of it.
+//!
+//! The store says what became true and in whose name; this says which token was shown, from which address or process,
+//! and also what was refused. It is a file beside the store, `audit.jsonl`, to which lines are only ever added. A line
+//! is written before its caller is answered: whoever was told of a write finds it here, however the daemon ends after
+//! that. Full files are put aside, and the oldest goes when there are too many.
+//!
+//! Not in the store: what was refused would cost a transaction each, and a store that is put back from a copy must not
+//! take back who did what since.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use regatta_api::input;
+use regatta_api::view::AuditView;
+
+/// How large one file becomes, and how many old ones are kept.
+const LARGEST: u64 = 16 * 1024 * 1024;
+const KEPT: usize = 15;
+/// The most lines one answer has.
+const LARGEST_PAGE: usize = 10_000;
+
+/// The log.
+pub(crate) struct Audit {
+    path: PathBuf,
+    largest: u64,
+    open: Mutex<Open>,
+    /// How many lines could not be written since the start.
+    lost: AtomicU64,
+}
+
+struct Open {
+    file: File,
+    size: u64,
+    last: u64,
+    broken: bool,
+}
+
+impl Audit {
+    /// Opens the log in a data directory and goes on from its last line.
+    pub(crate) fn open(dir: &Path) -> io::Result<Audit> {
+        Audit::of(dir.join("audit.jsonl"), LARGEST)
+    }
+
+    fn of(path: PathBuf, largest: u64) -> io::Result<Audit> {
+        let mut file = append(&path)?;
+        let mut size = file.metadata()?.len();
+        let mut last = last_number(&path)?;
+        if size == 0 {
+            last = last_number(&aside(&path, 1))?;
+        } else if !ends_whole(&path, size)? {
+            // A line that was cut by the machine's end stands alone; nobody reads it as something else.
+            file.write_all(b"\n")?;
+            size += 1;
+        }
+        Ok(Audit { path, largest, open: Mutex::new(Open { file, size, last, broken: false }), lost: AtomicU64::new(0) })
+    }
+
+    /// Adds a line. A log that cannot be written does not undo what was done: it is said, counted, and seen by `ready`.
+    pub(crate) fn add(&self, mut line: AuditView) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        line.n = open.last + 1;
+        match self.write(&mut open, &line) {
+            Ok(()) => {
+                open.last = line.n;
+                open.broken = false;
+            }
+            Err(error) => {
+                self.lost.fetch_add(1, Relaxed);
+                if !open.broken {
+                    tracing::error!("the audit log cannot be written: {error}");
+                }
+                open.broken = true;
+            }
+        }
+    }
+
+    fn write(&self, open: &mut Open, line: &AuditView) -> io::Result<()> {
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        if open.size > 0 && open.size + text.len() as u64 > self.largest {
+            self.put_aside(open)?;
+        }
+        if open.broken {
+            text.insert(0, b'\n'); // whatever was left of the last try
+        }
+        open.file.write_all(&text)?;
+        open.size += text.len() as u64;
+        Ok(())
+    }
+
+    fn put_aside(&self, open: &mut Open) -> io::Result<()> {
+        open.file.sync_all()?;
+        for nth in (1..KEPT).rev() {
+            match std::fs::rename(aside(&self.path, nth), aside(&self.path, nth + 1)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        std::fs::rename(&self.path, aside(&self.path, 1))?;
+        (open.file, open.size) = (append(&self.path)?, 0);
+        Ok(())
+    }
+
+    /// How many lines could not be written, and whether the last one could not.
+    pub(crate) fn lost(&self) -> (u64, bool) {
+        let broken = self.open.lock().unwrap_or_else(PoisonError::into_inner).broken;
+        (self.lost.load(Relaxed), broken)
+    }
+
+    /// The lines that are asked for: the newest, or with `after` the oldest after that one, in their order.
+    pub(crate) fn read(&self, ask: &input::Audit) -> io::Result<Vec<AuditView>> {
+        let limit = ask.limit.clamp(1, LARGEST_PAGE);
+        let fits = |it: &AuditView| {
+            ask.by.as_ref().is_none_or(|by| it.by == *by || it.token == *by)
+                && ask.verb.as_ref().is_none_or(|verb| it.verb == *verb)
+                && ask.about.as_ref().is_none_or(|about| it.about.as_ref() == Some(about))
+        };
+        let mut found = std::collections::VecDeque::new();
+        for path in self.files() {
+            let file = match File::open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // put aside just now
+                Err(error) => return Err(error),
+            };
+            for line in BufReader::new(file).split(b'\n') {
+                let Ok(line) = serde_json::from_slice::<AuditView>(&line?) else { continue };
+                match ask.after {
+                    Some(after) if line.n <= after => {}
+                    _ if !fits(&line) => {}
+                    Some(_) => {
+                        found.push_back(line);
+                        if found.len() == limit {
+                            return Ok(found.into());
+                        }
+                    }
+                    None => {
+                        found.push_back(line);
+                        if found.len() > limit {
+                            found.pop_front();
+                        }
+                    }
+                }
+            }
+        }
+        Ok(found.into())
+    }
+
+    /// Oldest first.
+    fn files(&self) -> impl Iterator<Item = PathBuf> {
+        let old: Vec<PathBuf> = (1..=KEPT).rev().map(|nth| aside(&self.path, nth)).collect();
+        old.into_iter().chain([self.path.clone()])
+    }
+}
+
+fn aside(path: &Path, nth: usize) -> PathBuf {
+    path.with_extension(format!("{nth}.jsonl"))
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+fn ends_whole(path: &Path, size: u64) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(size - 1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
+}
+
+/// The number of the last line that can be read; 0 when there is none.
+fn last_number(path: &Path) -> io::Result<u64> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(64 * 1024)))?;
+    let mut tail = Vec::new();
+    file.read_to_end(&mut tail)?;
+    let read = |it: &[u8]| serde_json::from_slice::<AuditView>(it).ok();
+    Ok(tail.rsplit(|it| *it == b'\n').find_map(read).map_or(0, |it| it.n))
+}
+
+/// What a call is about, in the words of its own input; never its text, which may be anything.
+pub(crate) fn about(input: &serde_json::Value) -> Option<String> {
+    const NAMES: [&str; 12] =
+        ["task", "id", "attempt", "claim", "rule", "name", "agent", "scope", "channel", "uris", "project", "path"];
+    let found = NAMES.iter().find_map(|name| input.get(*name).filter(|it| !it.is_null()))?;
+    let text = match found {
+        serde_json::Value::String(it) => it.clone(),
+        serde_json::Value::Array(it) => it.iter().filter_map(|it| it.as_str()).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    };
+    Some(text.chars().take(120).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(verb: &str) -> AuditView {
+        AuditView {
+            n: 0,
+            time: "2026-11-15T20:00:00Z".into(),
+            verb: verb.into(),
+            about: Some("T1".into()),
+            by: "person:ann".into(),
+            token: "owner".into(),
+            scope: regatta_api::verb::Scope::Admin,
+            from: "127.0.0.1:5".into(),
+            key: None,
+            attempt: None,
+            revision: Some(7),
+            refused: None,
+        }
+    }
+
+    fn ask() -> input::Audit {
+        input::Audit { after: None, limit: 50, by: None, verb: None, about: None }
+    }
+
+    /// Lines are numbered on over files that are put aside and over restarts, and the oldest go.
+    #[test]
+    fn the_log_goes_on_over_rotation_and_restarts() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        let small = || Audit::of(path.clone(), 1_000).unwrap();
+        let log = small();
+        (0..10).for_each(|_| log.add(line("task.add")));
+        let again = small();
+        (0..10).for_each(|_| again.add(line("land")));
+        let numbers: Vec<u64> = again.read(&ask()).unwrap().iter().map(|it| it.n).collect();
+        assert_eq!(numbers, (1..=20).collect::<Vec<_>>());
+        assert!(aside(&path, 1).exists(), "it was put aside");
+        let after = again.read(&input::Audit { after: Some(12), limit: 3, ..ask() }).unwrap();
+        assert_eq!(after.iter().map(|it| it.n).collect::<Vec<_>>(), [13, 14, 15]);
+        let landed = again.read(&input::Audit { verb: Some("land".into()), limit: 2, ..ask() }).unwrap();
+        assert_eq!(landed.iter().map(|it| it.n).collect::<Vec<_>>(), [19, 20]);
+        assert_eq!(again.read(&input::Audit { by: Some("eve".into()), ..ask() }).unwrap(), vec![]);
+        (0..200).for_each(|_| again.add(line("task.add")));
+        let left = again.read(&input::Audit { limit: 10_000, ..ask() }).unwrap();
+        assert!(left.len() < 100 && left.last().unwrap().n == 220, "{}", left.len());
+        assert!(std::fs::read_dir(dir.path()).unwrap().count() <= KEPT + 1);
+    }
+
+    /// D8: a line that was cut is nobody's, and the next one stands for itself.
+    #[test]
+    fn a_torn_line_is_not_read_and_spoils_no_other_d8() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        Audit::open(dir.path()).unwrap().add(line("task.add"));
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, [&whole[..], &whole[..whole.len() / 2]].concat()).unwrap();
+        let log = Audit::open(dir.path()).unwrap();
+        log.add(line("land"));
+        let read = log.read(&ask()).unwrap();
+        assert_eq!(read.iter().map(|it| (it.n, it.verb.as_str())).collect::<Vec<_>>(), [(1, "task.add"), (2, "land")]);
+        assert_eq!(log.lost(), (0, false));
+    }
+
+    #[test]
+    fn what_a_call_is_about_is_its_subject_and_never_its_text() {
+        let of = |it: serde_json::Value| about(&it);
+        assert_eq!(of(serde_json::json!({ "task": "T7", "text": "secret" })).as_deref(), Some("T7"));
+        assert_eq!(of(serde_json::json!({ "uris": ["file://a", "file://b"] })).as_deref(), Some("file://a file://b"));
+        assert_eq!(of(serde_json::json!({ "text": "secret", "subject": "secret" })), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! A request that passed the guard: who sent it, from where, and with which headers.
+
+use axum::extract::FromRequestParts;
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use regatta_api::Problem;
+use regatta_api::verb::Scope;
+use regatta_core::command::Actor;
+use regatta_core::ids::{AgentName, RequestKey};
+
+use crate::Refused;
+use crate::calls::Guest;
+use crate::listen::Origin;
+use crate::tokens::Visitor;
+
+/// What every handler takes.
+#[derive(Clone, Debug)]
+pub(crate) struct Entered {
+    pub(crate) visitor: Visitor,
+    pub(crate) origin: Origin,
+    pub(crate) headers: HeaderMap,
+}
+
+impl<S: Sync> FromRequestParts<S> for Entered {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Entered, Refused> {
+        // The guard and the connection put them there; a route beside the guard gets nobody in.
+        let visitor = parts.extensions.get::<Visitor>().cloned().ok_or_else(crate::tokens::no_token)?;
+        let origin = parts.extensions.get::<Origin>().copied().ok_or_else(crate::tokens::no_token)?;
+        Ok(Entered { visitor, origin, headers: parts.headers.clone() })
+    }
+}
+
+impl Entered {
+    /// What a header says, if it is plain text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|it| it.to_str().ok())
+    }
+
+    /// What a visitor's writes are signed with, and what it calls this request. Only who can read the data directory
+    /// may say which person it is; everybody else is who the token says.
+    pub(crate) fn guest(&self) -> Result<Guest, Problem> {
+        let by = match &self.visitor {
+            Visitor::Owner => self
+                .header("x-regatta-person")
+                .filter(|it| it.len() <= 64 && it.bytes().all(|it| it.is_ascii_graphic()))
+                .map_or(Actor::Person("operator".into()), |it| Actor::Person(it.into())),
+            Visitor::Named { name, scope: Scope::Runner } => {
+                Actor::Agent(AgentName::new(&format!("runner/{name}")).map_err(|_| bad_key())?)
+            }
+            Visitor::Named { name, .. } => Actor::Person(name.clone()),
+            Visitor::Attempt { agent, .. } => Actor::Agent(agent.clone()),
+        };
+        let key = match self.headers.get("idempotency-key") {
+            None => None,
+            Some(given) => {
+                let given = given.to_str().map_err(|_| bad_key())?;
+                // Nobody finds another's answers, or spoils them, by using the same key.
+                let given = match &self.visitor {
+                    Visitor::Owner => given.to_owned(),
+                    other => format!("{}/{given}", other.label()),
+                };
+                Some(RequestKey::new(&given).map_err(|_| bad_key())?)
+            }
+        };
+        Ok(Guest { visitor: self.visitor.clone(), origin: self.origin, by, key })
+    }
+}
+
+fn bad_key() -> Problem {
+    Problem::new(400, "bad_key", "the Idempotency-Key cannot be used", "send 1 to 200 printable ASCII characters")
+}
