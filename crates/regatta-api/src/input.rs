@@ -31,6 +31,11 @@ inputs! {
     /// One thing, as a person types it: `T21`, `A5`, `M3`, or an agent's name.
     Id { id: String }
     Name { name: AgentName }
+    AgentClose {
+        name: AgentName,
+        /// Why, for whoever waits for it.
+        #[serde(default)] reason: String,
+    }
     File { path: String }
     /// One project, or all.
     Scope { #[serde(default)] project: Option<ProjectName> }

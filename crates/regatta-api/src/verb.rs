@@ -142,6 +142,7 @@ verbs! {
     "project.list" ProjectList(input::Nothing) View + Runner "Lists the projects";
     "agent.add" AgentAdd(input::AgentAdd) Admin "Registers an agent, or changes it";
     "agent.list" AgentList(input::Nothing) View + Runner "Lists the agents with their capacity";
+    "agent.close" AgentClose(input::AgentClose) Operate + Runner "Takes an agent off the line until it registers again";
     "agent.rm" AgentRm(input::Name) Admin "Removes an agent that has nothing to do";
     "task.add" TaskAdd(input::TaskAdd) Operate + Attempt "Adds a task";
     "task.list" TaskList(input::TaskList) View + Lead "Lists tasks";

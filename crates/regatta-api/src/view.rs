@@ -336,7 +336,7 @@ pub struct AgentView {
     #[serde(flatten)]
     pub agent: Agent,
     pub capacity: Capacity,
-    /// idle, busy, or parked when it takes no work.
+    /// idle, busy, parked when it takes no work for now, or offline until it registers again.
     pub state: String,
     pub tasks: Vec<TaskId>,
     /// Why it takes no work for now.
@@ -350,10 +350,11 @@ impl AgentView {
         let capacity = agent::capacity(board, agent);
         let tasks = board.attempts.values().filter(|it| it.agent == agent.name).map(|it| it.task).collect();
         let parked = provider::parked(board, agent).map(|it| provider::describe(it, now));
-        let state = match (&parked, capacity.current) {
-            (Some(_), _) => "parked",
-            (None, 0) => "idle",
-            (None, _) => "busy",
+        let state = match (&agent.offline, &parked, capacity.current) {
+            (Some(_), _, _) => "offline",
+            (None, Some(_), _) => "parked",
+            (None, None, 0) => "idle",
+            (None, None, _) => "busy",
         };
         AgentView { agent: agent.clone(), capacity, state: state.into(), tasks, parked }
     }

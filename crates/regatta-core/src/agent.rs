@@ -185,6 +185,9 @@ pub struct Agent {
     pub max_tasks: u32,
     pub created_wall: u64,
     pub updated_wall: u64,
+    /// Why it takes no work until it registers again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offline: Option<String>,
 }
 
 facts! {
@@ -242,6 +245,7 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName,
         max_tasks: ask.max_tasks,
         created_wall: known.as_ref().map_or(now.wall, |it| it.created_wall),
         updated_wall: now.wall,
+        offline: None,
     };
     let name = agent.name.clone();
     let same = known.is_some_and(|it| Agent { updated_wall: now.wall, ..(*it).clone() } == agent);
@@ -249,6 +253,16 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName,
         draft.record(Event::AgentRegistered(Registered { agent }));
     }
     Ok(name)
+}
+
+/// Takes an agent off the line: it gets nothing more until it registers again. What it works on goes on.
+pub fn leave(draft: &mut Draft, name: &AgentName, why: &str, now: Now) -> Result<(), Refusal> {
+    let known = find(draft.board(), name)?.clone();
+    if known.offline.is_none() {
+        let agent = Agent { offline: Some(why.to_owned()), updated_wall: now.wall, ..known };
+        draft.record(Event::AgentRegistered(Registered { agent }));
+    }
+    Ok(())
 }
 
 /// Removes an agent that has nothing to do.

@@ -238,6 +238,11 @@ impl Board {
         self.lined.range((owner.clone(), WaitId(0))..=(owner.clone(), WaitId(u64::MAX))).map(|it| it.1).collect()
     }
 
+    /// How many tasks are ready, in all lines.
+    pub fn ready_count(&self) -> usize {
+        self.ready.len()
+    }
+
     /// Ready tasks of one line, first to last.
     pub fn ready_for(&self, line: &ReadyFor) -> impl Iterator<Item = TaskId> {
         self.ready.range((line.clone(), 0, TaskId(0))..=(line.clone(), u8::MAX, TaskId(u64::MAX))).map(|it| it.2)

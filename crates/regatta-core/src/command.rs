@@ -88,6 +88,11 @@ pub enum Command {
     RemoveAgent {
         agent: AgentName,
     },
+    /// An agent goes offline, until it registers again.
+    LeaveAgent {
+        agent: AgentName,
+        reason: String,
+    },
     SetLimits {
         limits: Limits,
     },
@@ -468,6 +473,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::AddProject(ask) => Outcome::Project(project::add(draft, ask, now)?),
         Command::RegisterAgent(ask) => Outcome::Agent(agent::register(draft, ask, now)?),
         Command::RemoveAgent { agent } => done(agent::remove(draft, &agent)?),
+        Command::LeaveAgent { agent, reason } => done(agent::leave(draft, &agent, &reason, now)?),
         Command::SetLimits { limits } => done(fleet::limit(draft, limits)?),
         Command::RegisterRunner(ask) => Outcome::Runner { session: runner::register(draft, ask, now)? },
         Command::BeatRunner { runner, session } => done(runner::beat(draft, &runner, session, now)?),
@@ -483,7 +489,9 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         }
         Command::EditTask { task, edit } => done(task::edit(draft, task, edit)?),
         Command::Explore { task } => Outcome::Task(explore::begin(draft, task, now)?),
-        Command::AssignTask { task, to, how } => done(task::assign(draft, task, to, how, now)?),
+        Command::AssignTask { task, to, how } => {
+            done(task::assign(draft, task, to, how, now).map_err(|it| it.told_to(&request.by))?)
+        }
         Command::AnswerOffer { task, agent, accept } => done(task::answer_offer(draft, task, &agent, accept)?),
         Command::CancelTask { task, reason } => done(task::cancel(draft, task, &reason)?),
         Command::StopTask { task, reason, pause } => {

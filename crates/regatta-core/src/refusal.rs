@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::claim::Owner;
+use crate::command::Actor;
 use crate::ids::{
     AgentName, ApprovalId, AttemptId, ClaimId, LandingId, MissionId, ProjectName, RequestKey, RunnerName, TaskId,
 };
@@ -72,6 +73,16 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// In the words for who asked: an agent that is full itself is told so.
+    pub(crate) fn told_to(self, by: &Actor) -> Refusal {
+        match self {
+            Refusal::AtCapacity { agent, running, max } if *by == Actor::Agent(agent.clone()) => {
+                Refusal::NoCapacity { running, max }
+            }
+            other => other,
+        }
+    }
+
     pub(crate) fn invalid(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
         Refusal::Invalid { what: what.into(), hint: hint.into() }
     }
@@ -209,7 +220,7 @@ impl Refusal {
                 format!("Agent \"{agent}\" is at capacity ({running}/{max} tasks)")
             }
             Refusal::NoCapacity { running, max } => {
-                format!("You have no capacity ({running}/{max} tasks). Complete a task first")
+                format!("You have no capacity ({running}/{max} tasks). Complete a task first.")
             }
             Refusal::Illegal { task, from, to } if from.word() == to.word() => {
                 format!("{task} {}, and this cannot change it", from.phrase())

@@ -89,6 +89,9 @@ pub struct Grant {
 pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> Result<Option<Grant>, Refusal> {
     let board = draft.board();
     let agent = agent::find(board, &ask.agent)?;
+    if agent.offline.is_some() {
+        return Ok(None);
+    }
     if facts.is_some() && provider::parked(board, agent).is_some() {
         return Ok(None);
     }
@@ -121,6 +124,30 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
     let attempt = task::start(draft, next, &by, now)?;
     let live = draft.board().attempts.get(&attempt).cloned().ok_or(Refusal::NoSuchTask { task: next })?;
     Ok(Some(Grant { attempt, token: live.token, task: next, project: live.project.clone() }))
+}
+
+/// Whether a poll from outside would give something now: who waits asks this before it asks again.
+pub fn would_grant(board: &Board, ask: &Poll, now: Now) -> bool {
+    let Some(agent) = board.agents.get(&ask.agent) else { return true }; // it is told so
+    agent.offline.is_none()
+        && board.ready_count() > 0
+        && agent::capacity(board, agent).available > 0
+        && machine_full(board).is_none()
+        && next_for(board, &mut board.lots.clone(), ask, now).is_some()
+}
+
+/// The first task that an agent would get if a budget did not keep it back, and that budget's words.
+pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(TaskId, String)> {
+    /// However long the lines are, the first few say it.
+    const FEW: usize = 100;
+    let own = [ReadyFor::Offered(agent.clone()), ReadyFor::Agent(agent.clone())];
+    let lines = own.into_iter().chain(board.projects.keys().cloned().map(ReadyFor::Pool));
+    let first = |line: ReadyFor| {
+        let waiting: Vec<TaskId> = board.ready_for(&line).take(FEW).collect();
+        let kept = |id: TaskId| Some((id, budget::blocks(board, board.tasks.get(&id)?, agent, now)?));
+        waiting.into_iter().find_map(kept)
+    };
+    lines.into_iter().find_map(first)
 }
 
 /// Writes down what the world has against a start for this mission; `true` when that is something.
@@ -457,6 +484,9 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
         (None, None) => vec![],
     };
     for agent in candidates.iter().filter_map(|it| board.agents.get(*it)) {
+        if let Some(why) = &agent.offline {
+            say(WaitKind::Runner, format!("{} is offline until it registers again: {why}", agent.name));
+        }
         if let Some(parked) = provider::parked(board, agent) {
             let kind = if parked.until_at.is_some() { WaitKind::RateLimit } else { WaitKind::Provider };
             say(kind, provider::describe(parked, now));

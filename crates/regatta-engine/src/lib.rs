@@ -5,6 +5,7 @@
 //! rule; nothing outside `writer.rs` stores anything.
 
 pub mod failpoint; // where a test may end the program
+pub mod meters; // what the writer counts
 pub mod ports; // what the engine needs from the world
 pub mod prices; // what models cost
 pub mod timer; // where time enters
@@ -160,6 +161,7 @@ struct Shared {
     settings: Settings,
     /// What runners on other machines are asked.
     calls: there::Calls,
+    meters: Arc<meters::Meters>,
     /// Where merged trees are validated.
     bench: perform::Bench,
     alarm: Arc<Alarm>,
@@ -217,6 +219,7 @@ impl Engine {
             clock: clock.clone(),
             settings,
             calls: there::Calls::new(revision),
+            meters: Arc::default(),
             bench: perform::Bench::default(),
             alarm,
             stopping: AtomicBool::new(false),
@@ -226,8 +229,14 @@ impl Engine {
             performers: Mutex::new(Vec::new()),
         });
         let engine = Engine { shared };
-        let writer =
-            Writer { board: loaded.board, store: ports.store, clock: clock.clone(), outlets, hung_up: Vec::new() };
+        let writer = Writer {
+            board: loaded.board,
+            store: ports.store,
+            clock: clock.clone(),
+            outlets,
+            hung_up: Vec::new(),
+            meters: engine.shared.meters.clone(),
+        };
         engine.spawn("writer", move || {
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(inbox)));
             if ended.is_err() {
@@ -331,6 +340,21 @@ impl Engine {
     /// What the checks of an attempt's work said, in their order.
     pub fn evidence(&self, attempt: regatta_core::ids::AttemptId) -> Result<Vec<Evidence>, String> {
         keep::read_evidence(self, attempt)
+    }
+
+    /// What the writer counts.
+    pub fn meters(&self) -> &meters::Meters {
+        &self.shared.meters
+    }
+
+    /// How many requests wait for the writer.
+    pub fn queue(&self) -> usize {
+        self.shared.notes.max_capacity() - self.shared.notes.capacity()
+    }
+
+    /// Whether the store kept the last batch it was given.
+    pub fn is_well(&self) -> bool {
+        !self.shared.meters.unwell.load(Ordering::Relaxed) && !self.is_stopping()
     }
 
     /// Everything that was ever committed.

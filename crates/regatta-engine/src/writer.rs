@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use regatta_core::board::Board;
@@ -17,6 +18,7 @@ use regatta_core::ids::{Now, WaitId};
 use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+use crate::meters::Meters;
 use crate::ports::store::{Batch, Store, StoreError};
 use crate::timer::{Alarm, FleetClock};
 
@@ -74,6 +76,7 @@ pub(crate) struct Writer {
     pub(crate) outlets: Outlets,
     /// Places in line whose callers hung up before they could be told of them.
     pub(crate) hung_up: Vec<WaitId>,
+    pub(crate) meters: Arc<Meters>,
 }
 
 impl Writer {
@@ -123,8 +126,14 @@ impl Writer {
                     answers.push((
                         answer,
                         match decided {
-                            Ok(outcome) => Ok(Reply { revision, outcome }),
-                            Err(refusal) => Err(Failure::Refused { refusal, revision }),
+                            Ok(outcome) => {
+                                self.meters.accepted.fetch_add(1, Relaxed);
+                                Ok(Reply { revision, outcome })
+                            }
+                            Err(refusal) => {
+                                self.meters.refused.fetch_add(1, Relaxed);
+                                Err(Failure::Refused { refusal, revision })
+                            }
                         },
                     ));
                     batch.performed.extend(performed);
@@ -151,6 +160,8 @@ impl Writer {
             }
             Err(error) => {
                 tracing::error!(code = error.code, "nothing of this batch was kept: {error}");
+                self.meters.failed.fetch_add(1, Relaxed);
+                self.meters.unwell.store(true, Relaxed);
                 self.board = before;
                 for (answer, _) in answers {
                     let _gone = answer.send(Err(Failure::Store(error.clone())));
@@ -188,6 +199,7 @@ impl Writer {
         }
         batch.meta = self.board.meta();
         crate::failpoint::at("commit.begin");
+        let began = Instant::now();
         if let Err(error) = self.store.commit(batch) {
             // It may have been kept and only the word of it lost: then it stands, and everybody is told so.
             let kept = self.board.revision != before && self.store.revision().is_ok_and(|it| it == self.board.revision);
@@ -196,6 +208,8 @@ impl Writer {
             }
             tracing::warn!(code = error.code, "the store complained, but kept the batch: {error}");
         }
+        self.meters.commits.add(began.elapsed());
+        self.meters.unwell.store(false, Relaxed);
         crate::failpoint::at("commit.stored");
         if !batch.events.is_empty() {
             self.outlets.board.send_replace(Arc::new(self.board.clone()));

@@ -64,7 +64,8 @@ impl Entered {
                 Some(RequestKey::new(&given).map_err(|_| bad_key())?)
             }
         };
-        Ok(Guest { visitor: self.visitor.clone(), origin: self.origin, by, key })
+        let parent = crate::trace::parent(&self.headers);
+        Ok(Guest { visitor: self.visitor.clone(), origin: self.origin, by, key, parent })
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Whoever passes carries who it is along as a [`Visitor`]; what each visitor may do is in the table of verbs.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -10,43 +11,95 @@ use axum::middleware::Next;
 use axum::response::Response;
 use regatta_api::Problem;
 
+use crate::listen::Origin;
 use crate::tokens::{self, Visitor};
-use crate::{Shared, problem};
+use crate::{Shared, health, problem};
 
 /// Lets a request through, or says why not.
 pub(crate) async fn check(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
-    match enter(&shared, request.headers()) {
-        Err(refused) => problem(&refused),
-        Ok(visitor) => {
+    let come = from_here(&shared, request.extensions().get(), request.headers()).and_then(|()| {
+        // They say a word that tells nothing, to whoever starts the daemon again when it is not well.
+        let open = health::OPEN.contains(&request.uri().path());
+        if open { Ok(None) } else { who(&shared, request.headers()).map(Some) }
+    });
+    match come {
+        Err(refused) => {
+            shared.meters.turned_away(&refused.code);
+            problem(&refused)
+        }
+        Ok(None) => next.run(request).await,
+        Ok(Some(visitor)) => {
             request.extensions_mut().insert(visitor);
             next.run(request).await
         }
     }
 }
 
-fn enter(shared: &Shared, headers: &HeaderMap) -> Result<Visitor, Problem> {
-    let port = shared.address.port();
+/// No foreign Host or Origin.
+fn from_here(shared: &Shared, origin: Option<&Origin>, headers: &HeaderMap) -> Result<(), Problem> {
+    let names = Names { hosts: &shared.hosts, inner: shared.address, at: origin.copied() };
     // A page that rebinds its own name to this address still sends its own name as Host.
     let host = headers.get(header::HOST).and_then(|it| it.to_str().ok()).unwrap_or_default();
-    if !is_ours(host, port) {
+    if !names.has(host) {
         return Err(Problem::new(
             403,
             "foreign_host",
             "this daemon answers only to its own address",
-            format!("use http://127.0.0.1:{port}/"),
+            format!("use http://{}/, or say by which name it is known: regatta up --host NAME", shared.address),
         ));
     }
-    if let Some(origin) = headers.get(header::ORIGIN) {
-        let ours = origin.to_str().ok().and_then(|it| it.strip_prefix("http://")).is_some_and(|it| is_ours(it, port));
-        if !ours {
-            return Err(Problem::new(
-                403,
-                "foreign_origin",
-                "pages of other sites may not call this daemon",
-                "call it from its own page, or from a program",
-            ));
+    if let Some(origin) = headers.get(header::ORIGIN)
+        && !origin.to_str().is_ok_and(|it| names.is_origin(it))
+    {
+        return Err(Problem::new(
+            403,
+            "foreign_origin",
+            "pages of other sites may not call this daemon",
+            "call it from its own page, or from a program",
+        ));
+    }
+    Ok(())
+}
+
+/// The names that are ours where a request came in.
+struct Names<'a> {
+    /// Given by whoever started the daemon.
+    hosts: &'a [String],
+    inner: SocketAddr,
+    at: Option<Origin>,
+}
+
+impl Names<'_> {
+    fn has(&self, host: &str) -> bool {
+        let own = |name: &str, port: u16| host.strip_prefix(name) == Some(&format!(":{port}"));
+        let local = |port: u16| ["127.0.0.1", "localhost", "[::1]"].iter().any(|it| own(it, port));
+        match self.at {
+            // The unix socket has no port; a caller there says plain localhost.
+            None | Some(Origin::Socket { .. }) => host == "localhost" || local(self.inner.port()),
+            Some(Origin::Address { at, .. }) if at.port() == self.inner.port() => {
+                host == "localhost" || local(at.port())
+            }
+            // An address cannot be rebound, a name can: of names, only those that were given.
+            Some(Origin::Address { at, .. }) => {
+                host == at.to_string()
+                    || local(at.port())
+                    || self.hosts.iter().any(|it| host == *it || own(it, at.port()))
+            }
         }
     }
+
+    fn is_origin(&self, origin: &str) -> bool {
+        let secure = matches!(self.at, Some(Origin::Address { secure: true, .. }));
+        match origin.strip_prefix("https://") {
+            // What stands before us may speak TLS for us, under a name that was given.
+            Some(host) => self.has(host) && (secure || self.hosts.iter().any(|it| host.starts_with(it.as_str()))),
+            None => !secure && origin.strip_prefix("http://").is_some_and(|it| self.has(it)),
+        }
+    }
+}
+
+/// Whose token it is.
+fn who(shared: &Shared, headers: &HeaderMap) -> Result<Visitor, Problem> {
     let given = headers
         .get(header::AUTHORIZATION)
         .and_then(|it| it.to_str().ok())
@@ -60,31 +113,66 @@ fn enter(shared: &Shared, headers: &HeaderMap) -> Result<Visitor, Problem> {
     Ok(visitor)
 }
 
-fn is_ours(host: &str, port: u16) -> bool {
-    // The unix socket has no port; a caller there says plain localhost.
-    host == "localhost" || ["127.0.0.1", "localhost", "[::1]"].iter().any(|name| host == format!("{name}:{port}"))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::is_ours;
+    use super::*;
+
+    const INNER: &str = "127.0.0.1:7777";
+
+    fn names(hosts: &[String], at: Option<(&str, bool)>, check: impl Fn(&Names<'_>)) {
+        let at = at.map(|(at, secure)| Origin::Address {
+            peer: "192.0.2.7:99".parse().unwrap(),
+            at: at.parse().unwrap(),
+            secure,
+        });
+        check(&Names { hosts, inner: INNER.parse().unwrap(), at });
+    }
 
     #[test]
     fn only_our_own_names_pass_s2() {
-        for good in ["localhost", "localhost:7777", "127.0.0.1:7777", "[::1]:7777"] {
-            assert!(is_ours(good, 7777), "{good}");
+        for at in [None, Some((INNER, false))] {
+            names(&["regatta.example".into()], at, |ours| {
+                for good in ["localhost", "localhost:7777", "127.0.0.1:7777", "[::1]:7777"] {
+                    assert!(ours.has(good), "{good}");
+                }
+                for bad in [
+                    "",
+                    "127.0.0.1",
+                    "evil.example",
+                    "evil.example:7777",
+                    "regatta.example:7777",
+                    "127.0.0.1:80",
+                    "localhost:7777.evil.example",
+                    "0.0.0.0:7777",
+                    "null",
+                ] {
+                    assert!(!ours.has(bad), "{bad}");
+                }
+                assert!(ours.is_origin("http://127.0.0.1:7777") && !ours.is_origin("https://127.0.0.1:7777"));
+                assert!(!ours.is_origin("null") && !ours.is_origin("http://evil.example"));
+            });
         }
-        for bad in [
-            "",
-            "127.0.0.1",
-            "evil.example",
-            "evil.example:7777",
-            "127.0.0.1:80",
-            "localhost:7777.evil.example",
-            "0.0.0.0:7777",
-            "null",
-        ] {
-            assert!(!is_ours(bad, 7777), "{bad}");
-        }
+    }
+
+    #[test]
+    fn from_outside_our_address_and_the_given_names_pass_s2() {
+        names(&["regatta.example".into()], Some(("192.0.2.1:8443", true)), |ours| {
+            for good in ["192.0.2.1:8443", "regatta.example", "regatta.example:8443", "127.0.0.1:8443"] {
+                assert!(ours.has(good), "{good}");
+                assert!(ours.is_origin(&format!("https://{good}")), "{good}");
+                assert!(!ours.is_origin(&format!("http://{good}")), "{good}");
+            }
+            for bad in
+                ["localhost", "regatta.example:7777", "evil.example:8443", "192.0.2.2:8443", "regatta.example.evil"]
+            {
+                assert!(!ours.has(bad), "{bad}");
+                assert!(!ours.is_origin(&format!("https://{bad}")), "{bad}");
+            }
+        });
+        // Something that speaks TLS stands before it.
+        names(&["regatta.example".into()], Some(("10.0.0.1:8080", false)), |ours| {
+            assert!(ours.is_origin("https://regatta.example") && ours.is_origin("http://10.0.0.1:8080"));
+            assert!(!ours.is_origin("https://10.0.0.1:8080"));
+        });
     }
 }

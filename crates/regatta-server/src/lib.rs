@@ -1,4 +1,5 @@
-//! The doors: HTTP on loopback and on a unix socket, with a token always, and events as a stream.
+//! The doors: HTTP on loopback, on a unix socket and, if wished, for other machines, with a token always, and events
+//! as a stream.
 //!
 //! [`guard`] decides who gets in; [`calls`] carries out the verbs of `regatta-api`'s table on the engine;
 //! [`stream`] sends events from any revision on. Nothing here decides a rule or computes a status.
@@ -8,13 +9,18 @@ mod calls; // one arm per verb
 mod entered; // a request that passed the guard
 mod git; // a vault over HTTP, for runners
 mod guard; // token, Host, Origin
+mod health; // how the daemon is
+mod hub; // events for many readers
 mod limit; // how much each caller may ask
 mod listen; // connections and where they come from
 mod mcp; // the verbs as tools
+mod meters; // what is measured
 mod names; // readable names
 mod seed; // the surface that older clients know
 mod stream; // events as they are committed
+pub mod tls; // for callers from other machines
 pub mod tokens; // who a caller is
+pub mod trace; // spans for a collector
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,9 +38,13 @@ use tokio::sync::watch;
 
 use audit::Audit;
 use entered::Entered;
+use hub::Hub;
 use limit::Limiter;
 use listen::Line;
+use meters::Meters;
+use tls::Tls;
 use tokens::Keyring;
+use trace::{Collector, Tracer};
 
 /// The largest request body: a plan of a thousand tasks fits.
 const LARGEST_BODY: usize = 8 * 1024 * 1024;
@@ -44,10 +54,24 @@ pub struct Doors {
     pub engine: Engine,
     /// What callers must show.
     pub keyring: Keyring,
+    /// On loopback, for this machine's own programs.
     pub tcp: TcpListener,
+    /// For everybody else, if there is such a door.
+    pub outside: Option<Outside>,
     pub unix: Option<UnixListener>,
     /// The data directory, where who asked for what is written down.
     pub dir: PathBuf,
+    /// Where traces go, if anywhere.
+    pub traces: Option<Collector>,
+}
+
+/// A door that is not only this machine's.
+pub struct Outside {
+    pub tcp: TcpListener,
+    /// Without it, everybody on the way reads along.
+    pub tls: Option<Tls>,
+    /// The names under which callers know it, besides its addresses.
+    pub hosts: Vec<String>,
 }
 
 /// What [`serve`] ended with.
@@ -65,7 +89,12 @@ pub(crate) struct Shared {
     pub(crate) keyring: Keyring,
     pub(crate) limiter: Limiter,
     pub(crate) audit: Audit,
+    pub(crate) meters: Meters,
+    pub(crate) hub: Hub,
+    pub(crate) tracer: Option<Tracer>,
     pub(crate) address: SocketAddr,
+    /// More names under which callers know us.
+    pub(crate) hosts: Vec<String>,
     pub(crate) down: watch::Sender<Option<Ended>>,
 }
 
@@ -78,7 +107,11 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         keyring: doors.keyring,
         limiter: Limiter::default(),
         audit: Audit::open(&doors.dir)?,
+        meters: Meters::default(),
+        hub: Hub::new(),
+        tracer: doors.traces.map(Tracer::new).transpose()?,
         address,
+        hosts: doors.outside.as_ref().map(|it| it.hosts.clone()).unwrap_or_default(),
         down: down.clone(),
     });
     let router = router(shared.clone());
@@ -90,11 +123,17 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
             first
         });
     });
-    let line = Line { router, open: Arc::default(), ended: asked.clone() };
-    let over_tcp = listen::over_tcp(doors.tcp, line.clone());
+    let background = [tokio::spawn(tell_readers(shared.clone())), tokio::spawn(send_traces(shared.clone()))];
+    let line = Line { router, open: shared.meters.connections.clone(), ended: asked.clone() };
+    let over_tcp = listen::over_tcp(doors.tcp, None, line.clone());
+    let from_outside = async {
+        if let Some(outside) = doors.outside {
+            listen::over_tcp(outside.tcp, outside.tls, line.clone()).await;
+        }
+    };
     let over_unix = async {
         if let Some(unix) = doors.unix {
-            listen::over_unix(unix, line).await;
+            listen::over_unix(unix, line.clone()).await;
         }
     };
     // A stream or a long poll that does not let go must not keep the daemon from ending.
@@ -104,11 +143,25 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     };
     tokio::select! {
-        _both = async { tokio::join!(over_tcp, over_unix) } => {}
+        _all = async { tokio::join!(over_tcp, from_outside, over_unix) } => {}
         () = patience => {}
+    }
+    background.iter().for_each(tokio::task::JoinHandle::abort);
+    if let Some(tracer) = &shared.tracer {
+        let _cut = tokio::time::timeout(std::time::Duration::from_secs(1), tracer.send_all(true)).await;
     }
     let ended = *asked.borrow_and_update();
     Ok(ended.unwrap_or(Ended::Signalled))
+}
+
+async fn tell_readers(shared: Arc<Shared>) {
+    shared.hub.run(&shared).await;
+}
+
+async fn send_traces(shared: Arc<Shared>) {
+    if let Some(tracer) = &shared.tracer {
+        tracer.run().await;
+    }
 }
 
 /// Waits until the doors close.
@@ -125,12 +178,16 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/api/agents", get(seed::agents).post(seed::register))
         .route("/me", get(seed::me))
         .route("/api/poll", get(seed::poll).post(seed::poll))
+        .route("/close", post(seed::close))
+        .route("/ping", post(seed::ping))
         .route("/api/tasks", post(seed::add_task))
         .route("/api/tasks/{id}/{what}", post(seed::tell))
         .route("/mcp", post(mcp::post).fallback(mcp::no_stream))
         .route("/git/{project}/info/refs", get(git::refs))
         .route("/git/{project}/{service}", post(git::serve))
-        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
         .fallback(|| async {
             problem(&Problem::new(
                 404,

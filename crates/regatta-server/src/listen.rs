@@ -25,7 +25,10 @@ use tokio::time::{Instant, Sleep};
 use tower_service::Service;
 
 use crate::Ended;
+use crate::tls::Tls;
 
+/// How long TLS may take to begin.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long the head of a request may take, which also ends connections that rest.
 const HEAD: Duration = Duration::from_secs(60);
 /// How long nothing may be taken of what is written.
@@ -38,18 +41,22 @@ const MOST: usize = 8_192;
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    Address(SocketAddr),
-    /// Over the unix socket; whose process, as the kernel says.
-    Socket {
-        uid: u32,
-        pid: Option<i32>,
+    /// From `peer`, at our own address `at`.
+    Address {
+        peer: SocketAddr,
+        at: SocketAddr,
+        /// Over TLS.
+        secure: bool,
     },
+    /// Over the unix socket; whose process, as the kernel says.
+    Socket { uid: u32, pid: Option<i32> },
 }
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::Address(address) => write!(f, "{address}"),
+            Origin::Address { peer, secure: false, .. } => write!(f, "{peer}"),
+            Origin::Address { peer, secure: true, .. } => write!(f, "{peer} (tls)"),
             Origin::Socket { uid, pid: Some(pid) } => write!(f, "unix uid={uid} pid={pid}"),
             Origin::Socket { uid, pid: None } => write!(f, "unix uid={uid}"),
         }
@@ -65,12 +72,12 @@ pub(crate) struct Line {
 }
 
 /// Serves what comes over TCP until the doors close; then waits for what is under way.
-pub(crate) async fn over_tcp(listener: TcpListener, line: Line) {
+pub(crate) async fn over_tcp(listener: TcpListener, tls: Option<Tls>, line: Line) {
     let mut closing = line.ended.clone();
     let mut under_way = tokio::task::JoinSet::new();
     loop {
         while under_way.try_join_next().is_some() {}
-        let (stream, address) = tokio::select! {
+        let (stream, peer) = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -84,7 +91,18 @@ pub(crate) async fn over_tcp(listener: TcpListener, line: Line) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!("no-delay was not set: {error}");
         }
-        under_way.spawn(attend(stream, Origin::Address(address), line.clone()));
+        let Ok(at) = stream.local_addr() else { continue }; // it went away again
+        let (origin, line) = (Origin::Address { peer, at, secure: tls.is_some() }, line.clone());
+        match tls.clone() {
+            None => under_way.spawn(attend(stream, origin, line)),
+            Some(tls) => under_way.spawn(async move {
+                match tokio::time::timeout(HANDSHAKE, tls.acceptor.accept(stream)).await {
+                    Ok(Ok(stream)) => attend(stream, origin, line).await,
+                    Ok(Err(error)) => tracing::debug!(from = %origin, "no TLS: {error}"),
+                    Err(_) => tracing::debug!(from = %origin, "no TLS in time"),
+                }
+            }),
+        };
     }
     drop(listener);
     while under_way.join_next().await.is_some() {}

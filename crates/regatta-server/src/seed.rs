@@ -3,14 +3,15 @@
 //! Only a translation: names in camel case, an agent named by the header `X-Agent-ID`, and for the rest the same verbs
 //! with the same checks as everywhere else.
 
+mod poll; // what there is to do, and what else happened
+
 use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
 use regatta_core::ids::{AgentName, TaskId};
-use regatta_core::project::Span;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -19,6 +20,8 @@ use crate::entered::Entered;
 use crate::stream::rfc3339;
 use crate::tokens::Visitor;
 use crate::{Refused, Shared};
+
+pub(crate) use poll::poll;
 
 type Done = Result<Said, Refused>;
 
@@ -61,6 +64,12 @@ fn agent_of(entered: &Entered) -> Result<AgentName, Problem> {
 /// An agent as these clients know it.
 fn draw(view: &Value) -> Value {
     let date = |name: &str| view[name].as_u64().map(rfc3339);
+    // By what it has to do, but for who is offline: that never flips by count.
+    let status = match (view["offline"].is_string(), view["capacity"]["current"] == 0) {
+        (true, _) => "offline",
+        (false, true) => "idle",
+        (false, false) => "busy",
+    };
     json!({
         "id": view["name"],
         "name": view["name"],
@@ -68,7 +77,7 @@ fn draw(view: &Value) -> Value {
         "role": view["profile"]["title"].as_str().unwrap_or_default(),
         "description": view["description"],
         "capabilities": view["profile"]["capabilities"].as_array().cloned().unwrap_or_default(),
-        "status": if view["capacity"]["current"] == 0 { "idle" } else { "busy" },
+        "status": status,
         "maxTasks": view["max_tasks"],
         "capacity": view["capacity"],
         "createdAt": date("created_wall"),
@@ -88,18 +97,25 @@ struct Registration {
     description: String,
     #[serde(default)]
     capabilities: Vec<String>,
-    #[serde(default = "one")]
-    max_tasks: u32,
+    #[serde(default)]
+    max_tasks: Option<u32>,
 }
 
-fn one() -> u32 {
-    1
+/// How many tasks an agent may have at once if it does not say: `MAX_CONCURRENT_TASKS` of the daemon, else one.
+fn usual_tasks() -> Result<u32, Problem> {
+    match std::env::var("MAX_CONCURRENT_TASKS").ok().filter(|it| !it.is_empty()) {
+        None => Ok(1),
+        Some(text) => text.parse().map_err(|_| {
+            let what = format!("MAX_CONCURRENT_TASKS of the daemon is {text:?}, which is no number");
+            Problem::new(400, "bad_input", what, "give maxTasks, 1 to 20")
+        }),
+    }
 }
 
 /// Registers an agent that nobody starts here, or brings it up to date.
 pub(crate) async fn register(State(shared): State<Arc<Shared>>, entered: Entered, body: axum::body::Bytes) -> Done {
     let asked: Registration = read(&body)?;
-    if asked.role.len() > 100 || asked.capabilities.len() > 100 {
+    if asked.role.chars().count() > 100 || asked.capabilities.len() > 100 {
         return Err(Problem::new(
             400,
             "bad_input",
@@ -114,7 +130,7 @@ pub(crate) async fn register(State(shared): State<Arc<Shared>>, entered: Entered
         "runtime": "outside",
         "role": if asked.is_lead { "lead" } else { "worker" },
         "description": asked.description,
-        "max_tasks": asked.max_tasks,
+        "max_tasks": asked.max_tasks.map_or_else(usual_tasks, Ok)?,
         "profile": { "title": asked.role, "capabilities": asked.capabilities },
     });
     let answer = calls::register_outside(&shared, entered.guest()?, input.to_string().as_bytes()).await?;
@@ -144,45 +160,16 @@ pub(crate) async fn me(State(shared): State<Arc<Shared>>, entered: Entered) -> D
     }
 }
 
-#[derive(Default, Deserialize)]
-pub(crate) struct Waiting {
-    /// How long to wait for something to do: `30s`.
-    #[serde(default)]
-    wait: Option<String>,
+/// An agent says goodbye: it is offline, and gets nothing until it registers again. What it works on goes on.
+pub(crate) async fn close(State(shared): State<Arc<Shared>>, entered: Entered) -> Done {
+    let name = agent_of(&entered)?;
+    let view = ask(&shared, &entered, "agent.close", &json!({ "name": name })).await?;
+    Ok(Said(StatusCode::OK, draw(&view)))
 }
 
-/// Takes the next task: its trigger, or none.
-pub(crate) async fn poll(State(shared): State<Arc<Shared>>, Query(asked): Query<Waiting>, entered: Entered) -> Done {
-    let agent = agent_of(&entered)?;
-    let wait_ms = match &asked.wait {
-        Some(text) => {
-            Span::parse(text).map(Span::ms).map_err(|it| Problem::new(400, "bad_input", it, "write it as 30s"))?
-        }
-        None => 0,
-    };
-    let offered = offered_to(&shared, &agent);
-    let input = json!({ "agent": agent, "wait_ms": wait_ms.min(300_000) });
-    let granted = ask(&shared, &entered, "task.poll", &input).await?;
-    let board = shared.engine.board();
-    let capacity = board.agents.get(&agent).map(|it| regatta_core::agent::capacity(&board, it));
-    let trigger = granted.is_object().then(|| {
-        let offered = granted["task"]["id"].as_str().is_some_and(|it| offered.iter().any(|id| id == it));
-        json!({
-            "type": if offered { "task_offered" } else { "task_assigned" },
-            "taskId": granted["task"]["id"],
-            "task": granted["task"],
-            "attempt": granted["attempt"],
-            "token": granted["bearer"],
-            "workspace": granted["workspace"],
-        })
-    });
-    Ok(Said(StatusCode::OK, json!({ "trigger": trigger, "capacity": capacity })))
-}
-
-fn offered_to(shared: &Shared, agent: &AgentName) -> Vec<String> {
-    let board = shared.engine.board();
-    let offered = board.tasks.values().filter(|it| it.offer_until.is_some() && it.assignee.as_ref() == Some(agent));
-    offered.map(|it| it.id.to_string()).collect()
+/// An agent says that it is there, and is told how it stands. It is no registration: who said goodbye stays offline.
+pub(crate) async fn ping(shared: State<Arc<Shared>>, entered: Entered) -> Done {
+    me(shared, entered).await
 }
 
 #[derive(Deserialize)]
@@ -200,11 +187,14 @@ struct NewTask {
     project: Option<String>,
     #[serde(default)]
     files: Vec<String>,
-    #[serde(default)]
+    #[serde(default, alias = "offerMode")]
     offer: bool,
+    /// Into the agent's line, however full it is.
+    #[serde(default)]
+    queue: bool,
 }
 
-/// Adds a task; one that names an agent waits in its line, however full it is.
+/// Adds a task. One that names an agent is refused while that agent is full, unless it is offered or queued.
 pub(crate) async fn add_task(State(shared): State<Arc<Shared>>, entered: Entered, body: axum::body::Bytes) -> Done {
     let asked: NewTask = read(&body)?;
     let (subject, rest) = asked.task.split_once('\n').unwrap_or((&asked.task, ""));
@@ -212,7 +202,11 @@ pub(crate) async fn add_task(State(shared): State<Arc<Shared>>, entered: Entered
     let mut input = json!({ "subject": subject, "description": description, "files": asked.files });
     if let Some(agent) = asked.agent_id {
         input["assign"] = json!(agent);
-        input["how"] = json!(if asked.offer { "offer" } else { "queue" });
+        input["how"] = json!(match (asked.offer, asked.queue) {
+            (true, _) => "offer",
+            (false, true) => "queue",
+            (false, false) => "direct",
+        });
     }
     if let Some(priority) = asked.priority {
         input["priority"] = json!(priority);

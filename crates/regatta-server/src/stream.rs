@@ -1,23 +1,29 @@
 //! Events as a stream: everything after a revision, then whatever is committed, until the caller hangs up.
+//!
+//! Nothing is kept for a reader but where it is: what it missed is read from the history, a page at a time, and whoever
+//! takes nothing for half a minute is let go of. Every frame carries its revision, so that a reader goes on where it was
+//! (`Last-Event-ID`); a heartbeat carries it too, so that one who asked for few kinds does not begin from far behind.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::{Body, Bytes};
 use axum::extract::{Query, State};
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
-use regatta_api::view::EventView;
-use regatta_core::event::Recorded;
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::entered::Entered;
-use crate::{Shared, problem};
+use crate::hub::Frame;
+use crate::{Refused, Shared};
 
 /// How many events are read from the history at once: memory stays bounded however far back a caller starts.
 const PAGE: usize = 500;
+/// How often a reader is told that the daemon is there.
+const HEARTBEAT: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {
@@ -26,69 +32,121 @@ pub(crate) struct Asked {
     /// `false` ends the stream with the last event there is.
     #[serde(default = "yes")]
     follow: bool,
+    /// Only these kinds: `task.completed,claim.*`.
+    #[serde(default)]
+    kind: String,
+    /// Only what is about this.
+    #[serde(default)]
+    about: Option<String>,
+    /// Only what was done in this name.
+    #[serde(default)]
+    by: Option<String>,
 }
 
 fn yes() -> bool {
     true
 }
 
+/// Which events are wanted.
+struct Wanted {
+    kinds: Vec<String>,
+    about: Option<String>,
+    by: Option<String>,
+}
+
+impl Wanted {
+    fn of(asked: &Asked) -> Wanted {
+        let kinds = asked.kind.split(',').map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect();
+        Wanted { kinds, about: asked.about.clone(), by: asked.by.clone() }
+    }
+
+    fn takes(&self, frame: &Frame) -> bool {
+        let kind = |it: &String| match it.strip_suffix('*') {
+            Some(beginning) => frame.kind.starts_with(beginning),
+            None => frame.kind == it,
+        };
+        (self.kinds.is_empty() || self.kinds.iter().any(kind))
+            && self.about.as_ref().is_none_or(|it| frame.subject == *it)
+            && self.by.as_ref().is_none_or(|it| frame.by == *it)
+    }
+}
+
 pub(crate) async fn events(
     State(shared): State<Arc<Shared>>,
     Query(asked): Query<Asked>,
     entered: Entered,
-) -> Response {
-    let visitor = &entered.visitor;
-    if !visitor.scope().sees_all() {
-        return problem(&Problem::new(
-            403,
-            "wrong_scope",
-            format!("a token with the scope {} cannot read the events", visitor.scope()),
-            "wait for messages of your channels instead: msg.wait",
-        ));
-    }
+) -> Result<Response, Refused> {
+    crate::calls::sees_all(
+        &entered.visitor,
+        "read the events",
+        "wait for messages of your channels instead: msg.wait",
+    )?;
     let resumed = entered.header("last-event-id").and_then(|it| it.parse().ok());
     // With nothing asked, only what comes: a reader of old events says from where.
     let after = resumed.or(asked.after).unwrap_or_else(|| shared.engine.board().revision);
     if after > shared.engine.board().revision {
-        return problem(&Problem::new(
+        return Err(Problem::new(
             400,
             "no_such_revision",
             "that revision has not happened yet",
             "start from one you have seen, or from 0",
-        ));
+        )
+        .into());
     }
-    let stream = async_stream::stream! {
+    let body = Body::from_stream(frames(shared, Wanted::of(&asked), after, asked.follow));
+    let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
+    Ok((head, body).into_response())
+}
+
+fn frames(
+    shared: Arc<Shared>,
+    wanted: Wanted,
+    after: u64,
+    follow: bool,
+) -> impl tokio_stream::Stream<Item = Result<Bytes, Infallible>> {
+    async_stream::stream! {
         let mut sent = after;
-        let mut live = shared.engine.events();
+        // Before the history is read: what is committed meanwhile is in one of them.
+        let mut live = follow.then(|| shared.hub.listen());
         let mut down = shared.down.subscribe();
         loop {
             // From the history until nothing is left, then from the live channel; a gap goes back to the history.
             loop {
-                let history = shared.engine.history().clone();
-                let page = tokio::task::spawn_blocking(move || history.events(sent, PAGE)).await;
-                let Ok(Ok(page)) = page else {
+                let (history, from) = (shared.engine.history().clone(), sent);
+                let page = tokio::task::spawn_blocking(move || {
+                    history.events(from, PAGE).map(|it| it.iter().map(Frame::of).collect::<Vec<_>>())
+                });
+                let Ok(Ok(page)) = page.await else {
                     tracing::error!("a reader of events was let go: the history could not be read");
                     return;
                 };
                 let full = page.len() == PAGE;
-                for recorded in &page {
-                    sent = recorded.revision;
-                    yield Ok::<Event, Infallible>(draw(recorded));
+                for frame in page {
+                    sent = frame.revision;
+                    if wanted.takes(&frame) {
+                        yield Ok::<Bytes, Infallible>(frame.text);
+                    }
                 }
                 if !full { break }
             }
-            if !asked.follow { return }
+            let Some(live) = &mut live else { return };
             loop {
                 let next = tokio::select! {
                     next = live.recv() => next,
+                    () = tokio::time::sleep(HEARTBEAT) => {
+                        yield Ok(format!(": still here\nid: {sent}\n\n").into());
+                        continue;
+                    }
                     _ = down.changed() => return,
                 };
                 match next {
                     Ok(batch) if batch.first().is_some_and(|it| it.revision <= sent + 1) => {
-                        for recorded in batch.iter() {
-                            if recorded.revision > sent {
-                                sent = recorded.revision;
-                                yield Ok(draw(recorded));
+                        for frame in batch.iter().filter(|it| it.revision > after) {
+                            if frame.revision > sent {
+                                sent = frame.revision;
+                                if wanted.takes(frame) {
+                                    yield Ok(frame.text.clone());
+                                }
                             }
                         }
                     }
@@ -98,17 +156,34 @@ pub(crate) async fn events(
                 }
             }
         }
-    };
-    Sse::new(stream).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response()
-}
-
-fn draw(recorded: &Recorded) -> Event {
-    let view = EventView::of(recorded, rfc3339(recorded.now.wall));
-    let data = serde_json::to_string(&view).unwrap_or_default();
-    Event::default().id(view.revision.to_string()).event(view.kind).data(data)
+    }
 }
 
 /// A date people and programs can read.
 pub(crate) fn rfc3339(wall_ms: u64) -> String {
     jiff::Timestamp::from_millisecond(i64::try_from(wall_ms).unwrap_or(0)).map(|it| it.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_gets_what_it_asked_for() {
+        let frame = Frame {
+            revision: 7,
+            kind: "task.added",
+            subject: "T3".into(),
+            by: "person:ann".into(),
+            text: Bytes::new(),
+        };
+        let takes = |kind: &str, about: Option<&str>, by: Option<&str>| {
+            let (about, by) = (about.map(str::to_owned), by.map(str::to_owned));
+            Wanted::of(&Asked { after: None, follow: true, kind: kind.into(), about, by }).takes(&frame)
+        };
+        assert!(takes("", None, None) && takes("task.added", None, None) && takes("claim.*, task.*", None, None));
+        assert!(takes("task.*", Some("T3"), Some("person:ann")));
+        assert!(!takes("task", None, None) && !takes("claim.*", None, None));
+        assert!(!takes("", Some("T33"), None) && !takes("", None, Some("ann")));
+    }
 }

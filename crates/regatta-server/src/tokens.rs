@@ -298,7 +298,7 @@ fn check_name(name: &str) -> Result<(), Problem> {
     Ok(())
 }
 
-fn dice() -> std::io::Result<[u8; 32]> {
+pub(crate) fn dice() -> std::io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
     std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
     Ok(bytes)

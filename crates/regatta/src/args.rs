@@ -152,6 +152,8 @@ pub(crate) enum Word {
         /// Replace the daemon that runs; agents go on
         #[arg(long)]
         restart: bool,
+        #[command(flatten)]
+        listen: Listen,
     },
     /// Stop the daemon and the agents
     Down {
@@ -320,11 +322,7 @@ pub(crate) enum Word {
 
     /// Run the daemon in the foreground
     #[command(hide = true)]
-    Serve {
-        /// Listen on this loopback address; port 0 takes a free one
-        #[arg(long, value_name = "127.0.0.1:PORT")]
-        listen: Option<String>,
-    },
+    Serve(Listen),
     /// Manage the projects
     #[command(subcommand, hide = true)]
     Project(ProjectWord),

@@ -104,7 +104,7 @@ impl Client {
 
     async fn open(&self) -> Result<SendRequest<Full<Bytes>>, Failed> {
         let address = match &self.server {
-            Some(url) => url.strip_prefix("http://").unwrap_or(url).trim_end_matches('/').to_owned(),
+            Some(url) => host_of(url).to_owned(),
             None => {
                 if let Ok(stream) = UnixStream::connect(self.place.short_socket()?.path()).await {
                     return shake_hands(TokioIo::new(stream)).await;
@@ -117,15 +117,17 @@ impl Client {
                 daemon::read_card(&self.place).map(|it| it.address()).ok_or_else(unreachable)?
             }
         };
+        let secure = self.server.as_ref().is_some_and(|it| it.starts_with("https://"));
+        let address = if secure && !address.contains(':') { format!("{address}:443") } else { address };
         let stream = TcpStream::connect(&address).await.map_err(|_| unreachable())?;
+        if secure {
+            return shake_hands(TokioIo::new(crate::secure::connect(&address, stream).await?)).await;
+        }
         shake_hands(TokioIo::new(stream)).await
     }
 
     fn request(&self, method: &str, path: &str) -> hyper::http::request::Builder {
-        let host = self
-            .server
-            .as_deref()
-            .map_or("localhost".to_owned(), |it| it.trim_start_matches("http://").trim_end_matches('/').to_owned());
+        let host = self.server.as_deref().map_or("localhost", host_of);
         hyper::Request::builder()
             .method(method)
             .uri(path)
@@ -304,6 +306,12 @@ async fn read_events(mut body: Incoming, each: &mut impl FnMut(Seen) -> Result<b
             }
         }
     }
+}
+
+/// Host and port of a daemon's address.
+fn host_of(url: &str) -> &str {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or(url);
+    rest.trim_end_matches('/')
 }
 
 async fn shake_hands<T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static>(

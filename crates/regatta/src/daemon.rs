@@ -2,19 +2,21 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regatta_engine::{Engine, Tools};
 use regatta_server::tokens::Keyring;
-use regatta_server::{Doors, Ended};
+use regatta_server::trace::Collector;
+use regatta_server::{Doors, Ended, Outside};
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::out::{Failed, Out, Said, failed, usage};
+use crate::args::Listen;
+use crate::bind::{self, Bound};
+use crate::out::{Failed, Out, Said, failed};
 use crate::settings;
 use crate::wire;
 
@@ -32,6 +34,9 @@ pub(crate) struct Card {
     pub(crate) data_dir: String,
     #[serde(default)]
     pub(crate) version: String,
+    /// Where other machines reach it, if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) outside: Option<String>,
     /// What it took over from the daemon before it, if there was anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) recovered: Option<Takeover>,
@@ -86,7 +91,7 @@ impl Place {
         self.dir.join("daemon.json")
     }
 
-    fn port(&self) -> PathBuf {
+    pub(crate) fn port(&self) -> PathBuf {
         self.dir.join("port")
     }
 
@@ -233,7 +238,7 @@ fn take(place: &Place) -> Result<File, Failed> {
 }
 
 /// Runs the daemon in the foreground until it is told to stop.
-pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said {
+pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
     let place = Place::new(data_dir);
     place.make()?;
     let _lock = take(&place)?; // declared first, so it is let go of last: who gets it finds nothing of ours open
@@ -251,7 +256,9 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said 
         failed("bad_config", what, "mend tokens.json, or move it away: every token in it is void then")
     })?;
     // Before the engine starts: attempts that it starts are told where we are. Who calls before the doors are open waits.
-    let tcp = runtime.block_on(bind(&place, listen))?;
+    let Bound { tcp, outside } = runtime.block_on(bind::bind(&place, &wished))?;
+    let traces = Collector::from(|name| std::env::var(name).ok().filter(|it| !it.is_empty()))
+        .map_err(|it| failed("bad_config", it, "mend OTEL_EXPORTER_OTLP_ENDPOINT, or take it away"))?;
     let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
     let mint = keyring.mint().clone();
     let tools = Tools { server: format!("http://{address}"), mint: Arc::new(move |id, fence| mint.token(id, fence)) };
@@ -279,7 +286,7 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, listen: Option<String>) -> Said 
     };
     let found = (unclean || recovered.effects > 0).then_some(takeover);
     set_limits(&engine)?;
-    let entrance = Entrance { keyring, tcp, found };
+    let entrance = Entrance { keyring, tcp, outside, traces, found };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
     runtime.spawn(async move {
         let mut round = tokio::time::interval(clear);
@@ -324,11 +331,13 @@ fn set_limits(engine: &Engine) -> Said {
 struct Entrance {
     keyring: Keyring,
     tcp: TcpListener,
+    outside: Option<Outside>,
+    traces: Option<Collector>,
     found: Option<Takeover>,
 }
 
 async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance) -> Result<Ended, Failed> {
-    let Entrance { keyring, tcp, found } = entrance;
+    let Entrance { keyring, tcp, outside, traces, found } = entrance;
     let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
     let unix = bind_unix(place);
     let mut terminate = signal(SignalKind::terminate()).map_err(|it| place.broken(&it))?;
@@ -338,12 +347,14 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
         pid: std::process::id(),
         data_dir: place.dir.display().to_string(),
         version: env!("CARGO_PKG_VERSION").into(),
+        outside: outside.as_ref().and_then(bind::url),
         recovered: found,
     };
     let text = serde_json::to_string(&card).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
     write_whole(&place.card(), &text).map_err(|it| place.broken(&it))?;
     out.answer("ready", &card, &[], |_| {
-        format!("ready at {} (pid {}, data in {})\n", card.url, card.pid, card.data_dir)
+        let outside = card.outside.as_ref().map_or(String::new(), |it| format!(" and {it}"));
+        format!("ready at {}{outside} (pid {}, data in {})\n", card.url, card.pid, card.data_dir)
     })?;
     let signalled = async move {
         tokio::select! {
@@ -351,60 +362,8 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
             _ = interrupt.recv() => {}
         }
     };
-    regatta_server::serve(Doors { engine, keyring, tcp, unix, dir: place.dir.clone() }, signalled)
-        .await
-        .map_err(|it| place.broken(&it))
-}
-
-/// Listens where it is wished. Agents that outlived the last daemon know its port: a port that may be any is that one
-/// again, if it can be had.
-async fn bind(place: &Place, listen: Option<String>) -> Result<TcpListener, Failed> {
-    let listener = bind_wished(place, listen).await?;
-    if let Ok(address) = listener.local_addr()
-        && let Err(error) = write_whole(&place.port(), &format!("{}\n", address.port()))
-    {
-        tracing::warn!("the port is not remembered: {error}");
-    }
-    Ok(listener)
-}
-
-async fn bind_wished(place: &Place, listen: Option<String>) -> Result<TcpListener, Failed> {
-    let (wanted, chosen) = match &listen {
-        Some(text) => (text.clone(), true),
-        None => {
-            let all = settings::all(Path::new("/"))?;
-            let found = all.iter().find(|it| it.name == "daemon.listen");
-            found.map_or(("127.0.0.1:0".into(), false), |it| (it.value.clone(), it.origin != "default"))
-        }
-    };
-    let address: SocketAddr = wanted.replace("localhost", "127.0.0.1").parse().map_err(|_| {
-        usage(
-            format!("{wanted:?} is not an address to listen on"),
-            "write it as 127.0.0.1:7777; port 0 takes a free one",
-        )
-    })?;
-    if !address.ip().is_loopback() {
-        return Err(usage(
-            format!("{address} is beyond this machine, and this daemon speaks no TLS"),
-            "listen on 127.0.0.1, and reach it through ssh from elsewhere",
-        ));
-    }
-    let last = std::fs::read_to_string(place.port()).ok().and_then(|it| it.trim().parse::<u16>().ok());
-    if let (0, Some(port)) = (address.port(), last)
-        && let Ok(listener) = TcpListener::bind((address.ip(), port)).await
-    {
-        return Ok(listener);
-    }
-    match TcpListener::bind(address).await {
-        Ok(listener) => Ok(listener),
-        // The usual port is taken by another data directory's daemon: any other will do.
-        Err(_) if !chosen => TcpListener::bind((address.ip(), 0))
-            .await
-            .map_err(|it| failed("io", format!("no port can be had: {it}"), "see what is wrong: regatta doctor")),
-        Err(error) => {
-            Err(failed("io", format!("cannot listen on {address}: {error}"), "choose another port; 0 takes a free one"))
-        }
-    }
+    let doors = Doors { engine, keyring, tcp, outside, unix, dir: place.dir.clone(), traces };
+    regatta_server::serve(doors, signalled).await.map_err(|it| place.broken(&it))
 }
 
 /// The unix socket, for its owner only. Without one, loopback is enough.

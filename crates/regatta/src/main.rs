@@ -5,6 +5,7 @@
 //! the help.
 
 mod args; // what may be typed
+mod bind; // where the daemon listens
 mod client; // talking to the daemon
 mod daemon; // being it
 mod follow; // watching a mission to its end
@@ -13,6 +14,7 @@ mod out; // how everything is said
 mod plan; // reading plan files
 mod runner; // working for a daemon elsewhere
 mod schema; // JSON Schema of what goes in and comes out
+mod secure; // TLS to a daemon elsewhere
 mod settings; // flag > environment > regatta.toml > config.toml > default
 mod wire; // the only place that names adapters
 mod words; // one file per group of commands

@@ -120,7 +120,17 @@ fn config() -> Value {
     let ours = [
         ("project", json!({ "name": { "type": "string" }, "trunk": { "type": "string" } })),
         ("validation", json!({ "commands": strings, "timeout": { "type": "string" } })),
-        ("daemon", json!({ "listen": { "type": "string" }, "max_attempts": { "type": "integer" } })),
+        (
+            "daemon",
+            json!({
+                "listen": { "type": "string" },
+                "tls_cert": { "type": "string" },
+                "tls_key": { "type": "string" },
+                "hosts": { "type": "array", "items": { "type": "string" } },
+                "insecure_listen": { "type": "boolean" },
+                "max_attempts": { "type": "integer" },
+            }),
+        ),
     ];
     for (name, properties) in ours {
         schema["properties"][name] = table(properties);

@@ -39,6 +39,12 @@ pub(crate) struct Validation {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Daemon {
     pub(crate) listen: Option<String>,
+    /// A certificate and its key, for TLS beyond this machine.
+    pub(crate) tls_cert: Option<String>,
+    pub(crate) tls_key: Option<String>,
+    /// The names under which other machines know the daemon.
+    pub(crate) hosts: Option<Vec<String>>,
+    pub(crate) insecure_listen: Option<bool>,
     pub(crate) max_attempts: Option<u32>,
 }
 
@@ -128,6 +134,10 @@ const FROM_ENVIRONMENT: &[(&str, &str, &str)] = &[
     ("run.agents", "REGATTA_AGENTS", ""),
     ("landing.checkout", "REGATTA_CHECKOUT", ""),
     ("daemon.listen", "REGATTA_LISTEN", "127.0.0.1:7777"),
+    ("daemon.tls_cert", "REGATTA_TLS_CERT", ""),
+    ("daemon.tls_key", "REGATTA_TLS_KEY", ""),
+    ("daemon.hosts", "REGATTA_HOSTS", ""),
+    ("daemon.insecure_listen", "REGATTA_INSECURE_LISTEN", ""),
     ("daemon.max_attempts", "REGATTA_MAX_ATTEMPTS", "8"),
 ];
 

@@ -57,9 +57,10 @@ impl Caller<'_> {
 
     async fn wait_for_answer(&self, attempt: AttemptId, id: ApprovalId, wait_ms: u64) -> Json {
         let deadline = deadline(wait_ms);
-        let mut board = self.engine().watch();
+        let mut bell = self.shared.hub.bell();
         loop {
-            let now = board.borrow_and_update().clone();
+            bell.mark_unchanged();
+            let now = self.board();
             let found = now.approvals.get(&id).filter(|it| it.attempt == attempt);
             let Some(found) = found else {
                 return Err(Problem::new(
@@ -77,7 +78,7 @@ impl Caller<'_> {
                 by: decision.map(|it| it.by.to_string()),
                 withdrawn: found.closed,
             };
-            if view.answered || view.withdrawn || tokio::time::timeout_at(deadline, board.changed()).await.is_err() {
+            if view.answered || view.withdrawn || tokio::time::timeout_at(deadline, bell.changed()).await.is_err() {
                 return answer(now.revision, &view);
             }
         }

@@ -186,6 +186,13 @@ impl Caller<'_> {
         answer(revision, &board.agents.get(&ask.name).map(|it| AgentView::of(&board, it, self.engine().now())))
     }
 
+    pub(super) async fn agent_close(&self, ask: input::AgentClose) -> Json {
+        let reason = if ask.reason.trim().is_empty() { "it said goodbye".to_owned() } else { ask.reason };
+        let (revision, _) = self.ask(Command::LeaveAgent { agent: ask.name.clone(), reason }).await?;
+        let board = self.board();
+        answer(revision, &board.agents.get(&ask.name).map(|it| AgentView::of(&board, it, self.engine().now())))
+    }
+
     pub(super) fn agent_list(&self) -> Json {
         let board = self.board();
         let views: Vec<AgentView> =

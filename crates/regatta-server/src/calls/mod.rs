@@ -40,6 +40,7 @@ use serde::Serialize;
 
 use crate::listen::Origin;
 use crate::tokens::Visitor;
+use crate::trace::Traced;
 use crate::{Ended, Shared};
 
 type Json = Result<Vec<u8>, Problem>;
@@ -56,12 +57,15 @@ pub(crate) struct Guest {
     pub(crate) origin: Origin,
     pub(crate) by: Actor,
     pub(crate) key: Option<RequestKey>,
+    /// The trace and the span they are in.
+    pub(crate) parent: Option<(String, String)>,
 }
 
 /// Carries out what was asked at a door, and writes down who asked for it. Every door ends here.
 pub(crate) async fn perform(shared: &Arc<Shared>, guest: Guest, name: &str, input: &[u8]) -> Json {
     let verb = Verb::find(name);
     let line = verb.filter(|it| it.writes()).map(|it| Ledger::begin(shared, &guest, it.name, input));
+    let (began, traced) = (std::time::Instant::now(), shared.tracer.as_ref().map(|it| (it, Traced::of(&guest))));
     let carried = async {
         // Who may not call it does not learn what it takes.
         if let Some(verb) = verb {
@@ -70,6 +74,11 @@ pub(crate) async fn perform(shared: &Arc<Shared>, guest: Guest, name: &str, inpu
         carry_out(shared, Call::parse(name, input)?, guest).await
     };
     let done = carried.await;
+    let name = verb.map_or("unknown", |it| it.name);
+    shared.meters.called(name, done.as_ref().map_or_else(|it| it.status, |_| 200), began.elapsed());
+    if let Some((tracer, caller)) = traced {
+        tracer.called(name, &caller, began.elapsed(), done.as_ref().err().map(|it| it.code.as_str()));
+    }
     if let Some(line) = line {
         line.end(&done);
     }
@@ -88,6 +97,7 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::ProjectList(_) => it.project_list().await,
         Call::AgentAdd(ask) => it.agent_add(ask).await,
         Call::AgentList(_) => it.agent_list(),
+        Call::AgentClose(ask) => it.agent_close(ask).await,
         Call::AgentRm(ask) => it.done(Command::RemoveAgent { agent: ask.name }).await,
         Call::TaskAdd(ask) => it.task_add(ask).await,
         Call::TaskList(ask) => it.task_list(ask).await,
@@ -242,6 +252,15 @@ pub(crate) fn may(visitor: &Visitor, verb: &Verb) -> Result<(), Problem> {
         format!("a token with the scope {scope} cannot call {}", verb.name),
         "ask somebody who may, or use a token with a wider scope: regatta token add --scope …",
     ))
+}
+
+/// Whether a caller may look at everything.
+pub(crate) fn sees_all(visitor: &Visitor, what: &str, hint: &str) -> Result<(), Problem> {
+    let scope = visitor.scope();
+    if scope.sees_all() {
+        return Ok(());
+    }
+    Err(Problem::new(403, "wrong_scope", format!("a token with the scope {scope} cannot {what}"), hint))
 }
 
 struct Caller<'a> {
@@ -418,11 +437,16 @@ fn refused(failure: Failure) -> Problem {
     }
 }
 
+/// The history could not be read.
+pub(crate) fn unread(error: StoreError) -> Problem {
+    refused(Failure::Store(error))
+}
+
 fn from_git(error: GitError) -> Problem {
     Problem::new(422, error.code, error.what, error.hint)
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|it| Problem::new(500, "bug", format!("a request broke down: {it}"), "please report this"))

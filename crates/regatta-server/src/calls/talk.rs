@@ -71,8 +71,9 @@ impl Caller<'_> {
     }
 
     pub(super) async fn msg_wait(&self, ask: input::MsgWait) -> Json {
-        let mut board = self.engine().watch();
-        let after = ask.after.unwrap_or(MessageId(board.borrow_and_update().counters.message));
+        let mut bell = self.shared.hub.bell();
+        let mut seen = self.board().counters.message;
+        let after = ask.after.unwrap_or(MessageId(seen));
         let deadline = deadline(ask.timeout_ms);
         let filter = MessageFilter {
             channel: Some(ask.channel),
@@ -83,22 +84,30 @@ impl Caller<'_> {
             limit: 1,
         };
         loop {
-            let posted = board.borrow_and_update().counters.message;
-            if posted > after.0 {
+            if seen > after.0 {
                 let filter = filter.clone();
                 if let Some(found) = self.read(move |history| history.messages(&filter)).await?.into_iter().next() {
                     return answer(self.board().revision, &found);
                 }
             }
-            let more = board.wait_for(|it| it.counters.message > posted);
-            if tokio::time::timeout_at(deadline, more).await.is_err() {
+            let more = async {
+                loop {
+                    bell.mark_unchanged();
+                    match self.board().counters.message {
+                        now if now > seen => return now,
+                        _ => _ = bell.changed().await,
+                    }
+                }
+            };
+            let Ok(now) = tokio::time::timeout_at(deadline, more).await else {
                 return Err(Problem::new(
                     408,
                     "timed_out",
                     "no such message came in time",
                     "give it longer: --timeout 5m",
                 ));
-            }
+            };
+            seen = now;
         }
     }
 

@@ -1,6 +1,25 @@
 //! Verbs of the work: tasks, missions, landing.
 
 use super::*;
+use crate::hub::{Leave, Waiting};
+
+/// One more that waits for something to do, while it does.
+struct Waiter<'a>(&'a Shared);
+
+impl Waiter<'_> {
+    fn count(shared: &Shared, wait_ms: u64) -> Option<Waiter<'_>> {
+        (wait_ms > 0).then(|| {
+            shared.meters.pollers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Waiter(shared)
+        })
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.meters.pollers.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
 
 impl Caller<'_> {
     pub(super) async fn task_add(&self, ask: input::TaskAdd) -> Json {
@@ -61,12 +80,16 @@ impl Caller<'_> {
         self.known(ask.project.as_ref())?;
         let deadline = deadline(ask.wait_ms);
         let by = Actor::Agent(ask.agent.clone());
-        let mut board = self.engine().watch();
+        let poll = Poll { agent: ask.agent, project: ask.project, mission: None, lease_ms: ask.lease_ms };
+        let hub = &self.shared.hub;
+        let mut waiting = Waiting { bell: hub.bell(), engine: self.engine(), poll, until: deadline };
+        let _counted = Waiter::count(self.shared, ask.wait_ms);
+        let mut leave = None;
         loop {
-            board.mark_unchanged();
-            let poll =
-                Poll { agent: ask.agent.clone(), project: ask.project.clone(), mission: None, lease_ms: ask.lease_ms };
-            match self.ask_as(by.clone(), Command::Poll(poll)).await? {
+            waiting.bell.mark_unchanged();
+            let asked = self.ask_as(by.clone(), Command::Poll(waiting.poll.clone())).await;
+            leave.take().into_iter().for_each(Leave::used);
+            match asked? {
                 (revision, Outcome::Polled(Some(grant))) => {
                     let workspace = self.workspace_of(grant.attempt).await;
                     let task = self.task_view(grant.task).await?;
@@ -81,11 +104,10 @@ impl Caller<'_> {
                         },
                     );
                 }
-                (revision, _) => {
-                    if tokio::time::timeout_at(deadline, board.changed()).await.is_err() {
-                        return answer(revision, &None::<GrantedAttempt>);
-                    }
-                }
+                (revision, _) => match hub.turn(&mut waiting, |_| false).await {
+                    None => return answer(revision, &None::<GrantedAttempt>),
+                    Some(got) => leave = got,
+                },
             }
         }
     }

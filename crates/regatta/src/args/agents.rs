@@ -16,6 +16,13 @@ pub(crate) enum AgentWord {
     Show { name: AgentName },
     /// Start an agent's program, let it say a word, and stop it
     Test { name: AgentName },
+    /// Take one off the line until it registers again
+    Close {
+        name: AgentName,
+        /// Why
+        #[arg(long, value_name = "WORDS", default_value = "")]
+        because: String,
+    },
     /// Remove one that has nothing to do
     #[command(alias = "remove")]
     Rm { name: AgentName },

@@ -1,5 +1,6 @@
 //! What may be typed about the doors: tokens, and who came in.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -27,6 +28,44 @@ pub(crate) enum TokenWord {
         /// Its name
         name: String,
     },
+}
+
+/// Where the daemon listens.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Listen {
+    /// Listen on this address; port 0 takes a free one, and beyond this machine it needs TLS
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: Option<String>,
+    /// Speak TLS there with this certificate (PEM, with its chain)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Answer to this name too; may be given again
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
+    /// Listen beyond this machine without TLS
+    #[arg(long)]
+    pub(crate) insecure_listen: bool,
+}
+
+impl Listen {
+    /// As they are typed again for the daemon.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let mut flags: Vec<OsString> = Vec::new();
+        // The daemon does not run where this was typed.
+        let whole = |it: &PathBuf| std::path::absolute(it).unwrap_or_else(|_| it.clone()).into_os_string();
+        let mut pair = |name: &str, value: OsString| flags.extend([name.into(), value]);
+        self.listen.iter().for_each(|it| pair("--listen", it.into()));
+        self.tls_cert.iter().for_each(|it| pair("--tls-cert", whole(it)));
+        self.tls_key.iter().for_each(|it| pair("--tls-key", whole(it)));
+        self.host.iter().for_each(|it| pair("--host", it.into()));
+        if self.insecure_listen {
+            flags.push("--insecure-listen".into());
+        }
+        flags
+    }
 }
 
 #[derive(Debug, Args)]

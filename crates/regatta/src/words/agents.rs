@@ -45,6 +45,12 @@ pub(super) fn agent(app: &App, word: AgentWord) -> Said {
             })
         }
         AgentWord::Test { name } => super::test_agent::test(app, &name),
+        AgentWord::Close { name, because } => {
+            let ask = input::AgentClose { name: name.clone(), reason: because };
+            let got: Got<AgentView> = app.call(&Call::AgentClose(ask))?;
+            let next = [format!("regatta agent add {name} …")];
+            app.out.answer("agent.close", &got.data, &next, |_| format!("{name} is offline until it registers again\n"))
+        }
         AgentWord::Rm { name } => {
             let _done: Got<String> = app.call(&Call::AgentRm(input::Name { name: name.clone() }))?;
             app.out.answer("agent.rm", &name, &[], |_| format!("removed {name}\n"))

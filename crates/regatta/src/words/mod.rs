@@ -152,7 +152,7 @@ pub(crate) fn run(typed: Vec<OsString>) -> ExitCode {
         }
     };
     let out = how_to_speak(&cli.global);
-    log(cli.global.verbose, matches!(cli.word, Some(Word::Serve { .. })));
+    log(cli.global.verbose, matches!(cli.word, Some(Word::Serve(_))));
     let app = App { out, global: cli.global };
     let said = dispatch(&app, cli.word);
     app.out.finish(said)
@@ -209,7 +209,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Init(it)) => start::init(app, &it),
         Some(Word::Demo(it)) => demo::demo(app, &it),
         Some(Word::Doctor) => doctor::doctor(app),
-        Some(Word::Up { restart }) => start::up(app, restart),
+        Some(Word::Up { restart, listen }) => start::up(app, restart, &listen),
         Some(Word::Down { keep_agents }) => start::down(app, keep_agents),
         Some(Word::Run(it)) => run::run(app, &it),
         Some(Word::Add(it)) => task::add(app, *it),
@@ -247,7 +247,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Agent(it)) => agents::agent(app, it),
         Some(Word::Config(it)) => setup::config(app, it),
         Some(Word::Project(it)) => setup::project(app, &it),
-        Some(Word::Serve { listen }) => crate::daemon::serve(&app.out, &app.data_dir()?, listen),
+        Some(Word::Serve(listen)) => crate::daemon::serve(&app.out, &app.data_dir()?, listen),
         Some(Word::Plan(it)) => plan::plan(app, &it),
         Some(Word::Task(it)) => task::task(app, it),
         Some(Word::Claim(it)) => claim::claim(app, it),

@@ -10,7 +10,7 @@ use regatta_core::ids::{BranchName, ProjectName};
 use regatta_engine::ports::git::Git;
 use serde::Serialize;
 
-use crate::args::Init;
+use crate::args::{Init, Listen};
 use crate::client::{self, Client, Got};
 use crate::daemon::{self, Takeover};
 use crate::out::{Failed, Said, failed, table, usage};
@@ -169,12 +169,23 @@ fn detect_tests(top: &Path) -> Option<String> {
     Some(found.into())
 }
 
-pub(super) fn up(app: &App, restart: bool) -> Said {
+pub(super) fn up(app: &App, restart: bool, listen: &Listen) -> Said {
     let data_dir = app.data_dir()?;
     if restart && let Some(client) = Client::find(&data_dir, app.timeout())? {
         stop_daemon(&client, true)?;
     }
     let before = Client::find(&data_dir, app.timeout())?.is_some();
+    let flags = listen.flags();
+    if before && !flags.is_empty() {
+        return Err(failed(
+            "already_running",
+            "the daemon is up, and listens where it does",
+            "replace it; the agents go on: regatta up --restart …",
+        ));
+    }
+    if !before {
+        client::start(&data_dir, &flags)?;
+    }
     let client = app.client()?;
     let card = daemon::read_card(client.place()).ok_or_else(|| {
         failed("unreachable", "the daemon is up but its card is missing", "try again: regatta up --restart")
@@ -182,7 +193,8 @@ pub(super) fn up(app: &App, restart: bool) -> Said {
     let word = if before { "already up" } else { "up" };
     app.out.answer("up", &card, &["regatta status".into()], |_| {
         let found = card.recovered.as_ref().filter(|_| !before).map_or(String::new(), recovered);
-        format!("{word} at {} (pid {})\n{found}", card.url, card.pid)
+        let outside = card.outside.as_ref().map_or(String::new(), |it| format!(" and {it}"));
+        format!("{word} at {}{outside} (pid {})\n{found}", card.url, card.pid)
     })
 }
 

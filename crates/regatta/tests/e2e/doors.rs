@@ -36,7 +36,21 @@ fn nobody_gets_in_without_the_token_or_from_elsewhere() {
     let before = world.events();
     let mut asked = 0;
     let verbs = VERBS.iter().map(|it| ("POST", format!("/api/v1/{}", it.name)));
-    let others = ["/api/v1/events?after=0", "/healthz", "/", "/api/v1/no.such.verb"].map(|it| ("GET", it.to_owned()));
+    let others = [
+        "/api/v1/events?after=0",
+        "/metrics",
+        "/",
+        "/me",
+        "/api/agents",
+        "/api/poll",
+        "/mcp",
+        "/api/v1/",
+        "/api/v1/openapi.json",
+        "/api/v1/no.such.verb",
+    ]
+    .map(|it| ("GET", it.to_owned()));
+    let posts = ["/mcp", "/api/agents", "/api/poll", "/api/tasks", "/api/tasks/T1/finish", "/close", "/ping"];
+    let others = others.into_iter().chain(posts.map(|it| ("POST", it.to_owned())));
     for (method, path) in verbs.chain(others) {
         for (code, status, headers) in &cases {
             let reply = door.over_tcp(method, &path, headers, b"{}");
@@ -48,7 +62,16 @@ fn nobody_gets_in_without_the_token_or_from_elsewhere() {
             asked += 1;
         }
     }
-    assert!(asked >= 10 * (VERBS.len() + 4));
+    assert!(asked >= 10 * (VERBS.len() + 16));
+    // Two words for whoever starts the daemon again: without a token, and from elsewhere not at all.
+    for path in ["/healthz", "/readyz"] {
+        let reply = door.over_tcp("GET", path, &[own.clone()], b"");
+        assert_eq!((reply.status, reply.body.len() < 16), (200, true), "{path}: {reply:?}");
+        for (code, status, headers) in cases.iter().filter(|it| it.1 == 403) {
+            let reply = door.over_tcp("GET", path, headers, b"");
+            assert_eq!((reply.status, &reply.json()["code"]), (*status, &json!(code)), "{path}");
+        }
+    }
     assert_eq!(world.events(), before, "nothing changed");
     // With everything right, the same addresses answer.
     let reply = door.over_tcp("POST", "/api/v1/status", &[own, right, ("origin", format!("http://{address}"))], b"{}");
@@ -95,6 +118,52 @@ fn the_daemon_listens_on_loopback_only() {
     command.env("REGATTA_LISTEN", "0.0.0.0:7777");
     let ran = crate::world::run(command, None);
     assert!(ran.code != 0 && ran.err.contains("beyond this machine"), "{ran:?}");
+    // A certificate without its key, and one that is none, are said before anything listens.
+    let nonsense = world.root.join("nonsense.pem");
+    std::fs::write(&nonsense, "nonsense").unwrap();
+    let nonsense = nonsense.to_str().unwrap();
+    world.refused(&["serve", "--listen", "0.0.0.0:0", "--tls-cert", nonsense], 2);
+    let error = world.refused(&["serve", "--listen", "0.0.0.0:0", "--tls-cert", nonsense, "--tls-key", nonsense], 1);
+    assert_eq!(error["code"], "bad_config", "{error}");
+    assert!(world.card().is_none());
+}
+
+/// With a certificate other machines get in, by TLS and by the given name alone; this machine's programs go on using
+/// loopback.
+#[test]
+fn other_machines_come_in_over_tls() {
+    let world = World::new();
+    let made = rcgen::generate_simple_self_signed(["regatta.example".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let (cert, key) = (world.root.join("cert.pem"), world.root.join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
+    let flags = ["--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key, "--host", "regatta.example"];
+    let card = world.json(&[&["up"][..], &flags].concat());
+    let outside = card["outside"].as_str().unwrap().replace("regatta.example", "127.0.0.1");
+    assert!(outside.starts_with("https://127.0.0.1:"), "{card}");
+    assert!(card["url"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{card}");
+    assert!(world.json(&["status"]).is_object(), "over the socket, as always");
+    let door = Door::of(&world.data);
+    let far = |ca: &str, token: &str| {
+        let mut command = world.command(&["status", "--json", "--server", &outside]);
+        command.env("REGATTA_TLS_CA", ca).env("REGATTA_TOKEN", token);
+        crate::world::run(command, None)
+    };
+    let ran = far(cert, &door.token);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(far(cert, "wrong").err.contains("no_token"), "S1");
+    let unknown = far("/dev/null", &door.token);
+    assert!(unknown.code != 0 && unknown.err.contains("no_tls"), "an unknown certificate is not trusted: {unknown:?}");
+    // Without TLS nothing is said there.
+    let address = outside.trim_start_matches("https://").trim_end_matches('/');
+    let mut plain = std::net::TcpStream::connect(address).unwrap();
+    std::io::Write::write_all(&mut plain, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut heard = Vec::new();
+    let _cut = std::io::Read::read_to_end(&mut plain, &mut heard);
+    assert!(!String::from_utf8_lossy(&heard).contains("HTTP"), "{heard:?}");
+    let refused = world.refused(&["up", "--listen", "127.0.0.1:1"], 1);
+    assert_eq!(refused["code"], "already_running", "{refused}");
 }
 
 /// Tokens of claims and attempts are nowhere but in the answer to who got them.

@@ -18,6 +18,7 @@ mod bad_input; // what is typed or found is wrong: a sentence, a next step, an e
 mod demo; // the first command of a newcomer
 mod disks; // full, read-only, corrupt, far away
 mod doors; // who gets in
+mod figures; // health, figures, traces
 mod kills; // kill -9, two hundred times
 mod lines; // the lines that scripts rely on
 mod looks; // colours, widths, words

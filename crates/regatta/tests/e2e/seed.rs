@@ -103,3 +103,156 @@ fn a_runner_registers_names_and_nothing_more() {
     assert_eq!((document.status, &document.json()["openapi"]), (200, &json!("3.1.0")));
     assert_eq!(ask(&door, "wrong", None, "GET", "/api/v1/openapi.json", &json!({})).status, 401);
 }
+
+/// What there is besides tasks: a mention, what finished (for a lead), and a budget that keeps a task back.
+#[test]
+fn a_poll_tells_what_else_there_is() {
+    let world = World::set_up();
+    let door = Door::of(&world.data);
+    let own = door.token.clone();
+    let post = |path: &str, agent: Option<&str>, body: Value| ask(&door, &own, agent, "POST", path, &body);
+    for (name, lead) in [("ann", false), ("lea", true)] {
+        assert_eq!(post("/api/agents", None, json!({ "name": name, "isLead": lead })).status, 201);
+    }
+    let poll = |agent: &str, query: &str| {
+        let reply = ask(&door, &own, Some(agent), "GET", &format!("/api/poll{query}"), &json!({}));
+        assert_eq!(reply.status, 200, "{}", reply.json());
+        reply.json()
+    };
+    let first = poll("lea", "");
+    assert_eq!(first["trigger"], Value::Null, "{first}");
+    let since = format!("?since={}", first["date"].as_str().unwrap());
+    // A lead that waits hears of a task's end when it is committed.
+    let waits = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| poll("lea", &format!("{since}&wait=60s")));
+        world.ok(&["task", "add", "Look", "--report", "--assign", "ann"]);
+        let granted = poll("ann", "");
+        assert_eq!(granted["trigger"]["type"], "task_assigned", "{granted}");
+        let token = granted["trigger"]["token"].as_str().unwrap();
+        let done = ask(&door, token, None, "POST", "/api/tasks/T1/finish", &json!({ "status": "failed" }));
+        assert_eq!(done.status, 200, "{}", done.json());
+        waiting.join().unwrap()
+    });
+    let told = &waits["trigger"];
+    assert_eq!(
+        (&told["type"], &told["count"], &told["tasks"][0]["id"]),
+        (&json!("tasks_finished"), &json!(1), &json!("T1"))
+    );
+    assert_eq!(told["tasks"][0]["failureReason"], "Unknown failure", "{told}");
+    assert_eq!(poll("ann", &since)["trigger"], Value::Null, "only a lead is told");
+    assert_eq!(poll("lea", &format!("?since={}", waits["date"].as_str().unwrap()))["trigger"], Value::Null);
+
+    world.ok(&["msg", "send", "shop", "look at this, @ann"]);
+    let mentioned = poll("ann", "");
+    assert_eq!(
+        (&mentioned["trigger"]["type"], &mentioned["trigger"]["mentionsCount"]),
+        (&json!("unread_mentions"), &json!(1)),
+        "{mentioned}"
+    );
+    world.ok(&["msg", "inbox", "shop", "--as", "ann"]);
+    assert_eq!(poll("ann", "")["trigger"], Value::Null, "it is read");
+
+    world.ok(&["budget", "set", "agent:ann", "--attempts", "1"]);
+    world.ok(&["task", "add", "Look again", "--report", "--assign", "ann"]);
+    let kept = poll("ann", "");
+    assert_eq!(
+        (&kept["trigger"]["type"], &kept["trigger"]["taskId"]),
+        (&json!("budget_refused"), &json!("T2")),
+        "{kept}"
+    );
+}
+
+/// A grant whose answer was lost is given again to the same slot, also after a restart; its next one is another.
+#[test]
+fn a_lost_answer_is_given_again_to_the_same_slot() {
+    let world = World::set_up();
+    let door = Door::of(&world.data);
+    let token =
+        |name: &str| world.json(&["token", "add", name, "--scope", "runner"])["token"].as_str().unwrap().to_owned();
+    let (one, two) = (token("one"), token("two"));
+    let ann = json!({ "name": "ann", "maxTasks": 3 });
+    assert_eq!(ask(&door, &one, None, "POST", "/api/agents", &ann).status, 201);
+    for nth in 0..4 {
+        world.ok(&["task", "add", &format!("Look {nth}"), "--report"]);
+    }
+    let poll = |token: &str, slot: u32| {
+        let reply = ask(&door, token, Some("ann"), "GET", &format!("/api/poll?slot={slot}"), &json!({})).json();
+        reply["trigger"]["attempt"].as_str().unwrap_or("none").to_owned()
+    };
+    let parallel: Vec<String> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..6).map(|_| scope.spawn(|| poll(&one, 0))).collect();
+        all.into_iter().map(|it| it.join().unwrap()).collect()
+    });
+    assert!(parallel.iter().all(|it| it == "A1"), "one slot, one grant: {parallel:?}");
+    assert_eq!((poll(&one, 1), poll(&two, 0)), ("A2".into(), "A3".into()), "other slots and runners have their own");
+    world.ok(&["up", "--restart"]);
+    assert_eq!((poll(&one, 0), poll(&one, 1), poll(&two, 0)), ("A1".into(), "A2".into(), "A3".into()));
+    assert_eq!(poll(&one, 2), "none", "it is full (J4)");
+    let task = world.json(&["show", "A1"])["task"].as_str().unwrap().to_owned();
+    let path = format!("/api/tasks/{task}/finish");
+    assert_eq!(ask(&door, &door.token.clone(), None, "POST", &path, &json!({ "status": "failed" })).status, 200);
+    assert_eq!((poll(&one, 0), poll(&one, 0)), ("A4".into(), "A4".into()), "the slot's next one");
+    for bad in ["", "a/b", "123456789012345678901"] {
+        let reply = ask(&door, &one, Some("ann"), "GET", &format!("/api/poll?slot={bad}"), &json!({}));
+        assert_eq!(reply.status, 400, "{bad}");
+    }
+}
+
+/// Who says goodbye is offline, gets nothing, and is back when it registers again. A count never flips that.
+#[test]
+fn who_says_goodbye_is_offline_until_it_registers_again() {
+    let world = World::set_up();
+    let door = Door::of(&world.data);
+    let runner = world.json(&["token", "add", "box", "--scope", "runner"])["token"].as_str().unwrap().to_owned();
+    let post = |path: &str, body: Value| ask(&door, &runner, Some("ann"), "POST", path, &body);
+    let register = || post("/api/agents", json!({ "name": "ann", "maxTasks": 2, "role": "ä".repeat(100) }));
+    assert_eq!(register().status, 201);
+    world.ok(&["task", "add", "One", "--report", "--assign", "ann"]);
+    world.ok(&["task", "add", "Two", "--report", "--assign", "ann"]);
+    let poll = || post("/api/poll", json!({})).json()["trigger"].clone();
+    let one = poll();
+    assert_eq!(one["taskId"], "T1");
+    let status = || post("/ping", json!({})).json()["status"].clone();
+    assert_eq!(status(), "busy");
+    let closed = post("/close", json!({}));
+    assert_eq!((closed.status, &closed.json()["status"]), (200, &json!("offline")));
+    assert_eq!((poll(), status()), (Value::Null, json!("offline")), "it gets nothing");
+    assert!(world.ok(&["why", "T2"]).contains("ann is offline"), "{}", world.ok(&["why", "T2"]));
+    let token = one["token"].as_str().unwrap();
+    let done = ask(&door, token, None, "POST", "/api/tasks/T1/finish", &json!({ "status": "failed" }));
+    assert_eq!(done.status, 200, "what it works on goes on: {}", done.json());
+    assert_eq!(status(), "offline", "nothing to do is not idle");
+    let again = register();
+    assert_eq!((again.status, &again.json()["status"]), (200, &json!("idle")));
+    assert_eq!((poll()["taskId"].clone(), status()), (json!("T2"), json!("busy")));
+}
+
+/// A fourth task for a full agent is refused in the seed's words; an offer and a place in the line are not.
+#[test]
+fn a_full_agent_is_offered_not_given() {
+    let world = World::set_up();
+    let door = Door::of(&world.data);
+    let own = door.token.clone();
+    let ann = json!({ "name": "ann", "maxTasks": 3 });
+    assert_eq!(ask(&door, &own, None, "POST", "/api/agents", &ann).status, 201);
+    let add = |more: Value| {
+        let mut body = json!({ "task": "Write", "agentId": "ann" });
+        more.as_object().unwrap().iter().for_each(|(name, value)| body[name] = value.clone());
+        let reply = ask(&door, &own, None, "POST", "/api/tasks", &body);
+        (reply.status, reply.json())
+    };
+    for _ in 0..3 {
+        let (status, added) = add(json!({}));
+        assert_eq!(status, 201, "{added}");
+        world.ok(&["edit", added["id"].as_str().unwrap(), "--type", "chore"]);
+        let taken = ask(&door, &own, Some("ann"), "POST", "/api/poll", &json!({})).json();
+        assert_eq!(taken["trigger"]["type"], "task_assigned", "{taken}");
+    }
+    let (status, refused) = add(json!({}));
+    assert_eq!((status, &refused["code"]), (409, &json!("at_capacity")));
+    assert_eq!(refused["message"], "Agent \"ann\" is at capacity (3/3 tasks)");
+    let (status, offered) = add(json!({ "offerMode": true }));
+    assert_eq!((status, &offered["task"]["status"]), (201, &json!("offered")), "{offered}");
+    let (status, queued) = add(json!({ "queue": true }));
+    assert_eq!((status, &queued["task"]["status"]), (201, &json!("pending")), "{queued}");
+}

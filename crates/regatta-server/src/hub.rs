@@ -1,0 +1,247 @@
+//! Events for many readers: drawn once, then shared.
+//!
+//! The writer tells one listener, this one, however many read. It draws each event as a frame of the stream, counts it,
+//! and hands the frames on; a reader costs a clone of a pointer. Whoever falls behind is told so and goes on from the
+//! history.
+//!
+//! It also rings for whoever waits for a change of the board: the writer wakes one, not a thousand. Of those who
+//! wait for something to do, only as many are let through as there are tasks: the others would ask in vain.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Bytes;
+use regatta_api::view::EventView;
+use regatta_core::board::Board;
+use regatta_core::event::{Event, Recorded};
+use regatta_core::ids::TaskId;
+use regatta_core::schedule::{self, Poll};
+use regatta_engine::Engine;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
+
+use crate::Shared;
+use crate::stream::rfc3339;
+
+/// How many batches a reader may be behind before it goes back to the history.
+const BACKLOG: usize = 256;
+/// How many tasks that ended are remembered, and how far back they are looked for at the start.
+const ENDED: usize = 1_000;
+const LOOK_BACK: u64 = 5_000;
+
+/// An event as it goes over the wire.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    pub(crate) revision: u64,
+    pub(crate) kind: &'static str,
+    pub(crate) subject: String,
+    pub(crate) by: String,
+    pub(crate) text: Bytes,
+}
+
+impl Frame {
+    pub(crate) fn of(recorded: &Recorded) -> Frame {
+        let view = EventView::of(recorded, rfc3339(recorded.now.wall));
+        let data = serde_json::to_string(&view).unwrap_or_default();
+        let (revision, kind) = (recorded.revision, recorded.event.kind());
+        let text = format!("id: {revision}\nevent: {kind}\ndata: {data}\n\n").into();
+        Frame { revision, kind, subject: view.subject, by: view.by, text }
+    }
+}
+
+/// A task that ended, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Finish {
+    pub(crate) task: TaskId,
+    pub(crate) wall: u64,
+}
+
+/// What the readers share.
+pub(crate) struct Hub {
+    frames: broadcast::Sender<Arc<[Frame]>>,
+    finished: Mutex<VecDeque<Finish>>,
+    /// Rings when the board changed, which is then read from the engine: nobody sees an older one by it.
+    bell: watch::Sender<()>,
+    /// How many were let through at which revision.
+    let_through: Mutex<(u64, usize)>,
+}
+
+/// Who waits for something to do, and until when.
+pub(crate) struct Waiting<'a> {
+    pub(crate) bell: watch::Receiver<()>,
+    pub(crate) engine: &'a Engine,
+    pub(crate) poll: Poll,
+    pub(crate) until: tokio::time::Instant,
+}
+
+/// Leave to ask for something to do. Who goes away without asking leaves it to the next.
+pub(crate) struct Leave<'a> {
+    hub: &'a Hub,
+    revision: u64,
+    used: bool,
+}
+
+impl Leave<'_> {
+    pub(crate) fn used(mut self) {
+        self.used = true;
+    }
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        if !self.used {
+            let mut let_through = self.hub.let_through.lock().unwrap_or_else(PoisonError::into_inner);
+            if let_through.0 == self.revision {
+                let_through.1 = let_through.1.saturating_sub(1);
+            }
+            drop(let_through);
+            self.hub.bell.send_replace(()); // nothing changed, but somebody may go now
+        }
+    }
+}
+
+impl Hub {
+    pub(crate) fn new() -> Hub {
+        Hub {
+            frames: broadcast::channel(BACKLOG).0,
+            finished: Mutex::default(),
+            bell: watch::channel(()).0,
+            let_through: Mutex::default(),
+        }
+    }
+
+    /// Rings after each change of the board.
+    pub(crate) fn bell(&self) -> watch::Receiver<()> {
+        self.bell.subscribe()
+    }
+
+    /// Waits until a poll may give something and it is this one's turn, or `also` says that it need not wait; `None`
+    /// when the time is up.
+    pub(crate) async fn turn(
+        &self,
+        waiting: &mut Waiting<'_>,
+        also: impl Fn(&Board) -> bool,
+    ) -> Option<Option<Leave<'_>>> {
+        loop {
+            match tokio::time::timeout_at(waiting.until, waiting.bell.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return None,
+            }
+            let board = waiting.engine.board();
+            if also(&board) {
+                return Some(None);
+            }
+            if schedule::would_grant(&board, &waiting.poll, waiting.engine.now())
+                && let Some(leave) = self.let_in(&board)
+            {
+                return Some(Some(leave));
+            }
+        }
+    }
+
+    fn let_in(&self, board: &Board) -> Option<Leave<'_>> {
+        let mut let_through = self.let_through.lock().unwrap_or_else(PoisonError::into_inner);
+        if let_through.0 < board.revision {
+            *let_through = (board.revision, 0);
+        }
+        if let_through.0 > board.revision || let_through.1 >= board.ready_count() {
+            return None;
+        }
+        let_through.1 += 1;
+        Some(Leave { hub: self, revision: board.revision, used: false })
+    }
+
+    /// Frames from now on.
+    pub(crate) fn listen(&self) -> broadcast::Receiver<Arc<[Frame]>> {
+        self.frames.subscribe()
+    }
+
+    /// How many listen.
+    pub(crate) fn readers(&self) -> usize {
+        self.frames.receiver_count()
+    }
+
+    /// The tasks that ended after a date, of those that ended lately.
+    pub(crate) fn finished_after(&self, wall: u64) -> Vec<Finish> {
+        let all = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter(|it| it.wall > wall).copied().collect()
+    }
+
+    fn note(&self, recorded: &Recorded) {
+        let task = match &recorded.event {
+            Event::TaskCompleted(it) => *it.task(),
+            Event::TaskFailed(it) => *it.task(),
+            _ => return,
+        };
+        let mut all = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|it| it.task != task);
+        if all.len() == ENDED {
+            all.pop_front();
+        }
+        all.push_back(Finish { task, wall: recorded.now.wall });
+    }
+
+    /// Hands events on until the engine ends.
+    pub(crate) async fn run(&self, shared: &Shared) {
+        let engine = &shared.engine;
+        let mut live = engine.events();
+        let now = engine.board().revision;
+        let mut seen = now.saturating_sub(LOOK_BACK);
+        self.catch_up(engine, &mut seen, |recorded| self.note(recorded)).await;
+        self.bell.send_replace(());
+        loop {
+            match live.recv().await {
+                Ok(batch) if batch.first().is_some_and(|it| it.revision <= seen + 1) => {
+                    batch.iter().filter(|it| it.revision > seen).for_each(|it| self.note(it));
+                    self.bell.send_replace(());
+                    self.tell(batch.iter().filter(|it| it.revision > seen), shared);
+                    seen = batch.last().map_or(seen, |it| it.revision.max(seen));
+                }
+                Ok(_) | Err(RecvError::Lagged(_)) => {
+                    let mut missed = Vec::new();
+                    self.catch_up(engine, &mut seen, |recorded| missed.push(recorded.clone())).await;
+                    missed.iter().for_each(|it| self.note(it));
+                    self.bell.send_replace(());
+                    self.tell(missed.iter(), shared);
+                }
+                Err(RecvError::Closed) => return,
+            }
+        }
+    }
+
+    fn tell<'a>(&self, events: impl Iterator<Item = &'a Recorded>, shared: &Shared) {
+        let listened = self.readers() > 0;
+        let mut frames = Vec::new();
+        for recorded in events {
+            shared.meters.happened(recorded);
+            if let Some(tracer) = &shared.tracer {
+                tracer.happened(recorded);
+            }
+            if listened {
+                frames.push(Frame::of(recorded));
+            }
+        }
+        if !frames.is_empty() {
+            let _nobody_listens = self.frames.send(frames.into());
+        }
+    }
+
+    async fn catch_up(&self, engine: &Engine, seen: &mut u64, mut each: impl FnMut(&Recorded)) {
+        loop {
+            let (history, after) = (engine.history().clone(), *seen);
+            let page = tokio::task::spawn_blocking(move || history.events(after, 500)).await;
+            let Ok(Ok(page)) = page else {
+                tracing::error!("the history could not be read: events are counted and told from here on");
+                *seen = engine.board().revision;
+                return;
+            };
+            for recorded in &page {
+                *seen = recorded.revision;
+                each(recorded);
+            }
+            if page.len() < 500 {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! What is measured, as Prometheus reads it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use regatta_api::view::AgentView;
+use regatta_core::board::Board;
+use regatta_core::event::{Event, Recorded};
+use regatta_core::landing;
+use regatta_core::task::Status;
+use regatta_engine::meters::{BOUNDS_US, Histogram};
+
+use crate::Shared;
+
+/// Verbs whose calls wait for something: how long they take says nothing about the daemon.
+const WAITS: [&str; 5] = ["task.poll", "msg.wait", "claim.acquire", "attempt.ask", "attempt.answer"];
+
+/// Counts since the start.
+#[derive(Default)]
+pub(crate) struct Meters {
+    calls: Mutex<BTreeMap<(&'static str, u16), u64>>,
+    took: Histogram,
+    turned_away: Mutex<BTreeMap<String, u64>>,
+    events: Mutex<BTreeMap<&'static str, u64>>,
+    input: AtomicU64,
+    cached: AtomicU64,
+    output: AtomicU64,
+    micro_usd: AtomicU64,
+    /// How many wait for something to do.
+    pub(crate) pollers: AtomicUsize,
+    pub(crate) connections: Arc<AtomicUsize>,
+}
+
+impl Meters {
+    /// A call was answered.
+    pub(crate) fn called(&self, verb: &'static str, status: u16, took: Duration) {
+        *self.calls.lock().unwrap_or_else(PoisonError::into_inner).entry((verb, status)).or_default() += 1;
+        if !WAITS.contains(&verb) {
+            self.took.add(took);
+        }
+    }
+
+    /// Somebody was not let in.
+    pub(crate) fn turned_away(&self, code: &str) {
+        let mut all = self.turned_away.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get_mut(code) {
+            Some(count) => *count += 1,
+            None => _ = all.insert(code.to_owned(), 1),
+        }
+    }
+
+    /// Something became true.
+    pub(crate) fn happened(&self, recorded: &Recorded) {
+        *self.events.lock().unwrap_or_else(PoisonError::into_inner).entry(recorded.event.kind()).or_default() += 1;
+        if let Event::BudgetSpent(it) = &recorded.event {
+            let usage = &it.spend().usage;
+            self.input.fetch_add(usage.input + usage.cache_write, Relaxed);
+            self.cached.fetch_add(usage.cached_input, Relaxed);
+            self.output.fetch_add(usage.output, Relaxed);
+            self.micro_usd.fetch_add(usage.micro_usd.unwrap_or(0), Relaxed);
+        }
+    }
+}
+
+/// The text under construction.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _fits = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        self.0.push_str(name);
+        for (nth, (label, text)) in labels.iter().enumerate() {
+            let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+            let _fits = write!(self.0, "{}{label}=\"{text}\"", if nth == 0 { "{" } else { "," });
+        }
+        let _fits = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
+        self.head(name, kind, help);
+        self.value(name, &[], value);
+    }
+
+    /// One line for each of several that share a name.
+    fn each<K: AsRef<str>>(
+        &mut self,
+        (name, kind, help): (&str, &str, &str),
+        label: &str,
+        all: impl IntoIterator<Item = (K, u64)>,
+    ) {
+        self.head(name, kind, help);
+        for (key, count) in all {
+            self.value(name, &[(label, key.as_ref())], count);
+        }
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, it: &Histogram) {
+        self.head(name, "histogram", help);
+        let counts = it.cumulative();
+        for (bound, count) in BOUNDS_US.iter().zip(&counts) {
+            let bound = format!("{}", *bound as f64 / 1e6);
+            self.value(&format!("{name}_bucket"), &[("le", &bound)], count);
+        }
+        let all = counts.last().copied().unwrap_or(0);
+        self.value(&format!("{name}_bucket"), &[("le", "+Inf")], all);
+        self.value(&format!("{name}_sum"), &[], it.sum().as_secs_f64());
+        self.value(&format!("{name}_count"), &[], all);
+    }
+}
+
+fn counted<K: Ord>(all: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
+    let mut counts = BTreeMap::new();
+    for it in all {
+        *counts.entry(it).or_default() += 1;
+    }
+    counts
+}
+
+/// The whole page.
+pub(crate) fn page(shared: &Shared) -> String {
+    let (board, meters) = (shared.engine.board(), &shared.meters);
+    let mut page = Page::default();
+    work(&mut page, &board, shared);
+    let writer = shared.engine.meters();
+    page.histogram("regatta_commit_seconds", "How long the store took to keep a batch", &writer.commits);
+    let commands = [
+        ("accepted", writer.accepted.load(Relaxed)),
+        ("refused", writer.refused.load(Relaxed)),
+        ("failed", writer.failed.load(Relaxed)),
+    ];
+    let name = ("regatta_commands_total", "counter", "Commands decided; failed counts batches that were not kept");
+    page.each(name, "outcome", commands);
+    page.one("regatta_writer_queue", "gauge", "Commands that wait for the writer", shared.engine.queue());
+    let events = meters.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    page.each(("regatta_events_total", "counter", "What happened"), "kind", events.clone());
+    let landed = events.get("landing.landed").copied().unwrap_or(0);
+    page.one("regatta_landed_total", "counter", "Landings that moved the trunk", landed);
+    let tokens = [("input", &meters.input), ("cached_input", &meters.cached), ("output", &meters.output)];
+    page.each(
+        ("regatta_tokens_total", "counter", "Tokens of models"),
+        "kind",
+        tokens.map(|it| (it.0, it.1.load(Relaxed))),
+    );
+    let cost = meters.micro_usd.load(Relaxed) as f64 / 1e6;
+    page.one("regatta_cost_usd_total", "counter", "Money for models, where it is known", cost);
+    page.head("regatta_calls_total", "counter", "Calls of verbs");
+    for ((verb, status), count) in meters.calls.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        page.value("regatta_calls_total", &[("verb", verb), ("status", &status.to_string())], count);
+    }
+    page.histogram("regatta_call_seconds", "How long calls took that do not wait for something", &meters.took);
+    let away = meters.turned_away.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    page.each(("regatta_turned_away_total", "counter", "Requests that were not let in"), "code", away);
+    page.one("regatta_event_readers", "gauge", "Readers of the stream of events", shared.hub.readers());
+    page.one("regatta_pollers", "gauge", "Polls that wait for something to do", meters.pollers.load(Relaxed));
+    page.one("regatta_connections", "gauge", "Open connections", meters.connections.load(Relaxed));
+    let lost = shared.audit.lost().0;
+    page.one("regatta_audit_lost_total", "counter", "Lines of the audit log that could not be written", lost);
+    page.one("regatta_resident_bytes", "gauge", "Memory of the daemon", resident());
+    page.0
+}
+
+/// What is on the board.
+fn work(page: &mut Page, board: &Board, shared: &Shared) {
+    page.head("regatta_build_info", "gauge", "Which program this is");
+    page.value("regatta_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    page.one("regatta_revision", "counter", "How many events there were", board.revision);
+    let statuses = counted(board.tasks.values().map(|it| it.status.to_string()));
+    let open = Status::ALL.iter().filter(|it| !it.is_terminal()).map(|it| it.to_string());
+    let tasks = open.map(|it| (statuses.get(&it).copied().unwrap_or(0), it)).map(|it| (it.1, it.0));
+    page.each(("regatta_tasks", "gauge", "Open tasks"), "status", tasks);
+    let state = |it: &regatta_core::attempt::Attempt| match (&it.stopping, it.phase) {
+        (Some(_), _) => "stopping",
+        (None, regatta_core::attempt::Phase::Working) => "working",
+        (None, regatta_core::attempt::Phase::Validating) => "validating",
+    };
+    let attempts = counted(board.attempts.values().map(|it| state(it)));
+    let all = ["working", "validating", "stopping"].map(|it| (it, attempts.get(it).copied().unwrap_or(0)));
+    page.each(("regatta_attempts", "gauge", "Live attempts"), "state", all);
+    let state = |it: &landing::State| match it {
+        landing::State::Queued => "queued",
+        landing::State::Trying { .. } => "trying",
+        landing::State::Validated { .. } => "validated",
+        landing::State::Moving { .. } => "moving",
+    };
+    let landings = counted(board.landings.values().map(|it| state(&it.state)));
+    let all = ["queued", "trying", "validated", "moving"].map(|it| (it, landings.get(it).copied().unwrap_or(0)));
+    page.each(("regatta_landings", "gauge", "Landings under way"), "state", all);
+    let queues = board.projects.keys().map(|it| (it.to_string(), board.queue_of(it).count() as u64));
+    page.each(("regatta_landing_queue", "gauge", "Length of a project's landing queue"), "project", queues);
+    let now = shared.engine.now();
+    let agents = counted(board.agents.values().map(|it| AgentView::of(board, it, now).state));
+    page.each(("regatta_agents", "gauge", "Agents"), "state", agents);
+    page.one("regatta_missions", "gauge", "Missions under way", board.missions.len());
+    page.one("regatta_claims", "gauge", "Claims that are held", board.claims.len());
+    page.one("regatta_claim_waits", "gauge", "Who waits for a claim", board.waits.len());
+    page.one("regatta_inbox", "gauge", "Requests that need a person", board.approvals.len());
+}
+
+/// Bytes in memory; 0 where the kernel does not say.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|it| it.parse::<u64>().ok()).map_or(0, |it| it * 4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_what_prometheus_reads() {
+        let mut page = Page::default();
+        page.one("a", "gauge", "It", 1.5);
+        page.each(("b", "counter", "Them"), "who", [("an \"odd\" one\n", 2)]);
+        let it = Histogram::default();
+        it.add(Duration::from_micros(200));
+        page.histogram("c_seconds", "Times", &it);
+        assert!(page.0.starts_with(
+            "# HELP a It\n# TYPE a gauge\na 1.5\n# HELP b Them\n# TYPE b counter\nb{who=\"an \\\"odd\\\" one\\n\"} 2\n"
+        ));
+        for line in [
+            "c_seconds_bucket{le=\"0.0001\"} 0",
+            "c_seconds_bucket{le=\"0.00025\"} 1",
+            "c_seconds_bucket{le=\"+Inf\"} 1",
+            "c_seconds_sum 0.0002",
+            "c_seconds_count 1",
+        ] {
+            assert!(page.0.lines().any(|it| it == line), "{line}\n{}", page.0);
+        }
+    }
+}

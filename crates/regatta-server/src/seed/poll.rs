@@ -1,0 +1,205 @@
+//! The poll of older clients: a task if there is one, else what else happened, else nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use regatta_api::Problem;
+use regatta_core::agent::Role;
+use regatta_core::board::{Board, ReadyFor};
+use regatta_core::command::Outcome;
+use regatta_core::ids::{AgentName, AttemptId, RequestKey};
+use regatta_core::project::Span;
+use regatta_core::schedule::{self, Poll};
+use regatta_engine::ports::store::MessageFilter;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Done, Said, agent_of, data_of};
+use crate::Shared;
+use crate::calls::{self, Guest};
+use crate::entered::Entered;
+use crate::hub::Waiting;
+use crate::stream::rfc3339;
+use crate::tokens::speaks;
+
+/// The longest a poll waits.
+const LONGEST: Duration = Duration::from_secs(300);
+/// How many finished tasks and mentions are told of at once.
+const MOST: usize = 50;
+
+#[derive(Default, Deserialize)]
+pub(crate) struct Asked {
+    /// How long to wait for something to do: `30s`.
+    #[serde(default)]
+    wait: Option<String>,
+    /// A lead is told of tasks that finished after this date (RFC 3339).
+    #[serde(default)]
+    since: Option<String>,
+    /// Which of its slots the runner asks for. A poll whose answer was lost is answered again while that slot's attempt
+    /// is at work.
+    #[serde(default)]
+    slot: Option<String>,
+}
+
+/// Who asks, and for what besides tasks.
+struct Poller<'a> {
+    shared: &'a Arc<Shared>,
+    agent: AgentName,
+    guest: Guest,
+    /// A lead hears of what finished after this date.
+    since: Option<u64>,
+}
+
+/// Takes the next task, or tells what else there is: its trigger, or none.
+pub(crate) async fn poll(State(shared): State<Arc<Shared>>, Query(asked): Query<Asked>, entered: Entered) -> Done {
+    let bad = |what: String, hint: &str| Problem::new(400, "bad_input", what, hint);
+    let wait = asked.wait.as_deref().map(Span::parse).transpose().map_err(|it| bad(it, "write it as 30s"))?;
+    let wait = Duration::from_millis(wait.map_or(0, Span::ms)).min(LONGEST);
+    let since = asked.since.as_deref().map(str::parse::<jiff::Timestamp>).transpose();
+    let since = since.map_err(|it| bad(format!("since is no date: {it}"), "write it as 2026-11-15T20:00:00Z"))?;
+    let since = since.map(|it| u64::try_from(it.as_millisecond()).unwrap_or(0));
+    let mut guest = entered.guest()?;
+    let agent = agent_of(&entered)?;
+    if let (Some(slot), None) = (&asked.slot, &guest.key) {
+        guest.key = Some(key_of(&shared.engine.board(), &agent, &guest.visitor.label(), slot)?);
+    }
+    let poller = Poller { shared: &shared, agent, guest, since };
+    let trigger = poller.wait(Instant::now() + wait).await?;
+    let board = shared.engine.board();
+    let capacity = board.agents.get(&poller.agent).map(|it| regatta_core::agent::capacity(&board, it));
+    let date = rfc3339(shared.engine.now().wall);
+    Ok(Said(StatusCode::OK, json!({ "trigger": trigger, "capacity": capacity, "date": date })))
+}
+
+/// The key of a slot's next grant, known from the board alone: it changes when the attempt it was given is no longer at
+/// work. Two polls at once, and one before and one after a restart, have the same.
+fn key_of(board: &Board, agent: &AgentName, runner: &str, slot: &str) -> Result<RequestKey, Problem> {
+    let bad = |_| Problem::new(400, "bad_input", "a slot is 1 to 20 letters and digits", "number them: slot=0");
+    if slot.is_empty() || slot.len() > 20 || !slot.bytes().all(|it| it.is_ascii_alphanumeric()) {
+        return Err(bad(()));
+    }
+    // No token is called so: nobody else's keys are met.
+    let beginning = format!("*slot/{agent}/{runner}/{slot}/");
+    let first = RequestKey::new(&beginning).map_err(|_| bad(()))?;
+    let given = board.answers.range(first..).take_while(|it| it.0.as_str().starts_with(&beginning));
+    let last = given.filter_map(|(key, it)| match &it.outcome {
+        Outcome::Polled(Some(grant)) => Some((grant.attempt, key)),
+        _ => None,
+    });
+    let key = match last.max() {
+        Some((attempt, key)) if board.attempts.get(&attempt).is_some_and(|it| speaks(it)) => return Ok(key.clone()),
+        Some((attempt, _)) => format!("{beginning}{attempt}"),
+        None => format!("{beginning}{}", AttemptId(0)),
+    };
+    RequestKey::new(&key).map_err(|_| bad(()))
+}
+
+impl Poller<'_> {
+    async fn wait(&self, until: Instant) -> Result<Option<Value>, Problem> {
+        let (hub, engine) = (&self.shared.hub, &self.shared.engine);
+        let poll = Poll { agent: self.agent.clone(), project: None, mission: None, lease_ms: None };
+        let mut waiting = Waiting { bell: hub.bell(), engine, poll, until };
+        let mut leave = None;
+        loop {
+            waiting.bell.mark_unchanged();
+            let seen = engine.board();
+            let task = self.task().await;
+            leave.take().into_iter().for_each(crate::hub::Leave::used);
+            if let Some(trigger) = task? {
+                return Ok(Some(trigger));
+            }
+            if let Some(trigger) = self.finished().await? {
+                return Ok(Some(trigger));
+            }
+            if let Some(trigger) = self.mentions().await? {
+                return Ok(Some(trigger));
+            }
+            let news = |board: &Board| {
+                board.counters.message > seen.counters.message || !self.finished_since(board).is_empty()
+            };
+            match hub.turn(&mut waiting, news).await {
+                Some(got) => leave = got,
+                None => return Ok(self.kept_by_budget()),
+            }
+        }
+    }
+
+    /// A task that is this agent's now, with the attempt's own token.
+    async fn task(&self) -> Result<Option<Value>, Problem> {
+        let offered = offered_to(&self.shared.engine.board(), &self.agent);
+        let input = json!({ "agent": self.agent }).to_string();
+        let granted = calls::perform(self.shared, self.guest.clone(), "task.poll", input.as_bytes()).await?;
+        let granted = data_of(&granted)?;
+        Ok(granted.is_object().then(|| {
+            let offered = granted["task"]["id"].as_str().is_some_and(|it| offered.iter().any(|id| id == it));
+            json!({
+                "type": if offered { "task_offered" } else { "task_assigned" },
+                "taskId": granted["task"]["id"],
+                "task": granted["task"],
+                "attempt": granted["attempt"],
+                "token": granted["bearer"],
+                "workspace": granted["workspace"],
+            })
+        }))
+    }
+
+    fn finished_since(&self, board: &Board) -> Vec<crate::hub::Finish> {
+        let lead = board.agents.get(&self.agent).is_some_and(|it| it.role == Role::Lead);
+        match self.since.filter(|_| lead) {
+            Some(since) => self.shared.hub.finished_after(since),
+            None => vec![],
+        }
+    }
+
+    /// What finished, for a lead that says since when it has heard nothing.
+    async fn finished(&self) -> Result<Option<Value>, Problem> {
+        let finished = self.finished_since(&self.shared.engine.board());
+        if finished.is_empty() {
+            return Ok(None);
+        }
+        let (count, history) = (finished.len(), self.shared.engine.history().clone());
+        let tasks = calls::blocking(move || {
+            let read = |it: &crate::hub::Finish| Some((history.task(it.task).ok()??, it.wall));
+            finished.iter().rev().take(MOST).filter_map(read).collect::<Vec<_>>()
+        });
+        let draw = |(task, wall): &(regatta_core::task::Task, u64)| {
+            json!({
+                "id": task.id, "task": task.subject, "status": task.status, "agentId": task.agent,
+                "output": task.output, "failureReason": task.reason, "finishedAt": rfc3339(*wall),
+            })
+        };
+        let tasks: Vec<Value> = tasks.await?.iter().rev().map(draw).collect();
+        Ok(Some(json!({ "type": "tasks_finished", "count": count, "tasks": tasks })))
+    }
+
+    /// Messages that name the agent and that it has not read.
+    async fn mentions(&self) -> Result<Option<Value>, Problem> {
+        let filter = MessageFilter { mention: Some(self.agent.clone()), limit: MOST, ..MessageFilter::default() };
+        let history = self.shared.engine.history().clone();
+        let found = calls::blocking(move || history.messages(&filter)).await?.map_err(calls::unread)?;
+        let board = self.shared.engine.board();
+        let read = |channel| board.cursors.get(&(self.agent.clone(), channel)).copied().unwrap_or_default();
+        let unread: Vec<Value> = found
+            .iter()
+            .filter(|it| it.id > read(it.channel.clone()) && it.sender.to_string() != self.agent.as_str())
+            .map(|it| json!({ "id": it.id, "channel": it.channel, "from": it.sender, "text": it.text }))
+            .collect();
+        let trigger = || json!({ "type": "unread_mentions", "mentionsCount": unread.len(), "mentions": unread });
+        Ok((!unread.is_empty()).then(trigger))
+    }
+
+    /// Why a task that waits is not given: somebody's money is spent.
+    fn kept_by_budget(&self) -> Option<Value> {
+        let (task, reason) =
+            schedule::kept_by_budget(&self.shared.engine.board(), &self.agent, self.shared.engine.now())?;
+        Some(json!({ "type": "budget_refused", "taskId": task, "reason": reason }))
+    }
+}
+
+fn offered_to(board: &Board, agent: &AgentName) -> Vec<String> {
+    let line = ReadyFor::Offered(agent.clone());
+    board.ready_for(&line).map(|it| it.to_string()).collect()
+}

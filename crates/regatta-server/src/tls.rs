@@ -1,0 +1,47 @@
+//! TLS for callers from other machines: a certificate and its key, as PEM files.
+//!
+//! Ring does the arithmetic: it builds with the C compiler that SQLite needs anyway, where AWS-LC wants more.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// What the outer door shows.
+#[derive(Clone)]
+pub struct Tls {
+    pub(crate) acceptor: TlsAcceptor,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+impl Tls {
+    /// Reads a certificate with its chain, and its key. What is wrong is said before anything listens.
+    pub fn read(certificate: &Path, key: &Path) -> io::Result<Tls> {
+        let bad =
+            |path: &Path, why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()));
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificate)
+            .and_then(Iterator::collect)
+            .map_err(|it| bad(certificate, it.to_string()))?;
+        if chain.is_empty() {
+            return Err(bad(certificate, "there is no certificate in it".into()));
+        }
+        let secret = PrivateKeyDer::from_pem_file(key).map_err(|it| bad(key, it.to_string()))?;
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|it| bad(certificate, it.to_string()))?
+            .with_no_client_auth()
+            .with_single_cert(chain, secret)
+            .map_err(|it| bad(key, it.to_string()))?;
+        Ok(Tls { acceptor: TlsAcceptor::from(Arc::new(config)) })
+    }
+}

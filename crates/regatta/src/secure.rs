@@ -1,0 +1,52 @@
+//! TLS to a daemon on another machine: `--server https://…`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::out::{Failed, failed};
+
+/// Where systems keep the certificates they trust.
+const TRUSTED: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// Begins TLS on a connection to `host:port`. Trusted is what `REGATTA_TLS_CA` names, else what the system trusts.
+pub(crate) async fn connect(address: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, Failed> {
+    let name = address.rsplit_once(':').map_or(address, |it| it.0).trim_matches(['[', ']']).to_owned();
+    let name = ServerName::try_from(name).map_err(|it| {
+        failed("unreachable", format!("{address} is no host: {it}"), "write --server https://HOST:PORT")
+    })?;
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|it| failed("bug", it.to_string(), "please report this"))?
+        .with_root_certificates(trusted()?)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(|it| {
+        failed(
+            "no_tls",
+            format!("{address} does not show a certificate that is trusted here: {it}"),
+            "set REGATTA_TLS_CA to a PEM file with its authority",
+        )
+    })
+}
+
+fn trusted() -> Result<RootCertStore, Failed> {
+    let own = std::env::var_os("REGATTA_TLS_CA").filter(|it| !it.is_empty()).map(PathBuf::from);
+    let system = || TRUSTED.iter().map(PathBuf::from).find(|it| it.is_file());
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = own.or_else(system) {
+        let read: Result<Vec<_>, _> = CertificateDer::pem_file_iter(&path).and_then(Iterator::collect);
+        let read = read.map_err(|it| {
+            failed("bad_config", format!("{} cannot be read: {it}", path.display()), "it is a PEM file of certificates")
+        })?;
+        roots.add_parsable_certificates(read);
+    }
+    Ok(roots)
+}
