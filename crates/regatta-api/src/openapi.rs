@@ -35,7 +35,7 @@ pub fn document() -> Value {
 fn operation(verb: &Verb, shapes: &mut Shapes, shared: &mut Map<String, Value>) -> Value {
     let input = schema::of(verb.name).map(Value::from).unwrap_or_default();
     let data = schema::of(&format!("{}:data", verb.name)).map_or(json!(true), Value::from);
-    let answer = json!({
+    let mut answer = json!({
         "type": "object",
         "properties": {
             "revision": { "type": "integer", "minimum": 0, "description": "What the answer was true at" },
@@ -43,6 +43,26 @@ fn operation(verb: &Verb, shapes: &mut Shapes, shared: &mut Map<String, Value>) 
         },
         "required": ["revision", "data"],
     });
+    let mut parameters = Vec::new();
+    if verb.lists() {
+        answer["properties"]["next"] =
+            json!({ "type": "string", "description": "There is more: ask again with this as after" });
+        parameters.push(json!({
+            "name": "limit", "in": "query", "description": "At most so many",
+            "schema": { "type": "integer", "minimum": 1, "maximum": 10_000 },
+        }));
+        parameters.push(json!({
+            "name": "after", "in": "query", "description": "Go on behind this: the next of the page before",
+            "schema": { "type": "string" },
+        }));
+    }
+    if verb.may_depend() {
+        parameters.push(json!({
+            "name": "If-Match", "in": "header",
+            "description": "The ETag of an answer: refused with 412 if what this changes has changed since",
+            "schema": { "type": "string", "pattern": "^(\\*|\"[0-9]{1,19}\")$" },
+        }));
+    }
     let mut operation = json!({
         "operationId": verb.name,
         "summary": verb.help,
@@ -50,7 +70,11 @@ fn operation(verb: &Verb, shapes: &mut Shapes, shared: &mut Map<String, Value>) 
         "x-regatta-needs": needs(verb.needs),
         "requestBody": { "content": { "application/json": { "schema": hoist(input, shapes, shared) } } },
         "responses": {
-            "200": { "description": "Done", "content": { "application/json": { "schema": answer } } },
+            "200": {
+                "description": "Done",
+                "headers": { "ETag": { "description": "The revision, for If-Match", "schema": { "type": "string" } } },
+                "content": { "application/json": { "schema": answer } },
+            },
             "default": {
                 "description": "Refused, and nothing changed",
                 "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
@@ -61,11 +85,14 @@ fn operation(verb: &Verb, shapes: &mut Shapes, shared: &mut Map<String, Value>) 
         operation["x-regatta-also"] = json!(verb.also);
     }
     if verb.needs != Needs::View {
-        operation["parameters"] = json!([{
+        parameters.push(json!({
             "name": "Idempotency-Key", "in": "header",
             "description": "The same key with the same request happens once, and is answered again",
-            "schema": { "type": "string", "minLength": 1, "maxLength": 200 },
-        }]);
+            "schema": { "type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[!-~]+$" },
+        }));
+    }
+    if !parameters.is_empty() {
+        operation["parameters"] = json!(parameters);
     }
     operation
 }
@@ -87,6 +114,9 @@ fn events() -> Value {
         "parameters": [
             { "name": "after", "in": "query", "schema": number, "description": "Start after this revision" },
             { "name": "follow", "in": "query", "schema": { "type": "boolean", "default": true } },
+            { "name": "kind", "in": "query", "schema": { "type": "string" }, "description": "Only these kinds: task.*,claim.granted" },
+            { "name": "about", "in": "query", "schema": { "type": "string" }, "description": "Only what is about this: T7" },
+            { "name": "by", "in": "query", "schema": { "type": "string" }, "description": "Only what was done in this name" },
             { "name": "Last-Event-ID", "in": "header", "schema": number, "description": "Go on after this one" },
         ],
         "responses": {

@@ -59,6 +59,7 @@ impl Problem {
             ("unreachable", _) => 6,
             ("no_provider", _) => 4,
             (_, 400) => 2,
+            (_, 412) => 5,
             (_, 409) if self.is_conflict() => 5,
             _ => 1,
         }
@@ -83,6 +84,7 @@ impl From<&Refusal> for Problem {
             Class::Usage => 400,
             Class::Missing => 404,
             Class::State | Class::Conflict => 409,
+            Class::Changed => 412,
         };
         Problem {
             status,

@@ -86,11 +86,37 @@ impl Verb {
         VERBS.iter().find(|it| it.name == name)
     }
 
+    /// Whether it lists things, in pages if that is asked: `limit` and `after`.
+    pub fn lists(&self) -> bool {
+        self.name != "budget.list" && (self.name.ends_with(".list") || LISTS.contains(&self.name))
+    }
+
+    /// Whether it can be made to depend on what the caller saw: `If-Match`.
+    pub fn may_depend(&self) -> bool {
+        DEPENDING.contains(&self.name)
+    }
+
     /// Whether it changes anything: such calls are written down with who made them.
     pub fn writes(&self) -> bool {
         self.needs != Needs::View && !["check", "token.list", "audit"].contains(&self.name)
     }
 }
+
+/// Verbs that list things and are not called so.
+const LISTS: [&str; 5] = ["queue", "msg.history", "audit", "siblings", "attempt.checks"];
+
+/// Verbs by which an update of somebody else could be lost.
+const DEPENDING: [&str; 9] = [
+    "task.set",
+    "task.assign",
+    "task.cancel",
+    "agent.add",
+    "agent.close",
+    "agent.rm",
+    "project.add",
+    "limits.set",
+    "budget.set",
+];
 
 macro_rules! verbs {
     ($($name:literal $variant:ident($input:ty) $needs:ident $(+ $also:ident)* $help:literal;)*) => {

@@ -36,6 +36,8 @@ pub enum Class {
     State,
     /// Somebody else was first, or the token is old: exit 5, HTTP 409.
     Conflict,
+    /// It is no longer what the caller saw: exit 5, HTTP 412.
+    Changed,
 }
 
 /// Why a command changed nothing.
@@ -70,6 +72,7 @@ pub enum Refusal {
     StaleLanding { landing: LandingId },
     KeyReused { key: RequestKey },
     AlreadyAnswered { approval: ApprovalId, by: String },
+    Changed { what: String, since: u64, at: u64 },
 }
 
 impl Refusal {
@@ -109,6 +112,7 @@ impl Refusal {
             Refusal::Illegal { .. } => "illegal_transition",
             Refusal::Finished { .. } => "already_finished",
             Refusal::StaleAttempt { .. } => "stale_attempt",
+            Refusal::Changed { .. } => "changed",
             Refusal::Cycle { .. } => "cycle",
             Refusal::NotOffered { .. } => "not_offered",
             Refusal::NothingToLand { .. } => "nothing_to_land",
@@ -141,6 +145,7 @@ impl Refusal {
             | Refusal::AlreadyAnswered { .. }
             | Refusal::AlreadyThere { .. }
             | Refusal::InUse { .. } => Class::Conflict,
+            Refusal::Changed { .. } => Class::Changed,
             Refusal::AtCapacity { .. }
             | Refusal::NoCapacity { .. }
             | Refusal::Illegal { .. }
@@ -229,6 +234,9 @@ impl Refusal {
                 format!("{task} {}, and cannot become {}", from.phrase(), to.word())
             }
             Refusal::Finished { task, status } => format!("{task} {}, and that is final", status.phrase()),
+            Refusal::Changed { what, since, at } => {
+                format!("{what} changed at revision {at}, after {since}, which is the last you saw of it")
+            }
             Refusal::StaleAttempt { task, attempt, live: Some(live) } => {
                 format!("{attempt} no longer speaks for {task}: {live} does")
             }
@@ -282,6 +290,7 @@ impl Refusal {
             Refusal::NoCapacity { .. } => "finish one with regatta task finish, or raise max_tasks".into(),
             Refusal::Illegal { task, .. } => format!("see where it is: regatta show {task}"),
             Refusal::Finished { task, .. } => format!("see what became of it: regatta show {task}"),
+            Refusal::Changed { what, .. } => format!("look at it again: regatta show {what}"),
             Refusal::StaleAttempt { .. } => "stop working on it and poll again: regatta task poll".into(),
             Refusal::Cycle { .. } => "take one of these blockers away".into(),
             Refusal::NotOffered { task, .. } => format!("see who has it: regatta show {task}"),

@@ -45,7 +45,7 @@ use ports::agents::Agents;
 use ports::git::Git;
 use ports::store::{History, Store};
 use timer::{Alarm, Clock, FleetClock};
-use writer::{Answer, Note, Outlets, Writer};
+use writer::{Answer, Changes, Note, Outlets, Writer};
 pub use writer::{Failure, Reply};
 
 /// The world, as the engine sees it.
@@ -236,6 +236,7 @@ impl Engine {
             outlets,
             hung_up: Vec::new(),
             meters: engine.shared.meters.clone(),
+            changes: Changes::default(),
         };
         engine.spawn("writer", move || {
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(inbox)));
@@ -272,17 +273,22 @@ impl Engine {
         let (answer, reply) = oneshot::channel();
         self.shared
             .notes
-            .blocking_send(Note::Submit { request: Box::new(request), performed, answer })
+            .blocking_send(Note::Submit { request: Box::new(request), performed, unless: None, answer })
             .map_err(|_| Failure::Stopping)?;
         reply.blocking_recv().map_err(|_| Failure::Stopping)?
     }
 
     /// Asks, and waits for the durable answer. A full queue holds the caller back.
     pub async fn ask(&self, request: Request) -> Answer {
+        self.ask_unless(request, None).await
+    }
+
+    /// Asks, unless something has changed since a revision that the caller saw.
+    pub async fn ask_unless(&self, request: Request, unless: Option<writer::Unless>) -> Answer {
         let (answer, reply) = oneshot::channel();
         self.shared
             .notes
-            .send(Note::Submit { request: Box::new(request), performed: None, answer })
+            .send(Note::Submit { request: Box::new(request), performed: None, unless, answer })
             .await
             .map_err(|_| Failure::Stopping)?;
         reply.await.map_err(|_| Failure::Stopping)?
@@ -293,7 +299,7 @@ impl Engine {
         let asked = ask.clone();
         let request = Box::new(Request { by, key, command: Command::Acquire(ask) });
         let (answer, reply) = oneshot::channel();
-        let note = Note::Submit { request, performed: None, answer };
+        let note = Note::Submit { request, performed: None, unless: None, answer };
         self.shared.notes.send(note).await.map_err(|_| Failure::Stopping)?;
         let mut told = Told { engine: self, reply };
         let reply = (&mut told.reply).await.map_err(|_| Failure::Stopping)??;
@@ -509,7 +515,7 @@ impl Drop for Place<'_> {
         }
         let request = Request { by: Actor::Regatta, key: None, command: Command::CancelWait { wait: self.wait } };
         let (answer, _) = oneshot::channel();
-        let note = Note::Submit { request: Box::new(request), performed: None, answer };
+        let note = Note::Submit { request: Box::new(request), performed: None, unless: None, answer };
         if let Err(mpsc::error::TrySendError::Full(note)) = self.engine.shared.notes.try_send(note) {
             // The queue is full: a thread waits for room so that the place is given up all the same.
             let notes = self.engine.shared.notes.clone();

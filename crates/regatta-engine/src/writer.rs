@@ -4,6 +4,7 @@
 //! committed together; each is answered when the batch is durable, refusals too, so that nobody is told
 //! of a state that a crash could take back.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -50,12 +51,65 @@ pub enum Failure {
 
 pub(crate) type Answer = Result<Reply, Failure>;
 
+/// A condition: nothing about `subject` may have happened after `since`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unless {
+    pub subject: String,
+    pub since: u64,
+}
+
+/// When each thing changed last, as far back as is remembered. It is not stored: after a start everything counts as
+/// changed by then, so that whoever read it before reads it again.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    floor: u64,
+    last: HashMap<String, u64>,
+}
+
+impl Changes {
+    /// How many things are remembered.
+    const MOST: usize = 65_536;
+
+    fn note(&mut self, events: &[Recorded]) {
+        for recorded in events.iter().filter(|it| !is_chatter(it)) {
+            self.last.insert(recorded.event.subject(), recorded.revision);
+        }
+        if self.last.len() > Changes::MOST {
+            self.floor = self.last.values().copied().max().unwrap_or(self.floor);
+            self.last.clear();
+        }
+    }
+
+    fn check(&self, unless: &Unless) -> Result<(), Refusal> {
+        let at = self.last.get(&unless.subject).copied().unwrap_or(self.floor);
+        match at > unless.since {
+            true => Err(Refusal::Changed { what: unless.subject.clone(), since: unless.since, at }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What nobody who edits a thing means by a change of it.
+fn is_chatter(recorded: &Recorded) -> bool {
+    ["task.progressed", "task.noted"].contains(&recorded.event.kind())
+}
+
 /// What the writer is told.
 pub(crate) enum Note {
-    Submit { request: Box<Request>, performed: Option<EffectKey>, answer: oneshot::Sender<Answer> },
+    Submit {
+        request: Box<Request>,
+        performed: Option<EffectKey>,
+        unless: Option<Unless>,
+        answer: oneshot::Sender<Answer>,
+    },
     Ring,
-    Backup { to: PathBuf, answer: oneshot::Sender<Result<u64, StoreError>> },
-    Check { answer: oneshot::Sender<Result<(), StoreError>> },
+    Backup {
+        to: PathBuf,
+        answer: oneshot::Sender<Result<u64, StoreError>>,
+    },
+    Check {
+        answer: oneshot::Sender<Result<(), StoreError>>,
+    },
     Stop,
 }
 
@@ -77,11 +131,13 @@ pub(crate) struct Writer {
     /// Places in line whose callers hung up before they could be told of them.
     pub(crate) hung_up: Vec<WaitId>,
     pub(crate) meters: Arc<Meters>,
+    pub(crate) changes: Changes,
 }
 
 impl Writer {
     /// Works until told to stop, or until nobody can tell it anything.
     pub(crate) fn run(mut self, mut inbox: mpsc::Receiver<Note>) {
+        self.changes.floor = self.board.revision;
         let mut notes = Vec::with_capacity(LARGEST_BATCH);
         let mut callers = 0;
         loop {
@@ -120,8 +176,13 @@ impl Writer {
         }
         for note in notes.drain(..) {
             match note {
-                Note::Submit { request, performed, answer } => {
-                    let decided = decide_owned(&self.board, *request, now).map(|commit| self.take(commit, &mut batch));
+                Note::Submit { request, performed, unless, answer } => {
+                    // One that was carried out before is answered as it was, whatever has changed since (J9).
+                    let known = request.key.as_ref().is_some_and(|it| self.board.answers.contains_key(it));
+                    let may = unless.filter(|_| !known).map_or(Ok(()), |it| self.changes.check(&it));
+                    let decided = may
+                        .and_then(|()| decide_owned(&self.board, *request, now))
+                        .map(|commit| self.take(commit, &mut batch));
                     let revision = self.board.revision;
                     answers.push((
                         answer,
@@ -186,6 +247,7 @@ impl Writer {
 
     fn take(&mut self, commit: Commit, batch: &mut Batch) -> Outcome {
         self.board = commit.board;
+        self.changes.note(&commit.events);
         batch.events.extend(commit.events);
         batch.rows.extend(commit.rows);
         batch.effects.extend(commit.effects);
@@ -251,5 +313,5 @@ fn gather(inbox: &mut mpsc::Receiver<Note>, notes: &mut Vec<Note>, callers: usiz
 /// Ends a wait for a caller that is gone. Should the store not keep even that, it ends at its own deadline.
 fn give_up(wait: WaitId) -> Note {
     let request = Request { by: Actor::Regatta, key: None, command: Command::CancelWait { wait } };
-    Note::Submit { request: Box::new(request), performed: None, answer: oneshot::channel().0 }
+    Note::Submit { request: Box::new(request), performed: None, unless: None, answer: oneshot::channel().0 }
 }

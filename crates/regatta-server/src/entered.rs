@@ -65,8 +65,30 @@ impl Entered {
             }
         };
         let parent = crate::trace::parent(&self.headers);
-        Ok(Guest { visitor: self.visitor.clone(), origin: self.origin, by, key, parent })
+        let unless_changed = match self.headers.get("if-match") {
+            None => None,
+            Some(given) => {
+                given.to_str().ok().map(|it| it.trim().trim_matches('"')).map(read_tag).transpose()?.flatten()
+            }
+        };
+        Ok(Guest { visitor: self.visitor.clone(), origin: self.origin, by, key, parent, unless_changed })
     }
+}
+
+/// A revision; a star asks for nothing that is not asked anyway.
+fn read_tag(text: &str) -> Result<Option<u64>, Problem> {
+    if text == "*" {
+        return Ok(None);
+    }
+    let bad = |_| {
+        Problem::new(
+            400,
+            "bad_condition",
+            "If-Match is a revision",
+            "send the ETag of an answer, such as If-Match: \"42\"",
+        )
+    };
+    text.parse().map(Some).map_err(bad)
 }
 
 fn bad_key() -> Problem {

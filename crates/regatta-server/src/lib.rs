@@ -5,6 +5,7 @@
 //! [`stream`] sends events from any revision on. Nothing here decides a rule or computes a status.
 
 mod audit; // who asked for which change
+mod bounds; // how large, how long
 mod calls; // one arm per verb
 mod entered; // a request that passed the guard
 mod git; // a vault over HTTP, for runners
@@ -16,6 +17,7 @@ mod listen; // connections and where they come from
 mod mcp; // the verbs as tools
 mod meters; // what is measured
 mod names; // readable names
+mod page; // lists in pages
 mod seed; // the surface that older clients know
 mod stream; // events as they are committed
 pub mod tls; // for callers from other machines
@@ -37,17 +39,16 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 
 use audit::Audit;
+use bounds::Asked;
 use entered::Entered;
 use hub::Hub;
 use limit::Limiter;
 use listen::Line;
 use meters::Meters;
+use page::Paging;
 use tls::Tls;
 use tokens::Keyring;
 use trace::{Collector, Tracer};
-
-/// The largest request body: a plan of a thousand tasks fits.
-const LARGEST_BODY: usize = 8 * 1024 * 1024;
 
 /// What the doors need.
 pub struct Doors {
@@ -196,7 +197,10 @@ fn router(shared: Arc<Shared>) -> Router {
                 "verbs are called with POST /api/v1/VERB",
             ))
         })
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
+        .method_not_allowed_fallback(bounds::wrong_method)
+        // The body is whole and small enough before a handler sees it.
+        .layer(DefaultBodyLimit::disable())
+        .layer(axum::middleware::from_fn(bounds::whole))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::check))
         .with_state(shared)
 }
@@ -204,14 +208,15 @@ fn router(shared: Arc<Shared>) -> Router {
 async fn call(
     State(shared): State<Arc<Shared>>,
     Path(verb): Path<String>,
+    Asked(paging): Asked<Paging>,
     entered: Entered,
     body: axum::body::Bytes,
-) -> Response {
-    let answer = async { calls::perform(&shared, entered.guest()?, &verb, &body).await };
-    match answer.await {
-        Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
-        Err(error) => problem(&error),
-    }
+) -> Result<Response, Refused> {
+    let answer = calls::perform(&shared, entered.guest()?, &verb, &body).await?;
+    // What it was true at, to be sent back in If-Match.
+    let tag = format!("\"{}\"", calls::revision_of(&answer).unwrap_or(0));
+    let answer = paging.cut(&verb, answer)?;
+    Ok(([(header::CONTENT_TYPE, "application/json".to_owned()), (header::ETAG, tag)], answer).into_response())
 }
 
 /// A problem as an answer, so that a handler may end with `?`.

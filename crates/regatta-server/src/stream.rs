@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
@@ -18,7 +18,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::entered::Entered;
 use crate::hub::Frame;
-use crate::{Refused, Shared};
+use crate::{Refused, Shared, bounds};
 
 /// How many events are read from the history at once: memory stays bounded however far back a caller starts.
 const PAGE: usize = 500;
@@ -73,7 +73,7 @@ impl Wanted {
 
 pub(crate) async fn events(
     State(shared): State<Arc<Shared>>,
-    Query(asked): Query<Asked>,
+    bounds::Asked(asked): bounds::Asked<Asked>,
     entered: Entered,
 ) -> Result<Response, Refused> {
     crate::calls::sees_all(

@@ -61,7 +61,7 @@ impl Drop for Ledger {
 }
 
 /// An answer begins with its revision.
-fn revision_of(answer: &[u8]) -> Option<u64> {
+pub(crate) fn revision_of(answer: &[u8]) -> Option<u64> {
     let rest = answer.strip_prefix(b"{\"revision\":")?;
     let end = rest.iter().position(|it| !it.is_ascii_digit())?;
     std::str::from_utf8(&rest[..end]).ok()?.parse().ok()

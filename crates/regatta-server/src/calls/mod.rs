@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ledger::Ledger;
+pub(crate) use ledger::revision_of;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::verb::{Scope, Verb};
 use regatta_api::view::{
@@ -35,6 +36,7 @@ use regatta_core::schedule::{self, Poll};
 use regatta_core::{bus, manifest, mission, project, task};
 use regatta_engine::ports::git::{GitError, Repo};
 use regatta_engine::ports::store::{History, MessageFilter, StoreError, TaskFilter};
+use regatta_engine::writer::Unless;
 use regatta_engine::{Engine, Failure};
 use serde::Serialize;
 
@@ -59,6 +61,8 @@ pub(crate) struct Guest {
     pub(crate) key: Option<RequestKey>,
     /// The trace and the span they are in.
     pub(crate) parent: Option<(String, String)>,
+    /// What they last saw, if nothing may have changed since.
+    pub(crate) unless_changed: Option<u64>,
 }
 
 /// Carries out what was asked at a door, and writes down who asked for it. Every door ends here.
@@ -87,7 +91,8 @@ pub(crate) async fn perform(shared: &Arc<Shared>, guest: Guest, name: &str, inpu
 
 /// Carries out one call.
 async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
-    let it = Caller { shared, visitor: guest.visitor, by: guest.by, key: guest.key };
+    let unless = guest.unless_changed.map(|since| guarded(&call, since)).transpose()?;
+    let it = Caller { shared, visitor: guest.visitor, by: guest.by, key: guest.key, unless };
     let call = it.narrow(call).await?;
     match call {
         Call::Status(ask) => it.status(ask).await,
@@ -207,6 +212,31 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
     }
 }
 
+/// What must not have changed since a revision for a call to be carried out: what the call changes. A condition that is
+/// not looked at would be worse than none, so it is refused elsewhere.
+fn guarded(call: &Call, since: u64) -> Result<Unless, Problem> {
+    let subject = match call {
+        Call::TaskSet(ask) => ask.task.to_string(),
+        Call::TaskAssign(ask) => ask.task.to_string(),
+        Call::TaskCancel(ask) => ask.task.to_string(),
+        Call::AgentAdd(ask) => ask.name.to_string(),
+        Call::AgentClose(ask) => ask.name.to_string(),
+        Call::AgentRm(ask) => ask.name.to_string(),
+        Call::ProjectAdd(input::ProjectAdd { name: Some(name), .. }) => name.to_string(),
+        Call::LimitsSet(_) => "fleet".into(),
+        Call::BudgetSet(ask) => ask.scope.to_string(),
+        other => {
+            return Err(Problem::new(
+                400,
+                "no_condition",
+                format!("{} cannot be made to depend on If-Match", other.verb().name),
+                "leave it out; a project needs its name for it",
+            ));
+        }
+    };
+    Ok(Unless { subject, since })
+}
+
 /// Registers an agent that nobody starts here: a name and a number, so an operator and a runner may. A runner makes no
 /// leads: their attempts reach further than its own token.
 pub(crate) async fn register_outside(shared: &Arc<Shared>, guest: Guest, input: &[u8]) -> Json {
@@ -223,7 +253,7 @@ async fn register(shared: &Arc<Shared>, guest: Guest, input: &[u8]) -> Json {
         may(&guest.visitor, verb)?;
     }
     let Call::AgentAdd(ask) = Call::parse(verb.name, input)? else { unreachable!("it was read as this verb") };
-    let it = Caller { shared, visitor: guest.visitor, by: guest.by, key: guest.key };
+    let it = Caller { shared, visitor: guest.visitor, by: guest.by, key: guest.key, unless: None };
     let known = it.board().agents.get(&ask.name).cloned();
     let raised = ask.role == agent::Role::Lead && known.as_ref().is_none_or(|it| it.role != agent::Role::Lead);
     if scope == Scope::Runner && raised {
@@ -254,6 +284,34 @@ pub(crate) fn may(visitor: &Visitor, verb: &Verb) -> Result<(), Problem> {
     ))
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the table says can depend on If-Match does, and nothing else.
+    #[test]
+    fn conditions_are_kept_where_the_table_says_so() {
+        let call = |name: &str, input: &str| Call::parse(name, input.as_bytes()).unwrap();
+        let good = [
+            ("task.set", r#"{"task":"T1","edit":{}}"#, "T1"),
+            ("task.assign", r#"{"task":"T1"}"#, "T1"),
+            ("task.cancel", r#"{"task":"T1"}"#, "T1"),
+            ("agent.add", r#"{"name":"ann","runtime":"outside"}"#, "ann"),
+            ("agent.close", r#"{"name":"ann"}"#, "ann"),
+            ("agent.rm", r#"{"name":"ann"}"#, "ann"),
+            ("project.add", r#"{"path":"/x","name":"shop"}"#, "shop"),
+            ("limits.set", "{}", "fleet"),
+            ("budget.set", r#"{"scope":"day"}"#, "day"),
+        ];
+        for (name, input, subject) in good {
+            assert_eq!(guarded(&call(name, input), 7).unwrap(), Unless { subject: subject.into(), since: 7 }, "{name}");
+            assert!(Verb::find(name).unwrap().may_depend(), "{name}");
+        }
+        assert_eq!(regatta_api::VERBS.iter().filter(|it| it.may_depend()).count(), good.len());
+        assert_eq!(guarded(&call("status", "{}"), 7).unwrap_err().code, "no_condition");
+    }
+}
+
 /// Whether a caller may look at everything.
 pub(crate) fn sees_all(visitor: &Visitor, what: &str, hint: &str) -> Result<(), Problem> {
     let scope = visitor.scope();
@@ -268,6 +326,7 @@ struct Caller<'a> {
     visitor: Visitor,
     by: Actor,
     key: Option<RequestKey>,
+    unless: Option<Unless>,
 }
 
 impl Caller<'_> {
@@ -284,7 +343,8 @@ impl Caller<'_> {
     }
 
     async fn ask_as(&self, by: Actor, command: Command) -> Result<(u64, Outcome), Problem> {
-        let reply = self.engine().ask(Request { by, key: self.key.clone(), command }).await.map_err(refused)?;
+        let request = Request { by, key: self.key.clone(), command };
+        let reply = self.engine().ask_unless(request, self.unless.clone()).await.map_err(refused)?;
         Ok((reply.revision, reply.outcome))
     }
 

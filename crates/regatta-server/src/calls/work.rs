@@ -246,7 +246,8 @@ impl Caller<'_> {
             };
             // One request, several commands: each has a key of its own.
             let key = self.key.as_ref().and_then(|it| RequestKey::new(&format!("{it}/{mission}")).ok());
-            let one = Caller { shared: self.shared, visitor: self.visitor.clone(), by: self.by.clone(), key };
+            let by = self.by.clone();
+            let one = Caller { shared: self.shared, visitor: self.visitor.clone(), by, key, unless: None };
             revision = one.ask(command).await?.0;
         }
         answer(revision, &missions)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use regatta_api::Problem;
 use regatta_core::agent::Role;
@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Done, Said, agent_of, data_of};
-use crate::Shared;
 use crate::calls::{self, Guest};
 use crate::entered::Entered;
 use crate::hub::Waiting;
 use crate::stream::rfc3339;
 use crate::tokens::speaks;
+use crate::{Shared, bounds};
 
 /// The longest a poll waits.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -54,7 +54,11 @@ struct Poller<'a> {
 }
 
 /// Takes the next task, or tells what else there is: its trigger, or none.
-pub(crate) async fn poll(State(shared): State<Arc<Shared>>, Query(asked): Query<Asked>, entered: Entered) -> Done {
+pub(crate) async fn poll(
+    State(shared): State<Arc<Shared>>,
+    bounds::Asked(asked): bounds::Asked<Asked>,
+    entered: Entered,
+) -> Done {
     let bad = |what: String, hint: &str| Problem::new(400, "bad_input", what, hint);
     let wait = asked.wait.as_deref().map(Span::parse).transpose().map_err(|it| bad(it, "write it as 30s"))?;
     let wait = Duration::from_millis(wait.map_or(0, Span::ms)).min(LONGEST);

@@ -21,6 +21,7 @@ mod doors; // who gets in
 mod figures; // health, figures, traces
 mod kills; // kill -9, two hundred times
 mod lines; // the lines that scripts rely on
+mod lists; // pages, conditions, bounds
 mod looks; // colours, widths, words
 mod lost_work; // the ways in which others lost work
 mod outside; // an agent that nobody started polls, works and finishes

@@ -149,7 +149,7 @@ fn a_poll_tells_what_else_there_is() {
         (&json!("unread_mentions"), &json!(1)),
         "{mentioned}"
     );
-    world.ok(&["msg", "inbox", "shop", "--as", "ann"]);
+    world.ok(&["msg", "read", "shop", "--as", "ann"]);
     assert_eq!(poll("ann", "")["trigger"], Value::Null, "it is read");
 
     world.ok(&["budget", "set", "agent:ann", "--attempts", "1"]);
