@@ -98,9 +98,14 @@ impl Verb {
 
     /// Whether it changes anything: such calls are written down with who made them.
     pub fn writes(&self) -> bool {
-        self.needs != Needs::View && !["check", "token.list", "audit"].contains(&self.name)
+        self.needs != Needs::View && !UNWRITTEN.contains(&self.name)
     }
 }
+
+/// Verbs that only look, though not everybody may, and what a runner says many times a minute: what comes of that is in
+/// the events.
+const UNWRITTEN: [&str; 8] =
+    ["check", "token.list", "audit", "runner.beat", "runner.calls", "runner.answer", "runner.said", "runner.copy"];
 
 /// Verbs that list things and are not called so.
 const LISTS: [&str; 5] = ["queue", "msg.history", "audit", "siblings", "attempt.checks"];

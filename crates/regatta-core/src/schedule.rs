@@ -133,7 +133,7 @@ pub fn would_grant(board: &Board, ask: &Poll, now: Now) -> bool {
         && board.ready_count() > 0
         && agent::capacity(board, agent).available > 0
         && machine_full(board).is_none()
-        && next_for(board, &mut board.lots.clone(), ask, now).is_some()
+        && next_for(board, &mut board.lots.clone(), ask, None, now).is_some()
 }
 
 /// The first task that an agent would get if a budget did not keep it back, and that budget's words.

@@ -21,6 +21,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 
+use crate::listen::Origin;
 use crate::tokens::Visitor;
 use crate::{Shared, problem};
 
@@ -68,6 +69,7 @@ pub(crate) async fn serve(
     State(shared): State<Arc<Shared>>,
     Path((project, service)): Path<(String, String)>,
     Extension(visitor): Extension<Visitor>,
+    Extension(origin): Extension<Origin>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
@@ -78,6 +80,9 @@ pub(crate) async fn serve(
         Ok(entered) => entered,
         Err(error) => return problem(&error),
     };
+    if service == Service::ReceivePack {
+        crate::calls::wrote_beside(&shared, &visitor, origin, ("git.push", repo.project.as_str()));
+    }
     let protocol = protocol(&headers);
     let gzip = headers.get(header::CONTENT_ENCODING).is_some_and(|it| it == "gzip");
     let (to_git, request) = mpsc::channel::<io::Result<Bytes>>(4);

@@ -171,6 +171,10 @@ pub(crate) async fn ended(asked: &mut watch::Receiver<Option<Ended>>) {
 }
 
 fn router(shared: Arc<Shared>) -> Router {
+    // What git sends has its own bounds: it may be large, and is passed on as it comes.
+    let git = Router::new()
+        .route("/git/{project}/info/refs", get(git::refs))
+        .route("/git/{project}/{service}", post(git::serve));
     Router::new()
         .route("/api/v1/events", get(stream::events))
         .route("/api/v1/{verb}", post(call))
@@ -184,8 +188,6 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/api/tasks", post(seed::add_task))
         .route("/api/tasks/{id}/{what}", post(seed::tell))
         .route("/mcp", post(mcp::post).fallback(mcp::no_stream))
-        .route("/git/{project}/info/refs", get(git::refs))
-        .route("/git/{project}/{service}", post(git::serve))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
@@ -201,6 +203,7 @@ fn router(shared: Arc<Shared>) -> Router {
         // The body is whole and small enough before a handler sees it.
         .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn(bounds::whole))
+        .merge(git)
         .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::check))
         .with_state(shared)
 }

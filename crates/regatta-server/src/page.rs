@@ -23,6 +23,7 @@ pub(crate) const LISTS: &[(&str, &str, &str, Order)] = &[
     ("project.list", "", "/name", Order::ByKey),
     ("agent.list", "", "/name", Order::ByKey),
     ("task.list", "", "/id", Order::ByKey),
+    ("runner.list", "", "/name", Order::ByKey),
     ("inbox.list", "", "/id", Order::Own),
     ("scope.list", "", "/id", Order::Own),
     ("rule.list", "", "/name", Order::Own),

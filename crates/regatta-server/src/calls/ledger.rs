@@ -60,6 +60,24 @@ impl Drop for Ledger {
     }
 }
 
+/// Writes down what somebody brings who calls no verb: which one, and what it is about.
+pub(crate) fn wrote_beside(shared: &Arc<Shared>, visitor: &Visitor, origin: Origin, (verb, about): (&str, &str)) {
+    shared.audit.add(AuditView {
+        n: 0,
+        time: rfc3339(shared.engine.now().wall),
+        verb: verb.to_owned(),
+        about: Some(about.to_owned()),
+        by: visitor.label(),
+        token: visitor.label(),
+        scope: visitor.scope(),
+        from: origin.to_string(),
+        key: None,
+        attempt: None,
+        revision: Some(shared.engine.board().revision),
+        refused: None,
+    });
+}
+
 /// An answer begins with its revision.
 pub(crate) fn revision_of(answer: &[u8]) -> Option<u64> {
     let rest = answer.strip_prefix(b"{\"revision\":")?;

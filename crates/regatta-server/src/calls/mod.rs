@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ledger::Ledger;
-pub(crate) use ledger::revision_of;
+pub(crate) use ledger::{revision_of, wrote_beside};
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::verb::{Scope, Verb};
 use regatta_api::view::{

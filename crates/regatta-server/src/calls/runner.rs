@@ -50,10 +50,10 @@ impl Caller<'_> {
     pub(super) async fn runner_calls(&self, ask: input::RunnerCalls) -> Json {
         self.speaks_for_runner(&ask.runner)?;
         let deadline = Instant::now() + Duration::from_millis(ask.wait_ms).min(LONGEST_HOLD);
-        let (mut bell, mut board) = (self.engine().runner_bell(), self.engine().watch());
+        let (mut bell, mut changes) = (self.engine().runner_bell(), self.shared.hub.bell());
         loop {
             bell.mark_unchanged();
-            board.mark_unchanged();
+            changes.mark_unchanged();
             let calls = self.engine().runner_calls(&ask.runner, ask.session, ask.after);
             let calls = calls.map_err(|it| Problem::from(&it))?;
             if !calls.is_empty() || Instant::now() >= deadline {
@@ -61,15 +61,18 @@ impl Caller<'_> {
             }
             tokio::select! {
                 _ = bell.changed() => {}
-                _ = self.session_ends(&ask, &mut board) => {}
+                _ = self.session_ends(&ask, &mut changes) => {}
                 () = tokio::time::sleep_until(deadline) => {}
             }
         }
     }
 
-    async fn session_ends(&self, ask: &input::RunnerCalls, board: &mut tokio::sync::watch::Receiver<Arc<Board>>) {
-        let over = |it: &Arc<Board>| runner::speaks_for(it, &ask.runner, ask.session).is_err();
-        let _stopping = board.wait_for(over).await;
+    async fn session_ends(&self, ask: &input::RunnerCalls, changes: &mut tokio::sync::watch::Receiver<()>) {
+        while runner::speaks_for(&self.board(), &ask.runner, ask.session).is_ok() {
+            if changes.changed().await.is_err() {
+                return; // the daemon ends
+            }
+        }
     }
 
     pub(super) async fn runner_answer(&self, ask: input::RunnerAnswer) -> Json {
