@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         limits: Limits::default(),
         program: words[3].clone(),
         path,
+        held: false,
         exe: PathBuf::from(&words[2]),
         data_dir: make("data"),
         run_dir: make("data/run"),

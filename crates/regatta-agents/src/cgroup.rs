@@ -89,6 +89,14 @@ impl Cgroup {
         Ok(Inside { home })
     }
 
+    /// Moves another process into it; one that has ended meanwhile is passed over.
+    pub(crate) fn add(&self, pid: u32) -> io::Result<()> {
+        match fs::write(self.0.join("cgroup.procs"), pid.to_string()) {
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(()),
+            done => done,
+        }
+    }
+
     /// The processes in it and below it; nothing when it is gone.
     pub(crate) fn members(&self) -> Vec<u32> {
         let mut found = Vec::new();

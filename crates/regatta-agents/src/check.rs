@@ -48,8 +48,8 @@ fn run_in(adapter: &AgentsAdapter, dir: &RunDir, mark: &str, check: &Check) -> R
             input: Input::default(),
             secrets: vec![],
             limits: Limits::default(),
-            pid_namespace: false,
             ways: None,
+            held: false,
             without_cgroup: true,
             attended: None,
         };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use regatta_core::agent::{Level, Runtime};
 use regatta_engine::ports::agents::{AgentError, Launch, Started};
 
-use crate::confine::{self, Confine, Mechanism, Network, Prepared};
+use crate::confine::{self, Confine, Network, Prepared};
 use crate::drivers::{self, Setup};
 use crate::environment::{self, Environment};
 use crate::home::{self, Home};
@@ -85,9 +85,9 @@ pub(crate) fn write(
         input: drivers::input(&launch.runtime),
         secrets,
         limits: adapter.limits.clone(),
-        pid_namespace: matches!(prepared.mechanism, Some(Mechanism::Bubblewrap | Mechanism::Namespaces)),
         without_cgroup: adapter.without_cgroups,
         ways: prepared.ways.clone(),
+        held: prepared.held,
         attended: Some(Attended { attempt: launch.attempt, agent: launch.agent.clone(), setup }),
     };
     let json = serde_json::to_vec(&record).map_err(|error| words::file("write", &dir.launch_file(), error))?;
@@ -163,6 +163,7 @@ fn shut_in(
         limits: confine::Limits::default(),
         program: command.first().cloned().unwrap_or_default(),
         path: std::env::split_paths(&path).collect(),
+        held: true,
         exe: adapter.regatta_exe.clone(),
         data_dir: adapter.data_dir.clone(),
         run_dir: dir.0.clone(),

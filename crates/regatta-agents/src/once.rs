@@ -61,9 +61,9 @@ fn start(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> Result<(), Age
             input: Input::Prompt,
             secrets: vec![],
             limits: adapter.limits.clone(),
-            pid_namespace: false,
             without_cgroup: true,
             ways: None,
+            held: false,
             attended: None,
         };
         write_atomic(&dir.prompt_file(), b"")?;

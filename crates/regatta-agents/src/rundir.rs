@@ -73,15 +73,15 @@ pub(crate) struct LaunchRecord {
     pub(crate) secrets: Vec<String>,
     #[serde(default)]
     pub(crate) limits: Limits,
-    /// The program's command puts it into a PID namespace of its own.
-    #[serde(default)]
-    pub(crate) pid_namespace: bool,
     /// No control group is to be made for it.
     #[serde(default)]
     pub(crate) without_cgroup: bool,
     /// The ways out of a program that has no network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ways: Option<Ways>,
+    /// The program's command puts it into a PID namespace of its own, and waits there for the shim's word.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) held: bool,
     /// `None` for a check.
     #[serde(default)]
     pub(crate) attended: Option<Attended>,

@@ -13,6 +13,7 @@
 
 mod ender; // ends the tree
 mod flow; // limits
+mod held; // waits for our word
 mod porter; // listens
 mod scribe; // writes
 mod shared; // what the threads share
@@ -38,15 +39,15 @@ pub use flow::Limits;
 pub(crate) use shared::Bell;
 
 use crate::cgroup::{Cgroup, Containment};
-use crate::egress::{Gate, Refused};
+use crate::egress::Gate;
 use crate::environment::SHIM_ALLOCATOR;
-use crate::journal::Mark;
 use crate::process::Process;
 use crate::redact::Redactor;
 use crate::rundir::{Input, LaunchRecord, Mode, ProgramRecord, RunDir, ShimRecord, try_lock, write_atomic};
 use crate::tree::Tree;
 use crate::{socket, words};
 use ender::Ender;
+use held::Held;
 use porter::{Door, Porter};
 use scribe::{Pipes, Scribe, Secrets};
 use shared::Shared;
@@ -90,8 +91,18 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     let me = Process::read(std::process::id()).ok_or_else(|| io::Error::other("/proc is not mounted"))?.identity()?;
     let cgroup = if launch.without_cgroup { None } else { Cgroup::create(&launch.mark) };
     let record = ShimRecord { identity: me.clone(), cgroup: cgroup.clone() };
-    // Entered while the disk is waited for: both take some milliseconds.
-    let entering = cgroup.clone().map(|it| thread("cgroup", move || it.enter())).transpose()?;
+    // The disk and the control group take some milliseconds each, and to be shut in takes some more. So a program that
+    // is held is started first, and one that is not last. Should we fail before our word is given, it never starts.
+    let (give, pipes) = mpsc::channel();
+    let held = match (&launch.ways, launch.held) {
+        (None, false) => None,
+        (ways, _) => {
+            let gate = Gate::open(&dir.path("tmp"), ways.clone().unwrap_or_default())?;
+            Some(spawn(dir, &launch, &give).map(|program| (gate, Held::new(program, cgroup.clone()))))
+        }
+    };
+    let entering = cgroup.clone().filter(|_| held.is_none()).map(|it| thread("cgroup", move || it.enter()));
+    let entering = entering.transpose()?;
     write_atomic(&dir.shim_file(), &serde_json::to_vec(&record)?)?;
 
     // Ready before the program is, so that nothing that can fail is left between its start and its reaping.
@@ -100,26 +111,36 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     let (contained, ender) = (Arc::clone(&tree.cgroup), Ender::new(tree));
     let porter = Porter { door, shared: Arc::clone(&shared), ender, guests: vec![] };
     thread("porter", move || porter.run())?;
-    let (give, pipes) = mpsc::channel();
     let scribe = Scribe::new(dir, launch.limits.clone(), secrets(&launch), Arc::clone(&shared));
     let scribe = thread("scribe", move || scribe.run(&pipes))?;
 
-    if let Some(ways) = launch.ways.clone() {
-        let gate = Gate::open(&dir.path("tmp"), ways)?;
-        let shared = Arc::clone(&shared);
-        thread("gate", move || attend(gate, &shared))?;
-    }
-    let inside = entering.and_then(|it| it.join().ok()).and_then(|it| noted("enter its control group", it));
-    let started = spawn(dir, &launch, &give);
-    let contained_in = match inside.and_then(|it| noted("leave its control group", it.leave())) {
-        Some(()) => Containment::Cgroup,
-        None if launch.pid_namespace => Containment::PidNamespace,
-        None => Containment::Subreaper,
+    let started = match held {
+        Some(Ok((gate, held))) => {
+            let (program, dir) = (held.program, dir.clone());
+            let (shared, contained) = (Arc::clone(&shared), Arc::clone(&contained));
+            thread("gate", move || {
+                if let Some(contained_in) = held.admit(gate, &shared, &contained) {
+                    record_program(&dir, program, contained_in);
+                }
+            })?;
+            Ok((program, None))
+        }
+        Some(Err(reason)) => Err(reason),
+        None => {
+            let inside = entering.and_then(|it| it.join().ok()).and_then(|it| noted("enter its control group", it));
+            let started = spawn(dir, &launch, &give);
+            let left = inside.and_then(|it| noted("leave its control group", it.leave()));
+            if let (Ok(_), Some(()), Some(cgroup)) = (&started, left, &cgroup) {
+                let _first = contained.set(cgroup.clone());
+            }
+            let contained_in = if left.is_some() { Containment::Cgroup } else { Containment::Subreaper };
+            started.map(|program| (program, Some(contained_in)))
+        }
     };
     // The scribe of a program that is not there, or prints elsewhere, must not wait for its pipes.
     drop(give);
-    let program = match started {
-        Ok(pid) => pid,
+    let (program, contained_in) = match started {
+        Ok(it) => it,
         Err(reason) => {
             if let Some(cgroup) = cgroup {
                 cgroup.remove();
@@ -129,16 +150,9 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
             return Ok(true);
         }
     };
-    if contained_in == Containment::Cgroup
-        && let Some(cgroup) = &cgroup
-    {
-        let _first = contained.set(cgroup.clone());
-    }
     report_ready(launch.mode);
-    // Best effort: the mark finds the program too.
-    if let Some(identity) = Process::read(program).and_then(|it| it.identity().ok()) {
-        let record = ProgramRecord { identity, containment: contained_in };
-        drop(serde_json::to_vec(&record).map(|json| write_atomic(&dir.program_file(), &json)));
+    if let Some(contained_in) = contained_in {
+        record_program(dir, program, contained_in);
     }
 
     let exit = reap_all(program, &shared)?;
@@ -164,12 +178,11 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Serves the program's ways out. Without them it starts no program: the stage waits for an answer.
-fn attend(gate: Gate, shared: &Arc<Shared>) {
-    let told = Arc::clone(shared);
-    let tell = move |Refused { to, why, times }| told.mark(Mark::Refused { to, why, times });
-    if let Err(error) = gate.attend(Arc::new(tell)) {
-        shared.mark(Mark::Shut { why: error.to_string() });
+/// Records who the program is. Best effort: the mark finds it too.
+fn record_program(dir: &RunDir, program: u32, containment: Containment) {
+    if let Some(identity) = Process::read(program).and_then(|it| it.identity().ok()) {
+        let record = ProgramRecord { identity, containment };
+        drop(serde_json::to_vec(&record).map(|json| write_atomic(&dir.program_file(), &json)));
     }
 }
 

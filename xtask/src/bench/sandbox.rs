@@ -426,6 +426,7 @@ impl World {
             limits: Limits::default(),
             program: "sh".to_owned(),
             path: ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"].map(PathBuf::from).to_vec(),
+            held: false,
             exe: std::env::current_exe().unwrap_or_default(),
             data_dir: self.path("data"),
             run_dir: self.path("data/run"),

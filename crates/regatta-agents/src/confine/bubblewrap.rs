@@ -1,4 +1,6 @@
 //! Bubblewrap, where it is installed: the same plan as arguments.
+//!
+//! Bubblewrap reads the whole list of mounts for each mount that it makes, so every one that can be spared is.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,40 +13,63 @@ pub(super) fn find(path: &[PathBuf]) -> Option<PathBuf> {
     candidates.into_iter().find(|it| rustix::fs::access(it, rustix::fs::Access::EXEC_OK).is_ok() && it.is_file())
 }
 
-/// The command line up to the command.
-pub(super) fn arguments(program: &Path, plan: &Plan, network: bool, dir: &Path) -> Vec<OsString> {
-    let mut line: Vec<OsString> = vec![program.into()];
-    let mut say = |words: &[&dyn AsRef<std::ffi::OsStr>]| line.extend(words.iter().map(|it| it.as_ref().to_owned()));
-    // A user namespace also for root: without one, root would keep its powers.
-    say(&[&"--unshare-user", &"--unshare-pid", &"--unshare-ipc", &"--unshare-uts", &"--unshare-cgroup-try"]);
-    say(&[&"--cap-drop", &"ALL"]);
-    if !network {
-        say(&[&"--unshare-net"]);
-    }
-    say(&[&"--proc", &"/proc", &"--dev", &"/dev"]);
-    if rustix::process::getuid().is_root() {
-        // Bubblewrap leaves them open when it is root's, since their directory is not writable. The others it closes
-        // itself, and every mount takes its time.
-        for path in &["/proc/sys", "/proc/fs"].map(Path::new) {
-            say(&[&"--ro-bind", path, path]);
+/// What bubblewrap puts around a program.
+pub(super) struct Around<'a> {
+    pub(super) program: &'a Path,
+    pub(super) plan: &'a Plan,
+    pub(super) network: bool,
+    /// Where the program starts.
+    pub(super) dir: &'a Path,
+    /// A directory with nothing in it.
+    pub(super) empty: &'a Path,
+}
+
+impl Around<'_> {
+    /// The command line up to the command.
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let mut line: Vec<OsString> = vec![self.program.into()];
+        let mut say =
+            |words: &[&dyn AsRef<std::ffi::OsStr>]| line.extend(words.iter().map(|it| it.as_ref().to_owned()));
+        // A user namespace also for root: without one, root would keep its powers.
+        say(&[&"--unshare-user", &"--unshare-pid", &"--unshare-ipc", &"--unshare-uts", &"--unshare-cgroup-try"]);
+        say(&[&"--cap-drop", &"ALL"]);
+        if !self.network {
+            say(&[&"--unshare-net"]);
         }
-    }
-    for (path, what) in &plan.places {
-        match what {
-            What::Read => say(&[&"--ro-bind", path, path]),
-            What::Write => say(&[&"--bind", path, path]),
-            What::WriteFrom(source) => say(&[&"--bind", source, path]),
-            What::Empty => say(&[&"--tmpfs", path]),
-            What::Blank => say(&[&"--ro-bind", &"/dev/null", path]),
-            What::Link(target) => say(&[&"--symlink", target, path]),
+        say(&[&"--proc", &"/proc", &"--dev", &"/dev"]);
+        if rustix::process::getuid().is_root() {
+            // Bubblewrap leaves them open when it is root's, since their directory is not writable. The others it
+            // closes itself.
+            for path in &["/proc/sys", "/proc/fs"].map(Path::new) {
+                say(&[&"--ro-bind", path, path]);
+            }
         }
-    }
-    // Only when all that goes into them is there.
-    for (path, what) in &plan.places {
-        if *what == What::Empty {
-            say(&[&"--remount-ro", path]);
+        // What has mounts of its own in it makes the list longer for all that come after.
+        let (last, first): (Vec<_>, Vec<_>) = self.plan.places.iter().partition(|(path, _)| path == Path::new("/sys"));
+        for (path, what) in first.into_iter().chain(last) {
+            match what {
+                What::Read => say(&[&"--ro-bind", path, path]),
+                What::Write => say(&[&"--bind", path, path]),
+                What::WriteFrom(source) => say(&[&"--bind", source, path]),
+                What::Empty if self.is_filled(path) => say(&[&"--tmpfs", path]),
+                What::Empty => say(&[&"--ro-bind", &self.empty, path]),
+                What::Bare => say(&[&"--dir", path]),
+                What::Blank => say(&[&"--ro-bind", &"/dev/null", path]),
+                What::Link(target) => say(&[&"--symlink", target, path]),
+            }
         }
+        // Only when all that goes into them is there.
+        for (path, what) in &self.plan.places {
+            if *what == What::Empty && self.is_filled(path) {
+                say(&[&"--remount-ro", path]);
+            }
+        }
+        say(&[&"--remount-ro", &"/", &"--chdir", &self.dir, &"--"]);
+        line
     }
-    say(&[&"--remount-ro", &"/", &"--chdir", &dir, &"--"]);
-    line
+
+    /// Whether something goes into a directory that is empty otherwise: then it must be one of its own.
+    fn is_filled(&self, dir: &Path) -> bool {
+        self.plan.places.iter().any(|(path, _)| path != dir && path.starts_with(dir))
+    }
 }

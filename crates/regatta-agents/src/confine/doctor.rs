@@ -109,6 +109,7 @@ fn trial_in(place: &Path, mechanism: Mechanism, exe: &Path) -> Result<(), String
         limits: Limits::default(),
         program: VERIFY.to_owned(),
         path: vec![],
+        held: false,
         exe: exe.to_owned(),
         data_dir: make("data")?,
         run_dir: make("data/run")?,

@@ -1,8 +1,9 @@
 //! Shuts an agent's program in, and checks that it is (S6, S11).
 //!
 //! ```text
-//! prepare: which mechanism works here → what the program may see (plan) → confine.json, a command line prefix
-//! stage:   prefix PROGRAM…  = [bubblewrap | own namespaces | nothing] → limits, rules, filter → checks → exec
+//! prepare: which mechanism works here → what the program may see (plan) → an order, a command line prefix
+//! stage:   prefix PROGRAM…  = [bubblewrap | own namespaces | nothing] → limits, rules, filter → checks → the shim's
+//!          word → exec
 //! ```
 //! Layout, in reading order: [`plan`] is what is seen; [`bubblewrap`], [`namespaces`] and [`rules`] are the three
 //! ways to make it so, in the order in which they are preferred; [`calls`] refuses what none of them covers;
@@ -24,8 +25,10 @@ mod words;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use regatta_core::agent::Level;
@@ -132,11 +135,14 @@ pub struct Confine {
     pub program: String,
     /// Where programs are looked for: the directories of the child's PATH.
     pub path: Vec<PathBuf>,
+    /// The stage waits for the word of a shim before it becomes the program, so that the shim can do its own part
+    /// meanwhile. Where there are namespaces.
+    pub held: bool,
     /// The regatta program, which starts its own stage inside.
     pub exe: PathBuf,
     /// The whole data directory: closed, but for what is named below.
     pub data_dir: PathBuf,
-    /// The run directory, for `confine.json`. The program does not see it.
+    /// The run directory. The program does not see it.
     pub run_dir: PathBuf,
     /// Written: the workspace, the agent's home, its temporary files, and where it leaves its result.
     pub workspace: PathBuf,
@@ -171,9 +177,12 @@ pub struct Prepared {
     /// The ways out of a program without a network. They are served by a [`crate::egress::Gate`] in its directory for
     /// temporary files, or it does not start.
     pub ways: Option<Ways>,
+    /// It waits for the word of such a gate, ways or not.
+    pub held: bool,
 }
 
-/// What the stage reads: `confine.json` in the run directory. Nothing in it is secret.
+/// What the stage reads, from the program's directory for temporary files. It names what is hidden, so a stage that is
+/// held takes it away before the program starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Order {
     v: u32,
@@ -183,10 +192,15 @@ struct Order {
     limits: Limits,
     dir: PathBuf,
     checks: Checks,
-    /// Where to hand over sockets that listen, and on what.
-    #[serde(default)]
-    ways: Option<(PathBuf, Vec<SocketAddr>)>,
+    /// Where the shim is reported to, and on what the sockets listen that it gets.
+    shim: Option<(PathBuf, Vec<SocketAddr>)>,
+    held: bool,
+    /// Where own namespaces put their root together.
+    root: PathBuf,
 }
+
+/// The name of the order, in the program's directory for temporary files.
+const ORDER: &str = ".regatta-confine.json";
 
 /// What the stage tries before it becomes the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -247,19 +261,23 @@ fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentErro
         _ => None,
     };
     let plan = plan::plan(confine)?;
-    let order_file = confine.run_dir.join("confine.json");
+    let order_file = confine.tmp.join(ORDER);
     let network = confine.network == Network::Allowed;
     let dir = fs::canonicalize(&confine.workspace).map_err(|error| words::unreachable(&confine.workspace, error))?;
     let mut limits = confine.limits;
     limits.processes =
         limits.processes.map(|it| it + if mechanism == Mechanism::Landlock { tasks_of_user() } else { 0 });
-    let hand_over = ways.as_ref().map(|it| (socket_in(&confine.tmp), it.inside()));
+    // Rules alone leave no socket to reach the shim by.
+    let held = confine.held && mechanism != Mechanism::Landlock;
+    let inside = ways.as_ref().map(Ways::inside);
+    let shim = (held || inside.is_some()).then(|| (socket_in(&confine.tmp), inside.unwrap_or_default()));
     let checks = checks(confine, &plan);
-    let order = Order { v: 1, mechanism, network, limits, dir: dir.clone(), checks, ways: hand_over, plan };
+    let root = make_root(&confine.run_dir).map_err(|error| words::file("create", &confine.run_dir, error))?;
+    let order =
+        Order { v: 1, mechanism, network, limits, dir: dir.clone(), checks, shim, held, root: root.clone(), plan };
     let json = serde_json::to_vec(&order).map_err(|error| words::file("write", &order_file, error))?;
     // Nothing that is confined outlives a power cut: the disk need not be waited for.
     write_soon(&order_file, &json).map_err(|error| words::file("write", &order_file, error))?;
-    // Only now can it be shown: what is mounted must be there.
     let order_file = fs::canonicalize(&order_file).map_err(|error| words::unreachable(&order_file, error))?;
     let stage = |step: &str| {
         [confine.exe.clone().into(), "confine".into(), step.into(), order_file.clone().into(), "--".into()]
@@ -268,14 +286,10 @@ fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentErro
         Mechanism::Bubblewrap => {
             let program = bubblewrap::find(&search_path())
                 .ok_or_else(|| words::does_not_work(mechanism, "it is no longer on PATH."))?;
-            let mut plan = order.plan.clone();
-            plan.places.push((order_file.clone(), What::Read));
-            bubblewrap::arguments(&program, &plan, network, &dir).into_iter().chain(stage("inside")).collect()
+            let around = bubblewrap::Around { program: &program, plan: &order.plan, network, dir: &dir, empty: &root };
+            around.arguments().into_iter().chain(stage("inside")).collect()
         }
-        Mechanism::Namespaces => {
-            namespaces::make_root(&confine.run_dir).map_err(|error| words::file("create", &confine.run_dir, error))?;
-            stage("enter").to_vec()
-        }
+        Mechanism::Namespaces => stage("enter").to_vec(),
         Mechanism::Landlock => stage("inside").to_vec(),
     };
     Ok(Prepared {
@@ -289,7 +303,16 @@ fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentErro
         warnings: gaps(mechanism, confine),
         mechanism: Some(mechanism),
         ways,
+        held,
     })
+}
+
+/// A directory of the run that stays empty outside for ever: own namespaces mount their root over it, bubblewrap shows
+/// it where there is to be nothing.
+fn make_root(run_dir: &Path) -> io::Result<PathBuf> {
+    let root = run_dir.join("root");
+    DirBuilder::new().recursive(true).mode(0o700).create(&root)?;
+    fs::canonicalize(root)
 }
 
 /// Starts nothing but the checks, exactly as the program would be started.
@@ -311,7 +334,8 @@ fn checks(confine: &Confine, plan: &Plan) -> Checks {
     };
     let homes = &confine.real_homes;
     let mut closed: Vec<PathBuf> = vec![];
-    // The database, its journal, the token: whatever lies at the top of the data directory.
+    // The token, the database and its journal, and what else lies at the top of the data directory.
+    closed.extend(["token", "regatta.db", "regatta.db-wal"].map(|it| confine.data_dir.join(it)));
     closed.extend(files_in(&confine.data_dir, 4));
     closed.extend(canary(&confine.data_dir));
     closed.extend(other_workspace(&confine.workspace));

@@ -13,7 +13,6 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use rustix::fs::{CWD, Mode};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, mount_change,
     mount_remount, unmount,
@@ -112,6 +111,7 @@ fn place(root: &Path, path: &Path, what: &What) -> io::Result<()> {
                 _ => Ok(()),
             };
         }
+        What::Bare => return fs::create_dir_all(&target),
         What::Empty => {
             fs::create_dir_all(&target)?;
             let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -279,15 +279,6 @@ pub(super) fn loopback() -> Result<(), String> {
         }
     };
     up().map_err(|error| format!("the loopback interface did not come up ({error})"))
-}
-
-/// Where the new root is put together: a directory of the run, empty outside for ever.
-pub(super) fn make_root(dir: &Path) -> io::Result<PathBuf> {
-    let root = dir.join("root");
-    match rustix::fs::mkdirat(CWD, &root, Mode::RWXU) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(root),
-        Err(error) => Err(error.into()),
-    }
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ pub(super) enum What {
     WriteFrom(PathBuf),
     /// An empty directory over what is there.
     Empty,
+    /// A directory in which nothing is outside either: it need not be mounted, and every mount takes its time.
+    Bare,
     /// Nothing that can be opened, over a file.
     Blank,
     /// A symbolic link.
@@ -101,10 +103,9 @@ const MACHINE_SECRETS: [&str; 12] = [
 ];
 
 /// Where toolchains live in a home directory: programs, no secrets, never written.
-const TOOLCHAINS: [&str; 22] = [
+const TOOLCHAINS: [&str; 21] = [
     ".rustup",
     ".cargo/bin",
-    ".cargo/env",
     ".nvm/versions",
     ".volta",
     ".fnm",
@@ -183,8 +184,8 @@ pub(super) fn plan(confine: &Confine) -> Result<Plan, AgentError> {
 impl Draft {
     fn grant(&mut self, path: PathBuf, what: What) {
         let known = self.granted.entry(path).or_insert_with(|| what.clone());
-        if what == What::Write {
-            *known = What::Write;
+        if what == What::Write || *known == What::Bare {
+            *known = what;
         }
     }
 
@@ -219,6 +220,7 @@ impl Draft {
                         self.granted.insert(entry.path(), What::Link(target));
                     }
                 }
+                Ok(kind) if kind.is_dir() && is_bare(&entry.path()) => self.grant(entry.path(), What::Bare),
                 Ok(kind) if kind.is_dir() => self.grant(entry.path(), What::Read),
                 _ => {}
             }
@@ -311,7 +313,7 @@ impl Draft {
                 // A program's own /dev has a /dev/shm that can be written.
                 (None, None) if path.starts_with("/dev/shm") => What::Empty,
                 // Nothing is there to be hidden.
-                (None, None | Some(What::Empty | What::Blank | What::Link(_))) => continue,
+                (None, None | Some(What::Empty | What::Bare | What::Blank | What::Link(_))) => continue,
                 (None, Some(_)) if path.is_dir() => What::Empty,
                 (None, Some(_)) => What::Blank,
                 // Already so.
@@ -324,6 +326,11 @@ impl Draft {
         }
         plan
     }
+}
+
+/// Whether nothing is in a directory.
+fn is_bare(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut it| it.next().is_none())
 }
 
 /// Whether showing all of this directory would show what nobody listed.

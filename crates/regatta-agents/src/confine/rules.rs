@@ -56,7 +56,7 @@ pub(super) fn apply(plan: &Plan) -> Result<(), String> {
             What::Read => rules.grant(path, AccessFs::from_read(KNOWN))?,
             What::Write => rules.grant(path, AccessFs::from_all(KNOWN))?,
             // Links are no files, and a directory cannot be shown elsewhere without a mount.
-            What::WriteFrom(_) | What::Empty | What::Blank | What::Link(_) => {}
+            What::WriteFrom(_) | What::Empty | What::Bare | What::Blank | What::Link(_) => {}
         }
     }
     // Everybody's, but with nobody's secrets: what is private to a process is kept by the kernel's rules

@@ -1,7 +1,7 @@
 //! The process that shuts itself in, checks that it is, and becomes the program.
 //!
-//! It runs before the program, with nothing but the run directory's `confine.json` to go by, and has one thread: the
-//! kernel makes user namespaces for no other kind.
+//! It runs before the program, with nothing but its order to go by, and has one thread: the kernel makes user namespaces
+//! for no other kind.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -79,6 +79,16 @@ fn read(order_file: &Path) -> Result<Order, String> {
     order.map_err(|error| not_confined(format!("{} cannot be read ({error})", order_file.display())))
 }
 
+/// Reads the order for the last time: what is hidden is not for the program to read.
+fn take(order_file: &Path, program: &[OsString]) -> Result<Order, String> {
+    let order = read(order_file)?;
+    if order.held && !is_verify(program) {
+        let gone = fs::remove_file(order_file);
+        gone.map_err(|error| not_confined(format!("{} cannot be removed ({error})", order_file.display())))?;
+    }
+    Ok(order)
+}
+
 /// Makes the namespaces and waits for what runs in them.
 fn enter(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let order = read(order_file)?;
@@ -90,9 +100,8 @@ fn enter(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
 
 /// Is number 1 in them: builds, gives up, starts, reaps.
 fn init(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
-    let order = read(order_file)?;
-    let root = order_file.parent().map(|it| it.join("root")).unwrap_or_default();
-    namespaces::furnish(&order.plan, &root, &order.dir).map_err(not_confined)?;
+    let order = take(order_file, program)?;
+    namespaces::furnish(&order.plan, &order.root, &order.dir).map_err(not_confined)?;
     if !order.network {
         namespaces::loopback().map_err(not_confined)?;
     }
@@ -100,7 +109,7 @@ fn init(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     if is_verify(program) {
         return Ok(ExitCode::SUCCESS);
     }
-    let_through(&order).map_err(not_confined)?;
+    report(&order).map_err(not_confined)?;
     let child = command(program).spawn().map_err(|error| not_started(program, &error))?;
     let pid = child.id();
     loop {
@@ -117,20 +126,20 @@ fn init(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
 
 /// Becomes the program, where a mechanism around us or the kernel's rules do the rest.
 fn inside(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
-    let order = read(order_file)?;
+    let order = take(order_file, program)?;
     std::env::set_current_dir(&order.dir)
         .map_err(|error| not_confined(format!("{} cannot be entered ({error})", order.dir.display())))?;
     harden(&order).map_err(not_confined)?;
     if is_verify(program) {
         return Ok(ExitCode::SUCCESS);
     }
-    let_through(&order).map_err(not_confined)?;
+    report(&order).map_err(not_confined)?;
     Err(not_started(program, &command(program).exec()))
 }
 
-/// Gives the shim the sockets over which alone the program gets out.
-fn let_through(order: &Order) -> Result<(), String> {
-    order.ways.as_ref().map_or(Ok(()), |(socket, inside)| hand_over(socket, inside))
+/// Gives the shim the sockets over which alone the program gets out, and waits for its word.
+fn report(order: &Order) -> Result<(), String> {
+    order.shim.as_ref().map_or(Ok(()), |(socket, inside)| hand_over(socket, inside))
 }
 
 fn is_verify(program: &[OsString]) -> bool {

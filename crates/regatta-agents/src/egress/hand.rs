@@ -1,4 +1,4 @@
-//! Hands listening sockets from a stage to its shim.
+//! A stage reports to its shim, hands over its listening sockets, and waits for the word to go on.
 
 use std::fs::{File, Permissions};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    recvmsg, sendmsg, sockopt::socket_peercred,
 };
 
 /// How long each side waits for the other.
@@ -38,9 +38,21 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Waits for a stage and takes so many sockets from it.
-pub(super) fn take(listener: &UnixListener, count: usize) -> io::Result<(UnixStream, Vec<OwnedFd>)> {
-    let (mut stage, _) = listener.accept()?;
+/// Waits for the stage and takes so many sockets from it. Who is not welcome is told no: a stage whose shim has died
+/// may find the socket of the one that came after.
+pub(super) fn take(
+    listener: &UnixListener,
+    count: usize,
+    welcome: &dyn Fn(u32) -> bool,
+) -> io::Result<(UnixStream, Vec<OwnedFd>)> {
+    let mut stage = loop {
+        let (mut stage, _) = listener.accept()?;
+        // Its number in our own namespace, whatever it is in its own.
+        if welcome(socket_peercred(&stage)?.pid.as_raw_nonzero().get().unsigned_abs()) {
+            break stage;
+        }
+        drop(stage.write_all(b"n"));
+    };
     stage.set_read_timeout(Some(PATIENCE))?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -59,12 +71,13 @@ pub(super) fn take(listener: &UnixListener, count: usize) -> io::Result<(UnixStr
     Ok((stage, sockets))
 }
 
-/// Tells the stage that they are served.
+/// Tells the stage that it may go on: its sockets are served.
 pub(super) fn acknowledge(mut stage: UnixStream) -> io::Result<()> {
     stage.write_all(b"y")
 }
 
-/// Listens on these addresses and hands the sockets to whoever serves them. What remains here is nothing.
+/// Listens on these addresses, hands the sockets to the shim who serves them, and waits for its word. What remains here
+/// is nothing.
 pub(crate) fn hand_over(socket: &Path, inside: &[SocketAddr]) -> Result<(), String> {
     let mut sockets = vec![];
     for address in inside {
@@ -78,7 +91,7 @@ pub(crate) fn hand_over(socket: &Path, inside: &[SocketAddr]) -> Result<(), Stri
         let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
             return Err(io::Error::other("they do not fit"));
         }
         sendmsg(&shim, &[IoSlice::new(b"s")], &mut control, SendFlags::NOSIGNAL)?;
@@ -88,8 +101,8 @@ pub(crate) fn hand_over(socket: &Path, inside: &[SocketAddr]) -> Result<(), Stri
     };
     match done() {
         Ok(true) => Ok(()),
-        Ok(false) => Err("its shim did not take the sockets of its ways out".to_owned()),
-        Err(error) => Err(format!("the sockets of its ways out could not be handed over ({error})")),
+        Ok(false) => Err("its shim did not let it start".to_owned()),
+        Err(error) => Err(format!("its shim could not be reached ({error})")),
     }
 }
 
@@ -103,8 +116,28 @@ mod tests {
         let socket = directory.path().join("socket");
         let listener = listen(&socket).unwrap();
         let stage = std::thread::spawn(move || hand_over(&socket, &["127.0.0.1:0".parse().unwrap()]));
-        assert!(take(&listener, 2).is_err());
-        assert!(stage.join().unwrap().unwrap_err().contains("did not take"));
+        assert!(take(&listener, 2, &|_| true).is_err());
+        assert!(stage.join().unwrap().unwrap_err().contains("did not let it start"));
+    }
+
+    #[test]
+    fn a_stage_that_is_somebody_elses_is_told_no_and_the_next_one_is_heard() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = listen(&socket).unwrap();
+        let stages = std::thread::spawn(move || [hand_over(&socket, &[]), hand_over(&socket, &[])]);
+        let seen = std::cell::RefCell::new(vec![]);
+        let second = |pid| {
+            seen.borrow_mut().push(pid);
+            seen.borrow().len() == 2
+        };
+        let (stage, sockets) = take(&listener, 0, &second).unwrap();
+        acknowledge(stage).unwrap();
+        assert!(sockets.is_empty());
+        assert_eq!(seen.into_inner(), [std::process::id(); 2]);
+        let [first, second] = stages.join().unwrap();
+        assert!(first.unwrap_err().contains("did not let it start"));
+        second.unwrap();
     }
 
     #[test]
@@ -116,7 +149,7 @@ mod tests {
         let socket = deep.join("socket");
         let listener = listen(&socket).unwrap();
         let stage = std::thread::spawn(move || hand_over(&socket, &["127.0.0.1:0".parse().unwrap()]));
-        let (connection, mut sockets) = take(&listener, 1).unwrap();
+        let (connection, mut sockets) = take(&listener, 1, &|_| true).unwrap();
         acknowledge(connection).unwrap();
         stage.join().unwrap().unwrap();
         let got = TcpListener::from(sockets.remove(0));

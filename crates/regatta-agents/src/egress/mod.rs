@@ -108,7 +108,7 @@ pub struct Refused {
 /// Is told what was refused.
 pub type Tell = Arc<dyn Fn(Refused) + Send + Sync>;
 
-/// Where the stage hands over its sockets.
+/// Where the stage hands over its sockets, and waits for the word to go on.
 pub struct Gate {
     listener: UnixListener,
     socket: PathBuf,
@@ -127,12 +127,22 @@ impl Gate {
         Ok(Gate { listener: hand::listen(&socket)?, socket, ways })
     }
 
-    /// Waits for the stage and serves what it hands over, in threads of their own.
+    /// Waits for a stage and serves what it hands over, in threads of their own.
     pub fn attend(self, tell: Tell) -> io::Result<()> {
+        self.admit(tell, &|_| true, || Ok(()))
+    }
+
+    /// The same for the stage that is welcome; it goes on when all is settled.
+    pub(crate) fn admit(
+        self,
+        tell: Tell,
+        welcome: &dyn Fn(u32) -> bool,
+        settle: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
         let rules = Rules::new(&self.ways.allow).map_err(io::Error::other)?;
         let guard = Arc::new(Guard { rules, told: Mutex::default(), tell });
         let inside = self.ways.inside();
-        let taken = hand::take(&self.listener, inside.len());
+        let taken = hand::take(&self.listener, inside.len(), welcome);
         // Whatever came: nobody is to find it any more.
         drop(self.listener);
         let removed = std::fs::remove_file(&self.socket);
@@ -145,6 +155,7 @@ impl Gate {
                 .stack_size(proxy::STACK)
                 .spawn(move || serve(&TcpListener::from(socket), tools, &guard))?;
         }
+        settle()?;
         hand::acknowledge(stage)
     }
 }

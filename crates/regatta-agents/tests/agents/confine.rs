@@ -74,6 +74,7 @@ impl World {
             limits: Limits::default(),
             program: "sh".to_owned(),
             path: ["/usr/local/bin", "/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
+            held: false,
             exe: exe(),
             data_dir: self.path("data"),
             run_dir: self.path("data/run"),
@@ -170,7 +171,7 @@ fn s6_nothing_else_can_be_read() {
             "ls $W/data/workspaces/shop/A2/.git",
             "cat $W/repo/a.txt",
             "cat $W/data/vaults/shop.git/config",
-            "cat $W/data/run/confine.json && test ! -e /proc/self/root/nonexistent && exit 1",
+            "cat $W/data/run/tmp/.regatta-confine.json && test ! -e /proc/self/root/nonexistent && exit 1",
             "ls /root /home | grep -v : | grep .",
         ],
     );
@@ -281,7 +282,7 @@ fn s11_with_listed_hosts_nothing_else_gets_out_by_any_mechanism() {
         // Nobody takes the sockets: nothing starts.
         let unattended = world.run(&prepared, "echo started");
         assert_eq!(text(&unattended.stdout), "", "{mechanism}");
-        assert!(text(&unattended.stderr).contains("could not be handed over"), "{}", text(&unattended.stderr));
+        assert!(text(&unattended.stderr).contains("its shim could not be reached"), "{}", text(&unattended.stderr));
 
         let gate = Gate::open(&confine.tmp, prepared.ways.clone().unwrap()).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
@@ -308,7 +309,7 @@ fn s11_what_was_asked_and_does_not_hold_fails_the_start() {
         let prepared = confine::prepare(&world.confine(Level::Workspace, mechanism)).unwrap();
         confine::verify(&prepared).unwrap();
         // The order is tampered with so that the database must be closed and is not.
-        let file = world.path("data/run/confine.json");
+        let file = world.path("data/run/tmp/.regatta-confine.json");
         let order = fs::read_to_string(&file).unwrap();
         let mut order: serde_json::Value = serde_json::from_str(&order).unwrap();
         let closed = order["checks"]["closed"].as_array_mut().unwrap();
@@ -322,6 +323,32 @@ fn s11_what_was_asked_and_does_not_hold_fails_the_start() {
         assert!(why.contains("home/listed/file could still be read"), "{mechanism}: {why}");
         let error = confine::verify(&prepared).unwrap_err();
         assert!(error.what.contains("did not engage") && error.what.contains("listed/file"), "{}", error.what);
+    }
+}
+
+#[test]
+fn a_program_that_is_held_starts_with_its_shims_word_or_not_at_all() {
+    use regatta_agents::egress::{Gate, Ways};
+    for mechanism in working().into_iter().filter(|it| *it != Mechanism::Landlock) {
+        let world = World::new();
+        let mut confine = world.confine(Level::Workspace, mechanism);
+        confine.held = true;
+        let start = || {
+            let prepared = confine::prepare(&confine).unwrap();
+            assert!(prepared.held && prepared.ways.is_none());
+            world.run(&prepared, "echo started")
+        };
+        let alone = start();
+        assert_eq!(text(&alone.stdout), "", "{mechanism}");
+        assert!(text(&alone.stderr).contains("its shim could not be reached"), "{}", text(&alone.stderr));
+        // Its order is gone, as nothing of it is for the program.
+        assert!(!confine.tmp.join(".regatta-confine.json").exists(), "{mechanism}");
+
+        let gate = Gate::open(&confine.tmp, Ways::default()).unwrap();
+        let attend = std::thread::spawn(move || gate.attend(std::sync::Arc::new(drop)));
+        let output = start();
+        attend.join().unwrap().unwrap();
+        assert_eq!(text(&output.stdout), "started\n", "{mechanism}: {}", text(&output.stderr));
     }
 }
 

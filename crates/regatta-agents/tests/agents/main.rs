@@ -8,6 +8,7 @@ mod confine;
 mod conversations;
 mod copies;
 mod egress;
+mod held; // the word of the shim
 mod journals;
 mod programs;
 mod scripts;

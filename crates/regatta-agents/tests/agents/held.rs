@@ -1,0 +1,69 @@
+//! Programs that are shut in while their shim does its own part.
+
+use std::fs;
+
+use regatta_agents::confine::{self, Mechanism};
+use regatta_core::agent::{Level, Profile};
+use regatta_engine::ports::agents::{Agents, Exit, Launch, Stream};
+
+use crate::support::{A1, World, eventually, fixture, processes};
+
+/// A launch of a shell script at a level.
+fn launch(world: &World, level: Level, script: &str) -> Launch {
+    let profile = Profile { confine: Some(level), ..Profile::default() };
+    Launch { profile, ..world.launch(&["sh", "-c", script]) }
+}
+
+/// Whether this machine shuts programs in with namespaces.
+fn has_namespaces() -> bool {
+    let best = confine::available(fixture().as_ref()).best();
+    matches!(best, Some(Mechanism::Bubblewrap | Mechanism::Namespaces))
+}
+
+/// What holds the processes of a world's attempt together, once that is known.
+fn containment(world: &World) -> &'static str {
+    eventually("its program is recorded", || world.adapter.containment(A1).unwrap().is_some());
+    world.adapter.containment(A1).unwrap().unwrap()
+}
+
+#[test]
+fn p3_whatever_is_around_a_confined_program_is_in_its_control_group() {
+    if !has_namespaces() {
+        return;
+    }
+    // What this machine has is what a program has that is not shut in.
+    let open = World::new();
+    open.adapter.start(&launch(&open, Level::Off, "exec sleep 1000")).unwrap();
+    let expected = if containment(&open) == "cgroup" { "cgroup" } else { "pid_namespace" };
+    let world = World::new();
+    world.adapter.start(&launch(&world, Level::Workspace, "sleep 1000 & touch up; wait")).unwrap();
+    world.wait_for("up");
+    assert_eq!(containment(&world), expected);
+    let shim = world.shim().pid;
+    let grouped = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap().contains("/regatta-");
+    let mut below = vec![shim];
+    let mut next = 0;
+    while let Some(parent) = below.get(next).copied() {
+        below.extend(processes().filter(|it| it.parent == parent).map(|it| it.pid));
+        next += 1;
+    }
+    // At least who shuts it in, the shell and what it started.
+    assert!(below.len() > 3, "{below:?}");
+    for pid in below {
+        assert_eq!(grouped(pid), expected == "cgroup" && pid != shim, "{pid} of {:?}", world.alive());
+    }
+    world.adapter.stop(A1, std::time::Duration::ZERO).unwrap();
+    world.assert_nothing_runs();
+}
+
+#[test]
+fn s6_a_program_does_not_find_how_it_was_shut_in() {
+    if !has_namespaces() {
+        return;
+    }
+    let world = World::new();
+    let script = "for dir in $TMPDIR /tmp; do ls -A $dir | grep regatta-; done; find / -name '*confine.json' 2>/dev/null; echo so";
+    world.adapter.start(&launch(&world, Level::Strict, script)).unwrap();
+    assert_eq!(world.wait(), Exit::Code(0), "{}", world.log());
+    assert_eq!(world.lines(Stream::Out), ["so"]);
+}
