@@ -23,7 +23,13 @@ impl Caller<'_> {
     pub(super) async fn runner_drain(&self, ask: input::RunnerName) -> Json {
         self.speaks_for_runner(&ask.name)?;
         let reason = format!("{} said so", self.by);
-        self.done(Command::DrainRunner { runner: ask.name, reason }).await
+        let (revision, _) = self.ask(Command::DrainRunner { runner: ask.name.clone(), reason }).await?;
+        answer(revision, &self.at_work(&ask.name))
+    }
+
+    /// The attempts that a runner still has.
+    fn at_work(&self, name: &RunnerName) -> Vec<AttemptId> {
+        self.board().attempts.values().filter(|it| it.runner.as_ref() == Some(name)).map(|it| it.id).collect()
     }
 
     pub(super) async fn runner_register(&self, ask: runner::Register) -> Json {
@@ -31,9 +37,7 @@ impl Caller<'_> {
         let ask = runner::Register { token: self.visitor.label(), ..ask };
         let (revision, outcome) = self.ask(Command::RegisterRunner(ask)).await?;
         let Outcome::Runner { session } = outcome else { return Err(unexpected(&outcome)) };
-        let board = self.board();
-        let own = board.attempts.values().filter(|it| it.runner.as_ref() == Some(&name));
-        answer(revision, &RunnerWelcome { session, attempts: own.map(|it| it.id).collect() })
+        answer(revision, &RunnerWelcome { session, attempts: self.at_work(&name) })
     }
 
     pub(super) async fn runner_beat(&self, ask: input::RunnerSession) -> Json {

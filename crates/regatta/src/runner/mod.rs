@@ -34,6 +34,8 @@ use line::{Broken, Line};
 
 /// How long a program that is stopped may take to end by itself, unless less is left.
 const GRACE: Duration = Duration::from_secs(10);
+/// How often it is looked whether what runs has finished, once it is to end.
+const LOOK: Duration = Duration::from_millis(200);
 /// How long it is waited before the daemon is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -322,17 +324,25 @@ impl Runner {
     fn drain(&self, out: &Out, signals: &Signals) -> Said {
         let deadline = Instant::now() + self.settings.shutdown;
         self.ends.store(true, Ordering::SeqCst);
-        let told: Result<String, _> =
-            self.line.call(&Call::RunnerDrain(input::RunnerName { name: self.settings.name.clone() }));
-        if let Err(error) = told {
-            tracing::warn!("the daemon does not know yet that this runner ends: {error}");
+        // It stays until the daemon wants no more of what it has: the work of a program that has ended is judged here.
+        let mut said = false;
+        loop {
+            let drain = Call::RunnerDrain(input::RunnerName { name: self.settings.name.clone() });
+            let left = match self.line.call::<Vec<AttemptId>>(&drain) {
+                Ok(left) => left.len(),
+                Err(error) => {
+                    tracing::warn!("whether something is still to be done cannot be asked: {error}");
+                    self.at_work().len()
+                }
+            };
+            if left > 0 && !said {
+                out.note(&format!("ending: {left} at work have {} s to finish", self.settings.shutdown.as_secs()));
+                said = true;
+            }
+            if left == 0 || Instant::now() >= deadline || signals.came(LOOK) {
+                break;
+            }
         }
-        let busy = || self.at_work().len() + lock(&self.doing).len();
-        if busy() > 0 {
-            let left = self.at_work().len();
-            out.note(&format!("ending: {left} at work have {} s to finish", self.settings.shutdown.as_secs()));
-        }
-        while busy() > 0 && Instant::now() < deadline && !signals.came(Duration::from_millis(100)) {}
         let cut = self.at_work();
         for wired in lock(&self.attended).values() {
             wired.let_go();

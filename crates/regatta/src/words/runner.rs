@@ -5,7 +5,7 @@ use std::time::Duration;
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::RunnerView;
-use regatta_core::ids::RunnerName;
+use regatta_core::ids::{AttemptId, RunnerName};
 use regatta_core::runner::State;
 
 use super::App;
@@ -18,7 +18,7 @@ pub(super) fn runner(app: &App, it: RunnerArgs) -> Said {
     match it.word {
         Some(RunnerWord::List) => list(app),
         Some(RunnerWord::Drain { name }) => {
-            let _done: Got<String> = app.call(&Call::RunnerDrain(input::RunnerName { name: name.clone() }))?;
+            let _left: Got<Vec<AttemptId>> = app.call(&Call::RunnerDrain(input::RunnerName { name: name.clone() }))?;
             let next = ["regatta runner list".to_owned()];
             app.out
                 .answer("runner.drain", &name, &next, |_| format!("{name} takes nothing new; what it runs goes on\n"))

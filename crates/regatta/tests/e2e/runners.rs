@@ -244,6 +244,7 @@ fn q11_s10_a_runners_token_reaches_only_its_own_work() {
     };
     assert_ne!(git("nonsense", &["clone", "-q", &at("shop"), "clone"]).code, 0, "S1");
     assert_eq!(git(&mine, &["clone", "-q", &at("shop"), "clone"]).code, 0);
+    world.git_in(&clone, &["commit", "-q", "--allow-empty", "-m", "Not wanted"]);
     let push = |token: &str, to: &str| git(token, &["-C", clone.to_str().unwrap(), "push", "-q", &at("shop"), to]).code;
     assert_ne!(push(&mine, "HEAD:refs/heads/main"), 0);
     assert_ne!(push(&mine, "HEAD:refs/heads/new"), 0);
