@@ -124,6 +124,8 @@ fn s5_no_trap_in_a_workspace_runs() {
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "agent's\n");
     write(workspace.join("b.txt"), "agent's\n");
+    // A file that did not change is looked into only when it is as young as the index.
+    write(workspace.join("c.rs"), "agent's\n");
     traps.set_in(&workspace);
     // The traps work: plain git falls into them.
     let said = try_git(&workspace, ["commit", "--allow-empty", "-m", "x"]);
