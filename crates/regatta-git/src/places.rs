@@ -38,6 +38,10 @@ impl Places {
     pub(crate) fn unborn_vault(&self, project: &ProjectName) -> PathBuf {
         self.data.join("vaults").join(format!(".{project}.new"))
     }
+    /// Exists while the vault is being brought up to the trunk.
+    pub(crate) fn fetching(&self, vault: &Path) -> PathBuf {
+        vault.join("regatta").join("fetching")
+    }
     /// Where a runner has its own copy of a project that is on another machine.
     pub(crate) fn mirror(&self, project: &ProjectName) -> PathBuf {
         self.data.join("mirrors").join(format!("{project}.git"))

@@ -86,12 +86,18 @@ impl GitAdapter {
                 return Ok(tip);
             }
             // What landed was made here: whoever starts next need not wait until it is fetched back.
-            if self.find(&vault, &format!("{tip}^{{commit}}"))?.is_some() {
+            // Unless a fetch was ended by a power cut: it may have left a commit without its files, since git unpacks a
+            // few objects one by one and commits come first.
+            let begun = self.places.fetching(&vault);
+            if !begun.exists() && self.find(&vault, &format!("{tip}^{{commit}}"))?.is_some() {
                 self.update_refs(&vault, format!("update {SEEN} {tip}\n"))?;
                 return Ok(tip);
             }
+            disk::write(&begun, b"")?;
+            disk::sync_dir(begun.parent().unwrap_or(&vault))?;
             self.fetch_trunk(&vault, &user.common, repo)?;
             disk::sync_objects(&vault)?;
+            disk::remove(&begun)?;
             // The trunk may have moved on meanwhile: what was fetched is what counts.
             self.find(&vault, SEEN)?.ok_or_else(|| words::no_such_branch(&repo.trunk, &user.top))
         })

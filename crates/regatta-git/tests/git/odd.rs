@@ -413,3 +413,23 @@ fn q3_a_pipe_anywhere_holds_up_no_capture() {
     assert_eq!(world.capture(A2).changed, Vec::<String>::new());
     assert!(!next.join("deep").exists());
 }
+
+/// D8: what a fetch that was ended by a power cut left is no trunk: a commit without its files.
+#[test]
+fn d8_a_commit_without_its_files_is_fetched_again() {
+    let world = World::new();
+    world.prepare(A1);
+    write(world.user().join("a.txt"), "two\n");
+    let tip = commit_all(world.user(), "two");
+    let (folder, name) = tip.as_str().split_at(2);
+    fs::create_dir_all(world.vault().join("objects").join(folder)).unwrap();
+    let place = Path::new("objects").join(folder).join(name);
+    fs::copy(world.user().join(".git").join(&place), world.vault().join(&place)).unwrap();
+    write(world.vault().join("regatta/fetching"), "");
+    let workspace = world.prepare(A2);
+    assert_eq!((workspace.base, read(workspace.path.join("a.txt"))), (tip, "two\n".to_owned()));
+    assert!(!world.vault().join("regatta/fetching").exists());
+    // Begun, and ended before a single object came.
+    write(world.vault().join("regatta/fetching"), "");
+    assert_eq!(world.tip(), world.prepare(AttemptId(3)).base);
+}
