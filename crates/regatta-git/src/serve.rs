@@ -38,8 +38,7 @@ const RECEIVE: [&str; 8] = [
     "receive.updateServerInfo=false",
     "receive.advertisePushOptions=false",
     "receive.shallowUpdate=false",
-    // It is held back until all is on the disk.
-    "receive.keepAlive=0",
+    "receive.keepAlive=5",
     "receive.maxInputSize=4g",
     "transfer.fsckObjects=true",
 ];
@@ -118,30 +117,25 @@ impl GitAdapter {
         let Ends { mut request, answer } = ends;
         let mut head = Head::read(request).map_err(words::bad_push)?;
         if let Some(refused) = head.commands.iter().find(|it| !may_write(&it.reference)) {
-            let error = words::ref_refused(&refused.reference);
+            tracing::warn!(project = %repo.project, reference = refused.reference, "a push was refused");
             // Whoever still sends would not hear the answer.
             let _sent = io::copy(&mut request.take(MOST_REFUSED), &mut io::sink());
             let told = head.refusal(|it| {
                 if may_write(&it.reference) { "nothing of this push was taken" } else { "not yours to write" }
             });
-            return match answer.write_all(&told).and_then(|()| answer.flush()) {
-                Ok(()) => Err(error),
-                Err(cause) => Err(words::cut("tell that a push is refused", &cause)),
-            };
+            return said(answer, &told);
         }
         self.keep_what_moves(vault, &mut head)?;
         forget_the_stale(vault);
         let names: Vec<String> = head.commands.iter().map(|it| it.reference.clone()).collect();
         let call = self.serving(vault, repo, Service::ReceivePack, &names).arg(".");
         let mut whole = io::Cursor::new(head.write()).chain(&mut request);
-        let mut report = Report::default();
+        let mut report = Report { answer, held: Vec::new() };
         call.exchange(Ends { request: &mut whole, answer: &mut report })?;
         disk::sync_objects(vault)?;
         sync_refs(vault, &names)?;
-        answer
-            .write_all(&report.0)
-            .and_then(|()| answer.flush())
-            .map_err(|cause| words::cut("report on a push", &cause))
+        let held = report.held;
+        said(answer, &held)
     }
 
     /// Keeps what refs have that are about to have something else (Q3), and lets a push that was made already be made
@@ -230,16 +224,31 @@ fn protocol<'a>(wire: &Wire<'a>) -> Result<Option<&'a str>, GitError> {
     Ok(newest.iter().copied().find(|it| asked.split(':').any(|part| part == *it)))
 }
 
-/// What git says of a push, held back until it is true.
-#[derive(Default)]
-struct Report(Vec<u8>);
+fn said(answer: &mut dyn Write, told: &[u8]) -> Result<(), GitError> {
+    answer.write_all(told).and_then(|()| answer.flush()).map_err(|cause| words::cut("report on a push", &cause))
+}
 
-impl Write for Report {
+/// What git says of a push, held back until it is true. Only that it is still at work is said at once, so that nobody
+/// takes it for dead.
+struct Report<'a> {
+    answer: &'a mut dyn Write,
+    held: Vec<u8>,
+}
+
+/// An empty packet of the first side band.
+const AT_WORK: &[u8] = b"0005\x01";
+
+impl Write for Report<'_> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        if self.0.len() + piece.len() > MOST_REPORTED {
+        let mut rest = piece;
+        while let Some(behind) = rest.strip_prefix(AT_WORK).filter(|_| self.held.is_empty()) {
+            self.answer.write_all(AT_WORK).and_then(|()| self.answer.flush())?;
+            rest = behind;
+        }
+        if self.held.len() + rest.len() > MOST_REPORTED {
             return Err(io::Error::other("git says too much of a push"));
         }
-        self.0.extend(piece);
+        self.held.extend(rest);
         Ok(piece.len())
     }
     fn flush(&mut self) -> io::Result<()> {
@@ -285,6 +294,19 @@ mod tests {
         for bad in ["version=2\n", "a b", "\0", "version=2;x", &"x".repeat(200)] {
             assert_eq!(asked(fetch, bad).unwrap_err().code, "bad_request", "{bad:?}");
         }
+    }
+
+    /// D1: what is said of a push waits; that git is at work does not.
+    #[test]
+    fn d1_a_report_is_held_back_and_a_sign_of_life_is_not() {
+        let mut answer = Vec::new();
+        let mut report = Report { answer: &mut answer, held: Vec::new() };
+        report.write_all(b"0005\x010005\x01").unwrap();
+        report.write_all(b"0005\x010030\x01000eunpack ok\n").unwrap();
+        report.write_all(b"0005\x01").unwrap();
+        assert_eq!(report.held, b"0030\x01000eunpack ok\n0005\x01");
+        assert!(report.write_all(&vec![0; MOST_REPORTED]).is_err());
+        assert_eq!(answer, AT_WORK.repeat(3));
     }
 
     #[test]

@@ -293,14 +293,6 @@ pub(crate) fn bad_protocol() -> GitError {
     error("bad_request", "The header Git-Protocol is none.".into(), "Use a git program to fetch and push.")
 }
 
-pub(crate) fn ref_refused(reference: &str) -> GitError {
-    error(
-        "ref_refused",
-        format!("The ref {reference} is not this runner's to write, so nothing of its push was taken."),
-        "A runner hands over what it captured in its own attempts; one that lost its attempt has nothing to hand over.",
-    )
-}
-
 pub(crate) fn bad_remote(why: &str) -> GitError {
     error(
         "bad_remote",

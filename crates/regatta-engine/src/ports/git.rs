@@ -454,12 +454,12 @@ pub trait Git: Send + Sync {
     }
     /// Answers `POST git-upload-pack` or `git-receive-pack` from the vault, streaming both ways: neither side is held in
     /// memory. Any commit of the vault may be fetched by its id. A push may write only refs that `may_write` allows,
-    /// deletes none, and what a moved ref had stays kept; if it names any other ref, nothing is written, and this is a
-    /// `ref_refused`. What a push is told was written is on the disk.
+    /// deletes none, and what a moved ref had stays kept; if it names any other ref, nothing of it is written, and that is
+    /// the answer. What a push is told was written is on the disk.
     ///
-    /// When nothing was written to `answer`, an error is the whole answer (`bad_request` is the other side's fault).
-    /// A `ref_refused` comes with an answer that is whole and tells git. After any other error what was written must be
-    /// broken off, not ended. The two streams must end by themselves, with an error, when the other side falls silent.
+    /// When nothing was written to `answer`, an error is the whole answer (`bad_request` is the other side's fault);
+    /// else what was written must be broken off, not ended. The two streams must end by themselves, with an error, when
+    /// the other side falls silent.
     fn serve(
         &self,
         repo: &Repo,

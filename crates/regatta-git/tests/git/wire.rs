@@ -120,8 +120,6 @@ impl Served {
         self.log.lock().unwrap().push((line, outcome.clone()));
         match outcome {
             Ok(()) => drop(answer.end()),
-            // A refusal is a whole answer.
-            Err(error) if error.code == "ref_refused" => drop(answer.end()),
             Err(error) if !answer.begun && error.code != "cut" => drop(answer.refuse(&error)),
             Err(_) => {}
         }
