@@ -57,6 +57,16 @@ fn a_git_program_clones_the_trunk_and_follows_it() {
         online(&server, &place, &["-c", &config, "pull", "-q"]).unwrap();
         assert_eq!(git(&place, &["rev-parse", "HEAD"]), tip.as_str());
     }
+    let listed = online(&server, home, &["ls-remote", "URL"]).unwrap();
+    let names: Vec<&str> = listed.lines().filter_map(|it| it.split('\t').nth(1)).collect();
+    assert_eq!(names, ["HEAD", "refs/heads/main"], "of all that the vault names");
+    // Who pushes sees what it may write, too.
+    server.world.prepare(A2);
+    server.world.capture(A2);
+    let refs = server.world.git.advertise(&server.world.repo, &PUSH, &|it| it == "refs/regatta/keep/A2").unwrap();
+    let refs = String::from_utf8_lossy(&refs).into_owned();
+    assert!(refs.starts_with("001f# service=git-receive-pack\n0000"), "{refs}");
+    assert!(refs.contains("keep/A2") && !refs.contains("keep/A1") && !refs.contains("regatta/trunk"), "{refs}");
     let nobody = try_git(home, ["clone", "-q", &server.remote().url, "nobody's"]);
     assert!(!nobody.status.success(), "who has no token gets nothing");
 }
