@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use regatta_core::ids::CommitId;
+use regatta_core::ids::{AttemptId, CommitId};
 use regatta_engine::ports::git::{Git, Repo, Trial};
 use regatta_git::GitAdapter;
 
@@ -306,4 +306,36 @@ fn travels(world: World, what: &str) {
     server.world.land(&server.world.tip(), &new);
     take_in(&runner, &server);
     assert_eq!(runner.tip(), new, "{what}");
+}
+
+/// Several runners at once, each with attempts of its own that it works on at once, while the trunk goes on.
+#[test]
+fn many_runners_take_in_and_hand_over_at_once() {
+    let attempts: Vec<AttemptId> = (1..=8).map(AttemptId).collect();
+    let server = Server::new(World::new(), &attempts);
+    let runners = [runner(&server), runner(&server)];
+    std::thread::scope(|scope| {
+        for attempt in &attempts {
+            let (server, runner) = (&server, &runners[attempt.0 as usize % 2]);
+            scope.spawn(move || {
+                take_in(runner, server);
+                write(runner.prepare(*attempt).path.join(format!("{attempt}.txt")), "work\n");
+                let captured = runner.capture(*attempt);
+                take_in(runner, server);
+                runner.git.hand_over(&runner.repo, &server.remote(), *attempt).unwrap();
+                assert_eq!(server.world.git.kept(&server.world.repo, *attempt).unwrap(), Some(captured));
+            });
+        }
+        for round in 0..4 {
+            write(server.world.user().join("a.txt"), round.to_string());
+            commit_all(server.world.user(), "meanwhile");
+        }
+    });
+    for world in runners.iter().chain([&server.world]) {
+        assert_eq!(unsound(&world.vault()), "");
+    }
+    for runner in &runners {
+        take_in(runner, &server);
+        assert_eq!(runner.tip(), server.world.tip());
+    }
 }
