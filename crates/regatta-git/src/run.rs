@@ -671,6 +671,28 @@ mod tests {
         assert_eq!(shown, "/dev/null");
     }
 
+    /// S4: whoever lists the processes sees no token. A server is asked over the way its address says, and vouched for by
+    /// whom we were told.
+    #[test]
+    fn s4_a_server_is_asked_with_its_own_means_and_no_others() {
+        let (url, token) = ("https://host/git/shop".to_owned(), "rt_secret".to_owned());
+        let secure = Remote { url, token, ca: Some("/etc/my ca.pem".into()) };
+        let call = runner().ours_online(Path::new("/"), &secure, "x");
+        let args: Vec<_> = call.command.get_args().filter_map(OsStr::to_str).collect();
+        assert!(args.contains(&"http.sslCAInfo=/etc/my ca.pem") && args.contains(&"protocol.https.allow=always"));
+        assert!(!args.iter().any(|it| it.contains("secret") || *it == "protocol.http.allow=always"), "{args:?}");
+        let shown =
+            |key: &'static str| runner().ours_online(Path::new("/"), &secure, "x").args(["config", "--get", key]);
+        assert_eq!(shown("http.extraHeader").line().unwrap(), "Authorization: Bearer rt_secret");
+        assert_eq!(shown("credential.helper").line().unwrap(), "");
+        assert_eq!(shown("http.followRedirects").line().unwrap(), "false");
+        assert_eq!(shown("protocol.allow").line().unwrap(), "never");
+        let plain = Remote { url: "http://host/git/shop".into(), ca: None, ..secure };
+        let call = runner().ours_online(Path::new("/"), &plain, "x");
+        let names: Vec<_> = call.command.get_envs().filter_map(|(name, _)| name.to_str()).collect();
+        assert!(!names.iter().any(|it| it.to_lowercase().contains("proxy")), "{names:?}");
+    }
+
     #[test]
     fn lists_survive_a_round_trip() {
         assert_eq!(split(&join([b"a b".as_slice(), b"-c"])), [b"a b".to_vec(), b"-c".to_vec()]);
