@@ -39,6 +39,7 @@ use regatta_core::ids::{AttemptId, RequestKey, WaitId};
 use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+pub use brief::{LEADS_TOOLS, WORKERS_TOOLS};
 pub use here::Here;
 pub use keep::Evidence;
 use ports::agents::Agents;

@@ -46,6 +46,7 @@ impl Cell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scenario {
     Write,
+    Tool,
     Permission,
     Cancel,
     Restart,
@@ -56,8 +57,9 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Scenario; 8] = [
+    pub(crate) const ALL: [Scenario; 9] = [
         Scenario::Write,
+        Scenario::Tool,
         Scenario::Permission,
         Scenario::Cancel,
         Scenario::Restart,
@@ -71,6 +73,7 @@ impl Scenario {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Scenario::Write => "write",
+            Scenario::Tool => "tool",
             Scenario::Permission => "permission",
             Scenario::Cancel => "cancel",
             Scenario::Restart => "restart",
@@ -85,6 +88,7 @@ impl Scenario {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Scenario::Write => "write a file",
+            Scenario::Tool => "call a Regatta tool",
             Scenario::Permission => "permission asked and answered",
             Scenario::Cancel => "cancel mid-turn",
             Scenario::Restart => "daemon restart mid-turn",

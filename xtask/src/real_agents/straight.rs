@@ -23,6 +23,7 @@ const END: Duration = Duration::from_secs(30);
 pub(crate) fn run(bench: &Bench<'_>, row: &Row, scenario: Scenario) -> Cell {
     let done = match scenario {
         Scenario::Write => write(bench, row),
+        Scenario::Tool => Ok(Cell::NotRun("no daemon is there".into())),
         Scenario::Permission => permission(bench, row),
         Scenario::Cancel => cancel(bench, row),
         Scenario::Restart => restart(bench, row),

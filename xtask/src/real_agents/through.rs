@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use regatta_testkit::models::{Ended, Failure, Hold, Story, Turn};
-use serde_json::Value;
+use regatta_testkit::models::{Act, Ended, Failure, Hold, Story, Turn};
+use serde_json::{Value, json};
 
 use super::account::{MARK, called, kill, marked, sweep, until};
 use super::bench::{Bench, CONTENT, FILE, KEY, Run};
@@ -50,6 +50,7 @@ pub(crate) fn run(bench: &Bench<'_>, row: &Row, scenario: Scenario) -> Cell {
     };
     let done = world.set_up(row).and_then(|()| match scenario {
         Scenario::Write => write(&world),
+        Scenario::Tool => tool(&world),
         Scenario::Permission => permission(&world),
         Scenario::Cancel => cancel(&world),
         Scenario::Restart => restart(&world),
@@ -292,6 +293,24 @@ fn lands(world: &World<'_>, going: Going) -> anyhow::Result<Cell> {
 fn write(world: &World<'_>) -> anyhow::Result<Cell> {
     world.bench.models.tell(writes(&world.run.marker));
     lands(world, world.start()?)
+}
+
+/// The program was given Regatta's tools and the attempt's own token: what the model says with one of them is on the
+/// board.
+fn tool(world: &World<'_>) -> anyhow::Result<Cell> {
+    let words = "Said with a tool of Regatta's.";
+    let call = Act::Call { tool: "progress".into(), input: json!({ "text": words }) };
+    let turns = [Turn::act(call), Turn::write(FILE, CONTENT), Turn::say("It is written.")];
+    world.bench.models.tell(Story::new(&world.run.marker, turns));
+    let cell = lands(world, world.start()?)?;
+    let events = world.words(&["events", "--json"]).output()?;
+    let events = String::from_utf8_lossy(&events.stdout).into_owned();
+    if !cell.is_good() || events.lines().any(|it| it.contains("task.progressed") && it.contains(words)) {
+        return Ok(cell);
+    }
+    let answers: Vec<String> =
+        world.bench.models.seen_of(&world.run.marker).into_iter().flat_map(|it| it.results).collect();
+    Ok(Cell::failed(format!("it is not on the board; the tool said {answers:?}")))
 }
 
 /// What the program asks is in the inbox; a yes lets it go on.

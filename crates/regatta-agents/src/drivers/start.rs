@@ -62,6 +62,8 @@ fn claude(setup: &Setup) -> Vec<String> {
             "type": "http", "url": url, "headers": { "Authorization": format!("Bearer {TOKEN_PLACE}") },
         });
         flag("--mcp-config", Some(&json!({ "mcpServers": { "regatta": server } }).to_string()));
+        // With these alone it need not ask: the attempt's token says what they may do.
+        flag("--allowedTools", Some("mcp__regatta"));
         line.push("--strict-mcp-config".to_owned());
     }
     line
@@ -93,6 +95,8 @@ fn codex(setup: &Setup, app_server: bool) -> Vec<String> {
     if let Some(url) = &setup.mcp_url {
         settings.push(format!("mcp_servers.regatta.url={}", json!(url)));
         settings.push(format!("mcp_servers.regatta.bearer_token_env_var={}", json!(TOKEN_VARIABLE)));
+        // It need not ask: the attempt's token says what they may do. `codex exec`, which cannot ask, would refuse.
+        settings.push("mcp_servers.regatta.default_tools_approval_mode=\"approve\"".to_owned());
     }
     if let Some(effort) = &profile.effort {
         settings.push(format!("model_reasoning_effort={}", json!(effort)));

@@ -6,6 +6,7 @@
 mod mending; // what a fix-up is told
 mod pitfalls; // what goes wrong in a language
 mod sections; // GOALS, HISTORY, INTEL, TASK, PROTOCOL
+mod tools; // what is said of our own
 
 use std::fs;
 use std::io;
@@ -15,6 +16,8 @@ use regatta_core::attempt::{Attempt, Cause};
 use regatta_core::project::{Project, RuleAction};
 use regatta_core::task::{Expects, IssueType, Task};
 use regatta_core::{agent, standing};
+
+pub use tools::{LEADS_TOOLS, WORKERS_TOOLS};
 
 use crate::perform::Scene;
 use crate::{Engine, keep};
@@ -39,10 +42,19 @@ pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, fresh: bool) -> String {
     });
     let evidence = last_failure(engine, &scene.task);
     let mending = mending::section(engine, scene);
+    let given = engine.shared.settings.tools.is_some();
+    let tools = engine
+        .board()
+        .agents
+        .get(&scene.attempt.agent)
+        .filter(|_| given)
+        .map(|it| tools::section(&it.runtime, it.role));
+    let tools = tools.unwrap_or_default();
     let told = Told {
         briefing: if written { None } else { Some(&briefing) },
         evidence: evidence.as_deref(),
         mending: mending.as_deref(),
+        tools: &tools,
     };
     redact(&prompt(&scene.task, &scene.project, &scene.attempt, &told))
 }
@@ -98,6 +110,8 @@ struct Told<'a> {
     evidence: Option<&'a str>,
     /// What is to be mended, in a fix-up.
     mending: Option<&'a str>,
+    /// What is said of the tools that it is given.
+    tools: &'a str,
 }
 
 fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) -> String {
@@ -162,6 +176,7 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
         }
         text += "\n";
     }
+    text += told.tools;
     text += &rules(task);
     if let Some(briefing) = told.briefing {
         text += &format!("\n{briefing}");

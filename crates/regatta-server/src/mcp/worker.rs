@@ -479,6 +479,18 @@ mod tests {
     }
 
     #[test]
+    fn the_tools_that_a_prompt_names_are_there() {
+        let has = |lead, name: &str| list(lead).iter().any(|it| it["name"] == name);
+        for (name, what) in regatta_engine::WORKERS_TOOLS {
+            assert!(has(false, name), "{name}: {what}");
+        }
+        for (name, what) in regatta_engine::LEADS_TOOLS {
+            assert!(has(true, name) && !has(false, name), "{name}: {what}");
+        }
+        assert!(has(false, "msg_send"));
+    }
+
+    #[test]
     fn what_a_tool_does_not_take_is_said_before_anything_is_done() {
         let tools = list(false);
         let tool = |name: &str| tools.iter().find(|it| it["name"] == name).unwrap();
