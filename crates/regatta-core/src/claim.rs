@@ -190,6 +190,7 @@ pub fn acquire(draft: &mut Draft, ask: Acquire, now: Now) -> Result<Acquired, Re
     if let Some(cycle) = cycle_through(draft, &ask.owner, holders.iter().map(|it| it.owner.clone())) {
         return Err(Refusal::Deadlock { cycle });
     }
+    let most = longest_wait(draft.board(), &ask);
     let wait = Wait {
         id: WaitId(draft.board().counters.wait + 1),
         owner: ask.owner,
@@ -197,7 +198,7 @@ pub fn acquire(draft: &mut Draft, ask: Acquire, now: Now) -> Result<Acquired, Re
         mode: ask.mode,
         ttl_ms: ask.ttl_ms,
         memo: ask.memo,
-        until_at: now.at + ask.wait_ms,
+        until_at: now.at + ask.wait_ms.min(most),
         since_wall: now.wall,
     };
     let id = wait.id;
@@ -271,6 +272,21 @@ fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> (u6
     };
     draft.record(Event::ClaimGranted(Granted { claim, wait }));
     (expires_at - now.at, id, token)
+}
+
+/// How long somebody waits for these: for a trunk, by hand, no longer than the project's `merge_timeout`, so that they
+/// take other work instead.
+fn longest_wait(board: &Board, ask: &Acquire) -> u64 {
+    let by_hand = matches!(ask.owner, Owner::Agent(_)) && ask.uris.iter().any(is_trunk);
+    let named = |project: &Project| ask.uris.iter().any(|it| it.overlaps(&Uri::of_trunk(&project.name)));
+    let allowed = board.projects.values().filter(|it| by_hand && named(it));
+    allowed.map(|it| it.settings.landing.merge_timeout.ms()).filter(|it| *it > 0).min().unwrap_or(u64::MAX)
+}
+
+/// The projects whose trunks these are.
+pub(crate) fn trunks<'a>(board: &'a Board, uris: &'a [Uri]) -> impl Iterator<Item = &'a Project> {
+    let trunk = |it: &&Project| uris.iter().any(|uri| is_trunk(uri) && uri.overlaps(&Uri::of_trunk(&it.name)));
+    board.projects.values().map(|it| &**it).filter(trunk)
 }
 
 /// How long these trunks may be held by hand: what the strictest of their projects allows.

@@ -11,6 +11,7 @@ mod people; // what people ask of the queue
 pub mod plan; // which prefixes are validated next
 mod queue; // who is in it, in which order, and what goes on next
 mod report; // what merging, validating and moving found
+pub(crate) mod review; // an agent looks at what another one did
 pub mod wave; // one commit for all of a wave
 
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use crate::task::Submission;
 pub use people::{Place, hold, land, land_under, needs_person, release, revise, undo};
 pub(crate) use queue::{advance, retry, submit, withdraw};
 pub use report::{Moved, Tried, moved, tried};
-pub(crate) use report::{announce, fence_fell, lent_fence_fell};
+pub(crate) use report::{announce, fence_fell, lent_fence_fell, waited_in_vain};
 
 /// Where a landing is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

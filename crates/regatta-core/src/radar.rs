@@ -10,7 +10,7 @@ use crate::event::{Event, facts};
 use crate::ids::{AttemptId, Now, ProjectName, TaskId};
 use crate::landing::announce;
 use crate::refusal::Refusal;
-use crate::task::Status;
+use crate::task::{Status, Task};
 
 /// What is known of a project's work in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,10 +158,22 @@ pub(crate) fn conflicted(draft: &mut Draft, name: &ProjectName, task: TaskId) {
     }
 }
 
-impl Board {
-    /// Whether work in progress already collides at this path: more work there would only join in.
-    pub fn hot(&self, project: &ProjectName, path: &str) -> bool {
-        let project = self.projects.get(project);
-        project.is_some_and(|it| it.radar.collisions.iter().any(|it| it.paths.iter().any(|it| it == path)))
+/// Why a start waits, if it does: its manifest touches a file in which two others that are at work collide already, so
+/// that it would only join in. Who is one of the two is not held by it.
+pub fn heat(board: &Board, task: &Task) -> Option<String> {
+    let project = board.projects.get(&task.project)?;
+    // A radar that is off notices no end.
+    if project.radar.collisions.is_empty() || project.settings.landing.radar.ms() == 0 {
+        return None;
     }
+    let at_work = |id: &TaskId| board.tasks.get(id).is_some_and(|it| it.status.is_running());
+    let others = project.radar.collisions.iter().filter(|it| it.one != task.id && it.other != Some(task.id));
+    for it in others.filter(|it| at_work(&it.one) || it.other.as_ref().is_some_and(at_work)) {
+        let touched = it.paths.iter().find(|path| task.files.iter().any(|it| it.matches(path)));
+        if let Some(path) = touched {
+            let other = it.other.map_or_else(|| "the trunk".to_owned(), |it| it.to_string());
+            return Some(format!("{} and {other} collide in {path}; it starts when that is settled", it.one));
+        }
+    }
+    None
 }

@@ -43,6 +43,9 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
                 if ended.uris.iter().any(|uri| uri.as_str().starts_with("workspace://")) {
                     trunk_freed(draft, now);
                 }
+                if *it.cause() == claim::WaitCause::TimedOut {
+                    landing::waited_in_vain(draft, &ended, now)?;
+                }
             }
         }
         Event::AttemptStarted(it) => {

@@ -17,7 +17,7 @@ use crate::landing::{State as LandingState, wave};
 use crate::mission::Mission;
 use crate::refusal::{Refusal, seconds};
 use crate::task::{Expects, Status, Task};
-use crate::{agent, attempt, budget, claim, manifest, mission, provider, runner, standing, task};
+use crate::{agent, attempt, budget, claim, manifest, mission, provider, radar, runner, standing, task};
 
 /// The closed set of things a task can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -183,6 +183,7 @@ fn next_for(
             && paced(task)
             && place.is_none_or(|it| lies_at(board, task, it))
             && !short_of_ports.contains(&task.project)
+            && radar::heat(board, task).is_none()
             && budget::blocks(board, task, &ask.agent, now).is_none()
     };
     let own = board.first_free(lots, &ReadyFor::Offered(ask.agent.clone()), fits);
@@ -444,6 +445,9 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                     WaitKind::Claim,
                     format!("{} is held by {}{ends}", holder.uri, describe_owner(board, &holder.owner)),
                 );
+            }
+            if let Some(hot) = radar::heat(board, task) {
+                say(WaitKind::Conflict, hot);
             }
             if let Some(short) = ports_short(&Draft::of(board, now), &task.project, now) {
                 say(WaitKind::Claim, format!("it needs ports: {}", short.message()));

@@ -23,8 +23,8 @@ use crate::schedule::WaitKind;
 use crate::scope::Escape;
 use crate::{agent, claim, manifest};
 
-pub(crate) use add::set_explorer;
 pub use add::{Add, Edit, Pause, add, default_priority, edit};
+pub(crate) use add::{set_explorer, set_reviewer};
 pub(crate) use fixup::mend;
 pub use fixup::{Fixup, MOST_FIXUPS};
 pub use status::{Status, next_status};
@@ -132,6 +132,9 @@ pub struct Task {
     /// The task whose files it looks for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explores: Option<TaskId>,
+    /// The task whose finished work it looks at before that may land.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reviews: Option<TaskId>,
     /// What it is called elsewhere (a plan's or another tracker's id).
     pub alias: Option<String>,
     pub mission: Option<MissionId>,

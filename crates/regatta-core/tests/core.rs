@@ -31,8 +31,12 @@ mod missions;
 mod plans;
 #[path = "core/ports.rs"]
 mod ports;
+#[path = "core/radar.rs"]
+mod radar;
 #[path = "core/retries.rs"]
 mod retries;
+#[path = "core/reviews.rs"]
+mod reviews;
 #[path = "core/runners.rs"]
 mod runners;
 #[path = "core/sessions.rs"]

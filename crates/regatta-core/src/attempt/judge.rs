@@ -6,6 +6,7 @@ use crate::board::Draft;
 use crate::event::Event;
 use crate::explore;
 use crate::ids::{AttemptId, CommitId, LandingId, Now};
+use crate::landing::review;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::scope::{self, Finding, Found};
@@ -101,6 +102,17 @@ pub fn judged(
         Verdict::Passed { .. } if task.explores.is_some() => {
             let result = draft.board().attempts.get(&id).and_then(|it| it.result.clone());
             match explore::finish(draft, &task, result.as_ref()) {
+                Ok(()) => {
+                    end(draft, id, Cause::Reported, "");
+                    task::complete(draft, task.id, None)?;
+                    return Ok(None);
+                }
+                Err(reason) => (Cause::Invalid, reason),
+            }
+        }
+        Verdict::Passed { .. } if task.reviews.is_some() => {
+            let result = draft.board().attempts.get(&id).and_then(|it| it.result.clone());
+            match review::finish(draft, &task, (&attempt.agent, result.as_ref()), now)? {
                 Ok(()) => {
                     end(draft, id, Cause::Reported, "");
                     task::complete(draft, task.id, None)?;

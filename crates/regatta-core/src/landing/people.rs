@@ -14,7 +14,7 @@ use crate::task::{self, Expects, IssueType, Status, Submission, Task};
 use crate::{claim, manifest, steer};
 
 use super::queue::{enter, enter_as, fresh, order};
-use super::{Asked, GoneOn, Hold, Landing, Stopped, Under, find, wave, withdraw};
+use super::{Asked, GoneOn, Hold, Landing, Stopped, Under, find, review, wave, withdraw};
 
 /// What [`land`] found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ fn is_guarded(path: &str) -> bool {
     name == ".gitattributes" || FILES.contains(&path) || FOLDERS.iter().any(|it| path.starts_with(it))
 }
 
-fn guarded<'a>(board: &Board, task: &Task, changed: &'a [String]) -> Option<&'a String> {
+pub(super) fn guarded<'a>(board: &Board, task: &Task, changed: &'a [String]) -> Option<&'a String> {
     let settings = &board.projects.get(&task.project)?.settings.landing;
     changed.iter().find(|path| is_guarded(path) || settings.protected.iter().any(|it| it.matches(path)))
 }
@@ -58,11 +58,11 @@ pub fn needs_person(board: &Board, task: &Task, changed: &[String]) -> Option<St
     if let Some(path) = guarded(board, task, changed) {
         return Some(format!("it changes {path}, which only a person lets through: regatta diff {}", task.id));
     }
-    match (settings.review, &settings.reviewer) {
+    match (settings.review, review::reviewer(board, task, task.agent.as_ref())) {
         (Review::None, _) => None,
         (Review::Agent, Some(reviewer)) => Some(format!("{reviewer} reviews it, or you do: regatta diff {}", task.id)),
         (Review::Agent, None) => {
-            Some(format!("no reviewer is named in [landing], so it is yours: regatta diff {}", task.id))
+            Some(format!("no other agent is there to review it, so it is yours: regatta diff {}", task.id))
         }
         (Review::Human, _) => Some(format!("somebody must review it: regatta diff {}", task.id)),
     }
@@ -95,16 +95,23 @@ pub fn land(draft: &mut Draft, id: TaskId, first: bool, by: &Actor, now: Now) ->
         }
         return place(draft.board(), landing.id, now);
     }
+    if let Some(submission) = task.submission.as_ref().filter(|_| task.status != Status::Landing) {
+        may_approve(draft.board(), &task, &submission.changed, by)?;
+    }
+    let_in(draft, &task, first, by, now)
+}
+
+/// Puts finished work that was kept for somebody to look at into the queue, because they did.
+pub(super) fn let_in(draft: &mut Draft, task: &Task, first: bool, by: &Actor, now: Now) -> Result<Place, Refusal> {
     let Some(submission) =
         task.submission.clone().filter(|_| matches!(task.status, Status::NeedsHuman | Status::InReview))
     else {
-        return Err(Refusal::NothingToLand { task: id, status: task.status });
+        return Err(Refusal::NothingToLand { task: task.id, status: task.status });
     };
-    may_approve(draft.board(), &task, &submission.changed, by)?;
     let agent = task.agent.clone().unwrap_or_else(regatta);
     // Its files were free while a person thought about it, so they must be had again.
-    let (uris, mode) = have_files(draft, &task, now)?;
-    let queued = enter(draft, &task, agent, submission, now)?;
+    let (uris, mode) = have_files(draft, task, now)?;
+    let queued = enter(draft, task, agent, submission, now)?;
     claim::acquire_for_landing(draft, queued, uris, mode, now);
     draft.record(Event::LandingApproved(super::Approved { landing: queued, by: by.to_string() }));
     if first {

@@ -28,6 +28,7 @@ pub(crate) fn submit(
 ) -> Result<Option<LandingId>, Refusal> {
     if let Some(reason) = needs_person(draft.board(), task, &submission.changed) {
         task::review(draft, task.id, submission, reason)?;
+        super::review::begin(draft, task.id, &attempt.agent, now)?;
         return Ok(None);
     }
     let id = enter(draft, task, attempt.agent.clone(), submission, now)?;

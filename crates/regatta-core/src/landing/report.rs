@@ -292,6 +292,26 @@ pub(crate) fn announce(
     bus::post(draft, Post { channel, text, labels, reply_to: None }, Actor::Regatta, now).map(|_| ())
 }
 
+/// Somebody's wait for a trunk ran out: the project's channel is told, since they now take other work.
+pub(crate) fn waited_in_vain(draft: &mut Draft, wait: &claim::Wait, now: Now) -> Result<(), Refusal> {
+    if !matches!(wait.owner, Owner::Agent(_)) {
+        return Ok(());
+    }
+    let names: Vec<ProjectName> = claim::trunks(draft.board(), &wait.uris).map(|it| it.name.clone()).collect();
+    for name in names {
+        let uri = [crate::pattern::Uri::of_trunk(&name)];
+        let holders = claim::in_the_way(draft, &uri, claim::Mode::Exclusive, None, now);
+        let held = holders.first().map_or(String::new(), |it| format!(", which {} holds", it.owner));
+        let waited = now.wall.saturating_sub(wait.since_wall) / 1_000;
+        let text = format!(
+            "{} waited {waited} s for the trunk of {name}{held}; its merge is left for later, and it takes other work",
+            wait.owner
+        );
+        announce(draft, &name, "coord:merge", text, now)?;
+    }
+    Ok(())
+}
+
 /// How long a held landing waits before it is tried again.
 const HOLD_MS: u64 = 5_000;
 

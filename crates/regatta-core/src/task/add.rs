@@ -89,6 +89,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         script: ask.script,
         ratchet: ask.ratchet,
         explores: None,
+        reviews: None,
         alias: ask.alias,
         mission: mission.map(|it| it.0),
         wave: mission.map_or(0, |it| it.1.wave),
@@ -237,6 +238,13 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
         Some(Pause::No) => None,
         None => task.paused,
     };
+    draft.record(Event::TaskEdited(Edited { task }));
+    Ok(())
+}
+
+/// Says whose work a task looks at.
+pub(crate) fn set_reviewer(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<(), Refusal> {
+    let task = Task { reviews: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
     draft.record(Event::TaskEdited(Edited { task }));
     Ok(())
 }

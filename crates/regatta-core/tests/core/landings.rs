@@ -577,3 +577,21 @@ fn max_hold_bounds_a_trunk_held_by_hand() {
     world.advance(SECOND);
     assert!(!world.board.claims.contains_key(&held.claim), "whatever is renewed");
 }
+
+/// A wait for the trunk by hand ends at the project's `merge_timeout`, however long was asked for; the channel is told
+/// who left, and who holds it.
+#[test]
+fn merge_timeout_ends_a_wait_for_the_trunk_and_says_so() {
+    let mut world = World::serial(&[("ada", 1)]);
+    let mut ask = world.project("shop", &["cargo test"]);
+    ask.settings.landing.merge_timeout = regatta_core::project::Span::seconds(30);
+    world.ask("ann", Command::AddProject(ask));
+    world.hold("eve", &[TRUNK]);
+    let told = world.count("message.posted");
+    let wait = world.wait_for("ada", &[TRUNK], 600 * SECOND);
+    world.advance(29 * SECOND);
+    assert!(world.board.waits.contains_key(&wait));
+    world.advance(2 * SECOND);
+    assert!(!world.board.waits.contains_key(&wait), "it takes other work");
+    assert_eq!(world.count("message.posted"), told + 1);
+}

@@ -630,6 +630,7 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: N
         .filter(|it| blockers(board, &needs(board, it), mode_of(board, it), None).next().is_none())
         .filter(|it| has_ports(board, it) && lies(it))
         .filter(|it| regatta_core::budget::blocks(board, it, &ask.agent, now).is_none())
+        .filter(|it| regatta_core::radar::heat(board, it).is_none())
         .filter_map(|it| rank(it).map(|rank| (rank, it.priority, it.id)))
         .min()
         .map(|it| it.2)

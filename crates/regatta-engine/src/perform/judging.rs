@@ -75,7 +75,7 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
         let reason = format!("it changed files outside its manifest: {}", findings.outside.join(", "));
         return Ok(Verdict::NeedsPerson { kind: WaitKind::Policy, reason });
     }
-    if task.explores.is_some() {
+    if task.explores.is_some() || task.reviews.is_some() {
         // It was only to look: what it changed is kept, and goes nowhere.
         let Capture { base, .. } = whole;
         return Ok(Verdict::Passed { commit: base.clone(), base, changed: vec![] });

@@ -184,6 +184,11 @@ fn live(story: Story, world: &World, life: &Life, client: &mut Client, funerals:
             && stored.outbox.is_empty()
     };
     life.until("everything is done", || life.is_over() || done());
+    if !life.is_over() {
+        // The store has it one step before the engine does, and that step may be its last. Whoever asks the writer again
+        // is answered after that step.
+        let _answered = engine.submit(story.requests().remove(0));
+    }
     if life.is_over() {
         // The dead hold up nobody: their threads end by themselves, in the background.
         funerals.push(std::thread::spawn(move || engine.shutdown()));

@@ -1,0 +1,145 @@
+//! `review = "agent"`: another agent looks at finished work before it lands.
+//!
+//! It is a task of its own that expects a report: approve, or revise and why. The work waits in review meanwhile, where
+//! a person may let it in or send it back just as well. What only a person lets through is not given to an agent.
+
+use crate::attempt::WorkResult;
+use crate::board::{Board, Draft};
+use crate::command::Actor;
+use crate::ids::{AgentName, Now, TaskId};
+use crate::project::Review;
+use crate::refusal::Refusal;
+use crate::task::{self, Add, Edit, Expects, How, IssueType, Status, Task, Validation};
+
+use super::{announce, people};
+
+/// Who reviews this agent's work on a task: the one who is named, else another one of the mission. Nobody reviews
+/// their own.
+pub(super) fn reviewer(board: &Board, task: &Task, author: Option<&AgentName>) -> Option<AgentName> {
+    let settings = &board.projects.get(&task.project)?.settings.landing;
+    let may = |it: &&AgentName| Some(*it) != author && board.agents.contains_key(*it);
+    let named = settings.reviewer.iter().find(may);
+    let mission = task.mission.and_then(|it| board.missions.get(&it));
+    let other = || mission.into_iter().flat_map(|it| &it.agents).find(may);
+    named.or_else(other).filter(|_| settings.review == Review::Agent).cloned()
+}
+
+/// Has somebody look at work that is in review, where an agent is to.
+pub(super) fn begin(draft: &mut Draft, id: TaskId, author: &AgentName, now: Now) -> Result<(), Refusal> {
+    let of = task::find(draft.board(), id)?;
+    let Some(submission) = of.submission.clone() else { return Ok(()) };
+    if people::guarded(draft.board(), &of, &submission.changed).is_some() {
+        return Ok(());
+    }
+    let Some(reviewer) = reviewer(draft.board(), &of, Some(author)) else { return Ok(()) };
+    let description = format!(
+        "Look at what {author} did for {id} and say whether it may land. Change nothing yourself.\n         `git diff {} {}` shows it; `git show {}:PATH` shows a file as it would be.\n         Answer as the detail of your result: \"approve\", or \"revise: \" and what is to be changed and why.\n\n         # What was asked\n{}\n\n{}",
+        submission.base, submission.commit, submission.commit, of.subject, of.description
+    );
+    if let Some(known) = draft.board().tasks.values().find(|it| it.reviews == Some(id)).cloned() {
+        // It has not been looked at yet, so the newer work is what is looked at.
+        if known.status.is_waiting() {
+            task::edit(draft, known.id, Edit { description: Some(description), ..Edit::default() })?;
+        }
+        return Ok(());
+    }
+    let add = Add {
+        project: of.project.clone(),
+        subject: format!("Review {id}: {}", of.subject).chars().take(300).collect(),
+        description,
+        issue_type: IssueType::Chore,
+        files: vec![],
+        validation: Validation::default(),
+        blocked_by: vec![],
+        priority: of.priority,
+        expects: Expects::Report,
+        effort: None,
+        provider: None,
+        script: None,
+        ratchet: None,
+        alias: None,
+        backlog: false,
+    };
+    let review = task::add(draft, add, None, now)?;
+    task::set_reviewer(draft, review, id)?;
+    // Who is not of the mission asks for work otherwise.
+    let mission =
+        of.mission.filter(|it| draft.board().missions.get(it).is_some_and(|it| it.agents.contains(&reviewer)));
+    if let Some(mission) = mission {
+        task::adopt(draft, review, (mission, of.step()), &of.project)?;
+    }
+    task::assign(draft, review, Some(reviewer), How::Queue, now)
+}
+
+/// Does what the review says. The inner `Err` says why it cannot be understood.
+pub(crate) fn finish(
+    draft: &mut Draft,
+    review: &Task,
+    (by, result): (&AgentName, Option<&WorkResult>),
+    now: Now,
+) -> Result<Result<(), String>, Refusal> {
+    let Some(id) = review.reviews else { return Ok(Ok(())) };
+    let detail = result.map(|it| it.detail.as_str()).filter(|it| !it.trim().is_empty());
+    let said = detail.or(review.output.as_deref()).unwrap_or_default();
+    let verdict = match read(said) {
+        Ok(verdict) => verdict,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    // A person was faster, or the work is gone.
+    let Some(of) = draft.board().tasks.get(&id).filter(|it| it.status == Status::InReview).cloned() else {
+        return Ok(Ok(()));
+    };
+    let author = of.agent.clone();
+    if author.as_ref() == Some(by) {
+        return Ok(Err(format!("{by} made {id} and cannot review it")));
+    }
+    match verdict {
+        Some(why) => people::revise(draft, id, format!("{by} reviewed it and asks for changes: {why}"))?,
+        None => match people::let_in(draft, &of, false, &Actor::Agent(by.clone()), now) {
+            Ok(_) => {}
+            // Its files were free while it was looked at, and somebody has them now.
+            Err(refusal) => {
+                let text =
+                    format!("{by} approved {id}, but it cannot land yet: {}. regatta land {id}", refusal.message());
+                announce(draft, &of.project, "coord:review", text, now)?;
+            }
+        },
+    }
+    Ok(Ok(()))
+}
+
+/// What is to be changed; nothing when it is approved.
+fn read(said: &str) -> Result<Option<String>, String> {
+    let said = said.trim();
+    let lower = said.to_ascii_lowercase();
+    if let Some(rest) = lower.strip_prefix("approve") {
+        // "approved", "approve.", "approve: well done"; not "approve only if".
+        let rest = rest.strip_prefix('d').unwrap_or(rest);
+        if rest.is_empty() || rest.starts_with(['.', ':', '!', ',', '\n']) {
+            return Ok(None);
+        }
+    }
+    let why = lower.strip_prefix("revise").map(|rest| said[said.len() - rest.len()..].trim_start_matches(':').trim());
+    match why {
+        Some(why) if !why.is_empty() => Ok(Some(why.to_owned())),
+        Some(_) => Err("it asks for changes and does not say which".into()),
+        None => Err("it was to answer \"approve\", or \"revise: \" and what is to be changed".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_read_strictly() {
+        for yes in ["approve", " Approved.", "APPROVE: good work", "approve\nbecause"] {
+            assert_eq!(read(yes), Ok(None), "{yes}");
+        }
+        assert_eq!(read("revise: the Name"), Ok(Some("the Name".into())));
+        assert_eq!(read("Revise the name"), Ok(Some("the name".into())));
+        for no in ["", "revise", "revise: ", "I approve", "approve only if the name changes", "looks fine"] {
+            assert!(read(no).is_err(), "{no}");
+        }
+    }
+}

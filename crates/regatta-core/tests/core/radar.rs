@@ -1,0 +1,82 @@
+//! The radar's book: who collides, what that holds up, and how often it was right.
+
+use regatta_core::command::Command;
+use regatta_core::ids::AttemptId;
+use regatta_core::landing::Tried;
+use regatta_core::radar::Found;
+use regatta_core::schedule::WaitKind;
+use regatta_core::task::Status;
+
+use crate::world::{World, shop};
+
+fn sees(world: &mut World, found: &[(AttemptId, Option<AttemptId>, &str)]) {
+    let found = found
+        .iter()
+        .map(|(one, other, path)| Found { one: *one, other: *other, paths: vec![(*path).to_owned()] })
+        .collect();
+    world.ask("regatta", Command::ReportCollisions { project: shop(), found });
+}
+
+/// A start whose manifest touches a file in which two others collide waits until that is settled; W1: it says so.
+#[test]
+fn a_start_into_a_hot_file_waits() {
+    let mut world = World::serial(&[("ada", 1), ("bob", 1), ("eve", 1)]);
+    world.add_task("one", &["src/a.rs"]);
+    world.add_task("two", &["src/b.rs"]);
+    let (one, two) = (world.take("ada"), world.take("bob"));
+    // Both went beyond their manifests into the same file.
+    sees(&mut world, &[(one.attempt, Some(two.attempt), "src/shared.rs")]);
+    let hot = world.add_task("three", &["src/shared.rs"]);
+    let cool = world.add_task("four", &["src/d.rs"]);
+    assert_eq!(world.poll("eve").map(|it| it.task), Some(cool), "the others go on");
+    assert!(world.reasons(hot).contains(&WaitKind::Conflict), "{:?}", world.reasons(hot));
+    sees(&mut world, &[]);
+    assert!(!world.reasons(hot).contains(&WaitKind::Conflict));
+    world.finish_and_land(&one);
+    assert_eq!(world.poll("ada").map(|it| it.task), Some(hot));
+}
+
+/// What nobody at work can settle holds up nothing.
+#[test]
+fn a_collision_of_nobody_at_work_holds_nothing_up() {
+    let mut world = World::serial(&[("ada", 1), ("bob", 1), ("eve", 1)]);
+    world.add_task("one", &["src/a.rs"]);
+    let one = world.take("ada");
+    sees(&mut world, &[(one.attempt, None, "src/shared.rs")]);
+    let hot = world.add_task("two", &["src/shared.rs"]);
+    assert_eq!(world.poll("eve"), None);
+    world.give_up(&one);
+    assert_eq!(world.poll("eve").map(|it| it.task), Some(hot));
+}
+
+/// Its precision: a warning counts as proved when one of the two conflicts in the queue, as lapsed when both end
+/// without, and each once.
+#[test]
+fn warnings_that_came_true_are_counted() {
+    let mut world = World::serial(&[("ada", 1), ("bob", 1), ("eve", 1), ("ian", 1)]);
+    for (name, file) in [("one", "src/a.rs"), ("two", "src/b.rs"), ("three", "src/c.rs"), ("four", "src/d.rs")] {
+        world.add_task(name, &[file]);
+    }
+    let grants = ["ada", "bob", "eve", "ian"].map(|it| world.take(it));
+    let [one, two, three, four] = &grants;
+    let pairs = [(one.attempt, Some(two.attempt), "x"), (three.attempt, Some(four.attempt), "y")];
+    sees(&mut world, &pairs);
+    sees(&mut world, &pairs);
+    let book = |world: &World| {
+        let radar = &world.board.projects[&shop()].radar;
+        (radar.warned, radar.proved, radar.lapsed)
+    };
+    assert_eq!(book(&world), (2, 0, 0), "a warning is one however often it is seen");
+    world.finish_and_land(one);
+    let landing = world.submit(two);
+    world.tried(landing, Tried::Conflict { at: landing, paths: vec!["x".into()] });
+    assert_eq!(book(&world), (2, 1, 0));
+    assert!(world.status(two.task).is_waiting(), "it is mended");
+    sees(&mut world, &pairs[1..]);
+    assert_eq!(book(&world), (2, 1, 0), "what came true does not lapse as well");
+    world.finish_and_land(three);
+    world.finish_and_land(four);
+    sees(&mut world, &[]);
+    assert_eq!(book(&world), (2, 1, 1));
+    assert_eq!(world.status(four.task), Status::Completed);
+}

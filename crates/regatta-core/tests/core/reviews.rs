@@ -1,0 +1,113 @@
+//! `review = "agent"`: another agent looks at work before it lands.
+
+use regatta_core::command::Command;
+use regatta_core::ids::TaskId;
+use regatta_core::project::Review;
+use regatta_core::schedule::Grant;
+use regatta_core::task::{Expects, Status};
+
+use crate::world::{World, agent, commit, files};
+
+/// Ada's work on a file, in a project whose reviewer this is.
+fn reviewed(reviewer: Option<&str>, path: &str) -> (World, TaskId) {
+    let mut world = World::serial(&[("ada", 1), ("eve", 1)]);
+    let mut ask = world.project("shop", &["cargo test"]);
+    ask.settings.landing.review = Review::Agent;
+    ask.settings.landing.reviewer = reviewer.map(agent);
+    world.ask("ann", Command::AddProject(ask));
+    let task = world.add_task("careful", &[path]);
+    submit(&mut world, path);
+    (world, task)
+}
+
+fn submit(world: &mut World, path: &str) {
+    let grant = world.take("ada");
+    world.finish(&grant);
+    let changed = vec![path.to_owned()];
+    let verdict =
+        regatta_core::attempt::Verdict::Passed { commit: commit(0x50 + grant.attempt.0), base: commit(4), changed };
+    assert_eq!(world.judge(&grant, verdict), None, "somebody looks at it first");
+}
+
+fn answer(world: &mut World, review: &Grant, said: &str) {
+    let Grant { task, attempt, token, .. } = *review;
+    world.ask("eve", Command::Finish { task, attempt, token, output: Some(said.into()) });
+    let verdict = regatta_core::attempt::Verdict::Passed { commit: commit(4), base: commit(4), changed: vec![] };
+    assert_eq!(world.judge(review, verdict), None);
+}
+
+#[test]
+fn another_agent_reviews_and_its_yes_lands_the_work() {
+    let (mut world, task) = reviewed(Some("eve"), "src/a.rs");
+    assert_eq!(world.status(task), Status::InReview);
+    assert!(world.poll("ada").is_none(), "nobody reviews their own");
+    let review = world.take("eve");
+    let asked = world.task(review.task);
+    assert_eq!((asked.reviews, asked.expects), (Some(task), Expects::Report));
+    assert!(asked.description.contains(commit(0x51).as_str()), "{}", asked.description);
+    answer(&mut world, &review, "approve");
+    assert_eq!((world.status(review.task), world.status(task)), (Status::Completed, Status::Landing));
+    let landing = world.task(task).landing.unwrap();
+    assert_eq!(world.board.landings[&landing].approved.as_deref(), Some("eve"));
+    world.land(landing);
+    assert_eq!(world.status(task), Status::Completed);
+}
+
+#[test]
+fn its_no_sends_the_work_back_with_its_words_and_it_looks_again() {
+    let (mut world, task) = reviewed(Some("eve"), "src/a.rs");
+    let review = world.take("eve");
+    answer(&mut world, &review, "revise: the name is wrong");
+    assert!(world.status(task).is_waiting(), "{}", world.status(task));
+    assert!(world.task(task).notes[0].contains("the name is wrong"), "{:?}", world.task(task).notes);
+    submit(&mut world, "src/a.rs");
+    let again = world.take("eve");
+    assert_ne!(again.task, review.task);
+    assert!(world.task(again.task).description.contains(commit(0x50 + 3).as_str()), "the newer work");
+    answer(&mut world, &again, "Approved.");
+    assert_eq!(world.status(task), Status::Landing);
+}
+
+/// An approval never lapses into a yes: what says neither is asked again.
+#[test]
+fn an_answer_that_is_neither_lands_nothing() {
+    let (mut world, task) = reviewed(Some("eve"), "src/a.rs");
+    let review = world.take("eve");
+    answer(&mut world, &review, "I like it");
+    assert_eq!(world.status(task), Status::InReview);
+    assert!(world.status(review.task).is_waiting(), "{}", world.status(review.task));
+}
+
+#[test]
+fn what_is_protected_or_has_no_other_reviewer_is_a_persons() {
+    for (reviewer, path) in [(Some("eve"), "regatta.toml"), (Some("ada"), "src/a.rs"), (None, "src/a.rs")] {
+        let (mut world, task) = reviewed(reviewer, path);
+        assert_eq!(world.status(task), Status::InReview);
+        assert!(world.poll("eve").is_none() && world.poll("ada").is_none(), "{reviewer:?} {path}");
+        world.ask("ann", Command::Land { task, first: false });
+        assert_eq!(world.status(task), Status::Landing);
+    }
+}
+
+/// A person who is faster has the last word.
+#[test]
+fn a_review_that_comes_late_changes_nothing() {
+    let (mut world, task) = reviewed(Some("eve"), "src/a.rs");
+    let review = world.take("eve");
+    world.ask("ann", Command::Land { task, first: false });
+    answer(&mut world, &review, "revise: no");
+    assert_eq!((world.status(review.task), world.status(task)), (Status::Completed, Status::Landing));
+}
+
+/// Approved work whose files somebody has meanwhile waits in review, and the channel is told.
+#[test]
+fn approved_work_whose_files_are_held_waits_and_is_told_of() {
+    let (mut world, task) = reviewed(Some("eve"), "src/a.rs");
+    let review = world.take("eve");
+    world.hold("bob", &["file://shop/src/a.rs"]);
+    let told = world.count("message.posted");
+    answer(&mut world, &review, "approve");
+    assert_eq!((world.status(review.task), world.status(task)), (Status::Completed, Status::InReview));
+    assert_eq!(world.count("message.posted"), told + 1);
+    assert_eq!(world.task(task).files, files(&["src/a.rs"]));
+}
