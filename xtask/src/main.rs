@@ -12,9 +12,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod args; // what may be typed
 mod bench; // the measurements
+mod browser; // strangers' pages in a real browser
 mod dice; // numbers that look random and are the same every time
 mod real_agents; // real programs against the scripted model server
 mod report; // what is printed, and kept in a file
+mod schemathesis; // the document against the server
 mod world; // an engine without git and agents, and stores that count
 
 use std::process::ExitCode;
@@ -26,6 +28,10 @@ cargo xtask bench claims        [--steps 100] [--callers 64] [--rounds 3] [--thr
 cargo xtask bench linearizable  [--ops 1000000] [--agents 500] [--seed 1] [--plant NAME]
 cargo xtask bench decide        [--samples 20000]
 cargo xtask bench schedule      [--samples 500]
+cargo xtask bench runners       [--agents 500] [--runs 50000]
+cargo xtask bench polls         [--callers 64] [--steps 20]
+cargo xtask bench wake          [--samples 500] [--agents 500] [--binary PATH]
+cargo xtask bench readers       [--agents 1000] [--steps 2000] [--rounds 5]
 cargo xtask bench start         [--binary PATH] [--runs 5]
 cargo xtask bench landing       [--runs 12]
 cargo xtask bench workspace     [--runs 12]
@@ -39,6 +45,8 @@ cargo xtask bench chatty        [--binary PATH] [--agents 200]
 cargo xtask bench reattach      [--binary PATH] [--agents 20] [--runs 10] [--restart]
 cargo xtask bench overhead      [--binary PATH] [--runs 50]
 cargo xtask bench all
+cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
+cargo xtask browser             [--binary PATH]
 cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|all] [--binary PATH] [--install-only]
 Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
 
@@ -68,6 +76,10 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "claims"] => bench::claims::run(&args),
         ["bench", "linearizable"] => bench::linearizable::run(&args),
         ["bench", "decide"] => bench::decide::run(&args),
+        ["bench", "runners"] => bench::doors::runners::run(&args),
+        ["bench", "polls"] => bench::doors::polls::run(&args),
+        ["bench", "wake"] => bench::doors::wake::run(&args),
+        ["bench", "readers"] => bench::doors::readers::run(&args),
         ["bench", "landing"] => bench::landing::run(&args),
         ["bench", "workspace"] => bench::workspace::run(&args),
         ["bench", "next-start"] => bench::agents::next_start::run(&args),
@@ -96,6 +108,8 @@ fn run() -> anyhow::Result<bool> {
             }
             Ok(good)
         }
+        ["schemathesis"] => schemathesis::run(&args),
+        ["browser"] => browser::run(&args),
         ["real-agents"] => real_agents::run(&args),
         _ => anyhow::bail!("usage:\n{USAGE}"),
     }

@@ -180,6 +180,14 @@ inputs! {
         #[serde(default)] lease_ms: Option<u64>,
     }
     TaskProgress { task: TaskId, attempt: AttemptId, token: u64, text: String }
+    ScopeReport {
+        task: TaskId,
+        attempt: AttemptId,
+        token: u64,
+        /// What is to be done there, and why.
+        finding: String,
+        #[serde(default)] suggested_files: Vec<String>,
+    }
     TaskFinish { task: TaskId, attempt: AttemptId, token: u64, #[serde(default)] output: Option<String> }
     TaskFail { task: TaskId, attempt: AttemptId, token: u64, #[serde(default)] reason: Option<String> }
 

@@ -179,9 +179,9 @@ verbs! {
     "task.list" TaskList(input::TaskList) View + Lead "Lists tasks";
     "task.explore" TaskExplore(input::Id) Operate "Has an agent find out which files a task touches";
     "task.set" TaskSet(input::TaskSet) Operate "Changes a task";
-    "task.assign" TaskAssign(input::TaskAssign) Operate + Lead "Gives a task to an agent";
-    "task.accept" TaskAccept(input::OfferAnswer) Operate "Takes an offered task";
-    "task.reject" TaskReject(input::OfferAnswer) Operate "Declines an offered task";
+    "task.assign" TaskAssign(input::TaskAssign) Operate + Attempt + Lead "Gives a task to an agent";
+    "task.accept" TaskAccept(input::OfferAnswer) Operate + Attempt "Takes an offered task";
+    "task.reject" TaskReject(input::OfferAnswer) Operate + Attempt "Declines an offered task";
     "task.cancel" TaskCancel(input::TaskCancel) Operate + Lead "Cancels a task";
     "task.poll" TaskPoll(input::TaskPoll) Operate + Runner "Takes the next ready task";
     "task.progress" TaskProgress(input::TaskProgress) Operate + Attempt "Says what an attempt is doing";
@@ -202,6 +202,7 @@ verbs! {
     "briefing" Briefing(input::Attempt) View + Attempt "Says all that an attempt should know";
     "attempt.transcript" Transcript(input::Transcript) View "Reads what an attempt's program said, from a place on";
     "attempt.checks" Checks(input::Checks) View "Shows what the checks of an attempt's work said";
+    "scope.report" ScopeReport(input::ScopeReport) Operate + Attempt "Says what an attempt found outside its manifest, and left alone";
     "scope.list" ScopeList(input::Scope) View "Lists what was found outside the manifests of tasks";
     "scope.follow" ScopeFollow(input::Id) Operate "Makes a task of something found outside a manifest";
     "rule.list" RuleList(input::Scope) View "Lists the standing rules of projects";

@@ -18,7 +18,7 @@ use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Said};
 use crate::{
     agent, approval, attempt, budget, bus, claim, explore, gates, landing, mission, policy, project, provider, radar,
-    react, runner, schedule, steer, task,
+    react, runner, schedule, scope, steer, task,
 };
 
 /// Who asks.
@@ -154,6 +154,13 @@ pub enum Command {
         attempt: AttemptId,
         token: u64,
         text: String,
+    },
+    /// Something outside its manifest that an attempt found, and left alone.
+    ReportEscape {
+        task: TaskId,
+        attempt: AttemptId,
+        token: u64,
+        finding: scope::Finding,
     },
     Finish {
         task: TaskId,
@@ -508,6 +515,9 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::PollSupervised { poll, facts } => Outcome::Polled(schedule::poll(draft, &poll, Some(&facts), now)?),
         Command::Progress { task, attempt, token, text } => {
             done(task::progress(draft, task, attempt, token, text, now)?)
+        }
+        Command::ReportEscape { task, attempt, token, finding } => {
+            done(scope::report(draft, (task, attempt, token), finding, now)?)
         }
         Command::Finish { task, attempt, token, output } => {
             // A program that runs is done when it ends; what it says of its work is kept until then.

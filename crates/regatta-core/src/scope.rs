@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempt::Attempt;
+use crate::attempt::{self, Attempt};
 use crate::board::Draft;
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, AttemptId, Now, TaskId};
@@ -68,6 +68,26 @@ pub(crate) fn note(draft: &mut Draft, attempt: &Attempt, found: Found, finding: 
     let (id, worker) = (attempt.id, attempt.agent.clone());
     let escape = Escape { attempt: id, worker, finding, suggested_files, found, wall: now.wall };
     draft.record(Event::TaskEscaped(Escaped { task: task.id, escape }));
+}
+
+/// Takes an attempt's own word for something outside its manifest, while it is at work.
+pub fn report(
+    draft: &mut Draft,
+    (task, id, token): (TaskId, AttemptId, u64),
+    finding: Finding,
+    now: Now,
+) -> Result<(), Refusal> {
+    let attempt = attempt::speaks_for(draft.board(), task, id, token)?;
+    let long = |it: &String| it.is_empty() || it.len() > 400;
+    if finding.finding.trim().is_empty() || finding.finding.len() > 4_000 {
+        return Err(Refusal::invalid("a finding has 1 to 4000 bytes", "say what is to be done, and why"));
+    }
+    if finding.suggested_files.len() > 50 || finding.suggested_files.iter().any(long) {
+        return Err(Refusal::invalid("at most 50 files, each of at most 400 bytes", "name directories instead"));
+    }
+    attempt::renew(draft, id, now);
+    note(draft, &attempt, Found::Said, finding, now);
+    Ok(())
 }
 
 /// What an escape is called, and the alias of the task that follows it up: `T3.1`.

@@ -34,7 +34,7 @@ pub(crate) const LISTS: &[(&str, &str, &str, Order)] = &[
     ("token.list", "", "/name", Order::Own),
     ("audit", "", "/n", Order::ByKey),
     ("siblings", "", "/attempt", Order::ByKey),
-    ("attempt.checks", "", "/command", Order::Own),
+    ("attempt.checks", "", "/check", Order::Own),
 ];
 
 /// How a list is ordered.

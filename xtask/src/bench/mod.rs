@@ -3,6 +3,7 @@
 pub(crate) mod agents; // stops, floods, restarts, and what a start costs
 pub(crate) mod claims; // claims per second, against a connection per caller
 pub(crate) mod decide; // how long a decision takes on a small and on a large board
+pub(crate) mod doors; // the doors under load
 pub(crate) mod landing; // a landing against rebase and merge by hand
 pub(crate) mod linearizable; // a million operations, and whether they could have happened one by one
 pub(crate) mod radar; // what looking for collisions costs

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 }
 
 /// The program to measure.
-pub(super) fn binary(args: &Args) -> anyhow::Result<PathBuf> {
+pub(crate) fn binary(args: &Args) -> anyhow::Result<PathBuf> {
     match args.text("binary") {
         Some(path) => Ok(std::path::absolute(path)?),
         None => built(),
@@ -99,14 +99,14 @@ fn fill(path: &Path, tasks: usize) -> anyhow::Result<()> {
 }
 
 /// A daemon that runs until this is dropped.
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
     pub(super) began: Instant,
     ready_after: Duration,
 }
 
 impl Daemon {
-    pub(super) fn start(binary: &Path, dir: &Path) -> anyhow::Result<Daemon> {
+    pub(crate) fn start(binary: &Path, dir: &Path) -> anyhow::Result<Daemon> {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("daemon.err"))?;
         let began = Instant::now();
         let mut child = Command::new(binary)
@@ -133,14 +133,14 @@ impl Daemon {
         Ok(daemon)
     }
 
-    pub(super) fn resident_kb(&self) -> anyhow::Result<u64> {
+    pub(crate) fn resident_kb(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).context("no VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 
     /// SIGKILL to this one process.
-    pub(super) fn kill(mut self) -> anyhow::Result<()> {
+    pub(crate) fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
         Ok(())

@@ -158,6 +158,7 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::Briefing(ask) => it.briefing(ask.attempt).await,
         Call::Transcript(ask) => it.transcript(ask).await,
         Call::Checks(ask) => it.checks(ask.attempt).await,
+        Call::ScopeReport(ask) => it.scope_report(ask).await,
         Call::ScopeList(ask) => it.scope_list(ask).await,
         Call::ScopeFollow(ask) => it.scope_follow(&ask.id).await,
         Call::RuleList(ask) => it.rule_list(ask),

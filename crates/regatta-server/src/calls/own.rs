@@ -41,6 +41,12 @@ impl Caller<'_> {
     async fn narrow_to(&self, own: &Own, call: Call) -> Result<Call, Problem> {
         let board = self.board();
         let fence = own.attempt.token;
+        if own.lead
+            && let Some(task) = steered(&call)?
+        {
+            own.leads(&self.task_view(task).await?.task)?;
+            return Ok(call);
+        }
         Ok(match call {
             Call::TaskProgress(ask) => {
                 own.is(ask.task, ask.attempt)?;
@@ -142,34 +148,17 @@ impl Caller<'_> {
                 self.sees(own, &ask.id).await?;
                 Call::MissionShow(ask)
             }
+            Call::ScopeReport(ask) => {
+                own.is(ask.task, ask.attempt)?;
+                Call::ScopeReport(input::ScopeReport { token: fence, ..ask })
+            }
             Call::TaskAssign(ask) => {
-                own.leads(&self.task_view(ask.task).await?.task)?;
+                own.takes_or_returns(&self.task_view(ask.task).await?.task, &ask)?;
                 Call::TaskAssign(ask)
             }
-            Call::TaskCancel(ask) => {
-                own.leads(&self.task_view(ask.task).await?.task)?;
-                Call::TaskCancel(ask)
-            }
-            Call::Tell(ask) => {
-                own.leads(&self.task_view(parse(&ask.id)?).await?.task)?;
-                Call::Tell(ask)
-            }
-            Call::Retry(ask) => {
-                own.leads(&self.task_view(parse(&ask.id)?).await?.task)?;
-                Call::Retry(ask)
-            }
-            Call::Land(ask) => {
-                own.leads(&self.task_view(parse(&ask.id)?).await?.task)?;
-                Call::Land(ask)
-            }
-            Call::Diff(ask) => {
-                own.leads(&self.task_view(parse(&ask.id)?).await?.task)?;
-                Call::Diff(ask)
-            }
-            Call::Revise(ask) => {
-                own.leads(&self.task_view(parse(&ask.id)?).await?.task)?;
-                Call::Revise(ask)
-            }
+            // Whose offer it is, the rules know.
+            Call::TaskAccept(ask) => Call::TaskAccept(own.answers(ask)),
+            Call::TaskReject(ask) => Call::TaskReject(own.answers(ask)),
             // The table of verbs lets nothing else come here; if it ever does, the answer is no.
             other => return Err(not_yours(&format!("{} of anybody", other.verb().name))),
         })
@@ -190,7 +179,43 @@ impl Caller<'_> {
     }
 }
 
+/// The task that a lead's call steers, of the verbs that only a lead has.
+fn steered(call: &Call) -> Result<Option<TaskId>, Problem> {
+    Ok(Some(match call {
+        Call::TaskAssign(ask) => ask.task,
+        Call::TaskCancel(ask) => ask.task,
+        Call::Tell(ask) | Call::Revise(ask) => parse(&ask.id)?,
+        Call::Retry(ask) | Call::Diff(ask) => parse(&ask.id)?,
+        Call::Land(ask) => parse(&ask.id)?,
+        _ => return Ok(None),
+    }))
+}
+
 impl Own {
+    /// A worker takes a task that nobody has for its own agent, or returns one that it has not begun.
+    fn takes_or_returns(&self, task: &Task, ask: &input::TaskAssign) -> Result<(), Problem> {
+        let own = &self.attempt.agent;
+        let near =
+            task.project == self.attempt.project && task.mission.is_none_or(|it| self.attempt.mission == Some(it));
+        let fine = match &ask.to {
+            Some(to) => to == own && ask.how == task::How::Direct && task.status == task::Status::Unassigned,
+            None => task.assignee.as_ref() == Some(own) && task.status == task::Status::Pending,
+        };
+        if near && fine {
+            return Ok(());
+        }
+        Err(Problem::new(
+            403,
+            "not_yours",
+            format!("{} is not yours to take or to return", task.id),
+            "take a task of your project that nobody has, or return one of yours that has not begun",
+        ))
+    }
+
+    fn answers(&self, ask: input::OfferAnswer) -> input::OfferAnswer {
+        input::OfferAnswer { agent: self.attempt.agent.clone(), ..ask }
+    }
+
     fn owner(&self) -> Owner {
         Owner::Attempt(self.attempt.id)
     }
@@ -231,7 +256,7 @@ impl Own {
         let (project, task, agent) = (&self.attempt.project, self.attempt.task, &self.attempt.agent);
         for uri in uris {
             let text = uri.as_str();
-            let fine = text.starts_with(&format!("file://{project}/"))
+            let fine = text.strip_prefix(&format!("file://{project}/")).is_some_and(|it| self.bounded(it))
                 || text.starts_with("port://")
                 || text == format!("task://{task}")
                 || text == format!("agent://{agent}");
@@ -240,11 +265,19 @@ impl Own {
                     403,
                     "not_yours",
                     format!("an attempt cannot claim {text}"),
-                    format!("claim files of your project (file://{project}/…) or ports (port://…)"),
+                    format!("claim files or a directory of your project (file://{project}/src/*) or ports (port://…)"),
                 ));
             }
         }
         Ok(())
+    }
+
+    /// Files, or those of one directory; for a lead also all below one. Nobody claims a whole project, or whatever lies
+    /// at its top: that would keep every other task from starting (its own files an attempt holds anyway).
+    fn bounded(&self, path: &str) -> bool {
+        let wild = |it: &str| it.contains(['*', '?']);
+        let top = path.split('/').next().unwrap_or_default();
+        !wild(top) && (self.lead || !path.split('/').any(|it| it == "**"))
     }
 
     /// The project's channel and those named after it, its mission's, its task's, and its own mailbox.

@@ -22,6 +22,14 @@ impl Caller<'_> {
         answer(self.board().revision, &views)
     }
 
+    pub(super) async fn scope_report(&self, ask: input::ScopeReport) -> Json {
+        let input::ScopeReport { task, attempt, token, finding, suggested_files } = ask;
+        let finding = regatta_core::scope::Finding { finding, suggested_files };
+        let (revision, _) = self.ask(Command::ReportEscape { task, attempt, token, finding }).await?;
+        let task = self.task_view(task).await?.task;
+        answer(revision, &EscapeView::all(std::slice::from_ref(&task)))
+    }
+
     pub(super) async fn scope_list(&self, ask: input::Scope) -> Json {
         self.known(ask.project.as_ref())?;
         let filter = TaskFilter { project: ask.project, ..TaskFilter::default() };

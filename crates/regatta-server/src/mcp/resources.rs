@@ -1,4 +1,4 @@
-//! What can be read: tasks and missions, by address. Who may read what is decided as for the verbs.
+//! What can be read: tasks, missions and finished work, by address. Who may read what is decided as for the verbs.
 
 use std::sync::Arc;
 
@@ -29,19 +29,24 @@ pub(super) fn templates() -> Vec<Value> {
             "mimeType": "application/json",
         })
     };
-    vec![one("task", "A task, with its attempts"), one("mission", "A mission, with its tasks")]
+    vec![
+        one("task", "A task, with its attempts"),
+        one("mission", "A mission, with its tasks"),
+        one("diff", "What a task's finished work changes"),
+    ]
 }
 
 pub(super) async fn read(shared: &Arc<Shared>, guest: Guest, uri: &str) -> Result<Value, Fault> {
     let parts = uri.strip_prefix("regatta://").and_then(|it| it.split_once('/'));
     let fits = |kind: &str, id: &str| match kind {
-        "task" => id.starts_with(['T', 't']),
+        "task" | "diff" => id.starts_with(['T', 't']),
         "mission" => id.starts_with(['M', 'm']),
         _ => false,
     };
-    let Some((_, id)) = parts.filter(|(kind, id)| fits(kind, id)) else {
+    let Some((kind, id)) = parts.filter(|(kind, id)| fits(kind, id)) else {
         return Err(Fault::new(NOT_FOUND, "there is no such resource; see resources/templates/list"));
     };
-    let data = tools::carry_out(shared, guest, "show", &json!({ "id": id })).await?;
+    let verb = if kind == "diff" { "diff" } else { "show" };
+    let data = tools::carry_out(shared, guest, verb, &json!({ "id": id })).await?;
     Ok(json!({ "contents": [{ "uri": uri, "mimeType": "application/json", "text": data.to_string() }] }))
 }

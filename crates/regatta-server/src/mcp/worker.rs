@@ -40,6 +40,7 @@ pub(super) fn list(lead: bool) -> Vec<Value> {
     let none = || object(json!({}), &[]);
     let seconds = format!("How many seconds to wait; {WAIT_S} if not given");
     let mut tools = vec![
+        tool("join", "Say that you are here: who you are, which task is yours, and who else is at work", none(), true),
         tool("my_task", "Show your task: what to do, which files you may change, which checks must pass", none(), true),
         tool("briefing", "Show your task with its mission, who works beside you, and what landed last", none(), true),
         tool(
@@ -100,13 +101,12 @@ pub(super) fn list(lead: bool) -> Vec<Value> {
         tool("siblings", "List who else works in this project now, on which files", none(), true),
         tool(
             "report_scope_escape",
-            "Say that you need to change files outside your manifest, before you do: such a change sends the work \
-             back. A person decides",
+            "Say what should be done outside your manifest, and leave it alone: changes there are held back and do not \
+             land. It is kept on your task, and a person makes a task of it",
             object(
                 json!({
-                    "files": list_of("The files you need"),
-                    "reason": text("Why the task cannot be done without them"),
-                    "wait_seconds": wait(&seconds),
+                    "files": list_of("The files it is about"),
+                    "reason": text("What is to be done there, and why"),
                 }),
                 &["files", "reason"],
             ),
@@ -160,6 +160,7 @@ pub(super) fn list(lead: bool) -> Vec<Value> {
             true,
         ),
         tool("task_add", if lead { LEADS_ADD } else { WORKERS_ADD }, add(lead), false),
+        task_action(lead),
     ];
     if lead {
         tools.extend(leads());
@@ -196,6 +197,22 @@ fn add(lead: bool) -> Value {
     object(fields, &["subject"])
 }
 
+/// What a worker does with tasks of others' making, and what a lead does besides.
+const ACTIONS: [&str; 4] = ["claim", "release", "accept", "reject"];
+const LEADS_ACTIONS: [&str; 3] = ["cancel", "retry", "land"];
+
+fn task_action(lead: bool) -> Value {
+    let mut actions = ACTIONS.to_vec();
+    let mut help =
+        "Take a task that nobody has for yourself, return one you have not begun, or answer an offer".to_owned();
+    if lead {
+        actions.extend(LEADS_ACTIONS);
+        help += "; cancel a task of your mission, try it again, or land its finished work";
+    }
+    let fields = json!({ "task": text("T7"), "action": { "enum": actions }, "reason": text("Why") });
+    tool("task_action", &help, object(fields, &["task", "action"]), false)
+}
+
 fn leads() -> Vec<Value> {
     let task = || text("T7");
     vec![
@@ -211,15 +228,6 @@ fn leads() -> Vec<Value> {
             object(
                 json!({ "task": task(), "agent": text("The agent; nobody if not given"), "how": { "enum": ["direct", "queue", "offer"] } }),
                 &["task"],
-            ),
-            false,
-        ),
-        tool(
-            "task_action",
-            "Cancel a task of your mission, try it again, or land its finished work",
-            object(
-                json!({ "task": task(), "action": { "enum": ["cancel", "retry", "land"] }, "reason": text("Why") }),
-                &["task", "action"],
             ),
             false,
         ),
@@ -306,11 +314,15 @@ async fn carry(shared: &Arc<Shared>, guest: Guest, me: &Me, name: &str, given: &
     };
     let channel = || given["channel"].as_str().unwrap_or(&project).to_owned();
     let (verb, input) = match name {
-        "my_task" | "briefing" => ("briefing", json!({ "attempt": me.id })),
+        "join" | "my_task" | "briefing" => ("briefing", json!({ "attempt": me.id })),
         "progress" => ("task.progress", with(own(), take(given, &["text"]))),
         "finish" => ("task.finish", with(own(), take(given, &["output"]))),
         "give_up" => ("task.fail", with(own(), take(given, &["reason"]))),
-        "ask" | "request_approval" | "report_scope_escape" => ask(me, name, given)?,
+        "ask" | "request_approval" => ask(me, name, given)?,
+        "report_scope_escape" => {
+            let found = json!({ "finding": given["reason"], "suggested_files": given["files"] });
+            ("scope.report", with(own(), found))
+        }
         "why" => ("why", json!({ "id": given["task"].as_str().unwrap_or(&me.task) })),
         "siblings" => ("siblings", json!({ "attempt": me.id })),
         "claim_acquire" => {
@@ -341,10 +353,14 @@ async fn carry(shared: &Arc<Shared>, guest: Guest, me: &Me, name: &str, given: &
             ("task.assign", with(take(given, &["task", "how"]), to))
         }
         "task_action" => match given["action"].as_str() {
+            Some("claim") => ("task.assign", json!({ "task": given["task"], "to": me.agent })),
+            Some("release") => ("task.assign", json!({ "task": given["task"] })),
+            Some("accept") => ("task.accept", json!({ "task": given["task"], "agent": me.agent })),
+            Some("reject") => ("task.reject", json!({ "task": given["task"], "agent": me.agent })),
             Some("cancel") => ("task.cancel", take(given, &["task", "reason"])),
             Some("retry") => ("retry", json!({ "id": given["task"] })),
             Some("land") => ("land", json!({ "id": given["task"] })),
-            _ => return Err(Problem::new(400, "bad_input", "there is no such action", "use cancel, retry or land")),
+            _ => return Err(Problem::new(400, "bad_input", "there is no such action", "see the tool's description")),
         },
         "tell" => ("tell", json!({ "id": given["task"], "text": given["text"] })),
         "mission" => match mission {
@@ -367,17 +383,6 @@ fn ask(me: &Me, name: &str, given: &Value) -> Result<(&'static str, Value), Prob
     let mut input = json!({ "task": me.task, "attempt": me.id, "token": me.fence, "wait_ms": wait_ms });
     match name {
         "request_approval" => input["permission"] = take(given, &["title", "kind", "command", "paths"]),
-        "report_scope_escape" => {
-            let files: Vec<&str> = given["files"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-            let reason = given["reason"].as_str().unwrap_or_default();
-            input["question"] = json!(format!(
-                "{} needs files outside its manifest: {}\n{reason}\nTo allow it, widen the manifest: regatta edit {} --files …",
-                me.task,
-                files.join(", "),
-                me.task
-            ));
-            input["choices"] = json!(["widened", "do without"]);
-        }
         _ => {
             if given["question"].as_str().is_none_or(|it| it.trim().is_empty()) {
                 return Err(Problem::new(400, "bad_input", "ask needs a question, or the id of one", "give question"));
@@ -395,6 +400,15 @@ fn ask(me: &Me, name: &str, given: &Value) -> Result<(&'static str, Value), Prob
 fn shorten(name: &str, data: Value) -> Done {
     let quiet = |data: Value, said: &str| Done { data, said: Some(said.to_owned()) };
     match name {
+        "join" => {
+            let task = take(&data["task"], &["id", "subject", "status"]);
+            let mut who = take(&data, &["attempt", "agent", "project", "siblings"]);
+            who["task"] = task;
+            Done { data: who, said: None }
+        }
+        "report_scope_escape" => {
+            quiet(json!({ "noted": true }), "Noted. Leave those files alone; a person makes a task of it.")
+        }
         "my_task" => Done {
             data: with_task(take(&data, &["attempt", "agent", "project", "checks", "notes", "task"])),
             said: None,
@@ -406,7 +420,7 @@ fn shorten(name: &str, data: Value) -> Done {
         }
         "give_up" => quiet(json!({ "noted": true }), "Noted. Your work on this task ends here."),
         "claim_release" => quiet(json!({ "released": true }), "Released."),
-        "ask" | "request_approval" | "report_scope_escape" => answered(data),
+        "ask" | "request_approval" => answered(data),
         "task_add" | "task_assign" | "task_action" => {
             let (id, word) = (data["id"].clone(), data["word"].clone());
             let said = format!("{} is {}.", id.as_str().unwrap_or("It"), word.as_str().unwrap_or("noted"));

@@ -47,9 +47,19 @@ fn nobody_gets_in_without_the_token_or_from_elsewhere() {
         "/api/v1/",
         "/api/v1/openapi.json",
         "/api/v1/no.such.verb",
+        "/git/shop/info/refs?service=git-upload-pack",
     ]
     .map(|it| ("GET", it.to_owned()));
-    let posts = ["/mcp", "/api/agents", "/api/poll", "/api/tasks", "/api/tasks/T1/finish", "/close", "/ping"];
+    let posts = [
+        "/mcp",
+        "/api/agents",
+        "/api/poll",
+        "/api/tasks",
+        "/api/tasks/T1/finish",
+        "/close",
+        "/ping",
+        "/git/shop/git-receive-pack",
+    ];
     let others = others.into_iter().chain(posts.map(|it| ("POST", it.to_owned())));
     for (method, path) in verbs.chain(others) {
         for (code, status, headers) in &cases {

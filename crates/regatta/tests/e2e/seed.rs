@@ -152,7 +152,7 @@ fn a_poll_tells_what_else_there_is() {
     world.ok(&["msg", "read", "shop", "--as", "ann"]);
     assert_eq!(poll("ann", "")["trigger"], Value::Null, "it is read");
 
-    world.ok(&["budget", "set", "agent:ann", "--attempts", "1"]);
+    world.ok(&["budget", "set", "agent:ann", "--tokens", "0"]);
     world.ok(&["task", "add", "Look again", "--report", "--assign", "ann"]);
     let kept = poll("ann", "");
     assert_eq!(
@@ -255,4 +255,69 @@ fn a_full_agent_is_offered_not_given() {
     assert_eq!((status, &offered["task"]["status"]), (201, &json!("offered")), "{offered}");
     let (status, queued) = add(json!({ "queue": true }));
     assert_eq!((status, &queued["task"]["status"]), (201, &json!("pending")), "{queued}");
+}
+
+/// A plan of tasks that each write a file and wait at the gate.
+fn gated(count: usize, gate: &std::path::Path) -> String {
+    let one = |nth: usize| {
+        format!(
+            "[[task]]\nid = \"t{nth}\"\nsubject = \"Write {nth}\"\nfiles = [\"{nth}.txt\"]\n\
+             script = [{{ write = {{ path = \"{nth}.txt\", text = \"x\\n\" }} }}, \
+             {{ run = \"while [ ! -e {gate}-{nth} ]; do sleep 0.02; done\" }}]\n",
+            gate = gate.display()
+        )
+    };
+    (0..count).map(one).collect()
+}
+
+/// The plan's cases of its fifth phase, with programs that run: one at a time by default; of five, three run and two
+/// wait; each that ends lets one begin; what is shown is what is so (J4).
+#[test]
+fn j4_three_run_and_two_wait_and_the_status_is_true() {
+    let world = World::set_up();
+    let door = Door::of(&world.data);
+    let gate = world.root.join("gate");
+    world.ok(&["agent", "add", "ann", "--runtime", "scripted", "--confine", "off"]);
+    let me = || {
+        let it = ask(&door, &door.token, Some("ann"), "GET", "/me", &json!({})).json();
+        (it["status"].as_str().unwrap().to_owned(), it["capacity"]["current"].as_u64().unwrap(), it["maxTasks"].clone())
+    };
+    let counts = || {
+        let tasks = world.json(&["task", "list"]);
+        let of = |status: &str| tasks.as_array().unwrap().iter().filter(|it| it["status"] == status).count();
+        (of("in_progress"), of("unassigned") + of("pending"))
+    };
+    let start = |count: usize| {
+        world.json(&["run", &world.plan(&gated(count, &gate)), "--agents", "ann"]);
+    };
+    let open = |nth: usize| std::fs::write(format!("{}-{nth}", gate.display()), "").unwrap();
+    let close = |nth: usize| std::fs::remove_file(format!("{}-{nth}", gate.display())).unwrap();
+    assert_eq!(me(), ("idle".into(), 0, json!(1)), "one at a time if nothing is said");
+    start(2);
+    assert!(until(LONG, || counts() == (1, 1)), "{:?}", counts());
+    assert_eq!(me().0, "busy");
+    (0..2).for_each(open);
+    assert!(until(LONG, || counts() == (0, 0) && me().0 == "idle"), "{:?} {:?}", counts(), me());
+    (0..2).for_each(close);
+
+    world.ok(&["agent", "add", "ann", "--runtime", "scripted", "--confine", "off", "--max-tasks", "3"]);
+    start(5);
+    assert!(until(LONG, || counts() == (3, 2)), "{:?}", counts());
+    assert_eq!(me(), ("busy".into(), 3, json!(3)));
+    // One ends, one of those that wait begins; never more than three.
+    open(0);
+    assert!(until(LONG, || counts() == (3, 1)), "{:?}", counts());
+    (1..5).for_each(open);
+    assert!(until(LONG, || counts() == (0, 0) && me().0 == "idle"), "{:?} {:?}", counts(), me());
+    // At no revision were there more than its slots, as the log has it.
+    let (mut now, mut most) = (0i64, 0);
+    for event in world.events() {
+        match event["kind"].as_str().unwrap() {
+            "attempt.started" => now += 1,
+            "attempt.ended" => now -= 1,
+            _ => {}
+        }
+        most = most.max(now);
+    }
+    assert_eq!((now, most), (0, 3));
 }

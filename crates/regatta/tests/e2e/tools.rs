@@ -115,9 +115,28 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
             let id = open.await.structured_content.unwrap()["id"].as_str().unwrap().to_owned();
             world.ok(&["deny", &id]);
             assert!(said(&use_it("ask", json!({ "id": id })).await).starts_with("Denied"));
-            let escape = json!({ "files": ["b.txt"], "reason": "It is used there.", "wait_seconds": 0 });
+            let escape = json!({ "files": ["b.txt"], "reason": "It is used there, too." });
             use_it("report_scope_escape", escape).await;
-            assert!(world.ok(&["inbox"]).contains("needs files outside its manifest"));
+            let escapes = world.json(&["scope"]);
+            assert_eq!(
+                (&escapes[0]["finding"], &escapes[0]["suggested_files"], &escapes[0]["found"]),
+                (&json!("It is used there, too."), &json!(["b.txt"]), &json!("said")),
+                "{escapes}"
+            );
+            let here = use_it("join", json!({})).await.structured_content.unwrap();
+            assert_eq!((&here["agent"], &here["task"]["id"]), (&json!("ann"), &json!("T1")), "{here}");
+            // An offer is declined, and a task that nobody has is refused while there is no room, in the seed's words.
+            world.ok(&["task", "add", "Beside", "--files", "beside.txt"]);
+            let beside = world.json(&["task", "list"]).as_array().unwrap().last().unwrap()["id"].clone();
+            world.ok(&["assign", beside.as_str().unwrap(), "ann", "--offer"]);
+            use_it("task_action", json!({ "task": beside, "action": "reject" })).await;
+            let full = call(&client, "task_action", json!({ "task": beside, "action": "claim" })).await;
+            let words = "You have no capacity (1/1 tasks). Complete a task first.";
+            assert!(full.is_error == Some(true) && said(&full).contains(words), "{}", said(&full));
+            for uri in ["file://shop/**", "file://shop/*", "file://shop/src/**", "file://other/a"] {
+                let wide = call(&client, "claim_acquire", json!({ "uris": [uri] })).await;
+                assert_eq!(wide.is_error, Some(true), "{uri}");
+            }
 
             // What is wrong is a result that says what to do, not an error of the protocol.
             let wrong = call(&client, "progress", json!({ "words": "x" })).await;

@@ -1,0 +1,94 @@
+//! What readers of events cost the writer's thread: the same commits with nobody and with a thousand reading along.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::{Server, TOKEN, on_cpu};
+use crate::args::Args;
+use crate::report::{Report, median, thousands};
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    let readers: usize = args.number("agents", 1_000)?;
+    let steps: usize = args.number("steps", 2_000)?;
+    let rounds: usize = args.number("rounds", 5)?;
+    let mut report = Report::new("readers", args);
+    report.say(format!("{rounds} rounds in turn of {steps} messages, one commit each; nobody reads, or {readers} do"));
+    let (mut alone, mut read) = (Vec::new(), Vec::new());
+    let mut behind = 0;
+    for round in 0..rounds {
+        alone.push(per_commit(args, 0, steps, &mut behind)?);
+        read.push(per_commit(args, readers, steps, &mut behind)?);
+        report.say(format!(
+            "  round {round}: {:.0} and {:.0} ns of the writer's thread for a commit",
+            alone[round], read[round]
+        ));
+    }
+    let more = median(read) / median(alone) - 1.0;
+    report.value("more", more);
+    report.target(more < 0.10, format!("less than 10 % more for {}: {:.1} %", thousands(readers as u64), more * 100.0));
+    report.demand(behind == 0, format!("every reader saw every event: {behind} are missing"));
+    report.end()
+}
+
+/// The writer's time on a processor for each commit.
+fn per_commit(args: &Args, readers: usize, steps: usize, behind: &mut u64) -> anyhow::Result<f64> {
+    let scratch = args.scratch()?;
+    let server = Server::start(scratch.path())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let (seen, ready) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    for _ in 0..readers {
+        let (address, seen, ready) = (server.address, seen.clone(), ready.clone());
+        runtime.spawn(async move {
+            let mut stream = tokio::net::TcpStream::connect(address).await?;
+            let head = format!(
+                "GET /api/v1/events?kind=message.posted HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {TOKEN}\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await?;
+            let mut chunk = vec![0; 16 * 1024];
+            let mut cut = Vec::new();
+            loop {
+                let count = stream.read(&mut chunk).await?;
+                if count == 0 {
+                    return Ok::<(), std::io::Error>(());
+                }
+                if cut.is_empty() {
+                    ready.fetch_add(1, Relaxed);
+                }
+                // A frame may be cut anywhere: the last few bytes are looked at again with the next chunk.
+                cut.extend_from_slice(&chunk[..count]);
+                let mark = b"event: message.posted";
+                let found = cut.windows(mark.len()).filter(|it| it == mark).count();
+                seen.fetch_add(found as u64, Relaxed);
+                let keep = cut.len().min(mark.len() - 1);
+                cut.drain(..cut.len() - keep);
+            }
+        });
+    }
+    wait(|| ready.load(Relaxed) >= readers as u64)?;
+    let mut line = server.line()?;
+    line.ask("msg.send", &json!({ "channel": "warm", "text": "x" }))?;
+    let (cpu, commits) = (on_cpu("writer")?, server.counts.commits.load(Relaxed));
+    for nth in 0..steps {
+        line.ask("msg.send", &json!({ "channel": "lake", "text": format!("message {nth}") }))?;
+    }
+    let (cpu, commits) = (on_cpu("writer")? - cpu, server.counts.commits.load(Relaxed) - commits);
+    let all = (readers * (steps + 1)) as u64;
+    if wait(|| seen.load(Relaxed) >= all).is_err() {
+        *behind += all.saturating_sub(seen.load(Relaxed));
+    }
+    runtime.shutdown_background();
+    Ok(cpu as f64 / commits.max(1) as f64)
+}
+
+fn wait(holds: impl Fn() -> bool) -> anyhow::Result<()> {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        anyhow::ensure!(Instant::now() < patience, "it took too long");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}

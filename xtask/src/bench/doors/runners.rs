@@ -1,0 +1,120 @@
+//! Many runners, each on a connection of its own, take and finish many tasks that nothing has to be done for. What
+//! happened is judged from the log of events alone, read again from the store: no task is granted twice or lost, and no
+//! agent ever has more at once than it may (J1, J2, J4 at every revision).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+use anyhow::Context;
+use regatta_core::event::Event;
+use serde_json::json;
+
+use super::{Server, TOKEN, add_tasks, finish, settle};
+use crate::args::Args;
+use crate::bench::doors::line::Line;
+use crate::report::{Report, thousands};
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    let runners: usize = args.number("agents", 500)?;
+    let tasks: usize = args.number("runs", 50_000)?;
+    const SLOTS: u32 = 2;
+    let mut report = Report::new("runners", args);
+    let scratch = args.scratch()?;
+    report.say(format!("{runners} runners over HTTP, {SLOTS} slots each, {} tasks", thousands(tasks as u64)));
+    let server = Server::start(scratch.path())?;
+    server.add_agents(runners, SLOTS)?;
+    let (done, began) = (AtomicUsize::new(0), Instant::now());
+    std::thread::scope(|scope| -> anyhow::Result<()> {
+        // Half of the runners' polls meet a task, the other half wait for one: they are added meanwhile.
+        let adding = scope.spawn(|| add_tasks(server.address, tasks));
+        let (done, address) = (&done, server.address);
+        let working: Vec<_> = (0..runners)
+            .map(|nth| {
+                let work = move || -> anyhow::Result<()> {
+                    let mut line = Line::open(address, TOKEN)?;
+                    let poll = json!({ "agent": format!("agent-{nth}"), "wait_ms": 500 });
+                    let mut held = Vec::new();
+                    loop {
+                        let granted = line.ask("task.poll", &poll)?;
+                        if granted.is_object() {
+                            held.push(granted);
+                        }
+                        // With both slots taken it finishes one; with nothing new, whatever it has.
+                        if held.len() == SLOTS as usize || !held.is_empty() && nth % 3 == 0 {
+                            finish(&mut line, &held.remove(0))?;
+                            done.fetch_add(1, Relaxed);
+                        } else if let Some(last) = held.pop_if(|_| done.load(Relaxed) + runners * 2 >= tasks) {
+                            finish(&mut line, &last)?;
+                            done.fetch_add(1, Relaxed);
+                        }
+                        if done.load(Relaxed) >= tasks && held.is_empty() {
+                            return Ok(());
+                        }
+                    }
+                };
+                std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, work)
+            })
+            .collect::<Result<_, _>>()?;
+        for it in working {
+            it.join().map_err(|_| anyhow::anyhow!("a runner broke down"))??;
+        }
+        adding.join().map_err(|_| anyhow::anyhow!("the adder broke down"))?
+    })?;
+    let took = began.elapsed();
+    report.say(format!(
+        "done in {:.1} s: {} tasks a second, {} commits",
+        took.as_secs_f64(),
+        thousands((tasks as f64 / took.as_secs_f64()) as u64),
+        thousands(server.counts.commits.load(Relaxed))
+    ));
+    settle(&server)?;
+    let seen = judge(&server, SLOTS)?;
+    report.demand(seen.twice == 0, format!("no task was granted while it had an attempt: {}", seen.twice));
+    report.demand(seen.over == 0, format!("no agent had more than {SLOTS} at any revision: {}", seen.over));
+    report.demand(seen.ended == tasks, format!("every task ended: {} of {tasks}", seen.ended));
+    report.demand(seen.again == 0, format!("no task was started again: {}", seen.again));
+    report.end()
+}
+
+#[derive(Default)]
+struct Seen {
+    twice: usize,
+    over: usize,
+    again: usize,
+    ended: usize,
+}
+
+/// Goes through the log, event by event.
+fn judge(server: &Server, slots: u32) -> anyhow::Result<Seen> {
+    let history = server.engine.history().clone();
+    let (mut after, mut seen) = (0, Seen::default());
+    let mut live: BTreeMap<_, _> = BTreeMap::new();
+    let (mut running, mut started, mut ended) = (BTreeMap::<_, u32>::new(), BTreeSet::new(), BTreeSet::new());
+    loop {
+        let page = history.events(after, 5_000)?;
+        let Some(last) = page.last() else { break };
+        after = last.revision;
+        for recorded in &page {
+            match &recorded.event {
+                Event::AttemptStarted(it) => {
+                    let attempt = it.attempt();
+                    seen.twice += usize::from(live.values().any(|(task, _)| *task == attempt.task));
+                    seen.again += usize::from(!started.insert(attempt.task));
+                    live.insert(attempt.id, (attempt.task, attempt.agent.clone()));
+                    let count = running.entry(attempt.agent.clone()).or_default();
+                    *count += 1;
+                    seen.over += usize::from(*count > slots);
+                }
+                Event::AttemptEnded(it) => {
+                    let (_, agent) = live.remove(it.attempt()).context("an attempt ended that had not begun")?;
+                    *running.entry(agent).or_default() -= 1;
+                }
+                Event::TaskCompleted(it) => _ = ended.insert(*it.task()),
+                _ => {}
+            }
+        }
+    }
+    seen.ended = ended.len();
+    Ok(seen)
+}

@@ -1,0 +1,126 @@
+//! `cargo xtask schemathesis`: the served OpenAPI document against the served API. Schemathesis comes from the Python
+//! package index into the build directory; nothing global is touched.
+//!
+//! The document is fetched from a daemon of its own and narrowed before it is used: what ends the daemon or writes
+//! wherever it is told is left out (`down`, `backup`), the endless stream too, and waits are made short.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+
+use crate::args::Args;
+use crate::bench::start::{Daemon, binary};
+use crate::report::kept;
+
+const VERSION: &str = "4.32.5";
+/// Left out, and why is said above.
+const LEFT_OUT: [&str; 3] = ["/api/v1/down", "/api/v1/backup", "/api/v1/events"];
+/// Fields that say how long to wait.
+const WAITS: [&str; 2] = ["wait_ms", "timeout_ms"];
+const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    let program = install()?;
+    let scratch = args.scratch()?;
+    let root = scratch.path().canonicalize()?;
+    let daemon = Daemon::start(&binary(args)?, &root)?;
+    let card: Value = serde_json::from_slice(&std::fs::read(root.join("daemon.json"))?)?;
+    let url = card["url"].as_str().context("no url")?.trim_end_matches('/').to_owned();
+    let token = std::fs::read_to_string(root.join("token"))?.trim().to_owned();
+    furnish(&binary(args)?, &root)?;
+    let document = root.join("openapi.json");
+    let fetched = fetch(&url, &token)?;
+    std::fs::write(&document, serde_json::to_vec(&narrow(fetched))?)?;
+    let examples = args.number("samples", 30u32)?.to_string();
+    let seed = args.number("seed", 1u32)?.to_string();
+    let status = Command::new(program)
+        .args(["run", "--url", &url, "--checks", CHECKS, "--max-examples", &examples, "--seed", &seed])
+        .args([
+            "--phases",
+            "examples,coverage,fuzzing",
+            "--request-timeout",
+            "30",
+            "--no-color",
+            "--continue-on-failure",
+        ])
+        .args(["--header", &format!("Authorization: Bearer {token}")])
+        .arg(&document)
+        .current_dir(&root)
+        .status()
+        .context("schemathesis does not start")?;
+    // It must be the daemon that was asked, and it must still be well.
+    fetch(&url, &token).context("the daemon did not survive it")?;
+    let log = std::fs::read_to_string(root.join("daemon.err")).unwrap_or_default();
+    ensure!(!log.contains("panicked"), "the daemon broke down:\n{log}");
+    daemon.kill()?;
+    println!(
+        "{}",
+        if status.success() { "good: no 5xx, no violation of the document" } else { "see what it found above" }
+    );
+    Ok(status.success())
+}
+
+fn install() -> anyhow::Result<PathBuf> {
+    let place = kept().join(format!("schemathesis-{VERSION}"));
+    let program = place.join("bin/schemathesis");
+    if !program.exists() {
+        let made = Command::new("python3").args(["-m", "venv"]).arg(&place).status().context("python3 is needed")?;
+        ensure!(made.success(), "python3 -m venv failed");
+        let pip = Command::new(place.join("bin/pip"))
+            .args(["install", "-q", &format!("schemathesis=={VERSION}")])
+            .status()?;
+        ensure!(pip.success(), "pip install schemathesis failed");
+    }
+    Ok(program)
+}
+
+/// A repository under management, an agent and a task: with nothing there, most requests would only find nothing.
+fn furnish(binary: &Path, root: &Path) -> anyhow::Result<()> {
+    let repo = root.join("shop");
+    std::fs::create_dir(&repo)?;
+    std::fs::write(repo.join("a.txt"), "a\n")?;
+    let run = |program: &Path, words: &[&str]| -> anyhow::Result<()> {
+        let mut command = Command::new(program);
+        command.args(words).current_dir(&repo).env("HOME", root).env("REGATTA_DATA_DIR", root);
+        ensure!(command.output()?.status.success(), "{} {words:?} failed", program.display());
+        Ok(())
+    };
+    let git = Path::new("git");
+    run(git, &["init", "-q", "-b", "main", "."])?;
+    run(git, &["add", "-A"])?;
+    run(git, &["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "commit", "-q", "-m", "Start"])?;
+    run(binary, &["init", "--yes"])?;
+    run(binary, &["agent", "add", "ann", "--runtime", "outside"])?;
+    run(binary, &["add", "Look", "--report"])
+}
+
+fn fetch(url: &str, token: &str) -> anyhow::Result<Value> {
+    let address = url.trim_start_matches("http://").parse()?;
+    let mut line = crate::bench::doors::line::Line::open(address, token)?;
+    Ok(serde_json::from_str(&line.get("/api/v1/openapi.json")?)?)
+}
+
+fn narrow(mut document: Value) -> Value {
+    if let Some(paths) = document["paths"].as_object_mut() {
+        paths.retain(|path, _| !LEFT_OUT.contains(&path.as_str()));
+    }
+    shorten(&mut document);
+    document
+}
+
+fn shorten(value: &mut Value) {
+    match value {
+        Value::Object(it) => {
+            // It takes the members of a pair for one schema.
+            it.remove("prefixItems");
+            it.iter_mut().for_each(|(name, inner)| match WAITS.contains(&name.as_str()) {
+                true => *inner = json!({ "type": "integer", "minimum": 0, "maximum": 20 }),
+                false => shorten(inner),
+            });
+        }
+        Value::Array(it) => it.iter_mut().for_each(shorten),
+        _ => {}
+    }
+}
