@@ -17,8 +17,8 @@ use crate::manifest::{self, Part, Rules};
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Said};
 use crate::{
-    agent, approval, attempt, budget, bus, claim, explore, gates, landing, mission, policy, project, provider, radar,
-    react, runner, schedule, scope, steer, task,
+    agent, approval, attempt, budget, bus, claim, explore, gates, isolation, landing, mission, policy, project,
+    provider, radar, react, runner, schedule, scope, steer, task,
 };
 
 /// Who asks.
@@ -305,6 +305,12 @@ pub enum Command {
         sandbox: Option<String>,
         warnings: Vec<String>,
     },
+    /// Something says that an attempt did not work in its workspace, or not only there.
+    ReportDoubted {
+        attempt: AttemptId,
+        token: u64,
+        sign: isolation::Sign,
+    },
     /// Strangers listen on these ports of an attempt's.
     ReportPortsTaken {
         attempt: AttemptId,
@@ -359,6 +365,7 @@ impl Command {
                 | Command::Tick
                 | Command::ReportExited { .. }
                 | Command::ReportLaunched { .. }
+                | Command::ReportDoubted { .. }
                 | Command::ReportPortsTaken { .. }
                 | Command::ReportSaid { .. }
                 | Command::ReportSilent { .. }
@@ -578,6 +585,9 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::ReportExited { attempt, token, how } => done(attempt::exited(draft, attempt, token, how, now)?),
         Command::ReportLaunched { attempt, token, sandbox, warnings } => {
             done(attempt::launched(draft, attempt, token, sandbox, warnings)?)
+        }
+        Command::ReportDoubted { attempt, token, sign } => {
+            done(isolation::doubted(draft, (attempt, token), sign, now)?)
         }
         Command::ReportPortsTaken { attempt, token, taken } => {
             done(attempt::ports_taken(draft, attempt, token, &taken, now)?)

@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    agent, approval, attempt, budget, bus, claim, fleet, landing, mission, policy, project, provider, radar, rotate,
-    runner, scope, steer, task,
+    agent, approval, attempt, budget, bus, claim, fleet, isolation, landing, mission, policy, project, provider, radar,
+    rotate, runner, scope, steer, task,
 };
 
 /// Declares event payloads: private fields, public getters.
@@ -63,6 +63,7 @@ events! {
     MissionStarted(mission::Started) "mission.started" |it| it.mission().id.to_string();
     MissionChanged(mission::Changed) "mission.changed" |it| it.mission().to_string();
     MissionWeighed(mission::Weighed) "mission.weighed" |it| it.mission().to_string();
+    MissionSerialised(isolation::Serialised) "mission.serialised" |it| it.mission().to_string();
     MissionEnded(mission::Ended) "mission.ended" |it| it.mission().to_string();
     TaskAdded(task::Added) "task.added" |it| it.task().id.to_string();
     TaskEdited(task::Edited) "task.edited" |it| it.task().id.to_string();

@@ -49,6 +49,9 @@ pub struct Mission {
     /// Its attempts hold their files together with each other: overlapping manifests run at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolate: bool,
+    /// Why it no longer isolates, though it was started so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serialised: Option<String>,
     /// What a wave made lands as one commit, when all of it has passed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wave_commits: bool,
@@ -173,6 +176,7 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
         max_workers: ask.max_workers,
         mode: ask.mode,
         isolate: ask.isolate,
+        serialised: None,
         wave_commits: ask.wave_commits,
         serial: ask.serial,
         state: State::Active,

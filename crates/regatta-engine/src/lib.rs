@@ -173,8 +173,6 @@ struct Shared {
     may_start: Mutex<bool>,
     /// What the engine cannot be without: its end waits for them.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// What was written to the user's checkout while an attempt ran that is not shut in, until its work is judged.
-    strays: Mutex<std::collections::HashMap<regatta_core::ids::AttemptId, String>>,
     /// What performs effects: its end does not wait for a check that takes an hour.
     performers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -226,7 +224,6 @@ impl Engine {
             stopping: AtomicBool::new(false),
             may_start: Mutex::new(true),
             threads: Mutex::new(Vec::new()),
-            strays: Mutex::default(),
             performers: Mutex::new(Vec::new()),
         });
         let engine = Engine { shared };

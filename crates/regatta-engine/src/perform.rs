@@ -6,6 +6,7 @@
 //! again.
 
 mod attempts; // programs
+mod isolation; // did it work where it should
 mod judging; // what an attempt left, captured and checked
 mod landings; // the queue's work
 pub(crate) mod workspaces; // made ready, and cleared up

@@ -7,11 +7,17 @@ use serde_json::{Map, Value};
 /// No result is longer.
 pub(crate) const LONGEST: usize = 64 * 1024;
 
+/// Where it worked, in both spellings.
+const PLACE: [&str; 2] = ["worktree_path", "worktreePath"];
+
 /// A result, and what it says was found outside the manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Read {
     pub result: WorkResult,
     pub findings: Vec<Finding>,
+    /// It names the place where it worked, and that is none.
+    #[serde(default)]
+    pub says_no_workspace: bool,
 }
 
 /// Reads a result; `Err` says what is wrong with it.
@@ -27,7 +33,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Read, String> {
         status: status(text(&fields, &["status"])?.as_deref().unwrap_or("done"))?,
         detail: text(&fields, &["detail"])?.unwrap_or_default(),
         artifacts: texts(&fields, "artifacts")?,
-        worktree_path: text(&fields, &["worktree_path", "worktreePath"])?,
+        worktree_path: text(&fields, &PLACE)?.filter(|it| !it.trim().is_empty()),
         learnings: texts(&fields, "learnings")?,
         kept_at: None,
     };
@@ -36,7 +42,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Read, String> {
         Some(list) => serde_json::from_value(list.clone())
             .map_err(|it| format!("its scope_escapes are no list of {{finding, suggested_files}}: {it}"))?,
     };
-    Ok(Read { result, findings })
+    let says_no_workspace = result.worktree_path.is_none() && PLACE.iter().any(|it| fields.contains_key(*it));
+    Ok(Read { result, findings, says_no_workspace })
 }
 
 /// Reads what a worker wrote line by line of what it found outside; lines that say nothing are passed over.
@@ -94,6 +101,13 @@ mod tests {
             assert_eq!(read.artifacts, ["a.rs"]);
             assert!(serde_json::to_string(&read).unwrap().contains("\"worktree_path\":\"/w\""), "one is written");
         }
+    }
+
+    #[test]
+    fn a_result_may_say_that_it_had_no_workspace() {
+        let says = |json: &str| parse(json.as_bytes()).unwrap().says_no_workspace;
+        assert!(says(r#"{"worktreePath":null}"#) && says(r#"{"worktree_path":" "}"#));
+        assert!(!says(r#"{"worktree_path":"/w"}"#) && !says("{}"), "saying nothing is no sign");
     }
 
     #[test]

@@ -554,8 +554,8 @@ impl Git for FakeGit {
         Ok(false)
     }
 
-    fn checkout_marks(&self, _: &Repo) -> Result<Vec<(String, String)>, GitError> {
-        Ok(vec![])
+    fn checkout_marks(&self, repo: &Repo) -> Result<Vec<(String, String)>, GitError> {
+        Ok(self.lock().trunk(repo)?.dirty.iter().map(|it| (it.clone(), "dirty".into())).collect())
     }
 
     fn trial_merge(

@@ -275,6 +275,8 @@ fn milestone(event: &EventView) -> Option<String> {
         "task.cancelled" => format!("cancelled: {}", text("reason")),
         "task.returned" => format!("comes back: {}", text("reason")),
         "task.needs_human" => format!("needs you: {}", text("reason")),
+        "task.warned" => format!("warning: {}", text("text")),
+        "mission.serialised" => format!("shares no files any longer: {}", text("reason")),
         "landing.held" => format!("waits: {}", text("reason")),
         _ => return None,
     };

@@ -110,6 +110,10 @@ impl Board {
             Event::MissionWeighed(it) => {
                 self.change_mission(*it.mission(), rows, |mission| mission.held = it.held().clone());
             }
+            Event::MissionSerialised(it) => self.change_mission(*it.mission(), rows, |mission| {
+                mission.isolate = false;
+                mission.serialised = Some(it.reason().clone());
+            }),
             Event::MissionEnded(it) => {
                 if let Some(mission) = self.missions.remove(it.mission()) {
                     rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, false)));

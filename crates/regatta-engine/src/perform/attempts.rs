@@ -1,6 +1,5 @@
 //! An attempt's program: started, attended, stopped; what it left is captured and judged.
 
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use regatta_core::agent::Profile;
@@ -14,6 +13,7 @@ use crate::ports::agents::{Launch, McpServer, ProcessState, Started};
 use crate::ports::site::Site;
 use crate::{Engine, brief, contract};
 
+use super::isolation::Marks;
 use super::workspaces::{make_ready, remove_workspace};
 use super::{AGAIN, LOOK_UP, Scene, block_on_until, judging, report, scene};
 
@@ -45,7 +45,7 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
                 }
                 // Isolation is verified, not assumed, where nothing but good will holds the program.
                 let look = started.sandbox.is_none() && scene.attempt.runner.is_none();
-                before = look.then(|| engine.shared.git.checkout_marks(&scene.repo).ok()).flatten();
+                before = look.then(|| Marks::take(engine, scene)).flatten();
                 let Started { sandbox, warnings } = started;
                 let command = Command::ReportLaunched { attempt: id, token: scene.attempt.token, sandbox, warnings };
                 // Refused when it has been stopped meanwhile; kept from the store, it is only not shown.
@@ -68,7 +68,7 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
         Ok(None) => None, // its program goes on; the next start joins it again
         Ok(Some(verdict)) => {
             if let Some(before) = before {
-                note_strays(engine, scene, &before);
+                before.compare(engine, scene);
             }
             desk.settle(&verdict.usage);
             let tail = engine.shared.agents.tail(id, 4096).unwrap_or_else(|error| {
@@ -79,21 +79,6 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
             Some(attend::how_it_ended(verdict, judging::detail(engine, scene), &tail))
         }
         Err(error) => not_run(engine, scene, error.to_string()),
-    }
-}
-
-/// Looks whether the user's checkout was written to while a program ran that nothing shuts in.
-fn note_strays(engine: &Engine, scene: &Scene, before: &[(String, String)]) {
-    let Ok(after) = engine.shared.git.checkout_marks(&scene.repo) else { return };
-    let strays: Vec<&str> = after.iter().filter(|it| !before.contains(it)).map(|it| it.0.as_str()).take(10).collect();
-    if !strays.is_empty() {
-        let words = format!(
-            "while {} ran, which is not shut in, your own checkout was written to: {}; look whether that was you",
-            scene.attempt.id,
-            strays.join(", ")
-        );
-        tracing::warn!("{words}");
-        engine.shared.strays.lock().unwrap_or_else(PoisonError::into_inner).insert(scene.attempt.id, words);
     }
 }
 

@@ -1,11 +1,10 @@
 //! What an attempt left: captured, held to its manifest and its contract, and reported with what came to light.
 
-use std::sync::PoisonError;
-
 use regatta_core::attempt::{Findings, ResultStatus, Verdict, WorkResult};
 use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
+use regatta_core::isolation::Sign;
 use regatta_core::project::{OnEscape, RuleAction};
 use regatta_core::schedule::WaitKind;
 use regatta_core::scope;
@@ -18,15 +17,13 @@ use crate::result::Read;
 use crate::{Engine, contract, keep, knowledge};
 
 use super::attempts::{has_ended, settle_ended};
-use super::{Scene, authorship, report, scene};
+use super::{Scene, authorship, isolation, report, scene};
 
 pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(found) = scene(engine, id) else { return };
     let Some(scene) = found else { return settle_ended(engine, key, id) };
     crate::failpoint::at("submit.begin");
     let mut findings = Findings::default();
-    let stray = engine.shared.strays.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-    findings.warnings.extend(stray);
     let verdict = judge(engine, &scene, &mut findings).unwrap_or_else(|reason| Verdict::Unknown { reason });
     // A runner cannot be heard by a daemon that stops: the next start finds out.
     if engine.is_stopping() && matches!(verdict, Verdict::Unknown { .. }) {
@@ -55,7 +52,7 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     let signed = authorship(task, attempt.agent.as_str(), attempt.started_wall);
     let whole = site.capture(&order, &signed)?;
     crate::failpoint::at("submit.captured");
-    let status = hear(engine, site.hear(&order)?, findings);
+    let status = hear(engine, scene, site.hear(&order)?, findings);
 
     let (mut inside, outside) = scope::split(task, &project.settings.run, &whole.changed);
     // What it wrote for us is no part of the work, unless the work is just that.
@@ -129,13 +126,14 @@ fn still_marked(engine: &Engine, scene: &Scene, part: &Capture) -> Result<Option
 }
 
 /// Takes the worker's result and what it says it found outside.
-fn hear(engine: &Engine, heard: Heard, findings: &mut Findings) -> Option<(ResultStatus, String)> {
+fn hear(engine: &Engine, scene: &Scene, heard: Heard, findings: &mut Findings) -> Option<(ResultStatus, String)> {
     let redact = |text: &str| (engine.shared.settings.redact.0)(text);
-    let mut status = None;
+    let (mut status, mut says_no_workspace) = (None, false);
     match heard.result {
         None => {}
         Some(Err(why)) => findings.warnings.push(format!("its result could not be taken: {why}")),
-        Some(Ok(Read { result, findings: said })) => {
+        Some(Ok(Read { result, findings: said, says_no_workspace: none })) => {
+            says_no_workspace = none;
             status = Some((result.status, redact(&result.detail)));
             findings.said.extend(said);
             findings.result = Some(WorkResult {
@@ -145,9 +143,9 @@ fn hear(engine: &Engine, heard: Heard, findings: &mut Findings) -> Option<(Resul
             });
         }
     }
-    if let Some(named) = heard.elsewhere {
-        let words = format!("it says it worked in {named}, which is not its workspace: look for changes there");
-        findings.warnings.push(words);
+    let none = says_no_workspace.then_some(Sign::NoWorkspace);
+    if let Some(sign) = heard.elsewhere.map(|path| Sign::Elsewhere { path }).or(none) {
+        isolation::report(engine, scene, sign);
     }
     findings.said.extend(heard.escapes);
     for finding in &mut findings.said {

@@ -14,6 +14,7 @@ use regatta_core::ids::{
     AgentName, ApprovalId, BranchName, ChannelName, CommitId, LandingId, MissionId, Now, ProjectName, RequestKey,
     RunnerName, TaskId, WaitId,
 };
+use regatta_core::isolation::Sign;
 use regatta_core::landing::{Moved, Tried};
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::schedule::{Grant, Poll};
@@ -332,6 +333,7 @@ fn missions(it: &mut Teller) {
     let facts = Box::new(gates::Facts { disk_mb: Some(1), ..gates::Facts::default() });
     it.tell(&Actor::Regatta, None, Command::PollSupervised { poll, facts });
     it.ann(Command::DrainMission { mission: MissionId(1) });
+    strays(it);
     it.ann(Command::ResumeMission { mission: MissionId(1) });
     let grant = it.poll("ann", false);
     it.ann(Command::GiveUp {
@@ -350,6 +352,32 @@ fn missions(it: &mut Teller) {
         how: Exited::Done { output: Some("Nothing.\n".into()) },
     });
     it.judge(&grant, passed(&[]));
+}
+
+/// A mission in which two share a file; one of them did not work in its workspace.
+fn strays(it: &mut Teller) {
+    let planned = |subject: &str| PlannedTask { task: add("shop", subject, "shared"), after: vec![], assign: None };
+    let mission = mission::Start {
+        project: project("shop"),
+        title: "Third".into(),
+        agents: vec![agent("ann")],
+        max_workers: 4,
+        mode: mission::Mode::Flow,
+        isolate: true,
+        wave_commits: false,
+        serial: vec![],
+    };
+    let tasks = vec![planned("left"), planned("right")];
+    it.tell(&person("ann"), Some("Third"), Command::StartMission { mission, tasks, adopt: vec![] });
+    let poll = Poll { agent: agent("ann"), project: None, mission: Some(MissionId(3)), lease_ms: None };
+    let facts = Box::<gates::Facts>::default();
+    let got = it.tell(&Actor::Regatta, None, Command::PollSupervised { poll, facts });
+    let Outcome::Polled(Some(grant)) = got else { panic!("{got:?}") };
+    let (attempt, token) = (grant.attempt, grant.token);
+    it.shell(Command::ReportDoubted { attempt, token, sign: Sign::NoWorkspace });
+    it.ann(Command::CancelTask { task: grant.task, reason: "enough".into() });
+    it.ann(Command::CancelTask { task: TaskId(grant.task.0 + 1), reason: "enough".into() });
+    it.shell(Command::ReportExited { attempt, token, how: Exited::Lost });
 }
 
 fn claims(it: &mut Teller) {

@@ -140,8 +140,10 @@ fn draw_attempt(it: &Attempt) -> String {
 /// Draws a mission and its tasks.
 pub(crate) fn draw_mission(out: &Out, it: &MissionView) -> String {
     let landed = it.tasks.iter().filter(|it| matches!(it.word.as_str(), "landed" | "done")).count();
+    let serial = it.mission.serialised.as_ref();
+    let serial = serial.map_or(String::new(), |it| format!("no files are shared any longer: {}\n", line(it)));
     format!(
-        "{} {}   {landed} of {} landed\n{}",
+        "{} {}   {landed} of {} landed\n{serial}{}",
         it.mission.id,
         line(&it.mission.title),
         it.tasks.len(),

@@ -123,9 +123,8 @@ fn a_wave_lands_as_one_commit_that_names_its_tasks() {
     world.ok(&["undo", "T1", "--wait"]);
     assert_eq!((world.read("letters/b"), world.repo.join("letters/a").exists()), ("b\n".into(), false));
     // What is typed counts before what the plan says.
-    let (again, ran) =
-        world.answer(&["run", plan, "--agents", "scripted", "--per-task-commits", "--plan-only", "--json"]);
-    assert_eq!((ran.code, again.as_array().map(Vec::len)), (0, Some(3)), "{ran:?}");
+    let shown = world.ok(&["run", plan, "--per-task-commits", "--plan-only"]);
+    assert!(!shown.contains("one commit"), "{shown}");
 }
 
 /// A wave of which one fails its checks once merged: the others are one commit, and it lands behind them when mended.

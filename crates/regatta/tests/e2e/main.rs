@@ -19,6 +19,7 @@ mod demo; // the first command of a newcomer
 mod disks; // full, read-only, corrupt, far away
 mod doors; // who gets in
 mod figures; // health, figures, traces
+mod isolations; // workers that did not work where they should
 mod kills; // kill -9, two hundred times
 mod lines; // the lines that scripts rely on
 mod lists; // pages, conditions, bounds

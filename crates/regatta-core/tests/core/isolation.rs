@@ -1,0 +1,107 @@
+//! Isolation that lied: who goes on, who is stopped, and who is only warned.
+
+use regatta_core::command::{Command, Outcome, PlannedTask};
+use regatta_core::ids::{MissionId, TaskId};
+use regatta_core::isolation::Sign;
+use regatta_core::mission::{Mode, Start};
+use regatta_core::schedule::{Grant, WaitKind};
+use regatta_core::task::Status;
+
+use crate::world::{World, agent, shop, work};
+
+/// A mission that isolates, with one task at work for each manifest.
+fn isolated(manifests: &[&str]) -> (World, MissionId, Vec<Grant>) {
+    let mut world = World::with(&[("ada", 9)]);
+    let planned = |it: &&str| PlannedTask { task: work(it, &[it]), after: vec![], assign: None };
+    let mission = Start {
+        project: shop(),
+        title: "goal".into(),
+        agents: vec![agent("ada")],
+        max_workers: 9,
+        mode: Mode::Waves,
+        isolate: true,
+        wave_commits: false,
+        serial: vec![],
+    };
+    let tasks = manifests.iter().map(planned).collect();
+    let Outcome::Mission { mission, .. } = world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] })
+    else {
+        panic!()
+    };
+    let grants = manifests.iter().map(|_| world.take("ada")).collect();
+    (world, mission, grants)
+}
+
+fn doubt(world: &mut World, grant: &Grant, sign: Sign) {
+    let (attempt, token) = (grant.attempt, grant.token);
+    world.ask("regatta", Command::ReportDoubted { attempt, token, sign });
+}
+
+fn checkout(paths: &[&str]) -> Sign {
+    Sign::Checkout { paths: paths.iter().map(ToString::to_string).collect() }
+}
+
+/// L1: a wave whose tasks share files is aborted to serial: of those at work one goes on, the others wait, and nobody
+/// starts beside another.
+#[test]
+fn l1_an_overlapping_wave_is_aborted_to_serial() {
+    for sign in
+        [checkout(&["src/a.rs"]), checkout(&["src/"]), Sign::Elsewhere { path: "/elsewhere".into() }, Sign::NoWorkspace]
+    {
+        let (mut world, mission, grants) = isolated(&["src/a.rs", "src/**", "docs/b.md", "src/a.rs"]);
+        doubt(&mut world, &grants[0], sign.clone());
+        assert!(!world.board.missions[&mission].isolate, "{sign:?}");
+        assert!(world.board.missions[&mission].serialised.as_ref().unwrap().contains("isolation did not hold"));
+        let running = |world: &World| {
+            let at_work = world.board.tasks.values().filter(|it| it.status.is_running());
+            at_work.map(|it| it.id.0).collect::<Vec<_>>()
+        };
+        assert_eq!(running(&world), [1, 3], "{sign:?}: who wants nothing of another's goes on");
+        assert_eq!(world.task(TaskId(2)).failures, 0, "it cost them nothing");
+        assert_eq!(world.count("message.posted"), 1, "everybody is told once");
+        // The same again changes nothing.
+        let before = world.board.revision;
+        doubt(&mut world, &grants[0], sign.clone());
+        assert_eq!(world.board.revision, before);
+        assert!(world.poll("ada").is_none());
+        assert!(world.reasons(TaskId(2)).contains(&WaitKind::Claim), "{:?}", world.reasons(TaskId(2)));
+        // One after the other from here on.
+        for (task, next) in [(1, 2), (2, 4)] {
+            let grant = world.grants.iter().rev().find(|it| it.task == TaskId(task)).cloned().unwrap();
+            world.finish_and_land(&grant);
+            assert_eq!(world.take("ada").task, TaskId(next));
+            assert!(world.poll("ada").is_none());
+        }
+    }
+}
+
+/// Where nobody shares anything the wave goes on, with a warning.
+#[test]
+fn a_disjoint_wave_goes_on_with_a_warning() {
+    let (mut world, mission, grants) = isolated(&["src/a.rs", "docs/b.md"]);
+    doubt(&mut world, &grants[0], checkout(&["src/a.rs"]));
+    assert!(world.board.missions[&mission].isolate);
+    assert_eq!(world.count("attempt.stopping") + world.count("mission.serialised"), 0);
+    let warnings = &world.task(TaskId(1)).warnings;
+    assert!(warnings[0].contains("isolation did not hold for A1") && warnings[0].contains("src/a.rs"), "{warnings:?}");
+    assert_eq!(world.status(TaskId(2)), Status::InProgress);
+}
+
+/// What a person writes in files that nobody works on is no sign; it is only said.
+#[test]
+fn files_of_no_manifest_are_only_mentioned() {
+    let (mut world, mission, grants) = isolated(&["src/a.rs", "src/**"]);
+    doubt(&mut world, &grants[0], checkout(&["notes.txt", "tmp/"]));
+    assert!(world.board.missions[&mission].isolate);
+    assert!(world.task(TaskId(1)).warnings[0].contains("look whether that was you"));
+}
+
+/// J3: only the attempt's own token speaks.
+#[test]
+fn j3_an_attempt_that_has_ended_is_not_doubted() {
+    let (mut world, mission, grants) = isolated(&["src/a.rs", "src/**"]);
+    world.submit(&grants[0]);
+    let (attempt, token) = (grants[0].attempt, grants[0].token);
+    world.refused("regatta", Command::ReportDoubted { attempt, token, sign: Sign::NoWorkspace });
+    assert!(world.board.missions[&mission].isolate);
+}

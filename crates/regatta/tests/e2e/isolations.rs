@@ -1,0 +1,94 @@
+//! Isolation that lied: a worker that wrote into the user's own checkout, or says that it worked elsewhere.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::world::{World, until};
+
+fn plan(world: &World, tasks: &Value) -> String {
+    let path = world.root.join("plan.json");
+    std::fs::write(&path, tasks.to_string()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn attempts(world: &World, task: &str) -> Vec<Value> {
+    world.json(&["show", task])["attempts"].as_array().unwrap().clone()
+}
+
+/// L1: two that share a file ran at once, and one of them wrote into the checkout: the other is stopped and its work
+/// kept, and from then on it is one after the other. Regatta writes nothing over what lies in the checkout.
+#[test]
+fn l1_an_overlapping_wave_whose_isolation_lied_is_aborted_to_serial() {
+    let world = World::set_up();
+    let (begun, stray) = (world.root.join("begun"), world.repo.join("shared.txt"));
+    let (begun, stray_path) = (begun.display(), stray.display());
+    let first = format!(
+        "until [ -e '{begun}' ]; do sleep 0.02; done; echo first >> shared.txt; echo stray > '{stray_path}'; exit 0"
+    );
+    let second = format!("if [ ! -e '{begun}' ]; then touch '{begun}'; sleep 100; fi; echo second >> shared.txt");
+    let tasks = json!([
+        { "id": "a", "subject": "First", "files": ["shared.txt"], "script": [{ "run": first }] },
+        { "id": "b", "subject": "Second", "files": ["shared.txt"], "script": [{ "run": second }] },
+    ]);
+    world.json(&["run", &plan(&world, &tasks), "--isolate", "--mode", "waves", "--agents", "scripted", "--yes"]);
+    let patience = Duration::from_secs(60);
+    let aborted = || world.events().iter().any(|it| it["kind"] == "mission.serialised");
+    assert!(until(patience, aborted), "the mission still shares files");
+    let stopped = || attempts(&world, "T2")[0]["ended"]["cause"] == "stopped";
+    assert!(until(patience, stopped), "the second one still runs");
+    // The checkout is as the worker left it, and the first one's work waits for a person to say what that is.
+    assert_eq!(std::fs::read_to_string(&stray).unwrap(), "stray\n");
+    let warnings = world.json(&["show", "T1"])["warnings"].clone();
+    assert!(warnings[0].as_str().unwrap().contains("isolation did not hold for A1"), "{warnings}");
+    assert!(world.ok(&["show", "M1"]).contains("no files are shared any longer"));
+    std::fs::remove_file(&stray).unwrap();
+    let (_, ran) = world.answer(&["run", "--resume", "M1", "--wait", "--timeout", "120s"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!(world.read("shared.txt"), "first\nsecond\n", "one after the other");
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    assert_eq!(world.json(&["show", "T2"])["failures"], 0);
+    let (story, of) = (world.events(), |kind: &str, id: &str| (Value::from(kind), Value::from(id)));
+    let at = |it: (Value, Value)| story.iter().rposition(|event| (&event["kind"], &event["subject"]) == (&it.0, &it.1));
+    assert!(at(of("task.completed", "T1")) < at(of("task.started", "T2")), "it began again from what landed");
+}
+
+/// Where nobody shares a file the wave goes on, with a warning; the same for a result that names another place.
+#[test]
+fn a_disjoint_wave_whose_isolation_lied_goes_on_with_a_warning() {
+    let world = World::set_up();
+    let stray = world.repo.join("new/a.txt");
+    let wrote =
+        format!("mkdir -p new '{0}'; echo a > new/a.txt; echo a > '{0}/a.txt'", world.repo.join("new").display());
+    let says = r#"printf '{"status":"done","detail":"x","worktreePath":"/elsewhere"}' > "$REGATTA_RESULT""#;
+    let none = r#"printf '{"status":"done","detail":"x","worktree_path":null}' > "$REGATTA_RESULT""#;
+    let tasks = json!([
+        { "id": "a", "subject": "First", "files": ["new/a.txt"], "script": [{ "run": wrote }] },
+        { "id": "b", "subject": "Second", "files": ["b.txt"],
+          "script": [{ "write": { "path": "b.txt", "text": "b\n" } }, { "run": says }] },
+        { "id": "c", "subject": "Third", "files": ["c.txt"],
+          "script": [{ "write": { "path": "c.txt", "text": "c\n" } }, { "run": none }] },
+    ]);
+    let (mission, ran) = world.answer(&[
+        "run",
+        &plan(&world, &tasks),
+        "--isolate",
+        "--agents",
+        "scripted",
+        "--wait",
+        "--timeout",
+        "120s",
+    ]);
+    assert!(ran.err.is_empty() || !ran.err.contains("panicked"), "{ran:?}");
+    // What lies in the checkout is in the way of the first one's landing, and of nobody else's.
+    let words: Vec<&Value> = mission["tasks"].as_array().unwrap().iter().map(|it| &it["word"]).collect();
+    assert_eq!(words, ["landing", "landed", "landed"], "{mission}");
+    assert!(!world.events().iter().any(|it| it["kind"] == "mission.serialised"));
+    for (task, words) in [("T1", "new/"), ("T2", "/elsewhere"), ("T3", "no workspace")] {
+        let warnings = world.json(&["show", task])["warnings"].to_string();
+        assert!(warnings.contains("isolation did not hold") && warnings.contains(words), "{task}: {warnings}");
+    }
+    std::fs::remove_file(&stray).unwrap();
+    world.ok(&["land", "T1", "--wait"]);
+    assert_eq!((world.read("new/a.txt"), world.git(&["status", "--porcelain"])), ("a\n".into(), String::new()));
+}
