@@ -51,6 +51,7 @@ fn run_in(adapter: &AgentsAdapter, dir: &RunDir, mark: &str, check: &Check) -> R
             ways: None,
             held: false,
             without_cgroup: true,
+            leash: None,
             attended: None,
         };
         write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)?;

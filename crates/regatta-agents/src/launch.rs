@@ -88,6 +88,7 @@ pub(crate) fn write(
         without_cgroup: adapter.without_cgroups,
         ways: prepared.ways.clone(),
         held: prepared.held,
+        leash: adapter.leash.clone(),
         attended: Some(Attended { attempt: launch.attempt, agent: launch.agent.clone(), setup }),
     };
     let json = serde_json::to_vec(&record).map_err(|error| words::file("write", &dir.launch_file(), error))?;

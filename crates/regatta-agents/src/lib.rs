@@ -35,6 +35,7 @@ pub mod home;
 mod journal;
 pub mod keys;
 mod launch;
+pub mod leash; // a runner's programs end when it hears of nobody
 mod memory;
 mod once;
 pub mod presets;

@@ -64,6 +64,7 @@ fn start(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> Result<(), Age
             without_cgroup: true,
             ways: None,
             held: false,
+            leash: None,
             attended: None,
         };
         write_atomic(&dir.prompt_file(), b"")?;

@@ -82,9 +82,20 @@ pub(crate) struct LaunchRecord {
     /// The program's command puts it into a PID namespace of its own, and waits there for the shim's word.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) held: bool,
+    /// What must go on being written for the program to go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) leash: Option<Leash>,
     /// `None` for a check.
     #[serde(default)]
     pub(crate) attended: Option<Attended>,
+}
+
+/// A file in which a runner notes when it last heard of the daemon, and for how long a program goes on after that: by
+/// then its task may be given to somebody else, and the runner may not be there to end it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Leash {
+    pub(crate) file: PathBuf,
+    pub(crate) ms: u64,
 }
 
 /// A shim that has begun.

@@ -41,6 +41,7 @@ pub(crate) use shared::Bell;
 use crate::cgroup::{Cgroup, Containment};
 use crate::egress::Gate;
 use crate::environment::SHIM_ALLOCATOR;
+use crate::leash;
 use crate::process::Process;
 use crate::redact::Redactor;
 use crate::rundir::{Input, LaunchRecord, Mode, ProgramRecord, RunDir, ShimRecord, try_lock, write_atomic};
@@ -107,6 +108,7 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
 
     // Ready before the program is, so that nothing that can fail is left between its start and its reaping.
     let shared = Arc::new(Shared::new(launch.limits.input_bytes, launch.input == Input::Prompt)?);
+    let own = me.clone();
     let tree = Tree { shim: Some(me), ..Tree::default() };
     let (contained, ender) = (Arc::clone(&tree.cgroup), Ender::new(tree));
     let porter = Porter { door, shared: Arc::clone(&shared), ender, guests: vec![] };
@@ -153,6 +155,11 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     report_ready(launch.mode);
     if let Some(contained_in) = contained_in {
         record_program(dir, program, contained_in);
+    }
+
+    if let Some(leash) = launch.leash {
+        let tree = Tree { shim: Some(own), cgroup: Arc::clone(&contained), ..Tree::default() };
+        thread("leash", move || leash::hold(&leash, &tree))?;
     }
 
     let exit = reap_all(program, &shared)?;

@@ -23,7 +23,7 @@ use crate::driver::Driver;
 use crate::drivers;
 use crate::environment::{Environment, SHIM_ALLOCATOR};
 use crate::process::{Handle, ready_until};
-use crate::rundir::{RunDir, append, lock, lock_until, read_json, try_lock};
+use crate::rundir::{Leash, RunDir, append, lock, lock_until, read_json, try_lock};
 use crate::shim::{Bell, Limits, NOT_MINE, READY};
 use crate::tree::Tree;
 use crate::{check, journal, launch, once, reaper, socket, words};
@@ -52,6 +52,7 @@ pub struct AgentsAdapter {
     pub(crate) limits: Limits,
     pub(crate) without_cgroups: bool,
     pub(crate) silence: Duration,
+    pub(crate) leash: Option<Leash>,
     /// Wakes those who attend.
     bells: Arc<Mutex<HashMap<AttemptId, Arc<Bell>>>>,
     cursors: Arc<Mutex<Vec<Cursor>>>,
@@ -90,6 +91,7 @@ impl AgentsAdapter {
             limits: Limits::default(),
             without_cgroups: false,
             silence: SILENCE,
+            leash: None,
             bells: Arc::default(),
             cursors: Arc::default(),
             restarts: Arc::default(),
@@ -105,6 +107,13 @@ impl AgentsAdapter {
     /// Does without control groups, also where they can be had.
     pub fn without_cgroups(self) -> AgentsAdapter {
         AgentsAdapter { without_cgroups: true, ..self }
+    }
+
+    /// Programs that are started from here on end when `file` (see [`crate::leash::note`]) was not written for so long,
+    /// whether or not whoever started them is still there.
+    pub fn with_leash(self, file: PathBuf, most: Duration) -> AgentsAdapter {
+        let ms = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
+        AgentsAdapter { leash: Some(Leash { file: std::path::absolute(&file).unwrap_or(file), ms }), ..self }
     }
 
     /// What holds the processes of an attempt together: `cgroup`, `pid_namespace` or `subreaper`. `None` when its

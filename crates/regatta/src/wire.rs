@@ -56,7 +56,21 @@ pub(crate) fn attempt_env() -> Vec<(String, String)> {
 
 /// What a runner works with.
 pub(crate) fn for_runner(data_dir: &Path) -> Result<(Arc<dyn Git>, Arc<dyn Agents>), Failed> {
-    Ok((Arc::new(git(data_dir)), Arc::new(agents(data_dir)?)))
+    let exe = std::env::current_exe()
+        .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
+    let fence = Duration::from_millis(regatta_core::runner::FENCE_MS);
+    let agents = AgentsAdapter::new(data_dir.to_owned(), exe).with_leash(data_dir.join(LEASH), fence);
+    Ok((Arc::new(git(data_dir)), Arc::new(agents)))
+}
+
+/// Where a runner notes when it last heard of the daemon.
+const LEASH: &str = "leash";
+
+/// Notes that the daemon was heard of: the programs of this runner go on.
+pub(crate) fn in_contact(data_dir: &Path) {
+    if let Err(error) = regatta_agents::leash::note(&data_dir.join(LEASH)) {
+        tracing::error!("that the daemon was heard of cannot be noted, and what runs here will end: {error}");
+    }
 }
 
 /// The attempts of which something was ever started here.

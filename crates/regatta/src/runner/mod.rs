@@ -72,6 +72,8 @@ struct Runner {
     turns: Mutex<HashMap<AttemptId, Arc<Mutex<()>>>>,
     /// What is worked on here, as it was told last.
     orders: Mutex<HashMap<AttemptId, Order>>,
+    /// When it was last noted for the programs, too.
+    noted: Mutex<Option<Instant>>,
     ends: AtomicBool,
 }
 
@@ -100,6 +102,7 @@ pub(crate) fn run(out: &Out, data_dir: &Path, settings: Settings) -> Said {
         attended: Mutex::default(),
         turns: Mutex::default(),
         orders: Mutex::default(),
+        noted: Mutex::default(),
         ends: AtomicBool::new(false),
         settings,
     });
@@ -159,6 +162,11 @@ impl Runner {
 
     fn in_contact(&self) {
         *lock(&self.contact) = Instant::now();
+        let mut noted = lock(&self.noted);
+        if noted.is_none_or(|it| it.elapsed() >= Duration::from_secs(1)) {
+            wire::in_contact(&self.data_dir);
+            *noted = Some(Instant::now());
+        }
     }
 
     /// Makes itself known, as often as it takes; ends whatever runs here and is not its own any more.
