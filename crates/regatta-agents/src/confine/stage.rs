@@ -253,6 +253,9 @@ fn check(order: &Order) -> Result<(), String> {
     if let Some(path) = checks.closed.iter().find(|it| File::open(it).is_ok()) {
         return Err(format!("{} could still be read", path.display()));
     }
+    // Its own name for each start: attempts of one agent share a home, and in there everybody has the same number.
+    let name = crate::rundir::fresh_mark().map_err(|error| format!("there are no random bytes ({error})"))?;
+    let make_file = |dir: &Path| make_file(&dir.join(format!(".regatta-check-{name}")));
     if let Some(dir) = checks.unwritable.iter().find(|it| make_file(it).is_ok()) {
         return Err(format!("{} could still be written", dir.display()));
     }
@@ -289,10 +292,9 @@ fn only_loopback() -> Result<(), String> {
 }
 
 /// Makes a file and removes it.
-fn make_file(dir: &Path) -> io::Result<()> {
-    let path = dir.join(format!(".regatta-check-{}", std::process::id()));
-    OpenOptions::new().write(true).create_new(true).open(&path)?;
-    fs::remove_file(&path)
+fn make_file(path: &Path) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).open(path)?;
+    fs::remove_file(path)
 }
 
 /// Whether there is a way out. Nothing is sent: to connect such a socket is only to choose a route.

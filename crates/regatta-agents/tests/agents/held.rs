@@ -67,3 +67,20 @@ fn s6_a_program_does_not_find_how_it_was_shut_in() {
     assert_eq!(world.wait(), Exit::Code(0), "{}", world.log());
     assert_eq!(world.lines(Stream::Out), ["so"]);
 }
+
+#[test]
+fn s11_attempts_of_one_agent_do_not_disturb_each_others_checks() {
+    if !has_namespaces() {
+        return;
+    }
+    let world = World::new();
+    // What the check of another start would leave there, were it called by the number that it has inside.
+    let home = world.data().join("homes").join(world.launch(&["true"]).agent.as_str());
+    fs::create_dir_all(&home).unwrap();
+    for pid in 1..100 {
+        fs::write(home.join(format!(".regatta-check-{pid}")), "").unwrap();
+    }
+    world.adapter.start(&launch(&world, Level::Workspace, "echo so")).unwrap();
+    assert_eq!(world.wait(), Exit::Code(0), "{}", world.log());
+    assert_eq!(world.lines(Stream::Out), ["so"]);
+}

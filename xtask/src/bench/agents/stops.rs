@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use regatta_agents::AgentsAdapter;
 use regatta_core::agent::Level;
 use regatta_core::ids::AttemptId;
-use regatta_engine::ports::agents::{Agents, Launch};
+use regatta_engine::ports::agents::{Agents, Launch, ProcessState};
 use serde_json::json;
 
 use super::{carrying, shell};
@@ -154,6 +154,11 @@ fn stop_one(adapter: &AgentsAdapter, dir: &Path, confine: Level, nth: usize) -> 
     adapter.start(&shut_in(shell(attempt, &workspace, &token, script)?, confine))?;
     let deadline = Instant::now() + Duration::from_secs(60);
     while !workspace.join("up").exists() {
+        if let ProcessState::Exited(exit) = adapter.state(attempt)?
+            && !workspace.join("up").exists()
+        {
+            bail!("its tree did not come up: {exit:?}, {}", adapter.tail(attempt, 400)?.trim());
+        }
         ensure!(Instant::now() < deadline, "its tree does not come up");
         std::thread::sleep(Duration::from_millis(2));
     }
