@@ -275,7 +275,7 @@ impl Acp {
                 }
                 self.settle()
             }
-            Err(fault) if fault.code == NO_METHOD => {
+            Err(fault) if fault.code == NO_METHOD || setting == Setting::Effort => {
                 let text = format!("It does not let its {} be set.", setting.name());
                 [Said::Notice { text }].into_iter().chain(self.settle()).collect()
             }
@@ -286,8 +286,8 @@ impl Acp {
         }
     }
 
-    /// Looks at the next setting: one that cannot be had ends the session before it costs anything, one that is not
-    /// offered is passed over.
+    /// Looks at the next setting: a model or a mode that cannot be had ends the session before it costs anything, an
+    /// effort, and what is not offered at all, is passed over.
     fn settle(&mut self) -> Vec<Said> {
         let mut said = Vec::new();
         loop {
@@ -298,6 +298,11 @@ impl Acp {
                     self.tried.push(setting);
                     let text = format!("It offers no way to set its {}; its own stays.", setting.name());
                     said.push(Said::Notice { text });
+                }
+                // Usually nobody asked for it but the kind of the task, and every model has levels of its own.
+                Step::Unknown(why) if setting == Setting::Effort => {
+                    self.tried.push(setting);
+                    said.push(Said::Notice { text: format!("{why} Its own stays.") });
                 }
                 Step::Unknown(why) => {
                     said.extend(self.fail(Trouble::new(Class::BadConfig, why)));
