@@ -541,6 +541,23 @@ fn tools_are_found_by_what_they_do_and_a_missing_one_is_a_fault() {
 }
 
 #[test]
+fn a_tool_that_is_not_listed_is_searched_for_and_offered_from_then_on() {
+    let find = Turn::act(Act::Find { tool: "board".into() });
+    let call = Act::Call { tool: "board".into(), input: json!({}) };
+    let server = ModelServer::start([Story::new("", [find, Turn::act(call)])]).unwrap();
+    let (path, mut body) = work(Api::Responses, "x", true);
+    body["tools"] = json!([{"type": "tool_search", "execution": "client", "parameters": {}}]);
+    let item = ask(&server, "POST", &path, &body).events().pop().unwrap()["response"]["output"][0].clone();
+    assert_eq!((&item["type"], &item["arguments"]["query"]), (&json!("tool_search_call"), &json!("board")));
+    let found = json!([{"type": "namespace", "name": "mcp__regatta", "tools": [function("board", &[], &[])]}]);
+    let output = json!({"type": "tool_search_output", "call_id": item["call_id"], "tools": found});
+    body["input"].as_array_mut().unwrap().push(output);
+    let item = ask(&server, "POST", &path, &body).events().pop().unwrap()["response"]["output"][0].clone();
+    assert_eq!((&item["name"], &item["namespace"]), (&json!("board"), &json!("mcp__regatta")));
+    assert_eq!(server.faults(), Vec::<String>::new());
+}
+
+#[test]
 fn an_absolute_path_is_made_from_where_the_program_says_it_works() {
     let server = ModelServer::start([Story::new("", [Turn::write("b.txt", "x")])]).unwrap();
     let (path, mut body) = work(Api::Anthropic, "x", false);

@@ -50,7 +50,7 @@ pub(crate) fn run(bench: &Bench<'_>, row: &Row, scenario: Scenario) -> Cell {
     };
     let done = world.set_up(row).and_then(|()| match scenario {
         Scenario::Write => write(&world),
-        Scenario::Tool => tool(&world),
+        Scenario::Tool => tool(&world, row),
         Scenario::Permission => permission(&world),
         Scenario::Cancel => cancel(&world),
         Scenario::Restart => restart(&world),
@@ -297,10 +297,14 @@ fn write(world: &World<'_>) -> anyhow::Result<Cell> {
 
 /// The program was given Regatta's tools and the attempt's own token: what the model says with one of them is on the
 /// board.
-fn tool(world: &World<'_>) -> anyhow::Result<Cell> {
+fn tool(world: &World<'_>, row: &Row) -> anyhow::Result<Cell> {
     let words = "Said with a tool of Regatta's.";
     let call = Act::Call { tool: "progress".into(), input: json!({ "text": words }) };
-    let turns = [Turn::act(call), Turn::write(FILE, CONTENT), Turn::say("It is written.")];
+    let mut turns = vec![Turn::act(call), Turn::write(FILE, CONTENT), Turn::say("It is written.")];
+    // Codex lists no tools of servers: its model searches for what it knows of.
+    if row.program.name.starts_with("codex") {
+        turns.insert(0, Turn::act(Act::Find { tool: "progress".into() }));
+    }
     world.bench.models.tell(Story::new(&world.run.marker, turns));
     let cell = lands(world, world.start()?)?;
     let events = world.words(&["events", "--json"]).output()?;

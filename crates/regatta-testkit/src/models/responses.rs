@@ -18,6 +18,7 @@ pub(super) fn read(body: &Value) -> Asked {
     for item in body["input"].as_array().into_iter().flatten() {
         let role = match (item["type"].as_str(), item["role"].as_str()) {
             (Some("function_call_output" | "custom_tool_call_output" | "local_shell_call_output"), _) => Role::Tool,
+            (Some("tool_search_output"), _) => Role::Tool,
             (_, Some("user")) => Role::User,
             (_, Some("system" | "developer")) => Role::System,
             _ => Role::Model,
@@ -26,7 +27,10 @@ pub(super) fn read(body: &Value) -> Asked {
         said.push(Entry { role, text });
     }
     let mut tools = vec![];
-    for tool in body["tools"].as_array().into_iter().flatten() {
+    // What a search has found is offered from then on.
+    let found = body["input"].as_array().into_iter().flatten().filter(|it| it["type"] == "tool_search_output");
+    let lists = found.map(|it| &it["tools"]).chain([&body["tools"]]);
+    for tool in lists.flat_map(|it| it.as_array().into_iter().flatten()) {
         let name = tool["name"].as_str().unwrap_or_default();
         match tool["type"].as_str() {
             Some("namespace") => {
@@ -35,6 +39,7 @@ pub(super) fn read(body: &Value) -> Asked {
                 }
             }
             Some("function" | "custom") => tools.push(offer(tool)),
+            Some("tool_search") => tools.push(Offer { name: "tool_search".into(), ..offer(tool) }),
             // The provider's own tools, such as a search of the web, run on its side.
             _ => {}
         }
@@ -83,6 +88,9 @@ fn items(answer: &Answer) -> Vec<Value> {
     }
     for call in &answer.calls {
         let mut item = match &call.input {
+            Input::Fields(fields) if call.name == "tool_search" => {
+                json!({"type": "tool_search_call", "execution": "client", "arguments": fields})
+            }
             Input::Fields(fields) => json!({"type": "function_call", "arguments": fields.to_string()}),
             Input::Text(text) => json!({"type": "custom_tool_call", "input": text}),
         };
@@ -147,6 +155,9 @@ pub(super) fn events(answer: &Answer) -> Vec<String> {
                     events.push(json!({"type": "response.reasoning_summary_text.delta", "item_id": id,
                         "output_index": index, "summary_index": 0, "delta": piece}));
                 }
+            }
+            Some("tool_search_call") => {
+                events.push(json!({"type": "response.output_item.added", "output_index": index, "item": begun}));
             }
             kind => {
                 let (field, name) = if kind == Some("function_call") {

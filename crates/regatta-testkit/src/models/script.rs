@@ -128,6 +128,8 @@ pub enum Act {
     Shell { command: String },
     /// Reads a file.
     Read { path: String },
+    /// Looks for a tool, where a program offers a search instead of all that there are; a turn of its own (Codex).
+    Find { tool: String },
     /// Calls the offered tool whose name is this or ends in `_` and this, such as one of an MCP server.
     Call { tool: String, input: Value },
 }

@@ -50,6 +50,9 @@ pub(super) fn call(asked: &Asked, act: &Act, id: String) -> Result<Call, String>
         Act::Write { path, content } => write(asked, path, content),
         Act::Shell { command } => shell(asked, command),
         Act::Read { path } => read(asked, path),
+        Act::Find { tool } => {
+            find(asked, &["tool_search"]).map(|it| (it, Input::Fields(json!({ "query": tool, "limit": 20 }))))
+        }
         Act::Call { tool, input } => asked
             .tools
             .iter()
