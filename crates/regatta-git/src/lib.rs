@@ -66,7 +66,7 @@ use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
     Authorship, Brought, Capture, Change, Collision, DiskUse, Git, GitError, Move, Push, ReachabilityProof, Remote,
-    Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Wire, Workspace,
+    Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Unreleased, Wire, Workspace,
 };
 
 use crate::exchange::Ends;
@@ -273,14 +273,17 @@ impl Git for GitAdapter {
     fn furnish(&self, repo: &Repo, slot: u32, commit: &CommitId) -> Result<Brought, GitError> {
         self.furnish_stage(repo, slot, commit)
     }
-    fn unstage(&self, repo: &Repo, slot: u32) -> Result<(), GitError> {
-        self.remove_stage(repo, slot)
+    fn unstage(&self, repo: &Repo, from: u32) -> Result<(), GitError> {
+        self.remove_stages(repo, from)
     }
     fn move_trunk(&self, permit: &TrunkPermit, repo: &Repo, old: &CommitId, new: &CommitId) -> Result<Move, GitError> {
         self.land(permit, repo, old, new)
     }
     fn push(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError> {
         self.push_trunk(repo, remote, commit)
+    }
+    fn unreleased(&self, repo: &Repo, commit: &CommitId) -> Result<Option<Vec<Unreleased>>, GitError> {
+        self.since_last_tag(repo, commit).map(Some)
     }
     fn collisions(&self, repo: &Repo, attempts: &[AttemptId], tip: &CommitId) -> Result<Vec<Collision>, GitError> {
         self.look_for_collisions(repo, attempts, tip)

@@ -53,6 +53,40 @@ pub(crate) struct Odb {
     /// Commits made only to be merged.
     passing: Vec<CommitId>,
     asked: u32,
+    /// What was read or written lately: a landing looks at the same few directories again and again.
+    seen: Seen,
+}
+
+/// Objects never change, so what was seen once is so for ever.
+#[derive(Debug, Default)]
+struct Seen {
+    commits: HashMap<CommitId, Commit>,
+    trees: HashMap<CommitId, Vec<Entry>>,
+    /// How many names are in those trees.
+    names: usize,
+}
+
+impl Seen {
+    /// A few megabytes; then it is begun anew.
+    const MOST_COMMITS: usize = 1_000;
+    const MOST_NAMES: usize = 40_000;
+
+    fn commit(&mut self, id: &CommitId, commit: &Commit) {
+        if self.commits.len() >= Seen::MOST_COMMITS {
+            self.commits.clear();
+        }
+        self.commits.insert(id.clone(), commit.clone());
+    }
+
+    fn tree(&mut self, id: &CommitId, entries: &[Entry]) {
+        if self.names + entries.len() > Seen::MOST_NAMES {
+            self.trees.clear();
+            self.names = 0;
+        }
+        if entries.len() <= Seen::MOST_NAMES && self.trees.insert(id.clone(), entries.to_vec()).is_none() {
+            self.names += entries.len();
+        }
+    }
 }
 
 /// Those that wait for the next question.
@@ -107,6 +141,7 @@ impl GitAdapter {
             scratch,
             passing: Vec::new(),
             asked: 0,
+            seen: Seen::default(),
         })
     }
 }
@@ -142,32 +177,42 @@ impl Odb {
 
     /// A commit by its id.
     pub(crate) fn commit(&mut self, id: &CommitId) -> Result<Commit, GitError> {
+        if let Some(known) = self.seen.commits.get(id) {
+            return Ok(known.clone());
+        }
         let bytes = self.read(id.as_str(), "commit")?.ok_or_else(|| words::no_such_commit(id))?;
-        parse_commit(&bytes).ok_or_else(|| words::unexpected("read a commit"))
+        let commit = parse_commit(&bytes).ok_or_else(|| words::unexpected("read a commit"))?;
+        self.seen.commit(id, &commit);
+        Ok(commit)
     }
 
     /// A tree by its id.
     pub(crate) fn tree(&mut self, id: &CommitId) -> Result<Vec<Entry>, GitError> {
-        let bytes = self.read(id.as_str(), "tree")?.ok_or_else(|| words::no_such_object(id))?;
-        parse_tree(&bytes, id.as_str().len() / 2).ok_or_else(|| words::unexpected("read a tree"))
+        self.trees([id].into_iter())?.pop().ok_or_else(|| words::no_such_object(id))
     }
 
     /// Several trees, in the order of their ids; asked for all at once, so that their answers are waited for once.
     pub(crate) fn trees<'a>(&mut self, ids: impl Iterator<Item = &'a CommitId>) -> Result<Vec<Vec<Entry>>, GitError> {
         let ids: Vec<&CommitId> = ids.collect();
-        self.asked += ids.len() as u32;
+        let unknown: Vec<&CommitId> = ids.iter().copied().filter(|it| !self.seen.trees.contains_key(*it)).collect();
+        self.asked += unknown.len() as u32;
         // Few enough to fit into a pipe: nobody reads the answers yet.
-        let questions: String = ids.iter().map(|it| format!("contents {it}\n")).collect();
+        let questions: String = unknown.iter().map(|it| format!("contents {it}\n")).collect();
         self.reader.say(questions.as_bytes())?;
-        let mut found = Vec::with_capacity(ids.len());
-        for id in ids {
+        let mut read = HashMap::new();
+        for id in unknown {
             let (_, kind, size) = header(&self.reader.line()?).ok_or_else(|| words::no_such_object(id))?;
             let mut bytes = self.reader.bytes(size + 1)?;
             bytes.pop();
             let entries = (kind == "tree").then(|| parse_tree(&bytes, id.as_str().len() / 2)).flatten();
-            found.push(entries.ok_or_else(|| words::unexpected("read a tree"))?);
+            read.insert(id, entries.ok_or_else(|| words::unexpected("read a tree"))?);
         }
-        Ok(found)
+        let known = |id: &CommitId| read.get(id).or_else(|| self.seen.trees.get(id)).cloned();
+        let found = ids.iter().map(|id| known(id).ok_or_else(|| words::no_such_object(id))).collect();
+        for (id, entries) in read {
+            self.seen.tree(id, &entries);
+        }
+        found
     }
 
     /// A file's content by its id.
@@ -191,7 +236,11 @@ impl Odb {
         text += &format!("author {who}\ncommitter {who}\n\n{}\n", by.message.replace('\0', "").trim_end());
         let name = self.lay_down("commit", text.as_bytes())?;
         self.writer.say(format!("{name}\n").as_bytes())?;
-        CommitId::new(&self.writer.line()?).map_err(|_| words::unexpected("make a commit"))
+        let made = CommitId::new(&self.writer.line()?).map_err(|_| words::unexpected("make a commit"))?;
+        if let Some(commit) = parse_commit(text.as_bytes()) {
+            self.seen.commit(&made, &commit);
+        }
+        Ok(made)
     }
 
     /// Makes a tree of these names, in any order.
@@ -209,7 +258,9 @@ impl Odb {
         }
         let name = self.lay_down("tree", &bytes)?;
         self.trees.say(format!("{name}\n").as_bytes())?;
-        CommitId::new(&self.trees.line()?).map_err(|_| words::unexpected("make a tree"))
+        let made = CommitId::new(&self.trees.line()?).map_err(|_| words::unexpected("make a tree"))?;
+        self.seen.tree(&made, &entries);
+        Ok(made)
     }
 
     /// Puts an object's content where a process that writes it can read it, and says where that is.
@@ -261,11 +312,16 @@ impl Odb {
     /// Forgets what was written.
     fn discard(&mut self) -> Result<(), GitError> {
         self.passing.clear();
+        let mut left = false;
         for folder in folders(&self.scratch)? {
             let entries = fs::read_dir(&folder).map_err(|cause| words::io("read", &folder, &cause))?;
             for entry in entries.flatten() {
                 disk::remove(&entry.path())?;
+                left = true;
             }
+        }
+        if left {
+            self.seen = Seen::default(); // some of it is no longer there
         }
         Ok(())
     }

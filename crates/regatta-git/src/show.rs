@@ -1,13 +1,33 @@
 //! Reads what a commit holds, for people and for the queue.
 
 use regatta_core::ids::CommitId;
-use regatta_engine::ports::git::{GitError, Repo};
+use regatta_engine::ports::git::{GitError, Repo, Unreleased};
 
 use crate::GitAdapter;
 use crate::odb::DIRECTORY;
 use crate::run::text_of;
 
 impl GitAdapter {
+    /// The commits of the user's trunk after its last tag; all of them, up to a limit, where there is none.
+    pub(crate) fn since_last_tag(&self, repo: &Repo, commit: &CommitId) -> Result<Vec<Unreleased>, GitError> {
+        const DOING: &str = "list what is not released";
+        let user = self.discover_at(&repo.path)?;
+        let git = || self.git.ours(&user.common, DOING);
+        // It fails where there is no tag.
+        let said = git().args(["describe", "--tags", "--abbrev=0", commit.as_str()]).run()?;
+        let tag = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+        let log = git().args(["log", "-z", "-n", "2000", "--format=%s%n%(trailers:key=Regatta-Task,valueonly)"]);
+        let log = log.arg("--end-of-options").arg(commit.as_str());
+        let log = if said.status == Some(0) { log.arg(format!("^refs/tags/{tag}")) } else { log };
+        let read = |entry: Vec<u8>| {
+            let text = text_of(&entry);
+            let mut lines = text.lines();
+            let subject = lines.next().unwrap_or_default().to_owned();
+            Unreleased { subject, task: lines.map(str::trim).find(|it| !it.is_empty()).map(str::to_owned) }
+        };
+        Ok(log.list()?.into_iter().map(read).collect())
+    }
+
     pub(crate) fn file_of(&self, repo: &Repo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError> {
         let vault = self.vault_with(repo, commit)?;
         self.with_odb(&vault, |odb| {

@@ -152,11 +152,22 @@ impl GitAdapter {
         })
     }
 
-    pub(crate) fn remove_stage(&self, repo: &Repo, slot: u32) -> Result<(), GitError> {
-        self.locks.holding(Key::Slot(repo.project.clone(), slot), || {
-            self.slots.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(repo.project.clone(), slot));
-            disk::remove(&self.places.staging(&repo.project, slot))
-        })
+    pub(crate) fn remove_stages(&self, repo: &Repo, from: u32) -> Result<(), GitError> {
+        let slots = self.places.staging(&repo.project, from);
+        let Some(dir) = slots.parent() else { return Ok(()) };
+        let entries = match fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(cause) => return Err(words::io("read", dir, &cause)),
+        };
+        let numbers = entries.flatten().filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+        for slot in numbers.filter(|it| *it >= from).collect::<Vec<_>>() {
+            self.locks.holding(Key::Slot(repo.project.clone(), slot), || {
+                self.slots.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(repo.project.clone(), slot));
+                disk::remove(&self.places.staging(&repo.project, slot))
+            })?;
+        }
+        Ok(())
     }
 }
 

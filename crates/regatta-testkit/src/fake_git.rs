@@ -688,9 +688,9 @@ impl Git for FakeGit {
         })
     }
 
-    fn unstage(&self, repo: &Repo, slot: u32) -> Result<(), GitError> {
+    fn unstage(&self, repo: &Repo, from: u32) -> Result<(), GitError> {
         self.call("git.unstage", |world| {
-            world.staged.remove(&(repo.project.clone(), slot));
+            world.staged.retain(|(project, slot), _| *project != repo.project || *slot < from);
             Ok(())
         })
     }

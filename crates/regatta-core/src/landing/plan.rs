@@ -4,6 +4,8 @@
 //! batch that fails is searched by halving, with as many cuts at once as there are slots; what is green lands as far
 //! as it goes. Only a prefix of one that fails twice is a verdict, so a flake costs one retry and no landing.
 
+use crate::project::{Project, QueueMode};
+
 /// What is known of the queue, as lengths of its prefixes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
@@ -24,6 +26,18 @@ pub struct Known {
 pub struct Pace {
     pub slots: usize,
     pub batch: usize,
+}
+
+/// How many trees are validated at once unless the project says so.
+const SLOTS: u32 = 2;
+
+/// How many trees of a project are validated at once.
+pub fn slots(project: &Project) -> u32 {
+    let landing = &project.settings.landing;
+    match landing.mode {
+        QueueMode::Serial => 1,
+        QueueMode::Speculative => landing.slots.unwrap_or(SLOTS).clamp(1, 64),
+    }
 }
 
 /// The prefixes to begin now, shortest first.

@@ -15,9 +15,6 @@ use super::plan::{self, Known, Pace};
 use super::wave::{self, Waves};
 use super::{Begun, Ended, Landing, Moving, Queued, State};
 
-/// How many trees are validated at once unless the project says so.
-const SLOTS: u32 = 2;
-
 /// Queues finished work and hands the attempt's claims to its landing; or keeps it for a person to look at.
 pub(crate) fn submit(
     draft: &mut Draft,
@@ -139,7 +136,7 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) {
         QueueMode::Serial if board.queue_of(project).any(|it| is_under_way(board, &order, it)) => return,
         QueueMode::Serial => Pace { slots: 1, batch: 1 },
         QueueMode::Speculative => Pace {
-            slots: landing.slots.unwrap_or(SLOTS).clamp(1, 64) as usize,
+            slots: plan::slots(&it) as usize,
             batch: landing.batch.map_or_else(
                 || plan::batch_for(it.queue.recent.count_ones(), it.queue.seen),
                 |it| it.clamp(1, 64) as usize,

@@ -186,6 +186,15 @@ pub struct Collision {
     pub paths: Vec<String>,
 }
 
+/// A commit of the trunk that no tag has yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreleased {
+    /// Its first line.
+    pub subject: String,
+    /// The task it landed, if it landed one.
+    pub task: Option<String>,
+}
+
 /// What became of a push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Push {
@@ -427,13 +436,18 @@ pub trait Git: Send + Sync {
         let _ = (repo, slot, commit);
         Ok(Brought::default())
     }
-    /// Removes a slot's directory.
-    fn unstage(&self, repo: &Repo, slot: u32) -> Result<(), GitError>;
+    /// Removes the directories of this slot and of all with a higher number.
+    fn unstage(&self, repo: &Repo, from: u32) -> Result<(), GitError>;
     /// Moves the trunk from `old` to `new`, which may be several commits on, by compare-and-swap, and a clean checkout
     /// of it along.
     fn move_trunk(&self, permit: &TrunkPermit, repo: &Repo, old: &CommitId, new: &CommitId) -> Result<Move, GitError>;
     /// Pushes a commit of the trunk to the branch of the same name at one of the user's remotes, never by force.
     fn push(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError>;
+    /// The commits up to this one that came after the last tag, the newest first; none where that cannot be told.
+    fn unreleased(&self, repo: &Repo, commit: &CommitId) -> Result<Option<Vec<Unreleased>>, GitError> {
+        let _ = (repo, commit);
+        Ok(None)
+    }
     /// Which of these attempts' workspaces, as they are on disk now, would conflict with each other or with the trunk.
     /// Keeps nothing.
     fn collisions(&self, repo: &Repo, attempts: &[AttemptId], tip: &CommitId) -> Result<Vec<Collision>, GitError>;

@@ -59,3 +59,21 @@ fn free_space_is_known_before_anything_is_made() {
     fs::create_dir_all(world.data()).unwrap();
     assert!(world.git.free_disk_mb().is_some());
 }
+
+/// What a release is made for: the commits after the last tag, and which task each landed.
+#[test]
+fn what_is_not_released_is_what_came_after_the_last_tag() {
+    let world = World::new();
+    let listed = || {
+        let found = world.git.unreleased(&world.repo, &world.tip()).unwrap().unwrap();
+        found.into_iter().map(|it| (it.subject, it.task)).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(), [("start".to_owned(), None)], "without a tag nothing is released");
+    git(world.user(), &["tag", "-a", "-m", "first", "v1"]);
+    assert_eq!(listed(), []);
+    commit_all(world.user(), "Add a cart\n\nRegatta-Task: T7\nRegatta-Agent: amber");
+    commit_all(world.user(), "fix: totals");
+    assert_eq!(listed(), [("fix: totals".to_owned(), None), ("Add a cart".to_owned(), Some("T7".to_owned()))]);
+    git(world.user(), &["tag", "-f", "-a", "-m", "second", "v2"]);
+    assert_eq!(listed(), []);
+}

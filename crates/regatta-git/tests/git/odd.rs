@@ -433,3 +433,14 @@ fn d8_a_commit_without_its_files_is_fetched_again() {
     write(world.vault().join("regatta/fetching"), "");
     assert_eq!(world.tip(), world.prepare(AttemptId(3)).base);
 }
+
+#[test]
+fn directories_of_slots_that_are_no_more_go() {
+    let world = World::new();
+    let tip = world.tip();
+    let dirs: Vec<_> = (0..4).map(|slot| world.git.stage(&world.repo, slot, &tip).unwrap()).collect();
+    world.git.unstage(&world.repo, 2).unwrap();
+    assert_eq!(dirs.iter().map(|it| it.is_dir()).collect::<Vec<_>>(), [true, true, false, false]);
+    // Taken into use again, one is whole.
+    assert_eq!(read(world.git.stage(&world.repo, 3, &tip).unwrap().join("a.txt")), "one\n");
+}

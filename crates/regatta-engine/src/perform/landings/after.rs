@@ -13,7 +13,7 @@ use regatta_core::project::Project;
 use regatta_core::task::IssueType;
 
 use crate::ports::agents::Check;
-use crate::ports::git::{Push, Repo};
+use crate::ports::git::{Push, Repo, Unreleased};
 use crate::{Engine, failpoint};
 
 use super::super::{LOOK_UP, block_on_until, report};
@@ -41,7 +41,7 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &Landed) {
             run(engine, &project, landed, (command, format!("after-{key}-{nth}")));
         }
         if let Some(command) = &settings.release
-            && is_released(engine, landed.task)
+            && is_due(engine, &project, landed)
         {
             release(engine, &project, landed, (command, format!("release-{key}")));
         }
@@ -49,6 +49,33 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &Landed) {
     failpoint::at("after.ran");
     report(engine, key, Command::ReportPerformed);
     failpoint::at("after.recorded");
+}
+
+/// Whether a release is due: a feature or a fix came after the last tag.
+fn is_due(engine: &Engine, project: &Project, landed: &Landed) -> bool {
+    match engine.shared.git.unreleased(&Repo::of(project), &landed.commit) {
+        Ok(Some(commits)) => commits.iter().any(|it| is_named_so(&it.subject) || is_asked_so(engine, it)),
+        // What landed just now is known in any case.
+        Ok(None) => is_released(engine, landed.task),
+        Err(error) => {
+            let text = format!("What is not released yet could not be found out after {}: {error}", landed.task);
+            tell(engine, project, "coord:release", &text);
+            is_released(engine, landed.task)
+        }
+    }
+}
+
+/// Whether a commit says by its first words that it is a feature or a fix: `feat: …`, `fix(cart)!: …`.
+fn is_named_so(subject: &str) -> bool {
+    let Some((kind, _)) = subject.split_once(':') else { return false };
+    let kind = kind.trim_end_matches('!');
+    let kind = kind.split_once('(').filter(|it| it.1.ends_with(')')).map_or(kind, |it| it.0);
+    matches!(kind, "feat" | "fix")
+}
+
+/// Whether a commit landed a task that is one.
+fn is_asked_so(engine: &Engine, commit: &Unreleased) -> bool {
+    commit.task.as_ref().and_then(|it| it.parse().ok()).is_some_and(|it| is_released(engine, it))
 }
 
 /// Whether a task is something that a release is made for.
@@ -145,5 +172,20 @@ fn tell(engine: &Engine, project: &Project, label: &str, text: &str) {
     let request = Request { by: Actor::Regatta, key: None, command: Command::Post(post) };
     if let Err(failure) = engine.submit(request) {
         tracing::warn!("it could not be posted: {failure:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feature_or_a_fix_is_known_by_its_first_words() {
+        for yes in ["feat: a cart", "fix(cart): totals", "feat!: gone", "fix(a b)!: c"] {
+            assert!(is_named_so(yes), "{yes}");
+        }
+        for no in ["feature: x", "fixes a: b", "chore: release", "fix it", "docs(feat): x", "fix(: x"] {
+            assert!(!is_named_so(no), "{no}");
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! Is this tree green? Its checks are the trunk's own, never the branch's; what passed once is not run again.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use regatta_core::ids::{CommitId, ProjectName};
+use regatta_core::landing::plan;
 use regatta_core::project::Project;
 use regatta_core::task::{Task, Validation};
 
@@ -25,6 +26,8 @@ const REMEMBERED: usize = 512;
 #[derive(Default)]
 pub(crate) struct Bench {
     taken: Mutex<BTreeSet<(ProjectName, u32)>>,
+    /// How many slots each project had when the directories of those it no longer has were removed.
+    tidied: Mutex<BTreeMap<ProjectName, u32>>,
     passed: Mutex<VecDeque<Key>>,
 }
 
@@ -53,6 +56,13 @@ impl Bench {
         let number = (0..).find(free).unwrap_or(u32::MAX);
         taken.insert((project.clone(), number));
         Slot { bench: self, project: project.clone(), number }
+    }
+
+    /// Whether directories of slots that a project no longer has may be there, and none of them is in use.
+    fn is_untidy(&self, project: &ProjectName, slots: u32) -> bool {
+        let known = self.tidied.lock().unwrap_or_else(PoisonError::into_inner).get(project) == Some(&slots);
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        !known && !taken.iter().any(|(it, number)| it == project && *number >= slots)
     }
 
     fn knows(&self, key: &Key) -> bool {
@@ -94,6 +104,7 @@ pub(super) fn broken(
     if bench.knows(&key) {
         return Ok(None);
     }
+    tidy(engine, train);
     let slot = bench.slot(&project.name);
     let staging = engine.shared.git.stage(&train.repo, slot.number, new).map_err(|it| it.to_string())?;
     crate::failpoint::at("trial.staged");
@@ -106,6 +117,21 @@ pub(super) fn broken(
         bench.remember(key);
     }
     Ok(found)
+}
+
+/// Removes the directories of slots that the project no longer has.
+fn tidy(engine: &Engine, train: &Train) {
+    let (bench, name, slots) = (&engine.shared.bench, &train.project.name, plan::slots(&train.project));
+    if !bench.is_untidy(name, slots) {
+        return;
+    }
+    match engine.shared.git.unstage(&train.repo, slots) {
+        Ok(()) => {
+            bench.tidied.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), slots);
+        }
+        // They only take room; the next trial tries again.
+        Err(error) => tracing::warn!(project = %name, "old directories for validation are left: {error}"),
+    }
 }
 
 /// Makes a slot's directory as ready as a workspace is: with the files the project brings along and what its setup
