@@ -75,7 +75,7 @@ fn nobody_gets_in_without_the_token_or_from_elsewhere() {
     assert!(asked >= 10 * (VERBS.len() + 16));
     // Two words for whoever starts the daemon again: without a token, and from elsewhere not at all.
     for path in ["/healthz", "/readyz"] {
-        let reply = door.over_tcp("GET", path, &[own.clone()], b"");
+        let reply = door.over_tcp("GET", path, std::slice::from_ref(&own), b"");
         assert_eq!((reply.status, reply.body.len() < 16), (200, true), "{path}: {reply:?}");
         for (code, status, headers) in cases.iter().filter(|it| it.1 == 403) {
             let reply = door.over_tcp("GET", path, headers, b"");

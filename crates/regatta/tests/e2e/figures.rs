@@ -71,8 +71,7 @@ fn traces_reach_a_collector() {
             let Ok(mut stream) = stream else { return };
             let mut text = Vec::new();
             let mut chunk = [0; 4096];
-            loop {
-                let Ok(count) = stream.read(&mut chunk) else { break };
+            while let Ok(count) = stream.read(&mut chunk) {
                 text.extend_from_slice(&chunk[..count]);
                 let Some(end) = text.windows(4).position(|it| it == b"\r\n\r\n") else { continue };
                 let head = String::from_utf8_lossy(&text[..end]).to_ascii_lowercase();
