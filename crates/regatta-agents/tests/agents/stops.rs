@@ -215,3 +215,26 @@ fn a_second_less_patient_stop_overtakes_the_first() {
         assert_eq!(patient.join().unwrap(), world.wait());
     });
 }
+
+/// L5, P3: a runner that was killed, or is frozen, ends nothing; its programs end by themselves before their task is
+/// given to somebody else, and not while it is heard of.
+#[test]
+fn l5_p3_a_program_on_a_leash_ends_when_nobody_is_heard_of() {
+    let mut world = World::new();
+    let file = world.data().join("leash");
+    let leash = Duration::from_millis(1_500);
+    world.adapter = crate::support::adapter(&world.data()).with_leash(file.clone(), leash);
+    regatta_agents::leash::note(&file).unwrap();
+    world.start("trap '' TERM; touch up; setsid sleep 1000 & while :; do sleep 0.05; echo; done");
+    world.wait_for("up");
+    // Heard of for twice as long as the leash is.
+    let began = Instant::now();
+    while began.elapsed() < 2 * leash {
+        regatta_agents::leash::note(&file).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(matches!(world.adapter.state(A1), Ok(ProcessState::Running(_))));
+    // Nobody notes anything any more, and nobody stops it either.
+    assert_eq!(world.wait(), Exit::Signal(9));
+    world.assert_nothing_runs();
+}

@@ -115,9 +115,6 @@ pub(crate) struct RunnerArgs {
     /// What it has: agents that ask for labels run only where all of them are
     #[arg(long, value_name = "LABEL", value_delimiter = ',')]
     pub(crate) labels: Vec<String>,
-    /// The certificates that vouch for the daemon, if not the system's
-    #[arg(long, value_name = "FILE")]
-    pub(crate) ca: Option<PathBuf>,
     /// How long what runs may go on once it is told to end, in milliseconds
     #[arg(long, value_name = "MS", env = "SHUTDOWN_TIMEOUT", default_value_t = 30_000)]
     pub(crate) shutdown_timeout: u64,

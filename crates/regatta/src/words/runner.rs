@@ -78,7 +78,7 @@ fn work(app: &App, it: RunnerArgs) -> Said {
     let settings = Settings {
         server,
         token: token.trim().to_owned(),
-        ca: it.ca,
+        ca: std::env::var_os("REGATTA_TLS_CA").map(Into::into),
         name,
         max_tasks: it.max_tasks,
         agents: it.agents,
