@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use regatta_engine::ports::agents::{AgentError, Check, CheckResult, Exit};
 use rustix::event::{PollFd, PollFlags};
 
+use crate::confine;
 use crate::environment;
 use crate::process::{MARK, ready_until};
 use crate::rundir::{Input, LaunchRecord, Mode, RunDir, fresh_mark, write_atomic};
@@ -16,7 +16,7 @@ use crate::shim::Limits;
 use crate::socket::Command;
 use crate::supervise::{AgentsAdapter, Phase, end_over_the_head_of, finish, phase, reap_later};
 use crate::tree::Tree;
-use crate::words;
+use crate::{shut_in, words};
 
 /// How much of the output is kept.
 pub(crate) const TAIL: usize = 16 * 1024;
@@ -38,27 +38,28 @@ pub(crate) fn run(adapter: &AgentsAdapter, check: &Check) -> Result<CheckResult,
 }
 
 fn run_in(adapter: &AgentsAdapter, dir: &RunDir, mark: &str, check: &Check) -> Result<CheckResult, AgentError> {
-    let prepare = || -> std::io::Result<PathBuf> {
+    let tmp = RunDir::create(dir.path("tmp")).map_err(|error| words::file("create", &dir.path("tmp"), error))?.0;
+    let shut = shut_in::prepare(adapter, dir, check)?;
+    let prepare = || -> std::io::Result<()> {
         let record = LaunchRecord {
             v: 1,
             mode: Mode::Check,
-            argv: vec!["sh".to_owned(), "-c".to_owned(), check.command.clone()],
+            argv: shut.argv(check),
             dir: std::path::absolute(&check.dir)?,
             mark: mark.to_owned(),
             input: Input::default(),
             secrets: vec![],
             limits: Limits::default(),
-            ways: None,
+            ways: shut.prepared.ways.clone(),
             held: false,
             without_cgroup: true,
             leash: None,
             attended: None,
         };
-        write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)?;
-        Ok(RunDir::create(dir.path("tmp"))?.0)
+        write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)
     };
-    let tmp = prepare().map_err(|error| words::file("write", &dir.launch_file(), error))?;
-    let environment = environment::build(None, &tmp, &check.env, &[(MARK, mark.into())]);
+    prepare().map_err(|error| words::file("write", &dir.launch_file(), error))?;
+    let environment = environment::build(shut.home.as_deref(), &tmp, &shut.environment(check), &[(MARK, mark.into())]);
     let now = Instant::now();
     let deadline = now.checked_add(check.timeout);
     let mut shim = adapter.spawn_shim(dir, &environment, Stdio::piped())?;
@@ -82,7 +83,17 @@ fn run_in(adapter: &AgentsAdapter, dir: &RunDir, mark: &str, check: &Check) -> R
             finish(dir, &tree, Duration::ZERO, &Exit::Lost)?
         }
     };
-    Ok(CheckResult { exit, timed_out: !in_time, output: tail.into_text() })
+    engaged(CheckResult { exit, timed_out: !in_time, output: tail.into_text(), sandbox: shut.description() })
+}
+
+/// What a check said, if it was started: one that could not be shut in as it should has said nothing of what it judges.
+pub(crate) fn engaged(result: CheckResult) -> Result<CheckResult, AgentError> {
+    let Exit::Code(code) = result.exit else { return Ok(result) };
+    let last = result.output.trim_end().lines().next_back().unwrap_or_default();
+    match result.sandbox.as_ref().and_then(|_| confine::failure(code, last)) {
+        Some(why) => Err(words::check_not_confined(&why)),
+        None => Ok(result),
+    }
 }
 
 /// Reads the check's output to its end and ends the check when its time is up; returns whether it

@@ -29,10 +29,18 @@ pub struct Home {
 /// Makes the agent's home, `homes/AGENT` under the data directory, with a link in it to each listed path of the user's
 /// own home: `~/.claude` is then the same directory for the program as it is for the user.
 pub fn furnish(data_dir: &Path, agent: &AgentName, profile: &Profile, user_home: &Path) -> Result<Home, AgentError> {
-    let path = place(data_dir, agent);
+    furnish_at(place(data_dir, agent), (&profile.read, &profile.write), user_home)
+}
+
+/// Makes a home at `path` in which listed paths are linked, some to be read and some to be written.
+pub(crate) fn furnish_at(
+    path: PathBuf,
+    (read, write): (&[String], &[String]),
+    user_home: &Path,
+) -> Result<Home, AgentError> {
     RunDir::create(path.clone()).map_err(|error| words::file("create", &path, error))?;
     let mut home = Home { path, read: vec![], write: vec![], warnings: vec![] };
-    for (listed, write) in profile.read.iter().map(|it| (it, false)).chain(profile.write.iter().map(|it| (it, true))) {
+    for (listed, write) in read.iter().map(|it| (it, false)).chain(write.iter().map(|it| (it, true))) {
         let real = expand(listed, user_home);
         if !real.is_absolute() {
             home.warnings.push(format!(

@@ -48,6 +48,7 @@ pub mod script;
 pub mod scripted;
 mod shapes;
 pub mod shim;
+mod shut_in;
 mod socket;
 pub mod supervise;
 mod tree;

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use regatta_engine::ports::agents::{AgentError, Check, CheckResult};
 
-use crate::check::{GRACE, TAIL};
+use crate::check::{GRACE, TAIL, engaged};
 use crate::process::MARK;
 use crate::rundir::{Input, LaunchRecord, Mode, RunDir, fresh_mark, lock, write_atomic};
 use crate::supervise::{AgentsAdapter, Phase, phase};
-use crate::{environment, journal, words};
+use crate::{environment, journal, shut_in, words};
 
 /// Says that its time was up, beside the exit record.
 const TIMED_OUT: &str = "timed_out";
+/// Says how it was shut in.
+const SANDBOX: &str = "sandbox";
 
 pub(crate) fn run(adapter: &AgentsAdapter, name: &str, check: &Check) -> Result<CheckResult, AgentError> {
     let plain = name.chars().all(|it| it.is_ascii_alphanumeric() || "-_.".contains(it));
@@ -41,7 +43,8 @@ pub(crate) fn run(adapter: &AgentsAdapter, name: &str, check: &Check) -> Result<
         Phase::Untouched => return Err(words::busy(&dir.shim_lock())),
     };
     let output = journal::tail(&dir.0, TAIL).map_err(|error| words::file("read the journal in", &dir.0, error))?;
-    Ok(CheckResult { exit, timed_out: dir.path(TIMED_OUT).exists(), output })
+    let sandbox = std::fs::read_to_string(dir.path(SANDBOX)).ok();
+    engaged(CheckResult { exit, timed_out: dir.path(TIMED_OUT).exists(), output, sandbox })
 }
 
 /// Starts it, unless it was ever started.
@@ -51,27 +54,32 @@ fn start(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> Result<(), Age
         return Ok(());
     }
     let mark = fresh_mark().map_err(|error| words::kernel("give random bytes", error))?;
+    let tmp = RunDir::create(dir.path("tmp")).map_err(|error| words::file("create", &dir.path("tmp"), error))?.0;
+    let shut = shut_in::prepare(adapter, dir, check)?;
     let prepare = || -> std::io::Result<_> {
+        if let Some(sandbox) = shut.description() {
+            write_atomic(&dir.path(SANDBOX), sandbox.as_bytes())?;
+        }
         let record = LaunchRecord {
             v: 1,
             mode: Mode::Attempt,
-            argv: vec!["sh".to_owned(), "-c".to_owned(), check.command.clone()],
+            argv: shut.argv(check),
             dir: std::path::absolute(&check.dir)?,
             mark: mark.clone(),
             input: Input::Prompt,
             secrets: vec![],
             limits: adapter.limits.clone(),
             without_cgroup: true,
-            ways: None,
+            ways: shut.prepared.ways.clone(),
             held: false,
             leash: None,
             attended: None,
         };
         write_atomic(&dir.prompt_file(), b"")?;
-        write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)?;
-        Ok(RunDir::create(dir.path("tmp"))?.0)
+        write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)
     };
-    let tmp = prepare().map_err(|error| words::file("write", &dir.launch_file(), error))?;
-    let environment = environment::build(None, &tmp, &check.env, &[(MARK, mark.as_str().into())]);
+    prepare().map_err(|error| words::file("write", &dir.launch_file(), error))?;
+    let ours = [(MARK, mark.as_str().into())];
+    let environment = environment::build(shut.home.as_deref(), &tmp, &shut.environment(check), &ours);
     adapter.raise_shim(dir, &environment)
 }

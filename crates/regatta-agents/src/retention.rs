@@ -1,4 +1,4 @@
-//! What becomes of attempts that have ended: their journals are compressed after a while, and later go.
+//! What becomes of attempts and commands that have ended: journals are compressed after a while, and later go.
 
 use std::fs;
 use std::io;
@@ -46,6 +46,41 @@ impl AgentsAdapter {
         self.cursors().clear();
         Ok(pruned)
     }
+}
+
+impl AgentsAdapter {
+    /// Removes the records of commands that run once and ended at least `older_than` ago, and says how many. Nobody asks
+    /// for such a record again once the effect it belongs to is settled, which a daemon that has been up for a while has
+    /// done: it is called only then. One that has not ended is not touched.
+    pub fn prune_commands(&self, older_than: Duration) -> Result<usize, AgentError> {
+        let root = self.commands_path();
+        let entries = match fs::read_dir(&root) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(error) => return Err(words::file("read", &root, error)),
+        };
+        let mut removed = 0;
+        for entry in entries {
+            let dir = RunDir(entry.map_err(|error| words::file("read", &root, error))?.path());
+            let done = prune_command(&dir, older_than).map_err(|error| words::file("clear up", &dir.0, error))?;
+            removed += usize::from(done);
+        }
+        Ok(removed)
+    }
+}
+
+fn prune_command(dir: &RunDir, older_than: Duration) -> io::Result<bool> {
+    let ended = match fs::metadata(dir.exit_file()) {
+        Ok(it) => it.modified()?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if SystemTime::now().duration_since(ended).unwrap_or_default() < older_than {
+        return Ok(false);
+    }
+    let Some(_lock) = try_lock(&dir.shim_lock())? else { return Ok(false) };
+    fs::remove_dir_all(&dir.0)?;
+    Ok(true)
 }
 
 enum Done {

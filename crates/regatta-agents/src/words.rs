@@ -111,6 +111,14 @@ pub(crate) fn not_executable(program: &Path, error: &std::io::Error) -> String {
     format!("The program {} could not be started: {error}; {advice}.", program.display())
 }
 
+/// Says that a check could not be shut in as it should, so it was not run.
+pub(crate) fn check_not_confined(why: &str) -> AgentError {
+    AgentError {
+        what: format!("A command of the project's could not be shut in: {why}"),
+        hint: "See what this machine can do: regatta doctor. Or let commands run as you do: sandbox = \"off\" under [run] in regatta.toml.".to_owned(),
+    }
+}
+
 pub(crate) fn not_ours(agent: &regatta_core::ids::AgentName) -> AgentError {
     AgentError {
         what: format!("{agent} has no program of ours to start"),

@@ -140,6 +140,14 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
             let blocked_by = blocked_by.into_iter().map(|it| if it == old.id { again } else { it }).collect();
             task::edit(draft, dependent, Edit { blocked_by: Some(blocked_by), ..Edit::default() })?;
         }
+        // It is a new task with no past of its own: whoever takes it is told what became of the old one.
+        let how = if old.status == Status::Cancelled { "was cancelled" } else { "failed" };
+        let why = old.reason.as_deref().unwrap_or("nobody said why");
+        let mut text = format!("This was tried before as {}, which {how}: {why}", old.id);
+        if let Some(work) = &old.submission {
+            text += &format!("\nWhat was done then is commit {0}: `git show {0}` shows it.", work.commit);
+        }
+        note(draft, again, text);
         return Ok(again);
     }
     let task = task::find(draft.board(), id)?;

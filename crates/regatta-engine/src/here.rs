@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use regatta_core::agent::Level;
 use regatta_core::attempt::WorkResult;
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 
+use crate::contract::Place;
 use crate::keep::Evidence;
 use crate::ports::agents::{AgentError, Agents, Check, Desk, Exit, Launch, ProcessState, Started, Verdict};
 use crate::ports::git::{Authorship, Capture, Git, GitError, ReachabilityProof, Repo, Workspace};
@@ -54,6 +56,12 @@ impl Here {
         }
     }
 
+    /// Where an attempt's work is checked, and how far what runs there is shut in.
+    fn checked_place<'a>(&self, order: &Order, dir: &'a Path, level: Option<Level>) -> Place<'a> {
+        let shut_in = contract::shut_in(&*self.git, &self.repo(&order.project), level);
+        Place { dir, shut_in, env: contract::port_variables(&order.attempt.ports) }
+    }
+
     fn dir(&self, order: &Order) -> PathBuf {
         self.git.workspace_path(&self.repo(&order.project), order.attempt.workspace())
     }
@@ -86,8 +94,9 @@ impl Site for Here {
                 env: contract::environment(task, project).into_iter().chain(ports.iter().cloned()).collect(),
                 timeout: Duration::from_millis(settings.setup_timeout.ms()),
                 once: Some(format!("setup-{of}-{nth}")),
+                shut_in: contract::shut_in(&*self.git, &repo, project.settings.run.sandbox),
             };
-            let result = self.agents.check(&check).map_err(|it| it.to_string())?;
+            let result = self.agents.check(&check).map_err(contract::in_full)?;
             if !result.passed() {
                 return Err(format!("the setup command `{command}` {}", contract::verdict(&result)));
             }
@@ -153,12 +162,16 @@ impl Site for Here {
 
     fn examine(&self, order: &Order) -> Result<Vec<Evidence>, String> {
         let dir = self.dir(order);
-        contract::examine(&*self.agents, &order.task, &order.project, &dir).map_err(|it| it.to_string())
+        let place = self.checked_place(order, &dir, order.project.settings.run.sandbox);
+        contract::examine(&*self.agents, &order.task, &order.project, &place).map_err(contract::in_full)
     }
 
     fn ratchet(&self, order: &Order) -> Result<Option<String>, String> {
         let (of, dir) = ((&order.task, &order.project), self.dir(order));
-        contract::refused_by_ratchet(&*self.agents, of, order.attempt.id, &dir).map_err(|it| it.to_string())
+        // It tells somebody outside, so it is free unless somebody says otherwise.
+        let level = order.project.settings.run.ratchet_sandbox.unwrap_or(Level::Off);
+        let place = self.checked_place(order, &dir, Some(level));
+        contract::refused_by_ratchet(&*self.agents, of, order.attempt.id, &place).map_err(contract::in_full)
     }
 
     fn clear(&self, order: &Order, authorship: &Authorship) -> Result<(), String> {

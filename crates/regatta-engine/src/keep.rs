@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use regatta_core::attempt::WorkResult;
 use regatta_core::ids::AttemptId;
@@ -173,6 +174,25 @@ pub(crate) fn evidence(engine: &Engine, attempt: AttemptId, found: &[Evidence]) 
     }
 }
 
+/// Removes what the checks of attempts said that were judged at least `older_than` ago, and says how many.
+pub fn prune_evidence(data_dir: &Path, older_than: Duration) -> io::Result<usize> {
+    let entries = match fs::read_dir(data_dir.join("evidence")) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let mut removed = 0;
+    for entry in entries {
+        let entry = entry?;
+        let age = SystemTime::now().duration_since(entry.metadata()?.modified()?).unwrap_or_default();
+        if age >= older_than {
+            fs::remove_file(entry.path())?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
 /// What the checks of an attempt's work said, in their order; nothing when none ran.
 pub(crate) fn read_evidence(engine: &Engine, attempt: AttemptId) -> Result<Vec<Evidence>, String> {
     let Some(place) = evidence_file(engine, attempt) else { return Ok(vec![]) };
@@ -212,6 +232,20 @@ mod tests {
         ] {
             assert_eq!(iso8601(ms), text);
         }
+    }
+
+    #[test]
+    fn old_evidence_goes_and_young_evidence_stays() {
+        let top = std::env::temp_dir().join(format!("regatta-evidence-{}", std::process::id()));
+        assert_eq!(prune_evidence(&top, Duration::ZERO).unwrap(), 0, "there is none yet");
+        for name in ["A1.json", "A2.json"] {
+            write(&top.join("evidence").join(name), b"[]").unwrap();
+        }
+        let old = SystemTime::now() - Duration::from_secs(100);
+        fs::File::options().append(true).open(top.join("evidence/A1.json")).unwrap().set_modified(old).unwrap();
+        assert_eq!(prune_evidence(&top, Duration::from_secs(50)).unwrap(), 1);
+        assert!(!top.join("evidence/A1.json").exists() && top.join("evidence/A2.json").exists());
+        fs::remove_dir_all(&top).unwrap();
     }
 
     #[test]

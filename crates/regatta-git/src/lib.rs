@@ -150,6 +150,10 @@ impl Git for GitAdapter {
     fn free_disk_mb(&self) -> Option<u64> {
         self.places.free_mb()
     }
+    fn objects(&self, repo: &Repo) -> Option<PathBuf> {
+        let objects = self.places.vault(&repo.project).join("objects");
+        objects.is_dir().then_some(objects)
+    }
     fn workspace_path(&self, repo: &Repo, attempt: AttemptId) -> PathBuf {
         self.places.workspace(&repo.project, attempt)
     }

@@ -433,7 +433,7 @@ impl Agents for FakeAgents {
                 self.git.note_passed(&check.dir, &check.command);
             }
             let exit = Exit::Code(if said.is_ok() { 0 } else { 1 });
-            let result = CheckResult { exit, timed_out: false, output: said.err().unwrap_or_default() };
+            let result = CheckResult { exit, timed_out: false, output: said.err().unwrap_or_default(), sandbox: None };
             if let Some(name) = &check.once {
                 self.world.lock().once.insert(name.clone(), result.clone());
             }

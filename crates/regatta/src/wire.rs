@@ -83,13 +83,27 @@ pub(crate) fn attempts_here(data_dir: &Path) -> Vec<AttemptId> {
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 const PLAIN: Duration = Duration::from_secs(24 * 3600);
 
-/// Clears up behind attempts that ended long ago.
-pub(crate) fn clear_up(data_dir: &Path) {
+/// Clears up behind attempts that ended long ago; behind commands, too, once the daemon has `settled` what another one
+/// left: until then it may ask how one of them ended.
+pub(crate) fn clear_up(data_dir: &Path, settled: bool) {
     let agents = AgentsAdapter::new(data_dir.to_owned(), PathBuf::from("regatta"));
     match agents.prune(KEPT, PLAIN) {
         Ok(it) if it.compressed.is_empty() && it.removed.is_empty() => {}
         Ok(it) => tracing::info!("{} journals compressed, {} removed", it.compressed.len(), it.removed.len()),
         Err(error) => tracing::warn!("old journals stay: {error}"),
+    }
+    if !settled {
+        return;
+    }
+    match agents.prune_commands(KEPT) {
+        Ok(0) => {}
+        Ok(many) => tracing::info!("the records of {many} commands removed"),
+        Err(error) => tracing::warn!("old records of commands stay: {error}"),
+    }
+    match regatta_engine::prune_evidence(data_dir, KEPT) {
+        Ok(0) => {}
+        Ok(many) => tracing::info!("what the checks of {many} attempts said removed"),
+        Err(error) => tracing::warn!("what old checks said stays: {error}"),
     }
 }
 

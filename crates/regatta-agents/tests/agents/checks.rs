@@ -4,18 +4,24 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use regatta_engine::ports::agents::{Agents, Check, CheckResult, Exit};
+use regatta_core::agent::Level;
+use regatta_engine::ports::agents::{Agents, Check, CheckResult, Exit, ShutIn};
 
 use crate::support::{LONG, World, eventually, fixture, signal};
 
 fn check(world: &World, command: &str, timeout: Duration) -> CheckResult {
     let env = vec![("TOKEN".to_owned(), world.token.clone())];
-    let check = Check { command: command.to_owned(), dir: world.workspace.clone(), env, timeout, once: None };
+    let check =
+        Check { command: command.to_owned(), dir: world.workspace.clone(), env, timeout, once: None, shut_in: None };
     let result = world.adapter.check(&check).unwrap();
     world.assert_nothing_runs();
     let left = fs::read_dir(world.data().join("checks")).unwrap().count();
     assert_eq!(left, 0, "its directory is cleared away");
     result
+}
+
+fn said(exit: Exit, output: &str) -> CheckResult {
+    CheckResult { exit, timed_out: false, output: output.to_owned(), sandbox: None }
 }
 
 #[test]
@@ -25,7 +31,7 @@ fn a_check_passes_or_fails_with_what_it_printed() {
     assert!(passed.passed());
     assert_eq!(passed.output, format!("out\nerr\n{}\n", world.workspace.display()));
     let failed = check(&world, "echo broken; exit 3", LONG);
-    assert_eq!(failed, CheckResult { exit: Exit::Code(3), timed_out: false, output: "broken\n".to_owned() });
+    assert_eq!(failed, said(Exit::Code(3), "broken\n"));
     assert!(!failed.passed());
     assert_eq!(check(&world, "kill -SEGV $$", LONG).exit, Exit::Signal(11));
 }
@@ -101,6 +107,7 @@ fn once(world: &World, name: &str, command: &str, timeout: Duration) -> CheckRes
         env: vec![],
         timeout,
         once: Some(name.to_owned()),
+        shut_in: None,
     };
     world.adapter.check(&check).unwrap()
 }
@@ -109,8 +116,8 @@ fn once(world: &World, name: &str, command: &str, timeout: Duration) -> CheckRes
 fn a_command_under_a_name_runs_once_and_is_answered_from_its_record() {
     let world = World::new();
     for _ in 0..3 {
-        let said = once(&world, "ratchet-A1", "echo x >> runs; echo no >&2; exit 3", LONG);
-        assert_eq!(said, CheckResult { exit: Exit::Code(3), timed_out: false, output: "no\n".to_owned() });
+        let told = once(&world, "ratchet-A1", "echo x >> runs; echo no >&2; exit 3", LONG);
+        assert_eq!(told, said(Exit::Code(3), "no\n"));
     }
     assert!(once(&world, "ratchet-A2", "echo x >> runs", LONG).passed());
     assert_eq!(fs::read_to_string(world.workspace.join("runs")).unwrap(), "x\nx\n");
@@ -124,8 +131,29 @@ fn a_command_under_a_name_runs_once_and_is_answered_from_its_record() {
         env: vec![],
         timeout: LONG,
         once: Some("../x".into()),
+        shut_in: None,
     };
     assert!(world.adapter.check(&check).is_err());
+}
+
+/// What ended long ago goes; what runs, and what has just ended, stays.
+#[test]
+fn records_of_commands_are_kept_for_a_while() {
+    let world = World::new();
+    assert_eq!(world.adapter.prune_commands(Duration::ZERO), Ok(0), "there are none yet");
+    for name in ["old", "young"] {
+        assert!(once(&world, name, "echo x >> runs", LONG).passed());
+    }
+    let commands = world.data().join("commands");
+    let record = fs::File::options().append(true).open(commands.join("old/exit.json")).unwrap();
+    record.set_modified(std::time::SystemTime::now() - Duration::from_secs(1_000)).unwrap();
+    // A shim lets go of its directory a moment after its last record.
+    eventually("the old one is gone", || {
+        world.adapter.prune_commands(Duration::from_secs(500)).unwrap();
+        !commands.join("old").exists()
+    });
+    assert!(once(&world, "young", "echo x >> runs", LONG).passed(), "answered from its record");
+    assert_eq!(fs::read_to_string(world.workspace.join("runs")).unwrap(), "x\nx\n");
 }
 
 /// J8: what the daemon's death interrupts is joined, not repeated.
@@ -143,9 +171,128 @@ fn a_command_under_a_name_outlives_its_daemon_and_is_joined() {
     signal(daemon.id(), "KILL");
     daemon.wait().unwrap();
     fs::write(world.workspace.join("go"), "").unwrap();
-    let said = once(&world, "job", script, LONG);
-    assert_eq!(said, CheckResult { exit: Exit::Code(0), timed_out: false, output: "through\n".to_owned() });
+    let told = once(&world, "job", script, LONG);
+    assert_eq!(told, said(Exit::Code(0), "through\n"));
     assert_eq!(fs::read_to_string(world.workspace.join("runs")).unwrap(), "x\n");
+}
+
+/// Whether a check can be shut in here; says so where it cannot.
+fn can_confine() -> bool {
+    let found = regatta_agents::confine::available(std::path::Path::new(fixture())).best().is_some();
+    if !found {
+        eprintln!("not run: nothing on this machine can confine a program");
+    }
+    found
+}
+
+/// S6, S11: a check is shut in: it judges its directory and reaches neither the database nor the user's repository nor
+/// their home; the caches of toolchains it reaches, through a home of its own.
+#[test]
+fn s6_s11_a_check_reaches_its_directory_and_the_caches_of_toolchains_only() {
+    let world = World::new();
+    if !can_confine() {
+        return;
+    }
+    let repo = world.data().with_file_name("repo");
+    fs::create_dir_all(&repo).unwrap();
+    fs::create_dir_all(world.data()).unwrap();
+    fs::write(repo.join("mine"), "mine").unwrap();
+    fs::write(world.data().join("regatta.db"), "rows").unwrap();
+    let home = std::env::var("HOME").unwrap();
+    let script = format!(
+        "echo made > made; cat '{repo}/mine'; cat '{data}/regatta.db'; echo x > '{repo}/stray'; test \"$HOME\" != '{home}' \
+         && echo own home; touch \"$HOME/kept\" && test -d \"$TMPDIR\" && echo temporary; echo $REGATTA_PORT_0; \
+         test ! -d '{home}/.cargo/registry' || test -d \"$HOME/.cargo/registry\" && echo caches; true",
+        repo = repo.display(),
+        data = world.data().display(),
+    );
+    let project = regatta_core::ids::ProjectName::new("shop").unwrap();
+    let shut_in = |level| Some(ShutIn { project: project.clone(), level, objects: None, hidden: vec![repo.clone()] });
+    for (level, once) in
+        [(None, None), (Some(Level::Workspace), Some("setup-A1-0".to_owned())), (Some(Level::Strict), None)]
+    {
+        let env = vec![("REGATTA_PORT_0".to_owned(), "40001".to_owned())];
+        let check = Check {
+            command: script.clone(),
+            dir: world.workspace.clone(),
+            env,
+            timeout: LONG,
+            once,
+            shut_in: shut_in(level),
+        };
+        let found = world.adapter.check(&check).unwrap();
+        assert!(found.passed(), "{level:?}: {found:?}");
+        assert!(found.sandbox.is_some(), "{level:?}: {found:?}");
+        for secret in ["mine", "rows"] {
+            assert!(!found.output.lines().any(|it| it == secret), "{level:?}: {found:?}");
+        }
+        for word in ["own home", "temporary", "40001", "caches"] {
+            assert!(found.output.contains(word), "{level:?}: {word}: {found:?}");
+        }
+        assert!(world.workspace.join("made").exists() && !repo.join("stray").exists(), "{level:?}");
+        fs::remove_file(world.workspace.join("made")).unwrap();
+        world.assert_nothing_runs();
+    }
+    // Off is off.
+    let check = Check {
+        command: format!("cat '{}/mine'", repo.display()),
+        dir: world.workspace.clone(),
+        env: vec![],
+        timeout: LONG,
+        once: None,
+        shut_in: shut_in(Some(Level::Off)),
+    };
+    assert_eq!(world.adapter.check(&check).unwrap(), said(Exit::Code(0), "mine"));
+}
+
+/// S11: many at once share the home of their project, and each is checked from inside.
+#[test]
+fn s11_checks_that_are_shut_in_at_once_are_not_in_each_others_way() {
+    let world = World::new();
+    if !can_confine() {
+        return;
+    }
+    let project = regatta_core::ids::ProjectName::new("shop").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..8 {
+                    let shut_in = ShutIn { project: project.clone(), level: None, objects: None, hidden: vec![] };
+                    let check = Check {
+                        command: "true".to_owned(),
+                        dir: world.workspace.clone(),
+                        env: vec![],
+                        timeout: LONG,
+                        once: None,
+                        shut_in: Some(shut_in),
+                    };
+                    let found = world.adapter.check(&check).unwrap();
+                    assert!(found.passed(), "{found:?}");
+                }
+            });
+        }
+    });
+}
+
+/// P3: a check that is shut in is ended with all it started, too.
+#[test]
+fn p3_a_check_that_is_shut_in_is_ended_when_its_time_is_up() {
+    let world = World::new();
+    if !can_confine() {
+        return;
+    }
+    let project = regatta_core::ids::ProjectName::new("shop").unwrap();
+    let check = Check {
+        command: "trap '' TERM; setsid sleep 1000 & echo started; while :; do sleep 1000; done".to_owned(),
+        dir: world.workspace.clone(),
+        env: vec![("TOKEN".to_owned(), world.token.clone())],
+        timeout: Duration::from_millis(700),
+        once: None,
+        shut_in: Some(ShutIn { project, level: None, objects: None, hidden: vec![] }),
+    };
+    let found = world.adapter.check(&check).unwrap();
+    assert!(found.timed_out && found.output.contains("started"), "{found:?}");
+    world.assert_nothing_runs();
 }
 
 /// What this process holds in memory, in KiB.

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::Level;
 use crate::ids::AgentName;
 use crate::mission::Mode;
 use crate::pattern::PathPattern;
@@ -226,6 +227,10 @@ pub struct Run {
     pub results: String,
     /// How often failed work goes back to its worker.
     pub attempts: u32,
+    /// How far setup commands and checks are shut in: `workspace` where it can be had, if not given.
+    pub sandbox: Option<Level>,
+    /// How far a ratchet is shut in, which reports to what is outside: not at all, if not given.
+    pub ratchet_sandbox: Option<Level>,
 }
 
 impl Default for Run {
@@ -241,6 +246,8 @@ impl Default for Run {
             test_names: true,
             results: ".agents/swarm/results".into(),
             attempts: 3,
+            sandbox: None,
+            ratchet_sandbox: None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Another try, by how the last one ended: what it costs, how long it waits, and where it ends.
 
 use regatta_core::attempt::{Cause, Exited, Verdict};
-use regatta_core::command::Command;
+use regatta_core::command::{Command, Outcome};
 use regatta_core::fleet::Limits;
 use regatta_core::ids::TaskId;
 use regatta_core::schedule::{Grant, WaitKind};
@@ -161,4 +161,20 @@ fn a_person_may_try_again_what_has_no_attempts_left() {
     world.ask("ann", Command::RetryTask { task, failed: None });
     let grant = world.poll_supervised("ada").expect("at once");
     assert_eq!(grant.task, task);
+}
+
+/// A task that failed stays failed; who takes it up again is told how it ended.
+#[test]
+fn what_failed_is_told_to_who_tries_again() {
+    let mut world = World::with(&[("ada", 1)]);
+    world.add_task("part", &["a.rs"]);
+    let grant = world.take("ada");
+    let (task, attempt, token) = (grant.task, grant.attempt, grant.token);
+    world.ask("ada", Command::GiveUp { task, attempt, token, reason: Some("the moon is missing".into()) });
+    let failed = Some(Box::new(world.stored(task)));
+    let Outcome::Task(again) = world.ask("ann", Command::RetryTask { task, failed }) else { panic!() };
+    assert_ne!(again, task);
+    let grant = world.take("ada");
+    let notes = &world.board.attempts[&grant.attempt].notes;
+    assert!(notes[0].contains("T1, which failed: the moon is missing"), "{notes:?}");
 }

@@ -4,6 +4,7 @@
 //! workspace that git ignores, within a budget, with secrets taken out. Where no file can be written it is inlined.
 
 mod mending; // what a fix-up is told
+mod outcome; // what a worker leaves, in words or as a schema
 mod pitfalls; // what goes wrong in a language
 mod sections; // GOALS, HISTORY, INTEL, TASK, PROTOCOL
 mod tools; // what is said of our own
@@ -40,6 +41,7 @@ pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, fresh: bool) -> String {
         tracing::debug!(attempt = %scene.attempt.id, "its briefing is inlined: {error}");
         false
     });
+    let place = engine.site(scene).place(&order);
     let evidence = last_failure(engine, &scene.task);
     let mending = mending::section(engine, scene);
     let given = engine.shared.settings.tools.is_some();
@@ -55,6 +57,8 @@ pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, fresh: bool) -> String {
         evidence: evidence.as_deref(),
         mending: mending.as_deref(),
         tools: &tools,
+        schema: written && outcome::is_shared(engine, scene),
+        workspace: place.as_deref(),
     };
     redact(&prompt(&scene.task, &scene.project, &scene.attempt, &told))
 }
@@ -74,6 +78,7 @@ pub(crate) fn write(workspace: &Path, text: &str) -> io::Result<()> {
         }
     }
     keep::write(&workspace.join(BRIEFING), text.as_bytes())?;
+    outcome::write(workspace)?;
     // The agent's own git does not show it either.
     let info = workspace.join(".git").join("info");
     if real(&workspace.join(".git")) && (real(&info) || fs::create_dir(&info).is_ok()) {
@@ -102,7 +107,6 @@ fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
 }
 
 /// What a prompt has beside the task's own words.
-#[derive(Default)]
 struct Told<'a> {
     /// The briefing itself, where it is in no file.
     briefing: Option<&'a str>,
@@ -112,6 +116,10 @@ struct Told<'a> {
     mending: Option<&'a str>,
     /// What is said of the tools that it is given.
     tools: &'a str,
+    /// The shape of a result is in a file.
+    schema: bool,
+    /// Where it works.
+    workspace: Option<&'a Path>,
 }
 
 fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) -> String {
@@ -177,7 +185,7 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
         text += "\n";
     }
     text += told.tools;
-    text += &rules(task);
+    text += &rules(task, told);
     if let Some(briefing) = told.briefing {
         text += &format!("\n{briefing}");
     }
@@ -221,21 +229,23 @@ fn warnings(task: &Task, project: &Project) -> Vec<String> {
         .collect()
 }
 
-fn rules(task: &Task) -> String {
-    let mut text = String::from(
+fn rules(task: &Task, told: &Told<'_>) -> String {
+    let place = told.workspace.map_or(String::new(), |it| format!(", {},", it.display()));
+    let mut text = format!(
         "## RULES\n\
-        - Your working directory is your own copy of the repository. Commit or not as you like; what is on disk counts.\n\
+        - Your working directory{place} is your own copy of the repository: work nowhere else. Commit or not as you like; \
+        what is on disk counts.\n\
         - Do not merge, push or touch other branches: the work is landed for you.\n\
-        - Look for existing functions and types before you write new ones, and use their signatures as they are.\n",
+        - Look for existing functions and types before you write new ones, and use their signatures as they are.\n"
     );
     if task.expects == Expects::Report {
         text += "- A report is asked for, not a change: put it into your result's detail.\n";
     }
-    text += "- When you are done, exit with code 0. Leave a result in the file named by REGATTA_RESULT, as JSON: \
-        {\"type\": \"completion\", \"issue_id\": \"…\", \"status\": \"done\", \"detail\": \"…\", \"artifacts\": [], \
-        \"learnings\": [\"what the next one should know\"], \
-        \"scope_escapes\": [{\"finding\": \"…\", \"suggested_files\": [\"…\"]}]}. \
-        Say \"blocked\" when a person must help and \"failed\" when it cannot be done.\n";
+    text += &format!(
+        "- When you are done, exit with code 0. Leave a result in the file named by REGATTA_RESULT, as JSON: {}. \
+         Say \"blocked\" when a person must help and \"failed\" when it cannot be done.\n",
+        if told.schema { outcome::BY_PATH } else { outcome::IN_WORDS }
+    );
     text
 }
 

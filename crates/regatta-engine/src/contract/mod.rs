@@ -5,21 +5,51 @@ pub(crate) mod test_names; // how a language names its tests
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use regatta_core::agent::Level;
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 use regatta_core::task::Task;
 
 use crate::keep::Evidence;
-use crate::ports::agents::{AgentError, Agents, Check, CheckResult, Exit};
+use crate::ports::agents::{AgentError, Agents, Check, CheckResult, Exit, ShutIn};
+use crate::ports::git::{Git, Repo};
 
-/// Checks `dir`. `Ok(Some(reason))` says what does not hold; `Err` that it could not be found out.
+/// Where a contract is checked, and how what runs there is shut in.
+pub(crate) struct Place<'a> {
+    pub(crate) dir: &'a Path,
+    pub(crate) shut_in: Option<ShutIn>,
+    /// Variables beside those that say what is checked: an attempt's ports.
+    pub(crate) env: Vec<(String, String)>,
+}
+
+/// How setup commands and checks of a project are shut in: as its settings say, else as far as can be had. `repo` is
+/// the project on the machine where they run.
+pub(crate) fn shut_in(git: &dyn Git, repo: &Repo, level: Option<Level>) -> Option<ShutIn> {
+    if level == Some(Level::Off) {
+        return None;
+    }
+    Some(ShutIn { project: repo.project.clone(), level, objects: git.objects(repo), hidden: vec![repo.path.clone()] })
+}
+
+/// The variables that tell of an attempt's ports.
+pub(crate) fn port_variables(ports: &[u16]) -> Vec<(String, String)> {
+    let name = |(nth, port): (usize, &u16)| (format!("REGATTA_PORT_{nth}"), port.to_string());
+    ports.iter().enumerate().map(name).collect()
+}
+
+/// All that an error says.
+pub(crate) fn in_full(error: AgentError) -> String {
+    format!("{} {}", error.what, error.hint)
+}
+
+/// Checks a place. `Ok(Some(reason))` says what does not hold; `Err` that it could not be found out.
 pub(crate) fn broken(
     agents: &dyn Agents,
     task: &Task,
     project: &Project,
-    dir: &Path,
+    place: &Place,
 ) -> Result<Option<String>, AgentError> {
-    Ok(reason(&examine(agents, task, project, dir)?))
+    Ok(reason(&examine(agents, task, project, place)?))
 }
 
 /// Why it does not hold, if it does not: the first check that failed.
@@ -34,8 +64,9 @@ pub(crate) fn examine(
     agents: &dyn Agents,
     task: &Task,
     project: &Project,
-    dir: &Path,
+    place: &Place,
 ) -> Result<Vec<Evidence>, AgentError> {
+    let dir = place.dir;
     let mut found = Vec::new();
     let contract = &task.validation;
     let looked = |check: &str, wrong: Option<String>| Evidence {
@@ -72,14 +103,15 @@ pub(crate) fn examine(
         let result = agents.check(&Check {
             command: command.clone(),
             dir: dir.to_owned(),
-            env: environment(task, project),
+            env: environment(task, project).into_iter().chain(place.env.iter().cloned()).collect(),
             timeout: Duration::from_millis(project.validation_timeout_ms),
             once: None,
+            shut_in: place.shut_in.clone(),
         })?;
         found.push(Evidence {
             check: command.clone(),
             passed: result.passed(),
-            how: format!("`{command}` {}", ending(&result)),
+            how: format!("`{command}` {}{}", ending(&result), perhaps_shut_in(&result)),
             output: result.output,
             ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         });
@@ -92,16 +124,17 @@ pub(crate) fn refused_by_ratchet(
     agents: &dyn Agents,
     (task, project): (&Task, &Project),
     attempt: AttemptId,
-    dir: &Path,
+    place: &Place,
 ) -> Result<Option<String>, AgentError> {
     let Some(argv) = &task.ratchet else { return Ok(None) };
     let command = argv.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" ");
     let result = agents.check(&Check {
         command,
-        dir: dir.to_owned(),
-        env: environment(task, project),
+        dir: place.dir.to_owned(),
+        env: environment(task, project).into_iter().chain(place.env.iter().cloned()).collect(),
         timeout: Duration::from_millis(project.validation_timeout_ms),
         once: Some(format!("ratchet-{attempt}")),
+        shut_in: place.shut_in.clone(),
     })?;
     Ok((!result.passed()).then(|| format!("its ratchet `{}` {}", argv.join(" "), verdict(&result))))
 }
@@ -127,8 +160,31 @@ fn ending(result: &CheckResult) -> String {
     }
 }
 
+/// What a command says that could not reach something.
+const DENIED: [&str; 8] = [
+    "permission denied",
+    "operation not permitted",
+    "read-only file system",
+    "network is unreachable",
+    "could not resolve host",
+    "temporary failure in name resolution",
+    "eacces",
+    "erofs",
+];
+
+/// How to open what a failed command may have been kept from; nothing where nothing speaks for that.
+fn perhaps_shut_in(result: &CheckResult) -> String {
+    let said = result.output.to_ascii_lowercase();
+    match &result.sandbox {
+        Some(sandbox) if !result.passed() && DENIED.iter().any(|it| said.contains(it)) => format!(
+            " (it ran shut in, {sandbox}; if that is why: sandbox = \"off\" under [run] in regatta.toml, then regatta init)"
+        ),
+        _ => String::new(),
+    }
+}
+
 pub(crate) fn verdict(result: &CheckResult) -> String {
-    let (how, tail) = (ending(result), tail(&result.output));
+    let (how, tail) = (format!("{}{}", ending(result), perhaps_shut_in(result)), tail(&result.output));
     if tail.is_empty() { how } else { format!("{how}: {tail}") }
 }
 

@@ -8,9 +8,9 @@ use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 
-use crate::Engine;
 use crate::ports::git::{GitError, Repo, Workspace};
 use crate::ports::site::Order;
+use crate::{Engine, contract};
 
 use super::{AGAIN, LOOK_UP, Scene, authorship, report};
 
@@ -33,8 +33,7 @@ fn settle_ports(engine: &Engine, scene: &Scene) -> Result<Vec<(String, String)>,
         let ports = engine.board().attempts.get(&id).map(|it| it.ports.clone()).unwrap_or_default();
         let taken = if ports.is_empty() { vec![] } else { engine.site(scene).taken(&ports)? };
         if taken.is_empty() {
-            let name = |(nth, port): (usize, u16)| (format!("REGATTA_PORT_{nth}"), port.to_string());
-            return Ok(ports.into_iter().enumerate().map(name).collect());
+            return Ok(contract::port_variables(&ports));
         }
         let command = Command::ReportPortsTaken { attempt: id, token, taken };
         let request = Request { by: Actor::Regatta, key: None, command };

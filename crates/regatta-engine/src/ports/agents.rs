@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use regatta_core::agent::{Profile, Runtime};
-use regatta_core::ids::{AgentName, AttemptId};
+use regatta_core::agent::{Level, Profile, Runtime};
+use regatta_core::ids::{AgentName, AttemptId, ProjectName};
 use regatta_core::session::{Answer, Class, Said, Usage};
 
 /// A program to start for an attempt.
@@ -183,6 +183,21 @@ pub struct Check {
     /// it outlives the daemon, and asked again under this name it is joined, or its exit record is read (§3.5 of the
     /// design). Letters, digits, `-`, `_` and `.`.
     pub once: Option<String>,
+    /// How it is shut in; nothing when it is not.
+    pub shut_in: Option<ShutIn>,
+}
+
+/// How far a command of the user's is shut in that runs what an agent wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShutIn {
+    /// Whose commands share a home.
+    pub project: ProjectName,
+    /// What somebody asked for; `workspace` where it can be had, if nobody did.
+    pub level: Option<Level>,
+    /// What git reads from outside the directory there.
+    pub objects: Option<PathBuf>,
+    /// What it must not see, wherever that is: the user's own repository.
+    pub hidden: Vec<PathBuf>,
 }
 
 /// What a check said.
@@ -194,6 +209,8 @@ pub struct CheckResult {
     pub timed_out: bool,
     /// The last part of what it printed (both streams), at most 16 KiB, valid UTF-8.
     pub output: String,
+    /// How it was shut in, in a sentence; nothing when it was not.
+    pub sandbox: Option<String>,
 }
 
 impl CheckResult {

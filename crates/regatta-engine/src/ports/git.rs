@@ -313,6 +313,11 @@ pub trait Git: Send + Sync {
     fn free_disk_mb(&self) -> Option<u64> {
         None
     }
+    /// Where the project's workspaces and slots read the objects that are not their own.
+    fn objects(&self, repo: &Repo) -> Option<PathBuf> {
+        let _ = repo;
+        None
+    }
     /// Where the attempt's workspace is, or would be.
     fn workspace_path(&self, repo: &Repo, attempt: AttemptId) -> PathBuf;
     /// Makes the attempt's workspace at the trunk's tip, or finds it as it is.

@@ -268,6 +268,9 @@ fn q2_a_trunk_that_moves_during_a_validation_is_merged_again() {
         go.display()
     );
     world.write("test.sh", &slow);
+    // The test speaks to it through files outside, which a check that is shut in does not see.
+    let checks = "[validation]\ncommands = [\"sh ./test.sh\"]\n[run]\nsandbox = \"off\"\n";
+    world.write("regatta.toml", &format!("[project]\nname = \"shop\"\n{checks}"));
     world.commit("Slow");
     world.ok(&["init", "--yes"]);
     world.commit("Use regatta");

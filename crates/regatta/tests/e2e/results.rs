@@ -69,6 +69,26 @@ fn a_result_is_taken_in_both_spellings_and_the_checkout_stays_clean() {
     assert!(!briefing.contains("?? .regatta"), "{briefing}");
 }
 
+/// Five or more share one file that says what a result looks like; fewer are told in their prompts.
+#[test]
+fn a_result_schema_shared_by_many_is_named_by_path() {
+    for (many, by_path) in [(5, true), (4, false)] {
+        let world = World::set_up();
+        let task = |nth: usize| {
+            let look = format!("cat \"$REGATTA_PROMPT_FILE\" > p{nth}; cp .regatta/result.schema.json s{nth} || true");
+            json!({ "subject": format!("Look {nth}"), "files": [format!("p{nth}"), format!("s{nth}")],
+                "script": [{ "run": look }] })
+        };
+        let plan: Vec<Value> = (0..many).map(task).collect();
+        let (mission, code) = run_plan(&world, &json!(plan));
+        assert_eq!(code, 0, "{mission}");
+        let prompt = world.read("p0");
+        assert_eq!(prompt.contains(".regatta/result.schema.json"), by_path, "{prompt}");
+        assert_eq!(prompt.contains("\"artifacts\": []"), !by_path, "{prompt}");
+        assert_eq!(world.repo.join("s0").exists(), by_path);
+    }
+}
+
 /// Blocked asks a person; failed goes back to its worker, whatever changed.
 #[test]
 fn a_result_that_says_blocked_or_failed_is_no_success() {

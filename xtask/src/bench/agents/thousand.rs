@@ -36,14 +36,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let workspaces = entries(&place.root.join("workspaces/shop"));
     let warm = entries(&place.root.join("pool/shop"));
     let notes = entries(&place.root.join("vaults/shop.git/regatta"));
+    let (checks, staging) = (entries(&place.root.join("checks")), entries(&place.root.join("staging/shop")));
+    let (attempts, commands) = (entries(&place.root.join("attempts")), entries(&place.root.join("commands")));
     let shims = place.shims()?.len();
     let resident = daemon.resident_kb()? / 1_000;
     place.down(daemon)?;
     let kept = place.store()?.load()?;
     let processes = carrying(&place.root.to_string_lossy()).len();
     report.say(format!("  daemon: {resident} MB resident at the end; {warm} workspaces kept warm"));
+    // Kept on purpose, for thirty days, and small: how each attempt was started and ended, and what it said.
+    report.say(format!(
+        "  kept for a while: {attempts} directories of attempts, {commands} of commands; {staging} slots"
+    ));
     for (name, count) in [
         ("workspaces", workspaces),
+        ("checks", checks),
         ("notes of workspaces", notes),
         ("claims", kept.board.claims.len() + kept.board.waits.len()),
         ("attempts", kept.board.attempts.len()),

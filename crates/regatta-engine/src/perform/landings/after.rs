@@ -95,6 +95,8 @@ fn run(engine: &Engine, project: &Arc<Project>, landed: &Landed, (command, once)
         ],
         timeout: Duration::from_millis(project.validation_timeout_ms),
         once: Some(once),
+        // It publishes, so it reaches what the user reaches.
+        shut_in: None,
     };
     match engine.shared.agents.check(&check) {
         Ok(result) if result.passed() => {}

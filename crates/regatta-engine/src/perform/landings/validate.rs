@@ -10,6 +10,7 @@ use regatta_core::landing::plan;
 use regatta_core::project::Project;
 use regatta_core::task::{Task, Validation};
 
+use crate::contract::Place;
 use crate::ports::agents::Check;
 use crate::ports::git::Repo;
 use crate::{Engine, contract};
@@ -110,7 +111,12 @@ pub(super) fn broken(
     crate::failpoint::at("trial.staged");
     let found = match furnish(engine, train, (&task, &project), (slot.number, new), &staging)? {
         Some(reason) => Some(reason),
-        None => contract::broken(&*engine.shared.agents, &task, &project, &staging).map_err(|it| it.to_string())?,
+        None => {
+            let shut_in = contract::shut_in(&*engine.shared.git, &train.repo, project.settings.run.sandbox);
+            let place = Place { dir: &staging, shut_in, env: vec![] };
+            let found = contract::broken(&*engine.shared.agents, &task, &project, &place);
+            found.map_err(contract::in_full)?
+        }
     };
     drop(slot);
     if found.is_none() {
@@ -155,8 +161,9 @@ fn furnish(
             env: contract::environment(task, project),
             timeout: Duration::from_millis(settings.setup_timeout.ms()),
             once: None,
+            shut_in: contract::shut_in(&*engine.shared.git, &train.repo, project.settings.run.sandbox),
         };
-        let result = engine.shared.agents.check(&check).map_err(|it| it.to_string())?;
+        let result = engine.shared.agents.check(&check).map_err(contract::in_full)?;
         if !result.passed() {
             return Ok(Some(format!("the setup command `{command}` {}", contract::verdict(&result))));
         }
