@@ -50,6 +50,8 @@ inputs! {
         #[serde(default)] escalate_ms: Option<u64>,
         #[serde(default)] retry_ms: Option<u64>,
         #[serde(default)] retry_most_ms: Option<u64>,
+        /// How long what is stopped may take to end by itself.
+        #[serde(default)] shutdown_ms: Option<u64>,
         /// How many mebibytes of memory must be free for each attempt that starts; 0 asks for none.
         #[serde(default)] attempt_memory_mb: Option<u64>,
         #[serde(default)] attempt_disk_mb: Option<u64>,

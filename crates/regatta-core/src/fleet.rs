@@ -29,6 +29,8 @@ pub struct Limits {
     pub retry_ms: u64,
     /// The longest pause.
     pub retry_most_ms: u64,
+    /// How long what is stopped may take to end by itself; then its whole process tree is ended.
+    pub shutdown_ms: u64,
     /// How many mebibytes of memory must be free for each attempt that starts; 0 asks for none.
     pub attempt_memory_mb: u64,
     /// How many mebibytes of disk.
@@ -46,11 +48,15 @@ impl Default for Limits {
             escalate_ms: 10 * 60_000,
             retry_ms: 2_000,
             retry_most_ms: 10 * 60_000,
+            shutdown_ms: 30_000,
             attempt_memory_mb: 128,
             attempt_disk_mb: 256,
         }
     }
 }
+
+/// The longest that anybody waits for what was stopped.
+const LONGEST_SHUTDOWN_MS: u64 = 10 * 60_000;
 
 /// What was answered to a request that carried a key, so that asking again does nothing again (J9).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +108,9 @@ pub fn limit(draft: &mut Draft, limits: Limits) -> Result<(), Refusal> {
             "a time limit is at least 100 ms, and the longest pause not shorter than the first",
             "give larger times",
         ));
+    }
+    if limits.shutdown_ms > LONGEST_SHUTDOWN_MS {
+        return Err(Refusal::invalid("shutdown_timeout is at most 10 minutes", "give a shorter time"));
     }
     if draft.board().limits != limits {
         draft.record(Event::FleetLimited(Limited { limits }));

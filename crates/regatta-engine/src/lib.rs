@@ -93,8 +93,8 @@ pub struct Settings {
     pub tools: Option<Tools>,
     /// Reads the checks that a trunk's own `regatta.toml` names.
     pub read_checks: Option<ReadChecks>,
-    /// How long a stopped agent may take to end by itself.
-    pub grace: Duration,
+    /// How long a stopped agent may take to end by itself; as the fleet's limits say, if not given.
+    pub grace: Option<Duration>,
     /// How many requests may wait for the writer before callers are held back.
     pub queue: usize,
     /// Where this fleet keeps its files. Without it nothing is written beside the store.
@@ -126,7 +126,7 @@ impl Default for Settings {
             prices: prices::defaults(),
             tools: None,
             read_checks: None,
-            grace: Duration::from_secs(30),
+            grace: None,
             queue: 4096,
             data_dir: None,
             redact: Redact::default(),
@@ -439,6 +439,11 @@ impl Engine {
         } else {
             join_all(&self.shared.performers);
         }
+    }
+
+    /// How long what is stopped may take to end by itself.
+    pub(crate) fn grace(&self) -> Duration {
+        self.shared.settings.grace.unwrap_or_else(|| Duration::from_millis(self.board().limits.shutdown_ms))
     }
 
     fn is_stopping(&self) -> bool {

@@ -208,7 +208,7 @@ pub(crate) fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
 /// Waits until no attempt of ours is left, or the grace and a little more have passed.
 pub(crate) fn wait_until_stopped(engine: &Engine) {
     let mut board = engine.watch();
-    let deadline = Instant::now() + engine.shared.settings.grace + Duration::from_secs(10);
+    let deadline = Instant::now() + engine.grace() + Duration::from_secs(10);
     while board.borrow_and_update().attempts.values().any(|it| it.supervised) && Instant::now() < deadline {
         let _ended = block_on_until(board.changed(), deadline);
     }

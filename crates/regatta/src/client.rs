@@ -346,7 +346,7 @@ fn timed_out() -> Failed {
 }
 
 /// The longest a daemon takes to end: its agents' grace and a little more.
-pub(crate) const LONGEST_END: Duration = Duration::from_secs(60);
+pub(crate) const LONGEST_END: Duration = Duration::from_secs(660);
 
 /// A key for one request, from the kernel's own dice.
 fn new_key() -> String {

@@ -113,6 +113,9 @@ fn j4_the_machine_has_a_cap() {
         let limits = Limits { max_attempts, ..Limits::default() };
         assert_eq!(world.refused("ann", Command::SetLimits { limits }).code(), "invalid");
     }
+    // Nobody waits for ever for what was stopped.
+    let limits = Limits { shutdown_ms: 600_001, ..Limits::default() };
+    assert_eq!(world.refused("ann", Command::SetLimits { limits }).code(), "invalid");
 }
 
 /// Lower priority number first, then the older, then the lower id; an offer and one's own line before the pool.

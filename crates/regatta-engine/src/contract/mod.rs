@@ -161,7 +161,7 @@ fn ending(result: &CheckResult) -> String {
 }
 
 /// What a command says that could not reach something.
-const DENIED: [&str; 8] = [
+const DENIED: [&str; 9] = [
     "permission denied",
     "operation not permitted",
     "read-only file system",
@@ -170,6 +170,8 @@ const DENIED: [&str; 8] = [
     "temporary failure in name resolution",
     "eacces",
     "erofs",
+    // A file of the user's home that the command's own has not.
+    "/check-homes/",
 ];
 
 /// How to open what a failed command may have been kept from; nothing where nothing speaks for that.

@@ -57,7 +57,7 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
         }
         // A stop that came while it was being started found nothing to stop.
         if is_stopping(engine, id)
-            && let Err(error) = site.stop(id, engine.shared.settings.grace)
+            && let Err(error) = site.stop(id, engine.grace())
         {
             tracing::error!(attempt = %id, "could not be stopped: {error}");
         }
@@ -86,7 +86,7 @@ fn run_program(engine: &Engine, scene: &Scene) -> Option<Exited> {
 /// go to the next attempt then. `None` when the engine stops first.
 fn not_run(engine: &Engine, scene: &Scene, reason: String) -> Option<Exited> {
     let id = scene.attempt.id;
-    while let Err(error) = engine.site(scene).stop(id, engine.shared.settings.grace) {
+    while let Err(error) = engine.site(scene).stop(id, engine.grace()) {
         if has_ended(engine, id) {
             break; // its runner was given up meanwhile
         }
@@ -184,7 +184,7 @@ const COURTESY: Duration = Duration::from_secs(2);
 fn ask_to_end(engine: &Engine, site: &dyn Site, id: AttemptId) {
     site.nudge(id);
     let mut board = engine.watch();
-    let deadline = Instant::now() + COURTESY.min(engine.shared.settings.grace);
+    let deadline = Instant::now() + COURTESY.min(engine.grace());
     while board.borrow_and_update().attempts.contains_key(&id) && Instant::now() < deadline && !engine.is_stopping() {
         let _changed = block_on_until(board.changed(), deadline);
     }
@@ -198,7 +198,7 @@ pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
         ask_to_end(engine, &*site, id);
     }
     // Until it works, nobody is told that it stopped (P10); the next start tries again, too.
-    while let Err(error) = site.stop(id, engine.shared.settings.grace) {
+    while let Err(error) = site.stop(id, engine.grace()) {
         if has_ended(engine, id) {
             break; // its runner was given up meanwhile
         }

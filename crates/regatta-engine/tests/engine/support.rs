@@ -66,7 +66,7 @@ impl World {
         git.create(Path::new(REPO), &[("README", "shop\n")]);
         git.require("test");
         let agents = FakeAgents::new(&git, script);
-        let settings = Settings { grace: Duration::from_millis(300), ..Settings::default() };
+        let settings = Settings { grace: Some(Duration::from_millis(300)), ..Settings::default() };
         World { store: MemoryStore::new(), git, agents, clock: FakeClock::new(), real_time: false, settings }
     }
 

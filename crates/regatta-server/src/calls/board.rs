@@ -54,6 +54,7 @@ impl Caller<'_> {
             escalate_ms: ask.escalate_ms.unwrap_or(now.escalate_ms),
             retry_ms: ask.retry_ms.unwrap_or(now.retry_ms),
             retry_most_ms: ask.retry_most_ms.unwrap_or(now.retry_most_ms),
+            shutdown_ms: ask.shutdown_ms.unwrap_or(now.shutdown_ms),
             attempt_memory_mb: ask.attempt_memory_mb.unwrap_or(now.attempt_memory_mb),
             attempt_disk_mb: ask.attempt_disk_mb.unwrap_or(now.attempt_disk_mb),
         };

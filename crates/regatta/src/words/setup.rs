@@ -83,10 +83,11 @@ fn limit(name: &str, value: &str) -> Result<input::Limits, Failed> {
         "escalate" => input::Limits { escalate_ms: time()?, ..none },
         "retry" => input::Limits { retry_ms: time()?, ..none },
         "retry_most" => input::Limits { retry_most_ms: time()?, ..none },
+        "shutdown_timeout" => input::Limits { shutdown_ms: time()?, ..none },
         _ => {
             return Err(usage(
                 format!("{name} is not a setting of the running daemon"),
-                "max_attempts, attempt_memory and attempt_disk (in MiB), attempt_timeout, lead_timeout, startup, silence, escalate, retry and retry_most are; \
+                "max_attempts, attempt_memory and attempt_disk (in MiB), attempt_timeout, lead_timeout, startup, silence, escalate, retry, retry_most and shutdown_timeout are; \
                  the others are in regatta.toml and ~/.config/regatta/config.toml",
             ));
         }
