@@ -275,6 +275,10 @@ fn milestone(event: &EventView) -> Option<String> {
         "task.cancelled" => format!("cancelled: {}", text("reason")),
         "task.returned" => format!("comes back: {}", text("reason")),
         "task.needs_human" => format!("needs you: {}", text("reason")),
+        "task.escaped" => {
+            let finding = event.data.get("escape").and_then(|it| it.get("finding")).and_then(|it| it.as_str());
+            format!("outside its files: {} (regatta scope)", finding.unwrap_or_default())
+        }
         "task.warned" => format!("warning: {}", text("text")),
         "mission.serialised" => format!("shares no files any longer: {}", text("reason")),
         "landing.held" => format!("waits: {}", text("reason")),

@@ -18,7 +18,6 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capability_is_in_bounding_se
 use super::calls::Sockets;
 use super::{Mechanism, Order, calls, namespaces, rules};
 use crate::egress::hand_over;
-use crate::process::MARK;
 
 /// The exit code of a start that failed because the confinement did not engage.
 pub const FAILED: u8 = 125;

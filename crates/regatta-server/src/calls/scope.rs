@@ -2,7 +2,7 @@
 
 use regatta_api::view::{EscapeView, EvidenceView, MetView, RuleView};
 use regatta_core::pattern::PathPattern;
-use regatta_core::project::{Project, StandingRule};
+use regatta_core::project::{Project, RuleAction, StandingRule};
 use regatta_core::standing::{self, Changed, Met};
 
 use super::*;
@@ -86,12 +86,18 @@ impl Caller<'_> {
         let rules = board.projects.get(&project).map(|it| it.settings.rule.clone()).unwrap_or_default();
         let view =
             |before: &str, it: &Met<'_>| MetView { before: before.into(), action: it.rule.action, words: it.words() };
-        let mut met: Vec<MetView> =
-            standing::at_start(&rules, issue_type, &files).iter().map(|it| view("start", it)).collect();
+        // One that looks for text can only be told of before a start.
+        let told = |it: &Met<'_>| match (it.rule.action, &it.rule.pattern) {
+            (RuleAction::Block, Some(_)) => MetView { action: RuleAction::Warn, ..view("start", it) },
+            _ => view("start", it),
+        };
+        let mut met: Vec<MetView> = standing::at_start(&rules, issue_type, &files).iter().map(told).collect();
         if let Some(line) = ask.line {
             let added = [line];
-            let changed: Vec<Changed<'_>> =
-                files.iter().map(PathPattern::as_str).map(|path| Changed { path, added: &added }).collect();
+            // A line of no file in particular may be in any.
+            let paths =
+                if files.is_empty() { vec!["any file"] } else { files.iter().map(PathPattern::as_str).collect() };
+            let changed: Vec<Changed<'_>> = paths.into_iter().map(|path| Changed { path, added: &added }).collect();
             met.extend(standing::at_landing(&rules, issue_type, &changed).iter().map(|it| view("landing", it)));
         }
         answer(board.revision, &met)

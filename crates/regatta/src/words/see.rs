@@ -193,16 +193,8 @@ fn ways_out(view: &TaskView, tried: bool) -> Vec<(String, &'static str)> {
     if tried {
         ways.push((format!("regatta logs {}", it.id), "what its last attempt said"));
     }
-    let files: Vec<String> = it.files.iter().map(ToString::to_string).collect();
-    let files = if files.is_empty() { String::new() } else { format!(" --files {}", quoted(&files.join(","))) };
-    ways.push((format!("regatta add {}{files}", quoted(&line(&it.subject))), "the same work as a new task"));
+    ways.push((format!("regatta retry {}", it.id), "the same work as a new task, told how this one ended"));
     ways
-}
-
-/// As a shell takes it for one word.
-fn quoted(text: &str) -> String {
-    let plain = |it: char| it.is_ascii_alphanumeric() || "-_./,".contains(it);
-    if !text.is_empty() && text.chars().all(plain) { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 pub(super) fn events(app: &App, ask: &Events) -> Said {
