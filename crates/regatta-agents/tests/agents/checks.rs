@@ -180,7 +180,7 @@ fn a_command_under_a_name_outlives_its_daemon_and_is_joined() {
 fn can_confine() -> bool {
     let found = regatta_agents::confine::available(std::path::Path::new(fixture())).best().is_some();
     if !found {
-        eprintln!("not run: nothing on this machine can confine a program");
+        println!("not run: nothing on this machine can confine a program");
     }
     found
 }

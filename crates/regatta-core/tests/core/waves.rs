@@ -171,10 +171,13 @@ fn who_conflicts_within_its_wave_leaves_it() {
     assert!(world.task(TaskId(2)).fixup.is_some());
 }
 
+/// How the third task of a wave leaves it.
+type Leave = fn(&mut World, MissionId);
+
 /// Whatever takes a task out of what goes on by itself completes its wave.
 #[test]
 fn who_cannot_come_by_itself_is_not_waited_for() {
-    let leave: [(&str, fn(&mut World, MissionId)); 5] = [
+    let leave: [(&str, Leave); 5] = [
         ("cancelled", |world, _| world.cancel(TaskId(3))),
         ("given up", |world, _| {
             let grant = world.grants.iter().rev().find(|it| it.task == TaskId(3)).cloned().unwrap();

@@ -233,7 +233,7 @@ fn rules(task: &Task, told: &Told<'_>) -> String {
     let place = told.workspace.map_or(String::new(), |it| format!(", {},", it.display()));
     let mut text = format!(
         "## RULES\n\
-        - Your working directory{place} is your own copy of the repository: work nowhere else. Commit or not as you like; \
+        - Your working directory{place} is your own copy of the repository: work in it alone. Commit or not as you like; \
         what is on disk counts.\n\
         - Do not merge, push or touch other branches: the work is landed for you.\n\
         - Look for existing functions and types before you write new ones, and use their signatures as they are.\n"

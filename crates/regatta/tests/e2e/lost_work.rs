@@ -273,7 +273,6 @@ fn q2_a_trunk_that_moves_during_a_validation_is_merged_again() {
     world.write("regatta.toml", &format!("[project]\nname = \"shop\"\n{checks}"));
     world.commit("Slow");
     world.ok(&["init", "--yes"]);
-    world.commit("Use regatta");
     world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "4"]);
     let work = Work::begin(&world, "Say hello", "hello.txt");
     work.write("hello.txt", "hello\n");
