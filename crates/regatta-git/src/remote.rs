@@ -84,10 +84,16 @@ impl GitAdapter {
             }
             Err(_) => disk::remove(&ours)?,
         }
-        self.update_refs(&mirror, format!("update {branch} {tip}\n"))?;
+        // Mostly nothing has changed, and whoever starts next is waiting.
+        if !fs::read_to_string(mirror.join(&branch)).is_ok_and(|it| it.trim_end() == tip.as_str()) {
+            self.update_refs(&mirror, format!("update {branch} {tip}\n"))?;
+        }
         let head = fs::read_to_string(mirror.join("HEAD")).unwrap_or_default();
         if head.trim_end().strip_prefix("ref: ") != Some(&branch) {
             self.git.ours(&mirror, "name the mirror's branch").args(["symbolic-ref", "HEAD", &branch]).done()?;
+        }
+        if self.find(vault, SEEN)?.as_ref() == Some(&tip) {
+            return Ok(());
         }
         self.update_refs(vault, format!("update {SEEN} {tip}\n"))
     }

@@ -69,6 +69,9 @@ fn j8_taking_in_and_handing_over_can_be_repeated() {
             assert_eq!(server.world.git.kept(&server.world.repo, A1).unwrap().unwrap(), captured);
         }
     }
+    let before = runner.git.processes();
+    take_in(&runner, &server);
+    assert_eq!(runner.git.processes() - before, 1, "where nothing has changed, one git asks for it");
     // Every capture came over, also those before the last (Q3).
     let kept = |world: &World| git(&world.vault(), &["for-each-ref", "refs/regatta/keep/"]);
     assert_eq!(kept(&server.world), kept(&runner));
