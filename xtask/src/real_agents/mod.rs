@@ -47,12 +47,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     std::fs::create_dir_all(&runs)?;
     let mut tables = vec![];
     type Layer = fn(&Bench<'_>, &Row, Scenario) -> Cell;
-    let layers: [(&str, &str, Layer); 2] = [
-        ("regatta", "Through Regatta", through::run),
-        ("straight", "Straight to the driver, on a plain pipe", straight::run),
+    let layers: [(&str, (&str, &str), Layer); 2] = [
+        ("regatta", ("Through Regatta", through::ABOUT), through::run),
+        ("straight", ("Straight to the driver, on a plain pipe", straight::ABOUT), straight::run),
     ];
-    for (name, title, run) in layers.into_iter().filter(|it| layer == "all" || it.0 == layer) {
-        let mut table = Table::new(title);
+    for (name, (title, about), run) in layers.into_iter().filter(|it| layer == "all" || it.0 == layer) {
+        let mut table = Table::new(title, about);
         for row in &rows {
             let cells = Scenario::ALL.map(|scenario| {
                 if let Some(why) = installed.missing.get(row.program.name) {

@@ -12,6 +12,10 @@ use super::cell::{Cell, Scenario};
 use super::pipe::{Piped, Policy, Stage};
 use super::programs::{Asks, Drive, Row};
 
+/// What the table of these scenarios is about.
+pub(crate) const ABOUT: &str = "What a driver makes of its program, without shim and daemon; so there is no Regatta whose \
+    tools could be called.";
+
 /// Longer than any of these programs takes for a turn on a busy machine.
 const TURN: Duration = Duration::from_secs(90);
 /// How long a program may be silent about a model that does not answer.

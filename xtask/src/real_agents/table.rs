@@ -10,12 +10,13 @@ use super::programs::{ALL, Row};
 /// A table in the making.
 pub(crate) struct Table {
     title: String,
+    about: String,
     rows: Vec<(String, String, [Cell; Scenario::ALL.len()])>,
 }
 
 impl Table {
-    pub(crate) fn new(title: &str) -> Table {
-        Table { title: title.to_owned(), rows: vec![] }
+    pub(crate) fn new(title: &str, about: &str) -> Table {
+        Table { title: title.to_owned(), about: about.to_owned(), rows: vec![] }
     }
 
     pub(crate) fn add(&mut self, row: &Row, cells: [Cell; Scenario::ALL.len()]) {
@@ -29,7 +30,7 @@ impl Table {
     }
 
     fn markdown(&self) -> String {
-        let mut out = format!("## {}\n\n| program | runtime |", self.title);
+        let mut out = format!("## {}\n\n{}\n\n| program | runtime |", self.title, self.about);
         for scenario in Scenario::ALL {
             let _infallible = write!(out, " {} |", scenario.title());
         }
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_report_has_a_row_for_each_program_and_names_what_is_missing() {
-        let mut table = Table::new("Some");
+        let mut table = Table::new("Some", "As it was.");
         for row in &ROWS {
             table.add(row, Scenario::ALL.map(|_| Cell::passed()));
         }

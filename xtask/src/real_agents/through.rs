@@ -27,6 +27,13 @@ const KEY_VARIABLE: &str = "REAL_AGENTS_KEY";
 const TASK: &str = "T1";
 const AGENT: &str = "real";
 
+/// What the table of these scenarios is about.
+pub(crate) const ABOUT: &str = "A repository, a real daemon, an agent added with its preset, a task, and what reaches \
+    the trunk; each run also looks for processes left over (P3) and for the key in the data directory (S4). \"Call a \
+    Regatta tool\": the model calls `progress` of the MCP server that the program was handed with the attempt's own \
+    token, and what it said is on the board; Codex lists no tools of servers, so there the model searches for it first, \
+    as its own would. \"Daemon restart\" is a kill -9 of the daemon in mid-turn.";
+
 /// The binary to drive: the one that was named, or the newest that was built here.
 pub(crate) fn binary(target: &Path, named: Option<&str>) -> anyhow::Result<PathBuf> {
     if let Some(named) = named {
