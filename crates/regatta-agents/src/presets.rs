@@ -3,7 +3,7 @@
 //! A preset is advice, not a limit: any program that speaks ACP, or takes a prompt, can be registered by its command.
 //! Nothing here is ever downloaded by Regatta itself.
 
-use regatta_core::agent::Runtime;
+use regatta_core::agent::{Agent, Runtime};
 
 /// How a program is driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct Preset {
     /// The command that installs it.
     pub install: &'static str,
     pub version: Version,
+    /// How a person takes up a session of it in a terminal; `{session}` stands for the session. Empty when it cannot.
+    pub interactive: &'static [&'static str],
     /// The command by which a person signs in.
     pub sign_in: &'static str,
     /// Variables that hold a key it takes.
@@ -67,6 +69,7 @@ const PLAIN: Preset = Preset {
     old: &[],
     install: "",
     version: Version::Flag("--version"),
+    interactive: &[],
     sign_in: "",
     keys: &[],
     credentials: &[],
@@ -84,6 +87,7 @@ const ANY_KEY: &[&str] = &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KE
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "claude",
+        interactive: &["claude", "--resume", "{session}"],
         provider: "anthropic",
         programs: &["claude-agent-acp"],
         aliases: &["anthropic", "claude-code", "claude-agent-acp", "claude-code-acp"],
@@ -98,6 +102,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "claude-native",
+        interactive: &["claude", "--resume", "{session}"],
         provider: "anthropic",
         drive: Drive::Claude,
         programs: &["claude"],
@@ -109,6 +114,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "codex",
+        interactive: &["codex", "resume", "{session}"],
         provider: "codex",
         programs: &["codex-acp"],
         aliases: &["openai", "codex-acp"],
@@ -122,6 +128,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "codex-native",
+        interactive: &["codex", "resume", "{session}"],
         provider: "codex",
         drive: Drive::CodexServer,
         programs: &["codex"],
@@ -134,6 +141,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "codex-exec",
+        interactive: &["codex", "resume", "{session}"],
         provider: "codex",
         drive: Drive::CodexExec,
         programs: &["codex"],
@@ -146,6 +154,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "gemini",
+        interactive: &["gemini", "--resume", "{session}"],
         provider: "gemini",
         programs: &["gemini"],
         args: &["--acp"],
@@ -159,6 +168,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "opencode",
+        interactive: &["opencode", "--session", "{session}"],
         provider: "opencode",
         programs: &["opencode"],
         args: &["acp"],
@@ -171,6 +181,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "goose",
+        interactive: &["goose", "session", "--resume", "--session-id", "{session}"],
         provider: "goose",
         programs: &["goose", "goose-binary-linux-x64"],
         args: &["acp", "--with-builtin", "developer"],
@@ -184,6 +195,7 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "qwen",
+        interactive: &["qwen", "--resume", "{session}"],
         provider: "qwen",
         programs: &["qwen"],
         args: &["--acp"],
@@ -329,7 +341,20 @@ pub fn find(name: &str) -> Option<(&'static Preset, bool)> {
     exact.or_else(|| PRESETS.iter().find(|it| it.name == plain || it.aliases.contains(&plain)).map(|it| (it, false)))
 }
 
+/// The preset that an agent was made with, or whose program it runs.
+pub fn of(agent: &Agent) -> Option<&'static Preset> {
+    let named = agent.profile.preset.as_deref().and_then(find).map(|it| it.0);
+    let program = agent.runtime.argv().and_then(|it| it.first()).map(|it| it.rsplit('/').next().unwrap_or(it));
+    named.or_else(|| PRESETS.iter().find(|it| program.is_some_and(|program| it.programs.contains(&program))))
+}
+
 impl Preset {
+    /// How a person takes up this session in a terminal; `None` when the program cannot.
+    pub fn takes_up(&self, session: &str) -> Option<Vec<String>> {
+        let line: Vec<String> = self.interactive.iter().map(|it| it.replace("{session}", session)).collect();
+        (!line.is_empty()).then_some(line)
+    }
+
     /// How it is driven, with `program` in place of its usual one.
     pub fn runtime(&self, program: Option<&str>) -> Runtime {
         let program = program.unwrap_or(self.programs[0]).to_owned();
@@ -367,6 +392,8 @@ mod tests {
             assert!(preset.credentials.iter().all(|it| !it.starts_with('/') && !it.contains("..")), "{}", preset.name);
             let argv = preset.runtime(None);
             assert!(argv.argv().is_some_and(|it| !it.is_empty()));
+            let line = preset.takes_up("s-1");
+            assert!(line.is_none_or(|it| it.len() > 1 && it.iter().filter(|it| *it == "s-1").count() == 1));
         }
     }
 

@@ -22,6 +22,14 @@ pub struct Price {
     pub cache_write: Option<f64>,
 }
 
+impl Price {
+    /// Whether it can be reckoned with: nothing negative, nothing endless.
+    pub fn is_sound(&self) -> bool {
+        let all = [Some(self.input), Some(self.output), self.cached_input, self.cache_write];
+        !self.model.is_empty() && all.into_iter().flatten().all(|it| it.is_finite() && it >= 0.0)
+    }
+}
+
 /// The prices that were public in [`AS_OF`].
 pub fn defaults() -> Vec<Price> {
     [
@@ -70,5 +78,16 @@ mod tests {
         assert_eq!(cost(&defaults(), "gpt-5-mini", &usage), Some(250 + 250 + 200));
         assert_eq!(cost(&defaults(), "somebody-elses-model", &usage), None);
         assert_eq!(cost(&[], "gpt-5", &usage), None);
+    }
+
+    #[test]
+    fn the_first_that_fits_counts_and_a_price_is_a_number() {
+        let own = Price { model: "gpt-5*".into(), input: 1.0, output: 2.0, cached_input: None, cache_write: None };
+        let usage = Usage { input: 1_000, cached_input: 10_000, output: 100, ..Usage::default() };
+        assert_eq!(cost(&[vec![own.clone()], defaults()].concat(), "gpt-5-mini", &usage), Some(1_000 + 1_000 + 200));
+        assert!(own.is_sound() && defaults().iter().all(Price::is_sound));
+        for (input, output) in [(-1.0, 0.0), (f64::NAN, 0.0), (0.0, f64::INFINITY)] {
+            assert!(!Price { input, output, ..own.clone() }.is_sound());
+        }
     }
 }

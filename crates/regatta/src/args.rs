@@ -279,6 +279,9 @@ pub(crate) enum Word {
     Takeover {
         /// The task
         id: TaskId,
+        /// Start the agent's own program there, in its session
+        #[arg(long, conflicts_with = "command")]
+        session: bool,
         /// Start this there instead of a shell
         #[arg(last = true)]
         command: Vec<OsString>,

@@ -135,6 +135,13 @@ fn config() -> Value {
     for (name, properties) in ours {
         schema["properties"][name] = table(properties);
     }
+    let dollars = json!({ "type": "number", "minimum": 0, "description": "US dollars for a million tokens" });
+    let mut price = table(json!({
+        "model": { "type": "string", "description": "A model's name; * stands for anything" },
+        "input": dollars, "output": dollars, "cached_input": dollars, "cache_write": dollars,
+    }));
+    price["required"] = json!(["model", "input", "output"]);
+    schema["properties"]["price"] = json!({ "type": "array", "items": price });
     schema
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use regatta_core::project;
+use regatta_engine::prices::{self, Price};
 use serde::{Deserialize, Serialize};
 
 use crate::out::{Failed, failed};
@@ -19,6 +20,8 @@ pub(crate) struct File {
     pub(crate) knowledge: project::Knowledge,
     pub(crate) rule: Vec<project::StandingRule>,
     pub(crate) daemon: Daemon,
+    /// What models cost, before the table of this version. Only the user's own file is asked.
+    pub(crate) price: Vec<Price>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -93,6 +96,20 @@ pub(crate) fn user_file() -> Option<PathBuf> {
     config
         .or_else(|| std::env::var_os("HOME").map(|it| PathBuf::from(it).join(".config")))
         .map(|it| it.join("regatta/config.toml"))
+}
+
+/// What models cost: what the user's own file says, then what this version knows.
+pub(crate) fn prices() -> Result<Vec<Price>, Failed> {
+    let Some(path) = user_file() else { return Ok(prices::defaults()) };
+    let own = read(&path)?.map(|it| it.price).unwrap_or_default();
+    if let Some(odd) = own.iter().find(|it| !it.is_sound()) {
+        return Err(failed(
+            "bad_config",
+            format!("{} gives {:?} a price that is none", path.display(), odd.model),
+            "a price is a number of dollars for a million tokens, 0 or more",
+        ));
+    }
+    Ok([own, prices::defaults()].concat())
 }
 
 /// Where everything Regatta keeps is: `REGATTA_DATA_DIR`, or the XDG data directory.

@@ -41,6 +41,7 @@ pub(crate) fn ports(data_dir: &Path, tools: Tools) -> Result<(Ports, Settings), 
         redact,
         read_checks: Some(crate::settings::checks),
         tools: Some(tools),
+        prices: crate::settings::prices()?,
         ..Settings::default()
     };
     Ok((ports, settings))
@@ -71,6 +72,16 @@ pub(crate) fn in_contact(data_dir: &Path) {
     if let Err(error) = regatta_agents::leash::note(&data_dir.join(LEASH)) {
         tracing::error!("that the daemon was heard of cannot be noted, and what runs here will end: {error}");
     }
+}
+
+/// How a person takes up a session of an agent's program in a terminal, if that is known.
+pub(crate) fn takes_up(agent: &regatta_core::agent::Agent, session: &str) -> Option<Vec<String>> {
+    regatta_agents::presets::of(agent)?.takes_up(session)
+}
+
+/// The home of an agent that is shut in.
+pub(crate) fn home_of(data_dir: &Path, agent: &regatta_core::ids::AgentName) -> PathBuf {
+    regatta_agents::home::place(data_dir, agent)
 }
 
 /// The attempts of which something was ever started here.

@@ -3,7 +3,7 @@
 
 use regatta_api::Call;
 use regatta_api::input;
-use regatta_api::view::{BudgetsView, InboxView, TaskView};
+use regatta_api::view::{AgentView, BudgetsView, InboxView, TaskView};
 use regatta_core::approval::Reach;
 use regatta_core::budget::{self, Ceiling, Spend};
 use regatta_core::ids::{AgentName, ApprovalId, TaskId};
@@ -163,14 +163,16 @@ pub(super) fn retry(app: &App, task: TaskId) -> Said {
     })
 }
 
-/// A shell in the workspace. The agent is held, and goes on when the shell ends.
-pub(super) fn takeover(app: &App, task: TaskId, command: &[std::ffi::OsString]) -> Said {
+/// A shell in the workspace, or the agent's own program in its session. The agent is held, and goes on afterwards.
+pub(super) fn takeover(app: &App, task: TaskId, session: bool, command: &[std::ffi::OsString]) -> Said {
     let client = app.client()?;
     let got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
     let Some(workspace) = got.data.workspace.clone() else {
         let hint = format!("see where it is: regatta why {task}");
         return Err(failed("no_workspace", format!("{task} has no workspace now"), hint));
     };
+    let own = if session { Some(own_program(app, &client, &got.data)?) } else { None };
+    let command = own.as_ref().map_or(command, |it| &it.line);
     let live = got.data.task.attempt.is_some();
     if live {
         hold(&client, &got.data)?;
@@ -182,6 +184,7 @@ pub(super) fn takeover(app: &App, task: TaskId, command: &[std::ffi::OsString]) 
         .args(arguments)
         .current_dir(&workspace)
         .env("REGATTA_TASK", task.to_string())
+        .envs(own.iter().flat_map(|it| it.env.iter().cloned()))
         .status();
     if live {
         let _goes_on: Got<serde_json::Value> = client.call(&Call::Resume(input::Id { id: task.to_string() }))?;
@@ -191,6 +194,36 @@ pub(super) fn takeover(app: &App, task: TaskId, command: &[std::ffi::OsString]) 
     })?;
     let data = serde_json::json!({ "task": task, "workspace": workspace, "exit": ended.code() });
     app.out.answer("takeover", &data, &[], |_| if live { format!("{task} goes on\n") } else { String::new() })
+}
+
+/// How the program of an agent is started in a terminal.
+struct Own {
+    line: Vec<std::ffi::OsString>,
+    env: Vec<(String, std::ffi::OsString)>,
+}
+
+/// The program that was last at a task, in its session and with the home in which that is.
+fn own_program(app: &App, client: &crate::client::Client, view: &TaskView) -> Result<Own, Failed> {
+    let task = view.task.id;
+    let hint = format!("work in its workspace with a shell: regatta takeover {task}");
+    let last = view.attempts.iter().rev().find_map(|it| Some((it, it.talk.session.clone()?)));
+    let Some((attempt, session)) = last else {
+        return Err(failed("no_session", format!("no program at {task} has told of a session"), hint));
+    };
+    let agents: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
+    let agent = agents.data.iter().map(|it| &it.agent).find(|it| it.name == attempt.agent);
+    let line = agent.and_then(|it| crate::wire::takes_up(it, &session));
+    let (Some(agent), Some(line)) = (agent, line) else {
+        let what = format!("the program of {} takes up no session in a terminal, as far as is known", attempt.agent);
+        return Err(failed("no_session", what, hint));
+    };
+    let mut env: Vec<(String, std::ffi::OsString)> =
+        agent.profile.env.iter().map(|(name, value)| (name.clone(), value.into())).collect();
+    // Who is shut in has a home of its own, and its sessions there.
+    if attempt.sandbox.is_some() {
+        env.push(("HOME".into(), crate::wire::home_of(&app.data_dir()?, &agent.name).into()));
+    }
+    Ok(Own { line: line.into_iter().map(Into::into).collect(), env })
 }
 
 /// Lets the agent at a task wait, and waits until it does.

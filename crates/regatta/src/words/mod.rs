@@ -235,7 +235,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Pause { id, because }) => decide::pause(app, &id, &because),
         Some(Word::Resume { id }) => decide::resume(app, &id),
         Some(Word::Retry { id }) => decide::retry(app, id),
-        Some(Word::Takeover { id, command }) => decide::takeover(app, id, &command),
+        Some(Word::Takeover { id, session, command }) => decide::takeover(app, id, session, &command),
         Some(Word::Tell { id, words }) => decide::tell(app, &id, &words),
         Some(Word::Inbox(it)) => decide::inbox(app, &it),
         Some(Word::Answer { id, words }) => decide::answer(app, &id, &words),

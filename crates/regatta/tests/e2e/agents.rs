@@ -152,6 +152,8 @@ fn a_pause_holds_the_session() {
     let workspace = world.json(&["show", "T1"])["workspace"].as_str().unwrap().to_owned();
     let seen = world.ok(&["takeover", "T1", "--", "cat", "out.txt"]);
     assert!(seen.contains("one"), "{seen}");
+    let no = world.run(&["takeover", "T1", "--session"]);
+    assert!(no.err.contains("takes up no session in a terminal"), "{}", no.err);
     assert!(workspace.contains("A1"));
     until_landed(&world);
     assert_eq!(world.read("out.txt"), "one\ntwo\n");
