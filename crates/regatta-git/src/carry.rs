@@ -76,19 +76,20 @@ impl GitAdapter {
     fn link_all(&self, from: &Path, to: &Path, common: &Path, cargo: &Cargo) -> Result<bool, GitError> {
         let mut elsewhere = Vec::new();
         let mut touched = BTreeSet::new();
-        let mut brought = Vec::new();
+        let (mut brought, mut found) = (Vec::new(), Vec::new());
         // Deepest first: whatever sees a commit there sees all of it.
         for id in &cargo.objects {
             let (source, target) = (loose_path(from, id), loose_path(to, id));
+            let folder = target.parent().unwrap_or(to).to_path_buf();
             if disk::occupied(&target) {
-                brought.push(target);
+                touched.insert(folder);
+                found.push(target);
                 continue;
             }
             if !disk::occupied(&source) {
                 elsewhere.push(id.clone());
                 continue;
             }
-            let folder = target.parent().unwrap_or(to).to_path_buf();
             if !folder.is_dir() {
                 disk::make_dirs(&folder)?;
                 touched.insert(to.to_path_buf());
@@ -98,7 +99,7 @@ impl GitAdapter {
             brought.push(target);
         }
         let now = SystemTime::now();
-        for path in &brought {
+        for path in brought.iter().chain(&found) {
             // As new as it must look to a `git gc` that might run just now.
             let file = File::open(path).map_err(|cause| words::io("read", path, &cause))?;
             let age = file.metadata().and_then(|it| it.modified()).ok().and_then(|it| now.duration_since(it).ok());
@@ -106,7 +107,9 @@ impl GitAdapter {
                 file.set_times(FileTimes::new().set_modified(now)).map_err(|cause| words::io("touch", path, &cause))?;
             }
         }
-        disk::sync_all(brought)?;
+        // What the vault has is on disk, and a link to it is the same file: only its new name is waited for. Who wrote what
+        // was there already may not have waited.
+        disk::sync_all(found)?;
         disk::sync_all(touched)?;
         Ok(elsewhere.is_empty() || self.has_all(common, &elsewhere)?)
     }

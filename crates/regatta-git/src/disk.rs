@@ -44,7 +44,7 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), GitError> {
 
 /// Waits until these files and directories are on disk, for all at once: the disk then writes its journal once.
 pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), GitError> {
-    const MOST_AT_ONCE: usize = 16;
+    const MOST_AT_ONCE: usize = 32;
     let paths: Vec<PathBuf> = paths.into_iter().collect();
     for part in paths.chunks(MOST_AT_ONCE) {
         std::thread::scope(|scope| {
