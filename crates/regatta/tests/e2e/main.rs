@@ -15,6 +15,7 @@ mod acceptance;
 mod agents; // programs that talk: asked, told, held, limited, shut in
 mod audit; // who asked for what
 mod bad_input; // what is typed or found is wrong: a sentence, a next step, an exit code
+mod coming_together; // landing as its settings say
 mod demo; // the first command of a newcomer
 mod disks; // full, read-only, corrupt, far away
 mod doors; // who gets in

@@ -1,0 +1,78 @@
+//! Landing as `[landing]` sets it: conflicts settled by ownership, releases made when they are due.
+
+use std::path::Path;
+
+use crate::world::{LONG, World, until};
+
+/// A world whose `[landing]` says this, with an agent that works from outside.
+fn with_landing(lines: &str) -> World {
+    let world = World::set_up();
+    let settings = world.read("regatta.toml");
+    let kept: String =
+        settings.lines().take_while(|it| !it.starts_with("[landing]")).map(|it| format!("{it}\n")).collect();
+    world.write("regatta.toml", &format!("{kept}[landing]\n{lines}"));
+    world.ok(&["init", "--yes"]);
+    world.commit("Say how to land");
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "4"]);
+    world
+}
+
+/// Lands a task of this type that writes a file; `meanwhile` happens while it is worked on.
+fn land(world: &World, kind: &str, (path, text): (&str, &str), meanwhile: impl FnOnce()) -> String {
+    world.ok(&["task", "add", path, "--type", kind, "--files", path, "--validate", "true"]);
+    let grant = world.json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
+    let task = grant["task"]["id"].as_str().unwrap().to_owned();
+    std::fs::write(Path::new(grant["workspace"].as_str().unwrap()).join(path), text).unwrap();
+    meanwhile();
+    let (attempt, token) = (grant["attempt"].as_str().unwrap(), grant["token"].to_string());
+    world.ok(&["task", "finish", &task, "--attempt", attempt, "--token", &token]);
+    let landed = until(LONG, || world.json(&["show", &task])["word"] == "landed");
+    assert!(landed, "{}", world.ok(&["why", &task]));
+    task
+}
+
+/// Q6: under `on_conflict = "ownership"` the branch's version of its own file lands, and the side that was dropped is kept
+/// under a ref, with a task to look at it.
+#[test]
+fn q6_ownership_takes_one_side_and_keeps_the_other() {
+    let world = with_landing("on_conflict = \"ownership\"\n");
+    let task = land(&world, "chore", ("a.txt", "zoe's\n"), || {
+        world.write("a.txt", "ann's\n");
+        world.commit("Ann's line");
+    });
+    assert_eq!(world.read("a.txt"), "zoe's\n");
+    let tasks = world.json(&["task", "list"]);
+    let tasks = tasks.as_array().or_else(|| tasks["tasks"].as_array()).unwrap_or_else(|| panic!("{tasks}"));
+    let follow_up = tasks.iter().find(|it| it["subject"].as_str().is_some_and(|it| it.contains("dropped")));
+    let id = follow_up.unwrap_or_else(|| panic!("no task for what {task} dropped: {tasks:?}"))["id"].as_str().unwrap();
+    let said = world.json(&["show", id])["description"].as_str().unwrap().to_owned();
+    let kept = said.split_whitespace().find(|it| it.len() == 40).unwrap_or_else(|| panic!("{said}"));
+    let vaults = world.data.join("vaults");
+    let vault = std::fs::read_dir(&vaults).unwrap().flatten().map(|it| it.path());
+    let vault = vault.into_iter().find(|it| it.extension().is_some_and(|it| it == "git")).unwrap();
+    assert_eq!(world.git_in(&vault, &["show", &format!("{kept}:a.txt")]).trim_end(), "ann's");
+    let refs = world.git_in(&vault, &["for-each-ref", "--format=%(objectname)", "refs/regatta/dropped"]);
+    assert!(refs.contains(kept), "{kept} is under no ref: {refs}");
+    world.assert_green_everywhere();
+}
+
+/// A release is made when a feature or a fix came after the last tag, and not for anything else.
+#[test]
+fn a_release_is_made_when_one_is_due() {
+    let notes = tempfile::NamedTempFile::new().unwrap();
+    let world = with_landing(&format!(
+        "release = \"git tag r-$REGATTA_TASK && echo $REGATTA_TASK >> {}\"\n",
+        notes.path().display()
+    ));
+    world.git(&["tag", "v1"]);
+    let made = || std::fs::read_to_string(notes.path()).unwrap();
+    land(&world, "chore", ("one.txt", "1\n"), || {});
+    let feature = land(&world, "feature", ("two.txt", "2\n"), || {});
+    assert!(until(LONG, || made() == format!("{feature}\n")), "{}", made());
+    let chore = land(&world, "chore", ("three.txt", "3\n"), || {});
+    let fixed = land(&world, "chore", ("four.txt", "4\n"), || {
+        std::fs::write(world.repo.join("five.txt"), "5\n").unwrap();
+        world.commit("fix: five");
+    });
+    assert!(until(LONG, || made() == format!("{feature}\n{fixed}\n")), "after {chore} and {fixed}: {}", made());
+}
