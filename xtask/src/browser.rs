@@ -141,7 +141,8 @@ fn page(url: &str, token: &str) -> String {
 <script>
 const tell = text => fetch('/told', {{ method: 'POST', body: text }});
 const attempt = async (name, work) => {{
-  try {{ const it = await work(); await tell((it === undefined ? 'sent ' : 'read ') + name + ' ' + it); }}
+  const late = new Promise((_, no) => setTimeout(no, 3000));
+  try {{ const it = await Promise.race([work(), late]); await tell((it === undefined ? 'sent ' : 'read ') + name + ' ' + it); }}
   catch (error) {{ await tell('failed ' + name); }}
 }};
 const verb = '{url}/api/v1/msg.send', body = '{message}';

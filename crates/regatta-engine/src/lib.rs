@@ -356,9 +356,9 @@ impl Engine {
         self.shared.notes.max_capacity() - self.shared.notes.capacity()
     }
 
-    /// Whether the store kept the last batch it was given.
+    /// Whether the store keeps what it is given, and the engine is not ending.
     pub fn is_well(&self) -> bool {
-        !self.shared.meters.unwell.load(Ordering::Relaxed) && !self.is_stopping()
+        self.shared.meters.is_well(Instant::now()) && !self.is_stopping()
     }
 
     /// Everything that was ever committed.

@@ -1,7 +1,8 @@
 //! What the writer counts, for whoever watches it. Counting costs a few additions and holds nobody up.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The upper bounds of the buckets, in microseconds: a memory file system up to a disk that is in trouble.
 pub const BOUNDS_US: [u64; 12] =
@@ -46,13 +47,45 @@ pub struct Meters {
     pub refused: AtomicU64,
     /// Batches that the store could not keep.
     pub failed: AtomicU64,
-    /// Whether the last one was such a batch.
-    pub unwell: AtomicBool,
+    /// When the last one was such a batch, until one is kept.
+    failing: Mutex<Option<Instant>>,
+}
+
+/// How long a failure counts when nothing more is tried: whoever sends nothing to a daemon that is not ready would never
+/// learn that it is well again.
+const REMEMBERED: Duration = Duration::from_secs(30);
+
+impl Meters {
+    pub(crate) fn kept(&self, took: Duration) {
+        self.commits.add(took);
+        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(crate) fn not_kept(&self, now: Instant) {
+        self.failed.fetch_add(1, Relaxed);
+        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+    }
+
+    /// Whether the store keeps what it is given, as far as anybody knows.
+    pub fn is_well(&self, now: Instant) -> bool {
+        let failing = *self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        failing.is_none_or(|it| now.saturating_duration_since(it) > REMEMBERED)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_counts_until_something_is_kept_or_it_is_long_ago() {
+        let (meters, now) = (Meters::default(), Instant::now());
+        assert!(meters.is_well(now));
+        meters.not_kept(now);
+        assert!(!meters.is_well(now) && meters.is_well(now + 2 * REMEMBERED));
+        meters.kept(Duration::ZERO);
+        assert!(meters.is_well(now));
+    }
 
     #[test]
     fn a_histogram_counts_each_once_and_sums_all() {

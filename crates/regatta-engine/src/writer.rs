@@ -221,8 +221,7 @@ impl Writer {
             }
             Err(error) => {
                 tracing::error!(code = error.code, "nothing of this batch was kept: {error}");
-                self.meters.failed.fetch_add(1, Relaxed);
-                self.meters.unwell.store(true, Relaxed);
+                self.meters.not_kept(Instant::now());
                 self.board = before;
                 for (answer, _) in answers {
                     let _gone = answer.send(Err(Failure::Store(error.clone())));
@@ -270,8 +269,7 @@ impl Writer {
             }
             tracing::warn!(code = error.code, "the store complained, but kept the batch: {error}");
         }
-        self.meters.commits.add(began.elapsed());
-        self.meters.unwell.store(false, Relaxed);
+        self.meters.kept(began.elapsed());
         crate::failpoint::at("commit.stored");
         if !batch.events.is_empty() {
             self.outlets.board.send_replace(Arc::new(self.board.clone()));
