@@ -64,7 +64,7 @@ impl Server {
         let server = Server { engine, counts, address, end: Some(end), runtime: Some(runtime) };
         let mut line = server.line()?;
         line.ask("project.add", &json!({ "path": PLACE, "name": "lake", "trunk": "main" }))?;
-        line.ask("limits.set", &json!({ "max_attempts": 100_000 }))?;
+        line.ask("limits.set", &json!({ "max_attempts": 10_000 }))?;
         Ok(server)
     }
 
