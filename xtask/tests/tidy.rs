@@ -235,6 +235,7 @@ const MAY_KNOW: [(&str, &[&str]); 11] = [
             "regatta-store",
             "regatta-git",
             "regatta-agents",
+            "regatta-server", // what its doors take under load is measured
             "regatta-testkit",
         ],
     ),
