@@ -361,9 +361,20 @@ impl Site for There {
     fn capture(&self, order: &Order, authorship: &Authorship) -> Result<Capture, String> {
         let said: Capture = self.call(Ask::Capture { order: boxed(order), authorship: authorship.clone() })?;
         let repo = Repo::of(&order.project);
-        let kept = self.engine.shared.git.kept(&repo, order.attempt.workspace()).map_err(|it| it.to_string())?;
+        let (git, of) = (&self.engine.shared.git, order.attempt.workspace());
+        let kept = git.kept(&repo, of).map_err(|it| it.to_string())?;
         match kept {
-            Some(kept) if kept.commit == said.commit => Ok(kept),
+            Some(kept) if kept.commit == said.commit => {
+                let base = kept.base.clone();
+                let known = match &order.task.fixup {
+                    Some(fixup) => git.recognise_fixup(&repo, of, &base, &fixup.commit),
+                    None => git.tip(&repo).and_then(|tip| git.contains(&repo, &tip, &base)),
+                };
+                match known.map_err(|it| it.to_string())? {
+                    true => Ok(kept),
+                    false => Err(format!("the runner worked on {base}, which it was not given")),
+                }
+            }
             Some(kept) => Err(format!("the runner captured {}, and handed {} over", said.commit, kept.commit)),
             None => Err(format!("the runner captured {}, and handed nothing over", said.commit)),
         }

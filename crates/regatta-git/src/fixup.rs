@@ -45,6 +45,33 @@ impl GitAdapter {
         })
     }
 
+    /// Takes a commit that another machine's workspace stood on for the base of a fix-up, if it is what it would be here:
+    /// the change merged onto a commit of the trunk, and nothing else.
+    pub(crate) fn recognise(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        base: &CommitId,
+        change: &CommitId,
+    ) -> Result<bool, GitError> {
+        let tip = self.refresh(repo)?;
+        let vault = self.vault_with(repo, change)?;
+        let onto = self.with_odb(&vault, |odb| {
+            let (found, change) = (odb.commit(base)?, odb.commit(change)?);
+            let ([onto], Some(first)) = (found.parents.as_slice(), change.parents.first()) else { return Ok(None) };
+            let ours = odb.commit(onto)?.tree;
+            let sides = Sides { base: first, ours: &ours, theirs: &change.tree };
+            let (Merged::Clean(tree) | Merged::Conflict(tree, _)) = self.merge_trees(odb, &vault, &sides)?;
+            Ok((tree == found.tree).then(|| onto.clone()))
+        })?;
+        let Some(onto) = onto else { return Ok(false) };
+        if !self.contains(&vault, &tip, &onto)? {
+            return Ok(false);
+        }
+        self.update_refs(&vault, format!("update {} {base}\n", fixup_ref(attempt)))?;
+        Ok(true)
+    }
+
     pub(crate) fn mended(
         &self,
         repo: &Repo,

@@ -170,6 +170,15 @@ impl Git for GitAdapter {
     ) -> Result<Workspace, GitError> {
         self.prepare_mending(repo, attempt, branch, change, authorship)
     }
+    fn recognise_fixup(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        base: &CommitId,
+        change: &CommitId,
+    ) -> Result<bool, GitError> {
+        self.recognise(repo, attempt, base, change)
+    }
     fn as_change(
         &self,
         repo: &Repo,

@@ -332,6 +332,18 @@ pub trait Git: Send + Sync {
         change: &CommitId,
         authorship: &Authorship,
     ) -> Result<Workspace, GitError>;
+    /// Takes the commit that a fix-up's workspace on another machine stood on for its base, if it is what `prepare_fixup`
+    /// makes of `change` on some commit of the trunk.
+    fn recognise_fixup(
+        &self,
+        repo: &Repo,
+        attempt: AttemptId,
+        base: &CommitId,
+        change: &CommitId,
+    ) -> Result<bool, GitError> {
+        let _ = (repo, attempt, base, change);
+        Err(GitError::no_wire())
+    }
     /// What a capture is to the trunk. A fix-up's becomes one change with what it mended, a child of the tip it stands
     /// on, and is kept beside the capture; any other is that already.
     fn as_change(

@@ -342,3 +342,36 @@ fn many_runners_take_in_and_hand_over_at_once() {
         assert_eq!(runner.tip(), server.world.tip());
     }
 }
+
+/// A fix-up that was mended on a runner is known for what it is, and one on a base of the runner's own making is not.
+#[test]
+fn q11_a_fixup_from_a_runner_stands_on_what_the_server_would_have_made() {
+    let world = World::new();
+    write(world.prepare(A1).path.join("src/lib.rs"), "fn main() { theirs() }\n");
+    let change = world.capture(A1).commit;
+    write(world.user().join("src/lib.rs"), "fn main() { ours() }\n");
+    commit_all(world.user(), "ours");
+    let tip = world.tip();
+    let server = Server::new(world, &[A2]);
+    let runner = runner(&server);
+    runner.git.take_in(&runner.repo, &server.remote(), std::slice::from_ref(&change)).unwrap();
+    let branch = regatta_core::ids::BranchName::new("regatta/T2-x").unwrap();
+    let workspace = runner.git.prepare_fixup(&runner.repo, A2, &branch, &change, &by("merged")).unwrap();
+    assert!(read(workspace.path.join("src/lib.rs")).contains("<<<<<<<"));
+    write(workspace.path.join("src/lib.rs"), "fn main() { ours(); theirs() }\n");
+    runner.capture(A2);
+    runner.git.hand_over(&runner.repo, &server.remote(), A2).unwrap();
+    let (git, repo) = (&server.world.git, &server.world.repo);
+    let kept = git.kept(repo, A2).unwrap().unwrap();
+    assert!(git.recognise_fixup(repo, A2, &kept.base, &change).unwrap());
+    let whole = git.as_change(repo, A2, kept, &by("mended")).unwrap();
+    assert_eq!((whole.base, whole.changed), (tip.clone(), vec!["src/lib.rs".to_owned()]));
+    assert!(matches!(
+        git.trial_merge(repo, &tip, &whole.commit, &by("x"), Default::default()).unwrap(),
+        Trial::Clean(_)
+    ));
+    // Anything else is no base of a fix-up.
+    for base in [&tip, &whole.commit] {
+        assert!(!git.recognise_fixup(repo, A2, base, &change).unwrap(), "{base}");
+    }
+}
