@@ -285,34 +285,6 @@ pub(crate) fn may(visitor: &Visitor, verb: &Verb) -> Result<(), Problem> {
     ))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the table says can depend on If-Match does, and nothing else.
-    #[test]
-    fn conditions_are_kept_where_the_table_says_so() {
-        let call = |name: &str, input: &str| Call::parse(name, input.as_bytes()).unwrap();
-        let good = [
-            ("task.set", r#"{"task":"T1","edit":{}}"#, "T1"),
-            ("task.assign", r#"{"task":"T1"}"#, "T1"),
-            ("task.cancel", r#"{"task":"T1"}"#, "T1"),
-            ("agent.add", r#"{"name":"ann","runtime":"outside"}"#, "ann"),
-            ("agent.close", r#"{"name":"ann"}"#, "ann"),
-            ("agent.rm", r#"{"name":"ann"}"#, "ann"),
-            ("project.add", r#"{"path":"/x","name":"shop"}"#, "shop"),
-            ("limits.set", "{}", "fleet"),
-            ("budget.set", r#"{"scope":"day"}"#, "day"),
-        ];
-        for (name, input, subject) in good {
-            assert_eq!(guarded(&call(name, input), 7).unwrap(), Unless { subject: subject.into(), since: 7 }, "{name}");
-            assert!(Verb::find(name).unwrap().may_depend(), "{name}");
-        }
-        assert_eq!(regatta_api::VERBS.iter().filter(|it| it.may_depend()).count(), good.len());
-        assert_eq!(guarded(&call("status", "{}"), 7).unwrap_err().code, "no_condition");
-    }
-}
-
 /// Whether a caller may look at everything.
 pub(crate) fn sees_all(visitor: &Visitor, what: &str, hint: &str) -> Result<(), Problem> {
     let scope = visitor.scope();
@@ -511,4 +483,32 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|it| Problem::new(500, "bug", format!("a request broke down: {it}"), "please report this"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the table says can depend on If-Match does, and nothing else.
+    #[test]
+    fn conditions_are_kept_where_the_table_says_so() {
+        let call = |name: &str, input: &str| Call::parse(name, input.as_bytes()).unwrap();
+        let good = [
+            ("task.set", r#"{"task":"T1","edit":{}}"#, "T1"),
+            ("task.assign", r#"{"task":"T1"}"#, "T1"),
+            ("task.cancel", r#"{"task":"T1"}"#, "T1"),
+            ("agent.add", r#"{"name":"ann","runtime":"outside"}"#, "ann"),
+            ("agent.close", r#"{"name":"ann"}"#, "ann"),
+            ("agent.rm", r#"{"name":"ann"}"#, "ann"),
+            ("project.add", r#"{"path":"/x","name":"shop"}"#, "shop"),
+            ("limits.set", "{}", "fleet"),
+            ("budget.set", r#"{"scope":"day"}"#, "day"),
+        ];
+        for (name, input, subject) in good {
+            assert_eq!(guarded(&call(name, input), 7).unwrap(), Unless { subject: subject.into(), since: 7 }, "{name}");
+            assert!(Verb::find(name).unwrap().may_depend(), "{name}");
+        }
+        assert_eq!(regatta_api::VERBS.iter().filter(|it| it.may_depend()).count(), good.len());
+        assert_eq!(guarded(&call("status", "{}"), 7).unwrap_err().code, "no_condition");
+    }
 }
