@@ -177,6 +177,7 @@ fn a_command_under_a_name_outlives_its_daemon_and_is_joined() {
 }
 
 /// Whether a check can be shut in here; says so where it cannot.
+#[allow(clippy::print_stdout, reason = "a test that does not run says so")]
 fn can_confine() -> bool {
     let found = regatta_agents::confine::available(std::path::Path::new(fixture())).best().is_some();
     if !found {
