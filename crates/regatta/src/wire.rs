@@ -55,8 +55,11 @@ pub(crate) fn attempt_env() -> Vec<(String, String)> {
     HOMES.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))).collect()
 }
 
+/// Version control and programs.
+pub(crate) type Works = (Arc<dyn Git>, Arc<dyn Agents>);
+
 /// What a runner works with.
-pub(crate) fn for_runner(data_dir: &Path) -> Result<(Arc<dyn Git>, Arc<dyn Agents>), Failed> {
+pub(crate) fn for_runner(data_dir: &Path) -> Result<Works, Failed> {
     let exe = std::env::current_exe()
         .map_err(|it| failed("io", format!("this program cannot find itself: {it}"), "start it by its full path"))?;
     let fence = Duration::from_millis(regatta_core::runner::FENCE_MS);

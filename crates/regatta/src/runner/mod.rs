@@ -230,7 +230,7 @@ impl Runner {
         let fence = Duration::from_millis(FENCE_MS);
         loop {
             let call = Call::RunnerBeat(input::RunnerSession { runner: self.name(), session: self.session() });
-            if let Ok::<String, _>(_) = self.line.call(&call) {
+            if self.line.call::<String>(&call).is_ok() {
                 self.in_contact();
                 fenced = false;
             }
