@@ -224,6 +224,7 @@ fn l5_p3_a_program_on_a_leash_ends_when_nobody_is_heard_of() {
     let file = world.data().join("leash");
     let leash = Duration::from_millis(1_500);
     world.adapter = crate::support::adapter(&world.data()).with_leash(file.clone(), leash);
+    fs::create_dir_all(world.data()).unwrap();
     regatta_agents::leash::note(&file).unwrap();
     world.start("trap '' TERM; touch up; setsid sleep 1000 & while :; do sleep 0.05; echo; done");
     world.wait_for("up");

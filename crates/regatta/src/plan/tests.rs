@@ -57,7 +57,7 @@ const BAD_TOML: &[Bad] = &[
     ("[[task]]\nsubject = 'x'\nsubject = 'y'", "3:1", "duplicate key", "name = \"value\""),
     ("[task]\nsubject = 'x'", "1:1", "`task` is a table, not a list", "[[task]]"),
     ("task = 'x'", "1:8", "`task` is a text, not a list", "[[task]]"),
-    ("colour = 'red'\n[[task]]\nsubject = 'x'", "1:1", "unknown field `colour` in a plan", "title, task"),
+    ("colour = 'red'\n[[task]]\nsubject = 'x'", "1:1", "unknown field `colour` in a plan", "title, commits, task"),
     ("[[task]]\n", "1:1", "missing field `subject`", "say in one line"),
     ("[[task]]\nid = 'a'", "1:1", "missing field `subject` in task \"a\"", "say in one line"),
     ("[[task]]\nsubjct = 'x'", "2:1", "unknown field `subjct`", "write `subject`"),
