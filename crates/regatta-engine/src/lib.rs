@@ -42,6 +42,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 pub use brief::{LEADS_TOOLS, WORKERS_TOOLS};
 pub use here::Here;
 pub use keep::{Evidence, prune_evidence};
+pub use perform::authorship;
 use ports::agents::Agents;
 use ports::git::Git;
 use ports::store::{History, Store};

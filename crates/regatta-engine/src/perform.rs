@@ -191,7 +191,8 @@ fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, Later> {
     }
 }
 
-pub(crate) fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
+/// Who is said to have made what an attempt left, and what is said of it.
+pub fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
     let mut message = format!("{}\n", task.subject);
     if !task.description.trim().is_empty() {
         message += &format!("\n{}\n", task.description.trim());

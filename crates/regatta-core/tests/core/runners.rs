@@ -148,7 +148,7 @@ fn an_agent_that_asks_for_labels_runs_only_where_they_are() {
 fn unfinished_work_goes_on_at_its_runner() {
     let mut world = World::with(&[("ada", 1)]);
     let task = world.add_task("work", &["src/a.rs"]);
-    let session = up(&mut world, asks("box", 1));
+    up(&mut world, asks("box", 1));
     let grant = poll_at(&mut world, "ada", "box").unwrap();
     let said = Said::Started { session: Some("s1".into()), model: None };
     world.ask("regatta", Command::ReportSaid { attempt: grant.attempt, token: grant.token, n: 1, said });
@@ -168,7 +168,6 @@ fn unfinished_work_goes_on_at_its_runner() {
     assert_eq!(ended.cause, Cause::Lost);
     let anew = world.take_supervised("ada");
     assert_eq!(world.board.attempts[&anew.attempt].resumes, None);
-    let _ = session;
 }
 
 #[test]

@@ -172,14 +172,9 @@ impl Runner {
     /// Keeps what an attempt left that was ended here.
     pub(super) fn keep(&self, id: AttemptId) -> Result<(), String> {
         let Some(order) = lock(&self.orders).get(&id).cloned() else { return Ok(()) };
-        let agent = order.attempt.agent.as_str();
-        let authorship = Authorship {
-            name: agent.to_owned(),
-            email: format!("{}@regatta.invalid", agent.replace('/', ".")),
-            message: format!("{}\n\nRegatta-Task: {}\n", order.task.subject, order.task.id),
-            seconds: order.attempt.started_wall / 1_000,
-        };
-        self.capture(&order, &authorship).map(drop)
+        let attempt = &order.attempt;
+        let signed = regatta_engine::authorship(&order.task, attempt.agent.as_str(), attempt.started_wall);
+        self.capture(&order, &signed).map(drop)
     }
 }
 
