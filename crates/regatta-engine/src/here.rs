@@ -44,7 +44,7 @@ impl Here {
     }
 
     /// Makes the attempt's workspace, or finds it. A fix-up's has the work in it that is to be mended.
-    fn prepare(&self, order: &Order) -> Result<Workspace, GitError> {
+    pub(crate) fn prepare(&self, order: &Order) -> Result<Workspace, GitError> {
         let Order { attempt, task, project } = order;
         let (repo, of, branch) = (self.repo(project), attempt.workspace(), task.branch());
         match &task.fixup {

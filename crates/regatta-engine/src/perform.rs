@@ -67,9 +67,8 @@ fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(Eff
         }
         // Nothing waits for it and it cannot fail: the attendant looks by itself every moment, too.
         Effect::Nudge { attempt } => {
-            if let Ok(Some(scene)) = scene(&it, attempt) {
-                it.site(&scene).nudge(attempt);
-            }
+            let runner = it.board().attempts.get(&attempt).and_then(|it| it.runner.clone());
+            it.site_at(runner.as_ref()).nudge(attempt);
             engine.spawn_performer("nudge", move || report(&it, key, Command::ReportPerformed));
         }
         Effect::PrepareWorkspace { attempt } => {
@@ -169,11 +168,12 @@ fn scene(engine: &Engine, id: AttemptId) -> Result<Option<Scene>, Later> {
 /// Where a live attempt works, made now if that has not been done yet; nothing when that is another machine.
 pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<PathBuf>, String> {
     let Ok(Some(scene)) = scene(engine, id) else { return Ok(None) };
-    let (site, order) = (engine.site(&scene), scene.order());
-    if site.place(&order).is_none() {
+    if scene.attempt.runner.is_some() {
         return Ok(None);
     }
-    site.ready(&order, &[]).map(|it| Some(it.path))
+    // Only made: what sets it up is performed as an effect, with the attempt's ports, and nobody is kept waiting for it.
+    let here = Here::new(engine.shared.git.clone(), engine.shared.agents.clone());
+    here.prepare(&scene.order()).map(|it| Some(it.path)).map_err(|it| it.to_string())
 }
 
 /// A task that has ended while its attempt is still being ended. A store that cannot be read now is asked again: taking
