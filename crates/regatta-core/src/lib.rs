@@ -43,5 +43,6 @@ pub mod bus; // messages
 pub mod fleet; // limits, restarts, answers given before
 pub mod landing; // where a branch is allowed to land
 pub mod mission; // a goal, its tasks and its agents
+pub mod names; // readable names that nobody uses
 pub mod project; // repositories under management
 pub mod radar; // work in progress that will collide

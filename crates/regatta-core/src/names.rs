@@ -1,0 +1,193 @@
+//! Readable names for those who have none yet: `amber-reef`, `shop-dev/lead-cobalt-fjord`.
+//!
+//! A name follows from the revision and a salt, not from dice, so that deciding again gives the same one; and it is
+//! never one that somebody uses, has claimed, or reads messages under.
+
+use crate::board::Board;
+use crate::claim::Owner;
+use crate::ids::AgentName;
+use crate::pattern::Uri;
+use crate::refusal::Refusal;
+
+const FIRST: [&str; 64] = [
+    "amber", "ashen", "azure", "birch", "bold", "brass", "brave", "bright", "calm", "cedar", "clear", "cobalt",
+    "copper", "coral", "crimson", "crisp", "dawn", "deep", "dusky", "early", "ebony", "even", "fair", "fleet", "fresh",
+    "frosty", "gentle", "gilded", "golden", "grand", "green", "hazel", "hidden", "honest", "indigo", "ivory", "jade",
+    "keen", "late", "lively", "lucid", "lunar", "maple", "mellow", "misty", "noble", "north", "ochre", "olive", "opal",
+    "pale", "plain", "quiet", "rapid", "russet", "sable", "scarlet", "silver", "solar", "steady", "swift", "teal",
+    "umber", "vivid",
+];
+
+const SECOND: [&str; 64] = [
+    "anchor", "bay", "beacon", "bluff", "bow", "breeze", "brook", "buoy", "cape", "cliff", "cloud", "cove", "creek",
+    "crest", "current", "delta", "dune", "eddy", "ember", "fjord", "flint", "foam", "fog", "forge", "frost", "gale",
+    "gull", "harbor", "haven", "heath", "helm", "heron", "inlet", "isle", "jetty", "keel", "lagoon", "lantern",
+    "ledge", "marsh", "mast", "meadow", "mist", "moor", "oar", "otter", "pebble", "petrel", "pier", "pine", "quay",
+    "rapids", "reef", "ridge", "rudder", "sail", "shoal", "skiff", "spray", "stone", "strait", "surf", "tide", "wave",
+];
+
+/// How many words a name gets after its prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    /// `worker-frost`: there are 64, then numbers.
+    One,
+    /// `lead-amber-reef`: there are 4,096, then numbers.
+    Two,
+}
+
+/// A name that begins with `prefix` and that nobody uses. Who needs several in one draft, before they are on the
+/// board, gives each another `salt`; the same salts give the same names.
+pub fn fresh(board: &Board, prefix: &str, words: Words, salt: u64) -> Result<AgentName, Refusal> {
+    several(board, prefix, words, salt, 1).map(|mut it| it.pop().expect("one was asked for"))
+}
+
+/// `count` names, no two the same.
+pub fn several(board: &Board, prefix: &str, words: Words, salt: u64, count: usize) -> Result<Vec<AgentName>, Refusal> {
+    let many = match words {
+        Words::One => SECOND.len(),
+        Words::Two => FIRST.len() * SECOND.len(),
+    };
+    let start = usize::try_from(mix(board.revision, salt) % many as u64).unwrap_or(0);
+    // An odd step goes through all of them once, as their number is a power of two, and does not go by the alphabet.
+    let step = 0x9e5;
+    let mut found: Vec<AgentName> = Vec::new();
+    for nth in 0.. {
+        if found.len() >= count {
+            break;
+        }
+        let at = (start + nth * step) % many;
+        let word = match words {
+            Words::One => SECOND[at].to_owned(),
+            Words::Two => format!("{}-{}", FIRST[at / SECOND.len()], SECOND[at % SECOND.len()]),
+        };
+        let round = nth / many + 1;
+        let name = if round == 1 { format!("{prefix}{word}") } else { format!("{prefix}{word}-{round}") };
+        let name = AgentName::new(&name).map_err(|it| {
+            Refusal::invalid(it.to_string(), "begin with letters, digits, - _ . and / between parent and child")
+        })?;
+        if !is_used(board, &name) && !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether somebody goes by this name: it is registered, holds or waits for a claim, has its identity claimed, works,
+/// or has read messages.
+pub fn is_used(board: &Board, name: &AgentName) -> bool {
+    let owner = Owner::Agent(name.clone());
+    let claimed = Uri::new(&format!("agent://{name}")).is_ok_and(|it| {
+        board.held.overlapping(&it).next().is_some() || board.waiting.overlapping(&it).next().is_some()
+    });
+    board.agents.contains_key(name)
+        || claimed
+        || board.running.contains_key(name)
+        || !board.claims_of(&owner).is_empty()
+        || !board.waits_of(&owner).is_empty()
+        || board.missions.values().any(|it| it.agents.contains(name))
+        || board.cursors.keys().any(|it| it.0 == *name)
+}
+
+/// Spreads two numbers over all numbers (the finish of SplitMix64).
+fn mix(revision: u64, salt: u64) -> u64 {
+    let mut it = revision.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xd1b5_4a32_d192_ed03);
+    it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    it ^ (it >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::agent::{Register, Role, Runtime};
+    use crate::board::Draft;
+    use crate::claim::{self, Acquire, Mode};
+    use crate::ids::{ChannelName, MessageId, Now};
+
+    fn at(mut board: Board, revision: u64) -> Board {
+        board.revision = revision;
+        board
+    }
+
+    fn register(draft: &mut Draft, name: &AgentName) {
+        let ask = Register {
+            name: name.clone(),
+            runtime: Runtime::Outside,
+            role: Role::Worker,
+            provider: None,
+            profile: Default::default(),
+            description: String::new(),
+            max_tasks: 1,
+        };
+        crate::agent::register(draft, ask, Now::default()).unwrap();
+    }
+
+    #[test]
+    fn a_name_follows_from_the_revision_and_the_salt() {
+        let board = at(Board::default(), 7);
+        let name = fresh(&board, "shop-dev/lead-", Words::Two, 0).unwrap();
+        assert_eq!(fresh(&board, "shop-dev/lead-", Words::Two, 0).unwrap(), name);
+        assert!(name.as_str().starts_with("shop-dev/lead-"));
+        assert_eq!(name.as_str().matches('-').count(), 3, "{name}");
+        let later = at(Board::default(), 8);
+        assert_ne!(fresh(&later, "shop-dev/lead-", Words::Two, 0).unwrap(), name);
+        assert_ne!(fresh(&board, "shop-dev/lead-", Words::Two, 1).unwrap(), name);
+        assert!(fresh(&board, "-x", Words::One, 0).is_err());
+        assert!(fresh(&board, "a b/", Words::One, 0).is_err());
+    }
+
+    #[test]
+    fn a_name_in_use_is_never_given_whatever_it_is_used_for() {
+        let now = Now::default();
+        let mut draft = Draft::of(&Board::default(), now);
+        let mut given = BTreeSet::new();
+        // 64 words run out; then they are numbered.
+        for _ in 0..150 {
+            let name = fresh(draft.board(), "a/worker-", Words::One, 1).unwrap();
+            assert!(given.insert(name.clone()), "{name} twice");
+            register(&mut draft, &name);
+        }
+        let uses: [fn(&mut Draft, AgentName); 3] = [
+            |draft, name| {
+                let uris = vec![Uri::new(&format!("agent://{name}")).unwrap()];
+                let owner = Owner::Agent(AgentName::new("somebody").unwrap());
+                let ask = Acquire { owner, uris, mode: Mode::Exclusive, ttl_ms: 1000, wait_ms: 0, memo: String::new() };
+                claim::acquire(draft, ask, Now::default()).unwrap();
+            },
+            |draft, name| {
+                let uris = vec![Uri::new(&format!("message://{name}")).unwrap()];
+                let owner = Owner::Agent(name);
+                let ask = Acquire { owner, uris, mode: Mode::Exclusive, ttl_ms: 1000, wait_ms: 0, memo: String::new() };
+                claim::acquire(draft, ask, Now::default()).unwrap();
+            },
+            |draft, name| {
+                let channel = ChannelName::new("shop").unwrap();
+                let text = "hello".to_owned();
+                let post = crate::bus::Post { channel: channel.clone(), text, labels: vec![], reply_to: None };
+                crate::bus::post(draft, post, crate::command::Actor::Regatta, Now::default()).unwrap();
+                crate::bus::mark_read(draft, name, channel, MessageId(1)).unwrap();
+            },
+        ];
+        for put_to_use in uses {
+            let board = at(Board::default(), 7);
+            let name = fresh(&board, "", Words::Two, 5).unwrap();
+            let mut draft = Draft::of(&board, now);
+            put_to_use(&mut draft, name.clone());
+            let used = at(draft.board().clone(), 7);
+            assert!(is_used(&used, &name), "{name}");
+            assert_ne!(fresh(&used, "", Words::Two, 5).unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn several_are_all_different_and_every_word_is_reached() {
+        let names = several(&Board::default(), "", Words::Two, 3, 4_096 + 10).unwrap();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+        assert_eq!(names.iter().filter(|it| it.as_str().ends_with("-2")).count(), 10);
+        let words: BTreeSet<&str> = FIRST.iter().chain(&SECOND).copied().collect();
+        assert_eq!(words.len(), 128, "no word twice");
+        assert!(FIRST.is_sorted() && SECOND.is_sorted());
+    }
+}
