@@ -183,6 +183,9 @@ pub struct Agent {
     pub description: String,
     /// How many attempts it may have at once, 1 to 20.
     pub max_tasks: u32,
+    /// Whose program, home and sign-in it has, when it was named for one mission or one project's questions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<AgentName>,
     pub created_wall: u64,
     pub updated_wall: u64,
     /// Why it takes no work until it registers again.
@@ -243,6 +246,7 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName,
         profile: ask.profile,
         description: ask.description,
         max_tasks: ask.max_tasks,
+        of: None,
         created_wall: known.as_ref().map_or(now.wall, |it| it.created_wall),
         updated_wall: now.wall,
         offline: None,
@@ -253,6 +257,38 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName,
         draft.record(Event::AgentRegistered(Registered { agent }));
     }
     Ok(name)
+}
+
+/// Registers an agent under a name of its own that is another one's program.
+pub(crate) fn derive(
+    draft: &mut Draft,
+    of: &AgentName,
+    name: AgentName,
+    (role, max_tasks): (Role, u32),
+    now: Now,
+) -> Result<(), Refusal> {
+    let base = find(draft.board(), of)?.clone();
+    let known = draft.board().agents.get(&name).cloned();
+    let agent = Agent {
+        name,
+        role,
+        max_tasks,
+        of: Some(base.of.clone().unwrap_or_else(|| of.clone())),
+        created_wall: known.as_ref().map_or(now.wall, |it| it.created_wall),
+        updated_wall: known.as_ref().map_or(now.wall, |it| it.updated_wall),
+        ..base
+    };
+    if known.as_deref() != Some(&agent) {
+        draft.record(Event::AgentRegistered(Registered { agent: Agent { updated_wall: now.wall, ..agent } }));
+    }
+    Ok(())
+}
+
+/// Forgets an agent that was named for something that is over.
+pub(crate) fn forget(draft: &mut Draft, name: &AgentName) {
+    if draft.board().agents.contains_key(name) {
+        draft.record(Event::AgentRemoved(Removed { agent: name.clone() }));
+    }
 }
 
 /// Takes an agent off the line: it gets nothing more until it registers again. What it works on goes on.

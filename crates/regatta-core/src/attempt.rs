@@ -42,6 +42,8 @@ pub enum Cause {
     Submitted,
     /// Its report is in.
     Reported,
+    /// It led, and rests until something happens.
+    Rested,
     /// It said so itself.
     GaveUp,
     /// Its program failed.
@@ -177,6 +179,9 @@ pub struct Attempt {
     pub phase: Phase,
     /// Its process is being ended, for this cause.
     pub stopping: Option<Cause>,
+    /// It takes none of the machine's room: it leads, or it answers a question.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub light: bool,
     /// How long it may be silent, when it is not supervised.
     pub lease_ms: Option<u64>,
     pub expires_at: Option<u64>,
@@ -314,6 +319,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         runner: by.runner.clone(),
         phase: Phase::Working,
         stopping: None,
+        light: task.duty.is_some(),
         lease_ms,
         expires_at: lease_ms.map(|it| now.at + it),
         started_wall: now.wall,
@@ -528,7 +534,7 @@ fn pause(draft: &Draft, task: TaskId) -> Result<Option<u64>, Refusal> {
     Ok((pause > 0).then_some(pause))
 }
 
-fn resume_of(attempt: &Attempt, session: bool) -> Resume {
+pub(crate) fn resume_of(attempt: &Attempt, session: bool) -> Resume {
     let session = if session { attempt.talk.session.clone() } else { None };
     let used = attempt.talk.used_in(session.as_deref());
     let runner = attempt.runner.clone();

@@ -91,6 +91,8 @@ pub enum Due {
     Approval(ApprovalId),
     Provider(String),
     Runner(RunnerName),
+    /// A mission's lead: it is summed up, or its time is over.
+    Mission(MissionId),
 }
 
 /// All live state.
@@ -128,6 +130,8 @@ pub struct Board {
     pub(crate) waiting: PatternIndex,
     /// How many live attempts each agent has.
     pub(crate) running: OrdMap<AgentName, u32>,
+    /// How many live attempts take none of the machine's room.
+    pub(crate) light: usize,
     owned: OrdSet<(Owner, ClaimId)>,
     lined: OrdSet<(Owner, WaitId)>,
     ready: OrdSet<(ReadyFor, u8, TaskId)>,
@@ -329,6 +333,7 @@ impl Board {
         let ready = task.status.is_waiting()
             && task.paused.is_none()
             && task.not_before.is_none()
+            && !task.asleep
             && task.attempt.is_none()
             && task.blocked_by.iter().all(|it| self.settled(*it) == Some(Status::Completed))
             && schedule::gate(self, task).is_none()
@@ -382,6 +387,7 @@ impl Board {
             for at in [old.until_at, old.ready_by, old.wall_at].into_iter().flatten() {
                 self.due.remove(&(at, Due::Time(old.id)));
             }
+            self.light -= usize::from(old.light);
             let left = self.running.get(&old.agent).copied().unwrap_or(1) - 1;
             if left == 0 {
                 self.running.remove(&old.agent)
@@ -390,6 +396,7 @@ impl Board {
             };
         }
         if attempt.ended.is_none() {
+            self.light += usize::from(attempt.light);
             let count = self.running.get(&attempt.agent).copied().unwrap_or(0) + 1;
             self.running.insert(attempt.agent.clone(), count);
             // Its silence counts only while it works: afterwards the shell is at it.
@@ -542,7 +549,7 @@ impl Loading {
             }
             Row::Project(it) => _ = board.projects.insert(it.name.clone(), it),
             Row::Agent(it) => _ = board.agents.insert(it.name.clone(), it),
-            Row::Mission(it, true) => _ = board.missions.insert(it.id, it),
+            Row::Mission(it, true) => board.put_mission(it, ignored),
             Row::Task(it) if it.status.is_terminal() => self.put_ended(it.id, it.status),
             Row::Task(it) => _ = board.tasks.insert(it.id, it),
             Row::Attempt(it) if it.ended.is_none() => board.put_attempt(it, ignored),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::board::Draft;
 use crate::command::Actor;
 use crate::event::{Event, facts};
-use crate::ids::{AgentName, ChannelName, Label, MessageId, Now};
+use crate::ids::{AgentName, ChannelName, Label, MessageId, Now, ProjectName};
 use crate::refusal::Refusal;
 
 /// An entry of a channel.
@@ -88,6 +88,22 @@ pub fn post(draft: &mut Draft, ask: Post, sender: Actor, now: Now) -> Result<Mes
     };
     draft.record(Event::MessagePosted(Posted { message }));
     Ok(id)
+}
+
+/// The channel of a project.
+pub fn channel_of(project: &ProjectName) -> ChannelName {
+    ChannelName::new(project.as_str()).expect("a project's name is a channel's name")
+}
+
+/// Posts a message of Regatta's own.
+pub(crate) fn say(
+    draft: &mut Draft,
+    channel: ChannelName,
+    text: String,
+    (labels, reply_to): (Vec<Label>, Option<MessageId>),
+    now: Now,
+) -> Result<MessageId, Refusal> {
+    post(draft, Post { channel, text, labels, reply_to }, Actor::Regatta, now)
 }
 
 /// Moves an agent's cursor forward; it never goes back.

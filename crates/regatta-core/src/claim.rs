@@ -228,8 +228,18 @@ pub(crate) fn acquire_for_landing(draft: &mut Draft, landing: LandingId, uris: V
     hold(draft, Owner::Landing(landing), uris, mode, now);
 }
 
+/// Grants an agent its own name for as long as it is at work; the caller has seen that it is free.
+pub(crate) fn hold_name(draft: &mut Draft, name: &AgentName, memo: String, now: Now) {
+    let uri = Uri::new(&format!("agent://{name}")).expect("an agent's name makes a URI");
+    hold_as(draft, (Owner::Agent(name.clone()), memo), vec![uri], Mode::Exclusive, now);
+}
+
 /// Grants what lives as long as its owner.
 fn hold(draft: &mut Draft, owner: Owner, uris: Vec<Uri>, mode: Mode, now: Now) {
+    hold_as(draft, (owner, String::new()), uris, mode, now);
+}
+
+fn hold_as(draft: &mut Draft, (owner, memo): (Owner, String), uris: Vec<Uri>, mode: Mode, now: Now) {
     if uris.is_empty() {
         return;
     }
@@ -243,7 +253,7 @@ fn hold(draft: &mut Draft, owner: Owner, uris: Vec<Uri>, mode: Mode, now: Now) {
         ttl_ms: None,
         expires_at: None,
         latest_at: None,
-        memo: String::new(),
+        memo,
         from_wait: None,
         granted_wall: now.wall,
     };

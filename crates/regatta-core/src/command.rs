@@ -17,8 +17,8 @@ use crate::manifest::{self, Part, Rules};
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Said};
 use crate::{
-    agent, approval, attempt, budget, bus, claim, explore, gates, isolation, landing, mission, policy, project,
-    provider, radar, react, runner, schedule, scope, steer, task,
+    agent, approval, attempt, budget, bus, claim, explore, gates, isolation, landing, lead, mission, policy, project,
+    provider, radar, react, route, runner, schedule, scope, steer, task,
 };
 
 /// Who asks.
@@ -119,6 +119,18 @@ pub enum Command {
         task: task::Add,
         assign: Option<AgentName>,
         how: task::How,
+    },
+    /// A lead gives its mission another task.
+    AddChild {
+        mission: MissionId,
+        task: task::Add,
+        assign: Option<AgentName>,
+        how: task::How,
+    },
+    /// Takes a task that nobody has into a lead's mission.
+    AdoptTask {
+        task: TaskId,
+        mission: MissionId,
     },
     EditTask {
         task: TaskId,
@@ -250,6 +262,23 @@ pub enum Command {
         tasks: Vec<PlannedTask>,
         adopt: Vec<TaskId>,
     },
+    /// A mission with a goal, for a lead to break into tasks.
+    AskMission(lead::Ask),
+    /// A lead says that its mission is done.
+    FinishMission {
+        task: TaskId,
+        attempt: AttemptId,
+        token: u64,
+        report: String,
+    },
+    CancelMission {
+        mission: MissionId,
+        reason: String,
+    },
+    HandOverMission {
+        mission: MissionId,
+        to: Option<AgentName>,
+    },
     DrainMission {
         mission: MissionId,
     },
@@ -275,6 +304,11 @@ pub enum Command {
     },
 
     Post(bus::Post),
+    /// A message is to be routed; one that was does nothing.
+    Route {
+        project: ProjectName,
+        message: Box<bus::Message>,
+    },
     MarkRead {
         agent: AgentName,
         channel: ChannelName,
@@ -494,6 +528,13 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::LeaveRunner { runner, session } => done(runner::leave(draft, &runner, session)?),
         Command::DrainRunner { runner, reason } => done(runner::drain(draft, &runner, &reason)?),
         Command::RemoveRunner { runner } => done(runner::remove(draft, &runner)?),
+        Command::AddChild { mission, task, assign, how } => {
+            let id = lead::add_child(draft, mission, task, now)?;
+            if assign.is_some() {
+                task::assign(draft, id, assign, how, now)?;
+            }
+            Outcome::Task(id)
+        }
         Command::AddTask { task, assign, how } => {
             let id = task::add(draft, task, None, now)?;
             if assign.is_some() {
@@ -501,6 +542,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             }
             Outcome::Task(id)
         }
+        Command::AdoptTask { task, mission } => done(lead::adopt_child(draft, mission, task)?),
         Command::EditTask { task, edit } => done(task::edit(draft, task, edit)?),
         Command::Explore { task } => Outcome::Task(explore::begin(draft, task, now)?),
         Command::AssignTask { task, to, how } => {
@@ -558,8 +600,14 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::RemoveRule { rule } => done(policy::remove(draft, rule)?),
         Command::SetBudget { scope, ceiling } => done(budget::set(draft, scope, ceiling)?),
         Command::StartMission { mission, tasks, adopt } => start_mission(draft, mission, tasks, adopt, now)?,
+        Command::AskMission(ask) => Outcome::Mission { mission: lead::ask(draft, ask, now)?, tasks: vec![] },
+        Command::FinishMission { task, attempt, token, report } => {
+            done(lead::finish(draft, (task, attempt, token), report)?)
+        }
+        Command::CancelMission { mission, reason } => done(mission::cancel(draft, mission, &reason, now)?),
+        Command::HandOverMission { mission, to } => done(lead::hand_over(draft, mission, to, now)?),
         Command::DrainMission { mission } => done(mission::drain(draft, mission)?),
-        Command::ResumeMission { mission } => done(mission::resume(draft, mission)?),
+        Command::ResumeMission { mission } => done(mission::resume(draft, mission, now)?),
         Command::StopMission { mission, reason } => {
             mission::drain(draft, mission)?;
             let tasks: Vec<TaskId> = draft.board().open_tasks_of(mission).map(|it| it.1).collect();
@@ -576,6 +624,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             Outcome::Done
         }
         Command::Post(ask) => Outcome::Message(bus::post(draft, ask, request.by, now)?),
+        Command::Route { project, message } => done(route::intake(draft, &project, &message, now)?),
         Command::MarkRead { agent, channel, read } => done(bus::mark_read(draft, agent, channel, read)?),
         Command::Resume { pid } => {
             fleet::resume(draft, pid, now);
@@ -622,6 +671,7 @@ fn tick(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
             Due::Task(id) => task::due(draft, id),
             Due::Approval(id) => approval::escalate(draft, id, now),
             Due::Provider(name) => provider::expire(draft, &name, now),
+            Due::Mission(id) => lead::tick(draft, id, now)?,
             Due::Runner(name) => runner::expire(draft, &name, now)?,
         }
     }

@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    agent, approval, attempt, budget, bus, claim, fleet, isolation, landing, mission, policy, project, provider, radar,
-    rotate, runner, scope, steer, task,
+    agent, approval, attempt, budget, bus, claim, fleet, isolation, landing, lead, mission, policy, project, provider,
+    question, radar, rotate, route, runner, scope, steer, task,
 };
 
 /// Declares event payloads: private fields, public getters.
@@ -64,6 +64,7 @@ events! {
     MissionChanged(mission::Changed) "mission.changed" |it| it.mission().to_string();
     MissionWeighed(mission::Weighed) "mission.weighed" |it| it.mission().to_string();
     MissionSerialised(isolation::Serialised) "mission.serialised" |it| it.mission().to_string();
+    MissionLed(lead::Changed) "mission.led" |it| it.mission().to_string();
     MissionEnded(mission::Ended) "mission.ended" |it| it.mission().to_string();
     TaskAdded(task::Added) "task.added" |it| it.task().id.to_string();
     TaskEdited(task::Edited) "task.edited" |it| it.task().id.to_string();
@@ -131,6 +132,9 @@ events! {
     QueueHeld(landing::Stopped) "queue.held" |it| it.project().to_string();
     QueueReleased(landing::GoneOn) "queue.released" |it| it.project().to_string();
     MessagePosted(bus::Posted) "message.posted" |it| it.message().id.to_string();
+    MessageQueued(route::Queued) "message.queued" |it| it.message().id.to_string();
+    MessageHandled(route::Handled) "message.handled" |it| it.message().to_string();
+    ThreadChanged(question::Threaded) "message.thread" |it| it.thread().root.to_string();
     CursorMoved(bus::CursorMoved) "message.read" |it| it.agent().to_string();
 }
 

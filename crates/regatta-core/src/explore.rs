@@ -8,7 +8,7 @@ use crate::board::Draft;
 use crate::ids::{Now, TaskId};
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
-use crate::task::{self, Add, Edit, Expects, IssueType, Status, Task, Validation};
+use crate::task::{self, Add, Edit, Status, Task};
 
 /// The most paths a manifest is given.
 const MOST: usize = 200;
@@ -25,7 +25,7 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
     if !of.status.is_waiting() && of.status != Status::Backlog {
         return Err(Refusal::InUse { what: id.to_string(), by: of.status.to_string() });
     }
-    let subject: String = format!("Find the files of {id}: {}", of.subject).chars().take(300).collect();
+    let subject = format!("Find the files of {id}: {}", of.subject);
     let description = format!(
         "Look around in the repository and find out which files this task will create or change. Change nothing yourself.\n\
          Answer with a JSON array of paths or patterns, relative to the top of the repository, as the detail of your \
@@ -33,21 +33,10 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
         of.subject, of.description
     );
     let add = Add {
-        project: of.project.clone(),
-        subject,
-        description,
-        issue_type: IssueType::Chore,
-        files: vec![],
-        validation: Validation::default(),
-        blocked_by: vec![],
         priority: of.priority,
-        expects: Expects::Report,
         effort: Some("low".into()),
         provider: of.provider.clone(),
-        script: None,
-        ratchet: None,
-        alias: None,
-        backlog: false,
+        ..Add::report(of.project.clone(), &subject, description)
     };
     let explorer = task::add(draft, add, None, now)?;
     task::set_explorer(draft, explorer, id)?;

@@ -212,6 +212,9 @@ fn misalignment(task: &Task) -> Passage {
 
 fn wave_cap(board: &Board, task: &Task, mission: Option<&Mission>, facts: &Facts, now: Now) -> Passage {
     let block = |kind, reason| Passage::block(Gate::WaveCap, kind, reason);
+    if task.duty.is_some() {
+        return Passage::pass(Gate::WaveCap);
+    }
     if let Some(full) = schedule::machine_full(board) {
         return block(WaitKind::Machine, full);
     }

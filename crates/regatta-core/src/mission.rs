@@ -7,10 +7,11 @@ use crate::budget::Spend;
 use crate::event::{Event, facts};
 use crate::gates::Passage;
 use crate::graph::Step;
-use crate::ids::{AgentName, CommitId, MissionId, Now, ProjectName};
+use crate::ids::{AgentName, CommitId, MissionId, Now, ProjectName, TaskId};
+use crate::lead::{self, Lead};
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
-use crate::task::Task;
+use crate::task::{self, Task};
 
 /// When a mission's tasks may start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,8 @@ pub enum Mode {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
+    /// It waits for a lead.
+    Queued,
     /// Its ready tasks start.
     Active,
     /// Nothing new starts; what runs goes on (J10).
@@ -59,6 +62,15 @@ pub struct Mission {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serial: Vec<PathPattern>,
     pub state: State,
+    /// What is to be reached, in the words of who asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<String>,
+    /// Who leads it, or is to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lead: Option<Lead>,
+    /// What it came to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<End>,
     /// What landed of it, as far as the next start must know.
     #[serde(default, skip_serializing_if = "Landed::is_nothing")]
     pub landed: Landed,
@@ -68,6 +80,28 @@ pub struct Mission {
     #[serde(default, skip_serializing_if = "Spend::is_nothing")]
     pub spent: Spend,
     pub created_wall: u64,
+}
+
+/// How a mission ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct End {
+    pub how: How,
+    /// Its lead's report, or why it was cancelled.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub report: String,
+    pub wall: u64,
+}
+
+/// In which way it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// Nothing of it is left to do.
+    Done,
+    /// Somebody ended it.
+    Cancelled,
 }
 
 /// What landed of a mission.
@@ -122,8 +156,8 @@ facts! {
     /// The shell found the world in another state than before.
     Weighed { mission: MissionId, held: Vec<Passage> }
     Changed { mission: MissionId, state: State }
-    /// Nothing of it is left to do.
-    Ended { mission: MissionId }
+    /// Nothing of it is left to do, or nobody wants it any more.
+    Ended { mission: MissionId, end: Option<End> }
 }
 
 /// What is asked of [`start`].
@@ -180,13 +214,21 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
         wave_commits: ask.wave_commits,
         serial: ask.serial,
         state: State::Active,
+        goal: None,
+        lead: None,
+        result: None,
         landed: Landed::default(),
         held: vec![],
         spent: Spend::default(),
         created_wall: now.wall,
     };
-    draft.record(Event::MissionStarted(Started { mission }));
+    begin(draft, mission);
     Ok(id)
+}
+
+/// Puts a mission on the board.
+pub(crate) fn begin(draft: &mut Draft, mission: Mission) {
+    draft.record(Event::MissionStarted(Started { mission }));
 }
 
 /// Notes what keeps a mission from starting anything. Only another kind of answer is news: how much is missing is not.
@@ -200,25 +242,59 @@ pub(crate) fn weigh(draft: &mut Draft, id: MissionId, held: Vec<Passage>) {
 /// Lets nothing new start.
 pub fn drain(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     let mission = draft.board().missions.get(&id).ok_or(Refusal::NoSuchMission { mission: id })?;
-    if mission.state == State::Active {
+    if mission.state != State::Draining {
         draft.record(Event::MissionChanged(Changed { mission: id, state: State::Draining }));
     }
     Ok(())
 }
 
-/// Lets a drained mission's ready tasks start again.
-pub fn resume(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
-    let mission = draft.board().missions.get(&id).ok_or(Refusal::NoSuchMission { mission: id })?;
-    if mission.state == State::Draining {
-        draft.record(Event::MissionChanged(Changed { mission: id, state: State::Active }));
+/// Lets a drained mission's ready tasks start again, or has it stand in line for a lead again.
+pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal> {
+    let mission = draft.board().missions.get(&id).cloned().ok_or(Refusal::NoSuchMission { mission: id })?;
+    if mission.state != State::Draining {
+        return Ok(());
     }
-    Ok(())
+    if let Some(why) = mission.lead.as_ref().and_then(|it| it.lost.as_ref()) {
+        return Err(Refusal::invalid(
+            format!("nobody leads {id} any more: {why}"),
+            format!("give it another lead: regatta mission handover {id}"),
+        ));
+    }
+    let waits = mission.lead.as_ref().is_some_and(|it| it.name.is_none());
+    let state = if waits { State::Queued } else { State::Active };
+    draft.record(Event::MissionChanged(Changed { mission: id, state }));
+    if waits { lead::seat(draft, &mission.project, now) } else { Ok(()) }
 }
 
-/// Ends a mission that has no open task, if it is still there.
-pub(crate) fn end_if_done(draft: &mut Draft, id: MissionId) {
+/// Ends a mission that has no open task, if it is still there. One that is led ends when its lead says so.
+pub(crate) fn end_if_done(draft: &mut Draft, id: MissionId, now: Now) {
     let board = draft.board();
-    if board.missions.contains_key(&id) && board.open_tasks_of(id).next().is_none() {
-        draft.record(Event::MissionEnded(Ended { mission: id }));
+    let Some(mission) = board.missions.get(&id) else { return };
+    let report = match &mission.lead {
+        None => Some(String::new()),
+        Some(lead) => lead.report.clone(),
+    };
+    let done = board.open_tasks_of(id).next().is_none();
+    if let (Some(report), true) = (report, done) {
+        end(draft, id, How::Done, report, now);
     }
+}
+
+fn end(draft: &mut Draft, id: MissionId, how: How, report: String, now: Now) {
+    let end = Some(End { how, report, wall: now.wall });
+    draft.record(Event::MissionEnded(Ended { mission: id, end }));
+}
+
+/// Ends a mission: its processes are stopped, its unfinished tasks cancelled; what they left is kept.
+pub fn cancel(draft: &mut Draft, id: MissionId, reason: &str, now: Now) -> Result<(), Refusal> {
+    if !draft.board().missions.contains_key(&id) {
+        return Err(Refusal::NoSuchMission { mission: id });
+    }
+    // Before its tasks: what follows from their end finds nobody to tell.
+    end(draft, id, How::Cancelled, reason.to_owned(), now);
+    let open: Vec<TaskId> = draft.board().open_tasks_of(id).map(|it| it.1).collect();
+    for task in open {
+        task::cancel(draft, task, reason)?;
+    }
+    Ok(())
 }

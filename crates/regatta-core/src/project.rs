@@ -11,10 +11,11 @@ use crate::ids::{BranchName, Now, ProjectName};
 use crate::landing::Record;
 use crate::radar::Radar;
 use crate::refusal::Refusal;
+use crate::route::Intake;
 
 pub use settings::{
-    Checkout, Commits, Derived, Knowledge, Landing, OnConflict, OnEscape, QueueMode, Review, RuleAction, Run, Settings,
-    StandingRule, Style, Workspace,
+    Checkout, Commits, Derived, Knowledge, Landing, Leads, OnConflict, OnEscape, QueueMode, Review, Router, RuleAction,
+    Run, Settings, StandingRule, Style, Triage, Workspace,
 };
 pub use span::Span;
 
@@ -39,6 +40,9 @@ pub struct Project {
     /// Work in progress that will collide.
     #[serde(default, skip_serializing_if = "Radar::is_default")]
     pub radar: Radar,
+    /// What its router has taken in.
+    #[serde(default, skip_serializing_if = "Intake::is_default")]
+    pub intake: Intake,
 }
 
 facts! {
@@ -59,6 +63,18 @@ pub struct Add {
     pub settings: Settings,
 }
 
+/// Whether what is set can be kept to.
+fn check(settings: &Settings) -> Result<(), Refusal> {
+    let within = |name: &str, it: u32, most: u32| match (1..=most).contains(&it) {
+        true => Ok(()),
+        false => Err(Refusal::invalid(format!("{name} is 1 to {most}, not {it}"), "give a number in that range")),
+    };
+    within("leads.max_leads", settings.leads.max_leads, 100)?;
+    within("leads.max_workers", settings.leads.max_workers, 64)?;
+    within("leads.max_children", settings.leads.max_children, 1_000)?;
+    within("router.max_answers", settings.router.max_answers, 20)
+}
+
 /// Adds a project, or brings its settings up to date; the same again changes nothing.
 pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal> {
     if let Some(other) = draft.board().projects.values().find(|it| it.location == ask.location && it.name != ask.name) {
@@ -67,6 +83,7 @@ pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal
             by: format!("project {}", other.name),
         });
     }
+    check(&ask.settings)?;
     let known = draft.board().projects.get(&ask.name).cloned();
     let project = Project {
         name: ask.name,
@@ -78,6 +95,7 @@ pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal
         queue: known.as_ref().map(|it| it.queue.clone()).unwrap_or_default(),
         created_wall: known.as_ref().map_or(now.wall, |it| it.created_wall),
         radar: known.as_ref().map_or_else(Radar::default, |it| it.radar.clone()),
+        intake: known.as_ref().map_or_else(Intake::default, |it| it.intake.clone()),
     };
     let name = project.name.clone();
     match known {

@@ -9,7 +9,8 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::ids::Now;
 use crate::refusal::Refusal;
-use crate::{budget, landing, mission, policy};
+use crate::task::{Status, Task};
+use crate::{budget, landing, lead, mission, policy, question, route};
 
 /// Decides what follows from `event` and returns what the shell must do. `before` is the board as it was
 /// before the command, where what has ended can still be seen.
@@ -33,6 +34,9 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
                 }
                 if matches!(ended.owner, Owner::Agent(_)) && ended.latest_at.is_some() {
                     landing::lent_fence_fell(draft, ended.token, now)?;
+                }
+                for project in route::freed(draft.board(), &ended.uris) {
+                    route::drain(draft, &project, now)?;
                 }
             }
         }
@@ -63,6 +67,9 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
                 if goes_on.is_none_or(|it| it.workspace != ended.workspace()) {
                     effects.push(Effect::RemoveWorkspace { attempt: ended.workspace() });
                 }
+                if draft.board().agents.get(&ended.agent).is_some_and(|it| it.of.is_some()) {
+                    lead::tidy(draft);
+                }
             }
         }
         Event::AttemptRotating(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
@@ -88,10 +95,40 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             next_in_queue(draft, before, *it.landing(), now);
         }
         Event::LandingEnded(it) => next_in_queue(draft, before, *it.landing(), now),
-        Event::TaskCompleted(it) => effects.extend(task_ended(draft, before, *it.task())),
-        Event::TaskFailed(it) => effects.extend(task_ended(draft, before, *it.task())),
-        Event::TaskCancelled(it) => effects.extend(task_ended(draft, before, *it.task())),
+        Event::TaskCompleted(it) => {
+            effects.extend(task_ended(draft, before, *it.task(), now));
+            let what = if it.landed().is_some() { "has landed" } else { "is done" };
+            tell_lead(draft, before, *it.task(), what);
+        }
+        Event::TaskFailed(it) => {
+            effects.extend(task_ended(draft, before, *it.task(), now));
+            tell_lead(draft, before, *it.task(), &format!("failed: {}", it.reason()));
+            if let Some(task) = before.tasks.get(it.task()).cloned() {
+                lost(draft, &task, it.reason(), now)?;
+            }
+        }
+        Event::TaskCancelled(it) => {
+            effects.extend(task_ended(draft, before, *it.task(), now));
+            tell_lead(draft, before, *it.task(), &format!("was cancelled: {}", it.reason()));
+            if let Some(task) = before.tasks.get(it.task()).cloned() {
+                lead::task_lost(draft, &task, it.reason(), now)?;
+            }
+        }
+        Event::TaskNeedsHuman(it) => {
+            tell_lead(draft, before, *it.task(), &format!("needs a person: {}", it.reason()));
+            if let Some(task) = draft.board().tasks.get(it.task()).filter(|it| it.status == Status::NeedsHuman).cloned()
+            {
+                lost(draft, &task, it.reason(), now)?;
+            }
+        }
+        Event::TaskInReview(it) => tell_lead(draft, before, *it.task(), &format!("is in review: {}", it.reason())),
+        Event::ApprovalAsked(it) => lead::asked(draft, it.approval().id),
+        Event::MessagePosted(it) => lead::heard(draft, it.message()),
+        Event::ProjectChanged(it) => lead::seat(draft, &it.project().name.clone(), now)?,
         Event::MissionEnded(it) => {
+            if let Some(mission) = before.missions.get(it.mission()) {
+                lead::over(draft, mission, it.end().as_ref(), now)?;
+            }
             policy::end_scope(draft, &policy::Scope::Mission(*it.mission()));
             budget::end_scope(draft, budget::Scope::Mission(*it.mission()));
         }
@@ -101,7 +138,6 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::RequestAnswered(_)
         | Event::RequestForgotten(_)
         | Event::ProjectAdded(_)
-        | Event::ProjectChanged(_)
         | Event::RadarChanged(_)
         | Event::AgentRegistered(_)
         | Event::AgentRemoved(_)
@@ -110,6 +146,10 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::ClaimTransferred(_)
         | Event::ClaimQueued(_)
         | Event::MissionStarted(_)
+        | Event::MissionLed(_)
+        | Event::MessageQueued(_)
+        | Event::MessageHandled(_)
+        | Event::ThreadChanged(_)
         | Event::MissionChanged(_)
         | Event::MissionWeighed(_)
         | Event::MissionSerialised(_)
@@ -121,8 +161,6 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::TaskProgressed(_)
         | Event::TaskSubmitted(_)
         | Event::TaskReturned(_)
-        | Event::TaskInReview(_)
-        | Event::TaskNeedsHuman(_)
         | Event::TaskDue(_)
         | Event::TaskWarned(_)
         | Event::TaskEscaped(_)
@@ -136,7 +174,6 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::AttemptLaunched(_)
         | Event::AttemptPorted(_)
         | Event::AttemptExtended(_)
-        | Event::ApprovalAsked(_)
         | Event::ApprovalEscalated(_)
         | Event::ApprovalWithdrawn(_)
         | Event::RuleAdded(_)
@@ -159,7 +196,6 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::LandingHeld(_)
         | Event::QueueOvertaken(_)
         | Event::QueueHeld(_)
-        | Event::MessagePosted(_)
         | Event::CursorMoved(_) => {}
     }
     Ok(effects)
@@ -172,14 +208,11 @@ fn may_complete_a_wave(event: &Event) -> bool {
         Event::TaskCompleted(_)
             | Event::TaskFailed(_)
             | Event::TaskCancelled(_)
-            | Event::TaskNeedsHuman(_)
-            | Event::TaskInReview(_)
             | Event::TaskReturned(_)
             | Event::TaskEdited(_)
             | Event::AttemptEnded(_)
             | Event::MissionChanged(_)
             | Event::MissionWeighed(_)
-            | Event::ProjectChanged(_)
     )
 }
 
@@ -221,17 +254,30 @@ fn next_in_queue(draft: &mut Draft, before: &Board, id: crate::ids::LandingId, n
 }
 
 /// A task is over: what was granted for it ends, and the workspace of unfinished work goes.
-fn task_ended(draft: &mut Draft, before: &Board, id: crate::ids::TaskId) -> Option<Effect> {
+fn task_ended(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, now: Now) -> Option<Effect> {
     policy::end_scope(draft, &policy::Scope::Task(id));
     budget::end_scope(draft, budget::Scope::Task(id));
-    end_mission_of(draft, before, id);
+    end_mission_of(draft, before, id, now);
     let left = before.tasks.get(&id)?.resume.as_ref()?.workspace;
     let used = draft.board().attempts.values().any(|it| it.workspace() == left);
     (!used).then_some(Effect::RemoveWorkspace { attempt: left })
 }
 
-fn end_mission_of(draft: &mut Draft, before: &Board, id: crate::ids::TaskId) {
+/// The lead of a task's mission hears what became of it.
+fn tell_lead(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, what: &str) {
+    if let Some(task) = before.tasks.get(&id).cloned() {
+        lead::task_news(draft, &task, what);
+    }
+}
+
+/// What is no change did not come about: who waits for it is told.
+fn lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
+    question::lost(draft, task, reason, now)?;
+    lead::task_lost(draft, task, reason, now)
+}
+
+fn end_mission_of(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, now: Now) {
     if let Some(mission) = before.tasks.get(&id).and_then(|it| it.mission) {
-        mission::end_if_done(draft, mission);
+        mission::end_if_done(draft, mission, now);
     }
 }

@@ -67,6 +67,9 @@ pub struct Poll {
     /// Only this mission's tasks.
     #[serde(default)]
     pub mission: Option<MissionId>,
+    /// Only this task.
+    #[serde(default)]
+    pub task: Option<TaskId>,
     /// How long the attempt may be silent; `None` means the default.
     #[serde(default)]
     pub lease_ms: Option<u64>,
@@ -96,7 +99,11 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
         return Ok(None);
     }
     let runner = facts.and_then(|it| it.runner.as_ref());
+    // Who leads or answers takes none of the machine's room.
+    let light = ask.task.and_then(|it| board.tasks.get(&it)).is_some_and(|it| it.duty.is_some());
     let full = match facts {
+        Some(_) if light && runner.is_none() => !agent.profile.labels.is_empty(),
+        None if light => false,
         Some(_) => runner::full(board, runner, agent).is_some(),
         None => machine_full(board).is_some(),
     };
@@ -171,6 +178,9 @@ fn next_for(
     let missions: BTreeMap<MissionId, Option<Step>> =
         board.missions.values().map(|it| (it.id, open_step(board, it))).collect();
     let paced = |task: &Task| match task.mission.map(|it| missions.get(&it)) {
+        _ if task.duty.is_some() => {
+            task.mission.and_then(|it| board.missions.get(&it)).is_none_or(|it| it.state == mission::State::Active)
+        }
         None | Some(None) => true,
         Some(Some(None)) => false,
         Some(Some(Some(step))) => *step == Step::ANY || *step == task.step(),
@@ -179,6 +189,7 @@ fn next_for(
     let fits = |task: &Task| {
         ask.project.as_ref().is_none_or(|it| *it == task.project)
             && ask.mission.is_none_or(|it| task.mission == Some(it))
+            && ask.task.is_none_or(|it| task.id == it)
             && task.provider.as_ref().is_none_or(|it| agent.provider.as_ref() == Some(it))
             && paced(task)
             && place.is_none_or(|it| lies_at(board, task, it))
@@ -233,15 +244,15 @@ pub(crate) fn machine_full(board: &Board) -> Option<String> {
     let most = board.limits.max_attempts;
     // Most boards have no runner but the daemon's own.
     let running = match board.runners.is_empty() {
-        true => board.attempts.len(),
-        false => board.attempts.values().filter(|it| it.runner.is_none()).count(),
+        true => board.attempts.len() - board.light,
+        false => board.attempts.values().filter(|it| it.runner.is_none() && !it.light).count(),
     };
     (running as u32 >= most).then(|| format!("this machine runs {running} of at most {most} attempts"))
 }
 
 /// Why a mission takes no more workers, if it does not.
 pub(crate) fn mission_full(board: &Board, mission: &Mission) -> Option<String> {
-    let running = board.attempts.values().filter(|it| it.mission == Some(mission.id)).count();
+    let running = board.attempts.values().filter(|it| it.mission == Some(mission.id) && !it.light).count();
     let most = mission.max_workers;
     (running >= most as usize).then(|| format!("{} runs {running} of at most {most} workers", mission.id))
 }
@@ -294,7 +305,7 @@ fn for_a_person(board: &Board, task: &Task) -> bool {
 pub(crate) fn goes_on(board: &Board, task: &Task) -> bool {
     let mission = task.mission.and_then(|it| board.missions.get(&it));
     let rests = task.status.is_waiting() && task.attempt.is_none() && mission.is_some_and(|it| starts_nothing(it));
-    task.status.is_running() || !(rests || for_a_person(board, task) || stuck(board, task))
+    task.status.is_running() || !(rests || task.asleep || for_a_person(board, task) || stuck(board, task))
 }
 
 /// Whether a mission starts nothing until somebody does something about it.
@@ -407,6 +418,9 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
             None => say(WaitKind::Queue, "it is on its way into the landing queue".into()),
         },
         Status::Unassigned | Status::Offered | Status::Pending => {
+            if task.asleep {
+                say(WaitKind::Lead, "its turn is over: it goes on when something happens in its mission".into());
+            }
             if let Some(reason) = &task.paused {
                 say(WaitKind::Paused, format!("it is paused: {reason}"));
             }
@@ -507,7 +521,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
     {
         say(WaitKind::Runner, format!("what is done of it so far lies at the runner {name}, and waits for room there"));
     }
-    if let Some(full) = machine_full(board) {
+    if let Some(full) = machine_full(board).filter(|_| task.duty.is_none()) {
         say(WaitKind::Machine, full);
     }
     let mission = task.mission.and_then(|it| board.missions.get(&it));
@@ -518,7 +532,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
         if let Some(reason) = not_its_wave(board, mission, task) {
             say(WaitKind::Wave, reason);
         }
-        if let Some(full) = mission_full(board, mission) {
+        if let Some(full) = mission_full(board, mission).filter(|_| task.duty.is_none()) {
             say(WaitKind::Slot, full);
         }
         for it in &mission.held {
@@ -535,7 +549,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
             _ if task.status == Status::Offered => {
                 say(WaitKind::Offer, format!("it is on offer to {name}, who has not answered"))
             }
-            _ if mission.is_some() => {
+            _ if mission.is_some() || task.duty.is_some() => {
                 say(WaitKind::Runner, format!("{name} has room and will take it when nothing above holds it"))
             }
             _ => say(WaitKind::Runner, format!("{name} has not asked for it yet: regatta task poll --as {name}")),

@@ -128,6 +128,7 @@ pub fn follow_up(of: &Task, nth: usize) -> Result<Add, Refusal> {
         priority: of.priority,
         expects: task::Expects::Changes,
         effort: None,
+        model: None,
         provider: None,
         script: None,
         ratchet: None,

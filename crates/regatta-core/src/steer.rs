@@ -122,6 +122,7 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
                 priority: old.priority,
                 expects: old.expects,
                 effort: old.effort.clone(),
+                model: old.model.clone(),
                 provider: old.provider.clone(),
                 script: old.script.clone(),
                 ratchet: old.ratchet.clone(),

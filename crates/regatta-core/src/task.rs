@@ -16,7 +16,9 @@ use crate::board::{Board, Draft};
 use crate::budget::Spend;
 use crate::event::{Event, facts};
 use crate::graph::Step;
-use crate::ids::{AgentName, AttemptId, BranchName, CommitId, LandingId, MissionId, Now, ProjectName, TaskId};
+use crate::ids::{
+    AgentName, AttemptId, BranchName, ChannelName, CommitId, LandingId, MessageId, MissionId, Now, ProjectName, TaskId,
+};
 use crate::pattern::{PathPattern, Uri};
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
@@ -24,7 +26,7 @@ use crate::scope::Escape;
 use crate::{agent, claim, manifest};
 
 pub use add::{Add, Edit, Pause, add, default_priority, edit};
-pub(crate) use add::{set_explorer, set_reviewer};
+pub(crate) use add::{one_line, set_duty, set_explorer, set_reviewer};
 pub(crate) use fixup::mend;
 pub use fixup::{Fixup, MOST_FIXUPS};
 pub use status::{Status, next_status};
@@ -103,6 +105,19 @@ pub struct Submission {
     pub changed: Vec<String>,
 }
 
+/// Work that is not about a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Duty {
+    /// The turns of its mission's lead.
+    Lead,
+    /// An answer in the thread that this message began.
+    Answer { channel: ChannelName, root: MessageId },
+    /// What is to become of this message.
+    Triage { channel: ChannelName, message: MessageId },
+}
+
 /// One unit of work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -121,6 +136,9 @@ pub struct Task {
     pub expects: Expects,
     /// How hard a model should think, in its provider's word.
     pub effort: Option<String>,
+    /// Which model is asked, in its provider's word; its agent's own when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// Which provider's agents may take it, if only one's.
     pub provider: Option<String>,
     /// The scripted agent's steps, as JSON.
@@ -135,6 +153,12 @@ pub struct Task {
     /// The task whose finished work it looks at before that may land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews: Option<TaskId>,
+    /// What it is for, when it is not about a change: what it changes does not land.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duty: Option<Duty>,
+    /// It rests until something happens that it must know of.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asleep: bool,
     /// What it is called elsewhere (a plan's or another tracker's id).
     pub alias: Option<String>,
     pub mission: Option<MissionId>,
@@ -467,14 +491,17 @@ pub struct Again {
     pub tried: bool,
     pub not_before: Option<u64>,
     pub resume: Option<Resume>,
+    /// It waits until it is woken.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub asleep: bool,
     /// Its finished work is to be mended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Fixup>,
 }
 
-/// Lets a task start at once that was put off.
+/// Lets a task start at once that was put off, or rests.
 pub(crate) fn due(draft: &mut Draft, id: TaskId) {
-    if draft.board().tasks.get(&id).is_some_and(|it| it.not_before.is_some()) {
+    if draft.board().tasks.get(&id).is_some_and(|it| it.not_before.is_some() || it.asleep) {
         draft.record(Event::TaskDue(Due { task: id }));
     }
 }
@@ -516,6 +543,7 @@ fn exhausted(cause: Cause) -> Option<WaitKind> {
         Cause::OverBudget => Some(WaitKind::Budget),
         Cause::Submitted
         | Cause::Reported
+        | Cause::Rested
         | Cause::GaveUp
         | Cause::Blocked
         | Cause::NothingChanged

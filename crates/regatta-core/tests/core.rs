@@ -23,6 +23,8 @@ mod isolation;
 mod judging;
 #[path = "core/landings.rs"]
 mod landings;
+#[path = "core/leads.rs"]
+mod leads;
 #[path = "core/lines.rs"]
 mod lines;
 #[path = "core/manifests.rs"]

@@ -6,12 +6,13 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use regatta_core::agent::{self, Agent, Runtime};
-use regatta_core::board::Board;
+use regatta_core::board::{Board, ReadyFor};
 use regatta_core::command::{Actor, Command, Outcome, Request};
-use regatta_core::ids::{AgentName, MissionId};
+use regatta_core::ids::{AgentName, MissionId, TaskId};
 use regatta_core::mission::State;
 use regatta_core::runner::{self, Runner};
 use regatta_core::schedule::Poll;
+use regatta_core::task::Task;
 use tokio::sync::watch;
 
 use crate::perform::{LOOK_UP, block_on_until};
@@ -75,10 +76,10 @@ fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>, day: u64) 
 fn poll_all(engine: &Engine, board: &Board, scales: &mut Scales) -> Round {
     let mut round = Round::Nothing;
     let places = places(board);
-    for (mission, agent) in candidates(board) {
+    for Candidate { mission, task, agent } in candidates(board) {
         let Some(who) = board.agents.get(&agent) else { continue };
         for place in places.iter().filter(|it| it.takes(who)) {
-            let mut facts = scales.facts(engine, board, mission);
+            let mut facts = mission.map(|it| scales.facts(engine, board, it)).unwrap_or_default();
             if let Some(runner) = &place.0 {
                 // What this machine has free says nothing of that one.
                 (facts.memory_mb, facts.disk_mb, facts.runner) = (None, None, Some(runner.name.clone()));
@@ -87,7 +88,7 @@ fn poll_all(engine: &Engine, board: &Board, scales: &mut Scales) -> Round {
             if !*may_start {
                 return Round::Nothing;
             }
-            let poll = Poll { agent: agent.clone(), project: None, mission: Some(mission), lease_ms: None };
+            let poll = Poll { agent: agent.clone(), project: None, mission, task, lease_ms: None };
             let command = Command::PollSupervised { poll, facts: Box::new(facts) };
             match engine.submit(Request { by: Actor::Regatta, key: None, command }) {
                 Ok(reply) if matches!(reply.outcome, Outcome::Polled(Some(_))) => {
@@ -122,18 +123,25 @@ fn places(board: &Board) -> Vec<Place> {
         let room = it.max_tasks.saturating_sub(runner::running(board, &it.name));
         found.push((room, Place(Some(it.clone()))));
     }
-    found.retain(|it| it.0 > 0);
+    // This machine is always one: who leads or answers takes none of its room.
+    found.retain(|it| it.0 > 0 || it.1.0.is_none());
     found.sort_by_key(|it| std::cmp::Reverse(it.0));
     found.into_iter().map(|it| it.1).collect()
 }
 
-/// Who may get something: least busy first, so that work spreads over a mission's agents.
-fn candidates(board: &Board) -> Vec<(MissionId, AgentName)> {
+/// Who may get something: of a mission, or just this task.
+struct Candidate {
+    mission: Option<MissionId>,
+    task: Option<TaskId>,
+    agent: AgentName,
+}
+
+/// First who leads or answers; then least busy first, so that work spreads over a mission's agents.
+fn candidates(board: &Board) -> Vec<Candidate> {
     let mut found: Vec<(u32, MissionId, AgentName)> = Vec::new();
     for mission in board.missions.values().filter(|it| it.state == State::Active) {
-        let waiting = board
-            .open_tasks_of(mission.id)
-            .any(|(_, id)| board.tasks.get(&id).is_some_and(|it| it.status.is_waiting()));
+        let waits = |task: &Task| task.status.is_waiting() && task.duty.is_none();
+        let waiting = board.open_tasks_of(mission.id).any(|(_, id)| board.tasks.get(&id).is_some_and(|it| waits(it)));
         if !waiting {
             continue;
         }
@@ -145,5 +153,20 @@ fn candidates(board: &Board) -> Vec<(MissionId, AgentName)> {
         }
     }
     found.sort();
-    found.into_iter().map(|(_, mission, agent)| (mission, agent)).collect()
+    let workers = found.into_iter().map(|(_, mission, agent)| Candidate { mission: Some(mission), task: None, agent });
+    duties(board).into_iter().chain(workers).collect()
+}
+
+/// The turns of leads and the answers that are due.
+fn duties(board: &Board) -> Vec<Candidate> {
+    let mut found = Vec::new();
+    let ours = |it: &&Arc<Agent>| it.of.is_some() && !matches!(it.runtime, Runtime::Outside);
+    for agent in board.agents.values().filter(ours) {
+        let room = agent::capacity(board, agent).available as usize;
+        let line = ReadyFor::Agent(agent.name.clone());
+        let due =
+            board.ready_for(&line).filter(|id| board.tasks.get(id).is_some_and(|it| it.duty.is_some())).take(room);
+        found.extend(due.map(|task| Candidate { mission: None, task: Some(task), agent: agent.name.clone() }));
+    }
+    found
 }

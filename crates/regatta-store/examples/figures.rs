@@ -121,6 +121,7 @@ fn tasks(path: &Path) {
                 priority: 2,
                 expects: Default::default(),
                 effort: None,
+                model: None,
                 provider: None,
                 script: None,
                 ratchet: None,

@@ -18,6 +18,8 @@ pub(crate) struct File {
     pub(crate) landing: project::Landing,
     pub(crate) workspace: project::Workspace,
     pub(crate) knowledge: project::Knowledge,
+    pub(crate) leads: project::Leads,
+    pub(crate) router: project::Router,
     pub(crate) rule: Vec<project::StandingRule>,
     pub(crate) daemon: Daemon,
     /// What models cost, before the table of this version. Only the user's own file is asked.
@@ -211,6 +213,8 @@ pub(crate) fn project(repo: &Path) -> Result<project::Settings, Failed> {
         workspace: file.workspace,
         run: file.run,
         knowledge: file.knowledge,
+        leads: file.leads,
+        router: file.router,
         rule: file.rule,
     })
 }

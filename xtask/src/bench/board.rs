@@ -36,6 +36,7 @@ pub(crate) fn task(project: &ProjectName, subject: String) -> Add {
         priority: 2,
         expects: Default::default(),
         effort: None,
+        model: None,
         provider: None,
         script: None,
         alias: None,
@@ -167,6 +168,6 @@ impl Fleet {
     }
 
     pub(crate) fn poll(agent: usize) -> anyhow::Result<Command> {
-        Ok(Command::Poll(Poll { agent: agent_name(agent)?, project: None, mission: None, lease_ms: None }))
+        Ok(Command::Poll(Poll { agent: agent_name(agent)?, project: None, mission: None, task: None, lease_ms: None }))
     }
 }

@@ -10,7 +10,8 @@ use crate::landing::review;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::scope::{self, Finding, Found};
-use crate::task::{self, Again, Expects, Submission};
+use crate::task::{self, Again, Duty, Expects, Submission};
+use crate::{lead, question};
 
 use super::{Attempt, Cause, Phase, Reported, broke_off, end, first_few, live, resume_of};
 
@@ -102,6 +103,23 @@ pub fn judged(
         Verdict::Passed { .. } if task.explores.is_some() => {
             let result = draft.board().attempts.get(&id).and_then(|it| it.result.clone());
             match explore::finish(draft, &task, result.as_ref()) {
+                Ok(()) => {
+                    end(draft, id, Cause::Reported, "");
+                    task::complete(draft, task.id, None)?;
+                    return Ok(None);
+                }
+                Err(reason) => (Cause::Invalid, reason),
+            }
+        }
+        Verdict::Passed { .. } if task.duty == Some(Duty::Lead) => {
+            let result = draft.board().attempts.get(&id).and_then(|it| it.result.as_ref().map(|it| it.detail.clone()));
+            let said = result.filter(|it| !it.trim().is_empty()).or_else(|| task.output.clone()).unwrap_or_default();
+            lead::turned(draft, &task, &attempt, &said)?;
+            return Ok(None);
+        }
+        Verdict::Passed { .. } if task.duty.is_some() => {
+            let result = draft.board().attempts.get(&id).and_then(|it| it.result.clone());
+            match question::finish(draft, &task, (&attempt, result.as_ref()), now)? {
                 Ok(()) => {
                     end(draft, id, Cause::Reported, "");
                     task::complete(draft, task.id, None)?;

@@ -95,18 +95,19 @@ impl Board {
             }
             Event::ClaimWaitEnded(it) => self.drop_wait(*it.wait(), rows),
             Event::MissionStarted(it) => {
-                let mission = Arc::new(it.mission().clone());
-                self.counters.mission = mission.id.0;
-                self.missions.insert(mission.id, mission.clone());
-                rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, true)));
+                self.counters.mission = it.mission().id.0;
+                self.put_mission(Arc::new(it.mission().clone()), rows);
             }
             Event::MissionChanged(it) => {
-                if let Some(mission) = self.missions.get(it.mission()) {
-                    let mission = Arc::new(Mission { state: *it.state(), ..Mission::clone(mission) });
-                    self.missions.insert(mission.id, mission.clone());
-                    rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, true)));
-                }
+                self.change_mission(*it.mission(), rows, |mission| mission.state = *it.state());
             }
+            Event::MissionLed(it) => self.change_mission(*it.mission(), rows, |mission| {
+                mission.lead = Some(it.lead().clone());
+                mission.state = it.state().unwrap_or(mission.state);
+                if let Some(agents) = it.agents() {
+                    mission.agents = agents.clone();
+                }
+            }),
             Event::MissionWeighed(it) => {
                 self.change_mission(*it.mission(), rows, |mission| mission.held = it.held().clone());
             }
@@ -115,7 +116,8 @@ impl Board {
                 mission.serialised = Some(it.reason().clone());
             }),
             Event::MissionEnded(it) => {
-                if let Some(mission) = self.missions.remove(it.mission()) {
+                if let Some(mission) = self.take_mission(*it.mission()) {
+                    let mission = Arc::new(Mission { result: it.end().clone(), ..Mission::clone(&mission) });
                     rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, false)));
                 }
             }
@@ -168,6 +170,7 @@ impl Board {
                 task.failures += u32::from(*it.counts());
                 task.needs = None;
                 task.landing = None;
+                task.asleep = it.again().as_ref().is_some_and(|it| it.asleep);
                 if let Some(again) = it.again() {
                     task.tries = if again.tried { task.tries + 1 } else { 0 };
                     task.not_before = again.not_before;
@@ -181,7 +184,9 @@ impl Board {
                     }
                 }
             }),
-            Event::TaskDue(it) => self.change_task(*it.task(), now, rows, |task| task.not_before = None),
+            Event::TaskDue(it) => self.change_task(*it.task(), now, rows, |task| {
+                (task.not_before, task.asleep) = (None, false);
+            }),
             Event::TaskNoted(it) => self.change_task(*it.task(), now, rows, |task| task.notes.push(it.text().clone())),
             Event::TaskWarned(it) => {
                 self.change_task(*it.task(), now, rows, |task| task.warnings.push(it.text().clone()));
@@ -391,6 +396,20 @@ impl Board {
                 self.counters.message = it.message().id.0;
                 rows.insert(RowKey::Message(it.message().id), Some(Row::Message(Arc::new(it.message().clone()))));
             }
+            Event::MessageQueued(it) => {
+                self.change_project(it.project(), rows, |project| project.intake.waiting.push(it.message().clone()));
+            }
+            Event::MessageHandled(it) => self.change_project(it.project(), rows, |project| {
+                project.intake.handled = project.intake.handled.max(*it.message());
+                project.intake.waiting.retain(|waits| waits.id != *it.message());
+            }),
+            Event::ThreadChanged(it) => self.change_project(it.project(), rows, |project| {
+                let threads = &mut project.intake.threads;
+                threads.retain(|known| known.root != it.thread().root);
+                threads.push(it.thread().clone());
+                let over = threads.len().saturating_sub(crate::question::MOST_THREADS);
+                threads.drain(..over);
+            }),
             Event::CursorMoved(it) => {
                 self.cursors.insert((it.agent().clone(), it.channel().clone()), *it.read());
                 let cursor = Cursor { agent: it.agent().clone(), channel: it.channel().clone(), read: *it.read() };
@@ -472,10 +491,25 @@ impl Board {
         if let Some(mission) = self.missions.get(&id) {
             let mut mission = Mission::clone(mission);
             change(&mut mission);
-            let mission = Arc::new(mission);
-            self.missions.insert(id, mission.clone());
-            rows.insert(RowKey::Mission(id), Some(Row::Mission(mission, true)));
+            self.put_mission(Arc::new(mission), rows);
         }
+    }
+
+    pub(super) fn put_mission(&mut self, mission: Arc<Mission>, rows: &mut Rows) {
+        self.take_mission(mission.id);
+        if let Some(at) = mission.lead.as_ref().and_then(|it| it.due_at()) {
+            self.due.insert((at, Due::Mission(mission.id)));
+        }
+        self.missions.insert(mission.id, mission.clone());
+        rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, true)));
+    }
+
+    fn take_mission(&mut self, id: MissionId) -> Option<Arc<Mission>> {
+        let old = self.missions.remove(&id)?;
+        if let Some(at) = old.lead.as_ref().and_then(|it| it.due_at()) {
+            self.due.remove(&(at, Due::Mission(id)));
+        }
+        Some(old)
     }
 
     fn approvals_of(&self, attempt: AttemptId) -> Vec<ApprovalId> {
@@ -541,10 +575,8 @@ impl Board {
             self.change_attempt(id, rows, |it| it.used = it.used.plus(&spend.usage));
         }
         self.change_task(attempt.task, now, rows, |it| it.spent = it.spent.plus(spend));
-        if let Some(mission) = attempt.mission.and_then(|it| self.missions.get(&it)) {
-            let mission = Arc::new(Mission { spent: mission.spent.plus(spend), ..Mission::clone(mission) });
-            self.missions.insert(mission.id, mission.clone());
-            rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, true)));
+        if let Some(mission) = attempt.mission {
+            self.change_mission(mission, rows, |mission| mission.spent = mission.spent.plus(spend));
         }
         for agent in [None, Some(attempt.agent.clone())] {
             self.spend_day(day, agent, spend, rows);

@@ -122,9 +122,14 @@ impl Board {
 
     /// Changes what a project's queue remembers. Nothing of its tasks depends on it, so they are not indexed again.
     fn change_record(&mut self, name: &ProjectName, rows: &mut Rows, change: impl FnOnce(&mut Record)) {
+        self.change_project(name, rows, |project| change(&mut project.queue));
+    }
+
+    /// Changes something of a project on which nothing of its tasks depends.
+    pub(super) fn change_project(&mut self, name: &ProjectName, rows: &mut Rows, change: impl FnOnce(&mut Project)) {
         if let Some(project) = self.projects.get(name) {
             let mut project = Project::clone(project);
-            change(&mut project.queue);
+            change(&mut project);
             let project = Arc::new(project);
             self.projects.insert(project.name.clone(), project.clone());
             rows.insert(RowKey::Project(project.name.clone()), Some(Row::Project(project)));

@@ -223,6 +223,7 @@ pub fn undo(draft: &mut Draft, done: &Task, by: &Actor, now: Now) -> Result<Plac
             priority: done.priority,
             expects: Expects::Changes,
             effort: None,
+            model: None,
             provider: None,
             script: None,
             alias: None,

@@ -4,11 +4,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::first_few;
 use crate::board::Draft;
-use crate::bus::{self, Post};
+use crate::bus;
 use crate::claim::{self, Owner};
-use crate::command::Actor;
 use crate::event::Event;
-use crate::ids::{ChannelName, CommitId, Label, LandingId, Now, ProjectName};
+use crate::ids::{CommitId, Label, LandingId, Now, ProjectName};
 use crate::pattern::PathPattern;
 use crate::project::OnConflict;
 use crate::refusal::Refusal;
@@ -214,6 +213,7 @@ fn follow_up(draft: &mut Draft, id: LandingId, dropped: &Dropped, now: Now) -> R
         priority: task.priority,
         expects: Expects::Changes,
         effort: None,
+        model: None,
         provider: None,
         script: None,
         alias: None,
@@ -287,9 +287,8 @@ pub(crate) fn announce(
     text: String,
     now: Now,
 ) -> Result<(), Refusal> {
-    let channel = ChannelName::new(project.as_str()).expect("a project's name is a channel's name");
     let labels = vec![Label::new(label).expect("our own labels are well formed")];
-    bus::post(draft, Post { channel, text, labels, reply_to: None }, Actor::Regatta, now).map(|_| ())
+    bus::say(draft, bus::channel_of(project), text, (labels, None), now).map(|_| ())
 }
 
 /// Somebody's wait for a trunk ran out: the project's channel is told, since they now take other work.

@@ -9,7 +9,7 @@ use crate::command::Actor;
 use crate::ids::{AgentName, Now, TaskId};
 use crate::project::Review;
 use crate::refusal::Refusal;
-use crate::task::{self, Add, Edit, Expects, How, IssueType, Status, Task, Validation};
+use crate::task::{self, Add, Edit, How, Status, Task};
 
 use super::{announce, people};
 
@@ -43,23 +43,8 @@ pub(super) fn begin(draft: &mut Draft, id: TaskId, author: &AgentName, now: Now)
         }
         return Ok(());
     }
-    let add = Add {
-        project: of.project.clone(),
-        subject: format!("Review {id}: {}", of.subject).chars().take(300).collect(),
-        description,
-        issue_type: IssueType::Chore,
-        files: vec![],
-        validation: Validation::default(),
-        blocked_by: vec![],
-        priority: of.priority,
-        expects: Expects::Report,
-        effort: None,
-        provider: None,
-        script: None,
-        ratchet: None,
-        alias: None,
-        backlog: false,
-    };
+    let subject = format!("Review {id}: {}", of.subject);
+    let add = Add { priority: of.priority, ..Add::report(of.project.clone(), &subject, description) };
     let review = task::add(draft, add, None, now)?;
     task::set_reviewer(draft, review, id)?;
     // Who is not of the mission asks for work otherwise.

@@ -19,6 +19,8 @@ pub struct Settings {
     pub workspace: Workspace,
     pub run: Run,
     pub knowledge: Knowledge,
+    pub leads: Leads,
+    pub router: Router,
     /// `[[rule]]`: what past work taught, applied before a start and before a landing.
     pub rule: Vec<StandingRule>,
 }
@@ -275,6 +277,75 @@ pub struct Knowledge {
 impl Default for Knowledge {
     fn default() -> Knowledge {
         Knowledge { paths: vec![".agents/learnings".into()] }
+    }
+}
+
+/// `[leads]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Leads {
+    /// How many missions have a lead at once; the others wait in line.
+    pub max_leads: u32,
+    /// Whose program leads; the first of `run.agents`, or the only agent there is, when not given.
+    pub agent: Option<AgentName>,
+    /// Whose programs work for a lead, in turn; the lead's own when none are named.
+    pub workers: Vec<AgentName>,
+    /// How many attempts a lead's mission has at once.
+    pub max_workers: u32,
+    /// How many tasks a lead may give its mission.
+    pub max_children: u32,
+    /// How often what became of a mission is summed up on the bus, if something did; 0 is never.
+    pub checkpoint_interval: Span,
+    /// How long a mission may be led; 0 is for as long as it takes.
+    pub timeout: Span,
+}
+
+impl Default for Leads {
+    fn default() -> Leads {
+        Leads {
+            max_leads: 3,
+            agent: None,
+            workers: vec![],
+            max_workers: 4,
+            max_children: 12,
+            checkpoint_interval: Span::seconds(60),
+            timeout: Span::seconds(4 * 3_600),
+        }
+    }
+}
+
+/// What becomes of a message that is no command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Triage {
+    /// A cheap attempt answers it, makes a task of it, or hands it to a lead.
+    #[default]
+    Agent,
+    /// It becomes a task of the backlog.
+    Task,
+    /// Nothing.
+    Off,
+}
+
+/// `[router]`
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Router {
+    pub triage: Triage,
+    /// Whose program answers questions; who leads, when not given.
+    pub agent: Option<AgentName>,
+    /// How many questions are answered at once.
+    pub max_answers: u32,
+    /// Agents whose messages are taken as a person's are.
+    pub from: Vec<AgentName>,
+}
+
+impl Default for Router {
+    fn default() -> Router {
+        Router { triage: Triage::Agent, agent: None, max_answers: 4, from: vec![] }
     }
 }
 

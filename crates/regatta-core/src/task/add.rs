@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::attempt::Resume;
 use crate::board::Draft;
 use crate::budget::Spend;
 use crate::event::Event;
@@ -10,7 +11,7 @@ use crate::ids::{MissionId, Now, ProjectName, TaskId};
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
 
-use super::{Added, Edited, Expects, IssueType, Status, Task, Validation, find, next_status};
+use super::{Added, Duty, Edited, Expects, IssueType, Status, Task, Validation, find, next_status};
 
 /// What is asked of [`add`]. Blockers may name tasks on the board or tasks added before it in the same command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +36,8 @@ pub struct Add {
     #[serde(default)]
     pub effort: Option<String>,
     #[serde(default)]
+    pub model: Option<String>,
+    #[serde(default)]
     pub provider: Option<String>,
     #[serde(default)]
     pub script: Option<String>,
@@ -44,6 +47,36 @@ pub struct Add {
     pub alias: Option<String>,
     #[serde(default)]
     pub backlog: bool,
+}
+
+impl Add {
+    /// A task that leaves a report and nothing else.
+    pub(crate) fn report(project: ProjectName, subject: &str, description: String) -> Add {
+        Add {
+            project,
+            subject: one_line(subject, 300),
+            description,
+            issue_type: IssueType::Chore,
+            files: vec![],
+            validation: Validation::default(),
+            blocked_by: vec![],
+            priority: default_priority(),
+            expects: Expects::Report,
+            effort: None,
+            model: None,
+            provider: None,
+            script: None,
+            ratchet: None,
+            alias: None,
+            backlog: false,
+        }
+    }
+}
+
+/// The first line of some words, at most so many characters of it.
+pub(crate) fn one_line(text: &str, most: usize) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    line.chars().map(|it| if it.is_control() { ' ' } else { it }).take(most).collect::<String>().trim().to_owned()
 }
 
 /// The priority of a task that names none.
@@ -85,11 +118,14 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         priority: ask.priority,
         expects: ask.expects,
         effort: ask.effort,
+        model: ask.model,
         provider: ask.provider,
         script: ask.script,
         ratchet: ask.ratchet,
         explores: None,
         reviews: None,
+        duty: None,
+        asleep: false,
         alias: ask.alias,
         mission: mission.map(|it| it.0),
         wave: mission.map_or(0, |it| it.1.wave),
@@ -245,6 +281,13 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
 /// Says whose work a task looks at.
 pub(crate) fn set_reviewer(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<(), Refusal> {
     let task = Task { reviews: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
+    draft.record(Event::TaskEdited(Edited { task }));
+    Ok(())
+}
+
+/// Says what a task is for that is not about a change, and what it goes on with.
+pub(crate) fn set_duty(draft: &mut Draft, id: TaskId, duty: Duty, resume: Option<Resume>) -> Result<(), Refusal> {
+    let task = Task { duty: Some(duty), resume, ..Task::clone(&*find(draft.board(), id)?) };
     draft.record(Event::TaskEdited(Edited { task }));
     Ok(())
 }

@@ -110,7 +110,11 @@ impl Laws {
                 assert!(running <= max, "J4: {} runs {running}/{max}", attempt.agent);
                 let there = after.attempts.values().filter(|it| it.runner == attempt.runner).count();
                 match &attempt.runner {
-                    None => assert!(there <= after.limits.max_attempts as usize, "J4: the machine is overfull"),
+                    None if attempt.light => {} // it takes none of the machine's room
+                    None => {
+                        let light = after.attempts.values().filter(|it| it.light && it.runner.is_none()).count();
+                        assert!(there - light <= after.limits.max_attempts as usize, "J4: the machine is overfull");
+                    }
                     Some(name) => {
                         let runner = &after.runners[name];
                         assert!(there <= runner.max_tasks as usize, "J4: {name} runs {there}/{}", runner.max_tasks);
@@ -506,7 +510,7 @@ fn check_talk(board: &Board) {
 }
 
 fn of_mission(board: &Board, id: regatta_core::ids::MissionId) -> usize {
-    board.attempts.values().filter(|it| it.mission == Some(id)).count()
+    board.attempts.values().filter(|it| it.mission == Some(id) && !it.light).count()
 }
 
 /// Whether a task could start but for slots, claims and its mission's pace, from the rows alone.
@@ -516,7 +520,8 @@ fn is_ready(board: &Board, task: &Task) -> bool {
     let own = &task.validation;
     let structure = !own.files_exist.is_empty() || !own.content_check.is_empty();
     let checked = (!own.tests.is_empty() && structure) || !board.projects[&task.project].validation.is_empty();
-    matches!(task.status, Status::Unassigned | Status::Offered | Status::Pending)
+    !task.asleep
+        && matches!(task.status, Status::Unassigned | Status::Offered | Status::Pending)
         && task.paused.is_none()
         && task.not_before.is_none()
         && task.attempt.is_none()
@@ -585,7 +590,9 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: N
     }
     let running = board.attempts.values().filter(|it| it.agent == ask.agent).count();
     let place = facts.and_then(|it| it.runner.as_ref());
-    let there = board.attempts.values().filter(|it| it.runner.as_ref() == place).count();
+    let light = ask.task.and_then(|it| board.tasks.get(&it)).is_some_and(|it| it.duty.is_some());
+    let heavy = |it: &attempt::Attempt| place.is_some() || !it.light;
+    let there = board.attempts.values().filter(|it| it.runner.as_ref() == place && heavy(it)).count();
     let most = match place {
         None if facts.is_some() && !agent.profile.labels.is_empty() => return None,
         None => board.limits.max_attempts,
@@ -598,7 +605,8 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: N
             runner.max_tasks
         }
     };
-    if running >= agent.max_tasks as usize || there >= most as usize {
+    let full = there >= most as usize && (place.is_some() || !light);
+    if running >= agent.max_tasks as usize || full {
         return None;
     }
     // What is unfinished goes on where it lies, as long as that machine is there.
@@ -616,6 +624,9 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: N
     };
     let allowed = |task: &Task| {
         let Some(mission) = task.mission.map(|it| &board.missions[&it]) else { return true };
+        if task.duty.is_some() {
+            return mission.state == mission::State::Active;
+        }
         mission.state == mission::State::Active
             && of_mission(board, mission.id) < mission.max_workers as usize
             && (mission.mode == mission::Mode::Flow || task.step() == step_at_work(board, mission.id))
@@ -626,6 +637,7 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: N
         .filter(|it| is_ready(board, it) && allowed(it))
         .filter(|it| ask.project.as_ref().is_none_or(|asked| it.project == *asked))
         .filter(|it| ask.mission.is_none_or(|asked| it.mission == Some(asked)))
+        .filter(|it| ask.task.is_none_or(|asked| it.id == asked))
         .filter(|it| it.provider.is_none() || it.provider == agent.provider)
         .filter(|it| blockers(board, &needs(board, it), mode_of(board, it), None).next().is_none())
         .filter(|it| has_ports(board, it) && lies(it))

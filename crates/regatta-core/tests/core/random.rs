@@ -508,7 +508,13 @@ impl Story {
             }
             Step::Poll { agent: who, supervised, short, mission } => {
                 let mission = mission.then_some(MissionId(1));
-                let poll = Poll { agent: agent(AGENTS[who]), project: None, mission, lease_ms: short.then_some(5_000) };
+                let poll = Poll {
+                    agent: agent(AGENTS[who]),
+                    project: None,
+                    mission,
+                    task: None,
+                    lease_ms: short.then_some(5_000),
+                };
                 let facts = Box::new(self.facts(mission));
                 self.ask(if supervised { Command::PollSupervised { poll, facts } } else { Command::Poll(poll) });
             }

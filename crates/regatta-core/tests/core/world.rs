@@ -49,7 +49,7 @@ pub(crate) fn commit(number: u64) -> CommitId {
 }
 
 pub(crate) fn polls(name: &str) -> Poll {
-    Poll { agent: agent(name), project: None, mission: None, lease_ms: None }
+    Poll { agent: agent(name), project: None, mission: None, task: None, lease_ms: None }
 }
 
 /// A task of project `shop` with everything a start needs; stories change what they are about.
@@ -65,6 +65,7 @@ pub(crate) fn work(subject: &str, manifest: &[&str]) -> Add {
         priority: 2,
         expects: Expects::Changes,
         effort: None,
+        model: None,
         provider: None,
         script: None,
         ratchet: None,

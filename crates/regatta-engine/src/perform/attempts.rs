@@ -4,9 +4,12 @@ use std::time::{Duration, Instant};
 
 use regatta_core::agent::Profile;
 use regatta_core::attempt::{Cause, Exited};
+use regatta_core::board::Board;
+use regatta_core::bus;
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
+use regatta_core::task::Duty;
 
 use crate::attend::{self, AttemptDesk};
 use crate::ports::agents::{Launch, McpServer, ProcessState, Started};
@@ -119,6 +122,7 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
         ]
         .map(|(name, value)| (name.to_owned(), value)),
     );
+    env.extend(names(&board, scene));
     let prompt = brief::prompt_of(engine, scene, true);
     env.extend(ports);
     let tools = engine.shared.settings.tools.as_ref();
@@ -126,9 +130,13 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
     env.extend(tools.map(|it| ("REGATTA_SERVER".to_owned(), it.server.clone())));
     let launch = Launch {
         attempt: attempt.id,
-        agent: attempt.agent.clone(),
+        agent: agent.of.clone().unwrap_or_else(|| attempt.agent.clone()),
         runtime: agent.runtime.clone(),
-        profile: Profile { effort: brief::effort(task, &agent.profile), ..agent.profile.clone() },
+        profile: Profile {
+            effort: brief::effort(task, &agent.profile),
+            model: task.model.clone().or_else(|| agent.profile.model.clone()),
+            ..agent.profile.clone()
+        },
         resume: attempt.resumed_session().map(str::to_owned),
         mcp: tools
             .map(|it| McpServer { url: format!("{}/mcp", it.server), token: (it.mint)(attempt.id, attempt.token) }),
@@ -141,6 +149,33 @@ fn launch(engine: &Engine, scene: &Scene) -> Result<Started, String> {
         env,
     };
     engine.site(scene).start(&launch).map_err(|it| it.to_string())
+}
+
+/// Where an attempt belongs, under our names and under those that older scripts read.
+fn names(board: &Board, scene: &Scene) -> Vec<(String, String)> {
+    let Scene { attempt, task, .. } = scene;
+    let mission = attempt.mission.and_then(|it| board.missions.get(&it));
+    let lead = mission.and_then(|it| it.lead.as_ref());
+    let channel = lead.map_or_else(|| bus::channel_of(&attempt.project), |it| it.channel.clone());
+    let message = match &task.duty {
+        Some(Duty::Answer { root, .. }) => Some(*root),
+        Some(Duty::Triage { message, .. }) => Some(*message),
+        Some(Duty::Lead) => lead.and_then(|it| it.message),
+        None => None,
+    };
+    let mut found = vec![
+        ("REGATTA_CHANNEL", channel.to_string()),
+        ("BOTBUS_CHANNEL", channel.to_string()),
+        ("BOTBUS_AGENT", attempt.agent.to_string()),
+        ("BOTBOX_PROJECT", attempt.project.to_string()),
+    ];
+    for (ours, theirs, value) in [
+        ("REGATTA_MISSION", "BOTBOX_MISSION", mission.map(|it| it.id.to_string())),
+        ("REGATTA_MESSAGE_ID", "BOTBUS_MESSAGE_ID", message.map(|it| it.to_string())),
+    ] {
+        found.extend(value.into_iter().flat_map(|it| [(ours, it.clone()), (theirs, it)]));
+    }
+    found.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {

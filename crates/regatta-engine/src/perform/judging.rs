@@ -68,11 +68,14 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
         }
         Some((ResultStatus::Done, _)) | None => {}
     }
+    if task.duty.is_some() {
+        findings.outside.clear(); // it has no manifest, and nothing of it lands
+    }
     if !findings.outside.is_empty() && project.settings.run.on_scope_escape == OnEscape::Block {
         let reason = format!("it changed files outside its manifest: {}", findings.outside.join(", "));
         return Ok(Verdict::NeedsPerson { kind: WaitKind::Policy, reason });
     }
-    if task.explores.is_some() || task.reviews.is_some() {
+    if task.explores.is_some() || task.reviews.is_some() || task.duty.is_some() {
         // It was only to look: what it changed is kept, and goes nowhere.
         let Capture { base, .. } = whole;
         return Ok(Verdict::Passed { commit: base.clone(), base, changed: vec![] });

@@ -151,7 +151,7 @@ pub(crate) fn register_outside(agent: &str) -> Command {
 }
 
 pub(crate) fn poll_for(agent: &str) -> Command {
-    Command::Poll(schedule::Poll { agent: name(agent), project: None, mission: None, lease_ms: None })
+    Command::Poll(schedule::Poll { agent: name(agent), project: None, mission: None, task: None, lease_ms: None })
 }
 
 pub(crate) fn polled(reply: &Reply) -> (AttemptId, u64) {
@@ -174,6 +174,7 @@ pub(crate) fn task_on(file: &str, manifest: &str) -> task::Add {
         priority: 2,
         expects: task::Expects::Changes,
         effort: None,
+        model: None,
         provider: None,
         script: None,
         ratchet: None,

@@ -35,6 +35,7 @@ impl Caller<'_> {
             priority: ask.priority,
             expects: ask.expects,
             effort: ask.effort,
+            model: None,
             provider: ask.provider,
             script: ask.script.map(|it| it.to_string()),
             ratchet: ask.ratchet,
@@ -80,7 +81,7 @@ impl Caller<'_> {
         self.known(ask.project.as_ref())?;
         let deadline = deadline(ask.wait_ms);
         let by = Actor::Agent(ask.agent.clone());
-        let poll = Poll { agent: ask.agent, project: ask.project, mission: None, lease_ms: ask.lease_ms };
+        let poll = Poll { agent: ask.agent, project: ask.project, mission: None, task: None, lease_ms: ask.lease_ms };
         let hub = &self.shared.hub;
         let mut waiting = Waiting { bell: hub.bell(), engine: self.engine(), poll, until: deadline };
         let _counted = Waiter::count(self.shared, ask.wait_ms);
@@ -144,6 +145,7 @@ impl Caller<'_> {
                     priority: it.task.priority,
                     expects: it.task.expects,
                     effort: it.task.effort,
+                    model: None,
                     provider: it.task.provider,
                     script: it.task.script.map(|it| it.to_string()),
                     ratchet: it.task.ratchet,

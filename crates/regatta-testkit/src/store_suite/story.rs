@@ -9,6 +9,7 @@ use regatta_core::bus::Post;
 use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
 use regatta_core::command::{Actor, Command, Outcome, PlannedTask, Request, decide};
 use regatta_core::effect::{Effect, EffectKey};
+use regatta_core::event::Event;
 use regatta_core::fleet::Limits;
 use regatta_core::ids::{
     AgentName, ApprovalId, BranchName, ChannelName, CommitId, LandingId, MissionId, Now, ProjectName, RequestKey,
@@ -83,7 +84,7 @@ impl Teller {
     }
 
     fn poll(&mut self, who: &str, supervised: bool) -> Grant {
-        let ask = Poll { agent: agent(who), project: None, mission: None, lease_ms: None };
+        let ask = Poll { agent: agent(who), project: None, mission: None, task: None, lease_ms: None };
         let command =
             if supervised { Command::PollSupervised { poll: ask, facts: Box::default() } } else { Command::Poll(ask) };
         match self.tell(&Actor::Agent(agent(who)), None, command) {
@@ -182,6 +183,7 @@ pub fn everything() -> Vec<Step> {
     // A day later whatever was leased has lapsed and the first answers are forgotten.
     it.later(25 * 3_600_000);
     it.shell(Command::Resume { pid: 2 });
+    leads(&mut it);
     what_stays(&mut it);
     it.steps
 }
@@ -329,7 +331,7 @@ fn missions(it: &mut Teller) {
         };
         it.tell(&person("ann"), Some(title), Command::StartMission { mission, tasks, adopt: vec![] });
     }
-    let poll = Poll { agent: agent("ann"), project: None, mission: Some(MissionId(2)), lease_ms: None };
+    let poll = Poll { agent: agent("ann"), project: None, mission: Some(MissionId(2)), task: None, lease_ms: None };
     let facts = Box::new(gates::Facts { disk_mb: Some(1), ..gates::Facts::default() });
     it.tell(&Actor::Regatta, None, Command::PollSupervised { poll, facts });
     it.ann(Command::DrainMission { mission: MissionId(1) });
@@ -354,6 +356,27 @@ fn missions(it: &mut Teller) {
     it.judge(&grant, passed(&[]));
 }
 
+/// A question and a mission by message, while somebody else answered at first.
+fn leads(it: &mut Teller) {
+    let held = match it.acquire("bob", "respond://docs-dev", 0) {
+        Acquired::Granted { claim, token, .. } => (claim, token),
+        other => panic!("{other:?}"),
+    };
+    for text in ["!q \"why\"?", "!mission Add ümlauts"] {
+        let channel = ChannelName::new("docs").unwrap();
+        let post = Post { channel, text: text.into(), labels: vec![], reply_to: None };
+        it.ann(Command::Post(post));
+        let events = &it.steps.last().unwrap().batch.events;
+        let posted = events.iter().find_map(|it| match &it.event {
+            Event::MessagePosted(it) => Some(it.message().clone()),
+            _ => None,
+        });
+        it.shell(Command::Route { project: project("docs"), message: Box::new(posted.unwrap()) });
+    }
+    it.tell(&Actor::Agent(agent("bob")), None, Command::Release { claim: held.0, token: held.1 });
+    assert!(it.board.missions.values().any(|it| it.lead.as_ref().is_some_and(|it| it.name.is_some())));
+}
+
 /// A mission in which two share a file; one of them did not work in its workspace.
 fn strays(it: &mut Teller) {
     let planned = |subject: &str| PlannedTask { task: add("shop", subject, "shared"), after: vec![], assign: None };
@@ -369,7 +392,7 @@ fn strays(it: &mut Teller) {
     };
     let tasks = vec![planned("left"), planned("right")];
     it.tell(&person("ann"), Some("Third"), Command::StartMission { mission, tasks, adopt: vec![] });
-    let poll = Poll { agent: agent("ann"), project: None, mission: Some(MissionId(3)), lease_ms: None };
+    let poll = Poll { agent: agent("ann"), project: None, mission: Some(MissionId(3)), task: None, lease_ms: None };
     let facts = Box::<gates::Facts>::default();
     let got = it.tell(&Actor::Regatta, None, Command::PollSupervised { poll, facts });
     let Outcome::Polled(Some(grant)) = got else { panic!("{got:?}") };
@@ -547,6 +570,7 @@ fn add(project_name: &str, subject: &str, file: &str) -> Add {
         priority: 2,
         expects: Expects::Changes,
         effort: Some("high".into()),
+        model: None,
         provider: None,
         script: None,
         ratchet: None,

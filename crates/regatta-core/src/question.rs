@@ -1,0 +1,373 @@
+//! Questions: short-lived attempts that answer in a thread, and triage of what is no command.
+//!
+//! Both are tasks of the project's own agent, `shop-dev`, that leave a report and land nothing. They take none of the
+//! machine's room and none of the leads', so that a question never waits for a mission.
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::{self, Role};
+use crate::attempt::{self, Attempt, Resume, WorkResult};
+use crate::board::{Board, Draft};
+use crate::bus::{self, Message, Post};
+use crate::command::Actor;
+use crate::event::{Event, facts};
+use crate::ids::{AgentName, ChannelName, Label, MessageId, Now, ProjectName, TaskId};
+use crate::lead;
+use crate::project::Project;
+use crate::refusal::Refusal;
+use crate::task::{self, Add, Duty, How, Status, Task};
+
+/// A question, its answers, and what a follow-up goes on with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Thread {
+    /// The message that began it.
+    pub root: MessageId,
+    /// Everything in it that a reply may be to.
+    pub messages: Vec<MessageId>,
+    /// The last turn of it, which the next one waits for.
+    pub task: TaskId,
+    /// How hard it is thought about, and by which model.
+    pub effort: Effort,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Where the next turn goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Resume>,
+    /// One answer was asked for, and no talk.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closed: bool,
+}
+
+/// How hard a question is thought about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Effort {
+    #[default]
+    Low,
+    Medium,
+    High,
+}
+
+impl Effort {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Effort::Low => "low",
+            Effort::Medium => "medium",
+            Effort::High => "high",
+        }
+    }
+}
+
+facts! {
+    /// A thread began or went on.
+    Threaded { project: ProjectName, thread: Thread }
+}
+
+/// How many threads of a project are remembered: a follow-up to an older one is a new question.
+pub(crate) const MOST_THREADS: usize = 100;
+/// How many messages of one thread are.
+const MOST_MESSAGES: usize = 200;
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Question<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) effort: Effort,
+    pub(crate) model: Option<String>,
+    pub(crate) once: bool,
+}
+
+/// Has a question answered in its thread.
+pub(crate) fn ask(
+    draft: &mut Draft,
+    project: &Project,
+    message: &Message,
+    question: Question<'_>,
+    now: Now,
+) -> Result<(), Refusal> {
+    let agent = answerer(draft, project, now)?;
+    let asked = format!(
+        "Answer this question about the project. Look at the repository as far as it helps; change nothing.\n\
+         Your answer is posted in the thread: leave it as the detail of your result (or say it with `finish`), short and \
+         to the point.\n\n# The question of {}\n{}",
+        message.sender, question.text
+    );
+    let duty = Duty::Answer { channel: message.channel.clone(), root: message.id };
+    let add = Add {
+        effort: Some(question.effort.name().into()),
+        model: question.model.clone(),
+        ..Add::report(project.name.clone(), &format!("Answer {}: {}", message.id, question.text), asked)
+    };
+    let task = give(draft, add, duty, None, agent, now)?;
+    let thread = Thread {
+        root: message.id,
+        messages: vec![message.id],
+        task,
+        effort: question.effort,
+        model: question.model,
+        resume: None,
+        closed: question.once,
+    };
+    draft.record(Event::ThreadChanged(Threaded { project: project.name.clone(), thread }));
+    Ok(())
+}
+
+/// The thread that a message goes on with, if it is a reply in one that is open.
+pub(crate) fn thread_of<'a>(project: &'a Project, message: &Message) -> Option<&'a Thread> {
+    let to = message.reply_to?;
+    project.intake.threads.iter().find(|it| !it.closed && it.messages.contains(&to))
+}
+
+/// Goes on in a thread; one turn at a time.
+pub(crate) fn follow_up(
+    draft: &mut Draft,
+    project: &Project,
+    thread: &Thread,
+    message: &Message,
+    now: Now,
+) -> Result<(), Refusal> {
+    let agent = answerer(draft, project, now)?;
+    let asked = format!(
+        "Go on in the thread that {} began: answer this. Change nothing in the repository. Your answer is posted in the \
+         thread: leave it as the detail of your result (or say it with `finish`).\n\n# {} says\n{}",
+        thread.root, message.sender, message.text
+    );
+    let duty = Duty::Answer { channel: message.channel.clone(), root: thread.root };
+    let before = draft.board().tasks.contains_key(&thread.task).then_some(thread.task);
+    let add = Add {
+        effort: Some(thread.effort.name().into()),
+        model: thread.model.clone(),
+        blocked_by: before.into_iter().collect(),
+        ..Add::report(project.name.clone(), &format!("Answer {}: {}", message.id, message.text), asked)
+    };
+    let resume = thread.resume.clone().filter(|_| before.is_none());
+    let task = give(draft, add, duty, resume, agent, now)?;
+    let mut thread = Thread { task, resume: None, ..thread.clone() };
+    push(&mut thread.messages, message.id);
+    draft.record(Event::ThreadChanged(Threaded { project: project.name.clone(), thread }));
+    Ok(())
+}
+
+fn push(messages: &mut Vec<MessageId>, id: MessageId) {
+    messages.push(id);
+    if messages.len() > MOST_MESSAGES {
+        messages.remove(1); // the root stays
+    }
+}
+
+/// Has somebody find out what is to become of a message that is no command.
+pub(crate) fn triage(draft: &mut Draft, project: &Project, message: &Message, now: Now) -> Result<(), Refusal> {
+    let agent = answerer(draft, project, now)?;
+    let asked = format!(
+        "Somebody wrote this in the project's channel. Decide what is to become of it; change nothing. Leave one of these \
+         as the detail of your result:\n\
+         - `answer: ` and the answer, when a few sentences settle it\n\
+         - `task: ` and one line that says what is to be done, then more lines as far as needed, when it is one small \
+         piece of work\n\
+         - `lead: ` and the goal, when it takes several pieces of work that somebody must plan\n\
+         - `nothing` when nobody expects anything\n\n# {} says\n{}",
+        message.sender, message.text
+    );
+    let duty = Duty::Triage { channel: message.channel.clone(), message: message.id };
+    let add = Add {
+        effort: Some(Effort::Low.name().into()),
+        ..Add::report(project.name.clone(), &format!("Triage {}: {}", message.id, message.text), asked)
+    };
+    give(draft, add, duty, None, agent, now).map(|_| ())
+}
+
+fn give(
+    draft: &mut Draft,
+    add: Add,
+    duty: Duty,
+    resume: Option<Resume>,
+    agent: AgentName,
+    now: Now,
+) -> Result<TaskId, Refusal> {
+    let task = task::add(draft, add, None, now)?;
+    task::set_duty(draft, task, duty, resume)?;
+    task::assign(draft, task, Some(agent), How::Queue, now)?;
+    Ok(task)
+}
+
+/// The project's own agent, which answers: `shop-dev`, with the program that the project names for it.
+fn answerer(draft: &mut Draft, project: &Project, now: Now) -> Result<AgentName, Refusal> {
+    let name = lead::base_name(&project.name)?;
+    let board = draft.board();
+    // A person may have added an agent of that name: then that one answers.
+    if board.agents.get(&name).is_some_and(|it| it.of.is_none()) {
+        return Ok(name);
+    }
+    let of = lead::who_leads(board, project, project.settings.router.agent.clone())?;
+    agent::derive(draft, &of, name.clone(), (Role::Worker, project.settings.router.max_answers.clamp(1, 20)), now)?;
+    Ok(name)
+}
+
+/// Takes what an answer or a triage came to. The inner `Err` says why it cannot be used.
+pub(crate) fn finish(
+    draft: &mut Draft,
+    task: &Task,
+    (attempt, result): (&Attempt, Option<&WorkResult>),
+    now: Now,
+) -> Result<Result<(), String>, Refusal> {
+    let detail = result.map(|it| it.detail.as_str()).filter(|it| !it.trim().is_empty());
+    let said = detail.or(task.output.as_deref()).unwrap_or_default().trim().to_owned();
+    if said.is_empty() {
+        return Ok(Err("it said it was done, and left no answer".into()));
+    }
+    let said: String = said.chars().take(bus::LONGEST_TEXT / 4).collect();
+    match &task.duty {
+        Some(Duty::Answer { channel, root }) => {
+            let posted = answer(draft, &attempt.agent, (channel, *root), said, now)?;
+            let thread = thread(draft.board(), &task.project, *root).cloned();
+            if let Some(mut thread) = thread {
+                push(&mut thread.messages, posted);
+                let resume = attempt.talk.session.is_some().then(|| attempt::resume_of(attempt, true));
+                thread.resume = resume.clone().filter(|_| thread.task == task.id);
+                // The next turn stands in line already.
+                let next = draft.board().tasks.values().find(|it| it.blocked_by.contains(&task.id)).cloned();
+                if let Some((next, duty)) = next.and_then(|it| Some((it.id, it.duty.clone()?))) {
+                    task::set_duty(draft, next, duty, resume)?;
+                }
+                draft.record(Event::ThreadChanged(Threaded { project: task.project.clone(), thread }));
+            }
+        }
+        Some(Duty::Triage { channel, message }) => {
+            settle(draft, task, &attempt.agent, (channel, *message), &said, now)?;
+        }
+        Some(Duty::Lead) | None => {}
+    }
+    Ok(Ok(()))
+}
+
+/// What a triage says is to become of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Verdict<'a> {
+    Answer(&'a str),
+    Task(&'a str),
+    Lead(&'a str),
+    Nothing,
+}
+
+/// Reads a triage's words. What is in no known form is an answer: a person reads it.
+fn read(said: &str) -> Verdict<'_> {
+    let lower = said.to_ascii_lowercase();
+    let after = |word: &str| {
+        let rest = lower.strip_prefix(word)?.trim_start().strip_prefix(':')?;
+        Some(said[said.len() - rest.len()..].trim()).filter(|it| !it.is_empty())
+    };
+    if let Some(text) = after("answer") {
+        Verdict::Answer(text)
+    } else if let Some(text) = after("task") {
+        Verdict::Task(text)
+    } else if let Some(text) = after("lead").or_else(|| after("mission")) {
+        Verdict::Lead(text)
+    } else if matches!(lower.trim_end_matches('.'), "nothing" | "nothing:" | "ignore") {
+        Verdict::Nothing
+    } else {
+        Verdict::Answer(said)
+    }
+}
+
+fn settle(
+    draft: &mut Draft,
+    task: &Task,
+    by: &AgentName,
+    (channel, message): (&ChannelName, MessageId),
+    said: &str,
+    now: Now,
+) -> Result<(), Refusal> {
+    match read(said) {
+        Verdict::Nothing => Ok(()),
+        Verdict::Answer(text) => answer(draft, by, (channel, message), text.to_owned(), now).map(|_| ()),
+        Verdict::Task(text) => {
+            let id = backlog(draft, &task.project, text, now)?;
+            let text = format!(
+                "{id} is in the backlog: {}. regatta edit {id} --ready --files … lets it start",
+                task::one_line(text, 200)
+            );
+            answer(draft, by, (channel, message), text, now).map(|_| ())
+        }
+        Verdict::Lead(goal) => {
+            let ask = lead::Ask {
+                project: task.project.clone(),
+                goal: goal.to_owned(),
+                about: lead::About::Goal,
+                agent: None,
+                message: Some(message),
+                channel: Some(channel.clone()),
+            };
+            lead::ask(draft, ask, now).map(|_| ())
+        }
+    }
+}
+
+/// Makes a task of some words, for somebody to look at before it starts.
+pub(crate) fn backlog(draft: &mut Draft, project: &ProjectName, text: &str, now: Now) -> Result<TaskId, Refusal> {
+    let (subject, rest) = text.trim().split_once('\n').unwrap_or((text, ""));
+    let add = Add {
+        issue_type: task::IssueType::Task,
+        expects: task::Expects::Changes,
+        backlog: true,
+        ..Add::report(project.clone(), subject, rest.trim().to_owned())
+    };
+    task::add(draft, add, None, now)
+}
+
+fn answer(
+    draft: &mut Draft,
+    by: &AgentName,
+    (channel, to): (&ChannelName, MessageId),
+    text: String,
+    now: Now,
+) -> Result<MessageId, Refusal> {
+    let labels = vec![Label::new("answer").expect("our own labels are well formed")];
+    let post = Post { channel: channel.clone(), text, labels, reply_to: Some(to) };
+    bus::post(draft, post, Actor::Agent(by.clone()), now)
+}
+
+fn thread<'a>(board: &'a Board, project: &ProjectName, root: MessageId) -> Option<&'a Thread> {
+    board.projects.get(project)?.intake.threads.iter().find(|it| it.root == root)
+}
+
+/// An answer or a triage did not come about: whoever asked is told, with what they can do.
+pub(crate) fn lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
+    let (channel, to) = match &task.duty {
+        Some(Duty::Answer { channel, root }) => (channel.clone(), *root),
+        Some(Duty::Triage { channel, message }) => (channel.clone(), *message),
+        Some(Duty::Lead) | None => return Ok(()),
+    };
+    let again = if draft.board().tasks.get(&task.id).is_some_and(|it| it.status == Status::NeedsHuman) {
+        format!("regatta retry {}", task.id)
+    } else {
+        "ask again".into()
+    };
+    let text = format!("No answer came of {}: {reason}. Next: regatta why {0}, {again}", task.id);
+    let labels = vec![Label::new("answer:failed").expect("our own labels are well formed")];
+    bus::say(draft, channel, text.chars().take(2_000).collect(), (labels, Some(to)), now).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_triage_is_read_by_its_first_word_and_anything_else_is_an_answer() {
+        for (said, verdict) in [
+            ("answer: yes", Verdict::Answer("yes")),
+            ("Task: Fix the typo\nin README", Verdict::Task("Fix the typo\nin README")),
+            ("LEAD : rework the login", Verdict::Lead("rework the login")),
+            ("mission: x", Verdict::Lead("x")),
+            ("nothing", Verdict::Nothing),
+            ("Nothing.", Verdict::Nothing),
+            ("nothing is wrong with it", Verdict::Answer("nothing is wrong with it")),
+            ("task:", Verdict::Answer("task:")),
+            ("tasks are fun", Verdict::Answer("tasks are fun")),
+            ("Ünïcode: well", Verdict::Answer("Ünïcode: well")),
+        ] {
+            assert_eq!(read(said), verdict, "{said}");
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! The router: what a message in a project's channel asks for. It is code, so that routing costs no tokens.
+//!
+//! Messages are taken in one by one, in their order, each once: a message that was handled is never handled again,
+//! whoever delivers it. While somebody holds `respond://<project>-dev` they wait, and go on when it is free.
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::{Board, Draft};
+use crate::bus::{self, Message};
+use crate::claim;
+use crate::command::Actor;
+use crate::event::{Event, facts};
+use crate::ids::{Label, MessageId, Now, ProjectName, TaskId};
+use crate::lead::{self, About, Ask};
+use crate::pattern::Uri;
+use crate::project::{Project, Triage};
+use crate::question::{self, Effort, Question, Thread};
+use crate::refusal::Refusal;
+
+/// What a project's router has taken in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Intake {
+    /// The last message that it looked at. All before it were, too, but for those that wait.
+    pub handled: MessageId,
+    /// Messages that came while somebody else answered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Message>,
+    /// Questions that may be gone on with, the latest last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub threads: Vec<Thread>,
+}
+
+impl Intake {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Intake::default()
+    }
+}
+
+facts! {
+    /// A message waits until the router may answer.
+    Queued { project: ProjectName, message: Message }
+    /// A message was looked at, and this was made of it.
+    Handled { project: ProjectName, message: MessageId, what: String }
+}
+
+/// How many messages wait at most: more is no talk but a flood.
+const MOST_WAITING: usize = 500;
+/// How many leads one message starts at most.
+const MOST_AT_ONCE: u32 = 10;
+
+/// Labels of what agents and tools tell each other: nobody asks for anything with these.
+const COORDINATION: [&str; 15] = [
+    "answer",
+    "answer:failed",
+    "claim",
+    "done",
+    "escalation",
+    "feedback",
+    "handoff",
+    "hook",
+    "merge",
+    "mission:done",
+    "mission:lost",
+    "release",
+    "review",
+    "spawn-ack",
+    "status",
+];
+
+/// What a message asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Asked<'a> {
+    /// `!dev [n] [task or words]`
+    Dev {
+        count: u32,
+        task: Option<TaskId>,
+        words: &'a str,
+    },
+    /// `!mission words`
+    Mission(&'a str),
+    /// `!leads [n]`
+    Leads(Option<u32>),
+    /// `!task words`
+    Task(&'a str),
+    Question(Question<'a>),
+    Help,
+    /// A command that is none, or lacks something: what to say to it.
+    Unclear(String),
+    Plain(&'a str),
+}
+
+/// Reads a message: forgiving of case and spacing, never of meaning.
+pub(crate) fn read<'a>(text: &'a str, base: &str) -> Asked<'a> {
+    let text = without_address(text.trim(), base);
+    let lower = text.to_ascii_lowercase();
+    if lower.strip_prefix("q:").is_some() {
+        return question(text[2..].trim(), Effort::Low, None, "q:");
+    }
+    let Some(rest) = text.strip_prefix('!') else { return Asked::Plain(text) };
+    let rest = rest.trim_start();
+    let end = rest.find(|it: char| !it.is_ascii_alphanumeric()).unwrap_or(rest.len());
+    let (word, mut words) = rest.split_at(end);
+    let word = word.to_ascii_lowercase();
+    let mut model = None;
+    if let Some(inner) = words.strip_prefix('(') {
+        let Some((name, after)) = inner.split_once(')') else {
+            return Asked::Unclear(format!("`!{word}(` names a model and does not close: write `!q(opus) …`"));
+        };
+        (model, words) = (Some(name.trim().to_owned()), after);
+    }
+    // `!q?` and `!dev:` are meant as `!q` and `!dev`.
+    let words = words.trim_start_matches([':', ',']).trim();
+    if let Some(model) = &model
+        && (model.is_empty() || model.len() > 100 || model.contains(|it: char| it.is_whitespace() || it.is_control()))
+    {
+        return Asked::Unclear("a model's name is one word: write `!q(opus) …`".into());
+    }
+    if model.is_some() && !matches!(word.as_str(), "q" | "qq" | "bigq" | "oneshot") {
+        return Asked::Unclear(format!("`!{word}` takes no model: only questions do"));
+    }
+    match word.as_str() {
+        "dev" => dev(words),
+        "mission" if words.is_empty() => {
+            Asked::Unclear("say what the mission is to reach: `!mission Add rate limits`".into())
+        }
+        "mission" => Asked::Mission(words),
+        "leads" if words.is_empty() => Asked::Leads(None),
+        "leads" => match words.parse::<u32>() {
+            Ok(count) if (1..=MOST_AT_ONCE).contains(&count) => Asked::Leads(Some(count)),
+            _ => {
+                Asked::Unclear(format!("`!leads` takes a number from 1 to {MOST_AT_ONCE}, or nothing to see who leads"))
+            }
+        },
+        "task" | "bead" if words.is_empty() => {
+            Asked::Unclear("say what is to be done: `!task Fix the typo in README`".into())
+        }
+        "task" | "bead" => Asked::Task(words),
+        "q" => question(words, Effort::Low, model, "!q"),
+        "qq" => question(words, Effort::Medium, model, "!qq"),
+        "bigq" => question(words, Effort::High, model, "!bigq"),
+        "oneshot" => match question(words, Effort::Medium, model, "!oneshot") {
+            Asked::Question(it) => Asked::Question(Question { once: true, ..it }),
+            other => other,
+        },
+        "help" => Asked::Help,
+        // `!nohooks` and its like are for hooks; `!` alone, or `!!!`, is no command either.
+        "" | "nohooks" | "nochanhooks" | "noathooks" => Asked::Plain(text),
+        other => {
+            let other: String = other.chars().take(40).collect();
+            Asked::Unclear(format!("`!{other}` is no command"))
+        }
+    }
+}
+
+/// Takes `@shop-dev` away from the front: who speaks to the project's agent speaks to the router.
+fn without_address<'a>(text: &'a str, base: &str) -> &'a str {
+    let rest = text.strip_prefix('@').and_then(|it| it.strip_prefix(base));
+    match rest {
+        Some(rest) if rest.starts_with(|it: char| it.is_whitespace() || it == ':' || it == ',') => {
+            rest.trim_start_matches([':', ',']).trim()
+        }
+        _ => text,
+    }
+}
+
+fn question<'a>(text: &'a str, effort: Effort, model: Option<String>, word: &str) -> Asked<'a> {
+    match text {
+        "" => Asked::Unclear(format!("say what you want to know: `{word} Where is the login checked?`")),
+        text => Asked::Question(Question { text, effort, model, once: false }),
+    }
+}
+
+fn dev(words: &str) -> Asked<'_> {
+    let (first, after) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
+    let (count, words) = match first.parse::<u32>() {
+        Ok(count) if (1..=MOST_AT_ONCE).contains(&count) => (count, after.trim()),
+        Ok(_) => return Asked::Unclear(format!("`!dev` starts 1 to {MOST_AT_ONCE} leads")),
+        Err(_) => (1, words),
+    };
+    let one = words.split_whitespace().count() == 1;
+    let task = words.parse::<TaskId>().ok().filter(|_| one && words.starts_with(['T', 't']));
+    match task {
+        Some(_) if count > 1 => Asked::Unclear("one task has one lead".into()),
+        Some(_) => Asked::Dev { count, task, words: "" },
+        None => Asked::Dev { count, task: None, words },
+    }
+}
+
+const HELP: &str = "Commands: `!mission GOAL` gives a goal to a lead. `!dev` has a lead work through what waits, `!dev T7` \
+    through one task, `!dev WORDS` do what you say, `!dev 2` starts two. `!leads` shows who leads, `!leads 3` has three at \
+    work. `!task WORDS` puts a task into the backlog. `!q`, `!qq`, `!bigq QUESTION` are answered here with little, more or \
+    much thought, `!q(MODEL)` by that model; reply to go on, or ask with `!oneshot` for one answer. Anything else is looked \
+    at and answered, made a task, or handed to a lead.";
+
+/// Takes a message in, if it is one that asks for something. Delivered again, it does nothing.
+pub(crate) fn intake(draft: &mut Draft, project: &ProjectName, message: &Message, now: Now) -> Result<(), Refusal> {
+    let Some(found) = draft.board().projects.get(project).cloned() else { return Ok(()) };
+    if message.id <= found.intake.handled || found.intake.waiting.iter().any(|it| it.id == message.id) {
+        return Ok(());
+    }
+    if !asks(&found, message) {
+        return Ok(());
+    }
+    if !found.intake.waiting.is_empty() || !is_free(draft, project, now) {
+        if found.intake.waiting.len() >= MOST_WAITING {
+            let text = format!(
+                "{MOST_WAITING} messages wait to be answered already: this one is not taken in. Send it again later."
+            );
+            return reply(draft, message, text, now);
+        }
+        draft.record(Event::MessageQueued(Queued { project: project.clone(), message: message.clone() }));
+        return Ok(());
+    }
+    handle(draft, &found, message, now)
+}
+
+/// Goes on with what waited, as long as nobody else answers.
+pub(crate) fn drain(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
+    loop {
+        let Some(found) = draft.board().projects.get(project).cloned() else { return Ok(()) };
+        let Some(next) = found.intake.waiting.first().cloned() else { return Ok(()) };
+        if !is_free(draft, project, now) {
+            return Ok(());
+        }
+        handle(draft, &found, &next, now)?;
+    }
+}
+
+/// The projects whose router may go on, now that these are free.
+pub(crate) fn freed(board: &Board, uris: &[Uri]) -> Vec<ProjectName> {
+    let waits = |it: &&std::sync::Arc<Project>| {
+        !it.intake.waiting.is_empty() && respond(&it.name).is_some_and(|uri| uris.contains(&uri))
+    };
+    board.projects.values().filter(waits).map(|it| it.name.clone()).collect()
+}
+
+/// What is claimed by whoever answers in a project's name.
+fn respond(project: &ProjectName) -> Option<Uri> {
+    Uri::new(&format!("respond://{project}-dev")).ok()
+}
+
+fn is_free(draft: &Draft, project: &ProjectName, now: Now) -> bool {
+    let uri = respond(project);
+    uri.is_none_or(|it| claim::in_the_way(draft, &[it], claim::Mode::Exclusive, None, now).is_empty())
+}
+
+/// Whether a message is by somebody who may ask, and not what agents tell each other.
+fn asks(project: &Project, message: &Message) -> bool {
+    let may = match &message.sender {
+        Actor::Person(_) => true,
+        Actor::Agent(name) => project.settings.router.from.contains(name),
+        Actor::Regatta => false,
+    };
+    let coordinates = |it: &Label| it.as_str().starts_with("coord:") || COORDINATION.contains(&it.as_str());
+    may && !message.labels.iter().any(coordinates)
+}
+
+/// Does what a message asks for, and says so in its thread. What cannot be done is said there, too.
+fn handle(draft: &mut Draft, project: &Project, message: &Message, now: Now) -> Result<(), Refusal> {
+    let base = lead::base_name(&project.name)?;
+    let asked = read(&message.text, base.as_str());
+    let thread = question::thread_of(project, message).cloned();
+    let what = name_of(&asked, thread.is_some(), project.settings.router.triage);
+    draft.record(Event::MessageHandled(Handled {
+        project: project.name.clone(),
+        message: message.id,
+        what: what.to_owned(),
+    }));
+    let done = match asked {
+        Asked::Plain(_) if thread.is_some() => match thread {
+            Some(thread) => question::follow_up(draft, project, &thread, message, now),
+            None => Ok(()),
+        },
+        Asked::Plain(text) => match project.settings.router.triage {
+            Triage::Off => Ok(()),
+            Triage::Agent => question::triage(draft, project, message, now),
+            Triage::Task => question::backlog(draft, &project.name, text, now)
+                .and_then(|id| reply(draft, message, format!("{id} is in the backlog"), now)),
+        },
+        Asked::Question(question) => question::ask(draft, project, message, question, now),
+        Asked::Mission(goal) => begin(draft, project, message, About::Goal, goal, now),
+        Asked::Dev { task: Some(id), .. } => match crate::task::find(draft.board(), id) {
+            Ok(task) => begin(draft, project, message, About::Task(id), &format!("{id}: {}", task.subject), now),
+            Err(refusal) => Err(refusal),
+        },
+        Asked::Dev { count, words, .. } => work(draft, project, message, (count, words), now),
+        Asked::Leads(None) => reply(draft, message, who(draft.board(), &project.name), now),
+        Asked::Leads(Some(count)) => {
+            let there = lead::at_work(draft.board(), &project.name).count() as u32;
+            match count.saturating_sub(there) {
+                0 => reply(draft, message, who(draft.board(), &project.name), now),
+                more => work(draft, project, message, (more, ""), now),
+            }
+        }
+        Asked::Task(words) => question::backlog(draft, &project.name, words, now).and_then(|id| {
+            let text = format!("{id} is in the backlog. regatta edit {id} --ready --files … lets it start");
+            reply(draft, message, text, now)
+        }),
+        Asked::Help => reply(draft, message, HELP.to_owned(), now),
+        Asked::Unclear(why) => reply(draft, message, format!("{why}. `!help` shows what there is."), now),
+    };
+    match done {
+        Ok(()) => Ok(()),
+        // A refusal is an answer, too; the message was posted all the same.
+        Err(refusal) => reply(draft, message, format!("{}. {}", refusal.message(), refusal.hint()), now),
+    }
+}
+
+/// What was made of a message, for the log.
+fn name_of(asked: &Asked<'_>, in_thread: bool, triage: Triage) -> &'static str {
+    match asked {
+        Asked::Plain(_) if in_thread => "follow_up",
+        Asked::Plain(_) if triage == Triage::Off => "nothing",
+        Asked::Plain(_) => "triage",
+        Asked::Dev { .. } => "dev",
+        Asked::Mission(_) => "mission",
+        Asked::Leads(_) => "leads",
+        Asked::Task(_) => "task",
+        Asked::Question(_) => "question",
+        Asked::Help => "help",
+        Asked::Unclear(_) => "unclear",
+    }
+}
+
+const BACKLOG: &str = "Work through what waits in the project: take tasks that are ready and that nobody has (task_action \
+    claim), the most important first, have them done, and report what was reached.";
+
+fn work(
+    draft: &mut Draft,
+    project: &Project,
+    message: &Message,
+    (count, words): (u32, &str),
+    now: Now,
+) -> Result<(), Refusal> {
+    let (about, goal) = if words.is_empty() { (About::Backlog, BACKLOG) } else { (About::Goal, words) };
+    for _ in 0..count {
+        begin(draft, project, message, about, goal, now)?;
+    }
+    Ok(())
+}
+
+fn begin(
+    draft: &mut Draft,
+    project: &Project,
+    message: &Message,
+    about: About,
+    goal: &str,
+    now: Now,
+) -> Result<(), Refusal> {
+    let ask = Ask {
+        project: project.name.clone(),
+        goal: goal.to_owned(),
+        about,
+        agent: None,
+        message: Some(message.id),
+        channel: Some(message.channel.clone()),
+    };
+    lead::ask(draft, ask, now).map(|_| ())
+}
+
+/// Who leads what, in words.
+fn who(board: &Board, project: &ProjectName) -> String {
+    let lines: Vec<String> = lead::siblings(board, project, None)
+        .iter()
+        .map(|it| format!("{} leads {}: {} ({} tasks open)", it.lead, it.mission, it.title, it.tasks.len()))
+        .collect();
+    let most = board.projects.get(project).map_or(0, |it| it.settings.leads.max_leads);
+    match lines.as_slice() {
+        [] => format!("Nobody leads now; up to {most} may."),
+        lines => format!("{} of {most} leads are at work.\n{}", lines.len(), lines.join("\n")),
+    }
+}
+
+fn reply(draft: &mut Draft, message: &Message, text: String, now: Now) -> Result<(), Refusal> {
+    let labels = vec![Label::new("answer").expect("our own labels are well formed")];
+    let text: String = text.chars().take(bus::LONGEST_TEXT / 4).collect();
+    bus::say(draft, message.channel.clone(), text, (labels, Some(message.id)), now).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(text: &str) -> String {
+        match read(text, "shop-dev") {
+            Asked::Dev { count, task, words } => {
+                format!("dev {count} {} {words:?}", task.map_or_else(|| "-".into(), |it| it.to_string()))
+            }
+            Asked::Mission(goal) => format!("mission {goal:?}"),
+            Asked::Leads(count) => format!("leads {count:?}"),
+            Asked::Task(words) => format!("task {words:?}"),
+            Asked::Question(it) => format!(
+                "{} {} {:?}{}",
+                it.effort.name(),
+                it.model.as_deref().unwrap_or("-"),
+                it.text,
+                if it.once { " once" } else { "" }
+            ),
+            Asked::Help => "help".into(),
+            Asked::Unclear(_) => "unclear".into(),
+            Asked::Plain(text) => format!("plain {text:?}"),
+        }
+    }
+
+    #[test]
+    fn commands_are_read_whatever_their_case_and_spacing() {
+        for (text, meant) in [
+            ("!dev", r#"dev 1 - """#),
+            ("!DEV  fix the typo", r#"dev 1 - "fix the typo""#),
+            ("! dev: fix it", r#"dev 1 - "fix it""#),
+            ("!dev 2", r#"dev 2 - """#),
+            ("!dev 2 fix both", r#"dev 2 - "fix both""#),
+            ("!dev T7", r#"dev 1 T7 """#),
+            ("!dev t7", r#"dev 1 T7 """#),
+            ("!dev T7 and more", r#"dev 1 - "T7 and more""#),
+            ("!dev 2 T7", "unclear"),
+            ("!dev 0", "unclear"),
+            ("!dev 99", "unclear"),
+            ("!mission Add\nlimits", r#"mission "Add\nlimits""#),
+            ("!mission", "unclear"),
+            ("!Leads 3", "leads Some(3)"),
+            ("!leads", "leads None"),
+            ("!leads many", "unclear"),
+            ("!task do it", r#"task "do it""#),
+            ("!bead do it", r#"task "do it""#),
+            ("!task", "unclear"),
+            ("!q why?", r#"low - "why?""#),
+            ("!qq why?", r#"medium - "why?""#),
+            ("!BigQ why?", r#"high - "why?""#),
+            ("!q(opus) why?", r#"low opus "why?""#),
+            ("!q ( opus ) why?", r#"low - "( opus ) why?""#),
+            ("!q() why?", "unclear"),
+            ("!q(two words) why?", "unclear"),
+            ("!q(opus why?", "unclear"),
+            ("!dev(opus) x", "unclear"),
+            ("!oneshot why?", r#"medium - "why?" once"#),
+            ("q: why?", r#"low - "why?""#),
+            ("Q:why?", r#"low - "why?""#),
+            ("!q", "unclear"),
+            ("!help", "help"),
+            ("!wat", "unclear"),
+            ("@shop-dev !q why?", r#"low - "why?""#),
+            ("@shop-dev: hello", r#"plain "hello""#),
+            ("@shop-dev/lead-x hello", r#"plain "@shop-dev/lead-x hello""#),
+            ("hello !dev", r#"plain "hello !dev""#),
+            ("!!!", r#"plain "!!!""#),
+            ("!nohooks hello", r#"plain "!nohooks hello""#),
+            ("!dévéloppe", "unclear"),
+        ] {
+            assert_eq!(plain(text), meant, "{text}");
+        }
+    }
+}

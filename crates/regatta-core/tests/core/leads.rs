@@ -1,0 +1,541 @@
+//! Leads, their missions, the router and its questions.
+
+use regatta_core::attempt::{Cause, Exited, Findings, WorkResult};
+use regatta_core::bus::{Message, Post};
+use regatta_core::claim::{Mode, Owner};
+use regatta_core::command::{Actor, Command, Outcome};
+use regatta_core::event::Event;
+use regatta_core::fleet::Limits;
+use regatta_core::gates::Facts;
+use regatta_core::ids::{AgentName, ChannelName, Label, MessageId, MissionId, TaskId};
+use regatta_core::lead::{self, Ask, Lead};
+use regatta_core::mission::State;
+use regatta_core::project::{Settings, Span, Triage};
+use regatta_core::schedule::{Grant, Poll, WaitKind};
+use regatta_core::session::Said;
+use regatta_core::task::{Duty, How, Status, Task};
+
+use crate::world::{HOUR, MINUTE, SECOND, World, acquire, agent, polls, shop, uri, work};
+
+/// A project `shop` that `ada` leads, with its router, and room for so many leads.
+fn led(max_leads: u32, set: impl FnOnce(&mut Settings)) -> World {
+    let mut world = World::with(&[("ada", 2)]);
+    let mut ask = world.project("shop", &["cargo test"]);
+    ask.settings.leads.max_leads = max_leads;
+    ask.settings.leads.agent = Some(agent("ada"));
+    ask.settings.leads.max_workers = 2;
+    ask.settings.landing.mode = regatta_core::project::QueueMode::Serial;
+    set(&mut ask.settings);
+    world.ask("ann", Command::AddProject(ask));
+    world
+}
+
+fn message_of(world: &World, id: MessageId) -> Message {
+    let posted = world.log.iter().find_map(|it| match &it.event {
+        Event::MessagePosted(it) if it.message().id == id => Some(it.message().clone()),
+        _ => None,
+    });
+    posted.unwrap_or_else(|| panic!("{id} was not posted"))
+}
+
+/// Posts in the project's channel, and has the router look at it as its hook does.
+fn says(world: &mut World, who: &str, text: &str, reply_to: Option<MessageId>) -> MessageId {
+    let channel = ChannelName::new("shop").unwrap();
+    let post = Post { channel, text: text.into(), labels: vec![], reply_to };
+    let Outcome::Message(id) = world.ask(who, Command::Post(post)) else { panic!() };
+    deliver(world, id);
+    id
+}
+
+fn deliver(world: &mut World, id: MessageId) {
+    let message = Box::new(message_of(world, id));
+    world.ask("regatta", Command::Route { project: shop(), message });
+}
+
+/// What was posted since a message, by whom and with which labels.
+fn after(world: &World, id: MessageId) -> Vec<Message> {
+    let posted = world.log.iter().filter_map(|it| match &it.event {
+        Event::MessagePosted(it) if it.message().id > id => Some(it.message().clone()),
+        _ => None,
+    });
+    posted.collect()
+}
+
+fn has(message: &Message, label: &str) -> bool {
+    message.labels.iter().any(|it| it.as_str() == label)
+}
+
+fn lead(world: &World, id: u64) -> Lead {
+    world.board.missions[&MissionId(id)].lead.clone().unwrap()
+}
+
+fn name(world: &World, id: u64) -> AgentName {
+    lead(world, id).name.unwrap()
+}
+
+fn working(world: &World) -> Vec<u64> {
+    lead::at_work(&world.board, &shop()).map(|it| it.id.0).collect()
+}
+
+/// Polls for one task, as the daemon does for leads and answers.
+fn begin(world: &mut World, task: TaskId) -> Grant {
+    let of = world.task(task).assignee.clone().unwrap();
+    let poll = Poll { task: Some(task), ..polls(of.as_str()) };
+    let command = Command::PollSupervised { poll, facts: Box::<Facts>::default() };
+    match world.ask("regatta", command) {
+        Outcome::Polled(Some(grant)) => grant,
+        other => panic!("{task} did not start: {other:?} {:?}", world.reasons(task)),
+    }
+}
+
+/// Ends a turn or an answer with these words.
+fn end(world: &mut World, grant: &Grant, detail: &str) {
+    let Grant { attempt, token, .. } = *grant;
+    world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Done { output: None } });
+    let result = Some(WorkResult { detail: detail.into(), ..WorkResult::default() });
+    let findings = Findings { result, ..Findings::default() };
+    let verdict = crate::world::passed(&[]);
+    world.ask("regatta", Command::ReportJudged { attempt, token, verdict, findings });
+}
+
+fn turn(world: &mut World, mission: u64) -> Grant {
+    let task = lead(world, mission).task.unwrap();
+    begin(world, task)
+}
+
+/// A child of a mission, as its lead's tool adds it.
+fn child(world: &mut World, mission: u64, subject: &str, manifest: &[&str]) -> TaskId {
+    let by = name(world, mission);
+    let add = Command::AddChild {
+        mission: MissionId(mission),
+        task: work(subject, manifest),
+        assign: None,
+        how: How::Direct,
+    };
+    match world.ask(by.as_str(), add) {
+        Outcome::Task(id) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Has a worker of a mission take its next task.
+fn works(world: &mut World, mission: u64) -> Grant {
+    let workers = world.board.missions[&MissionId(mission)].agents.clone();
+    let free = workers.iter().find_map(|it| world.poll_supervised(it.as_str()));
+    free.expect("a worker takes it")
+}
+
+/// A worker's program ends, and what it did lands.
+fn lands(world: &mut World, grant: &Grant) {
+    let Grant { attempt, token, task, .. } = *grant;
+    world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Done { output: None } });
+    let changed: Vec<String> = world.task(task).files.iter().map(ToString::to_string).collect();
+    let changed: Vec<&str> = changed.iter().map(String::as_str).collect();
+    let landing = world.judge(grant, crate::world::passed(&changed)).unwrap();
+    world.land(landing);
+}
+
+fn answers(world: &World) -> Vec<TaskId> {
+    let asks = |it: &Task| matches!(it.duty, Some(Duty::Answer { .. } | Duty::Triage { .. }));
+    world.board.tasks.values().filter(|it| asks(it)).map(|it| it.id).collect()
+}
+
+#[test]
+fn five_at_once_with_room_for_three_and_one_delivered_twice() {
+    let mut world = led(3, |_| {});
+    let mut asked = Vec::new();
+    for nth in 1..=5 {
+        asked.push(says(&mut world, "ann", &format!("!dev do thing {nth}"), None));
+    }
+    assert_eq!(working(&world), [1, 2, 3]);
+    deliver(&mut world, asked[1]);
+    deliver(&mut world, asked[4]);
+    assert_eq!(world.board.missions.len(), 5, "what was delivered twice does nothing");
+    let acks: Vec<String> =
+        after(&world, MessageId(0)).into_iter().filter(|it| has(it, "spawn-ack")).map(|it| it.text).collect();
+    assert_eq!(acks.len(), 5, "{acks:?}");
+    assert!(acks[3].contains("M4 waits for a lead: it is number 1 in line, and 3 of 3"), "{}", acks[3]);
+    assert!(acks[4].contains("number 2"), "{}", acks[4]);
+    let names: std::collections::BTreeSet<_> = (1..=3).map(|it| name(&world, it)).collect();
+    assert_eq!(names.len(), 3);
+    for id in 1..=3 {
+        let name = name(&world, id);
+        assert!(name.as_str().starts_with("shop-dev/lead-"), "{name}");
+        let own = uri(&format!("agent://{name}"));
+        assert!(world.board.claims.values().any(|it| it.uris.contains(&own)), "{name} holds its name");
+    }
+
+    // One ends: the first in line begins with no message from anybody.
+    let grant = turn(&mut world, 2);
+    end(&mut world, &grant, "all done");
+    assert_eq!(working(&world), [1, 3, 4]);
+    assert_eq!(lead::place(&world.board, MissionId(5)), Some(1));
+    let grant = turn(&mut world, 1);
+    end(&mut world, &grant, "done, too");
+    assert_eq!(working(&world), [3, 4, 5]);
+    assert!(
+        !world.board.agents.keys().any(|it| names.contains(it) && *it != name(&world, 3)),
+        "the gone are forgotten"
+    );
+}
+
+#[test]
+fn with_room_for_one_the_second_waits() {
+    let mut world = led(1, |_| {});
+    says(&mut world, "ann", "!mission one", None);
+    says(&mut world, "ann", "!mission two", None);
+    assert_eq!(working(&world), [1]);
+    assert_eq!(world.board.missions[&MissionId(2)].state, State::Queued);
+    // More room is used at once.
+    let mut ask = world.project("shop", &["cargo test"]);
+    ask.settings = world.board.projects[&shop()].settings.clone();
+    ask.settings.leads.max_leads = 2;
+    world.ask("ann", Command::AddProject(ask));
+    assert_eq!(working(&world), [1, 2]);
+}
+
+#[test]
+fn a_lead_rests_between_turns_and_begins_the_next_with_what_happened() {
+    let mut world = led(3, |_| {});
+    says(&mut world, "ann", "!mission Add limits", None);
+    let grant = turn(&mut world, 1);
+    let task = child(&mut world, 1, "limit logins", &["src/login.rs"]);
+    end(&mut world, &grant, "I planned one task");
+    let own = lead(&world, 1).task.unwrap();
+    assert!(world.task(own).asleep);
+    assert_eq!(world.reasons(own)[0], WaitKind::Lead, "W1: whoever rests says so");
+    assert_eq!(world.board.missions[&MissionId(1)].state, State::Active);
+
+    let work = works(&mut world, 1);
+    assert_eq!(work.task, task);
+    let worker = world.board.attempts[&work.attempt].agent.clone();
+    assert!(worker.as_str().starts_with(&format!("{}/worker-", name(&world, 1))), "{worker}");
+    lands(&mut world, &work);
+    assert_eq!(world.status(task), Status::Completed);
+    assert!(!world.task(own).asleep, "what landed wakes its lead");
+    let grant = turn(&mut world, 1);
+    let notes = &world.board.attempts[&grant.attempt].notes;
+    assert!(notes[0].contains("What happened since your last turn") && notes[0].contains("limit logins"), "{notes:?}");
+    let Grant { task: own, attempt, token, .. } = grant;
+    world.ask("regatta", Command::FinishMission { task: own, attempt, token, report: "Logins are limited.".into() });
+    end(&mut world, &grant, "bye");
+    assert!(world.board.missions.is_empty());
+    let said = after(&world, MessageId(0)).into_iter().rfind(|it| has(it, "mission:done")).unwrap();
+    assert!(said.text.contains("Logins are limited."), "{}", said.text);
+    assert!(world.board.agents.keys().all(|it| it.as_str() == "ada"), "who was named for it is forgotten");
+    assert!(world.board.claims.is_empty());
+}
+
+#[test]
+fn a_lead_cannot_finish_over_open_tasks_and_has_so_many_and_no_more() {
+    let mut world = led(3, |it| it.leads.max_children = 2);
+    says(&mut world, "ann", "!mission x", None);
+    let grant = turn(&mut world, 1);
+    child(&mut world, 1, "one", &["a"]);
+    world.add(work("of nobody", &["c"]));
+    let Grant { task, attempt, token, .. } = grant;
+    let finish = Command::FinishMission { task, attempt, token, report: "done".into() };
+    assert!(world.refused("regatta", finish).message().contains("open"));
+    let pool = world.board.tasks.values().find(|it| it.subject == "of nobody").unwrap().id;
+    world.ask("ann", Command::AdoptTask { mission: MissionId(1), task: pool });
+    let more = Command::AddChild { mission: MissionId(1), task: work("three", &["d"]), assign: None, how: How::Direct };
+    assert!(world.refused("ann", more).message().contains("2 of at most 2"));
+    says(&mut world, "ann", "!mission y", None);
+    let other = world.refused("ann", Command::AdoptTask { mission: MissionId(2), task: pool });
+    assert_eq!(other.code(), "in_use", "what one lead has, another is not given");
+}
+
+#[test]
+fn a_question_waits_for_no_lead_and_takes_no_room() {
+    let mut world = led(1, |_| {});
+    world.ask("ann", Command::SetLimits { limits: Limits { max_attempts: 1, ..world.board.limits } });
+    says(&mut world, "ann", "!mission long", None);
+    turn(&mut world, 1);
+    child(&mut world, 1, "one", &["a"]);
+    let busy = works(&mut world, 1);
+    let asked = says(&mut world, "ann", "!qq where is the login?", None);
+    let [task] = answers(&world)[..] else { panic!() };
+    assert_eq!(world.task(task).effort.as_deref(), Some("medium"));
+    assert_eq!(world.task(task).assignee, Some(agent("shop-dev")));
+    let grant = begin(&mut world, task);
+    end(&mut world, &grant, "in src/login.rs");
+    let [answer] = &after(&world, asked)[..] else { panic!() };
+    assert_eq!((answer.text.as_str(), answer.reply_to), ("in src/login.rs", Some(asked)));
+    assert_eq!(answer.sender, Actor::Agent(agent("shop-dev")));
+    assert!(world.board.attempts.contains_key(&busy.attempt));
+}
+
+#[test]
+fn a_thread_goes_on_in_its_session_one_turn_after_the_other() {
+    let mut world = led(1, |_| {});
+    let asked = says(&mut world, "ann", "!q(opus) why?", None);
+    let [first] = answers(&world)[..] else { panic!() };
+    assert_eq!(world.task(first).model.as_deref(), Some("opus"));
+    let grant = begin(&mut world, first);
+    let Grant { attempt, token, .. } = grant;
+    let said = Said::Started { session: Some("s-1".into()), model: None };
+    world.ask("regatta", Command::ReportSaid { attempt, token, n: 1, said });
+    // Before it is answered, two more: they wait for their turn.
+    says(&mut world, "ann", "and when?", Some(asked));
+    says(&mut world, "ann", "and who?", Some(asked));
+    let [_, second, third] = answers(&world)[..] else { panic!("{:?}", answers(&world)) };
+    assert_eq!((world.reasons(second)[0], world.reasons(third)[0]), (WaitKind::Dep, WaitKind::Dep));
+    end(&mut world, &grant, "because");
+    let grant = begin(&mut world, second);
+    let resumed = world.board.attempts[&grant.attempt].resumed_session().map(str::to_owned);
+    assert_eq!(resumed.as_deref(), Some("s-1"), "the same session");
+    end(&mut world, &grant, "tomorrow");
+    let answer = after(&world, asked).into_iter().rfind(|it| it.text == "tomorrow").unwrap();
+    let grant = begin(&mut world, third);
+    end(&mut world, &grant, "you");
+    // A reply to an answer goes on, too; one to nothing of the thread does not.
+    says(&mut world, "ann", "thanks, and where?", Some(answer.id));
+    let [fourth] = answers(&world)[..] else { panic!() };
+    assert!(matches!(world.task(fourth).duty, Some(Duty::Answer { root, .. }) if root == asked));
+
+    let once = says(&mut world, "ann", "!oneshot quickly?", None);
+    says(&mut world, "ann", "more?", Some(once));
+    let duties: Vec<_> = answers(&world).iter().map(|it| world.task(*it).duty.clone().unwrap()).collect();
+    assert!(matches!(duties[2], Duty::Triage { .. }), "one answer was asked for: {duties:?}");
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_said() {
+    let mut world = led(1, |_| {});
+    let asked = says(&mut world, "ann", "!q why?", None);
+    let [task] = answers(&world)[..] else { panic!() };
+    for _ in 0..3 {
+        let grant = begin(&mut world, task);
+        end(&mut world, &grant, " ");
+    }
+    let [said] = &after(&world, asked)[..] else { panic!() };
+    assert!(has(said, "answer:failed") && said.text.contains("no answer"), "{}", said.text);
+    assert_eq!(said.reply_to, Some(asked));
+}
+
+#[test]
+fn triage_answers_makes_a_task_or_asks_for_a_lead() {
+    let mut world = led(1, |_| {});
+    let cases = ["answer: no", "task: Fix it\nsoon", "lead: rework it all", "nothing"];
+    for said in cases {
+        says(&mut world, "ann", "something is odd", None);
+        let [task] = answers(&world)[..] else { panic!() };
+        let grant = begin(&mut world, task);
+        end(&mut world, &grant, said);
+    }
+    assert_eq!(working(&world), [1]);
+    assert_eq!(world.board.missions[&MissionId(1)].goal.as_deref(), Some("rework it all"));
+    let backlog: Vec<_> = world.board.tasks.values().filter(|it| it.status == Status::Backlog).collect();
+    assert_eq!((backlog.len(), backlog[0].subject.as_str(), backlog[0].description.as_str()), (1, "Fix it", "soon"));
+
+    for (triage, made) in [(Triage::Task, 2), (Triage::Off, 2)] {
+        let mut ask = world.project("shop", &["cargo test"]);
+        ask.settings = world.board.projects[&shop()].settings.clone();
+        ask.settings.router.triage = triage;
+        world.ask("ann", Command::AddProject(ask));
+        says(&mut world, "ann", "plain words", None);
+        let backlog = world.board.tasks.values().filter(|it| it.status == Status::Backlog).count();
+        assert_eq!((backlog, answers(&world).len()), (made, 0), "{triage:?}");
+    }
+}
+
+#[test]
+fn only_who_may_ask_is_heard() {
+    let mut world = led(3, |it| it.router.from = vec![agent("ops")]);
+    says(&mut world, "bob", "!mission from an agent", None);
+    says(&mut world, "regatta", "!mission from the system", None);
+    let channel = ChannelName::new("shop").unwrap();
+    for label in ["coord:merge", "status", "spawn-ack"] {
+        let labels = vec![Label::new(label).unwrap()];
+        let post = Post { channel: channel.clone(), text: "!mission x".into(), labels, reply_to: None };
+        let Outcome::Message(id) = world.ask("ann", Command::Post(post)) else { panic!() };
+        deliver(&mut world, id);
+    }
+    assert!(world.board.missions.is_empty());
+    says(&mut world, "ops", "!mission from one who is listed", None);
+    assert_eq!(world.board.missions.len(), 1);
+    let before = world.board.tasks.len();
+    let asked = says(&mut world, "ann", "!wat", None);
+    assert!(after(&world, asked)[0].text.contains("`!wat` is no command"));
+    assert_eq!(world.board.tasks.len(), before);
+}
+
+#[test]
+fn messages_wait_while_somebody_else_answers_and_are_taken_in_their_order() {
+    let mut world = led(3, |_| {});
+    let held = match world.ask("bob", Command::Acquire(acquire(Owner::Agent(agent("bob")), &["respond://shop-dev"]))) {
+        Outcome::Claim(regatta_core::claim::Acquired::Granted { claim, token, .. }) => (claim, token),
+        other => panic!("{other:?}"),
+    };
+    let first = says(&mut world, "ann", "!mission one", None);
+    says(&mut world, "ann", "!mission two", None);
+    deliver(&mut world, first);
+    assert!(world.board.missions.is_empty());
+    assert_eq!(world.board.projects[&shop()].intake.waiting.len(), 2);
+    world.ask("bob", Command::Release { claim: held.0, token: held.1 });
+    let goals: Vec<_> = world.board.missions.values().filter_map(|it| it.goal.clone()).collect();
+    assert_eq!(goals, ["one", "two"]);
+    deliver(&mut world, first);
+    assert_eq!(world.board.missions.len(), 2);
+    assert!(world.board.projects[&shop()].intake.waiting.is_empty());
+    // A shared claim of the same name counts as well, and an expired one no more.
+    let mut shared = acquire(Owner::Agent(agent("bob")), &["respond://shop-dev"]);
+    shared.mode = Mode::Shared;
+    world.ask("bob", Command::Acquire(shared));
+    says(&mut world, "ann", "!mission three", None);
+    assert_eq!(world.board.missions.len(), 2);
+    world.advance(31 * SECOND);
+    assert_eq!(world.board.missions.len(), 3);
+}
+
+#[test]
+fn without_its_lead_a_mission_stops_and_can_be_handed_over() {
+    let mut world = led(1, |_| {});
+    world.register("eve", 1);
+    says(&mut world, "ann", "!mission x", None);
+    says(&mut world, "ann", "!mission behind it", None);
+    let grant = turn(&mut world, 1);
+    let task = child(&mut world, 1, "one", &["a"]);
+    let work = works(&mut world, 1);
+    let lost = name(&world, 1);
+    let Grant { task: own, attempt, token, .. } = grant;
+    world.ask("ann", Command::GiveUp { task: own, attempt, token, reason: Some("no idea".into()) });
+    assert_eq!(world.board.missions[&MissionId(1)].state, State::Draining);
+    assert_eq!(world.board.attempts[&work.attempt].stopping, Some(Cause::Stopped), "its workers go with it");
+    assert_eq!(world.status(task), Status::Unassigned, "and their work waits");
+    assert_eq!(working(&world), [2], "its place is not kept");
+    assert!(after(&world, MessageId(0)).iter().any(|it| has(it, "mission:lost") && it.text.contains("no idea")));
+    assert!(world.refused("ann", Command::ResumeMission { mission: MissionId(1) }).hint().contains("handover"));
+    let gone = Command::ReportExited { attempt: work.attempt, token: work.token, how: Exited::Lost };
+    world.ask("regatta", gone);
+    world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Lost });
+
+    world.ask("ann", Command::HandOverMission { mission: MissionId(1), to: Some(agent("eve")) });
+    assert_eq!(lead::place(&world.board, MissionId(1)), Some(1));
+    let grant = turn(&mut world, 2);
+    end(&mut world, &grant, "done");
+    assert_eq!(working(&world), [1]);
+    assert_ne!(name(&world, 1), lost);
+    assert_eq!(world.board.agents[&name(&world, 1)].of, Some(agent("eve")));
+    assert!(!world.board.agents.contains_key(&lost));
+    let work = works(&mut world, 1);
+    assert_eq!(work.task, task, "the work goes on under the new lead");
+}
+
+#[test]
+fn a_mission_that_is_handed_over_keeps_its_workers_at_work() {
+    let mut world = led(2, |_| {});
+    says(&mut world, "ann", "!mission x", None);
+    let grant = turn(&mut world, 1);
+    child(&mut world, 1, "one", &["a"]);
+    let work = works(&mut world, 1);
+    let old = world.board.attempts[&work.attempt].agent.clone();
+    world.ask("ann", Command::HandOverMission { mission: MissionId(1), to: None });
+    assert!(world.board.attempts[&grant.attempt].stopping.is_some());
+    assert_eq!(world.board.attempts[&work.attempt].stopping, None, "what is handed over goes on");
+    assert_eq!(working(&world), [1]);
+    assert!(world.board.agents.contains_key(&old));
+    lands(&mut world, &work);
+    assert!(!world.board.agents.contains_key(&old), "its worker is forgotten when it is done");
+}
+
+#[test]
+fn what_is_cancelled_ends_with_all_its_tasks() {
+    let mut world = led(1, |_| {});
+    says(&mut world, "ann", "!mission x", None);
+    says(&mut world, "ann", "!mission y", None);
+    let grant = turn(&mut world, 1);
+    let task = child(&mut world, 1, "one", &["a"]);
+    let work = works(&mut world, 1);
+    world.ask("ann", Command::CancelMission { mission: MissionId(1), reason: "not wanted".into() });
+    assert_eq!(world.status(task), Status::Cancelled);
+    for attempt in [grant.attempt, work.attempt] {
+        assert!(world.board.attempts[&attempt].stopping.is_some(), "{attempt} is stopped");
+    }
+    assert_eq!(working(&world), [2]);
+    for Grant { attempt, token, .. } in [grant, work] {
+        world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Lost });
+    }
+    let names: Vec<_> = world.board.agents.values().filter(|it| it.of.is_some()).map(|it| it.name.clone()).collect();
+    assert!(names.iter().all(|it| it.as_str().starts_with(name(&world, 2).as_str())), "{names:?}");
+    // One that waits ends as well, and what is behind it moves up.
+    says(&mut world, "ann", "!mission z", None);
+    world.ask("ann", Command::CancelMission { mission: MissionId(3), reason: "no".into() });
+    assert_eq!(world.board.missions.len(), 1);
+}
+
+#[test]
+fn missions_are_summed_up_when_something_changed_and_end_with_their_time() {
+    let mut world = led(2, |it| {
+        it.leads.checkpoint_interval = Span::seconds(30);
+        it.leads.timeout = Span::seconds(3 * 3_600);
+    });
+    says(&mut world, "ann", "!mission x", None);
+    turn(&mut world, 1);
+    let summed = |world: &World| after(world, MessageId(0)).into_iter().filter(|it| has(it, "feedback")).count();
+    world.advance(31 * SECOND);
+    assert_eq!(summed(&world), 1);
+    world.advance(10 * MINUTE);
+    assert_eq!(summed(&world), 1, "nothing new is nothing to say");
+    child(&mut world, 1, "one", &["a"]);
+    world.advance(31 * SECOND);
+    let said = after(&world, MessageId(0)).into_iter().rfind(|it| has(it, "feedback")).unwrap();
+    assert!(has(&said, "M1") && has(&said, &format!("lead:{}", name(&world, 1))), "{:?}", said.labels);
+    assert!(said.text.contains("1 waiting"), "{}", said.text);
+    world.advance(3 * HOUR);
+    assert!(lead(&world, 1).lost.unwrap().contains("time is up"));
+    assert!(working(&world).is_empty());
+}
+
+#[test]
+fn leads_hear_of_each_other_and_of_what_is_said_to_them() {
+    let mut world = led(3, |_| {});
+    says(&mut world, "ann", "!mission one", None);
+    let grant = turn(&mut world, 1);
+    child(&mut world, 1, "a", &["a"]);
+    end(&mut world, &grant, "planned");
+    says(&mut world, "ann", "!mission two", None);
+    let own = lead(&world, 1).task.unwrap();
+    assert!(lead(&world, 1).news.iter().any(|it| it.contains("leads M2")), "{:?}", lead(&world, 1).news);
+    assert!(world.task(own).asleep, "a new sibling wakes nobody");
+    let name = name(&world, 1);
+    says(&mut world, "bob", &format!("@{name} look here"), None);
+    assert!(!world.task(own).asleep, "who is called wakes");
+    let grant = turn(&mut world, 1);
+    let notes = world.board.attempts[&grant.attempt].notes.join("\n");
+    assert!(notes.contains("leads M2") && notes.contains("look here"), "{notes}");
+    // What it says itself does not wake it again.
+    says(&mut world, name.as_str(), &format!("I, @{name}, am here"), None);
+    end(&mut world, &grant, "seen");
+    assert!(world.task(own).asleep);
+    let siblings = lead::siblings(&world.board, &shop(), Some(MissionId(2)));
+    assert_eq!((siblings.len(), &siblings[0].lead, siblings[0].tasks.len()), (1, &name, 1));
+}
+
+#[test]
+fn who_could_lead_is_found_or_said() {
+    let mut world = World::with(&[]);
+    let ask = |agent: Option<&str>| {
+        Command::AskMission(Ask {
+            project: shop(),
+            goal: "x".into(),
+            about: lead::About::Goal,
+            agent: agent.map(crate::world::agent),
+            message: None,
+            channel: None,
+        })
+    };
+    assert!(world.refused("ann", ask(None)).message().contains("no agent"));
+    world.register("ada", 1);
+    world.ask("ann", ask(None));
+    world.register("bob", 1);
+    assert!(world.refused("ann", ask(None)).message().contains("several"));
+    world.ask("ann", ask(Some("bob")));
+    let derived = name(&world, 1);
+    assert!(world.refused("ann", ask(Some(derived.as_str()))).message().contains("named for one mission"));
+    // In a message, a refusal is an answer.
+    let asked = says(&mut world, "ann", "!mission x", None);
+    assert!(after(&world, asked)[0].text.contains("several agents could lead"));
+    let focus = says(&mut world, "ann", "!dev T99", None);
+    assert!(after(&world, focus)[0].text.contains("T99"));
+}
