@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use regatta_engine::ports::agents::{AgentError, Check, CheckResult};
 
 use crate::check::{GRACE, TAIL, engaged};
+use crate::drivers::TOKEN_VARIABLE;
 use crate::process::MARK;
 use crate::rundir::{Input, LaunchRecord, Mode, RunDir, fresh_mark, lock, write_atomic};
 use crate::supervise::{AgentsAdapter, Phase, phase};
@@ -67,7 +68,8 @@ fn start(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> Result<(), Age
             dir: std::path::absolute(&check.dir)?,
             mark: mark.clone(),
             input: Input::Prompt,
-            secrets: vec![],
+            // A command may print its environment; its token is not to be read there.
+            secrets: check.env.iter().map(|it| it.0.clone()).filter(|it| it == TOKEN_VARIABLE).collect(),
             limits: adapter.limits.clone(),
             without_cgroup: true,
             ways: shut.prepared.ways.clone(),

@@ -20,12 +20,14 @@ use crate::attempt::{Attempt, Phase};
 use crate::budget::{Budget, DaySpend, Scope, Spend};
 use crate::bus::{Cursor, Message};
 use crate::claim::{Claim, Mode, Owner, Wait};
+use crate::command::Actor;
 use crate::event::Event;
 use crate::fleet::{Answer, Limits};
 use crate::graph::Step;
+use crate::hook::{Firing, Hook};
 use crate::ids::{
-    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, Now, ProjectName,
-    RequestKey, RuleId, RunnerName, TaskId, WaitId,
+    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, FiringId, HookId, LandingId, MessageId, MissionId, Now,
+    ProjectName, RequestKey, RuleId, RunnerName, TaskId, WaitId,
 };
 use crate::landing::Landing;
 use crate::mission::Mission;
@@ -52,6 +54,8 @@ pub struct Counters {
     pub message: u64,
     pub approval: u64,
     pub rule: u64,
+    pub hook: u64,
+    pub firing: u64,
 }
 
 /// What belongs to no noun: where the log is and which numbers are used up.
@@ -122,6 +126,9 @@ pub struct Board {
     /// Providers and agents that take no work for now.
     pub parked: OrdMap<String, Arc<Parked>>,
     pub runners: OrdMap<RunnerName, Arc<Runner>>,
+    pub hooks: OrdMap<HookId, Arc<Hook>>,
+    /// Hooks whose command runs.
+    pub firings: OrdMap<FiringId, Arc<Firing>>,
     /// Tasks that ended without completing. A number that was handed out and is neither open nor here is completed.
     dead: OrdMap<TaskId, Status>,
 
@@ -163,6 +170,8 @@ pub enum RowKey {
     Day(u64, Option<AgentName>),
     Parked(String),
     Runner(RunnerName),
+    Hook(HookId),
+    Firing(FiringId),
 }
 
 /// A whole row, as the store keeps it.
@@ -187,6 +196,8 @@ pub enum Row {
     Day(DaySpend),
     Parked(Arc<Parked>),
     Runner(Arc<Runner>),
+    Hook(Arc<Hook>),
+    Firing(Arc<Firing>),
 }
 
 impl Row {
@@ -198,9 +209,10 @@ impl Row {
             Row::Attempt(it) => it.ended.is_none(),
             Row::Landing(it) => it.end.is_none(),
             Row::Message(_) => false,
+            Row::Firing(it) => it.ended.is_none(),
             // It is needed as long as its attempt may have to be told the answer; the rest drops out at loading.
             Row::Approval(it) => !it.closed,
-            Row::Rule(_) | Row::Budget(_) | Row::Day(_) | Row::Parked(_) | Row::Runner(_) => true,
+            Row::Rule(_) | Row::Budget(_) | Row::Day(_) | Row::Parked(_) | Row::Runner(_) | Row::Hook(_) => true,
             Row::Meta(_)
             | Row::Project(_)
             | Row::Agent(_)
@@ -563,13 +575,20 @@ impl Loading {
             Row::Budget(it) => _ = board.budgets.insert(it.scope.clone(), it),
             Row::Day(it) => _ = board.ledger.insert((it.day, it.agent), it.spend),
             Row::Runner(it) => board.put_runner(it, ignored),
+            Row::Hook(it) => _ = board.hooks.insert(it.id, it),
+            Row::Firing(it) if it.ended.is_none() => _ = board.firings.insert(it.id, it),
             Row::Parked(it) => {
                 if let Some(at) = it.until_at {
                     board.due.insert((at, Due::Provider(it.name.clone())));
                 }
                 board.parked.insert(it.name.clone(), it);
             }
-            Row::Mission(..) | Row::Attempt(_) | Row::Landing(_) | Row::Message(_) | Row::Approval(_) => {}
+            Row::Mission(..)
+            | Row::Attempt(_)
+            | Row::Landing(_)
+            | Row::Message(_)
+            | Row::Approval(_)
+            | Row::Firing(_) => {}
         }
         self.ignored.clear();
     }
@@ -609,6 +628,7 @@ impl Loading {
 pub struct Draft {
     board: Board,
     now: Now,
+    by: Actor,
     events: Vec<Event>,
     rows: Rows,
 }
@@ -616,7 +636,18 @@ pub struct Draft {
 impl Draft {
     /// Begins a change.
     pub fn of(board: &Board, now: Now) -> Draft {
-        Draft { board: board.clone(), now, events: Vec::new(), rows: Rows::new() }
+        Draft { board: board.clone(), now, by: Actor::Regatta, events: Vec::new(), rows: Rows::new() }
+    }
+
+    /// Says who asks for it.
+    pub(crate) fn asked_by(mut self, by: Actor) -> Draft {
+        self.by = by;
+        self
+    }
+
+    /// Who asks for this change.
+    pub(crate) fn by(&self) -> &Actor {
+        &self.by
     }
 
     /// The board as this change has made it so far.

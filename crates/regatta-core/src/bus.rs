@@ -4,10 +4,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::board::Draft;
+use crate::agent::Role;
+use crate::board::{Board, Draft};
 use crate::command::Actor;
 use crate::event::{Event, facts};
-use crate::ids::{AgentName, ChannelName, Label, MessageId, Now, ProjectName};
+use crate::hook;
+use crate::ids::{AgentName, ChannelName, FiringId, Label, MessageId, Now, ProjectName};
 use crate::refusal::Refusal;
 
 /// An entry of a channel.
@@ -23,8 +25,54 @@ pub struct Message {
     /// Agents named in the text as `@name`.
     pub mentions: Vec<AgentName>,
     pub reply_to: Option<MessageId>,
+    /// The first message of the thread that it is in; nothing when it begins one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<MessageId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<Attachment>,
+    /// How many hooks, one after the other, led to it: 0 when somebody sent it of their own accord.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub depth: u32,
     pub wall: u64,
 }
+
+fn is_zero(it: &u32) -> bool {
+    *it == 0
+}
+
+impl Message {
+    /// The first message of its thread: itself, if it begins one.
+    pub fn root(&self) -> MessageId {
+        self.thread.unwrap_or(self.id)
+    }
+
+    /// Whether an agent may read it: everybody reads a channel, and a message to one agent only its two ends.
+    pub fn may_be_read_by(&self, agent: &AgentName) -> bool {
+        let to = addressee(&self.channel);
+        to.is_none_or(|it| it == agent.as_str()) || self.sender == Actor::Agent(agent.clone())
+    }
+}
+
+/// Whose mailbox a channel is.
+pub fn addressee(channel: &ChannelName) -> Option<&str> {
+    channel.as_str().strip_prefix('@')
+}
+
+/// A file that goes with a message. Its bytes are kept by their hash, beside the store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Attachment {
+    /// What the file was called.
+    pub name: String,
+    pub bytes: u64,
+    /// SHA-256 of what is in it, in hex.
+    pub sha256: String,
+}
+
+/// The most files that go with one message.
+pub const MOST_ATTACHMENTS: usize = 10;
+/// The most bytes of one of them.
+pub const LARGEST_ATTACHMENT: u64 = 4 * 1024 * 1024;
 
 /// How far an agent has read a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,11 +100,44 @@ pub struct Post {
     pub reply_to: Option<MessageId>,
 }
 
+/// What a message has besides: found out by whoever posts it, not by who asks for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Extra {
+    /// The first message of the thread of what it answers; that itself, if not given.
+    pub thread: Option<MessageId>,
+    pub attachments: Vec<Attachment>,
+    /// The hook's command that posts it.
+    pub firing: Option<FiringId>,
+}
+
 /// The longest text of a message.
 pub const LONGEST_TEXT: usize = 64 * 1024;
 
 /// Posts a message as `sender`.
 pub fn post(draft: &mut Draft, ask: Post, sender: Actor, now: Now) -> Result<MessageId, Refusal> {
+    post_with(draft, ask, Extra::default(), sender, now)
+}
+
+/// Answers a message where it was posted, in its thread; a message to one agent is answered to who sent it.
+pub fn reply(
+    draft: &mut Draft,
+    to: &Message,
+    (text, labels): (String, Vec<Label>),
+    sender: Actor,
+    now: Now,
+) -> Result<MessageId, Refusal> {
+    let back = match (&to.sender, addressee(&to.channel)) {
+        (Actor::Agent(name), Some(_)) => ChannelName::new(&format!("@{name}")).ok(),
+        _ => None,
+    };
+    let channel = back.unwrap_or_else(|| to.channel.clone());
+    let ask = Post { channel, text, labels, reply_to: Some(to.id) };
+    post_with(draft, ask, Extra { thread: Some(to.root()), ..Extra::default() }, sender, now)
+}
+
+/// [`post`] with what else belongs to it.
+pub fn post_with(draft: &mut Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Result<MessageId, Refusal> {
     if ask.text.trim().is_empty() || ask.text.len() > LONGEST_TEXT {
         return Err(Refusal::invalid(
             "a message has 1 to 65536 bytes of text",
@@ -74,16 +155,33 @@ pub fn post(draft: &mut Draft, ask: Post, sender: Actor, now: Now) -> Result<Mes
             "see them: regatta msg history CHANNEL",
         ));
     }
+    if extra.attachments.len() > MOST_ATTACHMENTS {
+        return Err(Refusal::invalid(
+            format!("a message has at most {MOST_ATTACHMENTS} attachments"),
+            "send the others with another message",
+        ));
+    }
     let id = MessageId(draft.board().counters.message + 1);
     let mentions = mentions(&ask.text);
+    let mut labels = ask.labels;
+    for label in automatic_labels(draft.board(), &sender) {
+        if !labels.contains(&label) {
+            labels.push(label);
+        }
+    }
+    let firing = extra.firing.and_then(|it| draft.board().firings.get(&it).map(|it| it.depth));
+    let depth = firing.unwrap_or_else(|| hook::depth_of(draft.board(), &sender));
     let message = Message {
         id,
         channel: ask.channel,
         sender,
         text: ask.text,
-        labels: ask.labels,
+        labels,
         mentions,
         reply_to: ask.reply_to,
+        thread: ask.reply_to.map(|it| extra.thread.unwrap_or(it)),
+        attachments: extra.attachments,
+        depth,
         wall: now.wall,
     };
     draft.record(Event::MessagePosted(Posted { message }));
@@ -104,6 +202,28 @@ pub(crate) fn say(
     now: Now,
 ) -> Result<MessageId, Refusal> {
     post(draft, Post { channel, text, labels, reply_to }, Actor::Regatta, now)
+}
+
+/// The labels that a message gets by itself: `lead:NAME` when its sender works for a lead, or is one. The nearest above
+/// it by name counts, as `a/b` works for `a`.
+fn automatic_labels(board: &Board, sender: &Actor) -> Vec<Label> {
+    let Actor::Agent(sender) = sender else { return vec![] };
+    let leads = |name: &&str| {
+        let name = AgentName::new(name).ok();
+        name.and_then(|it| board.agents.get(&it)).is_some_and(|it| it.role == Role::Lead)
+    };
+    let lead = ancestry(sender).find(leads);
+    lead.and_then(|it| Label::new(&format!("lead:{it}")).ok()).into_iter().collect()
+}
+
+/// An agent's name and those above it, nearest first: `a/b/c`, `a/b`, `a`.
+fn ancestry(name: &AgentName) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(name.as_str()), |it| it.rsplit_once('/').map(|it| it.0))
+}
+
+/// Whether `child` is `parent` or somewhere below it.
+pub fn is_of(child: &AgentName, parent: &AgentName) -> bool {
+    ancestry(child).any(|it| it == parent.as_str())
 }
 
 /// Moves an agent's cursor forward; it never goes back.

@@ -503,7 +503,11 @@ pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
 ///
 /// `line` is the asker's own place: only waiters before it count, and without one all do (L9).
 pub fn in_the_way(draft: &Draft, uris: &[Uri], mode: Mode, line: Option<WaitId>, now: Now) -> Vec<Holder> {
-    let board = draft.board();
+    in_the_way_on(draft.board(), uris, mode, line, now)
+}
+
+/// [`in_the_way`] for who only looks.
+pub(crate) fn in_the_way_on(board: &Board, uris: &[Uri], mode: Mode, line: Option<WaitId>, now: Now) -> Vec<Holder> {
     let mut seen = BTreeSet::new();
     let mut holders = Vec::new();
     for uri in uris {

@@ -10,15 +10,15 @@ use crate::event::Recorded;
 use crate::fleet::{self, Limits};
 use crate::graph::Step;
 use crate::ids::{
-    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, Now, ProjectName,
-    RequestKey, RuleId, RunnerName, TaskId, WaitId,
+    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, FiringId, HookId, LandingId, MessageId, MissionId, Now,
+    ProjectName, RequestKey, RuleId, RunnerName, TaskId, WaitId,
 };
 use crate::manifest::{self, Part, Rules};
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Said};
 use crate::{
-    agent, approval, attempt, budget, bus, claim, explore, gates, isolation, landing, lead, mission, policy, project,
-    provider, radar, react, route, runner, schedule, scope, steer, task,
+    agent, approval, attempt, budget, bus, claim, explore, gates, hook, isolation, landing, lead, mission, policy,
+    project, provider, radar, react, route, runner, schedule, scope, steer, task,
 };
 
 /// Who asks.
@@ -309,10 +309,27 @@ pub enum Command {
         project: ProjectName,
         message: Box<bus::Message>,
     },
+    /// Posts a message with what a door found out about it.
+    PostWith {
+        post: bus::Post,
+        extra: bus::Extra,
+    },
     MarkRead {
         agent: AgentName,
         channel: ChannelName,
         read: MessageId,
+    },
+
+    AddHook(Box<hook::Add>),
+    PauseHook {
+        hook: HookId,
+        reason: String,
+    },
+    ResumeHook {
+        hook: HookId,
+    },
+    RemoveHook {
+        hook: HookId,
     },
 
     // What only the shell says.
@@ -385,6 +402,13 @@ pub enum Command {
         project: ProjectName,
         found: Vec<radar::Found>,
     },
+    /// A hook's command has ended.
+    ReportHook {
+        firing: FiringId,
+        ended: hook::Ended,
+        output: String,
+        shut_in: Option<String>,
+    },
     /// An effect was performed and there is nothing more to say of it.
     ReportPerformed,
 }
@@ -407,6 +431,7 @@ impl Command {
                 | Command::ReportTried { .. }
                 | Command::ReportMoved { .. }
                 | Command::ReportCollisions { .. }
+                | Command::ReportHook { .. }
                 | Command::ReportPerformed
         )
     }
@@ -439,6 +464,7 @@ pub enum Outcome {
         ttl_ms: u64,
     },
     Message(MessageId),
+    Hook(HookId),
     Queued(landing::Place),
     Rule(RuleId),
     Asked(ApprovalId),
@@ -483,7 +509,7 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
     }
     let known_as = request.key.as_ref().map(|key| (key.clone(), fingerprint(&request)));
     let by = request.by.clone();
-    let mut draft = Draft::of(board, now);
+    let mut draft = Draft::of(board, now).asked_by(by.clone());
     let outcome = run(&mut draft, request, now)?;
     if let Some((key, command)) = known_as
         && draft.has_recorded()
@@ -625,6 +651,11 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         }
         Command::Post(ask) => Outcome::Message(bus::post(draft, ask, request.by, now)?),
         Command::Route { project, message } => done(route::intake(draft, &project, &message, now)?),
+        Command::PostWith { post, extra } => Outcome::Message(bus::post_with(draft, post, extra, request.by, now)?),
+        Command::AddHook(ask) => Outcome::Hook(hook::add(draft, *ask, &request.by, now)?),
+        Command::PauseHook { hook, reason } => done(hook::pause(draft, hook, reason)?),
+        Command::ResumeHook { hook } => done(hook::resume(draft, hook)?),
+        Command::RemoveHook { hook } => done(hook::remove(draft, hook)?),
         Command::MarkRead { agent, channel, read } => done(bus::mark_read(draft, agent, channel, read)?),
         Command::Resume { pid } => {
             fleet::resume(draft, pid, now);
@@ -649,6 +680,9 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::ReportTried { landing, found } => done(landing::tried(draft, landing, found, now)?),
         Command::ReportMoved { landing, fence, found } => done(landing::moved(draft, landing, fence, found, now)?),
         Command::ReportCollisions { project, found } => done(radar::seen(draft, &project, &found, now)?),
+        Command::ReportHook { firing, ended, output, shut_in } => {
+            done(hook::ended(draft, firing, (ended, output), shut_in)?)
+        }
         Command::ReportPerformed => Outcome::Done,
     })
 }

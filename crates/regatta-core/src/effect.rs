@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AttemptId, CommitId, LandingId, ProjectName, TaskId};
+use crate::ids::{AttemptId, CommitId, FiringId, LandingId, ProjectName, TaskId};
 
 /// One effect's name: the event it follows from, and which of that event's effects it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -47,4 +47,6 @@ pub enum Effect {
     PushTrunk { project: ProjectName, commit: CommitId },
     /// Remove the attempt's workspace once everything in it is kept.
     RemoveWorkspace { attempt: AttemptId },
+    /// Run the command of a hook that fired.
+    RunHook { firing: FiringId },
 }

@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    agent, approval, attempt, budget, bus, claim, fleet, isolation, landing, lead, mission, policy, project, provider,
-    question, radar, rotate, route, runner, scope, steer, task,
+    agent, approval, attempt, budget, bus, claim, fleet, hook, isolation, landing, lead, mission, policy, project,
+    provider, question, radar, rotate, route, runner, scope, steer, task,
 };
 
 /// Declares event payloads: private fields, public getters.
@@ -136,6 +136,12 @@ events! {
     MessageHandled(route::Handled) "message.handled" |it| it.message().to_string();
     ThreadChanged(question::Threaded) "message.thread" |it| it.thread().root.to_string();
     CursorMoved(bus::CursorMoved) "message.read" |it| it.agent().to_string();
+    HookAdded(hook::Added) "hook.added" |it| it.hook().id.to_string();
+    HookChanged(hook::Changed) "hook.changed" |it| it.hook().to_string();
+    HookRemoved(hook::Removed) "hook.removed" |it| it.hook().to_string();
+    HookFired(hook::Fired) "hook.fired" |it| it.firing().hook.to_string();
+    HookSkipped(hook::Skipped) "hook.skipped" |it| it.hook().to_string();
+    FiringEnded(hook::FiringEnded) "hook.ended" |it| it.firing().to_string();
 }
 
 /// An event with its place in the log.

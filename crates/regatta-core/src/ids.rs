@@ -100,6 +100,10 @@ number!(/// A rule of the policy, `R2`.
     RuleId, 'R', "a rule id");
 number!(/// An entry of the bus, `B12`.
     MessageId, 'B', "a message id");
+number!(/// A rule that starts something when something happens, `H3`.
+    HookId, 'H', "a hook id");
+number!(/// One time that a hook fired, `F12`.
+    FiringId, 'F', "a firing id");
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $check:expr) => {

@@ -41,6 +41,7 @@ pub mod task; // where a task becomes in_progress
 
 pub mod bus; // messages
 pub mod fleet; // limits, restarts, answers given before
+pub mod hook; // what starts when something happens
 pub mod landing; // where a branch is allowed to land
 pub mod lead; // who leads a mission, and its turns
 pub mod mission; // a goal, its tasks and its agents
@@ -49,3 +50,4 @@ pub mod project; // repositories under management
 pub mod question; // answers in a thread, and what becomes of plain words
 pub mod radar; // work in progress that will collide
 pub mod route; // what a message asks for
+pub mod search; // what a word is, and which texts have it

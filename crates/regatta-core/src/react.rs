@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::ids::Now;
 use crate::refusal::Refusal;
 use crate::task::{Status, Task};
-use crate::{budget, landing, lead, mission, policy, question, route};
+use crate::{budget, hook, landing, lead, mission, policy, question, route};
 
 /// Decides what follows from `event` and returns what the shell must do. `before` is the board as it was
 /// before the command, where what has ended can still be seen.
@@ -132,6 +132,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             policy::end_scope(draft, &policy::Scope::Mission(*it.mission()));
             budget::end_scope(draft, budget::Scope::Mission(*it.mission()));
         }
+        Event::HookFired(it) => effects.push(Effect::RunHook { firing: it.firing().id }),
         // Facts that nothing follows from. A completed task unblocks its dependants by being completed.
         Event::FleetResumed(_)
         | Event::FleetLimited(_)
@@ -196,8 +197,15 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::LandingHeld(_)
         | Event::QueueOvertaken(_)
         | Event::QueueHeld(_)
-        | Event::CursorMoved(_) => {}
+        | Event::CursorMoved(_)
+        | Event::HookAdded(_)
+        | Event::HookChanged(_)
+        | Event::HookRemoved(_)
+        | Event::HookSkipped(_)
+        | Event::FiringEnded(_) => {}
     }
+    // After who waited in line: a claim that went on to the next was never free.
+    hook::look(draft, before, event, now);
     Ok(effects)
 }
 

@@ -35,7 +35,7 @@ use regatta_core::claim::{Acquire, Acquired};
 use regatta_core::command::{Actor, Command, Outcome, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::event::Recorded;
-use regatta_core::ids::{AttemptId, RequestKey, WaitId};
+use regatta_core::ids::{AttemptId, FiringId, RequestKey, WaitId};
 use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -72,6 +72,8 @@ pub struct Tools {
     pub server: String,
     /// Makes an attempt's own token from its number and its fence.
     pub mint: Arc<dyn Fn(AttemptId, u64) -> String + Send + Sync>,
+    /// Makes the token of a hook's command in the same way.
+    pub mint_firing: Arc<dyn Fn(FiringId, u64) -> String + Send + Sync>,
 }
 
 impl std::fmt::Debug for Tools {

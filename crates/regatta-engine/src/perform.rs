@@ -6,6 +6,7 @@
 //! again.
 
 mod attempts; // programs
+mod hooks; // commands that hooks start
 mod isolation; // did it work where it should
 mod judging; // what an attempt left, captured and checked
 mod landings; // the queue's work
@@ -93,6 +94,7 @@ fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(Eff
         Effect::PushTrunk { project, commit } => {
             engine.spawn_performer("push", move || landings::push_trunk(&it, key, &project, &commit))
         }
+        Effect::RunHook { firing } => engine.spawn_performer("hook", move || hooks::run_hook(&it, key, firing)),
     }
 }
 

@@ -13,8 +13,8 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, ToSql, Tr
 use serde::Serialize;
 
 use crate::load::decode;
-use crate::log;
 use crate::words::{self, Fault};
+use crate::{index, log};
 
 /// The revision of the last commit.
 pub(crate) fn stored_revision(connection: &Connection) -> Result<u64, Fault> {
@@ -190,6 +190,14 @@ impl Writer<'_> {
                 "INSERT OR REPLACE INTO runners (name, body) VALUES (?1, ?2)",
                 (it.name.as_str(), json(text, it)?),
             ),
+            Row::Hook(it) => {
+                run(db, "INSERT OR REPLACE INTO hooks (id, body) VALUES (?1, ?2)", (number(it.id.0)?, json(text, it)?))
+            }
+            Row::Firing(it) => run(
+                db,
+                "INSERT OR REPLACE INTO firings (id, hook, live, body) VALUES (?1, ?2, ?3, ?4)",
+                (number(it.id.0)?, number(it.hook.0)?, live, json(text, it)?),
+            ),
         }
     }
 
@@ -218,6 +226,8 @@ impl Writer<'_> {
                 run(db, "DELETE FROM days WHERE day = ?1 AND agent = ?2", (number(*day)?, agent))
             }
             RowKey::Runner(it) => run(db, "DELETE FROM runners WHERE name = ?1", [it.as_str()]),
+            RowKey::Hook(it) => run(db, "DELETE FROM hooks WHERE id = ?1", [number(it.0)?]),
+            RowKey::Firing(it) => run(db, "DELETE FROM firings WHERE id = ?1", [number(it.0)?]),
             RowKey::Parked(it) => run(db, "DELETE FROM parked WHERE name = ?1", [it.as_str()]),
         }
     }
@@ -230,21 +240,7 @@ impl Writer<'_> {
             self.remove_message(id)?;
             run(self.connection, INSERT, (id, it.channel.as_str(), &sender, json(self.json, it)?))?;
         }
-        for label in &it.labels {
-            run(
-                self.connection,
-                "INSERT OR IGNORE INTO message_labels (label, message) VALUES (?1, ?2)",
-                (label.as_str(), id),
-            )?;
-        }
-        for agent in &it.mentions {
-            run(
-                self.connection,
-                "INSERT OR IGNORE INTO message_mentions (agent, message) VALUES (?1, ?2)",
-                (agent.as_str(), id),
-            )?;
-        }
-        Ok(())
+        index::put(self.connection, it)
     }
 
     fn remove_message(&mut self, id: i64) -> Result<(), Fault> {
@@ -253,21 +249,7 @@ impl Writer<'_> {
             .optional()?;
         if let Some(old) = old {
             // Its labels are found by their names: an index for something that never happens would cost every message.
-            let old: Message = decode("messages", ValueRef::Integer(id), old.as_bytes())?;
-            for label in &old.labels {
-                run(
-                    self.connection,
-                    "DELETE FROM message_labels WHERE label = ?1 AND message = ?2",
-                    (label.as_str(), id),
-                )?;
-            }
-            for agent in &old.mentions {
-                run(
-                    self.connection,
-                    "DELETE FROM message_mentions WHERE agent = ?1 AND message = ?2",
-                    (agent.as_str(), id),
-                )?;
-            }
+            index::remove(self.connection, &decode("messages", ValueRef::Integer(id), old.as_bytes())?)?;
             run(self.connection, "DELETE FROM messages WHERE id = ?1", [id])?;
         }
         Ok(())
@@ -284,7 +266,7 @@ fn prepared<'a>(connection: &'a Connection, sql: &str) -> Result<CachedStatement
     Ok(connection.prepare_cached(sql)?)
 }
 
-fn run(connection: &Connection, sql: &str, params: impl Params) -> Result<(), Fault> {
+pub(crate) fn run(connection: &Connection, sql: &str, params: impl Params) -> Result<(), Fault> {
     prepared(connection, sql)?.execute(params)?;
     Ok(())
 }

@@ -10,18 +10,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use regatta_core::attempt::Attempt;
 use regatta_core::bus::Message;
 use regatta_core::event::Recorded;
-use regatta_core::ids::{AttemptId, ChannelName, MessageId, MissionId, ProjectName, TaskId};
+use regatta_core::hook::Firing;
+use regatta_core::ids::{AttemptId, ChannelName, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId};
 use regatta_core::landing::Landing;
 use regatta_core::mission::Mission;
 use regatta_core::task::{Status, Task};
-use regatta_engine::ports::store::{History, MessageFilter, StoreError, TaskFilter};
+use regatta_engine::ports::store::{History, MessageFilter, StoreError, TaskFilter, first_since};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params_from_iter};
 use serde::de::DeserializeOwned;
 
 use crate::load::{decode, text};
-use crate::log;
 use crate::words::{self, Fault};
+use crate::{index, log};
 
 /// How many connections are kept for the next reader. More readers than that at once open their own.
 const KEPT: usize = 4;
@@ -100,6 +101,17 @@ impl History for SqliteHistory {
         self.read(|db| messages(db, filter))
     }
 
+    fn firings(&self, hook: Option<HookId>, before: Option<FiringId>, limit: usize) -> Result<Vec<Firing>, StoreError> {
+        let mut values = vec![Value::from(before.map_or(i64::MAX, |it| bound(it.0))), at_most(limit).into()];
+        let mut chosen = "";
+        if let Some(hook) = hook {
+            values.push(bound(hook.0).into());
+            chosen = " AND hook = ?3";
+        }
+        let sql = format!("SELECT id, body FROM firings WHERE id < ?1{chosen} ORDER BY id DESC LIMIT ?2");
+        self.read(|db| all(db, "firings", &sql, values))
+    }
+
     fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError> {
         self.read(|db| {
             let mut count = db.prepare_cached("SELECT count(*) FROM messages WHERE channel = ?1 AND id > ?2")?;
@@ -148,66 +160,143 @@ impl History for SqliteHistory {
 /// One line of an index: what it is called, and which messages are in it.
 struct Source {
     from: &'static str,
-    key: &'static str,
+    /// How a row is chosen, `{}` being the value.
+    choose: &'static str,
     id: &'static str,
-    value: String,
+    value: Value,
 }
 
 /// Walks the shortest of the indexes that apply, and asks the rest of each message found there. SQLite
 /// cannot know which one that is: a label may be on nearly every message or on three.
 fn messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>, Fault> {
-    let source = |from, key, id, value: Option<String>| value.map(|value| Source { from, key, id, value });
-    let mut sources: Vec<Source> = [
-        source("message_labels", "label", "message", filter.label.as_ref().map(ToString::to_string)),
-        source("message_mentions", "agent", "message", filter.mention.as_ref().map(ToString::to_string)),
-        source("messages", "channel", "id", filter.channel.as_ref().map(ToString::to_string)),
-        source("messages", "sender", "id", filter.from.clone()),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    let after = bound(filter.after.unwrap_or_default().0);
-    if sources.len() > 1 {
-        let mut sized = Vec::new();
-        for it in sources {
-            let sql = format!(
-                "SELECT count(*) FROM (SELECT 1 FROM {} WHERE {} = ?1 AND {} > ?2 LIMIT 2000)",
-                it.from, it.key, it.id
-            );
-            let size: i64 = db.prepare_cached(&sql)?.query_row((&it.value, after), |row| row.get(0))?;
-            sized.push((size, it));
-        }
-        sized.sort_by_key(|it| it.0);
-        sources = sized.into_iter().map(|it| it.1).collect();
-    }
-    let mut values = vec![Value::from(after), at_most(filter.limit).into()];
+    let Some((low, high)) = span(db, filter)? else { return Ok(vec![]) };
+    let sources = by_length(db, sources(db, filter)?, (low, high))?;
+    let mut values = vec![Value::from(low), high.into()];
     let mut sql = String::from("SELECT m.id, m.body FROM ");
     let mut order = "m.id";
     let mut rest = String::new();
+    // What is asked of the text is asked of each message, unless the words' own index is walked and they are enough.
+    let mut read = filter.text.as_ref();
     for (nth, it) in sources.into_iter().enumerate() {
-        values.push(it.value.into());
-        let place = values.len();
-        let Source { from, key, id, .. } = it;
+        let Source { from, choose, id, value } = it;
+        if from == WORDS && nth > 0 {
+            continue;
+        }
+        values.push(value);
+        let chosen = choose.replace("{}", &format!("?{}", values.len()));
         // A plus sign keeps SQLite from taking that column's index after all.
         match (nth, from) {
-            (0, "messages") => rest += &format!(" AND m.{key} = ?{place}"),
+            (0, "messages") => rest += &format!(" AND m.{chosen}"),
             (0, _) => {
                 sql += &format!("{from} s CROSS JOIN ");
-                rest += &format!(" AND s.{key} = ?{place} AND m.id = s.{id}");
-                order = "s.message";
+                rest += &format!(" AND s.{chosen} AND m.id = s.{id}");
+                order = if from == WORDS { "s.rowid" } else { "s.message" };
+                read = read.filter(|it| from != WORDS || it.has_phrases());
             }
-            (_, "messages") => rest += &format!(" AND +m.{key} = ?{place}"),
-            _ => rest += &format!(" AND EXISTS (SELECT 1 FROM {from} x WHERE x.{key} = ?{place} AND x.{id} = m.id)"),
+            (_, "messages") => rest += &format!(" AND +m.{chosen}"),
+            _ => rest += &format!(" AND EXISTS (SELECT 1 FROM {from} x WHERE x.{chosen} AND x.{id} = m.id)"),
         }
     }
     let newest = filter.after.is_none();
     let direction = if newest { "DESC" } else { "ASC" };
-    sql += &format!("messages m WHERE {order} > ?1{rest} ORDER BY {order} {direction} LIMIT ?2");
-    let mut found: Vec<Message> = all(db, "messages", &sql, values)?;
+    sql += &format!("messages m WHERE {order} > ?1 AND {order} <= ?2{rest} ORDER BY {order} {direction}");
+    let mut statement = db.prepare_cached(&sql)?;
+    let mut rows = statement.query(params_from_iter(values))?;
+    let mut found: Vec<Message> = Vec::new();
+    while found.len() < filter.limit
+        && let Some(row) = rows.next()?
+    {
+        let message: Message = decode("messages", row.get_ref(0)?, text(row.get_ref(1)?))?;
+        if read.is_none_or(|it| it.matches(&message.text)) {
+            found.push(message);
+        }
+    }
     if newest {
         found.reverse();
     }
     Ok(found)
+}
+
+/// The table of words.
+const WORDS: &str = "message_words";
+
+/// Every index that a filter names a line of.
+fn sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<Source>, Fault> {
+    let source = |from, choose, id, value: Option<Value>| value.map(|value| Source { from, choose, id, value });
+    let named = |it: Option<String>| it.map(Value::from);
+    let numbered = |it: Option<MessageId>| it.map(|it| Value::from(bound(it.0)));
+    // A message that nobody answered is a thread of its own, and in no index.
+    let mut thread = source("message_threads", "root = {}", "message", numbered(filter.thread));
+    if let Some(root) = filter.thread {
+        let answered = "SELECT 1 FROM message_threads WHERE root = ?1 LIMIT 1";
+        let found = db.prepare_cached(answered)?.exists([bound(root.0)])?;
+        if !found {
+            thread = source("messages", "id = {}", "id", numbered(filter.thread));
+        }
+    }
+    Ok([
+        source("message_labels", "label = {}", "message", named(filter.label.as_ref().map(ToString::to_string))),
+        source("message_mentions", "agent = {}", "message", named(filter.mention.as_ref().map(ToString::to_string))),
+        source("message_replies", "parent = {}", "message", numbered(filter.reply_to)),
+        thread,
+        source("messages", "channel = {}", "id", named(filter.channel.as_ref().map(ToString::to_string))),
+        source("messages", "sender = {}", "id", named(filter.from.clone())),
+        source(WORDS, "message_words MATCH {}", "rowid", named(filter.text.as_ref().map(index::query))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect())
+}
+
+/// The shortest first, as far as it is worth finding out.
+fn by_length(db: &Connection, sources: Vec<Source>, (low, high): (i64, i64)) -> Result<Vec<Source>, Fault> {
+    if sources.len() < 2 {
+        return Ok(sources);
+    }
+    let mut sized = Vec::new();
+    for it in sources {
+        let sql = format!(
+            "SELECT count(*) FROM (SELECT 1 FROM {} WHERE {} AND {id} > ?2 AND {id} <= ?3 LIMIT 2000)",
+            it.from,
+            it.choose.replace("{}", "?1"),
+            id = it.id
+        );
+        let size: i64 = db.prepare_cached(&sql)?.query_row((&it.value, low, high), |row| row.get(0))?;
+        sized.push((size, it));
+    }
+    sized.sort_by_key(|it| it.0);
+    Ok(sized.into_iter().map(|it| it.1).collect())
+}
+
+/// Between which numbers a filter's messages are: above the first, and up to the second. Nothing if there can be none.
+fn span(db: &Connection, filter: &MessageFilter) -> Result<Option<(i64, i64)>, Fault> {
+    let mut low = bound(filter.after.unwrap_or_default().0);
+    let mut high = filter.before.map_or(i64::MAX, |it| bound(it.0).saturating_sub(1));
+    if filter.since.is_some() || filter.until.is_some() {
+        let last: Option<i64> = db.prepare_cached("SELECT max(id) FROM messages")?.query_row([], |row| row.get(0))?;
+        let last = unsigned(last.unwrap_or(0));
+        let mut look = db.prepare_cached("SELECT id, body FROM messages WHERE id >= ?1 ORDER BY id LIMIT 1")?;
+        let mut at_or_after = |id: u64| -> Result<Option<(u64, u64)>, Fault> {
+            let mut rows = look.query([bound(id)])?;
+            let Some(row) = rows.next()? else { return Ok(None) };
+            let it: Dated = decode("messages", row.get_ref(0)?, text(row.get_ref(1)?))?;
+            Ok(Some((it.id.0, it.wall)))
+        };
+        if let Some(since) = filter.since {
+            low = low.max(bound(first_since(since, last, &mut at_or_after)?) - 1);
+        }
+        if let Some(until) = filter.until {
+            high = high.min(bound(first_since(until.saturating_add(1), last, &mut at_or_after)?) - 1);
+        }
+    }
+    Ok((low < high && filter.limit > 0).then_some((low, high)))
+}
+
+/// When a message was sent.
+#[derive(serde::Deserialize)]
+struct Dated {
+    id: MessageId,
+    wall: u64,
 }
 
 /// What a filter asks but for its statuses and its limit, which is value 2.

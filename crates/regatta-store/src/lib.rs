@@ -12,6 +12,7 @@ mod backup; // exact copies, and putting one back
 mod commit; // where a batch becomes durable
 mod files; // names and modes of files beside the store
 mod history; // the reading side
+mod index; // what messages are found by
 mod load; // the board, from its live rows
 mod log; // events in rows
 mod open; // what is checked before a file is trusted

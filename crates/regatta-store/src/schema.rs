@@ -6,6 +6,7 @@
 use regatta_core::board::Meta;
 use rusqlite::{Connection, TransactionBehavior};
 
+use crate::index;
 use crate::words::Fault;
 
 /// "Rgta": how a store of ours is told from any other SQLite file.
@@ -66,7 +67,23 @@ CREATE TABLE days (day INTEGER NOT NULL, agent TEXT NOT NULL, body TEXT NOT NULL
 CREATE TABLE parked (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ", "
 CREATE TABLE runners (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
-"];
+", BUS];
+
+/// Threads, full-text search, hooks. What is there of messages is indexed when a store comes here (`search.rs` of the
+/// core says what a word is, so no SQL can do it).
+///
+/// The search index holds no text, only which messages have a word: its words come from the core, in letters that
+/// SQLite's `ascii` tokeniser leaves as they are.
+const BUS: &str = "
+CREATE TABLE message_threads (root INTEGER NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (root, message)) STRICT, WITHOUT ROWID;
+CREATE TABLE message_replies (parent INTEGER NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (parent, message)) STRICT, WITHOUT ROWID;
+CREATE VIRTUAL TABLE message_words USING fts5(words, content='', columnsize=0, detail=none, tokenize='ascii');
+
+CREATE TABLE hooks (id INTEGER PRIMARY KEY, body TEXT NOT NULL) STRICT;
+CREATE TABLE firings (id INTEGER PRIMARY KEY, hook INTEGER NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE INDEX firings_live ON firings (live) WHERE live = 1;
+CREATE INDEX firings_hook ON firings (hook);
+";
 
 /// The schema this program writes.
 pub(crate) fn newest() -> i64 {
@@ -84,6 +101,9 @@ pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> Resul
         if version(connection)? < to {
             let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             change.execute_batch(sql)?;
+            if *sql == BUS {
+                index::fill(&change)?;
+            }
             change.pragma_update(None, "user_version", to)?;
             change.commit()?;
         }

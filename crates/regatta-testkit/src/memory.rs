@@ -3,6 +3,7 @@
 //! A clone is another handle to the same data, so "restart" is: drop everything, load from a clone.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,11 +12,12 @@ use regatta_core::board::{Board, Meta, Row, RowKey};
 use regatta_core::bus::Message;
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
-use regatta_core::ids::{AttemptId, ChannelName, MessageId, MissionId, ProjectName, TaskId};
+use regatta_core::hook::Firing;
+use regatta_core::ids::{AttemptId, ChannelName, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId};
 use regatta_core::landing::Landing;
 use regatta_core::mission::Mission;
 use regatta_core::task::Task;
-use regatta_engine::ports::store::{Batch, History, Loaded, MessageFilter, Store, StoreError, TaskFilter};
+use regatta_engine::ports::store::{Batch, History, Loaded, MessageFilter, Store, StoreError, TaskFilter, first_since};
 
 /// How a commit fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,12 +194,29 @@ impl History for MemoryStore {
     }
 
     fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError> {
+        let all: BTreeMap<u64, u64> = self
+            .rows(|row| if let Row::Message(it) = row { Some((it.id.0, it.wall)) } else { None })
+            .into_iter()
+            .collect();
+        let last = all.keys().next_back().copied().unwrap_or(0);
+        let first = |wall| -> u64 {
+            let Ok(found) =
+                first_since(wall, last, |id| Ok::<_, Infallible>(all.range(id..).next().map(|it| (*it.0, *it.1))));
+            found
+        };
+        let (since, until) = (filter.since.map(first), filter.until.map(|it| first(it.saturating_add(1))));
         let mut found = self.rows(|row| match row {
             Row::Message(it)
                 if filter.channel.as_ref().is_none_or(|want| it.channel == *want)
                     && filter.label.as_ref().is_none_or(|want| it.labels.contains(want))
                     && filter.from.as_ref().is_none_or(|want| it.sender.to_string() == *want)
                     && filter.mention.as_ref().is_none_or(|want| it.mentions.contains(want))
+                    && filter.reply_to.is_none_or(|want| it.reply_to == Some(want))
+                    && filter.thread.is_none_or(|want| it.root() == want)
+                    && filter.text.as_ref().is_none_or(|want| want.matches(&it.text))
+                    && since.is_none_or(|since| it.id.0 >= since)
+                    && until.is_none_or(|until| it.id.0 < until)
+                    && filter.before.is_none_or(|before| it.id < before)
                     && filter.after.is_none_or(|after| it.id > after) =>
             {
                 Some(Message::clone(it))
@@ -208,6 +227,20 @@ impl History for MemoryStore {
             Some(_) => found.truncate(filter.limit),
             None => drop(found.drain(..found.len().saturating_sub(filter.limit))),
         }
+        Ok(found)
+    }
+
+    fn firings(&self, hook: Option<HookId>, before: Option<FiringId>, limit: usize) -> Result<Vec<Firing>, StoreError> {
+        let mut found = self.rows(|row| match row {
+            Row::Firing(it)
+                if hook.is_none_or(|want| it.hook == want) && before.is_none_or(|before| it.id < before) =>
+            {
+                Some(Firing::clone(it))
+            }
+            _ => None,
+        });
+        found.reverse();
+        found.truncate(limit);
         Ok(found)
     }
 

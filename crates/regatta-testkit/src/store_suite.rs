@@ -66,6 +66,8 @@ cases! {
     j12_tasks_are_found_by_every_filter;
     j12_what_ended_is_found_in_history;
     j12_messages_are_found_by_every_filter;
+    j12_messages_are_found_by_thread_time_and_words;
+    j12_firings_are_found_newest_first;
     events_are_read_page_by_page;
     d7_a_backup_is_exact_and_overwrites_nothing;
 }
@@ -107,6 +109,7 @@ pub fn the_story_has_every_kind_of_event(_: &mut dyn Harness) {
     let end = &steps.last().unwrap().board;
     assert!(!end.projects.is_empty() && !end.agents.is_empty() && !end.missions.is_empty() && !end.tasks.is_empty());
     assert!(!end.attempts.is_empty() && !end.claims.is_empty() && !end.waits.is_empty() && !end.landings.is_empty());
+    assert!(!end.hooks.is_empty() && !end.firings.is_empty());
     assert!(!end.cursors.is_empty() && !end.answers.is_empty() && !steps.last().unwrap().outbox.is_empty());
 }
 

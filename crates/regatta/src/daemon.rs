@@ -261,7 +261,12 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
         .map_err(|it| failed("bad_config", it, "mend OTEL_EXPORTER_OTLP_ENDPOINT, or take it away"))?;
     let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
     let mint = keyring.mint().clone();
-    let tools = Tools { server: format!("http://{address}"), mint: Arc::new(move |id, fence| mint.token(id, fence)) };
+    let of_firings = mint.clone();
+    let tools = Tools {
+        server: format!("http://{address}"),
+        mint: Arc::new(move |id, fence| mint.token(id, fence)),
+        mint_firing: Arc::new(move |id, fence| of_firings.token_of_firing(id, fence)),
+    };
     let (ports, settings) = wire::ports(data_dir, tools)?;
     let (engine, recovered) = Engine::start(ports, settings).map_err(|it| match it {
         regatta_engine::Failure::Store(error) => wire::from_store(error),

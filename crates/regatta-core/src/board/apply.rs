@@ -9,7 +9,8 @@ use crate::bus::Cursor;
 use crate::claim::Claim;
 use crate::event::{Event, Recorded};
 use crate::fleet::Answer;
-use crate::ids::{AgentName, ApprovalId, AttemptId, CommitId, MissionId, Now, RunnerName, TaskId};
+use crate::hook::{self, Firing, Hook};
+use crate::ids::{AgentName, ApprovalId, AttemptId, CommitId, HookId, MissionId, Now, RunnerName, TaskId};
 use crate::mission::Mission;
 use crate::project::Project;
 use crate::provider::Parked;
@@ -410,6 +411,47 @@ impl Board {
                 let over = threads.len().saturating_sub(crate::question::MOST_THREADS);
                 threads.drain(..over);
             }),
+            Event::HookAdded(it) => {
+                self.counters.hook = it.hook().id.0;
+                self.put_hook(it.hook().clone(), rows);
+            }
+            Event::HookChanged(it) => self.change_hook(*it.hook(), rows, |hook| {
+                hook.paused = it.paused().clone();
+                if hook.paused.is_none() {
+                    hook.recent.clear(); // it begins anew
+                }
+            }),
+            Event::HookRemoved(it) => {
+                self.hooks.remove(it.hook());
+                rows.insert(RowKey::Hook(*it.hook()), None);
+            }
+            Event::HookFired(it) => {
+                let firing = Arc::new(it.firing().clone());
+                self.counters.firing = firing.id.0;
+                self.change_hook(firing.hook, rows, |hook| {
+                    (hook.fired, hook.fired_wall) = (hook.fired + 1, Some(now.wall));
+                    hook.recent.retain(|at| *at + hook::SPAN_MS > now.at);
+                    hook.recent.push(*it.at());
+                });
+                self.firings.insert(firing.id, firing.clone());
+                rows.insert(RowKey::Firing(firing.id), Some(Row::Firing(firing)));
+            }
+            Event::HookSkipped(it) => self.change_hook(*it.hook(), rows, |hook| {
+                hook.skipped += 1;
+                hook.last_skip = Some((it.cause().clone(), it.why().clone()));
+            }),
+            Event::FiringEnded(it) => {
+                if let Some(firing) = self.firings.remove(it.firing()) {
+                    let firing = Firing {
+                        ended: Some(it.ended().clone()),
+                        ended_wall: Some(now.wall),
+                        output: it.output().clone(),
+                        shut_in: it.shut_in().clone(),
+                        ..Firing::clone(&firing)
+                    };
+                    rows.insert(RowKey::Firing(firing.id), Some(Row::Firing(Arc::new(firing))));
+                }
+            }
             Event::CursorMoved(it) => {
                 self.cursors.insert((it.agent().clone(), it.channel().clone()), *it.read());
                 let cursor = Cursor { agent: it.agent().clone(), channel: it.channel().clone(), read: *it.read() };
@@ -559,6 +601,20 @@ impl Board {
     fn take_runner(&mut self, name: &RunnerName) {
         if let Some(at) = self.runners.remove(name).and_then(|it| it.expires_at) {
             self.due.remove(&(at, Due::Runner(name.clone())));
+        }
+    }
+
+    fn put_hook(&mut self, hook: Hook, rows: &mut Rows) {
+        let hook = Arc::new(hook);
+        self.hooks.insert(hook.id, hook.clone());
+        rows.insert(RowKey::Hook(hook.id), Some(Row::Hook(hook)));
+    }
+
+    fn change_hook(&mut self, id: HookId, rows: &mut Rows, change: impl FnOnce(&mut Hook)) {
+        if let Some(hook) = self.hooks.get(&id) {
+            let mut hook = Hook::clone(hook);
+            change(&mut hook);
+            self.put_hook(hook, rows);
         }
     }
 

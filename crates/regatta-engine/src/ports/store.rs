@@ -8,9 +8,13 @@ use regatta_core::board::{Board, Meta, Rows};
 use regatta_core::bus::Message;
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
-use regatta_core::ids::{AgentName, AttemptId, ChannelName, Label, MessageId, MissionId, ProjectName, TaskId};
+use regatta_core::hook::Firing;
+use regatta_core::ids::{
+    AgentName, AttemptId, ChannelName, FiringId, HookId, Label, MessageId, MissionId, ProjectName, TaskId,
+};
 use regatta_core::landing::Landing;
 use regatta_core::mission::Mission;
+use regatta_core::search::Query;
 use regatta_core::task::{Status, Task};
 
 /// What is stored in one transaction: all of it or nothing.
@@ -63,10 +67,43 @@ pub struct MessageFilter {
     /// Who sent it, as [`regatta_core::command::Actor`] prints.
     pub from: Option<String>,
     pub mention: Option<AgentName>,
+    /// Only answers to this one.
+    pub reply_to: Option<MessageId>,
+    /// Only this message, which begins a thread, and what is in it.
+    pub thread: Option<MessageId>,
+    /// Only texts that have what is looked for.
+    pub text: Option<Query>,
+    /// Only from this date on, in milliseconds, as [`first_since`] finds it.
+    pub since: Option<u64>,
+    /// Only up to this date, and what was sent at it.
+    pub until: Option<u64>,
     /// Only messages after this one.
     pub after: Option<MessageId>,
+    /// Only messages before this one.
+    pub before: Option<MessageId>,
     /// At most this many: the newest, in the order they were posted; with `after`, the oldest after it.
     pub limit: usize,
+}
+
+/// The number of the first message that was sent at this date or later, or one more than the last; `at_or_after` gives
+/// the first message whose number is that or higher, and its date.
+///
+/// Messages are in the order of their dates, but for a clock that was set back: halving finds a place all the same, and
+/// the same one in every store (J12).
+pub fn first_since<E>(
+    wall: u64,
+    last: u64,
+    mut at_or_after: impl FnMut(u64) -> Result<Option<(u64, u64)>, E>,
+) -> Result<u64, E> {
+    let (mut low, mut high) = (1, last.saturating_add(1));
+    while low < high {
+        let middle = low + (high - low) / 2;
+        match at_or_after(middle)? {
+            Some((id, date)) if date < wall => low = id.saturating_add(1),
+            _ => high = middle,
+        }
+    }
+    Ok(low)
 }
 
 /// Which tasks are wanted; an empty list of statuses means all.
@@ -87,6 +124,14 @@ pub trait History: Send + Sync {
     fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError>;
     /// Messages that match.
     fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError>;
+    /// One message.
+    fn message(&self, id: MessageId) -> Result<Option<Message>, StoreError> {
+        let after = Some(MessageId(id.0.saturating_sub(1)));
+        let filter = MessageFilter { after, limit: 1, ..MessageFilter::default() };
+        Ok(self.messages(&filter)?.pop().filter(|it| it.id == id))
+    }
+    /// The newest firings of a hook, or of all, newest first, at most `limit`, before one if that is given.
+    fn firings(&self, hook: Option<HookId>, before: Option<FiringId>, limit: usize) -> Result<Vec<Firing>, StoreError>;
     /// How many messages a channel has after one.
     fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError>;
     /// A task, open or ended.

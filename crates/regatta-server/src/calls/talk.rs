@@ -65,6 +65,7 @@ impl Caller<'_> {
             mention: None,
             after: ask.after,
             limit: ask.limit.clamp(1, 10_000),
+            ..MessageFilter::default()
         };
         let messages = self.read(move |history| history.messages(&filter)).await?;
         answer(self.board().revision, &messages)
@@ -82,6 +83,7 @@ impl Caller<'_> {
             mention: ask.mention,
             after: Some(after),
             limit: 1,
+            ..MessageFilter::default()
         };
         loop {
             if seen > after.0 {

@@ -7,8 +7,10 @@ use regatta_core::board::Row;
 use regatta_core::bus::Message;
 use regatta_core::command::Actor;
 use regatta_core::event::Recorded;
-use regatta_core::ids::{AttemptId, ChannelName, Label, MessageId, MissionId, TaskId};
+use regatta_core::hook::Firing;
+use regatta_core::ids::{AttemptId, ChannelName, FiringId, HookId, Label, MessageId, MissionId, TaskId};
 use regatta_core::landing::Landing;
+use regatta_core::search::Query;
 use regatta_core::task::{Status, Task};
 use regatta_engine::ports::store::{Batch, MessageFilter, TaskFilter};
 
@@ -197,6 +199,7 @@ pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn Harness) {
                             mention: mention.clone(),
                             after,
                             limit,
+                            ..MessageFilter::default()
                         };
                         let mut expected: Vec<&Message> = all
                             .iter()
@@ -224,6 +227,95 @@ pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn Harness) {
         for after in [0, 3, 5, u64::MAX] {
             let expected = all.iter().filter(|it| it.channel == *channel && it.id.0 > after).count() as u64;
             assert_eq!(history.count_messages(channel, MessageId(after)).unwrap(), expected);
+        }
+    }
+}
+
+pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn Harness) {
+    let steps = everything();
+    let mut store = harness.open();
+    commit_all(&mut *store, &steps);
+    let history = store.history();
+    let all: Vec<Message> = rows(&steps)
+        .into_values()
+        .filter_map(|it| if let Row::Message(it) = it { Some(Message::clone(&it)) } else { None })
+        .collect();
+    let (early, late) = (all[2].wall, all[all.len() - 3].wall);
+    let mut filters = Vec::new();
+    for text in [None, Some("number"), Some("NUMBER ümlaut"), Some("\"is late\""), Some("\"late is\""), Some("nowhere")]
+    {
+        for (thread, reply_to) in [(None, None), (Some(1), None), (Some(2), None), (Some(99), None), (None, Some(1))] {
+            for (since, until) in [(None, None), (Some(early), None), (None, Some(late)), (Some(early), Some(late))] {
+                for (after, before, limit) in
+                    [(None, None, 100), (None, None, 2), (None, Some(8), 3), (Some(4), Some(9), 2)]
+                {
+                    for (channel, from) in [(None, None), (Some("shop"), None), (Some("general"), Some("bob"))] {
+                        filters.push(MessageFilter {
+                            channel: channel.map(|it| ChannelName::new(it).unwrap()),
+                            from: from.map(str::to_owned),
+                            text: text.and_then(Query::new),
+                            thread: thread.map(MessageId),
+                            reply_to: reply_to.map(MessageId),
+                            since,
+                            until,
+                            after: after.map(MessageId),
+                            before: before.map(MessageId),
+                            limit,
+                            ..MessageFilter::default()
+                        });
+                    }
+                }
+            }
+        }
+    }
+    let mut matched = 0;
+    for filter in filters {
+        let wanted = |it: &&Message| {
+            filter.channel.as_ref().is_none_or(|want| it.channel == *want)
+                && filter.from.as_ref().is_none_or(|want| it.sender.to_string() == *want)
+                && filter.text.as_ref().is_none_or(|want| want.matches(&it.text))
+                && filter.thread.is_none_or(|want| it.id == want || it.thread == Some(want))
+                && filter.reply_to.is_none_or(|want| it.reply_to == Some(want))
+                && filter.since.is_none_or(|want| it.wall >= want)
+                && filter.until.is_none_or(|want| it.wall <= want)
+                && filter.after.is_none_or(|after| it.id > after)
+                && filter.before.is_none_or(|before| it.id < before)
+        };
+        let mut expected: Vec<&Message> = all.iter().filter(wanted).collect();
+        let skipped = if filter.after.is_none() { expected.len().saturating_sub(filter.limit) } else { 0 };
+        expected = expected.into_iter().skip(skipped).take(filter.limit).collect();
+        assert_eq!(history.messages(&filter).unwrap().iter().collect::<Vec<_>>(), expected, "{filter:?}");
+        matched += usize::from(!expected.is_empty());
+    }
+    assert!(matched > 100, "only {matched} filters found anything");
+    for it in &all {
+        assert_eq!(history.message(it.id).unwrap().as_ref(), Some(it));
+    }
+    assert_eq!(history.message(MessageId(999)).unwrap(), None);
+}
+
+pub fn j12_firings_are_found_newest_first(harness: &mut dyn Harness) {
+    let steps = everything();
+    let mut store = harness.open();
+    commit_all(&mut *store, &steps);
+    let history = store.history();
+    let all: Vec<Firing> = rows(&steps)
+        .into_values()
+        .filter_map(|it| if let Row::Firing(it) = it { Some(Firing::clone(&it)) } else { None })
+        .collect();
+    assert!(all.iter().any(|it| it.ended.is_some()) && all.iter().any(|it| it.ended.is_none()));
+    for hook in [None, Some(HookId(1)), Some(HookId(2)), Some(HookId(9))] {
+        for before in [None, Some(FiringId(1)), Some(FiringId(2))] {
+            for limit in [0, 1, 9] {
+                let mut expected: Vec<&Firing> = all
+                    .iter()
+                    .rev()
+                    .filter(|it| hook.is_none_or(|want| it.hook == want))
+                    .filter(|it| before.is_none_or(|before| it.id < before))
+                    .collect();
+                expected.truncate(limit);
+                assert_eq!(history.firings(hook, before, limit).unwrap().iter().collect::<Vec<_>>(), expected);
+            }
         }
     }
 }

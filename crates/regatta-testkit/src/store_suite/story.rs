@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use regatta_core::approval::Reach;
 use regatta_core::attempt::{Exited, Findings, Verdict, WorkResult};
 use regatta_core::board::Board;
-use regatta_core::bus::Post;
+use regatta_core::bus::{Attachment, Extra, Post};
 use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
 use regatta_core::command::{Actor, Command, Outcome, PlannedTask, Request, decide};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Event;
 use regatta_core::fleet::Limits;
 use regatta_core::ids::{
-    AgentName, ApprovalId, BranchName, ChannelName, CommitId, LandingId, MissionId, Now, ProjectName, RequestKey,
-    RunnerName, TaskId, WaitId,
+    AgentName, ApprovalId, BranchName, ChannelName, CommitId, HookId, LandingId, MessageId, MissionId, Now,
+    ProjectName, RequestKey, RunnerName, TaskId, WaitId,
 };
 use regatta_core::isolation::Sign;
 use regatta_core::landing::{Moved, Tried};
@@ -22,7 +22,7 @@ use regatta_core::schedule::{Grant, Poll};
 use regatta_core::scope::Finding;
 use regatta_core::session::{Answer, Ask, Class, Said, Stop, Tool, ToolKind, Usage, Want};
 use regatta_core::task::{Add, Edit, Expects, How, IssueType};
-use regatta_core::{agent, budget, gates, mission, policy, project, radar, runner, task};
+use regatta_core::{agent, budget, gates, hook, mission, policy, project, radar, runner, task};
 use regatta_engine::ports::store::Batch;
 
 /// One commit, and what must be true after it.
@@ -178,6 +178,7 @@ pub fn everything() -> Vec<Step> {
     missions(&mut it);
     claims(&mut it);
     talk(&mut it);
+    hooks(&mut it);
     agents_that_talk(&mut it);
     a_queue(&mut it);
     // A day later whatever was leased has lapsed and the first answers are forgotten.
@@ -426,6 +427,45 @@ fn talk(it: &mut Teller) {
     }
     let (channel, read) = (ChannelName::new("general").unwrap(), regatta_core::ids::MessageId(2));
     it.tell(&bob(), None, Command::MarkRead { agent: agent("bob"), channel, read });
+    // A thread: two answers to the first message, and one to the first of them, with a file.
+    let first = MessageId(1);
+    for (reply_to, text) in [(first, "hello yourself"), (first, "the NUMBER is yes"), (MessageId(10), "so be it")] {
+        let channel = ChannelName::new("general").unwrap();
+        let post = Post { channel, text: text.into(), labels: vec![], reply_to: Some(reply_to) };
+        let file = Attachment { name: "a.txt".into(), bytes: 3, sha256: "0".repeat(64) };
+        let extra = Extra { thread: Some(first), attachments: vec![file], firing: None };
+        it.tell(&bob(), None, Command::PostWith { post, extra });
+    }
+}
+
+/// A hook that fires, is kept from it, is paused and goes; and one that stays, with a command that runs.
+fn hooks(it: &mut Teller) {
+    let add = |prefix: &str, claim: Option<&str>| hook::Add {
+        project: Some(project("shop")),
+        agent: None,
+        trigger: hook::Trigger::Message {
+            channel: Some(ChannelName::new("shop").unwrap()),
+            label: None,
+            mention: None,
+            prefix: Some(prefix.into()),
+        },
+        when: hook::Conditions { claim: claim.map(|it| Uri::new(it).unwrap()), ..hook::Conditions::default() },
+        action: hook::Action::Run { argv: vec!["echo".into(), "hi".into()], cwd: "/".into() },
+        priority: 2,
+        timeout_ms: None,
+        sandbox: None,
+    };
+    it.ann(Command::AddHook(Box::new(add("!go", Some("respond://shop-dev")))));
+    it.post(person("ann"), "shop", "!go once", &[]);
+    it.post(person("ann"), "shop", "!go twice", &[]);
+    let firing = *it.board.firings.keys().next().expect("it fired");
+    let (ended, output) = (hook::Ended::Exited(0), "hi\n".to_owned());
+    it.shell(Command::ReportHook { firing, ended, output, shut_in: None });
+    it.ann(Command::PauseHook { hook: HookId(1), reason: "for now".into() });
+    it.ann(Command::ResumeHook { hook: HookId(1) });
+    it.ann(Command::AddHook(Box::new(add("!stay", None))));
+    it.post(person("ann"), "shop", "!stay", &[]);
+    it.ann(Command::RemoveHook { hook: HookId(1) });
 }
 
 /// A program that says everything there is to say, is asked to wait, costs something and runs into a limit.

@@ -1,0 +1,121 @@
+//! Full-text search, by words of our own making: what a word is, is decided here and nowhere else, so that every store
+//! finds the same messages (J12).
+//!
+//! A word is a run of letters and digits, in small letters, cut after 64 characters. Scripts that are written without
+//! spaces (Han, Hiragana, Katakana) have a word for each character. Everything else only separates.
+
+use std::collections::BTreeSet;
+
+/// Where a word is cut.
+const LONGEST_WORD: usize = 64;
+/// The most words of a query that count.
+const MOST_WORDS: usize = 32;
+
+/// The words of a text, in order.
+pub fn words(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut word = String::new();
+    let mut length = 0;
+    for it in text.chars() {
+        let alone = stands_alone(it);
+        if (alone || !it.is_alphanumeric()) && !word.is_empty() {
+            found.push(std::mem::take(&mut word));
+            length = 0;
+        }
+        if alone {
+            found.push(it.to_string());
+        } else if it.is_alphanumeric() {
+            length += 1;
+            if length <= LONGEST_WORD {
+                word.extend(it.to_lowercase());
+            }
+        }
+    }
+    if !word.is_empty() {
+        found.push(word);
+    }
+    found
+}
+
+/// Whether a character is a word by itself.
+fn stands_alone(it: char) -> bool {
+    matches!(it, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{20000}'..='\u{3ffff}')
+        && it.is_alphanumeric()
+}
+
+/// What is looked for: every word, and what stands in quotes in that order without a word between.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    parts: Vec<Vec<String>>,
+}
+
+impl Query {
+    /// Reads a query: `merge "of main"`. Nothing when there is no word in it.
+    pub fn new(text: &str) -> Option<Query> {
+        let mut parts = Vec::new();
+        let mut left = MOST_WORDS;
+        for (nth, piece) in text.split('"').enumerate() {
+            let mut found = words(piece);
+            found.truncate(left);
+            left -= found.len();
+            match nth % 2 {
+                0 => parts.extend(found.into_iter().map(|it| vec![it])),
+                _ if !found.is_empty() => parts.push(found),
+                _ => {}
+            }
+        }
+        (!parts.is_empty()).then_some(Query { parts })
+    }
+
+    /// Every word of it, once.
+    pub fn words(&self) -> BTreeSet<&str> {
+        self.parts.iter().flatten().map(String::as_str).collect()
+    }
+
+    /// Whether having all its words is not enough: some must stand in a row.
+    pub fn has_phrases(&self) -> bool {
+        self.parts.iter().any(|it| it.len() > 1)
+    }
+
+    /// Whether a text has what is looked for.
+    pub fn matches(&self, text: &str) -> bool {
+        let text = words(text);
+        self.parts.iter().all(|part| text.windows(part.len()).any(|it| it == part.as_slice()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn j12_a_word_is_a_run_of_letters_and_digits_in_small_letters() {
+        for (text, expected) in [
+            ("Merge src/api/mod.rs, T21!", &["merge", "src", "api", "mod", "rs", "t21"][..]),
+            ("ÜMLAUT straße Ωμέγα", &["ümlaut", "straße", "ωμέγα"]),
+            ("snake_case camelCase", &["snake", "case", "camelcase"]),
+            ("東京 2025年 カナ", &["東", "京", "2025", "年", "カ", "ナ"]),
+            ("", &[]),
+            (" -- \0 🚣 ", &[]),
+            ("a\u{0}b", &["a", "b"]),
+        ] {
+            assert_eq!(words(text), expected, "{text:?}");
+        }
+        let long = "x".repeat(100);
+        assert_eq!(words(&format!("{long} y")), ["x".repeat(64).as_str(), "y"]);
+        assert!(Query::new(&long).unwrap().matches(&"X".repeat(64)), "both are cut alike");
+    }
+
+    #[test]
+    fn a_query_wants_every_word_and_phrases_in_a_row() {
+        let matches = |query: &str, text: &str| Query::new(query).unwrap().matches(text);
+        assert!(matches("merge main", "Main was merged: MERGE of main"));
+        assert!(!matches("merge main", "merged into main"));
+        assert!(matches("\"of main\"", "the tip of Main!") && !matches("\"of main\"", "of the main"));
+        assert!(matches("tip \"of main", "the tip of main"), "an open quote ends with the text");
+        assert!(matches("日本", "今日本日") && !matches("\"日本\"", "日 x 本"));
+        assert_eq!(Query::new("  \"\" ... "), None);
+        assert!(!Query::new("a b").unwrap().has_phrases() && Query::new("\"a b\"").unwrap().has_phrases());
+        assert_eq!(Query::new("b a b").unwrap().words().into_iter().collect::<Vec<_>>(), ["a", "b"]);
+    }
+}

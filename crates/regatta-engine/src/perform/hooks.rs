@@ -1,0 +1,120 @@
+//! The commands of hooks: run once each, under a record of their own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use regatta_core::agent::Level;
+use regatta_core::command::Command;
+use regatta_core::effect::EffectKey;
+use regatta_core::hook::{Cause, Ended, Firing};
+use regatta_core::ids::FiringId;
+
+use crate::ports::agents::{AgentError, Check, CheckResult, Exit, ShutIn};
+use crate::{Engine, failpoint};
+
+use super::report;
+
+/// Runs the command of a hook that fired, or joins it, or reads how it ended: a record under the effect's key says
+/// whether it was ever started.
+pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
+    failpoint::at("hook.begin");
+    let Some(firing) = engine.board().firings.get(&id).cloned() else {
+        return report(engine, key, Command::ReportPerformed);
+    };
+    let check = Check {
+        command: line(&firing.argv),
+        dir: PathBuf::from(&firing.cwd),
+        env: environment(engine, &firing),
+        timeout: Duration::from_millis(firing.timeout_ms),
+        once: Some(format!("hook-{key}")),
+        shut_in: match (firing.sandbox, &firing.project) {
+            (Level::Off, _) | (_, None) => None,
+            (level, Some(project)) => {
+                Some(ShutIn { project: project.clone(), level: Some(level), objects: None, hidden: vec![] })
+            }
+        },
+    };
+    // The shim would say so too, but in the words of a system call.
+    let result = if check.dir.is_dir() { engine.shared.agents.check(&check) } else { Err(no_such_place(&check.dir)) };
+    failpoint::at("hook.ran");
+    let (ended, output, shut_in) = how_it_ended(result);
+    let output = (engine.shared.settings.redact.0)(&output);
+    report(engine, key, Command::ReportHook { firing: id, ended, output, shut_in });
+    failpoint::at("hook.recorded");
+}
+
+fn no_such_place(dir: &std::path::Path) -> AgentError {
+    AgentError { what: format!("{} is no directory", dir.display()), hint: "make it, or add the hook anew".into() }
+}
+
+fn how_it_ended(result: Result<CheckResult, AgentError>) -> (Ended, String, Option<String>) {
+    match result {
+        Ok(it) if it.timed_out => (Ended::TimedOut, it.output, it.sandbox),
+        Ok(it) => {
+            let ended = match it.exit {
+                Exit::Code(code) => Ended::Exited(code),
+                Exit::Signal(signal) => Ended::Signalled(signal),
+                Exit::NotStarted(why) => Ended::NotRun(why),
+                Exit::Lost => Ended::Lost,
+            };
+            (ended, it.output, it.sandbox)
+        }
+        Err(error) => (Ended::NotRun(format!("{}; {}", error.what, error.hint)), String::new(), None),
+    }
+}
+
+/// A command line of these words and no others: each stands in quotes.
+fn line(argv: &[String]) -> String {
+    let words = argv.iter().map(|it| format!("'{}'", it.replace('\'', r"'\''")));
+    format!("exec {}", words.collect::<Vec<_>>().join(" "))
+}
+
+/// What the command is told, by our names and by the seeds'. `BOTBUS_AGENT` is who sent the message, as the seeds' own
+/// scripts read it; `REGATTA_AGENT` is whom the command acts as, as everywhere.
+fn environment(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
+    let mut env: Vec<(&str, String)> = vec![
+        ("REGATTA_HOOK_ID", firing.hook.to_string()),
+        ("REGATTA_FIRING", firing.id.to_string()),
+        ("REGATTA_AGENT", firing.agent.to_string()),
+    ];
+    if let Some(project) = &firing.project {
+        env.extend([("REGATTA_PROJECT", project.to_string()), ("BOTBOX_PROJECT", project.to_string())]);
+    }
+    match &firing.cause {
+        Cause::Message { message, channel, sender } => env.extend([
+            ("REGATTA_CHANNEL", channel.to_string()),
+            ("REGATTA_MESSAGE_ID", message.to_string()),
+            ("REGATTA_SENDER", sender.to_string()),
+            ("BOTBUS_CHANNEL", channel.to_string()),
+            ("BOTBUS_MESSAGE_ID", message.to_string()),
+            ("BOTBUS_AGENT", sender.to_string()),
+        ]),
+        Cause::Event { kind, subject } => {
+            env.extend([("REGATTA_EVENT", kind.clone()), ("REGATTA_SUBJECT", subject.clone())]);
+        }
+        Cause::Free { uri } => env.push(("REGATTA_FREE", uri.to_string())),
+    }
+    if let Some((claim, token)) = firing.claim {
+        env.extend([("REGATTA_CLAIM", claim.to_string()), ("REGATTA_CLAIM_TOKEN", token.to_string())]);
+    }
+    // With its own token, what the command says is known for what it is, and so is how deep in a chain it is.
+    if let Some(tools) = &engine.shared.settings.tools {
+        env.extend([
+            ("REGATTA_SERVER", tools.server.clone()),
+            ("REGATTA_TOKEN", (tools.mint_firing)(firing.id, firing.token)),
+        ]);
+    }
+    env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S7: no word of a command becomes two, or a command of its own.
+    #[test]
+    fn s7_every_word_stands_by_itself() {
+        let words = ["a b", "it's", "$HOME; `x`", "", "-n"].map(str::to_owned);
+        assert_eq!(line(&words), r"exec 'a b' 'it'\''s' '$HOME; `x`' '' '-n'");
+    }
+}

@@ -1,0 +1,126 @@
+//! What messages are found by: labels, mentions, threads, words.
+//!
+//! A message is written once, so each index is only added to. Taking one out again happens in no life of a store but
+//! when a row is written anew, and is not made cheap.
+
+use std::collections::BTreeMap;
+
+use regatta_core::bus::Message;
+use regatta_core::ids::MessageId;
+use regatta_core::search::{self, Query};
+use rusqlite::Connection;
+
+use crate::commit::{number, run};
+use crate::load::{decode, text};
+use crate::words::Fault;
+
+/// Each word of a text once, as the search index takes them.
+fn words(text: &str) -> String {
+    let mut words = search::words(text);
+    words.sort_unstable();
+    words.dedup();
+    words.join(" ")
+}
+
+/// A query, as the search index takes it: every word.
+pub(crate) fn query(it: &Query) -> String {
+    it.words().into_iter().map(|it| format!("\"{it}\"")).collect::<Vec<_>>().join(" ")
+}
+
+/// Puts a message that was just written into every index.
+pub(crate) fn put(db: &Connection, it: &Message) -> Result<(), Fault> {
+    let id = number(it.id.0)?;
+    for label in &it.labels {
+        run(db, "INSERT OR IGNORE INTO message_labels (label, message) VALUES (?1, ?2)", (label.as_str(), id))?;
+    }
+    for agent in &it.mentions {
+        run(db, "INSERT OR IGNORE INTO message_mentions (agent, message) VALUES (?1, ?2)", (agent.as_str(), id))?;
+    }
+    put_new(db, it, it.thread)
+}
+
+/// The indexes that came later: for a message that older programs have put into the others.
+fn put_new(db: &Connection, it: &Message, thread: Option<MessageId>) -> Result<(), Fault> {
+    let id = number(it.id.0)?;
+    if let Some(parent) = it.reply_to {
+        let sql = "INSERT OR IGNORE INTO message_replies (parent, message) VALUES (?1, ?2)";
+        run(db, sql, (number(parent.0)?, id))?;
+    }
+    if let Some(root) = thread {
+        // What begins a thread is in it, once somebody answers.
+        let sql =
+            "INSERT OR IGNORE INTO message_threads (root, message) SELECT ?1, id FROM messages WHERE id IN (?1, ?2)";
+        run(db, sql, (number(root.0)?, id))?;
+    }
+    run(db, "INSERT INTO message_words (rowid, words) VALUES (?1, ?2)", (id, words(&it.text)))
+}
+
+/// Takes a message out of every index.
+pub(crate) fn remove(db: &Connection, it: &Message) -> Result<(), Fault> {
+    let id = number(it.id.0)?;
+    for label in &it.labels {
+        run(db, "DELETE FROM message_labels WHERE label = ?1 AND message = ?2", (label.as_str(), id))?;
+    }
+    for agent in &it.mentions {
+        run(db, "DELETE FROM message_mentions WHERE agent = ?1 AND message = ?2", (agent.as_str(), id))?;
+    }
+    if let Some(parent) = it.reply_to {
+        let sql = "DELETE FROM message_replies WHERE parent = ?1 AND message = ?2";
+        run(db, sql, (number(parent.0)?, id))?;
+    }
+    let sql = "DELETE FROM message_threads WHERE root = ?1 AND message = ?2";
+    run(db, sql, (number(it.root().0)?, id))?;
+    let sql = "INSERT INTO message_words (message_words, rowid, words) VALUES ('delete', ?1, ?2)";
+    run(db, sql, (id, words(&it.text)))
+}
+
+/// Indexes the messages of an older store. Their rows do not say which thread they are in: that follows from what they
+/// answer, since an answer comes after it.
+pub(crate) fn fill(db: &Connection) -> Result<(), Fault> {
+    let mut roots: BTreeMap<MessageId, MessageId> = BTreeMap::new();
+    let mut statement = db.prepare("SELECT id, body FROM messages ORDER BY id")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let it: Message = decode("messages", row.get_ref(0)?, text(row.get_ref(1)?))?;
+        let thread = it.thread.or_else(|| it.reply_to.map(|to| roots.get(&to).copied().unwrap_or(to)));
+        if let Some(root) = thread {
+            roots.insert(it.id, root);
+        }
+        put_new(db, &it, thread)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use crate::schema;
+
+    /// The messages of a store of schema 3 are found by their words and threads once it is brought forward.
+    #[test]
+    fn the_messages_of_an_older_store_are_indexed() {
+        let mut db = Connection::open_in_memory().unwrap();
+        schema::migrate(&mut db, &schema::MIGRATIONS[..3]).unwrap();
+        for (id, text, reply_to) in
+            [(1, "Hello there", "null"), (2, "other", "null"), (3, "hello back", r#""B1""#), (4, "so be it", r#""B3""#)]
+        {
+            let body = format!(
+                r#"{{"id":"B{id}","channel":"shop","sender":"bob","text":"{text}","labels":[],"mentions":[],"reply_to":{reply_to},"wall":7}}"#
+            );
+            db.execute("INSERT INTO messages VALUES (?1, 'shop', 'bob', ?2)", (id, body)).unwrap();
+        }
+        schema::migrate(&mut db, schema::MIGRATIONS).unwrap();
+        let numbers = |sql: &str| -> Vec<i64> {
+            let mut found = db.prepare(sql).unwrap();
+            found.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+        };
+        assert_eq!(
+            numbers("SELECT rowid FROM message_words WHERE message_words MATCH '\"hello\"' ORDER BY rowid"),
+            [1, 3]
+        );
+        assert_eq!(numbers("SELECT message FROM message_threads WHERE root = 1 ORDER BY message"), [1, 3, 4]);
+        assert_eq!(numbers("SELECT message FROM message_replies WHERE parent = 3"), [4]);
+        assert_eq!(numbers("SELECT count(*) FROM message_threads"), [3], "nobody answered the other one");
+    }
+}
