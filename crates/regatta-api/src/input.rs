@@ -227,6 +227,33 @@ inputs! {
         /// Tasks that are on the board already.
         #[serde(default)] adopt: Vec<TaskId>,
     }
+    /// A mission with a goal, for a lead to break into tasks.
+    MissionAsk {
+        #[serde(default)] project: Option<ProjectName>,
+        goal: String,
+        /// Whose program leads; as the project's settings say if not given.
+        #[serde(default)] agent: Option<AgentName>,
+        /// A task that is there already and that it is about.
+        #[serde(default)] task: Option<TaskId>,
+    }
+    MissionHandover {
+        id: String,
+        /// Whose program leads from now on; the same if not given.
+        #[serde(default)] to: Option<AgentName>,
+    }
+    /// A lead's word that its mission is done.
+    MissionFinish { task: TaskId, attempt: AttemptId, token: u64, report: String }
+    MissionAdopt {
+        task: TaskId,
+        /// The mission; the caller's own if it is a lead.
+        #[serde(default)] mission: Option<String>,
+    }
+    Route {
+        message: MessageId,
+        /// Whose router; the project of the message's channel if not given.
+        #[serde(default)] project: Option<ProjectName>,
+    }
+    Guide { #[serde(default)] name: Option<String> }
     PlannedTask {
         task: TaskAddFlat,
         /// Places in the plan, counting from 0.

@@ -4,6 +4,7 @@
 //! what people and programs are shown; a door draws it and computes nothing. [`problem`] is how every door
 //! says no. Deliberately absent: rules (core), transport (server, CLI).
 
+pub mod guide; // how an agent's day goes
 pub mod input; // what each verb takes
 pub mod openapi; // the verbs as an OpenAPI document
 pub mod problem; // how every door says no

@@ -1,5 +1,7 @@
 //! What is shown. A view is drawn as it is: no door computes a status from it.
 
+mod mission; // how missions stand
+
 use regatta_core::agent::{self, Agent, Capacity};
 use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
@@ -12,11 +14,10 @@ use regatta_core::ids::{
     AgentName, ApprovalId, AttemptId, ClaimId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId, WaitId,
 };
 use regatta_core::landing::{End, Landing, State};
-use regatta_core::mission::Mission;
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project::{RuleAction, StandingRule};
 use regatta_core::refusal::Holder;
-use regatta_core::schedule::{self, Outlook, WaitReason};
+use regatta_core::schedule::{self, WaitReason};
 use regatta_core::scope::{self, Escape};
 use regatta_core::session::{Ask, Want};
 use regatta_core::task::{Status, Task};
@@ -25,6 +26,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::verb::Scope as TokenScope;
+
+pub use mission::{GuideView, MissionLineView, MissionView};
 
 /// An answer: the data, and the revision it was true at.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -630,18 +633,6 @@ pub struct QueueView {
     pub held: Option<regatta_core::landing::Hold>,
     pub queue: Vec<LandingView>,
     pub recent: Vec<LandingView>,
-}
-
-/// How a mission stands.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct MissionView {
-    #[serde(flatten)]
-    pub mission: Mission,
-    pub running: bool,
-    pub outlook: Outlook,
-    /// Whether nothing more happens by itself.
-    pub settled: bool,
-    pub tasks: Vec<TaskView>,
 }
 
 /// The fleet at a glance.

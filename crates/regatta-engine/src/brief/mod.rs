@@ -3,6 +3,7 @@
 //! The prompt says what to do and what counts. What helps to do it is the briefing: five sections in a file of the
 //! workspace that git ignores, within a budget, with secrets taken out. Where no file can be written it is inlined.
 
+mod leading; // what a lead is told
 mod mending; // what a fix-up is told
 mod outcome; // what a worker leaves, in words or as a schema
 mod pitfalls; // what goes wrong in a language
@@ -52,7 +53,9 @@ pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, fresh: bool) -> String {
         .filter(|_| given)
         .map(|it| tools::section(&it.runtime, it.role));
     let tools = tools.unwrap_or_default();
+    let leading = leading::section(&engine.board(), scene, engine.now());
     let told = Told {
+        leading: leading.as_deref(),
         briefing: if written { None } else { Some(&briefing) },
         evidence: evidence.as_deref(),
         mending: mending.as_deref(),
@@ -108,6 +111,8 @@ fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
 
 /// What a prompt has beside the task's own words.
 struct Told<'a> {
+    /// How its mission stands, for a lead.
+    leading: Option<&'a str>,
     /// The briefing itself, where it is in no file.
     briefing: Option<&'a str>,
     /// What the last attempt's checks printed.
@@ -133,6 +138,7 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
         );
     }
     text += told.mending.unwrap_or_default();
+    text += told.leading.unwrap_or_default();
     if !task.files.is_empty() {
         text += "## FILE MANIFEST\nChange only these files. A change anywhere else is found from the diff and left out. \
                  Work that belongs elsewhere: name it under \"scope_escapes\" in your result.\n";
@@ -153,7 +159,7 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
         }
         text += "\n";
     }
-    let contract = contract(task, project);
+    let contract = if task.duty.is_none() { contract(task, project) } else { vec![] };
     if !contract.is_empty() {
         text += "## VALIDATION\nYour work counts when all of this holds; it is run for you when you are done.\n";
         for line in contract {
@@ -161,9 +167,11 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
         }
         text += "\n";
     }
-    text += &past(task, attempt, told.evidence);
+    if task.duty.is_none() {
+        text += &past(task, attempt, told.evidence);
+    }
     if !attempt.notes.is_empty() {
-        text += "## SAID BY PEOPLE\n";
+        text += if task.duty.is_some() { "## NEWS\n" } else { "## SAID BY PEOPLE\n" };
         for note in &attempt.notes {
             text += &format!("{}\n\n", note.trim());
         }

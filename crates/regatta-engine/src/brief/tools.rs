@@ -17,11 +17,13 @@ pub const WORKERS_TOOLS: [(&str, &str); 10] = [
 ];
 
 /// The same for a lead, on top.
-pub const LEADS_TOOLS: [(&str, &str); 4] = [
+pub const LEADS_TOOLS: [(&str, &str); 6] = [
     ("mission", "see how your mission stands"),
     ("task_list", "list the open tasks"),
     ("task_assign", "give a task to an agent"),
     ("tell", "say something to whoever works on a task"),
+    ("answer", "answer a question of a worker of yours; `inbox` lists them"),
+    ("mission_finish", "say that your mission is done, with your report"),
 ];
 
 /// The section; nothing for a program that is given none.

@@ -5,6 +5,7 @@ mod attempt; // what an attempt asks and needs to know
 mod board; // status, projects, agents
 mod decide; // the inbox, policy, budgets, steering
 mod land; // the landing queue
+mod lead; // missions with a lead, the router, guides
 mod ledger; // who asked for what
 mod own; // what an attempt's token reaches
 mod runner; // runners on other machines
@@ -144,6 +145,14 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
             .await
         }
         Call::MissionStart(ask) => it.mission_start(ask).await,
+        Call::MissionAsk(ask) => it.mission_ask(ask).await,
+        Call::MissionList(ask) => it.mission_list(ask),
+        Call::MissionCancel(ask) => it.mission_cancel(ask).await,
+        Call::MissionHandover(ask) => it.mission_handover(ask).await,
+        Call::MissionFinish(ask) => it.mission_finish(ask).await,
+        Call::MissionAdopt(ask) => it.mission_adopt(ask).await,
+        Call::Route(ask) => it.route(ask).await,
+        Call::Guide(ask) => it.guide(&ask),
         Call::MissionShow(ask) => it.mission_show(&ask.id).await,
         Call::Stop(ask) => it.stop(ask).await,
         Call::Resume(ask) => it.resume(&ask.id).await,

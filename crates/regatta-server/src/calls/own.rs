@@ -4,9 +4,11 @@
 //! the caller is filled in from the token, never from what the caller says of itself. Whoever holds such a token may
 //! be hostile: it is a program that reads what strangers wrote.
 
+use regatta_core::approval::Reach;
 use regatta_core::attempt::Attempt;
 use regatta_core::ids::{ChannelName, ClaimId};
 use regatta_core::pattern::Uri;
+use regatta_core::session::Want;
 use regatta_core::task::Task;
 
 use super::*;
@@ -140,6 +142,19 @@ impl Caller<'_> {
                 self.sees(own, &ask.id).await?;
                 Call::Show(ask)
             }
+            Call::Guide(ask) => Call::Guide(ask),
+            Call::MissionList(_) => Call::MissionList(input::Scope { project: Some(own.attempt.project.clone()) }),
+            Call::MissionFinish(ask) => {
+                own.is(ask.task, ask.attempt)?;
+                Call::MissionFinish(input::MissionFinish { token: fence, ..ask })
+            }
+            // Which task it is, the rules look at.
+            Call::MissionAdopt(ask) => Call::MissionAdopt(input::MissionAdopt { mission: None, ..ask }),
+            Call::InboxList(_) => Call::InboxList(input::Scope { project: Some(own.attempt.project.clone()) }),
+            Call::InboxAnswer(ask) => {
+                own.may_answer(&board, &ask)?;
+                Call::InboxAnswer(ask)
+            }
             Call::Queue(_) => Call::Queue(input::Scope { project: Some(own.attempt.project.clone()) }),
             Call::TaskList(ask) => {
                 Call::TaskList(input::TaskList { project: Some(own.attempt.project.clone()), ..ask })
@@ -212,6 +227,24 @@ impl Own {
         ))
     }
 
+    /// A lead answers questions of its own workers. What they may do is a person's to say.
+    fn may_answer(&self, board: &Board, ask: &input::Decide) -> Result<(), Problem> {
+        let item = board.approvals.get(&ask.id);
+        let attempt = item.and_then(|it| board.attempts.get(&it.attempt));
+        let near = attempt
+            .is_some_and(|it| it.id != self.attempt.id && it.mission.is_some() && it.mission == self.attempt.mission);
+        let question = item.is_some_and(|it| matches!(it.ask.want, Want::Question { .. }));
+        if self.lead && near && question && ask.reach == Reach::Once {
+            return Ok(());
+        }
+        Err(Problem::new(
+            403,
+            "not_yours",
+            format!("{} is not yours to answer", ask.id),
+            "a lead answers questions of its own workers, once; permissions are a person's to give",
+        ))
+    }
+
     fn answers(&self, ask: input::OfferAnswer) -> input::OfferAnswer {
         input::OfferAnswer { agent: self.attempt.agent.clone(), ..ask }
     }
@@ -259,7 +292,8 @@ impl Own {
             let fine = text.strip_prefix(&format!("file://{project}/")).is_some_and(|it| self.bounded(it))
                 || text.starts_with("port://")
                 || text == format!("task://{task}")
-                || text == format!("agent://{agent}");
+                || text == format!("agent://{agent}")
+                || (self.lead && text == format!("workspace://{project}/default"));
             if !fine {
                 return Err(Problem::new(
                     403,

@@ -42,7 +42,12 @@ impl Caller<'_> {
             alias: ask.alias,
             backlog: ask.backlog,
         };
-        match self.ask(Command::AddTask { task: add, assign: ask.assign, how: ask.how }).await? {
+        let (assign, how) = (ask.assign, ask.how);
+        let command = match self.led_mission() {
+            Some(mission) => Command::AddChild { mission, task: add, assign, how },
+            None => Command::AddTask { task: add, assign, how },
+        };
+        match self.ask(command).await? {
             (revision, Outcome::Task(id)) => answer(revision, &self.task_view(id).await?),
             other => Err(unexpected(&other.1)),
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use regatta_api::guide;
 use regatta_core::board::Board;
 use serde_json::{Value, json};
 
@@ -13,11 +14,20 @@ use crate::tokens::Visitor;
 /// What a caller will want first.
 pub(super) fn list(visitor: &Visitor, board: &Board) -> Vec<Value> {
     let one = |uri: String, name: String, title: &str| json!({ "uri": uri, "name": name, "title": title, "mimeType": "application/json" });
-    let Visitor::Attempt { id, task, .. } = visitor else { return vec![] };
+    let Visitor::Attempt { id, task, .. } = visitor else { return guides().collect() };
     let mission = board.attempts.get(id).and_then(|it| it.mission);
     let own = one(format!("regatta://task/{task}"), task.to_string(), "Your task");
     let mission = mission.map(|it| one(format!("regatta://mission/{it}"), it.to_string(), "Your mission"));
-    std::iter::once(own).chain(mission).collect()
+    std::iter::once(own).chain(mission).chain(guides()).collect()
+}
+
+/// How an agent's day goes.
+fn guides() -> impl Iterator<Item = Value> {
+    let one = |it: &guide::Guide| {
+        let uri = format!("regatta://guide/{}", it.name);
+        json!({ "uri": uri, "name": it.name, "title": it.title, "mimeType": "text/markdown" })
+    };
+    guide::GUIDES.iter().map(one)
 }
 
 pub(super) fn templates() -> Vec<Value> {
@@ -38,6 +48,9 @@ pub(super) fn templates() -> Vec<Value> {
 
 pub(super) async fn read(shared: &Arc<Shared>, guest: Guest, uri: &str) -> Result<Value, Fault> {
     let parts = uri.strip_prefix("regatta://").and_then(|it| it.split_once('/'));
+    if let Some(guide) = parts.filter(|it| it.0 == "guide").and_then(|it| guide::find(it.1)) {
+        return Ok(json!({ "contents": [{ "uri": uri, "mimeType": "text/markdown", "text": guide.text }] }));
+    }
     let fits = |kind: &str, id: &str| match kind {
         "task" | "diff" => id.starts_with(['T', 't']),
         "mission" => id.starts_with(['M', 'm']),

@@ -199,7 +199,7 @@ fn add(lead: bool) -> Value {
 
 /// What a worker does with tasks of others' making, and what a lead does besides.
 const ACTIONS: [&str; 4] = ["claim", "release", "accept", "reject"];
-const LEADS_ACTIONS: [&str; 3] = ["cancel", "retry", "land"];
+const LEADS_ACTIONS: [&str; 4] = ["adopt", "cancel", "retry", "land"];
 
 fn task_action(lead: bool) -> Value {
     let mut actions = ACTIONS.to_vec();
@@ -207,7 +207,7 @@ fn task_action(lead: bool) -> Value {
         "Take a task that nobody has for yourself, return one you have not begun, or answer an offer".to_owned();
     if lead {
         actions.extend(LEADS_ACTIONS);
-        help += "; cancel a task of your mission, try it again, or land its finished work";
+        help += "; adopt one into your mission for your workers; cancel one, try it again, or land its work";
     }
     let fields = json!({ "task": text("T7"), "action": { "enum": actions }, "reason": text("Why") });
     tool("task_action", &help, object(fields, &["task", "action"]), false)
@@ -239,6 +239,25 @@ fn leads() -> Vec<Value> {
         ),
         tool("mission", "Show how your mission stands", object(json!({}), &[]), true),
         tool("queue", "Show the landing queue of your project", object(json!({}), &[]), true),
+        tool(
+            "leads",
+            "List the missions of your project: who leads them, and how they stand",
+            object(json!({}), &[]),
+            true,
+        ),
+        tool("inbox", "List what waits for an answer in your project", object(json!({}), &[]), true),
+        tool(
+            "answer",
+            "Answer a question of a worker of yours",
+            object(json!({ "id": text("The question: Q7"), "text": text("The answer") }), &["id", "text"]),
+            false,
+        ),
+        tool(
+            "mission_finish",
+            "Say that your mission is done, with a report of what was reached and what was not; then end your turn",
+            object(json!({ "report": text("For whoever asked for it") }), &["report"]),
+            false,
+        ),
     ]
 }
 
@@ -357,6 +376,7 @@ async fn carry(shared: &Arc<Shared>, guest: Guest, me: &Me, name: &str, given: &
             Some("release") => ("task.assign", json!({ "task": given["task"] })),
             Some("accept") => ("task.accept", json!({ "task": given["task"], "agent": me.agent })),
             Some("reject") => ("task.reject", json!({ "task": given["task"], "agent": me.agent })),
+            Some("adopt") => ("mission.adopt", json!({ "task": given["task"] })),
             Some("cancel") => ("task.cancel", take(given, &["task", "reason"])),
             Some("retry") => ("retry", json!({ "id": given["task"] })),
             Some("land") => ("land", json!({ "id": given["task"] })),
@@ -368,6 +388,13 @@ async fn carry(shared: &Arc<Shared>, guest: Guest, me: &Me, name: &str, given: &
             None => return Err(Problem::new(404, "no_mission", "you lead no mission", "use task_list instead")),
         },
         "queue" => ("queue", json!({})),
+        "leads" => ("mission.list", json!({})),
+        "inbox" => ("inbox.list", json!({})),
+        "answer" => {
+            let answer = json!({ "say": "text", "text": given["text"] });
+            ("inbox.answer", json!({ "id": given["id"], "answer": answer }))
+        }
+        "mission_finish" => ("mission.finish", with(own(), take(given, &["report"]))),
         _ => return Err(Problem::new(500, "bug", format!("{name} is listed and not served"), "please report this")),
     };
     let data = carry_out(shared, guest, verb, &input).await?;
@@ -418,6 +445,8 @@ fn shorten(name: &str, data: Value) -> Done {
         "finish" => {
             quiet(json!({ "noted": true }), "Noted. End your turn now: the work is checked and landed for you.")
         }
+        "answer" => quiet(json!({ "answered": true }), "Answered."),
+        "mission_finish" => quiet(json!({ "noted": true }), "Noted. End your turn now: your mission ends with it."),
         "give_up" => quiet(json!({ "noted": true }), "Noted. Your work on this task ends here."),
         "claim_release" => quiet(json!({ "released": true }), "Released."),
         "ask" | "request_approval" => answered(data),
