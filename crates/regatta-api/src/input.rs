@@ -4,7 +4,7 @@ use regatta_core::agent::{Profile, Role};
 use regatta_core::approval::Reach;
 use regatta_core::claim::Mode;
 use regatta_core::ids::{
-    AgentName, ApprovalId, AttemptId, BranchName, ChannelName, ClaimId, Label, MessageId, ProjectName, RuleId, TaskId,
+    AgentName, ApprovalId, AttemptId, BranchName, ClaimId, MessageId, ProjectName, RuleId, TaskId,
 };
 use regatta_core::mission;
 use regatta_core::pattern::{PathPattern, Uri};
@@ -17,6 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::verb::Scope as TokenScope;
 
+mod talk; // the bus and the hooks
+
+pub use talk::*;
+
 macro_rules! inputs {
     ($($(#[$doc:meta])* $name:ident { $($(#[$meta:meta])* $field:ident : $type:ty),* $(,)? })*) => {$(
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -25,6 +29,7 @@ macro_rules! inputs {
         pub struct $name { $($(#[$meta])* pub $field: $type),* }
     )*};
 }
+use inputs;
 
 inputs! {
     Nothing {}
@@ -275,31 +280,6 @@ inputs! {
     }
     ClaimHeld { claim: ClaimId, token: u64 }
     Uris { uris: Vec<Uri> }
-
-    MsgSend {
-        channel: ChannelName,
-        text: String,
-        #[serde(default)] labels: Vec<Label>,
-        #[serde(default)] agent: Option<AgentName>,
-        #[serde(default)] reply_to: Option<MessageId>,
-    }
-    MsgHistory {
-        channel: ChannelName,
-        #[serde(default)] label: Option<Label>,
-        #[serde(default)] from: Option<String>,
-        #[serde(default)] after: Option<MessageId>,
-        #[serde(default = "fifty")] limit: usize,
-    }
-    MsgWait {
-        channel: ChannelName,
-        #[serde(default)] label: Option<Label>,
-        #[serde(default)] from: Option<String>,
-        #[serde(default)] mention: Option<AgentName>,
-        /// Only messages after this one; none means after now.
-        #[serde(default)] after: Option<MessageId>,
-        #[serde(default = "half_a_minute")] timeout_ms: u64,
-    }
-    MsgRead { agent: AgentName, channel: ChannelName, #[serde(default)] keep_unread: bool }
 }
 
 /// How an agent's program is driven, by name.

@@ -108,7 +108,7 @@ const UNWRITTEN: [&str; 8] =
     ["check", "token.list", "audit", "runner.beat", "runner.calls", "runner.answer", "runner.said", "runner.copy"];
 
 /// Verbs that list things and are not called so.
-const LISTS: [&str; 5] = ["queue", "msg.history", "audit", "siblings", "attempt.checks"];
+const LISTS: [&str; 7] = ["queue", "msg.history", "msg.inbox", "hook.log", "audit", "siblings", "attempt.checks"];
 
 /// Verbs by which an update of somebody else could be lost.
 const DEPENDING: [&str; 9] = [
@@ -237,6 +237,15 @@ verbs! {
     "msg.history" MsgHistory(input::MsgHistory) View + Attempt "Lists messages";
     "msg.wait" MsgWait(input::MsgWait) View + Attempt "Waits for a message";
     "msg.read" MsgRead(input::MsgRead) Operate + Attempt "Lists an agent's unread messages and marks them read";
+    "msg.inbox" MsgInbox(input::MsgInbox) View + Attempt "Counts what an agent has not read, by channel";
+    "msg.attachment" MsgAttachment(input::MsgAttachment) View + Attempt "Reads a file that goes with a message";
+    "hook.add" HookAdd(input::HookAdd) Admin "Adds a rule that starts something when something happens";
+    "hook.list" HookList(input::Nothing) View "Lists the hooks";
+    "hook.test" HookTest(input::HookTest) View "Says whether a message fires a hook, and why not";
+    "hook.pause" HookPause(input::HookPause) Operate "Lets a hook rest";
+    "hook.resume" HookResume(input::Hook) Operate "Lets a hook fire again";
+    "hook.rm" HookRm(input::Hook) Admin "Takes a hook away";
+    "hook.log" HookLog(input::HookLog) View "Lists when hooks fired, why, and what came of it";
     "runner.list" RunnerList(input::Nothing) View "Lists the runners on other machines";
     "runner.drain" RunnerDrain(input::RunnerName) Operate + Runner "Lets a runner take nothing new";
     "runner.rm" RunnerRm(input::RunnerName) Admin "Forgets a runner that is not there";
@@ -247,7 +256,7 @@ verbs! {
     "runner.answer" RunnerAnswer(input::RunnerAnswer) Operate + Runner "Answers what a runner was asked";
     "runner.said" RunnerSaid(input::RunnerSaid) Operate + Runner "Tells what a runner's program said";
     "runner.copy" RunnerCopy(input::RunnerCopy) Operate + Runner "Brings records of a program's journal";
-    "name" Name(input::Nothing) View "Gives a readable name that nobody has";
+    "name" Name(input::NameAsk) View + Attempt "Gives readable names that nobody has";
     "token.add" TokenAdd(input::TokenAdd) Admin "Makes a token, and shows it this once";
     "token.list" TokenList(input::Nothing) Admin "Lists the tokens, without what they are";
     "token.rm" TokenRm(input::TokenName) Admin "Takes a token away, at once";

@@ -1,6 +1,7 @@
 //! What is shown. A view is drawn as it is: no door computes a status from it.
 
 mod mission; // how missions stand
+mod talk; // the bus and the hooks
 
 use regatta_core::agent::{self, Agent, Capacity};
 use regatta_core::approval::Approval;
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::verb::Scope as TokenScope;
 
 pub use mission::{GuideView, MissionLineView, MissionView};
+pub use talk::*;
 
 /// An answer: the data, and the revision it was true at.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]

@@ -290,11 +290,10 @@ pub fn cancel(draft: &mut Draft, id: MissionId, reason: &str, now: Now) -> Resul
     if !draft.board().missions.contains_key(&id) {
         return Err(Refusal::NoSuchMission { mission: id });
     }
-    // Before its tasks: what follows from their end finds nobody to tell.
-    end(draft, id, How::Cancelled, reason.to_owned(), now);
     let open: Vec<TaskId> = draft.board().open_tasks_of(id).map(|it| it.1).collect();
     for task in open {
         task::cancel(draft, task, reason)?;
     }
+    end(draft, id, How::Cancelled, reason.to_owned(), now);
     Ok(())
 }

@@ -50,7 +50,7 @@ impl Entered {
                 Actor::Agent(AgentName::new(&format!("runner/{name}")).map_err(|_| bad_key())?)
             }
             Visitor::Named { name, .. } => Actor::Person(name.clone()),
-            Visitor::Attempt { agent, .. } => Actor::Agent(agent.clone()),
+            Visitor::Attempt { agent, .. } | Visitor::Firing { agent, .. } => Actor::Agent(agent.clone()),
         };
         let key = match self.headers.get("idempotency-key") {
             None => None,

@@ -4,6 +4,7 @@
 //! [`guard`] decides who gets in; [`calls`] carries out the verbs of `regatta-api`'s table on the engine;
 //! [`stream`] sends events from any revision on. Nothing here decides a rule or computes a status.
 
+mod attachments; // files that go with messages
 mod audit; // who asked for which change
 mod bounds; // how large, how long
 mod calls; // one arm per verb
@@ -16,7 +17,6 @@ mod limit; // how much each caller may ask
 mod listen; // connections and where they come from
 mod mcp; // the verbs as tools
 mod meters; // what is measured
-mod names; // readable names
 mod page; // lists in pages
 mod seed; // the surface that older clients know
 mod stream; // events as they are committed
@@ -97,6 +97,10 @@ pub(crate) struct Shared {
     /// More names under which callers know us.
     pub(crate) hosts: Vec<String>,
     pub(crate) down: watch::Sender<Option<Ended>>,
+    /// The data directory.
+    pub(crate) dir: PathBuf,
+    /// How often names were asked for.
+    pub(crate) names: std::sync::atomic::AtomicU64,
 }
 
 /// Serves until somebody asks for `down` or `signal` ends. Requests under way are finished first.
@@ -114,6 +118,8 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         address,
         hosts: doors.outside.as_ref().map(|it| it.hosts.clone()).unwrap_or_default(),
         down: down.clone(),
+        dir: doors.dir,
+        names: std::sync::atomic::AtomicU64::default(),
     });
     let router = router(shared.clone());
     tokio::spawn(async move {

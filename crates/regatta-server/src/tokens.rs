@@ -19,7 +19,7 @@ use regatta_api::view::{NewToken, TokenView};
 use regatta_core::agent::Role;
 use regatta_core::attempt::{Attempt, Phase};
 use regatta_core::board::Board;
-use regatta_core::ids::{AgentName, AttemptId, TaskId};
+use regatta_core::ids::{AgentName, AttemptId, FiringId, TaskId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -40,6 +40,8 @@ pub(crate) enum Visitor {
     Named { name: String, scope: Scope },
     /// The program of an attempt.
     Attempt { id: AttemptId, task: TaskId, agent: AgentName, fence: u64, lead: bool },
+    /// The command of a hook that fired. An admin wrote it, so it may do what an operator may.
+    Firing { id: FiringId, agent: AgentName },
 }
 
 impl Visitor {
@@ -49,6 +51,7 @@ impl Visitor {
             Visitor::Named { scope, .. } => *scope,
             Visitor::Attempt { lead: true, .. } => Scope::Lead,
             Visitor::Attempt { lead: false, .. } => Scope::Attempt,
+            Visitor::Firing { .. } => Scope::Operator,
         }
     }
 
@@ -58,6 +61,7 @@ impl Visitor {
             Visitor::Owner => "owner".into(),
             Visitor::Named { name, .. } => name.clone(),
             Visitor::Attempt { id, .. } => id.to_string(),
+            Visitor::Firing { id, .. } => id.to_string(),
         }
     }
 }
@@ -111,6 +115,11 @@ impl Mint {
     pub fn token(&self, id: AttemptId, fence: u64) -> String {
         format!("ra_{id}_{}", hex(&mac(&self.key, format!("{id} {fence}").as_bytes())))
     }
+
+    /// The token of a hook's command.
+    pub fn token_of_firing(&self, id: FiringId, fence: u64) -> String {
+        format!("rf_{id}_{}", hex(&mac(&self.key, format!("{id} {fence}").as_bytes())))
+    }
 }
 
 fn mac(key: &[u8], words: &[u8]) -> [u8; 32] {
@@ -163,6 +172,9 @@ impl Keyring {
         if let Some(rest) = shown.strip_prefix("ra_") {
             return self.attempt(shown, rest, board);
         }
+        if let Some(rest) = shown.strip_prefix("rf_") {
+            return self.firing(shown, rest, board);
+        }
         let hash = hash(shown);
         let given = self.given.read().unwrap_or_else(PoisonError::into_inner);
         // The hashes are no secret; to find one that begins alike one would need a token for it.
@@ -191,6 +203,16 @@ impl Keyring {
         let lead = board.agents.get(&attempt.agent).is_some_and(|it| it.role == Role::Lead);
         let (task, agent, fence) = (attempt.task, attempt.agent.clone(), attempt.token);
         Ok(Visitor::Attempt { id: attempt.id, task, agent, fence, lead })
+    }
+
+    fn firing(&self, shown: &str, rest: &str, board: &Board) -> Result<Visitor, Problem> {
+        let id: Option<FiringId> = rest.split('_').next().and_then(|it| it.parse().ok());
+        let Some(firing) = id.and_then(|it| board.firings.get(&it)) else { return Err(firing_over()) };
+        let right = self.mint.token_of_firing(firing.id, firing.token);
+        if !bool::from(shown.as_bytes().ct_eq(right.as_bytes())) {
+            return Err(no_token());
+        }
+        Ok(Visitor::Firing { id: firing.id, agent: firing.agent.clone() })
     }
 
     /// Makes a token. Only its hash is kept.
@@ -329,6 +351,15 @@ fn over() -> Problem {
         "attempt_over",
         "this attempt is over, and its token with it",
         "stop working: whatever is left to do belongs to another attempt",
+    )
+}
+
+fn firing_over() -> Problem {
+    Problem::new(
+        401,
+        "firing_over",
+        "this hook's command is over, and its token with it",
+        "let what goes on afterwards use a token of its own: regatta token add",
     )
 }
 

@@ -257,7 +257,7 @@ impl Traced {
     pub(crate) fn of(guest: &Guest) -> Traced {
         let attempt = match &guest.visitor {
             Visitor::Attempt { id, .. } => Some(*id),
-            Visitor::Owner | Visitor::Named { .. } => None,
+            Visitor::Owner | Visitor::Named { .. } | Visitor::Firing { .. } => None,
         };
         Traced { caller: guest.visitor.label(), attempt, parent: guest.parent.clone() }
     }

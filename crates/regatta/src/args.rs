@@ -2,9 +2,10 @@
 
 mod agents; // agents, approvals, policy, budgets
 mod doors; // tokens, runners
+mod hooks; // messages, hooks, names
 mod plans; // runs and plans
 mod scope; // escapes and standing rules
-mod tasks; // tasks, claims, messages
+mod tasks; // tasks, claims
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use crate::settings::duration_ms;
 
 pub(crate) use agents::*;
 pub(crate) use doors::*;
+pub(crate) use hooks::*;
 pub(crate) use plans::*;
 pub(crate) use scope::*;
 pub(crate) use tasks::*;
@@ -53,7 +55,7 @@ Set up    agent      the agents; provider finds their programs
           budget     what may be spent
           config     the settings and where they come from
 
-Plumbing  serve project plan task scope rule claim msg token audit runner mcp name schema completions man version backup restore
+Plumbing  serve project plan task scope rule claim msg hook token audit runner mcp name schema completions man version backup restore
 
 Options:
   -C, --repo PATH     act as if started there
@@ -350,6 +352,9 @@ pub(crate) enum Word {
     /// Send and read messages
     #[command(subcommand, hide = true)]
     Msg(MsgWord),
+    /// Start something when a message, an event or a free claim matches
+    #[command(subcommand, hide = true)]
+    Hook(HookWord),
     /// Manage the tokens that open the doors
     #[command(subcommand, hide = true)]
     Token(TokenWord),
@@ -362,9 +367,9 @@ pub(crate) enum Word {
     /// Serve the tools on standard input and output (Model Context Protocol)
     #[command(hide = true)]
     Mcp,
-    /// Print a readable name that nobody has
+    /// Print readable names that nobody has
     #[command(hide = true)]
-    Name,
+    Name(NameArgs),
     /// Print the JSON Schema of a verb's input or of an answer
     #[command(hide = true)]
     Schema {

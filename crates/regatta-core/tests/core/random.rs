@@ -13,6 +13,7 @@ use regatta_core::bus::Post;
 use regatta_core::claim::{Acquire, Mode, Owner};
 use regatta_core::command::{Actor, Command, PlannedTask, Request};
 use regatta_core::effect::Effect;
+use regatta_core::event::Event;
 use regatta_core::fleet::Limits;
 use regatta_core::gates::{Base, Facts};
 use regatta_core::ids::{
@@ -20,6 +21,7 @@ use regatta_core::ids::{
     WaitId,
 };
 use regatta_core::landing::{Moved, State, Tried};
+use regatta_core::lead;
 use regatta_core::mission::{self, Start};
 use regatta_core::runner;
 use regatta_core::schedule::{Grant, Poll};
@@ -175,6 +177,11 @@ enum Step {
         task: Index,
         what: u8,
     },
+    /// A mission with a lead, a question, or what becomes of them.
+    Lead {
+        which: Index,
+        what: u8,
+    },
     Again {
         request: Index,
     },
@@ -222,6 +229,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (task(), small).prop_map(|(task, what)| Step::Guide { task, what }),
         4 => index().prop_map(|request| Step::Again { request }),
         3 => (any::<bool>(), wrong(), small).prop_map(|(gpu, wrong, what)| Step::Runner { gpu, wrong, what }),
+        6 => (index(), small).prop_map(|(which, what)| Step::Lead { which, what }),
         1 => Just(Step::Restart),
         1 => Just(Step::Reload),
     ]
@@ -431,9 +439,68 @@ impl Story {
             | Effect::RemoveWorkspace { .. }
             | Effect::AfterLanding { .. }
             | Effect::PushTrunk { .. }
+            | Effect::RunHook { .. }
             | Effect::Nudge { .. } => Command::ReportPerformed,
         };
         self.ask(command);
+    }
+
+    fn lead(&mut self, which: Index, what: u8) {
+        let board = &self.world.board;
+        let led: Vec<MissionId> = board.missions.values().filter(|it| it.lead.is_some()).map(|it| it.id).collect();
+        let mission = if led.is_empty() { MissionId(1) } else { *which.get(&led) };
+        let duties: Vec<TaskId> = board.tasks.values().filter(|it| it.duty.is_some()).map(|it| it.id).collect();
+        match what % 10 {
+            0 if board.counters.mission < 6 => {
+                let about = if what > 128 { lead::About::Task(self.task(which)) } else { lead::About::Goal };
+                let agent = Some(agent(AGENTS[what as usize % 3]));
+                let goal = "reach it".to_owned();
+                self.ask(Command::AskMission(lead::Ask {
+                    project: shop(),
+                    goal,
+                    about,
+                    agent,
+                    message: None,
+                    channel: None,
+                }));
+            }
+            1 | 2 if board.counters.task < 3 * MOST_TASKS => {
+                let text = ["!q why?", "!dev", "!mission x", "plain", "!leads 2", "!wat"][which.index(6)];
+                let channel = ChannelName::new("shop").unwrap();
+                let reply_to = (what > 128 && board.counters.message > 0).then(|| MessageId(1));
+                self.ask(Command::Post(Post { channel, text: text.into(), labels: vec![], reply_to }));
+                let posted = self.world.log.iter().rev().find_map(|it| match &it.event {
+                    Event::MessagePosted(it) => Some(it.message().clone()),
+                    _ => None,
+                });
+                let message = Box::new(posted.unwrap());
+                self.ask(Command::Route { project: shop(), message });
+            }
+            3 => self.ask(Command::CancelMission { mission, reason: "enough".into() }),
+            4 => {
+                let to = (what > 128).then(|| agent(AGENTS[what as usize % 3]));
+                self.ask(Command::HandOverMission { mission, to });
+            }
+            5 if board.counters.task < 2 * MOST_TASKS => {
+                let task = self.add(what as usize % MANIFESTS.len(), 2, what);
+                self.ask(Command::AddChild { mission, task, assign: None, how: How::Direct });
+            }
+            6 => self.ask(Command::AdoptTask { mission, task: self.task(which) }),
+            7 => {
+                let live = board.attempts.values().find(|it| it.light);
+                if let Some((task, attempt, token)) = live.map(|it| (it.task, it.id, it.token)) {
+                    self.ask(Command::FinishMission { task, attempt, token, report: "done".into() });
+                }
+            }
+            _ if !duties.is_empty() => {
+                let task = *which.get(&duties);
+                if let Some(agent) = self.world.board.tasks[&task].assignee.clone() {
+                    let poll = Poll { task: Some(task), ..crate::world::polls(agent.as_str()) };
+                    self.ask(Command::PollSupervised { poll, facts: Box::default() });
+                }
+            }
+            _ => {}
+        }
     }
 
     fn edit(&self, what: u8, other: Index) -> Edit {
@@ -694,6 +761,7 @@ impl Story {
                     _ => Command::RemoveRunner { runner },
                 });
             }
+            Step::Lead { which, what } => self.lead(which, what),
             Step::Restart => self.world.restart(),
             Step::Reload => self.world.board = self.world.reloaded(),
         }

@@ -17,7 +17,7 @@ impl Ledger {
         let input: serde_json::Value = serde_json::from_slice(input).unwrap_or_default();
         let attempt = match &guest.visitor {
             Visitor::Attempt { id, .. } => Some(*id),
-            Visitor::Owner | Visitor::Named { .. } => None,
+            Visitor::Owner | Visitor::Named { .. } | Visitor::Firing { .. } => None,
         };
         let line = AuditView {
             n: 0,

@@ -4,13 +4,15 @@
 mod attempt; // what an attempt asks and needs to know
 mod board; // status, projects, agents
 mod decide; // the inbox, policy, budgets, steering
+mod hook; // hooks
 mod land; // the landing queue
 mod lead; // missions with a lead, the router, guides
 mod ledger; // who asked for what
+mod msg; // messages
 mod own; // what an attempt's token reaches
 mod runner; // runners on other machines
 mod scope; // escapes, standing rules, what checks said
-mod talk; // claims and messages
+mod talk; // claims
 mod work; // tasks, missions
 
 use std::sync::Arc;
@@ -34,7 +36,7 @@ use regatta_core::ids::{AgentName, AttemptId, MessageId, MissionId, ProjectName,
 use regatta_core::landing::End;
 use regatta_core::pattern::PathPattern;
 use regatta_core::schedule::{self, Poll};
-use regatta_core::{bus, manifest, mission, project, task};
+use regatta_core::{bus, manifest, mission, names, project, task};
 use regatta_engine::ports::git::{GitError, Repo};
 use regatta_engine::ports::store::{History, MessageFilter, StoreError, TaskFilter};
 use regatta_engine::writer::Unless;
@@ -194,6 +196,15 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::MsgHistory(ask) => it.msg_history(ask).await,
         Call::MsgWait(ask) => it.msg_wait(ask).await,
         Call::MsgRead(ask) => it.msg_read(ask).await,
+        Call::MsgInbox(ask) => it.msg_inbox(ask).await,
+        Call::MsgAttachment(ask) => it.msg_attachment(ask).await,
+        Call::HookAdd(ask) => it.hook_add(ask).await,
+        Call::HookList(_) => it.hook_list(),
+        Call::HookTest(ask) => it.hook_test(ask).await,
+        Call::HookPause(ask) => it.hook_pause(ask).await,
+        Call::HookResume(ask) => it.hook_resume(ask.hook).await,
+        Call::HookRm(ask) => it.done(Command::RemoveHook { hook: ask.hook }).await,
+        Call::HookLog(ask) => it.hook_log(ask).await,
         Call::RunnerList(_) => it.runner_list(),
         Call::RunnerDrain(ask) => it.runner_drain(ask).await,
         Call::RunnerRm(ask) => it.done(Command::RemoveRunner { runner: ask.name }).await,
@@ -204,10 +215,7 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::RunnerAnswer(ask) => it.runner_answer(ask).await,
         Call::RunnerSaid(ask) => it.runner_said(ask).await,
         Call::RunnerCopy(ask) => it.runner_copy(ask).await,
-        Call::Name(_) => {
-            let board = it.board();
-            answer(board.revision, &crate::names::fresh(&board, it.engine().now().wall))
-        }
+        Call::Name(ask) => it.names(&ask),
         Call::TokenAdd(ask) => it.token_add(ask).await,
         Call::TokenList(_) => answer(it.board().revision, &shared.keyring.list(it.engine().now().wall)),
         Call::TokenRm(ask) => it.token_rm(ask).await,
@@ -426,6 +434,20 @@ impl Caller<'_> {
         blocking(move || shared.keyring.remove(&ask.name)).await??;
         tracing::info!(by = %self.by, "the token {name} was taken away");
         answer(self.board().revision, &"done")
+    }
+
+    /// Names that nobody has, as of now: who wants to keep one uses it soon.
+    fn names(&self, ask: &input::NameAsk) -> Json {
+        let (board, prefix) = (self.board(), ask.prefix.as_deref().unwrap_or(""));
+        // Two who ask at the same revision should not be told the same.
+        let salt = self.shared.names.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let count = usize::from(ask.count.unwrap_or(1).clamp(1, 1_000));
+        let found = names::several(&board, prefix, names::Words::Two, salt, count);
+        let found = found.map_err(|it| Problem::from(&it))?;
+        match ask.count {
+            None => answer(board.revision, &found.first()),
+            Some(_) => answer(board.revision, &found),
+        }
     }
 
     async fn backup(&self, ask: input::File) -> Json {

@@ -23,6 +23,8 @@ const LONGEST_WAIT_MS: u64 = 10 * 60_000;
 const FULL_BACKLOG: usize = 200;
 /// What only Regatta itself announces.
 const OURS: &str = "coord:merge";
+/// How the labels begin that say which lead a message belongs to.
+const LEADS: &str = "lead:";
 
 /// The attempt that calls.
 struct Own {
@@ -110,7 +112,19 @@ impl Caller<'_> {
                 Call::ClaimCheck(ask)
             }
             Call::MsgSend(ask) => {
-                own.hears(&ask.channel)?;
+                own.says_in(&ask.channel)?;
+                let agent = own.speaks_as(ask.agent.clone())?;
+                if let Some(to) = ask.reply_to {
+                    self.reads_message(own, to).await?;
+                }
+                if let Some(label) = ask.labels.iter().find(|it| it.as_str().starts_with(LEADS)) {
+                    return Err(Problem::new(
+                        403,
+                        "not_yours",
+                        format!("{label} is put on messages by Regatta alone"),
+                        "send it without that label",
+                    ));
+                }
                 if ask.labels.iter().any(|it| it.as_str() == OURS) {
                     return Err(Problem::new(
                         403,
@@ -119,16 +133,25 @@ impl Caller<'_> {
                         "send it without that label",
                     ));
                 }
-                Call::MsgSend(input::MsgSend { agent: Some(own.attempt.agent.clone()), ..ask })
+                Call::MsgSend(input::MsgSend { agent: Some(agent), ..ask })
             }
             Call::MsgHistory(ask) => {
-                own.hears(&ask.channel)?;
-                Call::MsgHistory(ask)
+                let near = [ask.thread, ask.reply_to];
+                let (channel, from) = self.listens(own, ask.channel.clone(), ask.from.clone(), near).await?;
+                Call::MsgHistory(input::MsgHistory { channel, from, ..ask })
             }
             Call::MsgWait(ask) => {
-                own.hears(&ask.channel)?;
-                Call::MsgWait(input::MsgWait { timeout_ms: ask.timeout_ms.min(LONGEST_WAIT_MS), ..ask })
+                let near = [ask.thread, ask.reply_to];
+                let (channel, from) = self.listens(own, ask.channel.clone(), ask.from.clone(), near).await?;
+                let timeout_ms = ask.timeout_ms.min(LONGEST_WAIT_MS);
+                Call::MsgWait(input::MsgWait { channel, from, timeout_ms, ..ask })
             }
+            Call::MsgInbox(_) => Call::MsgInbox(input::MsgInbox { agent: own.attempt.agent.clone() }),
+            Call::MsgAttachment(ask) => {
+                self.reads_message(own, ask.message).await?;
+                Call::MsgAttachment(ask)
+            }
+            Call::Name(ask) => Call::Name(ask),
             Call::MsgRead(ask) => {
                 own.hears(&ask.channel)?;
                 Call::MsgRead(input::MsgRead { agent: own.attempt.agent.clone(), ..ask })
@@ -177,6 +200,40 @@ impl Caller<'_> {
             // The table of verbs lets nothing else come here; if it ever does, the answer is no.
             other => return Err(not_yours(&format!("{} of anybody", other.verb().name))),
         })
+    }
+
+    /// Whether an attempt may read a message: one of its channels, or one of which it is an end.
+    async fn reads_message(&self, own: &Own, id: MessageId) -> Result<(), Problem> {
+        let message = self.message(id).await?;
+        match bus::addressee(&message.channel) {
+            None => own.hears(&message.channel),
+            Some(_) if message.may_be_read_by(&own.attempt.agent) => Ok(()),
+            Some(_) => Err(not_yours(&format!("{id}, which was sent to another"))),
+        }
+    }
+
+    /// Where an attempt listens: in its channels; in another's mailbox only for what it sent there itself; around a
+    /// message that it may read; else in its project's channel.
+    async fn listens(
+        &self,
+        own: &Own,
+        channel: Option<ChannelName>,
+        from: Option<String>,
+        near: [Option<MessageId>; 2],
+    ) -> Result<(Option<ChannelName>, Option<String>), Problem> {
+        let near: Vec<MessageId> = near.into_iter().flatten().collect();
+        for message in &near {
+            self.reads_message(own, *message).await?;
+        }
+        match channel {
+            Some(channel) if own.hears(&channel).is_ok() => Ok((Some(channel), from)),
+            Some(channel) if bus::addressee(&channel).is_some() => {
+                Ok((Some(channel), Some(own.attempt.agent.to_string())))
+            }
+            Some(channel) => own.hears(&channel).map(|()| (Some(channel), from)),
+            None if near.is_empty() => Ok((ChannelName::new(own.attempt.project.as_str()).ok(), from)),
+            None => Ok((None, from)),
+        }
     }
 
     /// Whether an attempt may look at this: itself, its agent, its mission, and the tasks of its project.
@@ -332,6 +389,26 @@ impl Own {
             format!("{channel} is not a channel of this attempt"),
             format!("use {project}, or mention an agent there: @name"),
         ))
+    }
+
+    /// Where it may post: in the channels that it hears, and into anybody's mailbox.
+    fn says_in(&self, channel: &ChannelName) -> Result<(), Problem> {
+        if bus::addressee(channel).is_some() { Ok(()) } else { self.hears(channel) }
+    }
+
+    /// As whom it posts: as its own agent, or as one of those below it.
+    fn speaks_as(&self, asked: Option<AgentName>) -> Result<AgentName, Problem> {
+        let own = &self.attempt.agent;
+        match asked {
+            None => Ok(own.clone()),
+            Some(name) if bus::is_of(&name, own) => Ok(name),
+            Some(name) => Err(Problem::new(
+                403,
+                "not_yours",
+                format!("{own} cannot post as {name}"),
+                format!("post as {own}, or as one below it: {own}/…"),
+            )),
+        }
     }
 
     /// A task that an attempt adds: in its project, and for a worker only as a proposal that a person takes up.

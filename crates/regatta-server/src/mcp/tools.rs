@@ -28,7 +28,7 @@ pub(super) fn instructions(visitor: &Visitor) -> &'static str {
              them to agents, watch with task_list and mission, and tell agents what they must know. When the mission \
              is done, call finish and end your turn."
         }
-        Visitor::Owner | Visitor::Named { .. } => {
+        Visitor::Owner | Visitor::Named { .. } | Visitor::Firing { .. } => {
             "Regatta runs a team of coding agents on git repositories. These tools are its verbs: look with status, \
              show and why; add tasks with task_add; see what needs a person with inbox_list."
         }
@@ -39,7 +39,7 @@ pub(super) fn instructions(visitor: &Visitor) -> &'static str {
 pub(super) fn list(visitor: &Visitor) -> Vec<Value> {
     match visitor {
         Visitor::Attempt { lead, .. } => worker::list(*lead),
-        Visitor::Owner | Visitor::Named { .. } => {
+        Visitor::Owner | Visitor::Named { .. } | Visitor::Firing { .. } => {
             VERBS.iter().filter(|it| visitor.scope().may(it)).filter_map(tool_of).collect()
         }
     }
@@ -88,7 +88,7 @@ pub(super) async fn call(
     let unknown = || Fault::new(BAD_PARAMS, format!("there is no tool {}", name.chars().take(60).collect::<String>()));
     let done = match &guest.visitor {
         Visitor::Attempt { .. } => worker::call(shared, guest, name, arguments).await.ok_or_else(unknown)?,
-        Visitor::Owner | Visitor::Named { .. } => {
+        Visitor::Owner | Visitor::Named { .. } | Visitor::Firing { .. } => {
             let verb = VERBS.iter().find(|it| it.name.replace('.', "_") == name && !BY_HAND.contains(&it.name));
             let verb = verb.ok_or_else(unknown)?;
             carry_out(shared, guest, verb.name, arguments).await.map(|data| Done { data, said: None })

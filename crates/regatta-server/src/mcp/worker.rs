@@ -132,17 +132,34 @@ pub(super) fn list(lead: bool) -> Vec<Value> {
         tool("claim_release", "End a claim of yours", held(), false),
         tool(
             "msg_send",
-            "Post a message. The channel is your project's if not given; @name in the text calls an agent",
+            "Post a message. The channel is your project's if not given; @name in the text calls an agent, and @name as \
+             the channel tells it to that agent alone",
             object(
-                json!({ "text": text("What to say"), "channel": text("The channel"), "labels": list_of("Such as coord:interface") }),
+                json!({
+                    "text": text("What to say"),
+                    "channel": text("The channel"),
+                    "labels": list_of("Such as coord:interface"),
+                    "reply_to": text("The message that you answer: B12"),
+                    "attach": list_of("Files of your workspace, at most 10 of 4 MiB each"),
+                }),
                 &["text"],
             ),
             false,
         ),
         tool(
             "msg_read",
-            "Read what is new to you in a channel: your project's if not given, or your own mailbox, @YOUR-NAME",
-            object(json!({ "channel": text("The channel") }), &[]),
+            "Read what is new to you in a channel: your project's if not given, or your own mailbox, @YOUR-NAME. Or read \
+             a thread, search what was said, or read a file that came with a message",
+            object(
+                json!({
+                    "channel": text("The channel"),
+                    "thread": text("A message whose whole thread to read: B12"),
+                    "search": text("Words that a text must have, all of them"),
+                    "attachment_of": text("A message whose file to read: B12"),
+                    "nth": { "type": "integer", "minimum": 0, "description": "Which of its files; the first is 0" },
+                }),
+                &[],
+            ),
             false,
         ),
         tool(
@@ -153,6 +170,9 @@ pub(super) fn list(lead: bool) -> Vec<Value> {
                     "channel": text("The channel; your project's if not given"),
                     "label": text("Only with this label"),
                     "from": text("Only from this sender"),
+                    "mention": text("Only those that mention this agent"),
+                    "reply_to": text("Only answers to this message: B12"),
+                    "after": text("Count those after this message, not only new ones"),
                     "wait_seconds": wait(&seconds),
                 }),
                 &[],
@@ -354,11 +374,14 @@ async fn carry(shared: &Arc<Shared>, guest: Guest, me: &Me, name: &str, given: &
         }
         "claim_renew" => ("claim.renew", take(given, &["claim", "token"])),
         "claim_release" => ("claim.release", take(given, &["claim", "token"])),
-        "msg_send" => ("msg.send", with(take(given, &["text", "labels"]), json!({ "channel": channel() }))),
-        "msg_read" => ("msg.read", json!({ "agent": me.agent, "channel": channel() })),
+        "msg_send" => {
+            let said = take(given, &["text", "labels", "reply_to", "attach"]);
+            ("msg.send", with(said, json!({ "channel": channel() })))
+        }
+        "msg_read" => read(me, given, &channel()),
         "msg_wait" => {
             let more = json!({ "channel": channel(), "timeout_ms": seconds(given, "wait_seconds", WAIT_S) });
-            ("msg.wait", with(take(given, &["label", "from"]), more))
+            ("msg.wait", with(take(given, &["label", "from", "mention", "reply_to", "after"]), more))
         }
         "task_add" => {
             let fields =
@@ -399,6 +422,20 @@ async fn carry(shared: &Arc<Shared>, guest: Guest, me: &Me, name: &str, given: &
     };
     let data = carry_out(shared, guest, verb, &input).await?;
     Ok(shorten(name, data))
+}
+
+/// What is read: a file, a thread, what has some words, or what is new.
+fn read(me: &Me, given: &Value, channel: &str) -> (&'static str, Value) {
+    let there = |name: &str| given.get(name).is_some_and(|it| !it.is_null());
+    if there("attachment_of") {
+        let nth = given["nth"].as_u64().unwrap_or(0);
+        return ("msg.attachment", json!({ "message": given["attachment_of"], "nth": nth }));
+    }
+    match (there("thread"), there("search")) {
+        (false, false) => ("msg.read", json!({ "agent": me.agent, "channel": channel })),
+        (true, _) => ("msg.history", take(given, &["thread", "search"])),
+        (false, true) => ("msg.history", json!({ "channel": channel, "search": given["search"] })),
+    }
 }
 
 /// What is asked of a person: a new question, or an earlier one to go on waiting for.

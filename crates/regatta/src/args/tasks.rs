@@ -1,7 +1,7 @@
-//! What may be typed of tasks, claims and messages.
+//! What may be typed of tasks and claims.
 
 use clap::{Args, Subcommand};
-use regatta_core::ids::{AgentName, AttemptId, ChannelName, ClaimId, Label, MessageId, TaskId};
+use regatta_core::ids::{AgentName, AttemptId, ClaimId, TaskId};
 use regatta_core::pattern::Uri;
 
 use super::*;
@@ -159,67 +159,4 @@ pub(crate) enum ClaimWord {
         #[arg(required = true)]
         uris: Vec<Uri>,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum MsgWord {
-    /// Post a message
-    Send {
-        #[arg(value_parser = channel)]
-        channel: ChannelName,
-        text: String,
-        #[arg(short = 'L', long = "label", value_name = "LABEL")]
-        labels: Vec<Label>,
-        /// In whose name; yours if not given
-        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
-        agent: Option<AgentName>,
-        /// Answer this message
-        #[arg(long, value_name = "MESSAGE")]
-        reply_to: Option<MessageId>,
-    },
-    /// List messages, oldest first
-    History {
-        #[arg(value_parser = channel)]
-        channel: ChannelName,
-        #[arg(short = 'L', long, value_name = "LABEL")]
-        label: Option<Label>,
-        /// Only this sender's
-        #[arg(long, value_name = "NAME")]
-        from: Option<String>,
-        /// Only messages after this one
-        #[arg(long, value_name = "MESSAGE")]
-        after: Option<MessageId>,
-        #[arg(long, default_value_t = 50)]
-        limit: usize,
-    },
-    /// Wait for a message
-    Wait {
-        #[arg(value_parser = channel)]
-        channel: ChannelName,
-        #[arg(short = 'L', long, value_name = "LABEL")]
-        label: Option<Label>,
-        #[arg(long, value_name = "NAME")]
-        from: Option<String>,
-        /// Only messages that mention this agent
-        #[arg(long, value_name = "NAME")]
-        mention: Option<AgentName>,
-        /// Count messages after this one, not only new ones
-        #[arg(long, value_name = "MESSAGE")]
-        after: Option<MessageId>,
-    },
-    /// Print an agent's unread messages and mark them read
-    Read {
-        #[arg(value_parser = channel)]
-        channel: ChannelName,
-        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
-        agent: AgentName,
-        /// Leave them unread
-        #[arg(long)]
-        keep_unread: bool,
-    },
-}
-
-/// Reads a channel's name; `#dev` and `dev` are the same.
-fn channel(text: &str) -> Result<ChannelName, regatta_core::ids::BadName> {
-    ChannelName::new(text.strip_prefix('#').unwrap_or(text))
 }

@@ -7,10 +7,12 @@ mod decide;
 mod demo;
 mod doctor;
 mod fill;
+mod hook;
 mod land;
 mod logs;
 mod mcp;
 mod msg;
+mod name;
 mod plan;
 mod plumbing;
 mod preview;
@@ -252,11 +254,12 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Task(it)) => task::task(app, it),
         Some(Word::Claim(it)) => claim::claim(app, it),
         Some(Word::Msg(it)) => msg::msg(app, it),
+        Some(Word::Hook(it)) => hook::hook(app, it),
         Some(Word::Token(it)) => token::token(app, it),
         Some(Word::Runner(it)) => runner::runner(app, it),
         Some(Word::Audit(it)) => token::audit(app, it),
         Some(Word::Mcp) => mcp::mcp(app),
-        Some(Word::Name) => plumbing::name(app),
+        Some(Word::Name(it)) => name::name(app, it),
         Some(Word::Schema { kind }) => plumbing::schema(app, kind.as_deref()),
         Some(Word::Completions { shell }) => plumbing::completions(app, shell),
         Some(Word::Man { out }) => plumbing::man(app, out),

@@ -1,4 +1,4 @@
-//! Plumbing: `name`, `schema`, `completions`, `man`, `version`, `backup`, `restore`, `help`.
+//! Plumbing: `schema`, `completions`, `man`, `version`, `backup`, `restore`, `help`.
 
 use std::path::{Path, PathBuf};
 
@@ -12,11 +12,6 @@ use crate::out::{Said, failed, table, usage};
 use crate::wire;
 
 use super::App;
-
-pub(super) fn name(app: &App) -> Said {
-    let got: Got<String> = app.call(&Call::Name(input::Nothing {}))?;
-    app.out.answer("name", &got.data, &[], |_| format!("{}\n", got.data))
-}
 
 pub(super) fn schema(app: &App, kind: Option<&str>) -> Said {
     let Some(kind) = kind else {

@@ -1,0 +1,198 @@
+//! Files that go with messages: taken in by path, kept by what is in them.
+//!
+//! The bytes are copied into `attachments/` of the data directory under their SHA-256 before the message is posted, so
+//! that whoever reads the message can read the file, whatever becomes of the original; the same bytes are kept once. A
+//! message that is refused afterwards leaves a file that nobody names.
+//!
+//! A path is opened below the directory that its caller may read and nowhere else (S6): the kernel resolves it, so no
+//! link that is put in its way meanwhile leads out.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use regatta_api::Problem;
+use regatta_core::bus::{Attachment, LARGEST_ATTACHMENT, MOST_ATTACHMENTS};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use sha2::{Digest, Sha256};
+
+/// The directory of kept files in a data directory.
+const DIRECTORY: &str = "attachments";
+
+/// Where a caller's files may be.
+pub(crate) enum Reach {
+    /// Anywhere that the daemon can read: it is the daemon's own user who asks.
+    Everywhere,
+    /// Below one of these.
+    Below(Vec<PathBuf>),
+}
+
+/// Takes files in, in order.
+pub(crate) fn take_in(data_dir: &Path, reach: &Reach, paths: &[String]) -> Result<Vec<Attachment>, Problem> {
+    if paths.len() > MOST_ATTACHMENTS {
+        return Err(Problem::new(
+            400,
+            "too_many",
+            format!("a message has at most {MOST_ATTACHMENTS} attachments"),
+            "send the others with another message",
+        ));
+    }
+    paths.iter().map(|it| take_in_one(data_dir, reach, it)).collect()
+}
+
+fn take_in_one(data_dir: &Path, reach: &Reach, path: &str) -> Result<Attachment, Problem> {
+    let bad = |what: String| Problem::new(422, "bad_attachment", what, "name a file of yours, of at most 4 MiB");
+    let shown: String = path.chars().take(200).collect();
+    let file = open(reach, path).map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
+    let meta = file.metadata().map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
+    if !meta.is_file() {
+        return Err(bad(format!("{shown} is no file")));
+    }
+    let mut bytes = Vec::new();
+    let read = file.take(LARGEST_ATTACHMENT + 1).read_to_end(&mut bytes);
+    read.map_err(|it| bad(format!("{shown} cannot be read: {it}")))?;
+    if bytes.len() as u64 > LARGEST_ATTACHMENT {
+        return Err(bad(format!("{shown} is larger than {} MiB", LARGEST_ATTACHMENT / (1024 * 1024))));
+    }
+    let sha256 = hash(&bytes);
+    keep(data_dir, &sha256, &bytes).map_err(|it| {
+        Problem::new(507, "io", format!("{shown} could not be kept: {it}"), "see what is wrong: regatta doctor")
+    })?;
+    let name = Path::new(path).file_name().map_or_else(|| "file".into(), |it| it.to_string_lossy().into_owned());
+    let name = name.chars().filter(|it| !it.is_control()).take(200).collect();
+    Ok(Attachment { name, bytes: bytes.len() as u64, sha256 })
+}
+
+/// Opens a path, without waiting for who writes a pipe and without taking a terminal.
+fn open(reach: &Reach, path: &str) -> std::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let Reach::Below(places) = reach else {
+        if !Path::new(path).is_absolute() {
+            return Err(std::io::Error::other("its path is not absolute"));
+        }
+        return Ok(rustix::fs::open(path, flags, Mode::empty())?.into());
+    };
+    let mut why = std::io::Error::other("it is outside of what may be read");
+    for place in places {
+        // Links in the place's own path are the user's; below it none leads out.
+        let place = place.canonicalize()?;
+        let path = Path::new(path);
+        let below = if path.is_absolute() { path.strip_prefix(&place).ok() } else { Some(path) };
+        let Some(below) = below.filter(|it| !it.as_os_str().is_empty()) else { continue };
+        let dir = rustix::fs::open(&place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        match rustix::fs::openat2(&dir, below, flags, Mode::empty(), resolve) {
+            Ok(file) => return Ok(file.into()),
+            Err(rustix::io::Errno::XDEV) => why = std::io::Error::other("it leads out of what may be read"),
+            Err(error) => why = error.into(),
+        }
+    }
+    Err(why)
+}
+
+fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|it| format!("{it:02x}")).collect()
+}
+
+fn place(data_dir: &Path, sha256: &str) -> PathBuf {
+    data_dir.join(DIRECTORY).join(&sha256[..2]).join(&sha256[2..])
+}
+
+/// Keeps bytes under their hash: whole or not at all (D8).
+fn keep(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let path = place(data_dir, sha256);
+    if path.exists() {
+        return Ok(());
+    }
+    let dir = path.parent().unwrap_or(data_dir);
+    std::fs::DirBuilder::new().recursive(true).mode_private().create(dir)?;
+    // Two who attach the same at once must not write into one file.
+    let nth = NTH.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let temporary = path.with_extension(format!("new-{}-{nth}", std::process::id()));
+    let mut file = std::fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, &path)?;
+    File::open(dir)?.sync_all()
+}
+
+static NTH: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+/// Reads what was kept.
+pub(crate) fn read(data_dir: &Path, it: &Attachment) -> Result<Vec<u8>, Problem> {
+    let gone = |what: String| Problem::new(500, "attachment_lost", what, "ask who sent it to send it again");
+    if it.sha256.len() != 64 || !it.sha256.bytes().all(|it| it.is_ascii_hexdigit()) {
+        return Err(gone(format!("{} has no hash to find it by", it.name)));
+    }
+    let bytes = std::fs::read(place(data_dir, &it.sha256)).map_err(|error| gone(format!("{}: {error}", it.name)))?;
+    match hash(&bytes) == it.sha256 {
+        true => Ok(bytes),
+        false => Err(gone(format!("what was kept of {} is damaged", it.name))),
+    }
+}
+
+/// A directory that only its owner reads.
+trait Private {
+    fn mode_private(&mut self) -> &mut Self;
+}
+
+impl Private for std::fs::DirBuilder {
+    fn mode_private(&mut self) -> &mut Self {
+        std::os::unix::fs::DirBuilderExt::mode(self, 0o700)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S6: what is attached is a file below the caller's own directory, whatever links are there.
+    #[test]
+    fn s6_a_path_leads_nowhere_out() {
+        let (data, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let work = home.path().join("work");
+        std::fs::create_dir_all(work.join("sub")).unwrap();
+        std::fs::write(home.path().join("secret"), "s").unwrap();
+        std::fs::write(work.join("sub/a.txt"), "hello").unwrap();
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, work.join(name)).unwrap();
+        link("../secret", "out");
+        link("..", "up");
+        link("sub/a.txt", "in");
+        link("/proc/self/fd", "magic");
+        let reach = Reach::Below(vec![work.clone()]);
+        let attach = |path: &str| take_in(data.path(), &reach, &[path.to_owned()]);
+        let whole = work.canonicalize().unwrap().join("sub/a.txt");
+        for good in ["sub/a.txt", "in", whole.to_str().unwrap()] {
+            let found = attach(good).unwrap().remove(0);
+            assert_eq!((found.bytes, read(data.path(), &found).unwrap()), (5, b"hello".to_vec()), "{good}");
+        }
+        let outside = home.path().join("secret");
+        let outside = outside.to_str().unwrap();
+        for bad in ["out", "up/secret", "../secret", outside, "sub", "", ".", "magic/0", "nothing", "/etc/passwd"] {
+            assert_eq!(attach(bad).unwrap_err().code, "bad_attachment", "{bad}");
+        }
+        assert_eq!(take_in(data.path(), &Reach::Everywhere, &[outside.to_owned()]).unwrap()[0].name, "secret");
+        assert!(take_in(data.path(), &Reach::Everywhere, &["work/sub/a.txt".into()]).is_err(), "not absolute");
+    }
+
+    #[test]
+    fn what_is_too_large_or_no_file_is_refused_and_damage_is_noticed() {
+        let (data, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let reach = Reach::Below(vec![home.path().to_owned()]);
+        let write = |name: &str, size: u64| {
+            File::create(home.path().join(name)).unwrap().set_len(size).unwrap();
+            take_in(data.path(), &reach, &[name.to_owned()])
+        };
+        assert!(write("most", LARGEST_ATTACHMENT).is_ok());
+        assert_eq!(write("more", LARGEST_ATTACHMENT + 1).unwrap_err().code, "bad_attachment");
+        // A pipe that nobody writes to keeps nobody waiting.
+        rustix::fs::mkfifoat(rustix::fs::CWD, home.path().join("pipe"), Mode::from_raw_mode(0o600)).unwrap();
+        assert_eq!(take_in(data.path(), &reach, &["pipe".into()]).unwrap_err().code, "bad_attachment");
+        let many = vec!["most".to_owned(); MOST_ATTACHMENTS + 1];
+        assert_eq!(take_in(data.path(), &reach, &many).unwrap_err().code, "too_many");
+        let kept = write("small", 3).unwrap().remove(0);
+        std::fs::write(place(data.path(), &kept.sha256), "xyz").unwrap();
+        assert_eq!(read(data.path(), &kept).unwrap_err().code, "attachment_lost");
+    }
+}

@@ -1,0 +1,277 @@
+//! Verbs of the bus.
+
+use regatta_api::view::{AttachmentView, UnreadView};
+use regatta_core::bus::Message;
+use regatta_core::ids::ChannelName;
+use regatta_core::search::Query;
+
+use crate::attachments::{self, Reach};
+
+use super::*;
+
+/// How many unread mentions are counted.
+const MOST_MENTIONS: usize = 1_000;
+
+impl Caller<'_> {
+    pub(super) async fn msg_send(&self, ask: input::MsgSend) -> Json {
+        let by = match (&self.visitor, ask.agent) {
+            (_, None) => self.by.clone(),
+            // Messages carry who really sent them: a hook's command speaks for its own agent and those below it.
+            (Visitor::Firing { agent: own, .. }, Some(agent)) if !bus::is_of(&agent, own) => {
+                return Err(Problem::new(
+                    403,
+                    "not_yours",
+                    format!("this hook's command is {own} and cannot post as {agent}"),
+                    "leave --as out",
+                ));
+            }
+            (_, Some(agent)) => Actor::Agent(agent),
+        };
+        let thread = match ask.reply_to {
+            Some(to) => Some(self.answered(to, &ask.channel).await?.root()),
+            None => None,
+        };
+        let firing = match &self.visitor {
+            Visitor::Firing { id, .. } => Some(*id),
+            _ => None,
+        };
+        let attachments = self.attach(ask.attach).await?;
+        let extra = bus::Extra { thread, attachments, firing };
+        let post = bus::Post { channel: ask.channel, text: ask.text, labels: ask.labels, reply_to: ask.reply_to };
+        match self.ask_as(by, Command::PostWith { post, extra }).await? {
+            (revision, Outcome::Message(id)) => answer(revision, &self.message(id).await?),
+            other => Err(unexpected(&other.1)),
+        }
+    }
+
+    /// One message.
+    pub(super) async fn message(&self, id: MessageId) -> Result<Message, Problem> {
+        let found = self.read(move |history| history.message(id)).await?;
+        found.ok_or_else(|| {
+            Problem::new(404, "no_such_message", format!("there is no message {id}"), "see them: regatta msg history")
+        })
+    }
+
+    /// The message that another answers. It is answered where it was posted, or in the mailbox of the other end.
+    async fn answered(&self, to: MessageId, channel: &ChannelName) -> Result<Message, Problem> {
+        let found = self.message(to).await?;
+        let both_private = bus::addressee(&found.channel).is_some() && bus::addressee(channel).is_some();
+        if found.channel != *channel && !both_private {
+            return Err(Problem::new(
+                422,
+                "elsewhere",
+                format!("{to} is in {}, not in {channel}", found.channel),
+                format!("answer it there: regatta msg send {} --reply-to {to} …", found.channel),
+            ));
+        }
+        Ok(found)
+    }
+
+    /// Takes in the files that a message names: an attempt's from its own workspace, a hook's from where its command
+    /// runs, those of whoever was given a token from the checkouts of projects, and the daemon's own user's from anywhere.
+    async fn attach(&self, paths: Vec<String>) -> Result<Vec<bus::Attachment>, Problem> {
+        if paths.is_empty() {
+            return Ok(vec![]);
+        }
+        let (engine, visitor, dir) = (self.engine().clone(), self.visitor.clone(), self.shared.dir.clone());
+        blocking(move || {
+            let reach = match visitor {
+                Visitor::Owner => Reach::Everywhere,
+                // It may be shut in: the daemon fetches nothing for it from elsewhere.
+                Visitor::Firing { id, .. } => {
+                    Reach::Below(engine.board().firings.get(&id).map(|it| it.cwd.clone().into()).into_iter().collect())
+                }
+                Visitor::Named { .. } => {
+                    Reach::Below(engine.board().projects.values().map(|it| Repo::of(it).path).collect())
+                }
+                Visitor::Attempt { id, .. } => {
+                    let place = engine.workspace_of(id).ok().flatten().ok_or_else(|| {
+                        Problem::new(
+                            422,
+                            "bad_attachment",
+                            "this attempt has no workspace on the daemon's machine",
+                            "put what matters into the message",
+                        )
+                    })?;
+                    Reach::Below(vec![place])
+                }
+            };
+            attachments::take_in(&dir, &reach, &paths)
+        })
+        .await?
+    }
+
+    pub(super) async fn msg_attachment(&self, ask: input::MsgAttachment) -> Json {
+        let message = self.message(ask.message).await?;
+        let Some(found) = message.attachments.get(ask.nth).cloned() else {
+            return Err(Problem::new(
+                404,
+                "no_such_attachment",
+                format!("{} has {} attachments", ask.message, message.attachments.len()),
+                format!("the first is 0: regatta msg attachment {} 0", ask.message),
+            ));
+        };
+        let (dir, kept) = (self.shared.dir.clone(), found.clone());
+        let bytes = blocking(move || attachments::read(&dir, &kept)).await??;
+        let (text, hex) = match String::from_utf8(bytes) {
+            Ok(text) => (Some(text), None),
+            Err(other) => (None, Some(other.as_bytes().iter().map(|it| format!("{it:02x}")).collect())),
+        };
+        let view = AttachmentView {
+            message: ask.message,
+            name: found.name,
+            bytes: found.bytes,
+            sha256: found.sha256,
+            text,
+            hex,
+        };
+        answer(self.board().revision, &view)
+    }
+
+    pub(super) async fn msg_history(&self, ask: input::MsgHistory) -> Json {
+        let text = match ask.search.as_deref().map(|it| (it, Query::new(it))) {
+            None => None,
+            Some((_, Some(query))) => Some(query),
+            Some((_, None)) => {
+                return Err(Problem::new(
+                    400,
+                    "bad_search",
+                    "there is no word to look for",
+                    "words have letters and digits",
+                ));
+            }
+        };
+        let thread = self.root_of(ask.thread).await?;
+        let filter = MessageFilter {
+            channel: ask.channel,
+            label: ask.label,
+            from: ask.from,
+            mention: ask.mention,
+            reply_to: ask.reply_to,
+            thread,
+            text,
+            since: ask.since,
+            until: ask.until,
+            after: ask.after,
+            before: ask.before,
+            limit: ask.limit.clamp(1, 10_000),
+        };
+        let mut messages = self.read(move |history| history.messages(&filter)).await?;
+        messages.retain(|it| self.may_read(it));
+        answer(self.board().revision, &messages)
+    }
+
+    /// The first message of the thread that a message is in.
+    async fn root_of(&self, message: Option<MessageId>) -> Result<Option<MessageId>, Problem> {
+        match message {
+            None => Ok(None),
+            Some(id) => self.message(id).await.map(|it| Some(it.root())),
+        }
+    }
+
+    /// Whether the caller may read a message: an agent reads no mail of others.
+    fn may_read(&self, message: &Message) -> bool {
+        match &self.visitor {
+            Visitor::Attempt { agent, .. } => message.may_be_read_by(agent),
+            Visitor::Owner | Visitor::Named { .. } | Visitor::Firing { .. } => true,
+        }
+    }
+
+    pub(super) async fn msg_wait(&self, ask: input::MsgWait) -> Json {
+        let mut bell = self.shared.hub.bell();
+        let mut seen = self.board().counters.message;
+        let mut after = ask.after.unwrap_or(MessageId(seen));
+        let deadline = deadline(ask.timeout_ms);
+        let filter = MessageFilter {
+            channel: ask.channel,
+            label: ask.label,
+            from: ask.from,
+            mention: ask.mention,
+            reply_to: ask.reply_to,
+            thread: self.root_of(ask.thread).await?,
+            limit: 50,
+            ..MessageFilter::default()
+        };
+        loop {
+            while seen > after.0 {
+                let filter = MessageFilter { after: Some(after), ..filter.clone() };
+                let found = self.read(move |history| history.messages(&filter)).await?;
+                let Some(last) = found.last().map(|it| it.id) else { break };
+                if let Some(found) = found.iter().find(|it| self.may_read(it)) {
+                    return answer(self.board().revision, found);
+                }
+                after = last;
+            }
+            let more = async {
+                loop {
+                    bell.mark_unchanged();
+                    match self.board().counters.message {
+                        now if now > seen => return now,
+                        _ => _ = bell.changed().await,
+                    }
+                }
+            };
+            let Ok(now) = tokio::time::timeout_at(deadline, more).await else {
+                return Err(Problem::new(
+                    408,
+                    "timed_out",
+                    "no such message came in time",
+                    "give it longer: --timeout 5m",
+                ));
+            };
+            seen = now;
+        }
+    }
+
+    pub(super) async fn msg_read(&self, ask: input::MsgRead) -> Json {
+        let read = self.board().cursors.get(&(ask.agent.clone(), ask.channel.clone())).copied().unwrap_or_default();
+        let filter = MessageFilter {
+            channel: Some(ask.channel.clone()),
+            after: Some(read),
+            limit: 1_000,
+            ..MessageFilter::default()
+        };
+        let messages = self.read(move |history| history.messages(&filter)).await?;
+        if let (Some(last), false) = (messages.last(), ask.keep_unread) {
+            self.ask(Command::MarkRead { agent: ask.agent, channel: ask.channel, read: last.id }).await?;
+        }
+        answer(self.board().revision, &messages)
+    }
+
+    /// What an agent has not read: in its mailbox, in the channels that it ever read and those of its work, and wherever
+    /// it was mentioned. What is counted is what `msg.read` gives.
+    pub(super) async fn msg_inbox(&self, ask: input::MsgInbox) -> Json {
+        let (board, agent) = (self.board(), ask.agent);
+        let mut channels: Vec<ChannelName> = vec![mailbox(&agent)?];
+        channels.extend(board.cursors.keys().filter(|it| it.0 == agent).map(|it| it.1.clone()));
+        let works = board.attempts.values().filter(|it| it.agent == agent);
+        channels.extend(works.filter_map(|it| ChannelName::new(it.project.as_str()).ok()));
+        let (cursors, own) = (board.cursors.clone(), matches!(self.visitor, Visitor::Attempt { .. }));
+        let unread = move |history: &dyn History| {
+            let by = MessageFilter { mention: Some(agent.clone()), limit: MOST_MENTIONS, ..MessageFilter::default() };
+            // Where a program was mentioned beyond its own channels is not for it to know.
+            if !own {
+                let mentioned = history.messages(&by)?;
+                channels.extend(mentioned.into_iter().filter(|it| it.may_be_read_by(&agent)).map(|it| it.channel));
+            }
+            channels.sort();
+            channels.dedup();
+            let mut found = Vec::new();
+            for channel in channels {
+                let read = cursors.get(&(agent.clone(), channel.clone())).copied().unwrap_or_default();
+                let unread = history.count_messages(&channel, read)?;
+                let filter = MessageFilter { channel: Some(channel.clone()), after: Some(read), ..by.clone() };
+                let mentions = history.messages(&filter)?.len() as u64;
+                found.push(UnreadView { channel, read, unread, mentions });
+            }
+            Ok(found)
+        };
+        let found: Vec<UnreadView> = self.read(unread).await?;
+        answer(board.revision, &found)
+    }
+}
+
+/// The channel of messages to one agent.
+fn mailbox(agent: &AgentName) -> Result<ChannelName, Problem> {
+    parse(&format!("@{agent}"))
+}
