@@ -3,6 +3,7 @@
 mod agents; // agents, approvals, policy, budgets
 mod doors; // tokens, runners
 mod hooks; // messages, hooks, names
+mod missions; // missions with a lead
 mod plans; // runs and plans
 mod scope; // escapes and standing rules
 mod tasks; // tasks, claims
@@ -18,6 +19,7 @@ use crate::settings::duration_ms;
 pub(crate) use agents::*;
 pub(crate) use doors::*;
 pub(crate) use hooks::*;
+pub(crate) use missions::*;
 pub(crate) use plans::*;
 pub(crate) use scope::*;
 pub(crate) use tasks::*;
@@ -355,6 +357,15 @@ pub(crate) enum Word {
     /// Start something when a message, an event or a free claim matches
     #[command(subcommand, hide = true)]
     Hook(HookWord),
+    /// Give a goal to a lead, and steer missions
+    #[command(subcommand, hide = true)]
+    Mission(MissionWord),
+    /// Print how an agent's day goes
+    #[command(hide = true)]
+    Guide {
+        /// triage, start, finish, landing or lead; none lists them
+        name: Option<String>,
+    },
     /// Manage the tokens that open the doors
     #[command(subcommand, hide = true)]
     Token(TokenWord),
