@@ -17,6 +17,8 @@ mod budgets;
 mod claims;
 #[path = "core/gates.rs"]
 mod gates;
+#[path = "core/hooks.rs"]
+mod hooks;
 #[path = "core/isolation.rs"]
 mod isolation;
 #[path = "core/judging.rs"]

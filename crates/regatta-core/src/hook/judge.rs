@@ -143,8 +143,7 @@ fn begins(text: &str, prefix: &str) -> bool {
 /// The word by which a message asks that no hook fires, if it does: `!nohooks` for all, `!nochanhooks` for those on
 /// channels, `!noathooks` for those on mentions.
 fn silenced(text: &str, on_mention: bool) -> Option<&'static str> {
-    let words = text.split_whitespace().map(|it| it.trim_end_matches(['.', ',', ';', ':', '!', '?', ')']));
-    let mut words = words.filter(|it| it.starts_with("!no"));
+    let mut words = text.split_whitespace().map(|it| it.trim_end_matches(['.', ',', ';', ':', '?', ')']));
     let kind = if on_mention { "!noathooks" } else { "!nochanhooks" };
     words.find_map(|word| ["!nohooks", kind].into_iter().find(|it| word.eq_ignore_ascii_case(it)))
 }

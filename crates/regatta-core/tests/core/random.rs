@@ -244,6 +244,7 @@ struct Story {
 impl Story {
     fn begin() -> Story {
         let mut world = World::with(&[("ada", 2), ("bob", 1), ("eve", 1)]);
+        crate::hooks::some(&mut world);
         world.ask("ann", Command::AddProject(world.project("docs", &[])));
         world.speculate(2, Some(2));
         for manifest in &MANIFESTS[..3] {
@@ -441,6 +442,10 @@ impl Story {
             | Effect::PushTrunk { .. }
             | Effect::RunHook { .. }
             | Effect::Nudge { .. } => Command::ReportPerformed,
+            Effect::RunHook { firing } => {
+                let (ended, output) = (regatta_core::hook::Ended::Exited(i32::from(how)), "said".to_owned());
+                Command::ReportHook { firing: *firing, ended, output, shut_in: None }
+            }
         };
         self.ask(command);
     }
