@@ -14,6 +14,7 @@ pub mod writer; // where state is written, one call
 mod attend; // hearing and telling a program that runs
 mod brief; // what an agent is told
 mod contract; // checking a directory against a validation contract
+mod hands; // the threads that perform effects
 mod here; // the machine at hand, on which an attempt works
 mod keep; // what is written for people, beside the store
 mod knowledge; // what a project learned
@@ -177,7 +178,7 @@ struct Shared {
     /// What the engine cannot be without: its end waits for them.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// What performs effects: its end does not wait for a check that takes an hour.
-    performers: Mutex<Vec<JoinHandle<()>>>,
+    hands: Arc<hands::Hands>,
 }
 
 impl Engine {
@@ -227,7 +228,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
             may_start: Mutex::new(true),
             threads: Mutex::new(Vec::new()),
-            performers: Mutex::new(Vec::new()),
+            hands: Arc::default(),
         });
         let engine = Engine { shared };
         let writer = Writer {
@@ -238,6 +239,7 @@ impl Engine {
             hung_up: Vec::new(),
             meters: engine.shared.meters.clone(),
             changes: Changes::default(),
+            settled: writer::Settled::default(),
         };
         engine.spawn("writer", move || {
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(inbox)));
@@ -432,16 +434,13 @@ impl Engine {
         join_all(&self.shared.threads);
         // Those that only wait see the end within a moment; what is left is performed again at the next start.
         let patience = Instant::now() + Duration::from_secs(2);
-        let busy =
-            || self.shared.performers.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|it| !it.is_finished());
-        while busy() && Instant::now() < patience {
+        while self.shared.hands.are_busy() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
         }
-        if busy() {
+        if self.shared.hands.are_busy() {
             tracing::info!("an effect is still being performed; the next start performs it again");
-        } else {
-            join_all(&self.shared.performers);
         }
+        self.shared.hands.end();
     }
 
     /// How long what is stopped may take to end by itself.
@@ -457,9 +456,10 @@ impl Engine {
         spawn_into(&self.shared.threads, name, work);
     }
 
-    /// Starts a thread that performs one effect.
-    fn spawn_performer(&self, name: &str, work: impl FnOnce() + Send + 'static) {
-        spawn_into(&self.shared.performers, name, work);
+    /// Says that an effect was performed of which there is nothing more to say. Nobody waits for that: what a crash takes
+    /// back is performed again, which changes nothing.
+    fn settle(&self, key: EffectKey) {
+        let _stopping = self.shared.notes.blocking_send(Note::Settled { key });
     }
 }
 

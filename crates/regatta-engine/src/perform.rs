@@ -57,49 +57,38 @@ pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
 }
 
 fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(EffectKey, AttemptId)>) {
-    let it = engine.clone();
+    let (it, hands) = (engine.clone(), &engine.shared.hands);
     match effect {
         // Removing is never urgent and there may be many: one thread does them in turn.
         Effect::RemoveWorkspace { attempt } => {
             let _stopping = sweep.send((key, attempt));
         }
-        Effect::RunAttempt { attempt } => {
-            engine.spawn_performer("attempt", move || attempts::run_attempt(&it, key, attempt))
-        }
+        Effect::RunAttempt { attempt } => hands.give(move || attempts::run_attempt(&it, key, attempt)),
         // Nothing waits for it and it cannot fail: the attendant looks by itself every moment, too.
         Effect::Nudge { attempt } => {
             let runner = it.board().attempts.get(&attempt).and_then(|it| it.runner.clone());
             it.site_at(runner.as_ref()).nudge(attempt);
-            engine.spawn_performer("nudge", move || report(&it, key, Command::ReportPerformed));
+            it.settle(key);
         }
-        Effect::PrepareWorkspace { attempt } => {
-            engine.spawn_performer("prepare", move || attempts::prepare(&it, key, attempt))
-        }
-        Effect::StopAttempt { attempt } => {
-            engine.spawn_performer("stop", move || attempts::stop_attempt(&it, key, attempt))
-        }
-        Effect::Validate { attempt } => {
-            engine.spawn_performer("validate", move || judging::validate(&it, key, attempt))
-        }
-        Effect::TryLanding { landing } => {
-            engine.spawn_performer("landing", move || landings::try_landing(&it, key, landing))
-        }
-        Effect::MoveTrunk { landing, fence } => {
-            engine.spawn_performer("land", move || landings::move_trunk(&it, key, landing, fence))
-        }
+        Effect::PrepareWorkspace { attempt } => hands.give(move || attempts::prepare(&it, key, attempt)),
+        Effect::StopAttempt { attempt } => hands.give(move || attempts::stop_attempt(&it, key, attempt)),
+        Effect::Validate { attempt } => hands.give(move || judging::validate(&it, key, attempt)),
+        Effect::TryLanding { landing } => hands.give(move || landings::try_landing(&it, key, landing)),
+        Effect::MoveTrunk { landing, fence } => hands.give(move || landings::move_trunk(&it, key, landing, fence)),
         Effect::AfterLanding { project, task, commit } => {
             let landed = landings::Landed { project, task, commit };
-            engine.spawn_performer("after", move || landings::after_landing(&it, key, &landed))
+            hands.give(move || landings::after_landing(&it, key, &landed))
         }
-        Effect::PushTrunk { project, commit } => {
-            engine.spawn_performer("push", move || landings::push_trunk(&it, key, &project, &commit))
-        }
-        Effect::RunHook { firing } => engine.spawn_performer("hook", move || hooks::run_hook(&it, key, firing)),
+        Effect::RunHook { firing } => hands.give(move || hooks::run_hook(&it, key, firing)),
+        Effect::PushTrunk { project, commit } => hands.give(move || landings::push_trunk(&it, key, &project, &commit)),
     }
 }
 
 /// Commits a report together with the end of its effect; tries again while the store cannot.
 fn report(engine: &Engine, key: EffectKey, command: Command) {
+    if command == Command::ReportPerformed {
+        return engine.settle(key);
+    }
     loop {
         let request = Request { by: Actor::Regatta, key: None, command: command.clone() };
         match engine.report(request, Some(key)) {

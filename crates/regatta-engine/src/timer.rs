@@ -64,8 +64,10 @@ impl Alarm {
     /// Sets the moment, on the fleet clock; `None` lets it sleep.
     pub(crate) fn set(&self, due_at: Option<u64>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.due_at != due_at {
-            state.due_at = due_at;
+        // Who wakes too early looks again; only what comes sooner than it thinks must wake it.
+        let sooner = due_at.is_some_and(|due| state.due_at.is_none_or(|it| due < it));
+        state.due_at = due_at;
+        if sooner {
             self.changed.notify_one();
         }
     }

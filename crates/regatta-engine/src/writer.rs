@@ -20,6 +20,7 @@ use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::meters::Meters;
+use crate::perform::block_on_until;
 use crate::ports::store::{Batch, Store, StoreError};
 use crate::timer::{Alarm, FleetClock};
 
@@ -102,6 +103,10 @@ pub(crate) enum Note {
         unless: Option<Unless>,
         answer: oneshot::Sender<Answer>,
     },
+    /// An effect was performed, and there is nothing more to say of it.
+    Settled {
+        key: EffectKey,
+    },
     Ring,
     Backup {
         to: PathBuf,
@@ -111,6 +116,29 @@ pub(crate) enum Note {
         answer: oneshot::Sender<Result<(), StoreError>>,
     },
     Stop,
+}
+
+/// Effects that were performed and are still in the outbox. Taking them out is worth no transaction of its own: it
+/// comes along with the next, or a moment later. After a crash they are performed again, which changes nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    keys: Vec<EffectKey>,
+    /// When they are written at the latest.
+    due: Option<Instant>,
+}
+
+impl Settled {
+    /// How long they wait for a transaction that comes anyway.
+    const PATIENCE: Duration = Duration::from_millis(20);
+
+    fn add(&mut self, key: EffectKey) {
+        self.due.get_or_insert_with(|| Instant::now() + Settled::PATIENCE);
+        self.keys.push(key);
+    }
+
+    fn is_due(&self) -> bool {
+        self.due.is_some_and(|it| it <= Instant::now())
+    }
 }
 
 /// What the writer tells.
@@ -132,6 +160,7 @@ pub(crate) struct Writer {
     pub(crate) hung_up: Vec<WaitId>,
     pub(crate) meters: Arc<Meters>,
     pub(crate) changes: Changes,
+    pub(crate) settled: Settled,
 }
 
 impl Writer {
@@ -141,7 +170,13 @@ impl Writer {
         let mut notes = Vec::with_capacity(LARGEST_BATCH);
         let mut callers = 0;
         loop {
-            if inbox.blocking_recv_many(&mut notes, LARGEST_BATCH) == 0 {
+            let came = match self.settled.due {
+                None => Some(inbox.blocking_recv_many(&mut notes, LARGEST_BATCH)),
+                Some(due) => block_on_until(inbox.recv_many(&mut notes, LARGEST_BATCH), due),
+            };
+            if came == Some(0) {
+                self.settled.due = self.settled.due.map(|_| Instant::now());
+                self.turn(&mut notes);
                 return;
             }
             gather(&mut inbox, &mut notes, callers);
@@ -199,13 +234,21 @@ impl Writer {
                     ));
                     batch.performed.extend(performed);
                 }
+                Note::Settled { key } => self.settled.add(key),
                 Note::Ring => {}
                 Note::Stop => stop = true,
                 other => after.push(other),
             }
         }
+        let along = self.settled.is_due() || !batch.events.is_empty() || !batch.performed.is_empty();
+        if along {
+            batch.performed.extend(&self.settled.keys);
+        }
         match self.commit(&mut batch, before.revision) {
             Ok(()) => {
+                if along {
+                    self.settled = Settled::default();
+                }
                 for (answer, reply) in answers {
                     // The caller may have hung up; what was decided stands, but nobody stands in line for no one.
                     if let Err(Ok(Reply { outcome: Outcome::Claim(Acquired::Waiting { wait, .. }), .. })) =
@@ -226,6 +269,7 @@ impl Writer {
                 for (answer, _) in answers {
                     let _gone = answer.send(Err(Failure::Store(error.clone())));
                 }
+                self.settled.due = self.settled.due.map(|_| Instant::now() + Duration::from_secs(1));
                 // What fell due is settled when the store is well again.
                 self.outlets.alarm.set(Some(now.at + 1_000));
             }
@@ -238,7 +282,7 @@ impl Writer {
                 Note::Check { answer } => {
                     let _gone = answer.send(self.store.check());
                 }
-                Note::Submit { .. } | Note::Ring | Note::Stop => {}
+                Note::Submit { .. } | Note::Settled { .. } | Note::Ring | Note::Stop => {}
             }
         }
         stop
@@ -303,7 +347,8 @@ fn gather(inbox: &mut mpsc::Receiver<Note>, notes: &mut Vec<Note>, callers: usiz
                 heard = Instant::now();
             }
             Err(_) if heard.elapsed() > SILENCE || began.elapsed() > LONGEST => return,
-            Err(_) => std::hint::spin_loop(),
+            // Those who are waited for may need this very processor.
+            Err(_) => std::thread::yield_now(),
         }
     }
 }

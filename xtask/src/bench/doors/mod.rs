@@ -7,6 +7,7 @@ pub(crate) mod runners; // five hundred runners and fifty thousand tasks
 pub(crate) mod wake; // from a task that is added to the runner that waits for it
 
 pub(crate) mod line; // one connection, kept open
+mod many; // many callers on one thread
 mod usual; // a server of the usual kind
 
 use std::net::SocketAddr;
@@ -40,7 +41,8 @@ impl Server {
     fn start(dir: &Path) -> anyhow::Result<Server> {
         let (engine, counts) = world::engine(Kind::Sqlite, dir)?;
         // As many threads as the daemon has.
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("doors").enable_all().build()?;
         let tcp = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
         let address = tcp.local_addr()?;
         let (end, ended) = oneshot::channel::<()>();

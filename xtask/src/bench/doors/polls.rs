@@ -3,106 +3,115 @@
 //! Each caller takes a task and finishes it, again and again; tasks were added before. Throughput: a side is done when
 //! its last caller is. Latency: both sides get the same load on a schedule, half of what the usual server just managed,
 //! and a poll's time counts from the moment it was due.
+//!
+//! Callers and servers share this machine's processors, so it is also said what each took of them: on a machine with few,
+//! a ratio of throughputs cannot become larger than what the callers leave.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use serde_json::{Value, json};
 
-use super::line::Line;
+use super::many::{Load, Side};
 use super::usual::{PATIENCE, POOL, Usual};
-use super::{Server, TOKEN, add_tasks, finish, settle};
+use super::{Server, settle};
 use crate::args::Args;
 use crate::report::{Report, Times, ms, thousands};
 
-/// One side, as a caller sees it.
-#[derive(Clone, Copy)]
-enum Side {
-    Regatta(SocketAddr),
-    Usual(SocketAddr),
+/// What the threads of this process took of the processors, by name.
+#[derive(Clone, Debug, Default)]
+struct Spent(BTreeMap<String, u64>);
+
+impl Spent {
+    /// Up to now, in nanoseconds. A thread that has ended is in nobody's account, so short ones go by what is left.
+    fn now() -> anyhow::Result<Spent> {
+        let mut spent = Spent::default();
+        for task in std::fs::read_dir("/proc/self/task")? {
+            let task = task?.path();
+            let (comm, stat) =
+                (std::fs::read_to_string(task.join("comm")), std::fs::read_to_string(task.join("schedstat")));
+            let (Ok(comm), Ok(stat)) = (comm, stat) else { continue }; // it ended just now
+            let took: u64 = stat.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0);
+            *spent.0.entry(comm.trim().to_owned()).or_default() += took;
+        }
+        spent.0.insert("all".into(), whole()?);
+        Ok(spent)
+    }
+
+    fn since(&self, before: &Spent) -> Spent {
+        let more = |(name, took): (&String, &u64)| {
+            (name.clone(), took.saturating_sub(before.0.get(name).copied().unwrap_or(0)))
+        };
+        Spent(self.0.iter().map(more).collect())
+    }
+
+    /// Microseconds for each of so many.
+    fn of(&self, name: &str, count: usize) -> f64 {
+        self.0.get(name).copied().unwrap_or(0) as f64 / 1_000.0 / count.max(1) as f64
+    }
 }
 
-impl Side {
-    fn open(self) -> anyhow::Result<Line> {
-        match self {
-            Side::Regatta(at) | Side::Usual(at) => Line::open(at, TOKEN),
+/// The whole process's time on processors, threads that have ended included.
+fn whole() -> anyhow::Result<u64> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Ok(u64::try_from(time.tv_sec)? * 1_000_000_000 + u64::try_from(time.tv_nsec)?)
+}
+
+/// What a side did under one load.
+struct Run {
+    times: Times,
+    took: Duration,
+    /// Microseconds of processors for each poll with its finish: the server's and the callers'.
+    server: f64,
+    callers: f64,
+    writer: f64,
+}
+
+impl Run {
+    /// Regatta is done when all that was finished has been judged, too.
+    fn of(side: Side, load: Load, judged_by: Option<&Server>) -> anyhow::Result<Run> {
+        let (before, began) = (Spent::now()?, Instant::now());
+        let (times, callers) = side.run(load)?;
+        if let Some(server) = judged_by {
+            settle(server)?;
         }
+        let took = began.elapsed();
+        let spent = Spent::now()?.since(&before);
+        let count = times.len();
+        let callers = callers.as_nanos() as f64 / 1_000.0 / count.max(1) as f64;
+        Ok(Run { server: spent.of("all", count) - callers, writer: spent.of("writer", count), times, took, callers })
     }
 
-    fn poll(self, line: &mut Line, agent: &str) -> anyhow::Result<Value> {
-        let input = json!({ "agent": agent });
-        let granted = match self {
-            Side::Regatta(_) => line.ask("task.poll", &input)?,
-            Side::Usual(_) => line.post("/poll", input.to_string().as_bytes())?,
-        };
-        anyhow::ensure!(granted.is_object(), "there was no task left");
-        Ok(granted)
+    fn rate(&self) -> f64 {
+        self.times.len() as f64 / self.took.as_secs_f64()
     }
 
-    fn finish(self, line: &mut Line, granted: &Value) -> anyhow::Result<()> {
-        match self {
-            Side::Regatta(_) => finish(line, granted),
-            Side::Usual(_) => line.post("/finish", granted.to_string().as_bytes()).map(|_| ()),
-        }
-    }
-
-    fn add(self, count: usize) -> anyhow::Result<()> {
-        match self {
-            Side::Regatta(at) => add_tasks(at, count),
-            Side::Usual(at) => {
-                let mut line = Line::open(at, TOKEN)?;
-                (0..count).try_for_each(|nth| {
-                    line.post("/add", json!({ "subject": format!("Task {nth}") }).to_string().as_bytes()).map(|_| ())
-                })
-            }
-        }
-    }
-
-    /// Every caller takes and finishes so many tasks, at once or when each is due; gives the times of the polls.
-    fn run(self, callers: usize, each: usize, every: Option<Duration>) -> anyhow::Result<(Times, Duration)> {
-        let began = Instant::now();
-        let caller = |nth: usize| -> anyhow::Result<Times> {
-            let (mut line, agent, mut times) = (self.open()?, format!("agent-{nth}"), Times::default());
-            for step in 0..each {
-                let due = every
-                    .map(|it| began + it * u32::try_from(step).unwrap_or(u32::MAX) + it * nth as u32 / callers as u32);
-                if let Some(due) = due {
-                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
-                }
-                let from = due.unwrap_or_else(Instant::now);
-                let granted = self.poll(&mut line, &agent)?;
-                times.add(from.elapsed());
-                self.finish(&mut line, &granted)?;
-            }
-            Ok(times)
-        };
-        let mut all = Times::default();
-        std::thread::scope(|scope| {
-            let callers: Vec<_> = (0..callers).map(|nth| scope.spawn(move || caller(nth))).collect();
-            callers.into_iter().try_for_each(|it| {
-                all.extend(it.join().map_err(|_| anyhow::anyhow!("a caller broke down"))??);
-                Ok::<(), anyhow::Error>(())
-            })
-        })?;
-        Ok((all, began.elapsed()))
+    fn cost(&self) -> String {
+        format!(
+            "{:.0} µs of processors a poll with its finish, and the callers {:.0} µs; {:.2} processors busy",
+            self.server,
+            self.callers,
+            (self.server + self.callers) * self.rate() / 1e6
+        )
     }
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let callers: usize = args.number("callers", 64)?;
-    let steps: usize = args.number("steps", 20)?;
+    let steps: usize = args.number("steps", 40)?;
     let mut report = Report::new("polls", args);
     let scratch = args.scratch()?;
     let (one, two) = (scratch.path().join("regatta"), scratch.path().join("usual"));
     std::fs::create_dir_all(&one)?;
     std::fs::create_dir_all(&two)?;
     report.say(format!(
-        "{callers} callers over HTTP on loopback, each takes and finishes tasks; usual: axum, {POOL} connections, BEGIN \
-         IMMEDIATE, busy timeout {} s; WAL and synchronous=FULL, 2 threads for HTTP on both sides; in {}",
+        "{callers} callers over HTTP on loopback, on one thread, each takes and finishes tasks; usual: axum, {POOL} \
+         connections, BEGIN IMMEDIATE, busy timeout {} s; WAL and synchronous=FULL, 2 threads for HTTP on both sides; in {}",
         PATIENCE.as_secs(),
         scratch.path().display()
     ));
+    report.say(format!("a write and a sync of this disk: {}", ms(sync_of(scratch.path())?)));
     let server = Server::start(&one)?;
     server.add_agents(callers, 20)?;
     let usual = Usual::start(&two)?;
@@ -111,33 +120,64 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let more = 5;
     theirs.add(callers * steps * 2)?;
     ours.add(callers * steps * (more + 1))?;
-    let (mut usual_times, usual_took) = theirs.run(callers, steps, None)?;
-    let (mut our_times, our_took) = ours.run(callers, steps * more, None)?;
-    let rate = |times: &Times, took: Duration| times.len() as f64 / took.as_secs_f64();
-    let (usual_rate, our_rate) = (rate(&usual_times, usual_took), rate(&our_times, our_took));
+    let all_out = |each| Load { callers, each, every: None };
+    let mut usual_run = Run::of(theirs, all_out(steps), None)?;
+    let commits = server.counts.commits.load(Relaxed);
+    let (events, inside) = (server.counts.events.load(Relaxed), server.counts.nanoseconds.load(Relaxed));
+    let mut our_run = Run::of(ours, all_out(steps * more), Some(&server))?;
+    let commits = server.counts.commits.load(Relaxed) - commits;
+    let events = server.counts.events.load(Relaxed) - events;
+    let inside = server.counts.nanoseconds.load(Relaxed) - inside;
+    let (usual_rate, our_rate) = (usual_run.rate(), our_run.rate());
     report.say(format!(
         "as fast as they can: Regatta {} polls/s (each with a finish), usual {}",
         thousands(our_rate as u64),
         thousands(usual_rate as u64)
     ));
-    report.say(format!("  p99 of such a poll: Regatta {}, usual {}", ms(our_times.at(0.99)), ms(usual_times.at(0.99))));
+    report.say(format!("  Regatta: {}; its writer {:.0} µs", our_run.cost(), our_run.writer));
+    report.say(format!(
+        "  Regatta: {commits} commits of {:.1} polls and {:.1} events, {:.2} ms each",
+        our_run.times.len() as f64 / commits.max(1) as f64,
+        events as f64 / commits.max(1) as f64,
+        inside as f64 / 1e6 / commits.max(1) as f64
+    ));
+    report.say(format!("  usual: {}; one commit a call", usual_run.cost()));
+    report.say(format!(
+        "  p99 of such a poll: Regatta {}, usual {}",
+        ms(our_run.times.at(0.99)),
+        ms(usual_run.times.at(0.99))
+    ));
     let every = Duration::from_secs_f64(callers as f64 / (usual_rate / 2.0).max(1.0));
-    let (mut usual_due, _) = theirs.run(callers, steps, Some(every))?;
-    let (mut our_due, _) = ours.run(callers, steps, Some(every))?;
-    let (ours_p99, usual_p99) = (our_due.at(0.99), usual_due.at(0.99));
+    let due = Load { callers, each: steps, every: Some(every) };
+    let (mut usual_due, mut our_due) = (Run::of(theirs, due, None)?, Run::of(ours, due, Some(&server))?);
+    let (ours_p99, usual_p99) = (our_due.times.at(0.99), usual_due.times.at(0.99));
     report.say(format!(
         "on a schedule of {} polls/s: p50 {} and {}, p99 {} and {}",
         thousands((usual_rate / 2.0) as u64),
-        ms(our_due.at(0.5)),
-        ms(usual_due.at(0.5)),
+        ms(our_due.times.at(0.5)),
+        ms(usual_due.times.at(0.5)),
         ms(ours_p99),
         ms(usual_p99)
     ));
     let (rates, p99s) = (our_rate / usual_rate, ours_p99.as_secs_f64() / usual_p99.as_secs_f64());
     report.value("throughput_ratio", rates);
     report.value("p99_ratio", p99s);
+    report.value("server_us_per_poll", our_run.server);
+    report.value("usual_us_per_poll", usual_run.server);
     report.target(rates >= 10.0, format!("at least 10 times the throughput: {rates:.1}"));
     report.target(p99s <= 0.1, format!("at most a tenth of the p99: {p99s:.3}"));
-    settle(&server)?;
     report.end().context("the report")
+}
+
+/// What one durable write costs here, whoever asks for it: the middle of many.
+fn sync_of(dir: &std::path::Path) -> anyhow::Result<Duration> {
+    use std::os::unix::fs::FileExt as _;
+    let (file, mut times) = (std::fs::File::create(dir.join("probe"))?, Times::default());
+    for nth in 0..200 {
+        let began = Instant::now();
+        file.write_all_at(&[7; 8 * 1024], nth * 8 * 1024)?;
+        file.sync_data()?;
+        times.add(began.elapsed());
+    }
+    Ok(times.at(0.5))
 }

@@ -60,7 +60,8 @@ impl Usual {
             free.push(open()?);
         }
         let pool = Arc::new(Pool { free: Mutex::new(free), places: Semaphore::new(POOL) });
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("usual").enable_all().build()?;
         let tcp = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
         let address = tcp.local_addr()?;
         let router = axum::Router::new()

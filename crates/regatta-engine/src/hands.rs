@@ -1,0 +1,151 @@
+//! The threads that perform effects.
+//!
+//! Most effects are short, and a new thread costs more than they do: whoever is done waits a while for the next. There
+//! are as many as there are effects under way; one that lasts as long as its program holds nobody up.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long a thread waits for something to do before it ends.
+const REST: Duration = Duration::from_secs(10);
+/// One waits for each program that runs, and there may be hundreds.
+const STACK: usize = 512 * 1024;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+pub(crate) struct Hands {
+    state: Mutex<State>,
+    wanted: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Work>,
+    /// Threads that wait for something to do.
+    idle: usize,
+    /// What is waiting or being done.
+    busy: usize,
+    ended: bool,
+}
+
+impl Hands {
+    /// Has it done at once, by a thread that is free or by a new one.
+    pub(crate) fn give(self: &Arc<Self>, work: impl FnOnce() + Send + 'static) {
+        let mut state = self.lock();
+        state.busy += 1;
+        state.waiting.push_back(Box::new(work));
+        if state.idle >= state.waiting.len() {
+            drop(state);
+            return self.wanted.notify_one();
+        }
+        drop(state);
+        let it = self.clone();
+        let spawned = std::thread::Builder::new().name("perform".into()).stack_size(STACK);
+        if let Err(error) = spawned.spawn(move || it.work()) {
+            // It stays in line for the next who is free.
+            tracing::error!("the machine gives no thread to perform an effect: {error}");
+        }
+    }
+
+    /// Whether anything is waiting or being done.
+    pub(crate) fn are_busy(&self) -> bool {
+        self.lock().busy > 0
+    }
+
+    /// Lets the threads go that have nothing to do.
+    pub(crate) fn end(&self) {
+        self.lock().ended = true;
+        self.wanted.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        while let Some(work) = self.next() {
+            if catch_unwind(AssertUnwindSafe(work)).is_err() {
+                tracing::error!("an effect broke down; the next start performs it again");
+            }
+            self.lock().busy -= 1;
+        }
+    }
+
+    fn next(&self) -> Option<Work> {
+        let mut state = self.lock();
+        loop {
+            if let Some(work) = state.waiting.pop_front() {
+                return Some(work);
+            }
+            if state.ended {
+                return None;
+            }
+            state.idle += 1;
+            let (woken, waited) = self.wanted.wait_timeout(state, REST).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            state.idle -= 1;
+            if waited.timed_out() && state.waiting.is_empty() {
+                return None;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// What waits for another is not in its way, and who is done does the next.
+    #[test]
+    fn everything_is_done_at_once_and_threads_are_used_again() {
+        let hands = Arc::new(Hands::default());
+        let (tell, told) = channel();
+        let (mut gates, mut ends) = (Vec::new(), Vec::new());
+        for nth in 0..8 {
+            let (gate, opened) = channel::<()>();
+            let (end, ended) = channel();
+            gates.push(gate);
+            ends.push(ended);
+            let tell = tell.clone();
+            hands.give(move || {
+                tell.send((nth, std::thread::current().id())).unwrap();
+                opened.recv().unwrap();
+                end.send(()).unwrap();
+            });
+        }
+        let first: std::collections::HashSet<_> = (0..8).map(|_| told.recv().unwrap().1).collect();
+        assert_eq!(first.len(), 8, "all are under way together");
+        assert!(hands.are_busy());
+        gates.iter().for_each(|it| it.send(()).unwrap());
+        ends.iter().for_each(|it| it.recv().unwrap());
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while hands.lock().idle < 8 {
+            assert!(std::time::Instant::now() < deadline, "they do not come to rest");
+            std::thread::yield_now();
+        }
+        assert!(!hands.are_busy());
+        let again = tell.clone();
+        hands.give(move || again.send((9, std::thread::current().id())).unwrap());
+        assert!(first.contains(&told.recv().unwrap().1), "a thread that was there did it");
+        hands.end();
+    }
+
+    #[test]
+    fn one_that_breaks_down_takes_nobody_along() {
+        let hands = Arc::new(Hands::default());
+        let (tell, told) = channel();
+        hands.give(|| panic!("planted"));
+        hands.give(move || tell.send(()).unwrap());
+        told.recv_timeout(Duration::from_secs(30)).unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        while hands.are_busy() {
+            assert!(std::time::Instant::now() < deadline, "what broke down counts as being done");
+            std::thread::yield_now();
+        }
+        hands.end();
+    }
+}

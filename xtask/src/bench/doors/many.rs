@@ -1,0 +1,199 @@
+//! Many callers on one thread: what drives the load must cost as little as it can, and the same on both sides.
+//!
+//! Each caller has a connection that is kept open. A request is one write, an answer mostly one read; of an answer only
+//! what the next request needs is looked at, and nothing is parsed.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::TOKEN;
+use crate::report::Times;
+
+/// One side, as a caller sees it.
+#[derive(Clone, Copy)]
+pub(super) enum Side {
+    Regatta(SocketAddr),
+    Usual(SocketAddr),
+}
+
+/// What is asked for: so many callers take and finish so many tasks each, at once or when each is due.
+#[derive(Clone, Copy)]
+pub(super) struct Load {
+    pub(super) callers: usize,
+    pub(super) each: usize,
+    pub(super) every: Option<Duration>,
+}
+
+struct Caller {
+    stream: TcpStream,
+    head: String,
+    text: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Caller {
+    async fn open(at: SocketAddr) -> anyhow::Result<Caller> {
+        let stream = TcpStream::connect(at).await.context("the server is not there")?;
+        stream.set_nodelay(true)?;
+        let head = format!("host: {at}\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n");
+        Ok(Caller { stream, head, text: Vec::new(), answer: Vec::with_capacity(8 * 1024) })
+    }
+
+    /// One request; its answer's body.
+    async fn ask(&mut self, path: &str, body: &str) -> anyhow::Result<&str> {
+        use std::io::Write as _;
+        self.text.clear();
+        write!(self.text, "POST {path} HTTP/1.1\r\n{}content-length: {}\r\n\r\n{body}", self.head, body.len())?;
+        self.stream.write_all(&self.text).await?;
+        self.answer.clear();
+        loop {
+            ensure!(self.stream.read_buf(&mut self.answer).await? > 0, "the server hung up");
+            let Some((head, start)) = head_of(&self.answer) else { continue };
+            let length = head.split("content-length: ").nth(1).and_then(|it| it.split("\r\n").next());
+            let length: usize = length.context("an answer without a length")?.parse()?;
+            if self.answer.len() < start + length {
+                continue;
+            }
+            let whole = head.starts_with("HTTP/1.1 200");
+            let body = std::str::from_utf8(&self.answer[start..start + length])?;
+            if !whole {
+                bail!("{path}: {body}");
+            }
+            return Ok(body);
+        }
+    }
+}
+
+fn head_of(answer: &[u8]) -> Option<(&str, usize)> {
+    let end = answer.windows(4).position(|it| it == b"\r\n\r\n")?;
+    Some((std::str::from_utf8(&answer[..end]).ok()?, end + 4))
+}
+
+/// What stands behind a name in an answer, as it stands there; the first of that name.
+fn behind<'a>(answer: &'a str, name: &str) -> anyhow::Result<&'a str> {
+    let rest = answer.split_once(&format!("\"{name}\":")).context("it was given no task")?.1;
+    Ok(&rest[..rest.find([',', '}']).unwrap_or(rest.len())])
+}
+
+impl Side {
+    fn address(self) -> SocketAddr {
+        match self {
+            Side::Regatta(at) | Side::Usual(at) => at,
+        }
+    }
+
+    /// Takes a task; gives what finishes it.
+    async fn poll(self, caller: &mut Caller, agent: &str) -> anyhow::Result<String> {
+        let input = format!("{{\"agent\":\"{agent}\"}}");
+        match self {
+            Side::Regatta(_) => {
+                let granted = caller.ask("/api/v1/task.poll", &input).await?;
+                let (attempt, token) = (behind(granted, "attempt")?, behind(granted, "token")?);
+                let task = behind(granted.split_once("\"task\":").context("no task")?.1, "id")?;
+                Ok(format!("{{\"task\":{task},\"attempt\":{attempt},\"token\":{token},\"output\":\"done\"}}"))
+            }
+            Side::Usual(_) => {
+                let granted = caller.ask("/poll", &input).await?;
+                ensure!(granted.starts_with('{'), "it was given no task");
+                Ok(granted.to_owned())
+            }
+        }
+    }
+
+    async fn finish(self, caller: &mut Caller, granted: &str) -> anyhow::Result<()> {
+        let path = match self {
+            Side::Regatta(_) => "/api/v1/task.finish",
+            Side::Usual(_) => "/finish",
+        };
+        caller.ask(path, granted).await.map(|_| ())
+    }
+
+    /// Adds tasks over a few connections.
+    pub(super) fn add(self, count: usize) -> anyhow::Result<()> {
+        const CALLERS: usize = 32;
+        drive(CALLERS, |nth| async move {
+            let mut caller = Caller::open(self.address()).await?;
+            for nth in (nth..count).step_by(CALLERS) {
+                match self {
+                    Side::Regatta(_) => caller.ask("/api/v1/task.add", &super::report(nth).to_string()).await?,
+                    Side::Usual(_) => caller.ask("/add", &format!("{{\"subject\":\"Task {nth}\"}}")).await?,
+                };
+            }
+            Ok(())
+        })
+        .map(|_| ())
+    }
+
+    /// Every caller takes and finishes its tasks; gives the times of the polls, and how long the callers were on a
+    /// processor.
+    pub(super) fn run(self, load: Load) -> anyhow::Result<(Times, Duration)> {
+        let began = Instant::now();
+        let (times, spent) = drive(load.callers, |nth| async move {
+            let (mut caller, agent) = (Caller::open(self.address()).await?, format!("agent-{nth}"));
+            let mut times = Times::default();
+            for step in 0..load.each {
+                let at = |it: Duration| {
+                    began + it * u32::try_from(step).unwrap_or(u32::MAX) + it * nth as u32 / load.callers as u32
+                };
+                let due = load.every.map(at);
+                if let Some(due) = due {
+                    tokio::time::sleep_until(due.into()).await;
+                }
+                // From the moment it was due, however late this thread came to it.
+                let from = due.unwrap_or_else(Instant::now);
+                let granted = self.poll(&mut caller, &agent).await?;
+                times.add(from.elapsed());
+                self.finish(&mut caller, &granted).await?;
+            }
+            Ok(times)
+        })?;
+        let mut all = Times::default();
+        times.into_iter().for_each(|it| all.extend(it));
+        Ok((all, spent))
+    }
+}
+
+/// Lets callers work side by side on a thread of their own; gives what came of each, and its time on a processor.
+fn drive<T, F, W>(count: usize, work: W) -> anyhow::Result<(Vec<T>, Duration)>
+where
+    T: Send + 'static,
+    F: Future<Output = anyhow::Result<T>> + 'static,
+    W: Fn(usize) -> F + Send,
+{
+    let drive = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let local = tokio::task::LocalSet::new();
+        let callers: Vec<_> = (0..count).map(|nth| local.spawn_local(work(nth))).collect();
+        runtime.block_on(local.run_until(async {
+            let mut all = Vec::with_capacity(count);
+            for it in callers {
+                all.push(it.await??);
+            }
+            let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            Ok((all, Duration::new(u64::try_from(spent.tv_sec)?, u32::try_from(spent.tv_nsec)?)))
+        }))
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("callers".into()).spawn_scoped(scope, drive)?;
+        thread.join().map_err(|_| anyhow::anyhow!("the callers broke down"))?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_next_request_needs_is_found_in_an_answer() {
+        let answer = r#"{"revision":7,"data":{"attempt":"A1","token":42,"bearer":"x","task":{"id":"T3","files":[]}}}"#;
+        assert_eq!(behind(answer, "attempt").unwrap(), "\"A1\"");
+        assert_eq!(behind(answer, "token").unwrap(), "42");
+        assert!(behind(answer, "nothing").is_err());
+        assert_eq!(head_of(b"HTTP/1.1 200 OK\r\na: b\r\n\r\nbody"), Some(("HTTP/1.1 200 OK\r\na: b", 25)));
+        assert_eq!(head_of(b"HTTP/1.1 200 OK\r\n"), None);
+    }
+}
