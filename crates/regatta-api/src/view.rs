@@ -633,6 +633,9 @@ pub struct QueueView {
     pub trunk: String,
     /// Who stopped it, and why.
     pub held: Option<regatta_core::landing::Hold>,
+    /// What has landed and could not be pushed yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpushed: Option<regatta_core::landing::join::Unpushed>,
     pub queue: Vec<LandingView>,
     pub recent: Vec<LandingView>,
 }
@@ -666,6 +669,12 @@ pub struct ProjectView {
     /// Work in progress that will collide, and how often such warnings came true.
     #[serde(default)]
     pub radar: regatta_core::radar::Radar,
+    /// Who stopped its queue, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<regatta_core::landing::Hold>,
+    /// What has landed and could not be pushed yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpushed: Option<regatta_core::landing::join::Unpushed>,
 }
 
 /// Why something waits.

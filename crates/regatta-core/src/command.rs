@@ -10,8 +10,8 @@ use crate::event::Recorded;
 use crate::fleet::{self, Limits};
 use crate::graph::Step;
 use crate::ids::{
-    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, FiringId, HookId, LandingId, MessageId, MissionId, Now,
-    ProjectName, RequestKey, RuleId, RunnerName, TaskId, WaitId,
+    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, CommitId, FiringId, HookId, LandingId, MessageId,
+    MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId, WaitId,
 };
 use crate::manifest::{self, Part, Rules};
 use crate::refusal::Refusal;
@@ -397,6 +397,19 @@ pub enum Command {
         fence: u64,
         found: landing::Moved,
     },
+    /// Whether what landed was pushed, and what kept it from being pushed.
+    ReportPushed {
+        project: ProjectName,
+        remote: String,
+        commit: CommitId,
+        trouble: Option<String>,
+    },
+    /// What landed cannot be pushed: the remote has what is not here.
+    ReportDiverged {
+        project: ProjectName,
+        commit: CommitId,
+        found: landing::join::Diverged,
+    },
     /// Which workspaces of a project will collide, as a look at the disk found.
     ReportCollisions {
         project: ProjectName,
@@ -430,6 +443,8 @@ impl Command {
                 | Command::ReportJudged { .. }
                 | Command::ReportTried { .. }
                 | Command::ReportMoved { .. }
+                | Command::ReportPushed { .. }
+                | Command::ReportDiverged { .. }
                 | Command::ReportCollisions { .. }
                 | Command::ReportHook { .. }
                 | Command::ReportPerformed
@@ -679,6 +694,12 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         }
         Command::ReportTried { landing, found } => done(landing::tried(draft, landing, found, now)?),
         Command::ReportMoved { landing, fence, found } => done(landing::moved(draft, landing, fence, found, now)?),
+        Command::ReportPushed { project, remote, commit, trouble } => {
+            done(landing::join::pushed(draft, &project, (remote, commit), trouble, now)?)
+        }
+        Command::ReportDiverged { project, commit, found } => {
+            done(landing::join::diverged(draft, &project, commit, found, now)?)
+        }
         Command::ReportCollisions { project, found } => done(radar::seen(draft, &project, &found, now)?),
         Command::ReportHook { firing, ended, output, shut_in } => {
             done(hook::ended(draft, firing, (ended, output), shut_in)?)

@@ -131,6 +131,8 @@ events! {
     QueueOvertaken(landing::Overtaken) "queue.overtaken" |it| it.project().to_string();
     QueueHeld(landing::Stopped) "queue.held" |it| it.project().to_string();
     QueueReleased(landing::GoneOn) "queue.released" |it| it.project().to_string();
+    QueueUnpushed(landing::NotPushed) "queue.unpushed" |it| it.project().to_string();
+    QueuePushed(landing::Pushed) "queue.pushed" |it| it.project().to_string();
     MessagePosted(bus::Posted) "message.posted" |it| it.message().id.to_string();
     MessageQueued(route::Queued) "message.queued" |it| it.message().id.to_string();
     MessageHandled(route::Handled) "message.handled" |it| it.message().to_string();

@@ -7,6 +7,7 @@
 //!
 //! What a trial found out is kept in the row of its last landing, so a restart knows as much as before.
 
+pub mod join; // a remote has what is not here
 mod people; // what people ask of the queue
 pub mod plan; // which prefixes are validated next
 mod queue; // who is in it, in which order, and what goes on next
@@ -189,6 +190,9 @@ pub struct Record {
     pub recent: u32,
     /// How many of those bits count.
     pub seen: u32,
+    /// What has landed and could not be pushed yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unpushed: Option<join::Unpushed>,
 }
 
 impl Record {
@@ -236,6 +240,10 @@ facts! {
     /// Nothing more is begun or moved until it is released.
     Stopped { project: ProjectName, hold: Hold }
     GoneOn { project: ProjectName }
+    /// What landed could not be pushed; it is tried again.
+    NotPushed { project: ProjectName, unpushed: join::Unpushed }
+    /// The remote has again all that landed.
+    Pushed { project: ProjectName, commit: CommitId }
 }
 
 /// The landing of that number, while it is on its way.

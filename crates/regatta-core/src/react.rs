@@ -197,6 +197,8 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::LandingHeld(_)
         | Event::QueueOvertaken(_)
         | Event::QueueHeld(_)
+        | Event::QueueUnpushed(_)
+        | Event::QueuePushed(_)
         | Event::CursorMoved(_)
         | Event::HookAdded(_)
         | Event::HookChanged(_)
@@ -240,12 +242,13 @@ fn trunk_freed(draft: &mut Draft, now: Now) {
 
 /// What follows a landing outside, where the project has something to do there.
 fn after_landing(board: &Board, before: &Board, it: &landing::Landed) -> Vec<Effect> {
-    let Some(project) = before.landings.get(it.landing()).and_then(|it| board.projects.get(&it.project)) else {
-        return vec![];
-    };
+    let landed = before.landings.get(it.landing());
+    let Some(project) = landed.and_then(|it| board.projects.get(&it.project)) else { return vec![] };
+    // What came from a remote is nothing that landed here.
+    let joined = landed.is_some_and(|it| it.submission.joins.is_some());
     let (name, settings) = (project.name.clone(), &project.settings.landing);
     let mut effects = Vec::new();
-    if !settings.after.is_empty() || settings.release.is_some() {
+    if !joined && (!settings.after.is_empty() || settings.release.is_some()) {
         let (task, commit) = (*it.task(), it.commit().clone());
         effects.push(Effect::AfterLanding { project: name.clone(), task, commit });
     }

@@ -103,6 +103,12 @@ pub struct Submission {
     pub commit: CommitId,
     pub base: CommitId,
     pub changed: Vec<String>,
+    /// It takes the commit back instead of bringing it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reverts: bool,
+    /// It is what this remote has, and the trunk is brought onto it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joins: Option<String>,
 }
 
 /// Work that is not about a change.

@@ -21,6 +21,8 @@ mod gates;
 mod hooks;
 #[path = "core/isolation.rs"]
 mod isolation;
+#[path = "core/joins.rs"]
+mod joins;
 #[path = "core/judging.rs"]
 mod judging;
 #[path = "core/landings.rs"]

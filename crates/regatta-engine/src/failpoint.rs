@@ -18,6 +18,8 @@ pub const POINTS: &[&str] = &[
     "trial.staged",
     "trial.validated",
     "trial.recorded",
+    "join.fetched",
+    "join.replanted",
     "move.begin",
     "move.fenced",
     "move.objects",

@@ -169,6 +169,7 @@ struct Shared {
     meters: Arc<meters::Meters>,
     /// Where merged trees are validated.
     bench: perform::Bench,
+    pushes: perform::Pushes,
     alarm: Arc<Alarm>,
     /// Set once; nothing new starts after it, and what waits for a process lets go of it.
     stopping: AtomicBool,
@@ -224,6 +225,7 @@ impl Engine {
             calls: there::Calls::new(revision),
             meters: Arc::default(),
             bench: perform::Bench::default(),
+            pushes: perform::Pushes::default(),
             alarm,
             stopping: AtomicBool::new(false),
             may_start: Mutex::new(true),

@@ -57,6 +57,14 @@ impl GitAdapter {
         })
     }
 
+    /// What lies between two commits of which neither follows the other.
+    pub(crate) fn cargo_across(&self, vault: &Path, old: &CommitId, new: &CommitId) -> Result<Cargo, GitError> {
+        self.with_odb(vault, |odb| {
+            let (old, new) = (odb.commit(old)?.tree, odb.commit(new)?.tree);
+            Ok(Cargo { objects: vec![], difference: Difference::between(odb, Some(&old), &new)?, merges: true })
+        })
+    }
+
     /// Brings the cargo to the user's repository, where nothing refers to it yet.
     pub(crate) fn carry(&self, vault: &Path, common: &Path, cargo: &Cargo, new: &CommitId) -> Result<(), GitError> {
         let (from, to) = (vault.join("objects"), common.join("objects"));

@@ -32,6 +32,8 @@ struct Step<'a> {
     user: &'a UserRepo,
     old: &'a CommitId,
     new: &'a CommitId,
+    /// The new commit may stand elsewhere than on the old one.
+    replants: bool,
 }
 
 /// A working tree of the user's that has the trunk checked out.
@@ -53,7 +55,7 @@ impl GitAdapter {
         }
         self.locks.holding(Key::Trunk(repo.project.clone()), || {
             let user = self.discover_at(&repo.path)?;
-            let step = Step { repo, user: &user, old, new };
+            let step = Step { repo, user: &user, old, new, replants: permit.replants() };
             let tip = self.trunk_tip(&user, repo)?;
             if tip == *new {
                 self.finish(&step)?;
@@ -91,8 +93,14 @@ impl GitAdapter {
     fn load(&self, step: &Step<'_>) -> Result<Cargo, GitError> {
         let vault = self.vault_with(step.repo, step.new)?;
         self.vault_with(step.repo, step.old)?;
-        let Some(cargo) = self.cargo(&vault, step.old, step.new)? else {
-            return Err(words::not_a_descendant(step.old, step.new));
+        let cargo = match self.cargo(&vault, step.old, step.new)? {
+            Some(cargo) => cargo,
+            None if step.replants => {
+                // What the trunk was is kept before anything lets go of it (Q3).
+                self.update_refs(&vault, format!("update {} {}\n", kept_trunk(step.old), step.old))?;
+                self.cargo_across(&vault, step.old, step.new)?
+            }
+            None => return Err(words::not_a_descendant(step.old, step.new)),
         };
         self.carry(&vault, &step.user.common, &cargo, step.new)?;
         Ok(cargo)
@@ -109,9 +117,10 @@ impl GitAdapter {
 
     /// Moves the ref if it still is where it was, and says where it is if not.
     fn swap(&self, step: &Step<'_>, mut waiting: Talk, permit: &TrunkPermit) -> Result<Option<CommitId>, GitError> {
-        let Step { repo, user, old, new } = step;
+        let Step { repo, user, old, new, replants } = step;
         let name = format!("refs/heads/{}", repo.trunk);
-        let order = format!("start\nupdate {name} {new} {old}\nprepare\ncommit\n");
+        let keep = if *replants { format!("update {} {old}\n", kept_trunk(old)) } else { String::new() };
+        let order = format!("start\nupdate {name} {new} {old}\n{keep}prepare\ncommit\n");
         let told = waiting.say(order.as_bytes()).is_ok();
         let moved = told && ["start", "prepare", "commit"].iter().all(|it| waiting.line() == Ok(format!("{it}: ok")));
         drop(waiting);
@@ -321,6 +330,11 @@ impl GitAdapter {
     }
 }
 
+/// The ref that keeps what the trunk was when it was brought onto a remote's.
+fn kept_trunk(old: &CommitId) -> String {
+    format!("refs/regatta/keep/trunk-{old}")
+}
+
 /// Whether nothing but the content or the mode of files changes. In a checkout without changes nothing can be in the
 /// way of that, so git need not be asked first.
 fn only_edits(difference: &Difference) -> bool {
@@ -453,7 +467,7 @@ mod tests {
             workspace: Default::default(),
         };
         let user = adapter.discover_at(&path).unwrap();
-        let step = Step { repo: &repo, user: &user, old: &old, new: &new };
+        let step = Step { repo: &repo, user: &user, old: &old, new: &new, replants: false };
         let checkout = adapter.checkouts(&step).unwrap().remove(0);
         let vault = adapter.vault_with(&repo, &new).unwrap();
         let cargo = adapter.cargo(&vault, &old, &new).unwrap().unwrap();

@@ -15,7 +15,7 @@
 //! user's untracked files along; `pool` keeps finished workspaces warm; `capture` keeps what an agent left and `scope`
 //! looks at it closely, `history` its own commits; `merge` and `revert` try a merge, and `weave` makes it where no file
 //! was touched twice; `fixup` gives one out to be mended; `stage` checks one out; `carry` brings objects to the user;
-//! `land` moves the trunk; `push` pushes it; `serve` gives the vault to other machines (`exchange` carries what is said,
+//! `land` moves the trunk; `push` pushes it; `replant` brings it onto what the remote has; `serve` gives the vault to other machines (`exchange` carries what is said,
 //! `pktline` reads what must not be believed), `remote` is a runner's side of that; `show` reads commits; `words` holds
 //! the sentences for people.
 //!
@@ -44,6 +44,7 @@ mod pool;
 mod push;
 mod radar;
 mod remote;
+mod replant;
 mod revert;
 mod run;
 pub mod sample;
@@ -66,7 +67,7 @@ use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
     Authorship, Brought, Capture, Change, Collision, DiskUse, Git, GitError, Move, Push, ReachabilityProof, Remote,
-    Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Unreleased, Wire, Workspace,
+    Replanted, Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Unreleased, Upstream, Wire, Workspace,
 };
 
 use crate::exchange::Ends;
@@ -146,6 +147,9 @@ impl Git for GitAdapter {
     }
     fn contains(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
         self.trunk_contains(repo, tip, commit)
+    }
+    fn holds(&self, repo: &Repo, commit: &CommitId) -> Result<bool, GitError> {
+        self.is_ancestor(repo, &self.tip(repo)?, commit)
     }
     fn free_disk_mb(&self) -> Option<u64> {
         self.places.free_mb()
@@ -294,6 +298,12 @@ impl Git for GitAdapter {
     }
     fn push(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError> {
         self.push_trunk(repo, remote, commit)
+    }
+    fn upstream(&self, repo: &Repo, remote: &str) -> Result<Upstream, GitError> {
+        self.fetch_upstream(repo, remote)
+    }
+    fn replant(&self, repo: &Repo, onto: &CommitId) -> Result<Replanted, GitError> {
+        self.replant_onto(repo, onto)
     }
     fn unreleased(&self, repo: &Repo, commit: &CommitId) -> Result<Option<Vec<Unreleased>>, GitError> {
         self.since_last_tag(repo, commit).map(Some)

@@ -6,6 +6,9 @@ use regatta_engine::ports::git::{GitError, Repo, TrunkFacts};
 use crate::run::text_of;
 use crate::{GitAdapter, words};
 
+/// How often a commit may have been replayed.
+const MOST_TIMES: usize = 100;
+
 impl GitAdapter {
     /// Every path of the trunk's tip. What is no text cannot be named in a manifest and is told approximately.
     pub(crate) fn tip_paths(&self, repo: &Repo) -> Result<Vec<String>, GitError> {
@@ -37,7 +40,22 @@ impl GitAdapter {
     }
 
     /// Whether `commit` is in the trunk's history up to `tip`. One that the repository no longer has is not.
+    /// Whether the history of `tip` has the commit, or what it became when the trunk was brought onto a remote's.
     pub(crate) fn trunk_contains(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
+        let mut at = commit.clone();
+        for _ in 0..MOST_TIMES {
+            if self.is_ancestor(repo, tip, &at)? {
+                return Ok(true);
+            }
+            match self.became(repo, &at)? {
+                Some(next) => at = next,
+                None => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    pub(crate) fn is_ancestor(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
         const DOING: &str = "look for a commit in the trunk";
         let user = self.discover_at(&repo.path)?;
         let call = self.git.ours(&user.common, DOING).args(["merge-base", "--is-ancestor"]);

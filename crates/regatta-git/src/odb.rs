@@ -234,13 +234,30 @@ impl Odb {
         }
         let who = format!("{} <{}> {} +0000", clean_name(&by.name), clean(&by.email), by.seconds);
         text += &format!("author {who}\ncommitter {who}\n\n{}\n", by.message.replace('\0', "").trim_end());
-        let name = self.lay_down("commit", text.as_bytes())?;
+        self.write_whole_commit(text.as_bytes())
+    }
+
+    fn write_whole_commit(&mut self, bytes: &[u8]) -> Result<CommitId, GitError> {
+        let name = self.lay_down("commit", bytes)?;
         self.writer.say(format!("{name}\n").as_bytes())?;
         let made = CommitId::new(&self.writer.line()?).map_err(|_| words::unexpected("make a commit"))?;
-        if let Some(commit) = parse_commit(text.as_bytes()) {
+        if let Some(commit) = parse_commit(bytes) {
             self.seen.commit(&made, &commit);
         }
         Ok(made)
+    }
+
+    /// Makes a commit like this one, with another tree and another first parent.
+    pub(crate) fn rewrite_commit(
+        &mut self,
+        id: &CommitId,
+        tree: &CommitId,
+        parent: &CommitId,
+    ) -> Result<CommitId, GitError> {
+        self.asked += 1;
+        let bytes = self.read(id.as_str(), "commit")?.ok_or_else(|| words::no_such_commit(id))?;
+        let bytes = rewritten(&bytes, tree, parent).ok_or_else(|| words::unexpected("read a commit"))?;
+        self.write_whole_commit(&bytes)
     }
 
     /// Makes a tree of these names, in any order.
@@ -363,6 +380,31 @@ fn parse_commit(bytes: &[u8]) -> Option<Commit> {
     Some(Commit { tree, parents: parents.collect::<Option<_>>()?, message: message.to_owned() })
 }
 
+/// A commit's content with another tree and another first parent. What was signed is no longer so.
+fn rewritten(bytes: &[u8], tree: &CommitId, parent: &CommitId) -> Option<Vec<u8>> {
+    let end = bytes.windows(2).position(|it| it == b"\n\n")?;
+    let (head, rest) = bytes.split_at(end);
+    let mut made = format!("tree {tree}\nparent {parent}").into_bytes();
+    let (mut parents, mut drops) = (0, false);
+    for line in head.split(|it| *it == b'\n') {
+        let goes_on = line.starts_with(b" ");
+        drops = match line {
+            _ if goes_on => drops,
+            _ if line.starts_with(b"parent ") => {
+                parents += 1;
+                parents == 1
+            }
+            _ => [&b"tree "[..], b"gpgsig", b"mergetag "].iter().any(|it| line.starts_with(it)),
+        };
+        if !drops {
+            made.push(b'\n');
+            made.extend(line);
+        }
+    }
+    made.extend(rest);
+    Some(made)
+}
+
 fn parse_tree(mut bytes: &[u8], size: usize) -> Option<Vec<Entry>> {
     let mut entries = Vec::new();
     while !bytes.is_empty() {
@@ -418,6 +460,23 @@ mod tests {
         assert_eq!(parse_tree(&tree[..tree.len() - 1], 20), None);
         assert_eq!(header("nope missing"), None);
         assert_eq!(header("nope"), None);
+    }
+
+    #[test]
+    fn a_commit_is_made_again_elsewhere_with_its_words_and_without_its_signature() {
+        let id = |digit: &str| CommitId::new(&digit.repeat(40)).unwrap();
+        let (one, two, three) = (id("1"), id("2"), id("3"));
+        let signed = format!(
+            "tree {one}\nparent {one}\nparent {two}\nauthor A <a> 1 +0100\ncommitter B <b> 2 +0000\ngpgsig -----BEGIN\n \n \
+             abc\n -----END\nencoding latin1\n\ntree is a word\n\ngpgsig too\n"
+        );
+        let made = rewritten(signed.as_bytes(), &two, &three).unwrap();
+        let wanted = format!(
+            "tree {two}\nparent {three}\nparent {two}\nauthor A <a> 1 +0100\ncommitter B <b> 2 +0000\nencoding \
+             latin1\n\ntree is a word\n\ngpgsig too\n"
+        );
+        assert_eq!(String::from_utf8(made).unwrap(), wanted);
+        assert_eq!(rewritten(b"tree x", &two, &three), None);
     }
 
     #[test]

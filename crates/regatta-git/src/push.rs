@@ -12,10 +12,8 @@ use crate::{GitAdapter, words};
 impl GitAdapter {
     pub(crate) fn push_trunk(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError> {
         let user = self.discover_at(&repo.path)?;
-        // A remote by its name: an address or a path could name a program to run.
-        let known = self.git.users(&user.top, "list your remotes").arg("remote").line()?;
-        if !known.lines().any(|it| it == remote) {
-            return Ok(Push::Failed(words::no_such_remote(remote, &user.top)));
+        if let Err(reason) = self.known_remote(&user, remote)? {
+            return Ok(Push::Failed(reason));
         }
         let said = self
             .git
@@ -44,6 +42,13 @@ impl GitAdapter {
             return Ok(if ahead { Push::Pushed } else { Push::NonFastForward });
         }
         Ok(Push::Failed(words::push_failed(remote, refused, &said.stderr)))
+    }
+
+    /// A remote is known by its name: an address or a path could name a program to run.
+    pub(crate) fn known_remote(&self, user: &UserRepo, remote: &str) -> Result<Result<(), String>, GitError> {
+        let known = self.git.users(&user.top, "list your remotes").arg("remote").line()?;
+        let there = known.lines().any(|it| it == remote);
+        Ok(if there { Ok(()) } else { Err(words::no_such_remote(remote, &user.top)) })
     }
 
     /// Whether the remote's branch is at a commit that follows ours: then there is nothing to push.

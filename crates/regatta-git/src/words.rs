@@ -273,6 +273,30 @@ pub(crate) fn push_failed(remote: &str, refused: &str, printed: &str) -> String 
     format!("`git push {remote}` failed: {}", reason.trim())
 }
 
+pub(crate) fn fetch_failed(remote: &str, printed: &str) -> String {
+    format!("`git fetch {remote}` failed: {}", first_complaint(printed))
+}
+
+pub(crate) fn not_fetched(reason: &str) -> GitError {
+    error("not_fetched", format!("What the remote has is not known: {reason}."), "It is tried again by itself.")
+}
+
+pub(crate) fn unrelated(remote: &str, trunk: &BranchName) -> GitError {
+    error(
+        "unrelated",
+        format!("The trunk {trunk} and that of {remote} have no commit in common."),
+        "Is `landing.push` the right remote? If it is, bring the two together by hand.",
+    )
+}
+
+pub(crate) fn too_far_apart(commits: usize, most: usize) -> GitError {
+    error(
+        "too_far_apart",
+        format!("{commits} commits are here and not at the remote; at most {most} are brought onto it unasked."),
+        "Bring the two together by hand: git pull --rebase.",
+    )
+}
+
 pub(crate) fn cut(doing: &str, cause: &io::Error) -> GitError {
     error(
         "cut",

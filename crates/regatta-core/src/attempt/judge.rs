@@ -143,7 +143,7 @@ pub fn judged(
             let run = draft.board().projects.get(&task.project).map(|it| it.settings.run.clone()).unwrap_or_default();
             let (_, outside) = scope::split(&task, &run, &changed);
             if outside.is_empty() {
-                let submission = Submission { attempt: id, commit, base, changed };
+                let submission = Submission { attempt: id, commit, base, changed, reverts: false, joins: None };
                 let landing = crate::landing::submit(draft, &task, &attempt, submission, now)?;
                 end(draft, id, Cause::Submitted, "");
                 return Ok(landing);

@@ -392,7 +392,9 @@ impl Board {
             | Event::LandingEnded(_)
             | Event::QueueOvertaken(_)
             | Event::QueueHeld(_)
-            | Event::QueueReleased(_) => self.apply_landing(event, now, rows),
+            | Event::QueueReleased(_)
+            | Event::QueueUnpushed(_)
+            | Event::QueuePushed(_) => self.apply_landing(event, now, rows),
             Event::MessagePosted(it) => {
                 self.counters.message = it.message().id.0;
                 rows.insert(RowKey::Message(it.message().id), Some(Row::Message(Arc::new(it.message().clone()))));

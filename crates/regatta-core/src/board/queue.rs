@@ -95,6 +95,10 @@ impl Board {
                 self.change_record(it.project(), rows, |record| record.held = Some(it.hold().clone()));
             }
             Event::QueueReleased(it) => self.change_record(it.project(), rows, |record| record.held = None),
+            Event::QueueUnpushed(it) => {
+                self.change_record(it.project(), rows, |record| record.unpushed = Some(it.unpushed().clone()));
+            }
+            Event::QueuePushed(it) => self.change_record(it.project(), rows, |record| record.unpushed = None),
             _ => {}
         }
     }

@@ -6,15 +6,15 @@ use crate::board::{Board, Draft};
 use crate::claim::Mode;
 use crate::command::Actor;
 use crate::event::Event;
-use crate::ids::{AgentName, AttemptId, LandingId, Now, ProjectName, TaskId};
+use crate::ids::{AttemptId, LandingId, Now, ProjectName, TaskId};
 use crate::pattern::Uri;
 use crate::project::Review;
 use crate::refusal::Refusal;
 use crate::task::{self, Expects, IssueType, Status, Submission, Task};
 use crate::{claim, manifest, steer};
 
-use super::queue::{enter, enter_as, fresh, order};
-use super::{Asked, GoneOn, Hold, Landing, Stopped, Under, find, review, wave, withdraw};
+use super::queue::{enter, enter_as, fresh, order, regatta};
+use super::{Asked, GoneOn, Hold, Landing, Stopped, Under, find, join, review, wave, withdraw};
 
 /// What [`land`] found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +111,7 @@ pub(super) fn let_in(draft: &mut Draft, task: &Task, first: bool, by: &Actor, no
     let agent = task.agent.clone().unwrap_or_else(regatta);
     // Its files were free while a person thought about it, so they must be had again.
     let (uris, mode) = have_files(draft, task, now)?;
+    join::let_go(draft, task);
     let queued = enter(draft, task, agent, submission, now)?;
     claim::acquire_for_landing(draft, queued, uris, mode, now);
     draft.record(Event::LandingApproved(super::Approved { landing: queued, by: by.to_string() }));
@@ -125,14 +126,11 @@ pub(super) fn let_in(draft: &mut Draft, task: &Task, first: bool, by: &Actor, no
 pub fn land_under(draft: &mut Draft, id: TaskId, under: Under, by: &Actor, now: Now) -> Result<Place, Refusal> {
     let task = task::find(draft.board(), id)?;
     claim::lends_trunk(draft.board(), &under, &task.project)?;
+    join::stand_aside(draft, &task.project);
     let place = land(draft, id, true, by, now)?;
     let asked = Asked { landing: place.landing, first: true, under: Some(under) };
     draft.record(Event::LandingAsked(asked));
     Ok(place)
-}
-
-fn regatta() -> AgentName {
-    AgentName::new("regatta").expect("a plain word is a name")
 }
 
 /// What a landing of the task must hold, if all of it is free.
@@ -236,13 +234,10 @@ pub fn undo(draft: &mut Draft, done: &Task, by: &Actor, now: Now) -> Result<Plac
     let task = task::find(draft.board(), undoing)?;
     let (uris, mode) = have_files(draft, &task, now)?;
     let changed = done.submission.as_ref().map(|it| it.changed.clone()).unwrap_or_default();
-    let submission = Submission { attempt: AttemptId(0), base: commit.clone(), commit, changed };
-    let landing = Landing {
-        mission: None,
-        reverts: true,
-        approved: Some(by.to_string()),
-        ..fresh(draft, &task, regatta(), submission, now)
-    };
+    let submission =
+        Submission { attempt: AttemptId(0), base: commit.clone(), commit, changed, reverts: true, joins: None };
+    let landing =
+        Landing { mission: None, approved: Some(by.to_string()), ..fresh(draft, &task, regatta(), submission, now) };
     let queued = enter_as(draft, landing)?;
     claim::acquire_for_landing(draft, queued, uris, mode, now);
     place(draft.board(), queued, now)

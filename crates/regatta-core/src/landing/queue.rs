@@ -10,6 +10,7 @@ use crate::project::QueueMode;
 use crate::refusal::Refusal;
 use crate::task::{self, Status, Submission, Task};
 
+use super::join;
 use super::people::needs_person;
 use super::plan::{self, Known, Pace};
 use super::wave::{self, Waves};
@@ -45,6 +46,11 @@ pub(super) fn enter(
     enter_as(draft, landing)
 }
 
+/// Whose work it is when it is nobody else's.
+pub(super) fn regatta() -> AgentName {
+    AgentName::new("regatta").expect("a plain word is a name")
+}
+
 /// A landing of this task's work that nobody has looked at yet.
 pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Submission, now: Now) -> Landing {
     Landing {
@@ -54,6 +60,7 @@ pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Su
         mission: task.mission,
         agent,
         branch: task.branch(),
+        reverts: submission.reverts,
         submission,
         priority: task.priority,
         state: State::Queued,
@@ -63,7 +70,6 @@ pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Su
         queued_wall: now.wall,
         end: None,
         first: false,
-        reverts: false,
         approved: None,
         red: None,
         behind: vec![],
@@ -83,6 +89,9 @@ pub(super) fn enter_as(draft: &mut Draft, landing: Landing) -> Result<LandingId,
 /// then the others by priority, age and number, none before what it depends on. Who is held, or waits for somebody
 /// to be gone or to come, stands aside (Q9); who belongs into one commit stands together.
 pub(super) fn order(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingId> {
+    if let Some(alone) = join::turn(board, project, now) {
+        return vec![alone];
+    }
     let mut order: Vec<LandingId> = Vec::new();
     for landing in board.queue_of(project) {
         let train = match (&landing.state, &landing.red) {
@@ -125,6 +134,11 @@ fn depends(board: &Board, landing: &Landing, before: &[LandingId]) -> bool {
 pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) {
     let Some(it) = draft.board().projects.get(project).cloned() else { return };
     if it.queue.held.is_some() {
+        return;
+    }
+    if let Some(alone) = join::turn(draft.board(), project, now)
+        && !join::make_room(draft, project, alone)
+    {
         return;
     }
     take_trunk(draft, project, now);
@@ -198,7 +212,11 @@ fn take_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     }
     let passed = board.queue_of(project).filter(|it| matches!(it.state, State::Validated { .. }));
     let order = order(board, project, now);
-    let passed: Vec<_> = passed.filter(|it| !wave::is_cut(board, &order, &it.train())).cloned().collect();
+    let alone = join::turn(board, project, now);
+    let passed: Vec<_> = passed
+        .filter(|it| !wave::is_cut(board, &order, &it.train()) && alone.is_none_or(|alone| alone == it.id))
+        .cloned()
+        .collect();
     // Whoever holds the trunk by hand may lend it to one landing, and then it is the one that moves.
     let lent = board.queue_of(project).find_map(|it| {
         let under = it.under.clone().filter(|it| claim::lends_trunk(board, it, project).is_ok())?;

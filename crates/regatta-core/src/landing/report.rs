@@ -17,7 +17,7 @@ use crate::{radar, steer, task};
 
 use super::{
     Carried, Deferred, Dropped, Ended, Held, Landed, Landing, Overtaken, Reddened, Returned, State, Validated, find,
-    queue, wave,
+    join, queue, wave,
 };
 
 /// What merging and validating found.
@@ -329,6 +329,9 @@ fn put_off(draft: &mut Draft, id: LandingId, reason: String, now: Now) -> Result
 /// Takes a landing out of the queue: its work goes back to be mended on the new trunk, at most three times, and is then
 /// a person's. What was captured stays kept either way (Q6).
 fn out(draft: &mut Draft, landing: &Landing, fixup: Fixup, reason: &str, now: Now) -> Result<(), Refusal> {
+    if landing.submission.joins.is_some() {
+        return join::fails(draft, landing, &fixup, now);
+    }
     let task = task::find(draft.board(), landing.task)?;
     let on_conflict = draft.board().projects.get(&landing.project).map(|it| it.settings.landing.on_conflict);
     let hopeless = landing.reverts || on_conflict == Some(OnConflict::Fail);

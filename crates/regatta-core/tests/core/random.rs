@@ -20,6 +20,7 @@ use regatta_core::ids::{
     ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, RequestKey, RunnerName, TaskId,
     WaitId,
 };
+use regatta_core::landing::join::Diverged;
 use regatta_core::landing::{Moved, State, Tried};
 use regatta_core::lead;
 use regatta_core::mission::{self, Start};
@@ -565,7 +566,14 @@ impl Story {
             Step::Land { task, first } => self.ask(Command::Land { task: self.task(task), first }),
             Step::Queue { task, what } => {
                 let task = self.task(task);
-                match what % 4 {
+                match what % 5 {
+                    4 => {
+                        if self.world.board.counters.task < MOST_TASKS {
+                            let found = Diverged { remote: "origin".into(), tip: commit(800), changed: vec![] };
+                            let ours = commit(self.world.trunk);
+                            self.ask(Command::ReportDiverged { project: shop(), commit: ours, found });
+                        }
+                    }
                     0 => self.ask(Command::HoldQueue { project: shop(), reason: "wait".into() }),
                     1 => self.ask(Command::ReleaseQueue { project: shop() }),
                     2 => self.ask(Command::Revise { task, text: "once more".into() }),

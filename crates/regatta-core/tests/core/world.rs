@@ -118,7 +118,7 @@ pub(crate) struct World {
     /// Rows as a store keeps them.
     store: BTreeMap<RowKey, Row>,
     laws: Laws,
-    trunk: u64,
+    pub(crate) trunk: u64,
     /// Stories too long for it are not judged after every command, but from their log.
     pub(crate) unjudged: bool,
 }

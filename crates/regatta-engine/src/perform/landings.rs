@@ -1,7 +1,9 @@
 //! A landing: merged onto the trunk's tip behind those before it, validated as that exact tree, and the trunk moved.
 
 mod after; // what follows a landing outside
+mod join; // what a remote has comes in
 mod ownership; // whose version of a conflicting file is taken
+mod push; // where the project says
 mod validate; // is this tree green
 mod waves; // one commit for several landings
 
@@ -20,7 +22,9 @@ use crate::failpoint;
 use crate::ports::git::{Authorship, GitError, Move, Repo, Trial, TrunkPermit};
 
 use super::{authorship, report};
-pub(super) use after::{Landed, after_landing, push_trunk};
+pub(super) use after::{Landed, after_landing};
+pub(crate) use push::Pushes;
+pub(super) use push::push_trunk;
 pub(crate) use validate::Bench;
 
 /// One branch of a trial.
@@ -66,6 +70,9 @@ pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
 
 /// `Err` is what could not be found out.
 fn try_train(engine: &Engine, train: &Train) -> Result<Tried, Tried> {
+    if let Some(remote) = train.members.last().and_then(|it| it.landing.submission.joins.as_deref()) {
+        return join::try_joining(engine, train, remote);
+    }
     let git = &engine.shared.git;
     let held = |at: Option<LandingId>| move |error: GitError| Tried::Held { at, reason: error.to_string() };
     let old = git.tip(&train.repo).map_err(held(None))?;
@@ -171,6 +178,7 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
     };
     failpoint::at("move.fenced");
     let permit = TrunkPermit::mint(landing.project.clone(), id, fence);
+    let permit = if landing.submission.joins.is_some() { permit.replanting() } else { permit };
     let found = match engine.shared.git.move_trunk(&permit, &Repo::of(&project), &old, &new) {
         Ok(Move::Moved) => Moved::Moved,
         Ok(Move::Elsewhere(_)) => Moved::Elsewhere,

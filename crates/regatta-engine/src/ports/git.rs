@@ -206,6 +206,26 @@ pub enum Push {
     Failed(String),
 }
 
+/// A remote's trunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    pub tip: CommitId,
+    /// What changed there since it and the trunk here were the same, sorted.
+    pub changed: Vec<String>,
+}
+
+/// What the trunk becomes on top of a remote's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replanted {
+    /// The remote has nothing that is not here; this is the trunk's tip.
+    InStep { tip: CommitId },
+    /// All that is only here, `old` being the last of it, replayed on top of what the remote has. `tasks` are those that
+    /// the replayed commits say they landed.
+    Onto { old: CommitId, new: CommitId, tasks: Vec<String> },
+    /// These files do not merge.
+    Conflict { paths: Vec<String> },
+}
+
 /// What became of a move of the trunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Move {
@@ -223,11 +243,26 @@ pub struct TrunkPermit {
     project: ProjectName,
     landing: LandingId,
     fence: u64,
+    replants: bool,
 }
 
 impl TrunkPermit {
     pub(crate) fn mint(project: ProjectName, landing: LandingId, fence: u64) -> TrunkPermit {
-        TrunkPermit { project, landing, fence }
+        TrunkPermit { project, landing, fence, replants: false }
+    }
+    /// The same for a trunk that is brought onto what a remote has: the new commit need not follow the old one, which
+    /// then is kept (Q3).
+    pub(crate) fn replanting(self) -> TrunkPermit {
+        TrunkPermit { replants: true, ..self }
+    }
+    /// Whether the new commit may stand elsewhere than on the old one.
+    pub fn replants(&self) -> bool {
+        self.replants
+    }
+    /// Makes one that may replant, for an adapter's own tests.
+    #[cfg(feature = "testing")]
+    pub fn replanting_for_tests(project: ProjectName) -> TrunkPermit {
+        TrunkPermit::for_tests(project).replanting()
     }
     /// Makes one for an adapter's own tests.
     #[cfg(feature = "testing")]
@@ -307,8 +342,13 @@ pub trait Git: Send + Sync {
     fn paths_at_tip(&self, repo: &Repo) -> Result<Vec<String>, GitError>;
     /// How the trunk stands against its upstream, without asking any other machine.
     fn trunk(&self, repo: &Repo) -> Result<TrunkFacts, GitError>;
-    /// Whether `commit` is in the trunk's history up to `tip`.
+    /// Whether `commit`, or what it became when the trunk was brought onto a remote's, is in the trunk's history up to
+    /// `tip`.
     fn contains(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError>;
+    /// Whether the trunk has this very commit now.
+    fn holds(&self, repo: &Repo, commit: &CommitId) -> Result<bool, GitError> {
+        self.contains(repo, &self.tip(repo)?, commit)
+    }
     /// How many mebibytes are free where workspaces are made, if that can be known.
     fn free_disk_mb(&self) -> Option<u64> {
         None
@@ -456,10 +496,21 @@ pub trait Git: Send + Sync {
     /// Removes the directories of this slot and of all with a higher number.
     fn unstage(&self, repo: &Repo, from: u32) -> Result<(), GitError>;
     /// Moves the trunk from `old` to `new`, which may be several commits on, by compare-and-swap, and a clean checkout
-    /// of it along.
+    /// of it along. Where the permit lets `new` stand elsewhere, `old` is kept under `refs/regatta/keep/trunk-<old>`, here
+    /// and in the user's repository.
     fn move_trunk(&self, permit: &TrunkPermit, repo: &Repo, old: &CommitId, new: &CommitId) -> Result<Move, GitError>;
     /// Pushes a commit of the trunk to the branch of the same name at one of the user's remotes, never by force.
     fn push(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError>;
+    /// Fetches where a remote's trunk is, as the user would, so that the trunk can be brought onto it.
+    fn upstream(&self, repo: &Repo, remote: &str) -> Result<Upstream, GitError> {
+        let _ = (repo, remote);
+        Err(GitError::no_wire())
+    }
+    /// Replays what is only on the trunk here on top of a remote's, with no working copy. Moves nothing.
+    fn replant(&self, repo: &Repo, onto: &CommitId) -> Result<Replanted, GitError> {
+        let _ = (repo, onto);
+        Err(GitError::no_wire())
+    }
     /// The commits up to this one that came after the last tag, the newest first; none where that cannot be told.
     fn unreleased(&self, repo: &Repo, commit: &CommitId) -> Result<Option<Vec<Unreleased>>, GitError> {
         let _ = (repo, commit);

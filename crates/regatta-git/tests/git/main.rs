@@ -13,6 +13,7 @@ mod odd;
 mod pool;
 mod radar;
 mod remote;
+mod replant;
 mod scope;
 mod serve;
 mod sparse;

@@ -79,6 +79,8 @@ impl Caller<'_> {
                     open_tasks: board.tasks.values().filter(|task| task.project == it.name).count(),
                     queue: board.queue_of(&it.name).count(),
                     radar: it.radar.clone(),
+                    held: it.queue.held.clone(),
+                    unpushed: it.queue.unpushed.clone(),
                 })
                 .collect()
         })

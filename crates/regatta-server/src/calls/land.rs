@@ -74,6 +74,7 @@ impl Caller<'_> {
                 project: project.name.clone(),
                 trunk: project.trunk.to_string(),
                 held: project.queue.held.clone(),
+                unpushed: project.queue.unpushed.clone(),
                 queue: (1..)
                     .zip(board.queue_of(&project.name))
                     .map(|(at, it)| LandingView::of(it, board.tasks.get(&it.task).map(|it| &**it), Some(at)))

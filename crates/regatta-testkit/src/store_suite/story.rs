@@ -16,6 +16,7 @@ use regatta_core::ids::{
     ProjectName, RequestKey, RunnerName, TaskId, WaitId,
 };
 use regatta_core::isolation::Sign;
+use regatta_core::landing::join::Diverged;
 use regatta_core::landing::{Moved, Tried};
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::schedule::{Grant, Poll};
@@ -309,6 +310,30 @@ fn a_queue(it: &mut Teller) {
         it.shell(Command::ReportTried { landing, found });
         it.moved(landing, Moved::Moved);
     }
+    what_a_remote_has(it);
+}
+
+/// A push fails; the remote has what is not here, which does not go together at first, and is pushed in the end.
+fn what_a_remote_has(it: &mut Teller) {
+    let pushed = |trouble: Option<&str>| Command::ReportPushed {
+        project: project("shop"),
+        remote: "origin".into(),
+        commit: commit('6'),
+        trouble: trouble.map(str::to_owned),
+    };
+    it.shell(pushed(Some("no route to host")));
+    let found = Diverged { remote: "origin".into(), tip: commit('7'), changed: vec!["queue/up".into()] };
+    it.shell(Command::ReportDiverged { project: project("shop"), commit: commit('6'), found });
+    let joining = |it: &Teller| it.board.landings.values().find(|it| it.submission.joins.is_some()).cloned();
+    let landing = joining(it).expect("it is queued");
+    it.shell(Command::ReportTried {
+        landing: landing.id,
+        found: Tried::Conflict { at: landing.id, paths: vec!["queue/up".into()] },
+    });
+    it.ann(Command::Land { task: landing.task, first: false });
+    let landing = joining(it).expect("it is queued again").id;
+    it.shell(Command::ReportTried { landing, found: Tried::AlreadyThere { tip: commit('7') } });
+    it.shell(pushed(None));
 }
 
 /// One mission is drained, goes on, and ends with what failed; the other stays.

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use regatta_api::view::{DiffView, QueueView, TaskView};
 use regatta_api::{Call, input};
 use regatta_core::ids::{ClaimId, TaskId};
+use regatta_core::landing::join::Unpushed;
 
 use super::App;
 use crate::args::QueueWord;
 use crate::client::Got;
 use crate::follow;
-use crate::out::{Failed, Said, line, plain, table};
+use crate::out::{Failed, Said, ago, line, plain, table};
 
 pub(super) fn land(app: &App, id: TaskId, wait: bool, first: bool) -> Said {
     let client = app.client()?;
@@ -105,11 +106,19 @@ impl Merge {
     }
 }
 
+/// What could not be pushed, in a line.
+pub(super) fn unpushed(it: Option<&Unpushed>) -> String {
+    let Some(it) = it else { return String::new() };
+    let commit = &it.commit.as_str()[..10];
+    format!("! {commit} is not on {} for {}: {}\n", line(&it.remote), ago(it.since_wall), line(&it.reason))
+}
+
 fn drawn(it: &QueueView) -> String {
     let mut text = format!("{} → {}\n", it.project, it.trunk);
     if let Some(held) = &it.held {
         text += &format!("held by {}: {}\n", line(&held.by), line(&held.reason));
     }
+    text += &unpushed(it.unpushed.as_ref());
     let waiting = it.queue.iter().map(|it| {
         vec![
             it.position.map_or(String::new(), |it| it.to_string()),

@@ -43,6 +43,12 @@ pub(super) fn status(app: &App) -> Said {
             let other = it.other.map_or_else(|| "the trunk".to_owned(), |it| it.to_string());
             text += &format!("! {} and {other} will collide in {}\n", it.one, it.paths.join(", "));
         }
+        for it in &it.projects {
+            if let Some(held) = &it.held {
+                text += &format!("! the queue of {} is held by {}: {}\n", it.name, line(&held.by), line(&held.reason));
+            }
+            text += &super::land::unpushed(it.unpushed.as_ref());
+        }
         text += &table(&rows(out, &it.tasks));
         text
     })

@@ -26,6 +26,16 @@ fn on_trunk(world: &World) -> BTreeMap<String, usize> {
     counts
 }
 
+/// Somebody else pushes something.
+fn push_from_elsewhere(world: &World, remote: &std::path::Path, round: usize) {
+    let clone = world.root.join(format!("clone{round}"));
+    world.git_in(&world.root, &["clone", "-q", remote.to_str().unwrap(), clone.to_str().unwrap()]);
+    std::fs::write(clone.join(format!("theirs{round}.txt")), "theirs\n").unwrap();
+    world.git_in(&clone, &["add", "-A"]);
+    world.git_in(&clone, &["commit", "-q", "-m", "Theirs"]);
+    world.git_in(&clone, &["push", "-q", "origin", "HEAD:main"]);
+}
+
 /// Q1, Q2, Q4, Q7, Q8, J8, D2: the daemon aborts at every failpoint there is, while two branches are on their way.
 #[test]
 fn q7_no_failpoint_loses_or_repeats_a_landing() {
@@ -60,6 +70,9 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
         let mut up = world.command(&["up", "--json"]);
         up.env("REGATTA_FAILPOINT", format!("{point}:{nth}"));
         let ran = crate::world::run(up, None);
+        if point.starts_with("join.") {
+            push_from_elsewhere(&world, &remote, round);
+        }
         std::fs::write(&gate, "").unwrap();
         // What the round before left to do may reach it before the daemon is ready: that is as good a place to die.
         if ran.code == 0 {

@@ -29,6 +29,7 @@ mod lost_work; // the ways in which others lost work
 mod outside; // an agent that nobody started polls, works and finishes
 mod plans; // plan files: checked, refused, imported, exported
 mod races; // many at once, one winner
+mod remotes; // somebody else pushes, too
 mod results; // what workers leave: results, escapes, failed checks, rules
 mod runners; // other machines that work for the daemon
 mod runs; // a plan on the user's own repository

@@ -1,4 +1,4 @@
-//! What follows a landing outside: the project's own commands, a release, the push. None of it holds the queue up.
+//! What follows a landing outside: the project's own commands, a release. None of it holds the queue up.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,14 +13,11 @@ use regatta_core::project::Project;
 use regatta_core::task::IssueType;
 
 use crate::ports::agents::Check;
-use crate::ports::git::{Push, Repo, Unreleased};
+use crate::ports::git::{Repo, Unreleased};
 use crate::{Engine, failpoint};
 
-use super::super::{LOOK_UP, block_on_until, report};
+use super::super::{block_on_until, report};
 
-/// How long after a failed push it is tried again, at first and at most.
-const AGAIN: Duration = Duration::from_secs(5);
-const AGAIN_AT_MOST: Duration = Duration::from_secs(300);
 /// How long a release waits for another one to end.
 const RELEASE_WAIT: Duration = Duration::from_secs(600);
 
@@ -133,38 +130,6 @@ fn release(engine: &Engine, project: &Arc<Project>, landed: &Landed, what: (&str
     if let Err(failure) = engine.submit(done) {
         tracing::debug!("the release claim had ended: {failure:?}");
     }
-}
-
-/// Pushes what landed, again and again until the remote has it; the first failure is told.
-pub(crate) fn push_trunk(engine: &Engine, key: EffectKey, project: &ProjectName, commit: &CommitId) {
-    failpoint::at("push.begin");
-    let (mut pause, mut told) = (AGAIN, false);
-    loop {
-        let board = engine.board();
-        let Some(project) = board.projects.get(project).cloned() else { break };
-        let Some(remote) = project.settings.landing.push.clone() else { break };
-        let trouble = match engine.shared.git.push(&Repo::of(&project), &remote, commit) {
-            Ok(Push::Pushed) => break,
-            Ok(Push::NonFastForward) => format!("{remote} has commits that are not here; pull them, and it goes on"),
-            Ok(Push::Failed(reason)) => reason,
-            Err(error) => error.to_string(),
-        };
-        if !told {
-            let text = format!("{} was not pushed to {remote}, and is tried again: {trouble}", &commit.as_str()[..10]);
-            tell(engine, &project, "coord:push", &text);
-            told = true;
-        }
-        let until = Instant::now() + pause;
-        while Instant::now() < until {
-            if engine.is_stopping() {
-                return; // the effect stays, and the next start goes on with it
-            }
-            std::thread::sleep(LOOK_UP);
-        }
-        pause = (pause * 2).min(AGAIN_AT_MOST);
-    }
-    failpoint::at("push.pushed");
-    report(engine, key, Command::ReportPerformed);
 }
 
 fn tell(engine: &Engine, project: &Project, label: &str, text: &str) {

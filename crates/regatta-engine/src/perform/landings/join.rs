@@ -1,0 +1,46 @@
+//! What a remote has and is not here: the trunk is tried on top of it.
+
+use regatta_core::landing::Tried;
+use regatta_core::task::Task;
+
+use crate::ports::git::{GitError, Replanted};
+use crate::{Engine, failpoint};
+
+use super::{Train, validate};
+
+/// Replays what is only here on top of the remote's trunk, and validates that exact tree (Q1) with the checks that the
+/// remote's trunk names and the contracts of the tasks that are replayed. `Err` is what could not be found out.
+pub(super) fn try_joining(engine: &Engine, train: &Train, remote: &str) -> Result<Tried, Tried> {
+    let git = &engine.shared.git;
+    let held = |error: GitError| Tried::Held { at: None, reason: format!("{error} {}", error.hint) };
+    let onto = git.upstream(&train.repo, remote).map_err(held)?.tip;
+    failpoint::at("join.fetched");
+    let (old, new, tasks) = match git.replant(&train.repo, &onto).map_err(held)? {
+        Replanted::InStep { tip } => return Ok(Tried::AlreadyThere { tip }),
+        Replanted::Onto { old, new, tasks } => (old, new, tasks),
+        Replanted::Conflict { paths } => {
+            let Some(last) = train.members.last() else { return Err(nobody()) };
+            return Ok(Tried::Conflict { at: last.landing.id, paths });
+        }
+    };
+    failpoint::at("join.replanted");
+    let replayed = asked_of(engine, &tasks).map_err(|reason| Tried::Held { at: None, reason })?;
+    let all: Vec<&Task> = replayed.iter().chain(train.members.iter().map(|it| &it.task)).collect();
+    match validate::broken(engine, train, &all, (&onto, &new)).map_err(|reason| Tried::Held { at: None, reason })? {
+        None => Ok(Tried::Passed { old, new, carries: vec![] }),
+        Some(reason) => Ok(Tried::Red { reason }),
+    }
+}
+
+fn nobody() -> Tried {
+    Tried::Held { at: None, reason: "nobody is in this trial".into() }
+}
+
+/// The tasks that the replayed commits landed: what was asked of them must hold on top of the remote's trunk, too.
+fn asked_of(engine: &Engine, names: &[String]) -> Result<Vec<Task>, String> {
+    let mut found = Vec::new();
+    for id in names.iter().filter_map(|it| it.parse().ok()) {
+        found.extend(engine.history().task(id).map_err(|it| it.to_string())?);
+    }
+    Ok(found)
+}

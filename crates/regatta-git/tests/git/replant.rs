@@ -1,0 +1,145 @@
+//! The trunk brought onto what a remote has.
+
+use std::fs;
+use std::path::PathBuf;
+
+use regatta_core::ids::{AttemptId, CommitId};
+use regatta_engine::ports::git::{Git, Move, Push, Replanted, TrunkPermit};
+
+use crate::world::{A1, A2, World, commit_all, git, read, write};
+
+/// A world with a remote, and a colleague who pushes to it.
+struct Shared {
+    world: World,
+    remote: PathBuf,
+    colleague: PathBuf,
+}
+
+impl Shared {
+    fn new() -> Shared {
+        let world = World::new();
+        let home = world.home.path();
+        git(home, &["clone", "-q", "--bare", "user's repo", "remote.git"]);
+        git(home, &["clone", "-q", "remote.git", "colleague"]);
+        git(world.user(), &["remote", "add", "origin", "../remote.git"]);
+        let (remote, colleague) = (home.join("remote.git"), home.join("colleague"));
+        Shared { world, remote, colleague }
+    }
+
+    /// The colleague pushes this.
+    fn push(&self, path: &str, text: &str) -> CommitId {
+        write(self.colleague.join(path), text);
+        let made = commit_all(&self.colleague, &format!("Theirs: {path}"));
+        git(&self.colleague, &["push", "-q"]);
+        made
+    }
+
+    /// Something lands here.
+    fn land(&self, attempt: AttemptId, path: &str, text: &str) -> CommitId {
+        let old = self.world.tip();
+        let new = self.world.change(attempt, &[(path, text)]);
+        assert_eq!(self.world.land(&old, &new), Move::Moved);
+        new
+    }
+
+    fn replant(&self) -> Replanted {
+        let upstream = self.world.git.upstream(&self.world.repo, "origin").unwrap();
+        self.world.git.replant(&self.world.repo, &upstream.tip).unwrap()
+    }
+
+    fn move_to(&self, old: &CommitId, new: &CommitId) -> Move {
+        let permit = TrunkPermit::replanting_for_tests(self.world.repo.project.clone());
+        self.world.git.move_trunk(&permit, &self.world.repo, old, new).unwrap()
+    }
+}
+
+/// Q2, Q3: what landed here stands on what the remote has, in a line; what the trunk was is kept; the checkout follows;
+/// and what became of a commit is known.
+#[test]
+fn q3_what_landed_is_replayed_on_what_the_remote_has_and_the_old_trunk_is_kept() {
+    let it = Shared::new();
+    let world = &it.world;
+    let first = it.land(A1, "b.txt", "ours\n");
+    write(world.user().join("c.txt"), "Ann's own\n");
+    commit_all(world.user(), "Ann's own words\n\nSigned-off-by: Ann");
+    let old = it.land(A2, "a.txt", "two\n");
+    let theirs = it.push("src/theirs.rs", "// theirs\n");
+    assert_eq!(world.git.push(&world.repo, "origin", &old).unwrap(), Push::NonFastForward);
+    let upstream = world.git.upstream(&world.repo, "origin").unwrap();
+    assert_eq!((&upstream.tip, &upstream.changed), (&theirs, &vec!["src/theirs.rs".to_owned()]));
+    let Replanted::Onto { old: from, new, .. } = it.replant() else { panic!() };
+    assert_eq!(from, old);
+    let Replanted::Onto { new: again, .. } = it.replant() else { panic!() };
+    assert_eq!(again, new, "the same commits each time");
+    assert_eq!(world.tip(), old, "nothing has moved yet");
+
+    let plain = world.git.move_trunk(&world.permit(), &world.repo, &old, &new);
+    assert_eq!(plain.unwrap_err().code, "not_a_descendant", "only with a permit that says so");
+    assert_eq!(it.move_to(&old, &new), Move::Moved);
+    assert_eq!(it.move_to(&old, &new), Move::Moved, "after a crash the same again");
+    assert_eq!((world.tip(), world.status()), (new.clone(), String::new()));
+    assert_eq!(read(world.user().join("src/theirs.rs")), "// theirs\n");
+    assert_eq!(git(world.user(), &["rev-list", "--min-parents=2", "main"]), "");
+    let subjects = git(world.user(), &["log", "--format=%s|%an|%ae", "-4", "main"]);
+    let line = "amber|amber@regatta.invalid";
+    let wanted = format!(
+        "land it|{line}\nAnn's own words|Ann|ann@example.org\nland it|{line}\nTheirs: src/theirs.rs|Ann|ann@example.org"
+    );
+    assert_eq!(subjects, wanted);
+    assert_eq!(git(world.user(), &["log", "-1", "--format=%(trailers)", "main~1"]).trim(), "Signed-off-by: Ann");
+    let kept = format!("refs/regatta/keep/trunk-{old}");
+    for place in [world.user(), &world.vault()] {
+        assert_eq!(git(place, &["rev-parse", &kept]), old.as_str());
+    }
+    assert!(world.git.contains(&world.repo, &new, &first).unwrap(), "what it became is there");
+    assert!(!world.git.holds(&world.repo, &first).unwrap(), "it itself is not");
+    assert_eq!(world.git.push(&world.repo, "origin", &new).unwrap(), Push::Pushed);
+    assert_eq!(git(&it.remote, &["rev-parse", "main"]), new.as_str());
+    assert_eq!(it.replant(), Replanted::InStep { tip: new });
+}
+
+/// Nothing landed here since: the trunk follows the remote's. What both made is made once.
+#[test]
+fn a_trunk_that_is_only_behind_follows() {
+    let it = Shared::new();
+    let old = it.world.tip();
+    let theirs = it.push("b.txt", "the same\n");
+    assert_eq!(it.replant(), Replanted::Onto { old: old.clone(), new: theirs.clone(), tasks: vec![] });
+    let ours = it.land(A1, "b.txt", "the same\n");
+    assert_eq!(it.replant(), Replanted::Onto { old: ours.clone(), new: theirs.clone(), tasks: vec![] });
+    assert_eq!(it.move_to(&ours, &theirs), Move::Moved);
+    assert_eq!(it.world.status(), "");
+}
+
+/// Q6: what conflicts is named, and nothing is changed; nor where a person has changes, or somebody was faster.
+#[test]
+fn q2_what_conflicts_or_is_in_the_way_moves_nothing() {
+    let it = Shared::new();
+    let world = &it.world;
+    it.push("a.txt", "theirs\n");
+    let ours = it.land(A1, "b.txt", "ours\n");
+    let Replanted::Onto { new, .. } = it.replant() else { panic!() };
+    write(world.user().join("a.txt"), "a person's\n");
+    assert_eq!(it.move_to(&ours, &new), Move::Dirty(vec!["a.txt".into()]));
+    git(world.user(), &["checkout", "-q", "--", "a.txt"]);
+    let conflicting = it.land(A2, "a.txt", "ours\n");
+    assert_eq!(it.move_to(&ours, &new), Move::Elsewhere(conflicting.clone()));
+    assert_eq!(it.replant(), Replanted::Conflict { paths: vec!["a.txt".into()] });
+    assert_eq!((world.tip(), world.status()), (conflicting, String::new()));
+}
+
+/// A remote that is gone, was never there, or has another history altogether.
+#[test]
+fn a_remote_that_cannot_be_used_is_told_of() {
+    let it = Shared::new();
+    let refused = |name: &str| it.world.git.upstream(&it.world.repo, name).unwrap_err();
+    for name in ["nowhere", "../remote.git", "--upload-pack=touch x"] {
+        assert!(refused(name).what.contains("no remote"), "{name}");
+    }
+    git(&it.colleague, &["checkout", "-q", "--orphan", "other"]);
+    commit_all(&it.colleague, "Another beginning");
+    git(&it.colleague, &["push", "-q", "--force", "origin", "other:main"]);
+    assert_eq!(refused("origin").code, "unrelated");
+    fs::remove_dir_all(&it.remote).unwrap();
+    assert_eq!(refused("origin").code, "not_fetched");
+}

@@ -1,0 +1,158 @@
+//! What landed is pushed, whatever somebody else pushes meanwhile.
+
+use std::path::{Path, PathBuf};
+
+use crate::world::{LONG, World, until};
+
+/// A world that pushes what lands to a bare repository, and a colleague who pushes there, too.
+struct Shared {
+    world: World,
+    remote: PathBuf,
+    colleague: PathBuf,
+}
+
+impl Shared {
+    fn new() -> Shared {
+        let world = World::set_up();
+        let (remote, colleague) = (world.root.join("remote.git"), world.root.join("colleague"));
+        let settings = world.read("regatta.toml");
+        let kept: String =
+            settings.lines().take_while(|it| !it.starts_with("[landing]")).map(|it| format!("{it}\n")).collect();
+        world.write("regatta.toml", &format!("{kept}[landing]\npush = \"origin\"\n"));
+        world.ok(&["init", "--yes"]);
+        world.commit("Push what lands");
+        world.git_in(&world.root, &["clone", "-q", "--bare", "shop", remote.to_str().unwrap()]);
+        world.git_in(&world.root, &["clone", "-q", remote.to_str().unwrap(), "colleague"]);
+        world.git(&["remote", "add", "origin", remote.to_str().unwrap()]);
+        world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "4"]);
+        Shared { world, remote, colleague }
+    }
+
+    /// The colleague pushes this.
+    fn push(&self, path: &str, text: &str) {
+        self.world.git_in(&self.colleague, &["pull", "-q", "--ff-only"]);
+        std::fs::write(self.colleague.join(path), text).unwrap();
+        self.world.git_in(&self.colleague, &["add", "-A"]);
+        self.world.git_in(&self.colleague, &["commit", "-q", "-m", &format!("Theirs: {path}")]);
+        self.world.git_in(&self.colleague, &["push", "-q"]);
+    }
+
+    /// A task that writes this file lands.
+    #[track_caller]
+    fn land(&self, path: &str, text: &str) -> String {
+        let world = &self.world;
+        world.ok(&["task", "add", path, "--files", path, "--validate", "true"]);
+        let grant = world.json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
+        let task = grant["task"]["id"].as_str().unwrap().to_owned();
+        std::fs::write(Path::new(grant["workspace"].as_str().unwrap()).join(path), text).unwrap();
+        let (attempt, token) = (grant["attempt"].as_str().unwrap(), grant["token"].to_string());
+        world.ok(&["task", "finish", &task, "--attempt", attempt, "--token", &token]);
+        let landed = until(LONG, || world.json(&["show", &task])["word"] == "landed");
+        assert!(landed, "{}", world.ok(&["why", &task]));
+        task
+    }
+
+    fn tips(&self) -> (String, String) {
+        (self.world.git_in(&self.remote, &["rev-parse", "main"]), self.world.git(&["rev-parse", "main"]))
+    }
+
+    #[track_caller]
+    fn until_pushed(&self) {
+        let same = || self.tips().0 == self.tips().1 && self.world.json(&["queue"])[0]["unpushed"].is_null();
+        assert!(until(LONG, same), "{:?}: {}", self.tips(), self.world.ok(&["queue"]));
+    }
+}
+
+/// Q1, Q2, Q3: somebody else pushed. What landed here is replayed on top of that, validated there, and pushed; what the
+/// trunk was is kept, and the checkout has it all.
+#[test]
+fn q3_what_landed_is_brought_onto_what_somebody_else_pushed() {
+    let it = Shared::new();
+    it.land("one.txt", "1\n");
+    it.until_pushed();
+    it.push("theirs.txt", "theirs\n");
+    let before = it.world.git(&["rev-parse", "main"]);
+    let task = it.land("two.txt", "2\n");
+    let landed = it.world.json(&["show", &task])["landed"].as_str().unwrap().to_owned();
+    it.until_pushed();
+    let world = &it.world;
+    assert_eq!(["one.txt", "two.txt", "theirs.txt"].map(|it| world.read(it)), ["1\n", "2\n", "theirs\n"]);
+    assert_eq!(world.git(&["rev-list", "--min-parents=2", "main"]), "", "a line");
+    assert_ne!(before, landed);
+    assert_eq!(world.git(&["rev-parse", &format!("refs/regatta/keep/trunk-{landed}")]).trim(), landed);
+    let tasks = world.git(&["log", "--format=%(trailers:key=Regatta-Task,valueonly)", "main"]);
+    assert_eq!(tasks.split_whitespace().filter(|it| *it == task).count(), 1, "Q7: {tasks}");
+    assert_eq!(world.git(&["status", "--porcelain"]), "");
+    world.assert_green_everywhere();
+    // What landed can be taken back under its old name.
+    world.ok(&["undo", &task, "--wait"]);
+    it.until_pushed();
+    assert!(!world.repo.join("two.txt").exists());
+}
+
+/// Q6: what does not go together holds the queue, says what to do, and goes on when that was done.
+#[test]
+fn q6_what_does_not_go_together_waits_for_a_person_who_is_told_what_to_do() {
+    let it = Shared::new();
+    it.push("clash.txt", "theirs\n");
+    it.land("clash.txt", "ours\n");
+    let world = &it.world;
+    let held = || world.json(&["queue"])[0]["held"]["reason"].as_str().map(str::to_owned);
+    assert!(until(LONG, || held().is_some()), "{}", world.ok(&["queue"]));
+    let said = held().unwrap();
+    let join = said.rsplit(' ').next().unwrap().to_owned();
+    assert!(said.contains("clash.txt") && said.contains("git pull --rebase origin main"), "{said}");
+    assert!(world.ok(&["status"]).contains("is held by regatta"));
+    assert!(world.ok(&["inbox"]).contains(&join), "{}", world.ok(&["inbox"]));
+    assert!(world.ok(&["why", &join]).contains("git pull --rebase"));
+    // As it says: rebased by hand, with both sides in the file.
+    let mut pull = std::process::Command::new("git");
+    world.clean(&mut pull);
+    pull.args(["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "pull", "-q", "--rebase", "origin", "main"]);
+    pull.current_dir(&world.repo);
+    assert!(!pull.output().unwrap().status.success(), "it conflicts for a person, too");
+    world.write("clash.txt", "ours and theirs\n");
+    world.git(&["add", "clash.txt"]);
+    world.git(&["-c", "core.editor=true", "rebase", "--continue"]);
+    world.ok(&["land", &join, "--wait"]);
+    it.until_pushed();
+    assert_eq!(held(), None);
+    assert_eq!(world.git_in(&it.remote, &["show", "main:clash.txt"]).trim_end(), "ours and theirs");
+    it.land("after.txt", "goes on\n");
+    it.until_pushed();
+}
+
+/// Q1: both pass alone and fail together. Nothing red is pushed, and nobody's commit is lost.
+#[test]
+fn q1_what_fails_together_with_what_somebody_pushed_is_not_pushed() {
+    let it = Shared::new();
+    let test = "#!/bin/sh\n[ ! -e left ] || [ ! -e right ] || { echo both are here; exit 1; }\n";
+    it.push("test.sh", test);
+    it.push("right", "");
+    it.land("left", "");
+    let world = &it.world;
+    let held = || world.json(&["queue"])[0]["held"]["reason"].as_str().map(str::to_owned);
+    assert!(until(LONG, || held().is_some_and(|it| it.contains("fails together"))), "{:?}", world.ok(&["queue"]));
+    assert!(held().unwrap().contains("both are here"), "{held:?}", held = held());
+    assert_eq!(world.git_in(&it.remote, &["log", "-1", "--format=%s", "main"]), "Theirs: right");
+    assert!(world.repo.join("left").exists() && !world.repo.join("right").exists(), "the trunk did not move");
+}
+
+/// A remote that cannot be reached holds up no landing; what is not pushed is seen, and pushed when it is back.
+#[test]
+fn a_push_that_fails_is_seen_and_tried_again() {
+    let it = Shared::new();
+    let away = it.world.root.join("away.git");
+    std::fs::rename(&it.remote, &away).unwrap();
+    it.land("one.txt", "1\n");
+    it.land("two.txt", "2\n");
+    let world = &it.world;
+    let seen = || world.ok(&["status"]).contains("is not on origin");
+    assert!(until(LONG, seen), "{}", world.ok(&["status"]));
+    assert!(world.ok(&["queue"]).contains("is not on origin"));
+    let told = world.events().iter().filter(|it| it.to_string().contains("coord:push")).count();
+    assert_eq!(told, 1, "once, not at every try");
+    std::fs::rename(&away, &it.remote).unwrap();
+    it.until_pushed();
+    assert!(!world.ok(&["status"]).contains("is not on origin"));
+}
