@@ -27,17 +27,45 @@ pub(crate) const GRACE: Duration = Duration::from_secs(1);
 /// How long its shim may take on top of that.
 const SHIM_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Runs a check under a shim of its own, so that its time limit holds for whatever it starts.
-pub(crate) fn run(adapter: &AgentsAdapter, check: &Check) -> Result<CheckResult, AgentError> {
+/// How often it is asked whether a check is still wanted.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Whether a check is still wanted; one that nobody is asked about is.
+pub(crate) type Wanted<'a> = Option<&'a dyn Fn() -> bool>;
+
+/// Why no more of a check's output is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// There is no more.
+    Ended,
+    TimeIsUp,
+    Unwanted,
+}
+
+/// Runs a check under a shim of its own, so that its time limit holds for whatever it starts. Nothing is said of one that
+/// was no longer wanted.
+pub(crate) fn run(
+    adapter: &AgentsAdapter,
+    check: &Check,
+    wanted: Wanted<'_>,
+) -> Result<Option<CheckResult>, AgentError> {
+    if wanted.is_some_and(|it| !it()) {
+        return Ok(None);
+    }
     let mark = fresh_mark().map_err(|error| words::kernel("give random bytes", error))?;
     let path = adapter.checks_path().join(&mark);
     let dir = RunDir::create(path.clone()).map_err(|error| words::file("create", &path, error))?;
-    let result = run_in(adapter, &dir, &mark, check);
+    let result = run_in(adapter, &dir, &mark, (check, wanted));
     drop(fs::remove_dir_all(&dir.0));
     result
 }
 
-fn run_in(adapter: &AgentsAdapter, dir: &RunDir, mark: &str, check: &Check) -> Result<CheckResult, AgentError> {
+fn run_in(
+    adapter: &AgentsAdapter,
+    dir: &RunDir,
+    mark: &str,
+    (check, wanted): (&Check, Wanted<'_>),
+) -> Result<Option<CheckResult>, AgentError> {
     let tmp = RunDir::create(dir.path("tmp")).map_err(|error| words::file("create", &dir.path("tmp"), error))?.0;
     let shut = shut_in::prepare(adapter, dir, check)?;
     let prepare = || -> std::io::Result<()> {
@@ -65,8 +93,8 @@ fn run_in(adapter: &AgentsAdapter, dir: &RunDir, mark: &str, check: &Check) -> R
     let mut shim = adapter.spawn_shim(dir, &environment, Stdio::piped())?;
 
     let mut tail = Tail::default();
-    let in_time = match run_out(&mut shim, dir, &mut tail, deadline) {
-        Ok(in_time) => in_time,
+    let over = match run_out(&mut shim, dir, &mut tail, (deadline, wanted)) {
+        Ok(over) => over,
         Err(error) => {
             // Without its lifeline the shim ends the check by itself.
             drop(shim.stdin.take());
@@ -83,7 +111,11 @@ fn run_in(adapter: &AgentsAdapter, dir: &RunDir, mark: &str, check: &Check) -> R
             finish(dir, &tree, Duration::ZERO, &Exit::Lost)?
         }
     };
-    engaged(CheckResult { exit, timed_out: !in_time, output: tail.into_text(), sandbox: shut.description() })
+    if over == Over::Unwanted {
+        return Ok(None);
+    }
+    let timed_out = over == Over::TimeIsUp;
+    engaged(CheckResult { exit, timed_out, output: tail.into_text(), sandbox: shut.description() }).map(Some)
 }
 
 /// What a check said, if it was started: one that could not be shut in as it should has said nothing of what it judges.
@@ -96,45 +128,58 @@ pub(crate) fn engaged(result: CheckResult) -> Result<CheckResult, AgentError> {
     }
 }
 
-/// Reads the check's output to its end and ends the check when its time is up; returns whether it
-/// ended in time.
-fn run_out(shim: &mut Child, dir: &RunDir, tail: &mut Tail, deadline: Option<Instant>) -> Result<bool, AgentError> {
-    if drain(shim, tail, deadline)? {
-        return Ok(true);
+/// Reads the check's output to its end, and ends the check when its time is up or nobody wants it any more.
+fn run_out(
+    shim: &mut Child,
+    dir: &RunDir,
+    tail: &mut Tail,
+    (deadline, wanted): (Option<Instant>, Wanted<'_>),
+) -> Result<Over, AgentError> {
+    let over = drain(shim, tail, deadline, wanted)?;
+    if over == Over::Ended {
+        return Ok(over);
     }
     if let Some(control) = &mut shim.stdin {
         // A shim that has just ended does not read it, and need not.
         drop(Command::stop(GRACE).to_line().and_then(|it| control.write_all(&it)));
     }
-    if !drain(shim, tail, Some(Instant::now() + GRACE + SHIM_PATIENCE))? {
+    if drain(shim, tail, Some(Instant::now() + GRACE + SHIM_PATIENCE), None)? != Over::Ended {
         match phase(dir)? {
             Phase::Alive(identity, handle) => end_over_the_head_of(&handle, identity, dir)?,
             // It is our own child, not yet reaped, so its number is surely its.
             _ => drop(shim.kill()),
         }
     }
-    Ok(false)
+    Ok(over)
 }
 
-/// Reads what the check prints until nobody can print any more, or the deadline; returns whether the
-/// end was reached.
+/// Reads what the check prints until nobody can print any more, or the deadline, or nobody wants it.
 ///
 /// The shim holds the pipe too, so its end is also the shim's: a process that the check left behind
 /// delays it only until the shim has ended that process.
-fn drain(shim: &mut Child, tail: &mut Tail, deadline: Option<Instant>) -> Result<bool, AgentError> {
-    let Some(output) = &mut shim.stdout else { return Ok(true) };
+fn drain(shim: &mut Child, tail: &mut Tail, deadline: Option<Instant>, wanted: Wanted<'_>) -> Result<Over, AgentError> {
+    let Some(output) = &mut shim.stdout else { return Ok(Over::Ended) };
     let mut buffer = [0; 64 * 1024];
+    let mut look_at = wanted.map(|_| Instant::now() + LOOK);
     loop {
         // A flood is always ready: the clock must be asked, not only the pipe.
-        if deadline.is_some_and(|it| it <= Instant::now()) {
-            return Ok(false);
+        let now = Instant::now();
+        if deadline.is_some_and(|it| it <= now) {
+            return Ok(Over::TimeIsUp);
         }
-        let ready = ready_until(&mut [PollFd::new(&*output, PollFlags::IN)], deadline);
+        if look_at.is_some_and(|it| it <= now) {
+            if wanted.is_some_and(|it| !it()) {
+                return Ok(Over::Unwanted);
+            }
+            look_at = Some(now + LOOK);
+        }
+        let until = [deadline, look_at].into_iter().flatten().min();
+        let ready = ready_until(&mut [PollFd::new(&*output, PollFlags::IN)], until);
         if !ready.map_err(|error| words::kernel("wait for the check's output", error))? {
-            return Ok(false);
+            continue;
         }
         match output.read(&mut buffer) {
-            Ok(0) => return Ok(true),
+            Ok(0) => return Ok(Over::Ended),
             Ok(length) => tail.push(&buffer[..length]),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(words::kernel("read the check's output", error)),

@@ -636,6 +636,9 @@ pub struct QueueView {
     /// What has landed and could not be pushed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpushed: Option<regatta_core::landing::join::Unpushed>,
+    /// How many merged trees are validated at once: as the project says, else what fits the machine.
+    #[serde(default)]
+    pub slots: u32,
     pub queue: Vec<LandingView>,
     pub recent: Vec<LandingView>,
 }

@@ -35,6 +35,9 @@ pub struct Limits {
     pub attempt_memory_mb: u64,
     /// How many mebibytes of disk.
     pub attempt_disk_mb: u64,
+    /// How many merged trees of a project are validated at once where it does not say: what fits the machine, which is
+    /// looked at when the daemon starts.
+    pub landing_slots: u32,
 }
 
 impl Default for Limits {
@@ -51,6 +54,7 @@ impl Default for Limits {
             shutdown_ms: 30_000,
             attempt_memory_mb: 128,
             attempt_disk_mb: 256,
+            landing_slots: 2,
         }
     }
 }

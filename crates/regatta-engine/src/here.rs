@@ -59,7 +59,7 @@ impl Here {
     /// Where an attempt's work is checked, and how far what runs there is shut in.
     fn checked_place<'a>(&self, order: &Order, dir: &'a Path, level: Option<Level>) -> Place<'a> {
         let shut_in = contract::shut_in(&*self.git, &self.repo(&order.project), level);
-        Place { dir, shut_in, env: contract::port_variables(&order.attempt.ports) }
+        Place { dir, shut_in, env: contract::port_variables(&order.attempt.ports), wanted: None }
     }
 
     fn dir(&self, order: &Order) -> PathBuf {

@@ -310,26 +310,22 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
     ended.map(|_| ())
 }
 
-/// Brings the machine's limits to what the settings say, if they say something.
+/// Brings the machine's limits to what the settings say, if they say something, and to what fits the machine.
 fn set_limits(engine: &Engine) -> Said {
+    let mut limits = engine.board().limits;
+    limits.landing_slots = crate::machine::slots();
     let settings = settings::all(Path::new("/"))?;
-    let Some(chosen) = settings.iter().find(|it| it.name == "daemon.max_attempts" && it.origin != "default") else {
-        return Ok(());
-    };
-    let Ok(max_attempts) = chosen.value.parse() else {
-        return Err(failed(
-            "bad_config",
-            format!("daemon.max_attempts is {:?}, which is not a number", chosen.value),
-            format!("mend it in {}", chosen.origin),
-        ));
-    };
-    let limits = regatta_core::fleet::Limits { max_attempts, ..engine.board().limits };
+    let chosen = settings.iter().find(|it| it.name == "daemon.max_attempts" && it.origin != "default");
+    let mend = || format!("mend it in {}", chosen.map_or("config.toml", |it| it.origin.as_str()));
+    if let Some(chosen) = chosen {
+        limits.max_attempts = chosen.value.parse().map_err(|_| {
+            let what = format!("daemon.max_attempts is {:?}, which is not a number", chosen.value);
+            failed("bad_config", what, mend())
+        })?;
+    }
     let command = regatta_core::command::Command::SetLimits { limits };
     let request = regatta_core::command::Request { by: regatta_core::command::Actor::Regatta, key: None, command };
-    engine
-        .submit(request)
-        .map(|_| ())
-        .map_err(|it| failed("bad_config", it.to_string(), format!("mend it in {}", chosen.origin)))
+    engine.submit(request).map(|_| ()).map_err(|it| failed("bad_config", it.to_string(), mend()))
 }
 
 /// What the doors say and ask of whoever comes.

@@ -10,6 +10,7 @@ mod client; // talking to the daemon
 mod daemon; // being it
 mod follow; // watching a mission to its end
 mod interrupt; // Ctrl-C, when more than one counts
+mod machine; // what fits onto it
 mod out; // how everything is said
 mod plan; // reading plan files
 mod runner; // working for a daemon elsewhere

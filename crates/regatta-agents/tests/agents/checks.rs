@@ -55,6 +55,34 @@ fn a_check_that_takes_too_long_is_ended_with_all_it_started() {
     assert!(before.elapsed() < Duration::from_secs(5), "{:?}", before.elapsed());
 }
 
+/// P3: a check that nobody wants any more is ended with all it started, long before its time is up; one that nobody wants
+/// from the beginning is not begun.
+#[test]
+fn p3_a_check_that_is_no_longer_wanted_is_ended_with_all_it_started() {
+    let world = World::new();
+    let began = world.workspace.join("began");
+    let script = "setsid sh -c 'trap \"\" TERM; sleep 1000; :' & touch began; while :; do sleep 1000; done";
+    let check = Check {
+        command: script.to_owned(),
+        dir: world.workspace.clone(),
+        env: vec![("TOKEN".to_owned(), world.token.clone())],
+        timeout: LONG,
+        once: None,
+        shut_in: None,
+    };
+    assert_eq!(world.adapter.check_while(&check, &|| false).unwrap(), None);
+    assert!(!began.exists());
+    assert_eq!(world.adapter.check_while(&check, &|| !began.exists()).unwrap(), None);
+    assert!(began.exists());
+    world.assert_nothing_runs();
+    assert_eq!(fs::read_dir(world.data().join("checks")).unwrap().count(), 0);
+    let flood = Check { command: "rm began; while :; do echo flood; touch began; done".into(), ..check.clone() };
+    assert_eq!(world.adapter.check_while(&flood, &|| !began.exists()).unwrap(), None);
+    let quick = Check { command: "echo said".into(), ..check };
+    let said = world.adapter.check_while(&quick, &|| true).unwrap().unwrap();
+    assert!(said.passed() && said.output == "said\n", "{said:?}");
+}
+
 #[test]
 fn a_flood_is_bounded_and_its_end_is_kept() {
     let world = World::new();

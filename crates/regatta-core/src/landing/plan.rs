@@ -28,15 +28,12 @@ pub struct Pace {
     pub batch: usize,
 }
 
-/// How many trees are validated at once unless the project says so.
-const SLOTS: u32 = 2;
-
-/// How many trees of a project are validated at once.
-pub fn slots(project: &Project) -> u32 {
+/// How many trees of a project are validated at once; `fitting` is what fits the machine.
+pub fn slots(project: &Project, fitting: u32) -> u32 {
     let landing = &project.settings.landing;
     match landing.mode {
         QueueMode::Serial => 1,
-        QueueMode::Speculative => landing.slots.unwrap_or(SLOTS).clamp(1, 64),
+        QueueMode::Speculative => landing.slots.unwrap_or(fitting).clamp(1, 64),
     }
 }
 

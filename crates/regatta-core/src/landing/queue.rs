@@ -150,7 +150,7 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) {
         QueueMode::Serial if board.queue_of(project).any(|it| is_under_way(board, &order, it)) => return,
         QueueMode::Serial => Pace { slots: 1, batch: 1 },
         QueueMode::Speculative => Pace {
-            slots: plan::slots(&it) as usize,
+            slots: plan::slots(&it, board.limits.landing_slots) as usize,
             batch: landing.batch.map_or_else(
                 || plan::batch_for(it.queue.recent.count_ones(), it.queue.seen),
                 |it| it.clamp(1, 64) as usize,

@@ -33,6 +33,8 @@ pub enum Tried {
     Conflict { at: LandingId, paths: Vec<String> },
     /// The merge failed its validation.
     Red { reason: String },
+    /// Somebody else moved the trunk meanwhile: no trial holds any longer.
+    Elsewhere,
     /// The shell could not find out; it is tried again. `at` is who it was about, if it was about one.
     Held { at: Option<LandingId>, reason: String },
 }
@@ -80,6 +82,10 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
                     Fixup { commit: landing.submission.commit.clone(), paths: vec![], output: Some(reason.clone()) };
                 out(draft, &landing, fixup, &reason, now)?;
             }
+        }
+        Tried::Elsewhere => {
+            back(draft, id, "the trunk was moved by somebody else; merging again");
+            draft.record(Event::QueueOvertaken(Overtaken { project: project.clone() }));
         }
         Tried::Held { at, reason } => {
             let about = at.filter(|it| train.contains(it)).unwrap_or(id);

@@ -100,7 +100,8 @@ pub struct Landing {
     pub checkout: Checkout,
     pub style: Style,
     pub mode: QueueMode,
-    /// How many trees are validated at once; what fits the machine when not given.
+    /// How many trees are validated at once; what fits the machine when not given: one for each two cores and two
+    /// gibibytes, two at least with more than one core, eight at most.
     pub slots: Option<u32>,
     /// How many landings are validated together; from the observed failures when not given.
     pub batch: Option<u32>,

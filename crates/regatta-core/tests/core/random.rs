@@ -338,6 +338,7 @@ impl Story {
             1 => Tried::Conflict { at, paths: vec!["src/a.rs".into()] },
             2 | 3 => Tried::Red { reason: "2 tests failed".into() },
             4 if how > 128 => Tried::Held { at: Some(at), reason: "no disk".into() },
+            4 if how > 100 => Tried::Elsewhere,
             _ => Tried::Passed { old: commit(6), new: commit(7), carries: vec![] },
         }
     }

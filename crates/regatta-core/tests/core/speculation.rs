@@ -177,6 +177,21 @@ fn q2_a_trunk_that_moved_elsewhere_makes_every_trial_void() {
     assert_eq!(landed(&world).len(), 4);
 }
 
+/// Q2: the same when a trial finds out while it is under way: nobody waits for its checks to end.
+#[test]
+fn q2_a_trial_that_sees_the_trunk_elsewhere_makes_every_other_void() {
+    let (mut world, it) = held_queue(4);
+    world.speculate(2, Some(2));
+    release(&mut world);
+    world.tried(it[1], Tried::Elsewhere);
+    assert_eq!(trying(&world), [vec![1, 2], vec![1, 2, 3, 4]], "the first is tried again at once");
+    passed(&mut world, it[3], 10, 14);
+    assert_eq!(world.landing(it[3]), "trying", "it was merged onto the old tip; it is tried again");
+    passed(&mut world, it[3], 20, 24);
+    world.moved(it[3], Moved::Moved);
+    assert_eq!(landed(&world).len(), 4);
+}
+
 /// The whole state of a search is in the rows: a restart goes on with it.
 #[test]
 fn d4_a_search_survives_a_restart() {

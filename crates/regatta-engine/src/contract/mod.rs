@@ -20,6 +20,8 @@ pub(crate) struct Place<'a> {
     pub(crate) shut_in: Option<ShutIn>,
     /// Variables beside those that say what is checked: an attempt's ports.
     pub(crate) env: Vec<(String, String)>,
+    /// Whether what is found out is still wanted; it is, where nobody is to be asked.
+    pub(crate) wanted: Option<&'a dyn Fn() -> bool>,
 }
 
 /// How setup commands and checks of a project are shut in: as its settings say, else as far as can be had. `repo` is
@@ -100,14 +102,15 @@ pub(crate) fn examine(
             break;
         }
         let began = Instant::now();
-        let result = agents.check(&Check {
+        let check = Check {
             command: command.clone(),
             dir: dir.to_owned(),
             env: environment(task, project).into_iter().chain(place.env.iter().cloned()).collect(),
             timeout: Duration::from_millis(project.validation_timeout_ms),
             once: None,
             shut_in: place.shut_in.clone(),
-        })?;
+        };
+        let result = run(agents, &check, place.wanted)?;
         found.push(Evidence {
             check: command.clone(),
             passed: result.passed(),
@@ -117,6 +120,20 @@ pub(crate) fn examine(
         });
     }
     Ok(found)
+}
+
+/// Runs a check for as long as it is wanted.
+pub(crate) fn run(
+    agents: &dyn Agents,
+    check: &Check,
+    wanted: Option<&dyn Fn() -> bool>,
+) -> Result<CheckResult, AgentError> {
+    let Some(wanted) = wanted else { return agents.check(check) };
+    let said = agents.check_while(check, wanted)?;
+    said.ok_or_else(|| AgentError {
+        what: format!("`{}` was broken off: what it was to find out is no longer wanted.", check.command),
+        hint: "Nothing need be done.".into(),
+    })
 }
 
 /// Lets the task's ratchet have the last word on `attempt`'s work, once. `Ok(Some(reason))` says why it refused.

@@ -5,6 +5,7 @@ mod join; // what a remote has comes in
 mod ownership; // whose version of a conflicting file is taken
 mod push; // where the project says
 mod validate; // is this tree green
+mod watch; // does it still count
 mod waves; // one commit for several landings
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub(super) use after::{Landed, after_landing};
 pub(crate) use push::Pushes;
 pub(super) use push::push_trunk;
 pub(crate) use validate::Bench;
+use watch::Watch;
 
 /// One branch of a trial.
 struct Member {
@@ -121,10 +123,30 @@ fn try_train(engine: &Engine, train: &Train) -> Result<Tried, Tried> {
     }
     failpoint::at("trial.merged");
     let tasks: Vec<&Task> = train.members.iter().map(|it| &it.task).collect();
-    match validate::broken(engine, train, &tasks, (&old, &new)).map_err(|reason| Tried::Held { at: None, reason })? {
+    let tips = carries.iter().map(|it| it.commit.clone()).chain([old.clone()]).collect();
+    match judged(engine, train, &tasks, (&old, &new), tips)? {
         None => Ok(Tried::Passed { old, new, carries }),
         Some(reason) => Ok(Tried::Red { reason }),
     }
+}
+
+/// What does not hold in the tree of a trial, if something does not; broken off when the trial no longer counts, as when
+/// the trunk is at none of these `tips`.
+fn judged(
+    engine: &Engine,
+    train: &Train,
+    tasks: &[&Task],
+    ends: (&CommitId, &CommitId),
+    tips: Vec<CommitId>,
+) -> Result<Option<String>, Tried> {
+    let Some(last) = train.members.last() else {
+        return Err(Tried::Held { at: None, reason: "nobody is in this trial".into() });
+    };
+    let watch = Watch::new(engine, &train.repo, last.landing.id, tips);
+    validate::broken(engine, train, tasks, ends, &watch).map_err(|reason| match watch.is_elsewhere() {
+        true => Tried::Elsewhere,
+        false => Tried::Held { at: None, reason },
+    })
 }
 
 /// Merges the first of these members, and with it those behind it that are merged alike, up to the first conflict.

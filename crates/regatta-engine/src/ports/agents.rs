@@ -261,6 +261,14 @@ pub trait Agents: Send + Sync {
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
     /// Runs a check to its end; ends its whole tree when the time is up.
     fn check(&self, check: &Check) -> Result<CheckResult, AgentError>;
+    /// The same for a check that may no longer be wanted before it has ended: its whole tree is then ended at once, and
+    /// nothing is said. `wanted` is asked again and again, a few times a second.
+    fn check_while(&self, check: &Check, wanted: &dyn Fn() -> bool) -> Result<Option<CheckResult>, AgentError> {
+        if !wanted() {
+            return Ok(None);
+        }
+        self.check(check).map(Some)
+    }
     /// Reads the attempt's transcript, also while its program runs: at most `limit` records from place `from` (the
     /// first is 1). Nothing was ever started: nothing.
     fn transcript(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<Line>, AgentError>;

@@ -57,6 +57,7 @@ impl Caller<'_> {
             shutdown_ms: ask.shutdown_ms.unwrap_or(now.shutdown_ms),
             attempt_memory_mb: ask.attempt_memory_mb.unwrap_or(now.attempt_memory_mb),
             attempt_disk_mb: ask.attempt_disk_mb.unwrap_or(now.attempt_disk_mb),
+            landing_slots: now.landing_slots,
         };
         self.done(Command::SetLimits { limits }).await
     }

@@ -75,6 +75,7 @@ impl Caller<'_> {
                 trunk: project.trunk.to_string(),
                 held: project.queue.held.clone(),
                 unpushed: project.queue.unpushed.clone(),
+                slots: regatta_core::landing::plan::slots(project, board.limits.landing_slots),
                 queue: (1..)
                     .zip(board.queue_of(&project.name))
                     .map(|(at, it)| LandingView::of(it, board.tasks.get(&it.task).map(|it| &**it), Some(at)))

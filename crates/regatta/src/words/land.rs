@@ -114,7 +114,8 @@ pub(super) fn unpushed(it: Option<&Unpushed>) -> String {
 }
 
 fn drawn(it: &QueueView) -> String {
-    let mut text = format!("{} → {}\n", it.project, it.trunk);
+    let slots = if it.slots == 1 { "one tree at a time".into() } else { format!("up to {} trees at once", it.slots) };
+    let mut text = format!("{} → {} · {slots}\n", it.project, it.trunk);
     if let Some(held) = &it.held {
         text += &format!("held by {}: {}\n", line(&held.by), line(&held.reason));
     }

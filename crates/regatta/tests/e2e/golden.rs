@@ -26,6 +26,13 @@ pub(crate) fn plain(text: &str, root: &Path) -> String {
             lines.push("SANDBOX\n".to_owned());
             continue;
         }
+        // So is how many trees fit onto it.
+        if let Some((head, slots)) = line.rsplit_once(" · ")
+            && (slots.ends_with(" trees at once") || slots == "one tree at a time")
+        {
+            lines.push(format!("{head} · SLOTS\n"));
+            continue;
+        }
         let indent = if line.starts_with("  ") { "  " } else { "" };
         lines.push(format!("{indent}{}\n", cells.join("  ")));
     }

@@ -289,3 +289,51 @@ fn q2_a_trunk_that_moves_during_a_validation_is_merged_again() {
     linear(&world);
     world.assert_green_everywhere();
 }
+
+/// A world whose merged trees are validated one after the other, by this.
+fn checked_by(test: &str) -> World {
+    let world = World::with_repo();
+    world.write("test.sh", &format!("#!/bin/sh\ncase $PWD in */staging*) {test};; esac\n[ ! -e bad ]\n"));
+    let settings =
+        "[validation]\ncommands = [\"sh ./test.sh\"]\n[landing]\nmode = \"serial\"\n[run]\nsandbox = \"off\"\n";
+    world.write("regatta.toml", &format!("[project]\nname = \"shop\"\n{settings}"));
+    world.commit("Say how to check");
+    world.ok(&["init", "--yes"]);
+    world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "4"]);
+    world
+}
+
+/// Q9, P3: what was dropped while it was validated gives its slot back at once, with everything its checks started.
+#[test]
+fn q9_a_branch_that_is_dropped_gives_its_slot_back_at_once() {
+    let world = checked_by("[ ! -e slow.txt ] || { setsid sleep 86399 & touch ../begun; sleep 86398; }");
+    let slow = Work::begin(&world, "Be slow", "slow.txt");
+    slow.write("slow.txt", "slow\n");
+    slow.finish(&world);
+    let begun = || world.data.join("staging/shop/begun").exists();
+    assert!(until(LONG, begun), "it is validated: {}", world.ok(&["why", &slow.task]));
+    let next = Work::begin(&world, "Be next", "next.txt");
+    next.write("next.txt", "next\n");
+    next.finish(&world);
+    let queued = || world.json(&["queue"])[0]["queue"].as_array().is_some_and(|it| it.len() == 2);
+    assert!(until(LONG, queued), "{}", world.ok(&["queue"]));
+    world.ok(&["drop", &slow.task, "--because", "too slow"]);
+    next.until(&world, "landed");
+    let sleeps = || crate::world::processes_of(&world.data.join("staging")).len();
+    assert!(until(LONG, || sleeps() == 0), "{:?}", crate::world::processes_of(&world.data.join("staging")));
+}
+
+/// Q2: somebody commits to the trunk while a merge is being validated: its checks are not waited for.
+#[test]
+fn q2_checks_of_a_trunk_that_is_gone_are_not_waited_for() {
+    let world = checked_by("while [ ! -e ann.txt ]; do touch ../begun; sleep 0.1; done");
+    let work = Work::begin(&world, "Say hello", "hello.txt");
+    work.write("hello.txt", "hello\n");
+    work.finish(&world);
+    let begun = || world.data.join("staging/shop/begun").exists();
+    assert!(until(LONG, begun), "it is validated: {}", world.ok(&["why", &work.task]));
+    world.write("ann.txt", "ann's\n");
+    world.commit("Ann's own");
+    work.until(&world, "landed");
+    assert_eq!(times_on_trunk(&world, &work.task), 1);
+}

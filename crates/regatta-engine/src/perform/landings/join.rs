@@ -6,7 +6,7 @@ use regatta_core::task::Task;
 use crate::ports::git::{GitError, Replanted};
 use crate::{Engine, failpoint};
 
-use super::{Train, validate};
+use super::{Train, judged};
 
 /// Replays what is only here on top of the remote's trunk, and validates that exact tree (Q1) with the checks that the
 /// remote's trunk names and the contracts of the tasks that are replayed. `Err` is what could not be found out.
@@ -26,7 +26,7 @@ pub(super) fn try_joining(engine: &Engine, train: &Train, remote: &str) -> Resul
     failpoint::at("join.replanted");
     let replayed = asked_of(engine, &tasks).map_err(|reason| Tried::Held { at: None, reason })?;
     let all: Vec<&Task> = replayed.iter().chain(train.members.iter().map(|it| &it.task)).collect();
-    match validate::broken(engine, train, &all, (&onto, &new)).map_err(|reason| Tried::Held { at: None, reason })? {
+    match judged(engine, train, &all, (&onto, &new), vec![old.clone()])? {
         None => Ok(Tried::Passed { old, new, carries: vec![] }),
         Some(reason) => Ok(Tried::Red { reason }),
     }

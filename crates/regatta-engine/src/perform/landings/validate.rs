@@ -16,6 +16,7 @@ use crate::ports::git::Repo;
 use crate::{Engine, contract};
 
 use super::Train;
+use super::watch::Watch;
 
 /// How many results are remembered.
 const REMEMBERED: usize = 512;
@@ -91,6 +92,7 @@ pub(super) fn broken(
     train: &Train,
     tasks: &[&Task],
     (old, new): (&CommitId, &CommitId),
+    watch: &Watch<'_>,
 ) -> Result<Option<String>, String> {
     let project = as_the_trunk_says(engine, &train.repo, &train.project, old)?;
     let task = together(tasks).ok_or("nobody is in this trial")?;
@@ -109,11 +111,12 @@ pub(super) fn broken(
     let slot = bench.slot(&project.name);
     let staging = engine.shared.git.stage(&train.repo, slot.number, new).map_err(|it| it.to_string())?;
     crate::failpoint::at("trial.staged");
-    let found = match furnish(engine, train, (&task, &project), (slot.number, new), &staging)? {
+    let wanted = || watch.counts();
+    let found = match furnish(engine, train, (&task, &project), (slot.number, new), (&staging, &wanted))? {
         Some(reason) => Some(reason),
         None => {
             let shut_in = contract::shut_in(&*engine.shared.git, &train.repo, project.settings.run.sandbox);
-            let place = Place { dir: &staging, shut_in, env: vec![] };
+            let place = Place { dir: &staging, shut_in, env: vec![], wanted: Some(&wanted) };
             let found = contract::broken(&*engine.shared.agents, &task, &project, &place);
             found.map_err(contract::in_full)?
         }
@@ -127,7 +130,8 @@ pub(super) fn broken(
 
 /// Removes the directories of slots that the project no longer has.
 fn tidy(engine: &Engine, train: &Train) {
-    let (bench, name, slots) = (&engine.shared.bench, &train.project.name, plan::slots(&train.project));
+    let (bench, name) = (&engine.shared.bench, &train.project.name);
+    let slots = plan::slots(&train.project, engine.board().limits.landing_slots);
     if !bench.is_untidy(name, slots) {
         return;
     }
@@ -148,7 +152,7 @@ fn furnish(
     train: &Train,
     (task, project): (&Task, &Project),
     (slot, commit): (u32, &CommitId),
-    dir: &Path,
+    (dir, wanted): (&Path, &dyn Fn() -> bool),
 ) -> Result<Option<String>, String> {
     let settings = &project.settings.workspace;
     if !settings.copy.is_empty() {
@@ -163,7 +167,7 @@ fn furnish(
             once: None,
             shut_in: contract::shut_in(&*engine.shared.git, &train.repo, project.settings.run.sandbox),
         };
-        let result = engine.shared.agents.check(&check).map_err(contract::in_full)?;
+        let result = contract::run(&*engine.shared.agents, &check, Some(wanted)).map_err(contract::in_full)?;
         if !result.passed() {
             return Ok(Some(format!("the setup command `{command}` {}", contract::verdict(&result))));
         }
