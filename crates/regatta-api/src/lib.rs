@@ -7,6 +7,7 @@
 pub mod guide; // how an agent's day goes
 pub mod input; // what each verb takes
 pub mod openapi; // the verbs as an OpenAPI document
+pub mod page; // what the web page draws
 pub mod problem; // how every door says no
 pub mod schema; // JSON Schema of inputs and answers
 pub mod verb; // the one table of verbs

@@ -65,6 +65,7 @@ fn answers() -> Vec<(&'static str, Schema)> {
         ("attempt.ask", schema_for!(view::AskedView)),
         ("siblings", schema_for!(Vec<view::SiblingView>)),
         ("briefing", schema_for!(view::BriefingView)),
+        ("open", schema_for!(crate::page::OpenView)),
         ("token.add", schema_for!(view::NewToken)),
         ("token.list", schema_for!(Vec<view::TokenView>)),
         ("audit", schema_for!(Vec<view::AuditView>)),

@@ -256,6 +256,7 @@ verbs! {
     "runner.answer" RunnerAnswer(input::RunnerAnswer) Operate + Runner "Answers what a runner was asked";
     "runner.said" RunnerSaid(input::RunnerSaid) Operate + Runner "Tells what a runner's program said";
     "runner.copy" RunnerCopy(input::RunnerCopy) Operate + Runner "Brings records of a program's journal";
+    "open" Open(input::Nothing) View "Makes a one-time code that lets a browser in";
     "name" Name(input::NameAsk) View + Attempt "Gives readable names that nobody has";
     "token.add" TokenAdd(input::TokenAdd) Admin "Makes a token, and shows it this once";
     "token.list" TokenList(input::Nothing) Admin "Lists the tokens, without what they are";

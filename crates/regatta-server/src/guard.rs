@@ -6,21 +6,22 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use regatta_api::Problem;
 
 use crate::listen::Origin;
 use crate::tokens::{self, Visitor};
-use crate::{Shared, health, problem};
+use crate::{Shared, health, problem, web};
 
 /// Lets a request through, or says why not.
 pub(crate) async fn check(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
     let come = from_here(&shared, request.extensions().get(), request.headers()).and_then(|()| {
         // They say a word that tells nothing, to whoever starts the daemon again when it is not well.
-        let open = health::OPEN.contains(&request.uri().path());
-        if open { Ok(None) } else { who(&shared, request.headers()).map(Some) }
+        let path = request.uri().path();
+        let open = health::OPEN.contains(&path) || web::is_open(request.method(), path);
+        if open { Ok(None) } else { who(&shared, &request).map(Some) }
     });
     match come {
         Err(refused) => {
@@ -28,8 +29,12 @@ pub(crate) async fn check(State(shared): State<Arc<Shared>>, mut request: Reques
             problem(&refused)
         }
         Ok(None) => next.run(request).await,
-        Ok(Some(visitor)) => {
+        Ok(Some((visitor, person))) => {
             request.extensions_mut().insert(visitor);
+            // Who opened the page is who acts on it, whatever the page says.
+            if let Some(person) = person.and_then(|it| HeaderValue::from_str(&it).ok()) {
+                request.headers_mut().insert("x-regatta-person", person);
+            }
             next.run(request).await
         }
     }
@@ -98,8 +103,16 @@ impl Names<'_> {
     }
 }
 
-/// Whose token it is.
-fn who(shared: &Shared, headers: &HeaderMap) -> Result<Visitor, Problem> {
+/// Whose token it is, or whose pass; of the owner's pass, which person's.
+fn who(shared: &Shared, request: &Request) -> Result<(Visitor, Option<String>), Problem> {
+    let (headers, wall) = (request.headers(), shared.engine.now().wall);
+    if !headers.contains_key(header::AUTHORIZATION)
+        && let Some((cookie, key)) = web::enter::shown(request.extensions().get(), headers)
+    {
+        let found = shared.keyring.who_passes(&cookie, &key, wall)?;
+        shared.limiter.count(&found.0, std::time::Instant::now())?;
+        return Ok(found);
+    }
     let given = headers
         .get(header::AUTHORIZATION)
         .and_then(|it| it.to_str().ok())
@@ -108,9 +121,9 @@ fn who(shared: &Shared, headers: &HeaderMap) -> Result<Visitor, Problem> {
     if given.is_empty() {
         return Err(tokens::no_token());
     }
-    let visitor = shared.keyring.who(given, &shared.engine.board(), shared.engine.now().wall)?;
+    let visitor = shared.keyring.who(given, &shared.engine.board(), wall)?;
     shared.limiter.count(&visitor, std::time::Instant::now())?;
-    Ok(visitor)
+    Ok((visitor, None))
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod stream; // events as they are committed
 pub mod tls; // for callers from other machines
 pub mod tokens; // who a caller is
 pub mod trace; // spans for a collector
+mod web; // the page's files, and a browser's way in
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -64,6 +65,8 @@ pub struct Doors {
     pub dir: PathBuf,
     /// Where traces go, if anywhere.
     pub traces: Option<Collector>,
+    /// Where the web page is served from, if not from this program.
+    pub web_dir: Option<PathBuf>,
 }
 
 /// A door that is not only this machine's.
@@ -101,6 +104,8 @@ pub(crate) struct Shared {
     pub(crate) dir: PathBuf,
     /// How often names were asked for.
     pub(crate) names: std::sync::atomic::AtomicU64,
+    pub(crate) web: web::Source,
+    pub(crate) codes: web::enter::Codes,
 }
 
 /// Serves until somebody asks for `down` or `signal` ends. Requests under way are finished first.
@@ -120,6 +125,8 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         down: down.clone(),
         dir: doors.dir,
         names: std::sync::atomic::AtomicU64::default(),
+        web: web::Source::of(doors.web_dir),
+        codes: web::enter::Codes::default(),
     });
     let router = router(shared.clone());
     tokio::spawn(async move {
@@ -194,6 +201,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/api/tasks", post(seed::add_task))
         .route("/api/tasks/{id}/{what}", post(seed::tell))
         .route("/mcp", post(mcp::post).fallback(mcp::no_stream))
+        .route("/enter", post(web::enter::enter))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
@@ -210,6 +218,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn(bounds::whole))
         .merge(git)
+        .layer(axum::middleware::from_fn_with_state(shared.clone(), web::serve))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::check))
         .with_state(shared)
 }

@@ -7,6 +7,8 @@
 //! An attempt's token is made from its number and its fence under the daemon's own token, so that nothing has to be
 //! kept for it, nobody can guess it, and it opens nothing once the attempt is over.
 
+pub(crate) mod pass; // how a browser comes in
+
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -267,6 +269,11 @@ impl Keyring {
             Ok(())
         })?;
         Ok(NewToken { view, token })
+    }
+
+    /// A token that was given, by its name.
+    fn given(&self, name: &str) -> Option<Given> {
+        self.given.read().unwrap_or_else(PoisonError::into_inner).iter().find(|it| it.name == name).cloned()
     }
 
     pub(crate) fn list(&self, wall: u64) -> Vec<TokenView> {

@@ -42,6 +42,7 @@ Work      run        start a plan: tasks in, validated commits out
 See       status     what everybody is doing
           show       a task, an attempt, an agent or a mission
           why        why a task waits
+          open       an address that lets a browser in
           events     what happened, from any revision on
           logs       what an attempt's program printed
 Decide    inbox      what needs you
@@ -185,6 +186,8 @@ pub(crate) enum Word {
         /// The task
         id: String,
     },
+    /// Print an address that lets a browser in, once
+    Open,
     /// Print what happened, from any revision on
     Events(Events),
     /// Print what an attempt's program printed

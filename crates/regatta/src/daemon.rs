@@ -291,7 +291,7 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
     };
     let found = (unclean || recovered.effects > 0).then_some(takeover);
     set_limits(&engine)?;
-    let entrance = Entrance { keyring, tcp, outside, traces, found };
+    let entrance = Entrance { keyring, tcp, outside, traces, found, web_dir: wished.web_dir.clone() };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
     runtime.spawn(async move {
         let mut round = tokio::time::interval(clear);
@@ -335,10 +335,11 @@ struct Entrance {
     outside: Option<Outside>,
     traces: Option<Collector>,
     found: Option<Takeover>,
+    web_dir: Option<PathBuf>,
 }
 
 async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance) -> Result<Ended, Failed> {
-    let Entrance { keyring, tcp, outside, traces, found } = entrance;
+    let Entrance { keyring, tcp, outside, traces, found, web_dir } = entrance;
     let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
     let unix = bind_unix(place);
     let mut terminate = signal(SignalKind::terminate()).map_err(|it| place.broken(&it))?;
@@ -363,7 +364,7 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
             _ = interrupt.recv() => {}
         }
     };
-    let doors = Doors { engine, keyring, tcp, outside, unix, dir: place.dir.clone(), traces };
+    let doors = Doors { engine, keyring, tcp, outside, unix, dir: place.dir.clone(), traces, web_dir };
     regatta_server::serve(doors, signalled).await.map_err(|it| place.broken(&it))
 }
 

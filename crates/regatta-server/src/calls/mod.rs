@@ -215,6 +215,7 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::RunnerAnswer(ask) => it.runner_answer(ask).await,
         Call::RunnerSaid(ask) => it.runner_said(ask).await,
         Call::RunnerCopy(ask) => it.runner_copy(ask).await,
+        Call::Open(_) => it.open(),
         Call::Name(ask) => it.names(&ask),
         Call::TokenAdd(ask) => it.token_add(ask).await,
         Call::TokenList(_) => answer(it.board().revision, &shared.keyring.list(it.engine().now().wall)),
@@ -417,6 +418,22 @@ impl Caller<'_> {
         }
         let _first_wins = self.shared.down.send(Some(Ended::Down));
         answer(self.board().revision, &std::process::id())
+    }
+
+    /// A code for a browser, worth what the caller's token is worth.
+    fn open(&self) -> Json {
+        sees_all(&self.visitor, "open the page", "use a token with the scope viewer or wider")?;
+        let person = match &self.by {
+            Actor::Person(name) => {
+                name.chars().filter(|it| it.is_ascii_alphanumeric() || "-_.@".contains(*it)).collect()
+            }
+            _ => String::new(),
+        };
+        let code = self.shared.codes.give(self.visitor.clone(), person, std::time::Instant::now());
+        let code = code.map_err(|it| Problem::new(500, "io", format!("no code can be made: {it}"), "try again"))?;
+        let lasts_ms = u64::try_from(crate::web::enter::WORKS.as_millis()).unwrap_or(u64::MAX);
+        let url = format!("http://{}/#{code}", self.shared.address);
+        answer(self.board().revision, &regatta_api::page::OpenView { url, code, lasts_ms })
     }
 
     /// The file is written beside the others' calls, not in their way.

@@ -46,7 +46,7 @@ pub(super) fn list(visitor: &Visitor) -> Vec<Value> {
 }
 
 /// Verbs that no model should have within reach, whoever's token it holds: they are for a person's own hands.
-const BY_HAND: [&str; 6] = ["down", "backup", "token.add", "token.list", "token.rm", "limits.set"];
+const BY_HAND: [&str; 7] = ["down", "backup", "open", "token.add", "token.list", "token.rm", "limits.set"];
 
 fn tool_of(verb: &Verb) -> Option<Value> {
     if BY_HAND.contains(&verb.name) {

@@ -48,6 +48,9 @@ pub(crate) struct Listen {
     /// Listen beyond this machine without TLS
     #[arg(long)]
     pub(crate) insecure_listen: bool,
+    /// Serve the web page from this directory instead, while working on it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) web_dir: Option<PathBuf>,
 }
 
 impl Listen {
@@ -61,6 +64,7 @@ impl Listen {
         self.tls_cert.iter().for_each(|it| pair("--tls-cert", whole(it)));
         self.tls_key.iter().for_each(|it| pair("--tls-key", whole(it)));
         self.host.iter().for_each(|it| pair("--host", it.into()));
+        self.web_dir.iter().for_each(|it| pair("--web-dir", whole(it)));
         if self.insecure_listen {
             flags.push("--insecure-listen".into());
         }

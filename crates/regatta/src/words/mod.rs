@@ -221,6 +221,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Status) => see::status(app),
         Some(Word::Show { id }) => see::show(app, &id),
         Some(Word::Why { id }) => see::why(app, &id),
+        Some(Word::Open) => see::open(app),
         Some(Word::Events(it)) => see::events(app, &it),
         Some(Word::Logs { id, check: true, .. }) => scope::checks(app, logs::attempt_of(&app.client()?, &id)?),
         Some(Word::Logs { id, follow, raw, .. }) => logs::logs(app, &id, follow, raw),

@@ -1,7 +1,8 @@
-//! See: `status`, `show`, `why`, `events`.
+//! See: `status`, `show`, `why`, `events`, `open`.
 
 use regatta_api::Call;
 use regatta_api::input;
+use regatta_api::page::OpenView;
 use regatta_api::view::{AgentView, EventView, MissionView, StatusView, TaskView, WhyView};
 use regatta_core::attempt::Attempt;
 use regatta_core::gates::Says;
@@ -13,6 +14,17 @@ use crate::out::{Failed, Out, Said, ago, failed, line, plain, table};
 
 use super::App;
 use super::task::rows;
+
+/// An address for a browser. Behind the `#` is a code that works once.
+pub(super) fn open(app: &App) -> Said {
+    let got: Got<OpenView> = app.call(&Call::Open(input::Nothing {}))?;
+    let mut it = got.data;
+    // The daemon knows its own address, not the one by which it is reached from here.
+    if let Some(server) = &app.global.server {
+        it.url = format!("{}/#{}", server.trim_end_matches('/'), it.code);
+    }
+    app.out.answer("open", &it, &[], |_| format!("{}\n", it.url))
+}
 
 pub(super) fn status(app: &App) -> Said {
     let client = app.client()?;

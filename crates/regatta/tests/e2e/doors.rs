@@ -39,7 +39,8 @@ fn nobody_gets_in_without_the_token_or_from_elsewhere() {
     let others = [
         "/api/v1/events?after=0",
         "/metrics",
-        "/",
+        "/enter",
+        "/no/such/page",
         "/me",
         "/api/agents",
         "/api/poll",
@@ -72,7 +73,19 @@ fn nobody_gets_in_without_the_token_or_from_elsewhere() {
             asked += 1;
         }
     }
-    assert!(asked >= 10 * (VERBS.len() + 16));
+    assert!(asked >= 10 * (VERBS.len() + 17));
+    // The page's files are the same for everybody, and say nothing of the fleet; from elsewhere not even they are given.
+    for path in ["/", "/t/T1", "/agents/x"] {
+        let reply = door.over_tcp("GET", path, std::slice::from_ref(&own), b"");
+        assert_eq!(reply.status, 200, "{path}: {reply:?}");
+        assert!(reply.body.starts_with(b"<!doctype html>"), "{path}: {reply:?}");
+        for (code, status, headers) in cases.iter().filter(|it| it.1 == 403) {
+            let reply = door.over_tcp("GET", path, headers, b"");
+            assert_eq!((reply.status, &reply.json()["code"]), (*status, &json!(code)), "{path}");
+        }
+    }
+    let missing = door.over_tcp("GET", "/assets/index-0000.js", std::slice::from_ref(&own), b"");
+    assert_eq!((missing.status, &missing.json()["code"]), (404, &json!("no_such_page")), "never the index page");
     // Two words for whoever starts the daemon again: without a token, and from elsewhere not at all.
     for path in ["/healthz", "/readyz"] {
         let reply = door.over_tcp("GET", path, std::slice::from_ref(&own), b"");
@@ -96,6 +109,52 @@ fn nobody_gets_in_without_the_token_or_from_elsewhere() {
     );
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("no_token"), "{ran:?}");
+}
+
+/// A browser's way in: a code that works once becomes a cookie and a key, worth what the token was worth; neither half
+/// opens anything alone, and not from a page of somebody else's (S1, S2, S10).
+#[test]
+fn a_one_time_code_lets_a_browser_in_s1() {
+    let world = World::set_up();
+    world.ok(&["up"]);
+    let door = Door::of(&world.data);
+    let address = door.address();
+    let own = ("host", address.clone());
+    let cookie_of = |code: &str| {
+        let body = json!({ "code": code }).to_string();
+        let reply = door.over_tcp("POST", "/enter", std::slice::from_ref(&own), body.as_bytes());
+        let cookie = reply.head.lines().find_map(|it| it.strip_prefix("set-cookie: ")).map(str::to_owned);
+        (reply, cookie)
+    };
+    let url = world.ok(&["open"]).trim().to_owned();
+    let (base, code) = url.split_once('#').unwrap();
+    assert_eq!(base, format!("http://{address}/"));
+    let (reply, cookie) = cookie_of(code);
+    assert_eq!((reply.status, &reply.json()["scope"]), (200, &json!("admin")), "{reply:?}");
+    let cookie = cookie.unwrap();
+    assert!(cookie.contains("; HttpOnly") && cookie.contains("; SameSite=Strict"), "{cookie}");
+    let (again, none) = cookie_of(code);
+    assert_eq!((again.status, &again.json()["code"], none), (401, &json!("bad_code"), None));
+    let pass = ("cookie", cookie.split(';').next().unwrap().to_owned());
+    let key = ("x-regatta-page", reply.json()["key"].as_str().unwrap().to_owned());
+    let ask = |headers: &[(&str, String)]| door.over_tcp("POST", "/api/v1/status", headers, b"{}").status;
+    assert_eq!(ask(&[own.clone(), pass.clone(), key.clone()]), 200);
+    assert_eq!(ask(&[own.clone(), pass.clone()]), 401, "a cookie goes to every port of this machine");
+    assert_eq!(ask(&[own.clone(), key.clone()]), 401);
+    assert_eq!(ask(&[own.clone(), pass.clone(), key.clone(), ("origin", "http://127.0.0.1:1".into())]), 403);
+    // What the page writes is signed by who opened it, and a viewer's page changes nothing.
+    let viewer = world.ok(&["token", "add", "vic", "--scope", "viewer"]).trim().to_owned();
+    let opened =
+        door.over_tcp("POST", "/api/v1/open", &[own.clone(), ("authorization", format!("Bearer {viewer}"))], b"{}");
+    let (reply, cookie) = cookie_of(opened.json()["data"]["code"].as_str().unwrap());
+    assert_eq!(reply.json()["scope"], "viewer");
+    let pass = ("cookie", cookie.unwrap().split(';').next().unwrap().to_owned());
+    let key = ("x-regatta-page", reply.json()["key"].as_str().unwrap().to_owned());
+    assert_eq!(ask(&[own.clone(), pass.clone(), key.clone()]), 200);
+    let stop = door.over_tcp("POST", "/api/v1/stop", &[own.clone(), pass.clone(), key.clone()], b"{}");
+    assert_eq!((stop.status, &stop.json()["code"]), (403, &json!("wrong_scope")));
+    world.ok(&["token", "rm", "vic"]);
+    assert_eq!(ask(&[own, pass, key]), 401, "it ends with its token");
 }
 
 /// What is kept is its owner's alone.

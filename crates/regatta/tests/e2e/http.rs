@@ -12,6 +12,8 @@ use serde_json::Value;
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
+    /// As it came.
+    pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
@@ -116,7 +118,8 @@ fn exchange(
     }
     let cut = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the answer was cut");
     let end = reply.windows(4).position(|it| it == b"\r\n\r\n").ok_or_else(cut)?;
-    let head = String::from_utf8_lossy(&reply[..end]).to_ascii_lowercase();
+    let came = String::from_utf8_lossy(&reply[..end]).into_owned();
+    let head = came.to_ascii_lowercase();
     let status = head.split(' ').nth(1).and_then(|it| it.parse().ok()).ok_or_else(cut)?;
     let length = head.lines().find_map(|it| it.strip_prefix("content-length: ")?.parse::<usize>().ok());
     let body = reply[end + 4..].to_vec();
@@ -124,7 +127,7 @@ fn exchange(
     if length.is_some_and(|it| it != body.len()) {
         return Err(cut());
     }
-    Ok(Reply { status, body })
+    Ok(Reply { status, head: came, body })
 }
 
 /// A stream of events, taken out of its chunks.

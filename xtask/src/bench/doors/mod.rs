@@ -54,6 +54,7 @@ impl Server {
             unix: None,
             dir: dir.to_owned(),
             traces: None,
+            web_dir: None,
         };
         runtime.spawn(async move {
             let signal = async move {

@@ -1,0 +1,132 @@
+//! Passes: how a browser shows whose token it came in with.
+//!
+//! A pass has two halves. The cookie is kept from scripts, but a browser sends it to every port of this machine's
+//! address: to whatever an agent serves there, too. The key stays with the page's own origin, and a script could read
+//! it. Neither opens anything without the other. Nothing is kept for a pass: it is signed, and it ends with its time,
+//! with the token that it stands for, or with the daemon's own.
+
+use regatta_api::Problem;
+use subtle::ConstantTimeEq;
+
+use super::{Keyring, Visitor, hex, mac, no_token};
+
+/// How long a browser stays in.
+pub(crate) const LASTS_MS: u64 = 30 * 24 * 3_600_000;
+
+/// Both halves.
+pub(crate) struct Pass {
+    pub(crate) cookie: String,
+    pub(crate) key: String,
+}
+
+impl Keyring {
+    /// Makes a pass for who came in; `person` is who that is, where only the machine's owner is known.
+    pub(crate) fn pass(&self, visitor: &Visitor, person: &str, wall: u64) -> Option<Pass> {
+        let who = match visitor {
+            Visitor::Owner => format!("o{person}"),
+            Visitor::Named { name, .. } => format!("n{name}"),
+            Visitor::Attempt { .. } => return None,
+        };
+        let until = wall + LASTS_MS;
+        let cookie = format!("rc_{until}_{}_{who}", hex(&self.seal(until, &who)?));
+        let key = self.half(&cookie);
+        Some(Pass { cookie, key })
+    }
+
+    /// Who shows a pass, and which person that is.
+    pub(crate) fn who_passes(&self, cookie: &str, key: &str, wall: u64) -> Result<(Visitor, Option<String>), Problem> {
+        let mut parts = cookie.strip_prefix("rc_").unwrap_or_default().splitn(3, '_');
+        let (until, seal, who) = (parts.next(), parts.next(), parts.next());
+        let (Some(until), Some(seal), Some(who)) = (until.and_then(|it| it.parse().ok()), seal, who) else {
+            return Err(no_token());
+        };
+        let right = self.seal(until, who).map(|it| hex(&it)).ok_or_else(no_token)?;
+        let ours = seal.as_bytes().ct_eq(right.as_bytes()) & key.as_bytes().ct_eq(self.half(cookie).as_bytes());
+        if !bool::from(ours) {
+            return Err(no_token());
+        }
+        if until <= wall {
+            return Err(over());
+        }
+        match who.split_at(1) {
+            ("o", person) => Ok((Visitor::Owner, Some(person.to_owned()))),
+            (_, name) => {
+                let given = self.given(name).filter(|it| !it.expired(wall)).ok_or_else(over)?;
+                Ok((Visitor::Named { name: given.name, scope: given.scope }, None))
+            }
+        }
+    }
+
+    /// Over what a pass says, and over the token it stands for: a name that is given anew opens nothing by it.
+    fn seal(&self, until: u64, who: &str) -> Option<[u8; 32]> {
+        let behind = match who.get(..1)? {
+            "o" => String::new(),
+            "n" => self.given(&who[1..])?.hash,
+            _ => return None,
+        };
+        Some(mac(&self.page_key(), format!("pass {until} {who} {behind}").as_bytes()))
+    }
+
+    fn half(&self, cookie: &str) -> String {
+        format!("rk_{}", hex(&mac(&self.page_key(), format!("key {cookie}").as_bytes())))
+    }
+
+    fn page_key(&self) -> [u8; 32] {
+        mac(self.own.as_bytes(), b"regatta pages 1")
+    }
+}
+
+fn over() -> Problem {
+    Problem::new(401, "pass_over", "this browser's time is up", "open the page again: regatta open")
+}
+
+#[cfg(test)]
+mod tests {
+    use regatta_api::verb::Scope;
+
+    use super::*;
+
+    /// S1: a pass opens what its token opens, for its time, and neither half opens anything alone.
+    #[test]
+    fn a_pass_is_its_tokens_and_needs_both_halves_s1() {
+        let dir = tempfile::tempdir().unwrap();
+        let ring = Keyring::open(dir.path(), "own".into()).unwrap();
+        let pass = ring.pass(&Visitor::Owner, "ann_b", 1_000).unwrap();
+        let who = |cookie: &str, key: &str, wall| ring.who_passes(cookie, key, wall).map_err(|it| it.code);
+        assert_eq!(who(&pass.cookie, &pass.key, 2_000), Ok((Visitor::Owner, Some("ann_b".into()))));
+        assert_eq!(who(&pass.cookie, &pass.key, 1_000 + LASTS_MS), Err("pass_over".into()));
+        let other = ring.pass(&Visitor::Owner, "bob", 1_000).unwrap();
+        let forged = pass.cookie.replace("ann_b", "eve");
+        let longer = pass.cookie.replacen(&(1_000 + LASTS_MS).to_string(), &u64::MAX.to_string(), 1);
+        for (cookie, key) in [
+            (pass.cookie.as_str(), ""),
+            (&pass.cookie, other.key.as_str()),
+            ("", pass.key.as_str()),
+            (&forged, &pass.key),
+            (&longer, &pass.key),
+            ("rc_9999999999999_00_o", &pass.key),
+            ("rc_9999999999999_00_\u{e4}", &pass.key),
+        ] {
+            assert_eq!(who(cookie, key, 2_000), Err("no_token".into()), "{cookie} {key}");
+        }
+        let elsewhere = Keyring::open(dir.path(), "another".into()).unwrap();
+        assert!(elsewhere.who_passes(&pass.cookie, &pass.key, 2_000).is_err());
+    }
+
+    /// A pass ends with the token that it stands for, also when the name is given again.
+    #[test]
+    fn a_pass_ends_with_its_token_s1() {
+        let dir = tempfile::tempdir().unwrap();
+        let ring = Keyring::open(dir.path(), "own".into()).unwrap();
+        ring.add("ann", Scope::Viewer, Some(5_000), 0).unwrap();
+        let ann = Visitor::Named { name: "ann".into(), scope: Scope::Viewer };
+        let pass = ring.pass(&ann, "", 0).unwrap();
+        let who = |wall| ring.who_passes(&pass.cookie, &pass.key, wall).map_err(|it| it.code);
+        assert_eq!(who(4_999), Ok((ann.clone(), None)));
+        assert_eq!(who(5_000), Err("pass_over".into()));
+        ring.remove("ann").unwrap();
+        assert_eq!(who(1), Err("no_token".into()));
+        ring.add("ann", Scope::Admin, None, 0).unwrap();
+        assert_eq!(who(1), Err("no_token".into()));
+    }
+}

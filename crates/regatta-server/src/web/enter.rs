@@ -1,0 +1,163 @@
+//! The way in for a browser: a code that works once becomes a pass.
+//!
+//! Who has a token asks for a code (`regatta open`) and opens the page with it behind the `#`, which no browser sends
+//! to anybody. The page posts it here and gets the two halves of a pass that is worth what the token is worth.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use regatta_api::Problem;
+use serde::Deserialize;
+use subtle::ConstantTimeEq;
+
+use crate::listen::Origin;
+use crate::tokens::pass::{LASTS_MS, Pass};
+use crate::tokens::{self, Visitor};
+use crate::{Refused, Shared};
+
+/// How long a code works.
+pub(crate) const WORKS: Duration = Duration::from_secs(600);
+/// How many codes may be out at once.
+const MOST: usize = 64;
+/// Letters that look like nothing else.
+const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+
+struct Code {
+    text: String,
+    visitor: Visitor,
+    person: String,
+    until: Instant,
+}
+
+/// The codes that were given and not used.
+#[derive(Default)]
+pub(crate) struct Codes {
+    given: Mutex<Vec<Code>>,
+}
+
+impl Codes {
+    /// Makes a code. It is short enough to be typed, and nobody guesses 80 bits in ten minutes.
+    pub(crate) fn give(&self, visitor: Visitor, person: String, now: Instant) -> std::io::Result<String> {
+        let text: String =
+            tokens::dice()?[..16].iter().map(|it| char::from(LETTERS[usize::from(*it) % LETTERS.len()])).collect();
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        given.retain(|it| it.until > now);
+        if given.len() == MOST {
+            given.remove(0);
+        }
+        given.push(Code { text: text.clone(), visitor, person, until: now + WORKS });
+        Ok(text)
+    }
+
+    /// Who was given a code. It works once.
+    fn take(&self, text: &str, now: Instant) -> Option<(Visitor, String)> {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        given.retain(|it| it.until > now);
+        let at = given.iter().position(|it| bool::from(it.text.as_bytes().ct_eq(text.as_bytes())))?;
+        let code = given.remove(at);
+        Some((code.visitor, code.person))
+    }
+}
+
+#[derive(Deserialize)]
+struct Shown {
+    code: String,
+}
+
+/// `POST /enter {"code": …}`: a cookie, and the key that goes with it.
+pub(crate) async fn enter(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refused> {
+    let origin = request.extensions().get::<Origin>().copied().ok_or_else(tokens::no_token)?;
+    let secure = is_secure(origin, request.headers());
+    // The body is whole and small by now.
+    let body = axum::body::to_bytes(request.into_body(), 4_096).await.unwrap_or_default();
+    let shown: Option<Shown> = serde_json::from_slice(&body).ok();
+    let found = shown.and_then(|it| shared.codes.take(it.code.trim(), Instant::now()));
+    let Some((visitor, person)) = found else {
+        shared.meters.turned_away("bad_code");
+        return Err(Problem::new(
+            401,
+            "bad_code",
+            "that code was used already, or its ten minutes are over",
+            "ask for a new one: regatta open",
+        )
+        .into());
+    };
+    let pass = shared.keyring.pass(&visitor, &person, shared.engine.now().wall);
+    let Pass { cookie, key } = pass.ok_or_else(tokens::no_token)?;
+    crate::calls::wrote_beside(&shared, &visitor, origin, ("enter", "a browser"));
+    let text = format!(
+        "{}={cookie}; Path=/; Max-Age={}; HttpOnly; SameSite=Strict{}",
+        name(origin),
+        LASTS_MS / 1000,
+        if secure { "; Secure" } else { "" }
+    );
+    let mut response = axum::Json(serde_json::json!({ "key": key, "scope": visitor.scope() })).into_response();
+    let cookie = HeaderValue::from_str(&text).map_err(|_| tokens::no_token())?;
+    response.headers_mut().insert(header::SET_COOKIE, cookie);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// Whether the browser speaks TLS to us, or to what stands before us.
+fn is_secure(origin: Origin, headers: &HeaderMap) -> bool {
+    let said = headers.get(header::ORIGIN).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    matches!(origin, Origin::Address { secure: true, .. }) || said.starts_with("https://")
+}
+
+/// The cookie's name: cookies know no ports, and each daemon of a machine has its own.
+fn name(origin: Origin) -> String {
+    match origin {
+        Origin::Address { at, .. } => format!("regatta-{}", at.port()),
+        Origin::Socket { .. } => "regatta".into(),
+    }
+}
+
+/// The two halves of a pass, as a request shows them.
+pub(crate) fn shown(origin: Option<&Origin>, headers: &HeaderMap) -> Option<(String, String)> {
+    let key = headers.get("x-regatta-page")?.to_str().ok()?;
+    let name = name(*origin?);
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|it| it.to_str().ok()).flat_map(|it| it.split(';'));
+    let mut own = all.filter_map(|it| it.trim().split_once('=')).filter(|it| it.0 == name);
+    own.next().map(|it| (it.1.to_owned(), key.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_works_once_and_for_its_time_s1() {
+        let (codes, now) = (Codes::default(), Instant::now());
+        let one = codes.give(Visitor::Owner, "ann".into(), now).unwrap();
+        let two = codes.give(Visitor::Owner, "bob".into(), now).unwrap();
+        assert_ne!(one, two);
+        assert_eq!(codes.take("", now), None);
+        assert_eq!(codes.take(&one[..15], now), None);
+        assert_eq!(codes.take(&one, now), Some((Visitor::Owner, "ann".into())));
+        assert_eq!(codes.take(&one, now), None);
+        assert_eq!(codes.take(&two, now + WORKS), None);
+        let first = codes.give(Visitor::Owner, "x".into(), now).unwrap();
+        for _ in 0..MOST {
+            codes.give(Visitor::Owner, "x".into(), now).unwrap();
+        }
+        assert_eq!(codes.take(&first, now), None, "of too many the oldest goes");
+    }
+
+    #[test]
+    fn a_pass_is_read_from_its_own_cookie() {
+        let at = |port: u16| Origin::Address {
+            peer: "127.0.0.1:9".parse().unwrap(),
+            at: format!("127.0.0.1:{port}").parse().unwrap(),
+            secure: false,
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(header::COOKIE, "a=b; regatta-77=one; regatta-78=two".parse().unwrap());
+        assert_eq!(shown(Some(&at(77)), &headers), None, "the cookie alone is not enough");
+        headers.insert("x-regatta-page", "key".parse().unwrap());
+        assert_eq!(shown(Some(&at(78)), &headers), Some(("two".into(), "key".into())));
+        assert_eq!(shown(Some(&at(79)), &headers), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! The web page: its files, served as they were built, and the way in for a browser.
+//!
+//! The files are the same for everybody and tell nothing of the fleet, so they need no token; Host and Origin are
+//! checked as everywhere. All the page shows comes over the API, with a pass ([`enter`]). No script runs but the page's
+//! own (S12): nothing inline, nothing from elsewhere, no markup made of strings but by the one place that may.
+
+pub(crate) mod enter; // a one-time code becomes a pass
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use regatta_api::Problem;
+use sha2::{Digest, Sha256};
+
+use crate::{Shared, problem};
+
+include!(concat!(env!("OUT_DIR"), "/web_files.rs"));
+
+/// What stands where the page would be when it was not built.
+const UNBUILT: &str = include_str!("unbuilt.html");
+
+/// The addresses of pages; each is the same file, which reads its own address.
+const PAGES: [&str; 11] =
+    ["/", "/tasks", "/queue", "/files", "/cost", "/agents", "/events", "/team", "/conversations", "/setup", "/inbox"];
+/// Pages of one thing each.
+const OF_ONE: [&str; 2] = ["/t/", "/agents/"];
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+    worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'; trusted-types regatta";
+
+/// Where the page's files come from.
+pub(crate) enum Source {
+    Built,
+    /// A directory, while somebody works on the page.
+    Dir(PathBuf),
+}
+
+impl Source {
+    pub(crate) fn of(dir: Option<PathBuf>) -> Source {
+        dir.map_or(Source::Built, Source::Dir)
+    }
+
+    /// A file by its path from the page's root, if there is one.
+    fn read(&self, name: &str) -> Option<Vec<u8>> {
+        match self {
+            Source::Built => FILES.iter().find(|it| it.0 == name).map(|it| it.1.to_vec()),
+            Source::Dir(dir) => name.split('/').all(plain).then(|| std::fs::read(dir.join(name)).ok()).flatten(),
+        }
+    }
+
+    /// What the page's index is: it is there always, and says what to do if it was not built.
+    fn index(&self) -> Vec<u8> {
+        self.read("index.html").unwrap_or_else(|| UNBUILT.into())
+    }
+}
+
+/// A part of a path that leads nowhere else (S6).
+fn plain(part: &str) -> bool {
+    !part.is_empty()
+        && !part.starts_with('.')
+        && part.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+}
+
+fn is_page(path: &str) -> bool {
+    let of_one = |it: &str| path.strip_prefix(it).is_some_and(|rest| !rest.is_empty());
+    PAGES.contains(&path) || OF_ONE.iter().any(|it| of_one(it))
+}
+
+fn is_file(path: &str) -> bool {
+    path.starts_with("/assets/") || path == "/favicon.svg"
+}
+
+/// What needs no token: the page's files, and the way in.
+pub(crate) fn is_open(method: &Method, path: &str) -> bool {
+    match *method {
+        Method::GET | Method::HEAD => is_page(path) || is_file(path),
+        Method::POST => path == "/enter",
+        _ => false,
+    }
+}
+
+/// Gives the page's files; what is no address of the page goes on to the API.
+pub(crate) async fn serve(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    if ![Method::GET, Method::HEAD].contains(request.method()) || !(is_page(path) || is_file(path)) {
+        return next.run(request).await;
+    }
+    let (page, name) = (is_page(path), path.trim_start_matches('/').to_owned());
+    let headers = request.headers().clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let found = if page { Some(shared.web.index()) } else { shared.web.read(&name) };
+        // A name with the content's hash in it never means anything else.
+        let lasting = !page && matches!(shared.web, Source::Built) && name.starts_with("assets/");
+        found.map(|it| (it, kind(if page { "index.html" } else { &name }), lasting))
+    });
+    match read.await {
+        Ok(Some((bytes, kind, lasting))) => file(bytes, kind, lasting, &headers),
+        Ok(None) => problem(&Problem::new(404, "no_such_page", "the page has no such file", "load the page again")),
+        Err(error) => problem(&Problem::new(500, "bug", format!("a file broke down: {error}"), "please report this")),
+    }
+}
+
+fn file(bytes: Vec<u8>, kind: &'static str, lasting: bool, headers: &HeaderMap) -> Response {
+    let hash: String = Sha256::digest(&bytes).iter().take(16).map(|it| format!("{it:02x}")).collect();
+    let tag = format!("\"{hash}\"");
+    let caching = if lasting { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|it| it.to_str().ok()) == Some(tag.as_str());
+    let mut response = if known { StatusCode::NOT_MODIFIED.into_response() } else { bytes.into_response() };
+    let out = response.headers_mut();
+    out.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    out.insert(header::CACHE_CONTROL, HeaderValue::from_static(caching));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        out.insert(header::ETAG, tag);
+    }
+    out.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    out.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    out.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    for (name, value) in [
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
+    ] {
+        out.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn kind(name: &str) -> &'static str {
+    match Path::new(name).extension().and_then(|it| it.to_str()).unwrap_or_default() {
+        "html" => "text/html; charset=utf-8",
+        "js" => "text/javascript; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "svg" => "image/svg+xml",
+        "json" | "map" => "application/json",
+        _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_pages_own_files_need_no_token_s1() {
+        let get = |path: &str| is_open(&Method::GET, path);
+        for open in ["/", "/tasks", "/t/T9", "/agents", "/agents/shop/lead", "/assets/x.js", "/favicon.svg"] {
+            assert!(get(open), "{open}");
+            assert!(!is_open(&Method::POST, open), "{open}");
+        }
+        for shut in
+            ["/t/", "/api/v1/", "/api/v1/status", "/api/v1/events", "/metrics", "/me", "/mcp", "/x", "/enter", ""]
+        {
+            assert!(!get(shut), "{shut}");
+        }
+        assert!(is_open(&Method::POST, "/enter"));
+    }
+
+    #[test]
+    fn no_path_leads_out_of_the_directory_s6() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("dist")).unwrap();
+        std::fs::write(dir.path().join("secret"), "x").unwrap();
+        std::fs::write(dir.path().join("dist/a.js"), "a").unwrap();
+        std::fs::write(dir.path().join("dist/.env"), "x").unwrap();
+        let source = Source::of(Some(dir.path().join("dist")));
+        assert_eq!(source.read("a.js"), Some(b"a".to_vec()));
+        for bad in
+            ["../secret", "..", ".env", "/etc/passwd", "", "a.js/", "./a.js", "%2e%2e/secret", "..\\secret", "a\0"]
+        {
+            assert_eq!(source.read(bad), None, "{bad}");
+        }
+        // Without an index the page says how to make one.
+        assert!(String::from_utf8(source.index()).unwrap().contains("npm run build"));
+    }
+
+    /// S12: no inline script, nothing from elsewhere; and what is not built in is not found.
+    #[test]
+    fn files_carry_a_strict_policy_s12() {
+        let asked = HeaderMap::new();
+        let index = file(b"<!doctype html>".to_vec(), kind("index.html"), false, &asked);
+        let policy = index.headers()["content-security-policy"].to_str().unwrap();
+        assert!(policy.contains("default-src 'none'") && policy.contains("script-src 'self';"), "{policy}");
+        assert!(!policy.contains("unsafe") && !policy.contains("http"), "{policy}");
+        assert_eq!(index.headers()["cache-control"], "no-cache");
+        let script = file(b"1".to_vec(), kind("assets/x.js"), true, &asked);
+        assert_eq!(script.headers()["content-type"], "text/javascript; charset=utf-8");
+        assert!(script.headers()["cache-control"].to_str().unwrap().contains("immutable"));
+        let mut again = HeaderMap::new();
+        again.insert(header::IF_NONE_MATCH, script.headers()["etag"].clone());
+        assert_eq!(file(b"1".to_vec(), kind("x.js"), true, &again).status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(file(b"2".to_vec(), kind("x.js"), true, &again).status(), StatusCode::OK);
+        assert_eq!(Source::Built.read("assets/no-such-file.js"), None);
+        for (name, bytes) in FILES.iter().filter(|it| it.0.ends_with(".html")) {
+            let text = String::from_utf8_lossy(bytes);
+            assert!(!text.contains("<style") && !text.contains(" style=") && !text.contains(" on"), "{name}");
+            assert!(text.matches("<script").count() == text.matches("<script type=\"module\"").count(), "{name}");
+        }
+        assert!(!UNBUILT.contains("<script"));
+    }
+}
