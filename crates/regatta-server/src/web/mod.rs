@@ -72,7 +72,7 @@ fn is_page(path: &str) -> bool {
 }
 
 fn is_file(path: &str) -> bool {
-    path.starts_with("/assets/") || path == "/favicon.svg"
+    path.starts_with("/assets/")
 }
 
 /// What needs no token: the page's files, and the way in.
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn only_the_pages_own_files_need_no_token_s1() {
         let get = |path: &str| is_open(&Method::GET, path);
-        for open in ["/", "/tasks", "/t/T9", "/agents", "/agents/shop/lead", "/assets/x.js", "/favicon.svg"] {
+        for open in ["/", "/tasks", "/t/T9", "/agents", "/agents/shop/lead", "/assets/x.js"] {
             assert!(get(open), "{open}");
             assert!(!is_open(&Method::POST, open), "{open}");
         }
