@@ -363,6 +363,9 @@ pub(crate) enum Word {
     /// Give a goal to a lead, and steer missions
     #[command(subcommand, hide = true)]
     Mission(MissionWord),
+    /// Bring older configuration and hooks up to date; shows the change first
+    #[command(hide = true)]
+    Migrate(Migrate),
     /// Print how an agent's day goes
     #[command(hide = true)]
     Guide {
@@ -462,6 +465,9 @@ pub(crate) struct Init {
     /// Print regatta.toml instead of writing it; change nothing
     #[arg(long)]
     pub(crate) print: bool,
+    /// Leave out the hook that routes what people say in the project's channel
+    #[arg(long)]
+    pub(crate) no_router: bool,
 }
 
 #[derive(Debug, Args)]

@@ -140,6 +140,7 @@ fn add(draft: &mut Draft, project: &ProjectName, remote: &str, now: Now) -> Resu
         priority: 0,
         expects: Expects::Changes,
         effort: None,
+        model: None,
         provider: None,
         script: None,
         alias: None,

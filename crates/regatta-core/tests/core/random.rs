@@ -442,7 +442,6 @@ impl Story {
             | Effect::RemoveWorkspace { .. }
             | Effect::AfterLanding { .. }
             | Effect::PushTrunk { .. }
-            | Effect::RunHook { .. }
             | Effect::Nudge { .. } => Command::ReportPerformed,
             Effect::RunHook { firing } => {
                 let (ended, output) = (regatta_core::hook::Ended::Exited(i32::from(how)), "said".to_owned());

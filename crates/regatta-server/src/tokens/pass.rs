@@ -25,7 +25,7 @@ impl Keyring {
         let who = match visitor {
             Visitor::Owner => format!("o{person}"),
             Visitor::Named { name, .. } => format!("n{name}"),
-            Visitor::Attempt { .. } => return None,
+            Visitor::Attempt { .. } | Visitor::Firing { .. } => return None,
         };
         let until = wall + LASTS_MS;
         let cookie = format!("rc_{until}_{}_{who}", hex(&self.seal(until, &who)?));

@@ -1,6 +1,6 @@
 //! What may be typed about missions with a lead, and how an agent's day goes.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use regatta_core::ids::{AgentName, MessageId, TaskId};
 
 #[derive(Debug, Subcommand)]
@@ -68,4 +68,11 @@ pub(crate) enum MissionWord {
         /// The message's number
         message: MessageId,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Migrate {
+    /// Take back what was changed the last time
+    #[arg(long)]
+    pub(crate) undo: bool,
 }

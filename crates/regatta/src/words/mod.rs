@@ -11,6 +11,7 @@ mod hook;
 mod land;
 mod logs;
 mod mcp;
+mod migrate;
 mod mission;
 mod msg;
 mod name;
@@ -258,6 +259,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Msg(it)) => msg::msg(app, it),
         Some(Word::Hook(it)) => hook::hook(app, it),
         Some(Word::Mission(it)) => mission::mission(app, it),
+        Some(Word::Migrate(it)) => migrate::migrate(app, &it),
         Some(Word::Guide { name }) => mission::guide(app, name.as_deref()),
         Some(Word::Token(it)) => token::token(app, it),
         Some(Word::Runner(it)) => runner::runner(app, it),

@@ -105,7 +105,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
         return Ok(());
     }
     warn_if_dirty(app);
-    if app.may_ask() && !confirmed()? {
+    if app.may_ask() && !confirmed("start it?")? {
         return app
             .out
             .answer("run", &serde_json::json!({ "started": false }), &[], |_| "nothing was started\n".into());
@@ -307,9 +307,9 @@ fn warn_if_dirty(app: &App) {
     }
 }
 
-fn confirmed() -> Result<bool, Failed> {
+pub(super) fn confirmed(question: &str) -> Result<bool, Failed> {
     let mut stderr = std::io::stderr();
-    let _gone = write!(stderr, "start it? [Y/n] ");
+    let _gone = write!(stderr, "{question} [Y/n] ");
     let _gone = stderr.flush();
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).map_err(|it| failed("io", it.to_string(), "say --yes"))?;

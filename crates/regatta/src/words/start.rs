@@ -1,12 +1,13 @@
 //! Start: `init`, `up`, `down`, and `regatta` alone.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regatta_api::Call;
 use regatta_api::input;
-use regatta_api::view::ProjectView;
-use regatta_core::ids::{BranchName, ProjectName};
+use regatta_api::view::{HookView, ProjectView};
+use regatta_core::hook::Action;
+use regatta_core::ids::{BranchName, HookId, ProjectName};
 use regatta_engine::ports::git::Git;
 use serde::Serialize;
 
@@ -42,9 +43,21 @@ regatta --help        every word
 struct Initialised {
     project: ProjectView,
     wrote: Option<String>,
+    /// The hook that routes what is said in its channel.
+    router: Option<HookId>,
 }
 
-pub(super) fn init(app: &App, ask: &Init) -> Said {
+/// What is known of a repository before it is put under management.
+struct Prepared {
+    add: input::ProjectAdd,
+    /// Where its settings file is, or would be.
+    file: PathBuf,
+    /// It has none yet, and may have one.
+    writes: bool,
+    text: String,
+}
+
+fn prepare(app: &App, ask: &Init) -> Result<Prepared, Failed> {
     let here = app.here()?;
     // A linked worktree belongs to the repository it was made from: that one is the project.
     let here = match super::main_worktree(&here) {
@@ -71,7 +84,8 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
         }
         (None, None) => facts.branch.clone(),
     };
-    let known = settings::read(&facts.top.join("regatta.toml"))?;
+    let file = facts.top.join("regatta.toml");
+    let known = settings::read(&file)?;
     let commands = match known.as_ref().and_then(|it| it.validation.commands.clone()) {
         _ if !ask.validate.is_empty() => ask.validate.clone(),
         Some(commands) => commands,
@@ -85,38 +99,49 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
         (None, None) => None,
     };
     let text = file_text(name.as_ref(), trunk.as_ref(), &commands);
-    if ask.print {
-        return app.out.answer("config.file", &text, &[], |_| text.clone());
-    }
     let timeout = settings::duration_ms(&value(&settings, "validation.timeout"))
         .map_err(|it| failed("bad_config", it, "mend validation.timeout"))?;
     let add = input::ProjectAdd {
         path: here.to_string_lossy().into_owned(),
         name,
         trunk,
-        validation: commands.clone(),
+        validation: commands,
         validation_timeout_ms: Some(timeout),
         settings: settings::project(&facts.top)?,
     };
-    let project: Got<ProjectView> = app.call(&Call::ProjectAdd(add))?;
-    let file = facts.top.join("regatta.toml");
-    let wrote = if known.is_none() && !facts.bare {
-        std::fs::write(
-            &file,
-            file_text(Some(&project.data.name), BranchName::new(&project.data.trunk).ok().as_ref(), &commands),
-        )
-        .map_err(|it| {
+    Ok(Prepared { add, file, writes: known.is_none() && !facts.bare, text })
+}
+
+/// Tells the daemon what a project's settings are now.
+pub(super) fn refresh(app: &App, project: &ProjectName) -> Result<(), Failed> {
+    let add = prepare(app, &Init::default())?.add;
+    let add = input::ProjectAdd { name: Some(project.clone()), ..add };
+    app.call::<ProjectView>(&Call::ProjectAdd(add)).map(|_| ())
+}
+
+pub(super) fn init(app: &App, ask: &Init) -> Said {
+    let Prepared { add, file, writes, text } = prepare(app, ask)?;
+    if ask.print {
+        return app.out.answer("config.file", &text, &[], |_| text.clone());
+    }
+    let commands = add.validation.clone();
+    let client = app.client()?;
+    let project: Got<ProjectView> = client.call(&Call::ProjectAdd(add))?;
+    let wrote = if writes {
+        let trunk = BranchName::new(&project.data.trunk).ok();
+        std::fs::write(&file, file_text(Some(&project.data.name), trunk.as_ref(), &commands)).map_err(|it| {
             failed("io", format!("{} cannot be written: {it}", file.display()), "look at the directory's permissions")
         })?;
         Some(file.display().to_string())
     } else {
         None
     };
+    let router = if ask.no_router { None } else { Some(install_router(&client, &project.data.name)?) };
     let next = [
         "regatta agent add claude-1 --runtime command --command 'claude -p {prompt}'".to_owned(),
         "regatta run PLAN.toml".to_owned(),
     ];
-    let done = Initialised { project: project.data, wrote };
+    let done = Initialised { project: project.data, wrote, router };
     app.out.answer("init", &done, &next, |_| {
         let it = &done.project;
         let checks = if it.validation.is_empty() {
@@ -128,8 +153,22 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
         if let Some(file) = &done.wrote {
             text += &format!("wrote   {file}\n");
         }
+        if let Some(hook) = &done.router {
+            text += &format!("router  {hook}: regatta msg send {} '!help' says what it takes\n", it.name);
+        }
         text
     })
+}
+
+/// The router's hook on a project's channel, put there if it is not.
+fn install_router(client: &Client, project: &ProjectName) -> Result<HookId, Failed> {
+    let hooks: Got<Vec<HookView>> = client.call(&Call::HookList(input::Nothing {}))?;
+    let routes = |it: &&HookView| it.hook.action == Action::Route && it.hook.project.as_ref() == Some(project);
+    if let Some(known) = hooks.data.iter().find(routes) {
+        return Ok(known.hook.id);
+    }
+    let new: Got<HookView> = client.call(&Call::HookAdd(super::migrate::router(project, None)?))?;
+    Ok(new.data.hook.id)
 }
 
 /// The twelve lines of `regatta.toml`.

@@ -1,0 +1,337 @@
+//! `migrate`: brings older configuration and hooks up to date. It shows the change first, and can be undone.
+//!
+//! What it knows: the JSON configuration of an older tool (`.botbox.json`: `agents.dev.multiLead`), and a router hook
+//! that is kept waiting by its agent's own `agent://` claim instead of `respond://`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regatta_api::view::HookView;
+use regatta_api::{Call, input};
+use regatta_core::hook::{Action, Conditions, Hook, Trigger};
+use regatta_core::ids::{HookId, ProjectName};
+use regatta_core::pattern::Uri;
+use serde::{Deserialize, Serialize};
+
+use crate::args::Migrate;
+use crate::client::{Client, Got};
+use crate::out::{Failed, Said, failed, usage};
+
+use super::App;
+
+/// Configuration files of older tools, the first that is there counts.
+const OLDER: [&str; 2] = [".botbox.json", ".edict.json"];
+
+/// How long the router holds its claim at most.
+const TTL_MS: u64 = 60_000;
+
+/// What would change, or did.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Change {
+    /// In words, one line each.
+    lines: Vec<String>,
+    /// The settings file as it would be.
+    #[serde(default)]
+    settings: Option<Rewrite>,
+    /// Hooks that go, as they were, and those that come in their place.
+    #[serde(default)]
+    hooks: Vec<Swap>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Rewrite {
+    file: PathBuf,
+    before: Option<String>,
+    after: String,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Swap {
+    old: Hook,
+    /// Its number, once it is there.
+    #[serde(default)]
+    new: Option<HookId>,
+}
+
+pub(super) fn migrate(app: &App, ask: &Migrate) -> Said {
+    let client = app.client()?;
+    let project = app
+        .project(&client)?
+        .ok_or_else(|| usage("this directory is of no project", "put it under management first: regatta init"))?;
+    if ask.undo {
+        return undo(app, &client, &project);
+    }
+    let here = super::top_of(&app.here()?);
+    let mut change = plan(&client, &here, &project)?;
+    if change.lines.is_empty() {
+        return app.out.answer("migrate", &change, &[], |_| "everything is up to date\n".into());
+    }
+    let shown = change.lines.iter().map(|it| format!("  {it}\n")).collect::<String>();
+    if !app.global.yes {
+        if !app.may_ask() {
+            let next = ["regatta migrate --yes".to_owned()];
+            return app.out.answer("migrate.plan", &change, &next, |_| format!("would change:\n{shown}"));
+        }
+        app.out.note(&format!("would change:\n{shown}"));
+        if !super::run::confirmed("change it?")? {
+            return app.out.answer("migrate.plan", &change, &[], |_| "nothing is changed\n".into());
+        }
+    }
+    apply(app, &client, &project, &mut change)?;
+    let next = ["regatta migrate --undo".to_owned()];
+    app.out.answer("migrate", &change, &next, |_| format!("changed:\n{shown}"))
+}
+
+/// Finds out what is older than this program.
+fn plan(client: &Client, top: &Path, project: &ProjectName) -> Result<Change, Failed> {
+    let mut change = Change { lines: vec![], settings: None, hooks: vec![] };
+    if let Some((file, found)) = older(top)? {
+        let settings = top.join("regatta.toml");
+        let before = match fs::read_to_string(&settings) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(io(&settings, &error)),
+        };
+        let after = found.iter().fold(before.clone().unwrap_or_default(), |text, it| with(&text, it));
+        if before.as_deref() != Some(after.as_str()) {
+            for it in &found {
+                change.lines.push(format!("regatta.toml: [{}] {} = {}   (from {file})", it.table, it.name, it.value));
+            }
+            change.settings = Some(Rewrite { file: settings, before, after });
+        }
+    }
+    let hooks: Got<Vec<HookView>> = client.call(&Call::HookList(input::Nothing {}))?;
+    let old = format!("agent://{project}-dev");
+    for it in hooks.data {
+        let waits = it.hook.when.claim.as_ref().is_some_and(|it| it.as_str() == old);
+        let on_channel = matches!(&it.hook.trigger, Trigger::Message { channel: Some(channel), .. } if channel.as_str() == project.as_str());
+        if waits && on_channel && it.hook.project.as_ref().is_none_or(|it| it == project) {
+            change
+                .lines
+                .push(format!("{}: the claim {old} becomes respond://{project}-dev, for {TTL_MS} ms", it.hook.id));
+            change.hooks.push(Swap { old: it.hook, new: None });
+        }
+    }
+    Ok(change)
+}
+
+/// One setting.
+struct Setting {
+    table: &'static str,
+    name: &'static str,
+    value: String,
+}
+
+/// What an older tool's file says of things that Regatta has, too.
+fn older(top: &Path) -> Result<Option<(&'static str, Vec<Setting>)>, Failed> {
+    let Some(name) = OLDER.into_iter().find(|it| top.join(it).is_file()) else { return Ok(None) };
+    let file = top.join(name);
+    let text = fs::read_to_string(&file).map_err(|it| io(&file, &it))?;
+    let root: serde_json::Value = serde_json::from_str(&text).map_err(|it| {
+        failed("bad_config", format!("{} is no JSON: {it}", file.display()), "mend it, or move it away")
+    })?;
+    let multi = &root["agents"]["dev"]["multiLead"];
+    let mut found = Vec::new();
+    let number = |name: &str, most: u64| match &multi[name] {
+        serde_json::Value::Null => Ok(None),
+        it => it.as_u64().filter(|it| (1..=most).contains(it)).map(Some).ok_or_else(|| {
+            let what = format!("{}: agents.dev.multiLead.{name} is {it}", file.display());
+            failed("bad_config", what, format!("it is a number from 1 to {most}"))
+        }),
+    };
+    let (leads, wait) = (number("maxLeads", 100)?, number("mergeTimeoutSec", 86_400)?);
+    match multi["enabled"].as_bool() {
+        // One lead, and the second request waits: that is what it meant.
+        Some(false) => found.push(Setting { table: "leads", name: "max_leads", value: "1".into() }),
+        _ => found.extend(leads.map(|it| Setting { table: "leads", name: "max_leads", value: it.to_string() })),
+    }
+    found.extend(wait.map(|it| Setting { table: "landing", name: "merge_timeout", value: format!("\"{it}s\"") }));
+    Ok((!found.is_empty()).then_some((name, found)))
+}
+
+/// The settings file with one setting more, or another value; all else stays as it is written.
+fn with(text: &str, it: &Setting) -> String {
+    let heading = format!("[{}]", it.table);
+    let entry = format!("{} = {}", it.name, it.value);
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let Some(at) = lines.iter().position(|line| line.trim() == heading) else {
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        lines.extend([heading, entry]);
+        return lines.join("\n") + "\n";
+    };
+    let end = lines[at + 1..]
+        .iter()
+        .position(|line| line.trim_start().starts_with('['))
+        .map_or(lines.len(), |it| at + 1 + it);
+    let is_it = |line: &String| line.split_once('=').is_some_and(|(name, _)| name.trim() == it.name);
+    match lines[at + 1..end].iter().position(is_it) {
+        Some(nth) => lines[at + 1 + nth] = entry,
+        None => lines.insert(at + 1, entry),
+    }
+    lines.join("\n") + "\n"
+}
+
+/// Where what was changed last is kept, to be undone.
+fn record(app: &App, project: &ProjectName) -> Result<PathBuf, Failed> {
+    Ok(app.data_dir()?.join("migrations").join(format!("{project}.json")))
+}
+
+fn apply(app: &App, client: &Client, project: &ProjectName, change: &mut Change) -> Result<(), Failed> {
+    let file = record(app, project)?;
+    keep(&file, change)?; // before anything changes: what was can always be found again
+    if let Some(it) = &change.settings {
+        fs::write(&it.file, &it.after).map_err(|error| io(&it.file, &error))?;
+    }
+    for nth in 0..change.hooks.len() {
+        let old = change.hooks[nth].old.clone();
+        let _gone: Got<String> = client.call(&Call::HookRm(input::Hook { hook: old.id }))?;
+        let new: Got<HookView> = client.call(&Call::HookAdd(router(project, Some(&old))?))?;
+        change.hooks[nth].new = Some(new.data.hook.id);
+        keep(&file, change)?;
+    }
+    if change.settings.is_some() {
+        super::start::refresh(app, project)?;
+    }
+    Ok(())
+}
+
+fn undo(app: &App, client: &Client, project: &ProjectName) -> Said {
+    let file = record(app, project)?;
+    let text = match fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(failed(
+                "nothing_to_undo",
+                format!("nothing of {project} was migrated"),
+                "see: regatta migrate",
+            ));
+        }
+        Err(error) => return Err(io(&file, &error)),
+    };
+    let change: Change = serde_json::from_str(&text)
+        .map_err(|it| failed("io", format!("{} cannot be read: {it}", file.display()), "look at the file"))?;
+    if let Some(it) = &change.settings {
+        let now = fs::read_to_string(&it.file).unwrap_or_default();
+        if now != it.after {
+            return Err(failed(
+                "changed_since",
+                format!("{} was changed since it was migrated", it.file.display()),
+                "take the lines back by hand; nothing is undone",
+            ));
+        }
+        let undone = match &it.before {
+            Some(text) => fs::write(&it.file, text),
+            None => fs::remove_file(&it.file),
+        };
+        undone.map_err(|error| io(&it.file, &error))?;
+    }
+    for swap in &change.hooks {
+        if let Some(hook) = swap.new {
+            let _gone: Got<String> = client.call(&Call::HookRm(input::Hook { hook }))?;
+            let _back: Got<HookView> = client.call(&Call::HookAdd(again(&swap.old)))?;
+        }
+    }
+    if change.settings.is_some() {
+        super::start::refresh(app, project)?;
+    }
+    fs::remove_file(&file).map_err(|error| io(&file, &error))?;
+    app.out.answer("migrate.undo", &change, &[], |_| change.lines.iter().map(|it| format!("undone: {it}\n")).collect())
+}
+
+/// A hook as it was.
+fn again(old: &Hook) -> input::HookAdd {
+    input::HookAdd {
+        project: old.project.clone(),
+        agent: old.agent.clone(),
+        trigger: old.trigger.clone(),
+        when: old.when.clone(),
+        action: old.action.clone(),
+        priority: Some(old.priority),
+        timeout_ms: Some(old.timeout_ms),
+        sandbox: Some(old.sandbox),
+    }
+}
+
+/// The router's hook on a project's channel; in the place of an older one, with what that one ran.
+pub(super) fn router(project: &ProjectName, old: Option<&Hook>) -> Result<input::HookAdd, Failed> {
+    let bug = |it: &dyn std::fmt::Display| failed("bug", it.to_string(), "please report this");
+    let claim = Uri::new(&format!("respond://{project}-dev")).map_err(|it| bug(&it))?;
+    let when = Conditions { claim: Some(claim), ttl_ms: Some(TTL_MS), ..Conditions::default() };
+    Ok(match old {
+        Some(old) => input::HookAdd {
+            when: Conditions { claim: when.claim, ttl_ms: when.ttl_ms, ..old.when.clone() },
+            ..again(old)
+        },
+        None => input::HookAdd {
+            project: Some(project.clone()),
+            agent: None,
+            trigger: Trigger::Message {
+                channel: Some(regatta_core::bus::channel_of(project)),
+                label: None,
+                mention: None,
+                prefix: None,
+            },
+            when,
+            action: Action::Route,
+            priority: None,
+            timeout_ms: None,
+            sandbox: None,
+        },
+    })
+}
+
+fn keep(file: &Path, change: &Change) -> Result<(), Failed> {
+    let text =
+        serde_json::to_string_pretty(change).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+    let write = || -> std::io::Result<()> {
+        file.parent().map_or(Ok(()), fs::create_dir_all)?;
+        let beside = file.with_extension("new");
+        fs::write(&beside, text)?;
+        fs::rename(&beside, file)
+    };
+    write().map_err(|it| io(file, &it))
+}
+
+fn io(file: &Path, error: &std::io::Error) -> Failed {
+    failed("io", format!("{}: {error}", file.display()), "look at the file and its directory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_put_where_it_belongs_and_all_else_stays() {
+        let leads = |value: &str| Setting { table: "leads", name: "max_leads", value: value.into() };
+        assert_eq!(with("", &leads("1")), "[leads]\nmax_leads = 1\n");
+        let text = "# mine\n[project]\nname = \"shop\"\n";
+        assert_eq!(with(text, &leads("2")), "# mine\n[project]\nname = \"shop\"\n\n[leads]\nmax_leads = 2\n");
+        let text = "[leads]\n# how many\nmax_leads = 3\nagent = \"a\"\n[run]\nmax_leads = 9\n";
+        assert_eq!(
+            with(text, &leads("1")),
+            "[leads]\n# how many\nmax_leads = 1\nagent = \"a\"\n[run]\nmax_leads = 9\n"
+        );
+        let text = "[leads]\nagent = \"a\"\n";
+        assert_eq!(with(text, &leads("1")), "[leads]\nmax_leads = 1\nagent = \"a\"\n");
+    }
+
+    #[test]
+    fn what_an_older_file_says_is_taken_over_and_what_it_says_wrongly_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let says = |text: &str| {
+            fs::write(dir.path().join(".botbox.json"), text).unwrap();
+            older(dir.path())
+                .map(|it| it.map(|it| it.1.iter().map(|it| format!("{}={}", it.name, it.value)).collect::<Vec<_>>()))
+        };
+        let multi = |inner: &str| format!(r#"{{"agents": {{"dev": {{"multiLead": {inner}}}}}}}"#);
+        let found = says(&multi(r#"{"enabled": true, "maxLeads": 5, "mergeTimeoutSec": 90}"#)).unwrap().unwrap();
+        assert_eq!(found, ["max_leads=5", "merge_timeout=\"90s\""]);
+        let found = says(&multi(r#"{"enabled": false, "maxLeads": 5}"#)).unwrap().unwrap();
+        assert_eq!(found, ["max_leads=1"]);
+        assert!(says("{}").unwrap().is_none());
+        assert!(says(&multi(r#"{"maxLeads": 0}"#)).is_err());
+        assert!(says("nonsense").is_err());
+    }
+}
