@@ -104,6 +104,8 @@ number!(/// A rule that starts something when something happens, `H3`.
     HookId, 'H', "a hook id");
 number!(/// One time that a hook fired, `F12`.
     FiringId, 'F', "a firing id");
+number!(/// One start of a team, `N4`.
+    LaunchId, 'N', "a launch id");
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $check:expr) => {
@@ -159,6 +161,10 @@ AgentName, |text| {
     }
     text.split('/').try_for_each(|part| slug(WHAT, part, 64))
 });
+name!(/// A lead and its members, such as `harbour`.
+    TeamName, |text| slug("a team name", text, 64));
+name!(/// One of a team, such as `tom`; as an agent it is `harbour/tom`.
+    MemberName, |text| slug("a member's name", text, 64));
 name!(/// A process on some machine that executes attempts, such as `build-box`.
     RunnerName, |text| slug("a runner name", text, 64));
 name!(/// A channel of the bus: a plain name, or `@name` for messages to one agent.

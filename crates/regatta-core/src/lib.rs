@@ -39,6 +39,8 @@ pub mod standing; // a project's standing rules
 pub mod steer; // a word, a pause, another try
 pub mod task; // where a task becomes in_progress
 
+pub mod lane; // who may launch a member of a team
+
 pub mod bus; // messages
 pub mod fleet; // limits, restarts, answers given before
 pub mod hook; // what starts when something happens

@@ -29,6 +29,8 @@ mod judging;
 mod landings;
 #[path = "core/leads.rs"]
 mod leads;
+#[path = "core/lanes.rs"]
+mod lanes;
 #[path = "core/lines.rs"]
 mod lines;
 #[path = "core/manifests.rs"]

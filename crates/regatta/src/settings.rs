@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use regatta_core::lane::Lanes;
 use regatta_core::project;
 use regatta_engine::prices::{self, Price};
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,7 @@ pub(crate) struct File {
     pub(crate) knowledge: project::Knowledge,
     pub(crate) leads: project::Leads,
     pub(crate) router: project::Router,
+    pub(crate) lanes: Lanes,
     pub(crate) rule: Vec<project::StandingRule>,
     pub(crate) daemon: Daemon,
     /// What models cost, before the table of this version. Only the user's own file is asked.
@@ -215,6 +217,7 @@ pub(crate) fn project(repo: &Path) -> Result<project::Settings, Failed> {
         knowledge: file.knowledge,
         leads: file.leads,
         router: file.router,
+        lanes: file.lanes,
         rule: file.rule,
     })
 }

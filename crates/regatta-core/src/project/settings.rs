@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::Level;
 use crate::ids::AgentName;
+use crate::lane::Lanes;
 use crate::mission::Mode;
 use crate::pattern::PathPattern;
 use crate::project::Span;
@@ -21,6 +22,7 @@ pub struct Settings {
     pub knowledge: Knowledge,
     pub leads: Leads,
     pub router: Router,
+    pub lanes: Lanes,
     /// `[[rule]]`: what past work taught, applied before a start and before a landing.
     pub rule: Vec<StandingRule>,
 }
