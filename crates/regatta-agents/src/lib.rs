@@ -42,6 +42,7 @@ pub mod presets;
 mod process;
 mod reaper;
 pub mod redact;
+pub mod resolve;
 mod retention;
 mod rundir;
 pub mod script;

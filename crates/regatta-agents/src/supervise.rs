@@ -11,14 +11,15 @@ use std::time::{Duration, Instant};
 
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{
-    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, Line, ProcessIdentity, ProcessState, Record, Started,
-    Verdict,
+    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, Line, ProcessIdentity, ProcessState, Record, Resolved,
+    Started, Verdict, Wanted,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
 use crate::attend::{self, Attendant, CURSORS, Cursor};
 use crate::copies::OpenCopy;
+use crate::discover::Machine;
 use crate::driver::Driver;
 use crate::drivers;
 use crate::environment::{Environment, SHIM_ALLOCATOR};
@@ -366,6 +367,10 @@ impl AgentsAdapter {
 impl Agents for AgentsAdapter {
     fn free_memory_mb(&self) -> Option<u64> {
         crate::memory::free_mb()
+    }
+
+    fn resolve(&self, wanted: &Wanted) -> Resolved {
+        crate::resolve::resolve(wanted, &Machine::here())
     }
 
     fn start(&self, launch: &Launch) -> Result<Started, AgentError> {

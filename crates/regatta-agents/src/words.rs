@@ -14,6 +14,31 @@ pub(crate) fn file(doing: &str, path: &Path, error: impl Display) -> AgentError 
     }
 }
 
+/// Says that a program is not on this machine.
+pub(crate) fn not_installed(preset: &str, program: &str, install: &str) -> AgentError {
+    AgentError {
+        what: format!("The program `{program}` of {preset} is not installed."),
+        hint: format!("Install it: {install}"),
+    }
+}
+
+/// Says that a provider has no such program.
+pub(crate) fn unknown_backend(provider: &str, backend: &str, known: &[&str]) -> AgentError {
+    let hint = match known {
+        [] => format!("No program of {provider} is known: see regatta provider."),
+        known => format!("One of: {}.", known.join(", ")),
+    };
+    AgentError { what: format!("{backend} is no program of {provider} that is known here."), hint }
+}
+
+/// Says that no program of a provider is known.
+pub(crate) fn unknown_provider(provider: &str) -> AgentError {
+    AgentError {
+        what: format!("No program of {provider} is known here."),
+        hint: "See those that are: regatta provider.".to_owned(),
+    }
+}
+
 /// Says that the supervisor itself could not be spawned.
 pub(crate) fn shim_not_spawned(exe: &Path, error: impl Display) -> AgentError {
     AgentError {

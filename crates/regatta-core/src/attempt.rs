@@ -16,6 +16,7 @@ use crate::claim::{self, Owner};
 use crate::event::{Event, facts};
 use crate::gates::Passage;
 use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, RunnerName, TaskId};
+use crate::launch::Standing;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::session::{Class, Consequence, PlanEntry, Said, Stop, Usage};
@@ -204,6 +205,9 @@ pub struct Attempt {
     /// The earlier attempt whose workspace it goes on in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<Resume>,
+    /// Whose standing session it is: it goes on when its turn has ended, until it is stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standing: Option<Standing>,
     /// The ports of the machine that are its own, in the order in which it is told of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
@@ -319,16 +323,17 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         runner: by.runner.clone(),
         phase: Phase::Working,
         stopping: None,
-        light: task.duty.is_some(),
+        light: task.duty.is_some() || task.standing.is_some(),
         lease_ms,
         expires_at: lease_ms.map(|it| now.at + it),
         started_wall: now.wall,
         started_at: now.at,
-        until_at: by.supervised.then(|| now.at + timeout),
+        until_at: (by.supervised && task.standing.is_none()).then(|| now.at + timeout),
         wall_at: None,
         ready_by: None,
         talks,
         resumes,
+        standing: task.standing.clone(),
         ports: vec![],
         notes: task.notes.clone(),
         talk: Talk { sessions, ..Talk::default() },
@@ -449,6 +454,11 @@ pub fn exited(draft: &mut Draft, id: AttemptId, token: u64, how: Exited, now: No
         return Ok(()); // it had said it was done before its process ended
     }
     match how {
+        // Nobody asked it to leave.
+        Exited::Done { .. } if attempt.standing.is_some() => {
+            end(draft, id, Cause::Crashed, "its program ended by itself");
+            Ok(())
+        }
         Exited::Done { output } => {
             provider::worked(draft, &attempt.agent);
             task::finish(draft, attempt.task, id, token, attempt.output.clone().or(output))
@@ -656,7 +666,10 @@ pub fn heard(draft: &mut Draft, id: AttemptId, token: u64, n: u64, said: Said, n
                 return budget::spend(draft, id, used, now);
             }
             let after = live(draft.board(), id, token)?;
-            let waits = after.talk.held.is_some() || (stop == Stop::EndTurn && !after.talk.is_through());
+            let stays = after.standing.is_some() && after.stopping.is_none();
+            let waits = after.talk.held.is_some()
+                || (stop == Stop::EndTurn && !after.talk.is_through())
+                || (stays && class.is_none() && matches!(stop, Stop::EndTurn | Stop::Cancelled));
             if !waits && after.phase == Phase::Working {
                 close(draft, id);
             }

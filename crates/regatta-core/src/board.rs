@@ -26,10 +26,11 @@ use crate::fleet::{Answer, Limits};
 use crate::graph::Step;
 use crate::hook::{Firing, Hook};
 use crate::ids::{
-    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, FiringId, HookId, LandingId, MessageId, MissionId, Now,
-    ProjectName, RequestKey, RuleId, RunnerName, TaskId, WaitId,
+    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, FiringId, HookId, LandingId, LaunchId, MessageId,
+    MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId, TeamName, WaitId,
 };
 use crate::landing::Landing;
+use crate::launch::Launch;
 use crate::mission::Mission;
 use crate::pattern::PatternIndex;
 use crate::policy::Rule;
@@ -38,6 +39,7 @@ use crate::provider::Parked;
 use crate::runner::Runner;
 use crate::standing;
 use crate::task::{Status, Task};
+use crate::team::Team;
 use crate::{manifest, mission, schedule};
 pub(crate) use lots::Lots;
 
@@ -56,6 +58,7 @@ pub struct Counters {
     pub rule: u64,
     pub hook: u64,
     pub firing: u64,
+    pub launch: u64,
 }
 
 /// What belongs to no noun: where the log is and which numbers are used up.
@@ -129,6 +132,10 @@ pub struct Board {
     pub hooks: OrdMap<HookId, Arc<Hook>>,
     /// Hooks whose command runs.
     pub firings: OrdMap<FiringId, Arc<Firing>>,
+    /// Teams as somebody wants them; the deleted ones, too.
+    pub teams: OrdMap<TeamName, Arc<Team>>,
+    /// Each team's last launch.
+    pub launches: OrdMap<LaunchId, Arc<Launch>>,
     /// Tasks that ended without completing. A number that was handed out and is neither open nor here is completed.
     dead: OrdMap<TaskId, Status>,
 
@@ -172,6 +179,8 @@ pub enum RowKey {
     Runner(RunnerName),
     Hook(HookId),
     Firing(FiringId),
+    Team(TeamName),
+    Launch(LaunchId),
 }
 
 /// A whole row, as the store keeps it.
@@ -198,6 +207,8 @@ pub enum Row {
     Runner(Arc<Runner>),
     Hook(Arc<Hook>),
     Firing(Arc<Firing>),
+    Team(Arc<Team>),
+    Launch(Arc<Launch>),
 }
 
 impl Row {
@@ -210,6 +221,7 @@ impl Row {
             Row::Landing(it) => it.end.is_none(),
             Row::Message(_) => false,
             Row::Firing(it) => it.ended.is_none(),
+            Row::Launch(it) => !it.superseded,
             // It is needed as long as its attempt may have to be told the answer; the rest drops out at loading.
             Row::Approval(it) => !it.closed,
             Row::Rule(_) | Row::Budget(_) | Row::Day(_) | Row::Parked(_) | Row::Runner(_) | Row::Hook(_) => true,
@@ -219,6 +231,7 @@ impl Row {
             | Row::Claim(_)
             | Row::Wait(_)
             | Row::Cursor(_)
+            | Row::Team(_)
             | Row::Answer(_) => true,
         }
     }
@@ -343,6 +356,7 @@ impl Board {
     /// In whose line the task stands, if it is ready but for claims, slots and its mission's pace.
     fn line_of(&self, task: &Task) -> Option<ReadyFor> {
         let ready = task.status.is_waiting()
+            && task.standing.is_none()
             && task.paused.is_none()
             && task.not_before.is_none()
             && !task.asleep
@@ -400,17 +414,22 @@ impl Board {
                 self.due.remove(&(at, Due::Time(old.id)));
             }
             self.light -= usize::from(old.light);
-            let left = self.running.get(&old.agent).copied().unwrap_or(1) - 1;
-            if left == 0 {
-                self.running.remove(&old.agent)
-            } else {
-                self.running.insert(old.agent.clone(), left)
-            };
+            if old.standing.is_none() {
+                let left = self.running.get(&old.agent).copied().unwrap_or(1) - 1;
+                if left == 0 {
+                    self.running.remove(&old.agent)
+                } else {
+                    self.running.insert(old.agent.clone(), left)
+                };
+            }
         }
         if attempt.ended.is_none() {
             self.light += usize::from(attempt.light);
-            let count = self.running.get(&attempt.agent).copied().unwrap_or(0) + 1;
-            self.running.insert(attempt.agent.clone(), count);
+            // A member's standing session takes no task's place.
+            if attempt.standing.is_none() {
+                let count = self.running.get(&attempt.agent).copied().unwrap_or(0) + 1;
+                self.running.insert(attempt.agent.clone(), count);
+            }
             // Its silence counts only while it works: afterwards the shell is at it.
             if let (Some(at), Phase::Working) = (attempt.expires_at, attempt.phase) {
                 self.due.insert((at, Due::Attempt(attempt.id)));
@@ -577,6 +596,8 @@ impl Loading {
             Row::Runner(it) => board.put_runner(it, ignored),
             Row::Hook(it) => _ = board.hooks.insert(it.id, it),
             Row::Firing(it) if it.ended.is_none() => _ = board.firings.insert(it.id, it),
+            Row::Team(it) => _ = board.teams.insert(it.name.clone(), it),
+            Row::Launch(it) if !it.superseded => _ = board.launches.insert(it.id, it),
             Row::Parked(it) => {
                 if let Some(at) = it.until_at {
                     board.due.insert((at, Due::Provider(it.name.clone())));
@@ -588,7 +609,8 @@ impl Loading {
             | Row::Landing(_)
             | Row::Message(_)
             | Row::Approval(_)
-            | Row::Firing(_) => {}
+            | Row::Firing(_)
+            | Row::Launch(_) => {}
         }
         self.ignored.clear();
     }

@@ -11,6 +11,7 @@ use crate::event::{Event, facts};
 use crate::hook;
 use crate::ids::{AgentName, ChannelName, FiringId, Label, MessageId, Now, ProjectName};
 use crate::refusal::Refusal;
+use crate::steer;
 
 /// An entry of a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -224,6 +225,30 @@ fn ancestry(name: &AgentName) -> impl Iterator<Item = &str> {
 /// Whether `child` is `parent` or somewhere below it.
 pub fn is_of(child: &AgentName, parent: &AgentName) -> bool {
     ancestry(child).any(|it| it == parent.as_str())
+}
+
+/// Says a message to the members of teams it is for, into their sessions: who is named in it, or whose channel it is in.
+pub(crate) fn deliver(draft: &mut Draft, message: &Message) {
+    let board = draft.board();
+    let mut to: Vec<AgentName> = message.mentions.clone();
+    if let Some(name) = message.channel.as_str().strip_prefix('@')
+        && let Ok(name) = AgentName::new(name)
+        && !to.contains(&name)
+    {
+        to.push(name);
+    }
+    let sessions: Vec<_> = board
+        .attempts
+        .values()
+        .filter(|it| it.standing.is_some() && it.takes_words() && to.contains(&it.agent))
+        .filter(|it| message.sender != Actor::Agent(it.agent.clone()))
+        .map(|it| it.id)
+        .collect();
+    for attempt in sessions {
+        let text =
+            format!("Message {} from {} in {}:\n\n{}", message.id, message.sender, message.channel, message.text);
+        steer::say(draft, attempt, text);
+    }
 }
 
 /// Moves an agent's cursor forward; it never goes back.

@@ -10,15 +10,15 @@ use crate::event::Recorded;
 use crate::fleet::{self, Limits};
 use crate::graph::Step;
 use crate::ids::{
-    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, CommitId, FiringId, HookId, LandingId, MessageId,
-    MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId, WaitId,
+    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, CommitId, FiringId, HookId, LandingId, LaunchId, MessageId,
+    MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId, TeamName, WaitId,
 };
 use crate::manifest::{self, Part, Rules};
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Said};
 use crate::{
-    agent, approval, attempt, budget, bus, claim, explore, gates, hook, isolation, landing, lead, mission, policy,
-    project, provider, radar, react, route, runner, schedule, scope, steer, task,
+    agent, approval, attempt, budget, bus, claim, explore, gates, hook, isolation, landing, launch, lead, mission,
+    policy, project, provider, radar, react, route, runner, schedule, scope, steer, task, team,
 };
 
 /// Who asks.
@@ -290,6 +290,9 @@ pub enum Command {
         reason: String,
     },
 
+    /// Whatever is asked of a team.
+    Team(Box<team::Ask>),
+
     Acquire(claim::Acquire),
     Renew {
         claim: ClaimId,
@@ -381,6 +384,11 @@ pub enum Command {
         token: u64,
         since_ms: Option<u64>,
     },
+    /// What the programs of a launch's members said when they were asked.
+    ReportResolved {
+        launch: LaunchId,
+        found: Vec<launch::Resolution>,
+    },
     ReportJudged {
         attempt: AttemptId,
         token: u64,
@@ -440,6 +448,7 @@ impl Command {
                 | Command::ReportPortsTaken { .. }
                 | Command::ReportSaid { .. }
                 | Command::ReportSilent { .. }
+                | Command::ReportResolved { .. }
                 | Command::ReportJudged { .. }
                 | Command::ReportTried { .. }
                 | Command::ReportMoved { .. }
@@ -490,6 +499,9 @@ pub enum Outcome {
     Judged {
         landing: Option<LandingId>,
     },
+    Team(TeamName),
+    /// The launch that has begun; nothing when it begins after a stop.
+    Launched(Option<LaunchId>),
 }
 
 /// What the writer stores in one transaction.
@@ -657,6 +669,8 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             }
             Outcome::Done
         }
+        Command::Team(ask) => team::run(draft, *ask, now)?,
+        Command::ReportResolved { launch, found } => done(launch::resolved(draft, launch, found, now)?),
         Command::Acquire(ask) => Outcome::Claim(claim::acquire(draft, ask, now)?),
         Command::Renew { claim, token } => Outcome::Renewed { ttl_ms: claim::renew(draft, claim, token, now)? },
         Command::Release { claim, token } => done(claim::release(draft, claim, token)?),

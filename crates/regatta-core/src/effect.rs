@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AttemptId, CommitId, FiringId, LandingId, ProjectName, TaskId};
+use crate::ids::{AttemptId, CommitId, FiringId, LandingId, LaunchId, ProjectName, TaskId};
 
 /// One effect's name: the event it follows from, and which of that event's effects it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -37,6 +37,8 @@ pub enum Effect {
     StopAttempt { attempt: AttemptId },
     /// Capture what the attempt left and run its validation contract.
     Validate { attempt: AttemptId },
+    /// Ask the programs of a launch's members whether they can be started.
+    ResolveTeam { launch: LaunchId },
     /// Merge the landing onto the trunk's tip and validate the merged tree.
     TryLanding { landing: LandingId },
     /// Move the trunk, under this fence.

@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    agent, approval, attempt, budget, bus, claim, fleet, hook, isolation, landing, lead, mission, policy, project,
-    provider, question, radar, rotate, route, runner, scope, steer, task,
+    agent, approval, attempt, budget, bus, claim, fleet, hook, isolation, landing, launch, lead, mission, policy,
+    project, provider, question, radar, rotate, route, runner, scope, steer, task, team,
 };
 
 /// Declares event payloads: private fields, public getters.
@@ -116,6 +116,11 @@ events! {
     RunnerRenewed(runner::Renewed) "runner.renewed" |it| it.runner().to_string();
     RunnerChanged(runner::Changed) "runner.changed" |it| it.runner().to_string();
     RunnerRemoved(runner::Removed) "runner.removed" |it| it.runner().to_string();
+    TeamCreated(team::Created) "team.created" |it| it.team().name.to_string();
+    TeamChanged(team::Changed) "team.changed" |it| it.team().name.to_string();
+    LaunchBegun(launch::Begun) "launch.begun" |it| it.launch().id.to_string();
+    LaunchMoved(launch::Moved) "launch.member" |it| it.launch().to_string();
+    LaunchChanged(launch::Changed) "launch.changed" |it| it.launch().to_string();
     LandingQueued(landing::Queued) "landing.queued" |it| it.landing().id.to_string();
     LandingBegun(landing::Begun) "landing.begun" |it| it.landing().to_string();
     LandingValidated(landing::Validated) "landing.validated" |it| it.landing().to_string();

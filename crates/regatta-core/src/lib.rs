@@ -39,7 +39,11 @@ pub mod standing; // a project's standing rules
 pub mod steer; // a word, a pause, another try
 pub mod task; // where a task becomes in_progress
 
+pub mod extra; // fields that a newer version wrote
 pub mod lane; // who may launch a member of a team
+pub mod launch; // one start of a team, and what became of each
+pub mod reconcile; // which record is believed
+pub mod team; // a lead and its members, as somebody wants them
 
 pub mod bus; // messages
 pub mod fleet; // limits, restarts, answers given before

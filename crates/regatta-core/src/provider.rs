@@ -119,6 +119,14 @@ pub(crate) fn worked(draft: &mut Draft, agent: &AgentName) {
     }
 }
 
+/// Forgets what kept one agent, and not its whole provider, from working: it is started anew.
+pub(crate) fn forgive(draft: &mut Draft, agent: &AgentName) {
+    let name = format!("agent:{agent}");
+    if draft.board().parked.contains_key(&name) {
+        draft.record(Event::ProviderFreed(Freed { name, remembered: None }));
+    }
+}
+
 /// Lets an agent, and the provider it hangs on, go on because a person says so.
 pub fn resume(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     let agent = crate::agent::find(draft.board(), name)?.clone();

@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::ids::Now;
 use crate::refusal::Refusal;
 use crate::task::{Status, Task};
-use crate::{budget, hook, landing, lead, mission, policy, question, route};
+use crate::{budget, bus, hook, landing, launch, lead, mission, policy, question, reconcile, route};
 
 /// Decides what follows from `event` and returns what the shell must do. `before` is the board as it was
 /// before the command, where what has ended can still be seen.
@@ -60,7 +60,47 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             });
         }
         Event::AttemptStopping(it) => effects.push(Effect::StopAttempt { attempt: *it.attempt() }),
+        Event::AttemptLaunched(it) => launch::seen(draft, *it.attempt(), event, now),
+        Event::AttemptSpoke(it) => launch::seen(draft, *it.attempt(), event, now),
+        Event::ApprovalAsked(it) => {
+            launch::seen(draft, it.approval().attempt, event, now);
+            lead::asked(draft, it.approval().id);
+        }
+        Event::ApprovalWithdrawn(it) => {
+            if let Some(attempt) = before.approvals.get(it.approval()).map(|it| it.attempt) {
+                launch::seen(draft, attempt, event, now);
+            }
+        }
+        Event::LaunchBegun(it) => {
+            let asks = it.launch().members.iter().any(|it| it.state == launch::State::Queued && !it.prepared);
+            effects.extend(asks.then_some(Effect::ResolveTeam { launch: it.launch().id }));
+        }
+        Event::LaunchMoved(it) => {
+            // A lane that is tried again: its program is asked again.
+            if it.entry().state == launch::State::Queued && !it.entry().prepared {
+                effects.push(Effect::ResolveTeam { launch: *it.launch() });
+            }
+            launch::advance(draft, *it.launch(), now);
+        }
+        Event::LaunchChanged(it) => {
+            launch::advance(draft, *it.launch(), now);
+            launch::again_after(draft, *it.launch(), now)?;
+        }
+        Event::FleetResumed(_) => reconcile::settle_all(draft, now),
+        Event::MessagePosted(it) => {
+            lead::heard(draft, it.message());
+            bus::deliver(draft, it.message());
+        }
         Event::AttemptEnded(it) => {
+            // A member's session: what it means is the member's alone.
+            if let Some(ended) = before.attempts.get(it.attempt()) {
+                launch::ended(draft, ended, (*it.cause(), it.detail()), now)?;
+            }
+            let stopping = |it: &&std::sync::Arc<launch::Launch>| it.stopping.is_some();
+            let stopping: Vec<_> = draft.board().launches.values().filter(stopping).map(|it| it.id).collect();
+            for launch in stopping {
+                launch::advance(draft, launch, now);
+            }
             // An attempt begun and ended by one command never had a workspace.
             if let Some(ended) = before.attempts.get(it.attempt()) {
                 let goes_on = draft.board().tasks.get(&ended.task).and_then(|it| it.resume.as_ref());
@@ -79,6 +119,9 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         Event::ApprovalDecided(it) => {
             let attempt = draft.board().approvals.get(it.approval()).map(|it| it.attempt);
             effects.extend(attempt.map(|attempt| Effect::Nudge { attempt }));
+            if let Some(attempt) = attempt {
+                launch::seen(draft, attempt, event, now);
+            }
         }
         Event::TaskValidating(it) => effects.push(Effect::Validate { attempt: *it.attempt() }),
         Event::LandingQueued(it) => landing::advance(draft, &it.landing().project.clone(), now),
@@ -122,8 +165,6 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             }
         }
         Event::TaskInReview(it) => tell_lead(draft, before, *it.task(), &format!("is in review: {}", it.reason())),
-        Event::ApprovalAsked(it) => lead::asked(draft, it.approval().id),
-        Event::MessagePosted(it) => lead::heard(draft, it.message()),
         Event::ProjectChanged(it) => lead::seat(draft, &it.project().name.clone(), now)?,
         Event::MissionEnded(it) => {
             if let Some(mission) = before.missions.get(it.mission()) {
@@ -134,7 +175,8 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         }
         Event::HookFired(it) => effects.push(Effect::RunHook { firing: it.firing().id }),
         // Facts that nothing follows from. A completed task unblocks its dependants by being completed.
-        Event::FleetResumed(_)
+        Event::TeamCreated(_)
+        | Event::TeamChanged(_)
         | Event::FleetLimited(_)
         | Event::RequestAnswered(_)
         | Event::RequestForgotten(_)
@@ -168,15 +210,12 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::AttemptReported(_)
         | Event::TaskNoted(_)
         | Event::AttemptRenewed(_)
-        | Event::AttemptSpoke(_)
         | Event::AttemptClocked(_)
         | Event::AttemptClosing(_)
         | Event::AttemptNoted(_)
-        | Event::AttemptLaunched(_)
         | Event::AttemptPorted(_)
         | Event::AttemptExtended(_)
         | Event::ApprovalEscalated(_)
-        | Event::ApprovalWithdrawn(_)
         | Event::RuleAdded(_)
         | Event::RuleRemoved(_)
         | Event::BudgetSet(_)

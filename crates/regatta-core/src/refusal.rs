@@ -9,6 +9,7 @@ use crate::claim::Owner;
 use crate::command::Actor;
 use crate::ids::{
     AgentName, ApprovalId, AttemptId, ClaimId, LandingId, MissionId, ProjectName, RequestKey, RunnerName, TaskId,
+    TeamName,
 };
 use crate::pattern::Uri;
 use crate::task::Status;
@@ -57,6 +58,8 @@ pub enum Refusal {
     StaleRunner { runner: RunnerName },
     NoSuchMission { mission: MissionId },
     NoSuchLanding { landing: LandingId },
+    NoSuchTeam { team: TeamName },
+    TeamRuns { team: TeamName, cannot: String },
     AlreadyThere { what: String },
     InUse { what: String, by: String },
     AtCapacity { agent: AgentName, running: u32, max: u32 },
@@ -105,6 +108,8 @@ impl Refusal {
             Refusal::StaleRunner { .. } => "stale_runner",
             Refusal::NoSuchMission { .. } => "no_such_mission",
             Refusal::NoSuchLanding { .. } => "no_such_landing",
+            Refusal::NoSuchTeam { .. } => "no_such_team",
+            Refusal::TeamRuns { .. } => "team_runs",
             Refusal::AlreadyThere { .. } => "already_exists",
             Refusal::InUse { .. } => "in_use",
             Refusal::AtCapacity { .. } => "at_capacity",
@@ -133,6 +138,7 @@ impl Refusal {
             | Refusal::NoSuchTask { .. }
             | Refusal::NoSuchRunner { .. }
             | Refusal::NoSuchMission { .. }
+            | Refusal::NoSuchTeam { .. }
             | Refusal::NoSuchLanding { .. } => Class::Missing,
             Refusal::ClaimHeld { .. }
             | Refusal::Deadlock { .. }
@@ -144,6 +150,7 @@ impl Refusal {
             | Refusal::KeyReused { .. }
             | Refusal::AlreadyAnswered { .. }
             | Refusal::AlreadyThere { .. }
+            | Refusal::TeamRuns { .. }
             | Refusal::InUse { .. } => Class::Conflict,
             Refusal::Changed { .. } => Class::Changed,
             Refusal::AtCapacity { .. }
@@ -218,6 +225,8 @@ impl Refusal {
                 format!("another process speaks for the runner {runner} now, or it was given up")
             }
             Refusal::NoSuchMission { mission } => format!("there is no running mission {mission}"),
+            Refusal::NoSuchTeam { team } => format!("there is no team {team}"),
+            Refusal::TeamRuns { team, cannot } => format!("team {team} runs, so this cannot be done now: {cannot}"),
             Refusal::NoSuchLanding { landing } => format!("there is no landing {landing} in the queue"),
             Refusal::AlreadyThere { what } => format!("{what} is there already, with other settings"),
             Refusal::InUse { what, by } => format!("{what} is in use by {by}"),
@@ -282,6 +291,11 @@ impl Refusal {
             Refusal::StaleRunner { .. } => "register again; regatta runner does so by itself".into(),
             Refusal::NoSuchMission { .. } => "see what runs with regatta status".into(),
             Refusal::NoSuchLanding { .. } => "see the queue with regatta queue".into(),
+            Refusal::NoSuchTeam { .. } => "see them with regatta team list".into(),
+            Refusal::TeamRuns { team, .. } => format!(
+                "stop it, edit it, launch it again: regatta team stop {team}, regatta team edit {team}, regatta team \
+                 relaunch {team}"
+            ),
             Refusal::AlreadyThere { .. } => "choose another name, or change the one that is there".into(),
             Refusal::InUse { .. } => "wait until that has ended, or stop it: regatta stop".into(),
             Refusal::AtCapacity { .. } => {

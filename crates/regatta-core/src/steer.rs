@@ -59,6 +59,11 @@ pub fn tell(draft: &mut Draft, id: TaskId, text: String) -> Result<Heard, Refusa
     }
 }
 
+/// Says something in a session that takes words.
+pub(crate) fn say(draft: &mut Draft, attempt: AttemptId, text: String) {
+    draft.record(Event::AttemptTold(Told { attempt, text }));
+}
+
 /// Leaves a word for whoever works on a task next.
 pub(crate) fn note(draft: &mut Draft, task: TaskId, text: String) {
     draft.record(Event::TaskNoted(Noted { task, text }));
@@ -197,7 +202,9 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
 pub fn silent(draft: &mut Draft, id: AttemptId, token: u64, since_ms: Option<u64>) -> Result<(), Refusal> {
     let attempt = attempt::live(draft.board(), id, token)?;
     let waits = draft.board().approvals.values().any(|it| it.attempt == id && it.is_open());
-    let hung = since_ms.is_some_and(|it| it >= draft.board().limits.silence_ms);
+    // A member between two turns has nothing to say.
+    let idle = attempt.standing.is_some() && !attempt.talk.in_turn;
+    let hung = !idle && since_ms.is_some_and(|it| it >= draft.board().limits.silence_ms);
     if hung
         && attempt.talk.held.is_none()
         && !waits

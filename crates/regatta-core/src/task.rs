@@ -19,6 +19,7 @@ use crate::graph::Step;
 use crate::ids::{
     AgentName, AttemptId, BranchName, ChannelName, CommitId, LandingId, MessageId, MissionId, Now, ProjectName, TaskId,
 };
+use crate::launch::Standing;
 use crate::pattern::{PathPattern, Uri};
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
@@ -26,7 +27,7 @@ use crate::scope::Escape;
 use crate::{agent, claim, manifest};
 
 pub use add::{Add, Edit, Pause, add, default_priority, edit};
-pub(crate) use add::{one_line, set_duty, set_explorer, set_reviewer};
+pub(crate) use add::{one_line, set_duty, set_explorer, set_reviewer, set_standing};
 pub(crate) use fixup::mend;
 pub use fixup::{Fixup, MOST_FIXUPS};
 pub use status::{Status, next_status};
@@ -165,6 +166,9 @@ pub struct Task {
     /// It rests until something happens that it must know of.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asleep: bool,
+    /// Whose standing session it is: nobody polls for it, and it ends with that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standing: Option<Standing>,
     /// What it is called elsewhere (a plan's or another tracker's id).
     pub alias: Option<String>,
     pub mission: Option<MissionId>,
@@ -522,6 +526,9 @@ pub(crate) fn try_again_after(
     again: Again,
 ) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
+    if task.standing.is_some() {
+        return Ok(()); // it ends with its session, and its team says what follows
+    }
     // A fix-up that failed is one of its fix-ups; the work it was to mend is as good as before.
     if again.counts && task.fixup.is_some() {
         return mend(draft, id, reason, Again { fixup: task.fixup.clone(), ..again });
@@ -560,6 +567,9 @@ fn exhausted(cause: Cause) -> Option<WaitKind> {
 
 fn bring_back(draft: &mut Draft, id: TaskId, reason: &str, again: Again) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
+    if task.standing.is_some() {
+        return Ok(());
+    }
     let counts = again.counts;
     let status = if task.assignee.is_some() { Status::Pending } else { Status::Unassigned };
     next_status(id, task.status, status)?;
@@ -579,6 +589,9 @@ pub(crate) fn warn(draft: &mut Draft, id: TaskId, text: String) {
 /// Hands a task to a person.
 pub(crate) fn needs_human(draft: &mut Draft, id: TaskId, kind: WaitKind, reason: &str) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
+    if task.standing.is_some() {
+        return Ok(());
+    }
     next_status(id, task.status, Status::NeedsHuman)?;
     draft.record(Event::TaskNeedsHuman(NeedsHuman { task: id, kind, reason: reason.to_owned() }));
     Ok(())

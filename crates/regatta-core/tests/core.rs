@@ -27,10 +27,10 @@ mod joins;
 mod judging;
 #[path = "core/landings.rs"]
 mod landings;
-#[path = "core/leads.rs"]
-mod leads;
 #[path = "core/lanes.rs"]
 mod lanes;
+#[path = "core/leads.rs"]
+mod leads;
 #[path = "core/lines.rs"]
 mod lines;
 #[path = "core/manifests.rs"]
@@ -57,6 +57,8 @@ mod speculation;
 mod talk;
 #[path = "core/tasks.rs"]
 mod tasks;
+#[path = "core/teams.rs"]
+mod teams;
 #[path = "core/waves.rs"]
 mod waves;
 

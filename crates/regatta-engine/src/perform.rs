@@ -10,6 +10,7 @@ mod hooks; // commands that hooks start
 mod isolation; // did it work where it should
 mod judging; // what an attempt left, captured and checked
 mod landings; // the queue's work
+mod teams; // who of a team can be started
 pub(crate) mod workspaces; // made ready, and cleared up
 
 use std::future::Future;
@@ -81,6 +82,7 @@ fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(Eff
         }
         Effect::RunHook { firing } => hands.give(move || hooks::run_hook(&it, key, firing)),
         Effect::PushTrunk { project, commit } => hands.give(move || landings::push_trunk(&it, key, &project, &commit)),
+        Effect::ResolveTeam { launch } => hands.give(move || teams::resolve(&it, key, launch)),
     }
 }
 

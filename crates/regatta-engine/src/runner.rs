@@ -9,6 +9,7 @@ use regatta_core::agent::{self, Agent, Runtime};
 use regatta_core::board::{Board, ReadyFor};
 use regatta_core::command::{Actor, Command, Outcome, Request};
 use regatta_core::ids::{AgentName, MissionId, TaskId};
+use regatta_core::launch;
 use regatta_core::mission::State;
 use regatta_core::runner::{self, Runner};
 use regatta_core::schedule::Poll;
@@ -76,7 +77,7 @@ fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>, day: u64) 
 fn poll_all(engine: &Engine, board: &Board, scales: &mut Scales) -> Round {
     let mut round = Round::Nothing;
     let places = places(board);
-    for Candidate { mission, task, agent } in candidates(board) {
+    for Candidate { mission, task, agent } in candidates(board).into_iter().chain(members(board)) {
         let Some(who) = board.agents.get(&agent) else { continue };
         for place in places.iter().filter(|it| it.takes(who)) {
             let mut facts = mission.map(|it| scales.facts(engine, board, it)).unwrap_or_default();
@@ -117,7 +118,7 @@ impl Place {
 
 /// Where there is room, the most first.
 fn places(board: &Board) -> Vec<Place> {
-    let here = board.attempts.values().filter(|it| it.runner.is_none()).count() as u32;
+    let here = board.attempts.values().filter(|it| it.runner.is_none() && it.standing.is_none()).count() as u32;
     let mut found = vec![(board.limits.max_attempts.saturating_sub(here), Place(None))];
     for it in board.runners.values().filter(|it| it.state == runner::State::Up) {
         let room = it.max_tasks.saturating_sub(runner::running(board, &it.name));
@@ -127,6 +128,31 @@ fn places(board: &Board) -> Vec<Place> {
     found.retain(|it| it.0 > 0 || it.1.0.is_none());
     found.sort_by_key(|it| std::cmp::Reverse(it.0));
     found.into_iter().map(|it| it.1).collect()
+}
+
+/// How many tasks of a line are tried for a member in one round: the first may have to wait for somebody's files.
+const FEW: usize = 8;
+
+/// The members of teams that are up and have room, with what waits for them: what they were given, else, for those who
+/// do not lead, what nobody in particular was given in their project.
+fn members(board: &Board) -> Vec<Candidate> {
+    let mut found: Vec<(u32, AgentName, TaskId)> = Vec::new();
+    for launch in board.launches.values().filter(|it| it.stopping.is_none()) {
+        let pool: Vec<TaskId> = board.ready_for(&ReadyFor::Pool(launch.project.clone())).take(FEW).collect();
+        for entry in launch.members.iter().filter(|it| it.state == launch::State::Alive) {
+            let Some(agent) = board.agents.get(&entry.agent) else { continue };
+            let room = agent::capacity(board, agent);
+            if room.available == 0 {
+                continue;
+            }
+            let line = ReadyFor::Agent(entry.agent.clone());
+            let own = board.ready_for(&line).take(FEW);
+            let shared = pool.iter().copied().filter(|_| !entry.lead);
+            found.extend(own.chain(shared).map(|task| (room.current, entry.agent.clone(), task)));
+        }
+    }
+    found.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    found.into_iter().map(|(_, agent, task)| Candidate { mission: None, task: Some(task), agent }).collect()
 }
 
 /// Who may get something: of a mission, or just this task.

@@ -185,6 +185,16 @@ impl Writer<'_> {
                 "INSERT OR REPLACE INTO parked (name, body) VALUES (?1, ?2)",
                 (it.name.as_str(), json(text, it)?),
             ),
+            Row::Team(it) => run(
+                db,
+                "INSERT OR REPLACE INTO teams (name, body) VALUES (?1, ?2)",
+                (it.name.as_str(), json(text, it)?),
+            ),
+            Row::Launch(it) => run(
+                db,
+                "INSERT OR REPLACE INTO launches (id, team, live, body) VALUES (?1, ?2, ?3, ?4)",
+                (number(it.id.0)?, it.team.as_str(), live, json(text, it)?),
+            ),
             Row::Runner(it) => run(
                 db,
                 "INSERT OR REPLACE INTO runners (name, body) VALUES (?1, ?2)",
@@ -225,6 +235,8 @@ impl Writer<'_> {
                 let agent = agent.as_ref().map_or("", |it| it.as_str());
                 run(db, "DELETE FROM days WHERE day = ?1 AND agent = ?2", (number(*day)?, agent))
             }
+            RowKey::Team(it) => run(db, "DELETE FROM teams WHERE name = ?1", [it.as_str()]),
+            RowKey::Launch(it) => run(db, "DELETE FROM launches WHERE id = ?1", [number(it.0)?]),
             RowKey::Runner(it) => run(db, "DELETE FROM runners WHERE name = ?1", [it.as_str()]),
             RowKey::Hook(it) => run(db, "DELETE FROM hooks WHERE id = ?1", [number(it.0)?]),
             RowKey::Firing(it) => run(db, "DELETE FROM firings WHERE id = ?1", [number(it.0)?]),

@@ -11,8 +11,11 @@ use regatta_core::attempt::Attempt;
 use regatta_core::bus::Message;
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
-use regatta_core::ids::{AttemptId, ChannelName, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId};
+use regatta_core::ids::{
+    AttemptId, ChannelName, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId, TeamName,
+};
 use regatta_core::landing::Landing;
+use regatta_core::launch::Launch;
 use regatta_core::mission::Mission;
 use regatta_core::task::{Status, Task};
 use regatta_engine::ports::store::{History, MessageFilter, StoreError, TaskFilter, first_since};
@@ -143,6 +146,11 @@ impl History for SqliteHistory {
     fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError> {
         let sql = "SELECT id, body FROM landings WHERE project = ?1 ORDER BY id DESC LIMIT ?2";
         self.read(|db| all(db, "landings", sql, vec![project.to_string().into(), at_most(limit).into()]))
+    }
+
+    fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<Launch>, StoreError> {
+        let sql = "SELECT id, body FROM launches WHERE team = ?1 ORDER BY id DESC LIMIT ?2";
+        self.read(|db| all(db, "launches", sql, vec![team.as_str().to_owned().into(), at_most(limit).into()]))
     }
 
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError> {

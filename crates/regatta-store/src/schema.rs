@@ -67,7 +67,7 @@ CREATE TABLE days (day INTEGER NOT NULL, agent TEXT NOT NULL, body TEXT NOT NULL
 CREATE TABLE parked (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ", "
 CREATE TABLE runners (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
-", BUS];
+", BUS, TEAMS];
 
 /// Threads, full-text search, hooks. What is there of messages is indexed when a store comes here (`search.rs` of the
 /// core says what a word is, so no SQL can do it).
@@ -83,6 +83,14 @@ CREATE TABLE hooks (id INTEGER PRIMARY KEY, body TEXT NOT NULL) STRICT;
 CREATE TABLE firings (id INTEGER PRIMARY KEY, hook INTEGER NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE INDEX firings_live ON firings (live) WHERE live = 1;
 CREATE INDEX firings_hook ON firings (hook);
+";
+
+/// Teams as somebody wants them, and what became of each launch. `live` is whether it is its team's last.
+const TEAMS: &str = "
+CREATE TABLE teams (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE launches (id INTEGER PRIMARY KEY, team TEXT NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE INDEX launches_live ON launches (live) WHERE live = 1;
+CREATE INDEX launches_team ON launches (team);
 ";
 
 /// The schema this program writes.

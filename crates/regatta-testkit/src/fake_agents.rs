@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use regatta_core::agent::Runtime;
 use regatta_core::ids::AttemptId;
 use regatta_core::session::{Class, Said, Usage};
 use regatta_engine::ports::agents::{
-    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, Line, ProcessIdentity, ProcessState, Started, Verdict,
-    Wishes,
+    AgentError, Agents, Check, CheckResult, Desk, Exit, Launch, Line, Problem, ProcessIdentity, ProcessState, Resolved,
+    Started, Verdict, Wanted, Wishes,
 };
 
 use crate::fake_git::{FakeGit, Files};
@@ -306,6 +307,15 @@ impl Program {
 }
 
 impl Agents for FakeAgents {
+    /// Whoever is wanted is there, but `nobody`.
+    fn resolve(&self, wanted: &Wanted) -> Resolved {
+        if wanted.provider == "nobody" {
+            let error = AgentError { what: "It is not installed.".into(), hint: "Install it.".into() };
+            return Resolved { problem: Some((Problem::Missing, error)), ..Resolved::default() };
+        }
+        Resolved { runtime: Some(Runtime::Scripted), backend: Some(wanted.provider.clone()), ..Resolved::default() }
+    }
+
     fn start(&self, launch: &Launch) -> Result<Started, AgentError> {
         let starts = || {
             let task = launch.env.iter().find(|it| it.0 == "REGATTA_TASK").map(|it| it.1.clone()).unwrap_or_default();

@@ -13,8 +13,11 @@ use regatta_core::bus::Message;
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
-use regatta_core::ids::{AttemptId, ChannelName, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId};
+use regatta_core::ids::{
+    AttemptId, ChannelName, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId, TeamName,
+};
 use regatta_core::landing::Landing;
+use regatta_core::launch::Launch;
 use regatta_core::mission::Mission;
 use regatta_core::task::Task;
 use regatta_engine::ports::store::{Batch, History, Loaded, MessageFilter, Store, StoreError, TaskFilter, first_since};
@@ -287,6 +290,14 @@ impl History for MemoryStore {
         let mut found = self.rows(|row| {
             if let Row::Landing(it) = row { (it.project == *project).then(|| Landing::clone(it)) } else { None }
         });
+        found.reverse();
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<Launch>, StoreError> {
+        let mut found = self
+            .rows(|row| if let Row::Launch(it) = row { (it.team == *team).then(|| Launch::clone(it)) } else { None });
         found.reverse();
         found.truncate(limit);
         Ok(found)

@@ -5,8 +5,10 @@
 
 mod history; // what the reading side must find
 pub mod story; // what is committed
+mod teams; // and what of teams
 
 pub use history::*;
+pub use teams::j12_launches_are_found_newest_first;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -68,6 +70,7 @@ cases! {
     j12_messages_are_found_by_every_filter;
     j12_messages_are_found_by_thread_time_and_words;
     j12_firings_are_found_newest_first;
+    j12_launches_are_found_newest_first;
     events_are_read_page_by_page;
     d7_a_backup_is_exact_and_overwrites_nothing;
 }

@@ -11,12 +11,14 @@ use crate::event::{Event, Recorded};
 use crate::fleet::Answer;
 use crate::hook::{self, Firing, Hook};
 use crate::ids::{AgentName, ApprovalId, AttemptId, CommitId, HookId, MissionId, Now, RunnerName, TaskId};
+use crate::launch::{Entry, Launch};
 use crate::mission::Mission;
 use crate::project::Project;
 use crate::provider::Parked;
 use crate::runner::Runner;
 use crate::session::{Said, Usage};
 use crate::task::Status;
+use crate::team::Team;
 
 use super::{Board, Due, Row, RowKey, Rows};
 
@@ -378,6 +380,30 @@ impl Board {
                 self.take_runner(it.runner());
                 rows.insert(RowKey::Runner(it.runner().clone()), None);
             }
+            Event::TeamCreated(it) => self.put_team(it.team(), rows),
+            Event::TeamChanged(it) => self.put_team(it.team(), rows),
+            Event::LaunchBegun(it) => {
+                self.counters.launch = self.counters.launch.max(it.launch().id.0);
+                self.put_launch(it.launch().clone(), now, rows);
+            }
+            Event::LaunchMoved(it) => {
+                if let Some(launch) = self.launches.get(it.launch()) {
+                    let mut launch = Launch::clone(launch);
+                    let put = |old: &mut Entry| *old = it.entry().clone();
+                    launch.members.iter_mut().filter(|old| old.name == it.entry().name).for_each(put);
+                    launch.reconciled_wall = launch.reconciled_wall.filter(|_| !it.entry().state.is_pending());
+                    self.put_launch(launch, now, rows);
+                }
+            }
+            Event::LaunchChanged(it) => {
+                if let Some(launch) = self.launches.get(it.launch()) {
+                    let mut launch = Launch::clone(launch);
+                    launch.stopping = it.stopping().clone();
+                    launch.reconciled_wall = *it.reconciled_wall();
+                    launch.superseded = *it.superseded();
+                    self.put_launch(launch, now, rows);
+                }
+            }
             Event::LandingQueued(_)
             | Event::LandingBegun(_)
             | Event::LandingValidated(_)
@@ -618,6 +644,22 @@ impl Board {
             change(&mut hook);
             self.put_hook(hook, rows);
         }
+    }
+
+    fn put_team(&mut self, team: &Team, rows: &mut Rows) {
+        let team = Arc::new(team.clone());
+        self.teams.insert(team.name.clone(), team.clone());
+        rows.insert(RowKey::Team(team.name.clone()), Some(Row::Team(team)));
+    }
+
+    fn put_launch(&mut self, launch: Launch, now: Now, rows: &mut Rows) {
+        let launch = Arc::new(Launch { revision: self.revision, updated_wall: now.wall, ..launch });
+        if launch.superseded {
+            self.launches.remove(&launch.id);
+        } else {
+            self.launches.insert(launch.id, launch.clone());
+        }
+        rows.insert(RowKey::Launch(launch.id), Some(Row::Launch(launch)));
     }
 
     fn free_provider(&mut self, name: &str) {

@@ -8,6 +8,7 @@ use crate::budget::Spend;
 use crate::event::Event;
 use crate::graph::{self, Step};
 use crate::ids::{MissionId, Now, ProjectName, TaskId};
+use crate::launch::Standing;
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
 
@@ -126,6 +127,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         reviews: None,
         duty: None,
         asleep: false,
+        standing: None,
         alias: ask.alias,
         mission: mission.map(|it| it.0),
         wave: mission.map_or(0, |it| it.1.wave),
@@ -288,6 +290,13 @@ pub(crate) fn set_reviewer(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<
 /// Says what a task is for that is not about a change, and what it goes on with.
 pub(crate) fn set_duty(draft: &mut Draft, id: TaskId, duty: Duty, resume: Option<Resume>) -> Result<(), Refusal> {
     let task = Task { duty: Some(duty), resume, ..Task::clone(&*find(draft.board(), id)?) };
+    draft.record(Event::TaskEdited(Edited { task }));
+    Ok(())
+}
+
+/// Says whose standing session a task is.
+pub(crate) fn set_standing(draft: &mut Draft, id: TaskId, of: Standing) -> Result<(), Refusal> {
+    let task = Task { standing: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
     draft.record(Event::TaskEdited(Edited { task }));
     Ok(())
 }

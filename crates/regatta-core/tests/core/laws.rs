@@ -20,7 +20,7 @@ use regatta_core::project::{Project, QueueMode, RuleAction};
 use regatta_core::refusal::Refusal;
 use regatta_core::schedule::{self, Poll, wait_reasons};
 use regatta_core::task::{Expects, IssueType, Status, Task};
-use regatta_core::{graph, mission};
+use regatta_core::{graph, lane, launch, mission};
 
 /// What history must be remembered to see whether a law was broken.
 #[derive(Clone, Default)]
@@ -105,7 +105,9 @@ impl Laws {
                 assert!(self.started.insert(attempt.id), "J6: {} began twice", attempt.id);
                 let of_task = after.attempts.values().filter(|it| it.task == attempt.task).count();
                 assert_eq!(of_task, 1, "J2: {} has {of_task} live attempts", attempt.task);
-                let running = after.attempts.values().filter(|it| it.agent == attempt.agent).count();
+                // A member's standing session takes no task's place.
+                let counts = |it: &&std::sync::Arc<attempt::Attempt>| it.standing.is_none();
+                let running = after.attempts.values().filter(counts).filter(|it| it.agent == attempt.agent).count();
                 let max = after.agents[&attempt.agent].max_tasks as usize;
                 assert!(running <= max, "J4: {} runs {running}/{max}", attempt.agent);
                 let there = after.attempts.values().filter(|it| it.runner == attempt.runner).count();
@@ -195,6 +197,65 @@ impl Laws {
         check_landings(board);
         check_ready(board);
         check_talk(board);
+        check_teams(board);
+    }
+}
+
+/// T1, T2, T4: a launch has an entry for everybody expected, its aggregate is what its members say, and nobody who
+/// needs a lane of its own is among those the primary lane starts.
+fn check_teams(board: &Board) {
+    for launch in board.launches.values() {
+        let id = launch.id;
+        assert_eq!(board.teams[&launch.team].launch, Some(id), "{id} is on the board and nobody's");
+        let names: Vec<_> = launch.members.iter().map(|it| it.name.clone()).collect();
+        assert_eq!(names, launch.expected_members, "T1: {id} does not expect its whole roster");
+        let pending = launch
+            .members
+            .iter()
+            .any(|it| matches!(it.state.word(), "queued" | "starting" | "pending_bootstrap" | "pending_permission"));
+        let active = pending || launch.stopping.is_some();
+        assert_eq!(launch.phase() == launch::Phase::Active, active, "T2: {id} is {:?}", launch.phase());
+        let unknown = |it: &launch::Entry| it.cause.as_ref().is_some_and(|it| it.kind == launch::Why::LaneUnknown);
+        let failed = launch.members.iter().any(|it| {
+            it.state == launch::State::FailedToStart || (it.state == launch::State::Degraded && !unknown(it))
+        });
+        let skipped = launch.members.iter().any(|it| it.state == launch::State::Skipped);
+        let expected = match (pending || launch.members.iter().any(unknown), failed, skipped) {
+            (true, ..) => launch::Outcome::PartialPending,
+            (_, true, _) => launch::Outcome::PartialFailure,
+            (.., true) => launch::Outcome::PartialSkipped,
+            _ => launch::Outcome::CleanSuccess,
+        };
+        assert_eq!(launch.outcome(), expected, "T2: {id}");
+        for entry in &launch.members {
+            let primary = launch.bootstrap_expected_members.contains(&entry.name);
+            let kind = entry.lane.as_ref().map(|it| it.kind);
+            assert!(
+                !(primary && kind == Some(lane::Kind::Secondary)),
+                "T4: {} starts with the primary lane",
+                entry.name
+            );
+            assert!(!entry.lead || kind != Some(lane::Kind::Secondary), "T4: the lead of {id} is aside");
+            if let Some(attempt) = entry.attempt {
+                let live = board.attempts.get(&attempt);
+                let mine = live.and_then(|it| it.standing.clone());
+                let same = mine.is_some_and(|it| it.launch == id && it.member == entry.name);
+                assert!(same, "{} of {id} has {attempt}, which is not its own", entry.name);
+            }
+            let up = entry.state == launch::State::Alive
+                || (entry.state.is_pending() && entry.state != launch::State::Queued);
+            assert_eq!(
+                up,
+                entry.attempt.is_some(),
+                "{} of {id} is {} with or without a session",
+                entry.name,
+                entry.state.word()
+            );
+        }
+    }
+    for attempt in board.attempts.values().filter(|it| it.standing.is_some()) {
+        let of = attempt.standing.as_ref().and_then(|it| board.launches.get(&it.launch)?.entry(&it.member).cloned());
+        assert_eq!(of.and_then(|it| it.attempt), Some(attempt.id), "{} is nobody's session", attempt.id);
     }
 }
 
@@ -333,7 +394,8 @@ fn check_tasks(board: &Board, now: Now) {
         assert_eq!(task.landing.is_some(), status == Status::Landing, "{id} is {status} with or without a landing");
         let attempt = task.attempt.map(|it| board.attempts.get(&it).expect("J3: a task's attempt is live"));
         assert!(attempt.is_none_or(|it| it.task == id), "J2: {id} has another task's attempt");
-        let at_work = attempt.filter(|it| it.stopping.is_none()).map(|it| it.phase);
+        // A standing task is its session: it ends with that, and is handed to nobody while that is being ended.
+        let at_work = attempt.filter(|it| it.stopping.is_none() || it.standing.is_some()).map(|it| it.phase);
         let expected = match status {
             Status::InProgress => Some(Phase::Working),
             Status::Validating => Some(Phase::Validating),
@@ -588,7 +650,7 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: N
     if facts.is_some() && lanes.iter().flatten().any(|it| board.parked.get(it).is_some_and(|it| !it.over)) {
         return None;
     }
-    let running = board.attempts.values().filter(|it| it.agent == ask.agent).count();
+    let running = board.attempts.values().filter(|it| it.agent == ask.agent && it.standing.is_none()).count();
     let place = facts.and_then(|it| it.runner.as_ref());
     let light = ask.task.and_then(|it| board.tasks.get(&it)).is_some_and(|it| it.duty.is_some());
     let heavy = |it: &attempt::Attempt| place.is_some() || !it.light;

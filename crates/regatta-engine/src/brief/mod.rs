@@ -4,6 +4,7 @@
 //! workspace that git ignores, within a budget, with secrets taken out. Where no file can be written it is inlined.
 
 mod leading; // what a lead is told
+mod member; // what a member of a team is told
 mod mending; // what a fix-up is told
 mod outcome; // what a worker leaves, in words or as a schema
 mod pitfalls; // what goes wrong in a language
@@ -36,6 +37,9 @@ const MOST_NAMED: usize = 50;
 /// The prompt of an attempt, as it is now; before a `fresh` start its briefing is written, where that can be done.
 pub(crate) fn prompt_of(engine: &Engine, scene: &Scene, fresh: bool) -> String {
     let redact = |text: &str| (engine.shared.settings.redact.0)(text);
+    if let Some(standing) = &scene.attempt.standing {
+        return redact(&member::prompt(engine, scene, standing));
+    }
     let briefing = redact(&sections::briefing(engine, scene));
     let order = scene.order();
     let written = engine.site(scene).brief(&order, fresh.then_some(briefing.as_str())).unwrap_or_else(|error| {
@@ -269,6 +273,9 @@ fn contract(task: &Task, project: &Project) -> Vec<String> {
 
 /// How hard a model should think: what the task says, then its agent, then what kind of work it is.
 pub(crate) fn effort(task: &Task, profile: &agent::Profile) -> Option<String> {
+    if task.standing.is_some() {
+        return profile.effort.clone(); // a member does work of every kind
+    }
     let usual = match (task.expects, task.issue_type) {
         (Expects::Report, _) | (_, IssueType::Docs | IssueType::Chore) => "low",
         (_, IssueType::Feature | IssueType::Bug | IssueType::Task | IssueType::Ci) => "high",

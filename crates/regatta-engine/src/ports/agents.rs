@@ -220,6 +220,48 @@ impl CheckResult {
     }
 }
 
+/// Which agent is wanted, before it is started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// anthropic, codex, …
+    pub provider: String,
+    /// Which of its programs, by its preset's name; the usual one, when not given.
+    pub backend: Option<String>,
+    pub fast_mode: bool,
+    /// The names of the secrets that it will be given.
+    pub keys: Vec<String>,
+}
+
+/// What kind of trouble it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// There is no such program.
+    Missing,
+    /// Nobody is signed in.
+    SignIn,
+}
+
+/// What was found of an agent that is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// How its program is driven.
+    pub runtime: Option<Runtime>,
+    /// Its preset's name.
+    pub backend: Option<String>,
+    pub program: Option<PathBuf>,
+    pub version: Option<String>,
+    /// How somebody is signed in, by the signs there are.
+    pub sign_in: Option<String>,
+    /// The variables of this machine from which it can take a key.
+    pub keys: Vec<String>,
+    /// The files, under `~`, by which its user is signed in.
+    pub files: Vec<String>,
+    /// What a person should know.
+    pub notes: Vec<String>,
+    /// Why it cannot be started.
+    pub problem: Option<(Problem, AgentError)>,
+}
+
 /// A program that could not be run, in words for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
@@ -245,6 +287,13 @@ pub trait Agents: Send + Sync {
     /// How many mebibytes of memory the machine could give to more programs, if that can be known.
     fn free_memory_mb(&self) -> Option<u64> {
         None
+    }
+    /// Asks what is on this machine whether an agent of that kind can be started: which program, which version, whether
+    /// somebody is signed in. It starts no session and changes nothing.
+    fn resolve(&self, wanted: &Wanted) -> Resolved {
+        let what = format!("Nothing is known here of {}.", wanted.provider);
+        let error = AgentError { what, hint: "Name a provider that this machine has.".to_owned() };
+        Resolved { problem: Some((Problem::Missing, error)), ..Resolved::default() }
     }
     /// Starts the attempt's program under a supervisor that outlives this process; a second call for
     /// the same attempt starts nothing.

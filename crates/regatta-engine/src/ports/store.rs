@@ -10,9 +10,10 @@ use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
 use regatta_core::ids::{
-    AgentName, AttemptId, ChannelName, FiringId, HookId, Label, MessageId, MissionId, ProjectName, TaskId,
+    AgentName, AttemptId, ChannelName, FiringId, HookId, Label, MessageId, MissionId, ProjectName, TaskId, TeamName,
 };
 use regatta_core::landing::Landing;
+use regatta_core::launch::Launch;
 use regatta_core::mission::Mission;
 use regatta_core::search::Query;
 use regatta_core::task::{Status, Task};
@@ -148,6 +149,8 @@ pub trait History: Send + Sync {
     fn attempts_of(&self, task: TaskId) -> Result<Vec<Attempt>, StoreError>;
     /// A project's newest landings, ended or not, newest first, at most `limit`.
     fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError>;
+    /// A team's newest launches, its last one among them, newest first, at most `limit`.
+    fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<Launch>, StoreError>;
     /// A mission, running (`true`) or ended.
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError>;
 }

@@ -48,7 +48,7 @@ impl SmallDisk {
     /// silent.
     fn mount(instead: &str) -> Option<SmallDisk> {
         let place = directory();
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(place.path()).output();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=12m", "tmpfs"]).arg(place.path()).output();
         if mounted.is_ok_and(|it| it.status.success()) {
             return Some(SmallDisk(place));
         }

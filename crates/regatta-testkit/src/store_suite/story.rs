@@ -71,11 +71,11 @@ impl Teller {
         done.outcome
     }
 
-    fn shell(&mut self, command: Command) -> Outcome {
+    pub(super) fn shell(&mut self, command: Command) -> Outcome {
         self.tell(&Actor::Regatta, None, command)
     }
 
-    fn ann(&mut self, command: Command) -> Outcome {
+    pub(super) fn ann(&mut self, command: Command) -> Outcome {
         self.tell(&person("ann"), None, command)
     }
 
@@ -186,6 +186,7 @@ pub fn everything() -> Vec<Step> {
     it.later(25 * 3_600_000);
     it.shell(Command::Resume { pid: 2 });
     leads(&mut it);
+    super::teams::teams(&mut it);
     what_stays(&mut it);
     it.steps
 }

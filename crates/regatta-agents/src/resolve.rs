@@ -1,0 +1,152 @@
+//! Whether an agent that somebody wants can be started here, by what [`crate::discover`] finds. It starts no session.
+
+use regatta_core::agent::Runtime;
+use regatta_engine::ports::agents::{Problem, Resolved, Wanted};
+
+use crate::discover::{self, Machine, SignIn};
+use crate::presets::{self, Drive, PRESETS, Preset};
+use crate::words;
+
+/// The provider whose agent is this program itself.
+const SCRIPTED: &str = "scripted";
+
+/// Finds the program for what is wanted, and what stands against starting it.
+pub fn resolve(wanted: &Wanted, machine: &Machine) -> Resolved {
+    let notes = match wanted.fast_mode {
+        true => vec!["no program here is known to have a fast mode, so it was not asked for".to_owned()],
+        false => vec![],
+    };
+    if wanted.provider == SCRIPTED {
+        let sign_in = Some("no sign-in is needed".to_owned());
+        let program = std::env::current_exe().ok();
+        let version = Some(env!("CARGO_PKG_VERSION").to_owned());
+        let (runtime, backend) = (Some(Runtime::Scripted), Some(SCRIPTED.to_owned()));
+        return Resolved { runtime, backend, program, version, sign_in, notes, ..Resolved::default() };
+    }
+    let preset = match choose(wanted, machine) {
+        Ok(preset) => preset,
+        Err(error) => return Resolved { notes, problem: Some((Problem::Missing, error)), ..Resolved::default() },
+    };
+    let found = discover::find(preset, machine);
+    let given = preset.keys.iter().find(|it| wanted.keys.iter().any(|key| key == *it));
+    let sign_in = match (given, &found.sign_in) {
+        (Some(key), _) => Some(format!("a key of its own in {key}")),
+        (None, SignIn::Key(key)) => Some(format!("a key in {key}")),
+        (None, SignIn::File(path)) => Some(format!("signed in ({})", path.display())),
+        (None, SignIn::NotNeeded) => Some("no sign-in is needed".to_owned()),
+        (None, SignIn::None) => None,
+    };
+    let is_set = |key: &&&str| machine.variables.iter().any(|it| it == **key);
+    let missing = preset.needs.filter(|it| discover::on_path(it, &machine.path).is_none());
+    let problem = match (&found.program, missing, &sign_in) {
+        (None, ..) => Some((Problem::Missing, words::not_installed(preset.name, preset.programs[0], preset.install))),
+        (_, Some(needed), _) => Some((Problem::Missing, words::not_installed(preset.name, needed, preset.install))),
+        // The program may know better than the signs do: nobody is kept from trying, but it is said.
+        _ => None,
+    };
+    let mut notes = notes;
+    if sign_in.is_none() && problem.is_none() {
+        notes.extend(found.fix.as_ref().map(|it| format!("there is no sign of a sign-in: {it}")));
+    }
+    notes.extend(found.old.iter().map(|it| format!("an old program is there: {it}")));
+    let path = found.program.as_ref().map(|it| it.display().to_string());
+    Resolved {
+        runtime: problem.is_none().then(|| preset.runtime(path.as_deref())),
+        backend: Some(preset.name.to_owned()),
+        program: found.program,
+        version: found.version,
+        sign_in,
+        notes,
+        keys: preset.keys.iter().filter(|it| is_set(it)).map(|it| (*it).to_owned()).collect(),
+        files: preset.credentials.iter().map(|it| format!("~/{it}")).collect(),
+        problem,
+    }
+}
+
+/// The preset that is named, or its provider's first that is there and can hold a session.
+fn choose(wanted: &Wanted, machine: &Machine) -> Result<&'static Preset, regatta_engine::ports::agents::AgentError> {
+    if let Some(backend) = &wanted.backend {
+        let found = presets::find(backend).map(|it| it.0);
+        let found = found.filter(|it| it.provider == wanted.provider);
+        return found.ok_or_else(|| words::unknown_backend(&wanted.provider, backend, &names(&wanted.provider)));
+    }
+    let of = || PRESETS.iter().filter(|it| it.provider == wanted.provider);
+    let talks = |it: &&Preset| !matches!(it.drive, Drive::Command | Drive::CodexExec);
+    let there = |it: &&Preset| it.programs.iter().any(|it| discover::on_path(it, &machine.path).is_some());
+    let usual = || of().find(talks).or_else(|| of().next());
+    of().filter(talks).find(there).or_else(usual).ok_or_else(|| words::unknown_provider(&wanted.provider))
+}
+
+fn names(provider: &str) -> Vec<&'static str> {
+    PRESETS.iter().filter(|it| it.provider == provider).map(|it| it.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn machine(programs: &[&str], variables: &[&str]) -> (tempfile::TempDir, Machine) {
+        let dir = tempfile::tempdir().unwrap();
+        for program in programs {
+            let path = dir.path().join(program);
+            fs::write(&path, "#!/bin/sh\necho 1.2.3\n").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let path = std::env::join_paths([dir.path(), "/bin".as_ref()]).unwrap();
+        let variables = variables.iter().map(|it| (*it).to_owned()).collect();
+        let machine = Machine { path, home: dir.path().join("home"), variables };
+        (dir, machine)
+    }
+
+    fn wanted(provider: &str, backend: Option<&str>) -> Wanted {
+        Wanted { provider: provider.into(), backend: backend.map(str::to_owned), ..Wanted::default() }
+    }
+
+    #[test]
+    fn what_is_not_installed_is_said_with_the_command_that_installs_it() {
+        let (_dir, machine) = machine(&[], &[]);
+        let found = resolve(&wanted("opencode", None), &machine);
+        let (kind, error) = found.problem.unwrap();
+        assert_eq!((kind, found.runtime), (Problem::Missing, None));
+        assert!(error.hint.contains("npm install -g opencode-ai"), "{error:?}");
+    }
+
+    #[test]
+    fn the_program_that_is_there_is_the_one_that_is_started() {
+        let (dir, machine) = machine(&["opencode"], &["OPENAI_API_KEY"]);
+        let found = resolve(&wanted("opencode", None), &machine);
+        assert_eq!(found.problem, None);
+        assert_eq!(found.version.as_deref(), Some("1.2.3"));
+        let program = dir.path().join("opencode").display().to_string();
+        assert_eq!(found.runtime.unwrap().argv().unwrap(), [program, "acp".to_owned()]);
+    }
+
+    #[test]
+    fn a_backend_is_one_of_its_providers() {
+        let (_dir, machine) = machine(&["codex"], &[]);
+        let native = resolve(&wanted("codex", Some("codex-native")), &machine);
+        assert!(matches!(native.runtime, Some(Runtime::Codex { app_server: true, .. })));
+        let wrong = resolve(&wanted("codex", Some("claude")), &machine);
+        assert!(wrong.problem.unwrap().1.hint.contains("codex-native"));
+        assert!(resolve(&wanted("nobody", None), &machine).problem.is_some());
+    }
+
+    #[test]
+    fn a_key_of_its_own_is_a_sign_in_and_a_missing_one_is_said() {
+        let (_dir, machine) = machine(&["gemini"], &[]);
+        let none = resolve(&wanted("gemini", None), &machine);
+        assert!(none.sign_in.is_none() && none.notes[0].contains("no sign of a sign-in"), "{:?}", none.notes);
+        let own = Wanted { keys: vec!["GEMINI_API_KEY".into()], ..wanted("gemini", None) };
+        assert_eq!(resolve(&own, &machine).sign_in.as_deref(), Some("a key of its own in GEMINI_API_KEY"));
+    }
+
+    #[test]
+    fn the_scripted_agent_needs_nothing_and_fast_mode_is_not_promised() {
+        let (_dir, machine) = machine(&[], &[]);
+        let found = resolve(&Wanted { fast_mode: true, ..wanted("scripted", None) }, &machine);
+        assert_eq!((found.runtime, found.problem), (Some(Runtime::Scripted), None));
+        assert!(found.notes[0].contains("fast mode"));
+    }
+}

@@ -1,0 +1,155 @@
+//! The one summary of a team that every reader shows: the list, the detail, the dashboard and the bus (T6).
+//!
+//! It is derived from the record by the same rules of precedence as everything else and is small whatever the team's
+//! size, so that no reader has a reason to make its own.
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::Board;
+use crate::ids::{LaunchId, MemberName, ProjectName, TeamName};
+use crate::lane::Kind;
+use crate::reconcile::{self, Truth};
+use crate::team::{self, Team};
+
+use super::{Outcome, Phase, State, describe, of, words};
+
+/// No summary takes more bytes as JSON, with a hundred members and whatever they failed of.
+pub const LARGEST_SUMMARY: usize = 32 * 1024;
+
+/// How many bytes a sentence of it has at most, but for the mark that some are left out.
+const LONGEST: usize = 117;
+
+/// One of a team in its summary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Line {
+    pub name: MemberName,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lead: bool,
+    /// Nothing when it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<Kind>,
+    pub provider: String,
+    /// Nothing when the team was never launched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// Where it is, for people.
+    pub said: String,
+}
+
+/// A team at a glance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Summary {
+    pub team: TeamName,
+    pub project: ProjectName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<LaunchId>,
+    /// The revision of the record it is derived from.
+    pub revision: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    pub mixed: bool,
+    pub alive: u32,
+    /// How many are expected, the lead among them.
+    pub expected: u32,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
+    /// Why what runs cannot be told, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub degraded: Option<String>,
+    /// The whole in one sentence.
+    pub said: String,
+    /// Everybody, the lead first; the lead is always there.
+    pub members: Vec<Line>,
+}
+
+/// Sums a team up.
+pub fn summary(board: &Board, team: &Team) -> Summary {
+    let policy = team::policy(board, team);
+    let launch = of(board, team);
+    let wanted = || {
+        team.roster().map(|it| Line {
+            name: it.name.clone(),
+            lead: it.name == team.lead.name,
+            lane: None,
+            provider: team.provider(it).to_owned(),
+            state: None,
+            said: "not launched".to_owned(),
+        })
+    };
+    let Some(launch) = launch else {
+        return Summary {
+            team: team.name.clone(),
+            project: team.project.clone(),
+            launch: None,
+            revision: 0,
+            phase: None,
+            outcome: None,
+            mixed: crate::lane::plan(&team.seats().0, &team.seats().1, &policy)
+                .is_ok_and(|it| it.mix == crate::lane::Mix::Mixed),
+            alive: 0,
+            expected: team.roster().count() as u32,
+            deleted: team.deleted_wall.is_some(),
+            degraded: None,
+            said: "never launched".to_owned(),
+            members: wanted().collect(),
+        };
+    };
+    let lost = match reconcile::truth(team, launch, &policy) {
+        Truth::Lost(why) => Some(why),
+        Truth::Known | Truth::Primary => None,
+    };
+    let mut members: Vec<Line> = launch
+        .members
+        .iter()
+        .map(|it| Line {
+            name: it.name.clone(),
+            lead: it.lead,
+            lane: it.lane.as_ref().map(|it| it.kind),
+            provider: it.got.provider.clone(),
+            state: Some(it.state),
+            said: plain(&describe(it)),
+        })
+        .collect();
+    // A record that lost its lead still shows who leads: the wish knows.
+    if !members.iter().any(|it| it.lead) {
+        members.splice(0..0, wanted().filter(|it| it.lead));
+    }
+    Summary {
+        team: team.name.clone(),
+        project: team.project.clone(),
+        launch: Some(launch.id),
+        revision: launch.revision,
+        phase: Some(launch.phase()),
+        outcome: Some(launch.outcome()),
+        mixed: launch.is_mixed(),
+        alive: launch.members.iter().filter(|it| it.state == State::Alive).count() as u32,
+        expected: launch.expected_members.len() as u32,
+        deleted: team.deleted_wall.is_some(),
+        said: plain(&words::headline(launch, lost.as_deref())),
+        degraded: lost,
+        members,
+    }
+}
+
+/// A text that takes as many bytes in JSON as it has, and no more than a line.
+fn plain(text: &str) -> String {
+    let mut out = String::new();
+    for it in text.chars() {
+        let it = match it {
+            '"' => '\'',
+            '\\' => '/',
+            it if it.is_control() => ' ',
+            it => it,
+        };
+        if out.len() + it.len_utf8() > LONGEST {
+            out.push('…');
+            break;
+        }
+        out.push(it);
+    }
+    out
+}

@@ -1,0 +1,146 @@
+//! What people read of a launch. Of a side lane nobody says "bootstrap": it attaches.
+
+use crate::board::Board;
+use crate::lane;
+use crate::reconcile::{self, Truth};
+use crate::team::{self, Team};
+
+use super::{Entry, Launch, Outcome, Phase, State, Why, of};
+
+/// Where one of a team is, in a few words.
+pub fn describe(entry: &Entry) -> String {
+    let aside = entry.is_aside();
+    let unknown = entry.lane.is_none();
+    match entry.state {
+        State::Queued if entry.lead => "waiting to start".to_owned(),
+        State::Queued if aside => "waiting to attach, once the lead is up".to_owned(),
+        State::Queued => "waiting to start".to_owned(),
+        State::Starting | State::PendingBootstrap if aside => "still attaching".to_owned(),
+        State::Starting | State::PendingBootstrap if unknown => "reconciling".to_owned(),
+        State::Starting => "starting".to_owned(),
+        State::PendingBootstrap => "joining".to_owned(),
+        State::PendingPermission if aside => "still attaching: it waits for your permission".to_owned(),
+        State::PendingPermission => "joining: it waits for your permission".to_owned(),
+        State::Alive => "alive".to_owned(),
+        State::FailedToStart => format!("did not start{}", because(entry)),
+        State::Skipped => format!("left out{}", because(entry)),
+        State::Degraded if entry.cause.as_ref().is_some_and(|it| it.kind == Why::LaneUnknown) => {
+            format!("reconciling{}", because(entry))
+        }
+        State::Degraded => format!("down{}", because(entry)),
+        State::Stopped => "stopped".to_owned(),
+    }
+}
+
+fn because(entry: &Entry) -> String {
+    entry.cause.as_ref().map(|it| format!(": {}", it.text)).unwrap_or_default()
+}
+
+/// A launch in one sentence.
+pub(super) fn headline(launch: &Launch, lost: Option<&str>) -> String {
+    if let Some(lost) = lost {
+        return format!("degraded: {lost}; relaunch it");
+    }
+    let up = launch.members.iter().filter(|it| it.state == State::Alive).count();
+    let count = format!("{up} of {} alive", launch.members.len());
+    if launch.stopping.is_some() {
+        return format!("stopping, {count}");
+    }
+    let named = |them: Vec<&Entry>, what: &str| {
+        let names: Vec<&str> = them.iter().take(3).map(|it| it.name.as_str()).collect();
+        let more = if them.len() > 3 { format!(" and {} more", them.len() - 3) } else { String::new() };
+        let verb = if them.len() == 1 { "is" } else { "are" };
+        format!("{}{more} {verb} {what}", names.join(", "))
+    };
+    let all = |pick: &dyn Fn(&Entry) -> bool| launch.members.iter().filter(|it| pick(it)).collect::<Vec<_>>();
+    let mut parts = vec![count];
+    let aside = all(&|it| it.state.is_pending() && it.is_aside());
+    let own = all(&|it| it.state.is_pending() && !it.is_aside());
+    let failed = all(&|it| matches!(it.state, State::FailedToStart | State::Degraded));
+    let skipped = all(&|it| it.state == State::Skipped);
+    if launch.members.iter().all(|it| it.state == State::Stopped) {
+        return "stopped".to_owned();
+    }
+    for (them, what) in [(own, "starting"), (aside, "still attaching"), (failed, "down"), (skipped, "left out")] {
+        if !them.is_empty() {
+            parts.push(named(them, what));
+        }
+    }
+    parts.join("; ")
+}
+
+impl Phase {
+    /// Its name, as the API says it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Phase::Active => "active",
+            Phase::Finished => "finished",
+            Phase::Reconciled => "reconciled",
+        }
+    }
+}
+
+impl Outcome {
+    /// Its name, as the API says it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::CleanSuccess => "clean_success",
+            Outcome::PartialPending => "partial_pending",
+            Outcome::PartialFailure => "partial_failure",
+            Outcome::PartialSkipped => "partial_skipped",
+        }
+    }
+}
+
+/// Everything about a team's lanes, line by line: what is wanted, who owns whom, what each lane's program said, what
+/// became of each, and which record says so.
+pub fn explain(board: &Board, team: &Team) -> Vec<String> {
+    let policy = team::policy(board, team);
+    let (lead, members) = team.seats();
+    let mut lines = vec![format!("team {} of project {}", team.name, team.project), "wanted:".to_owned()];
+    for member in team.roster() {
+        let word = |name: &str, value: Option<String>| value.map(|it| format!(" {name} {it}")).unwrap_or_default();
+        lines.push(format!(
+            "  {} {}: provider {}{}{}{}{}{}{}",
+            if member.name == team.lead.name { "lead" } else { "member" },
+            member.name,
+            team.provider(member),
+            word("backend", member.backend.clone()),
+            word("model", member.model.clone()),
+            word("effort", member.effort.clone()),
+            word("fast mode", member.fast_mode.map(|it| if it { "on" } else { "off" }.to_owned())),
+            word("environment", member.environment.clone()),
+            word("cwd", member.cwd.clone()),
+        ));
+    }
+    lines.push("lanes by today's policy:".to_owned());
+    match lane::plan(&lead, &members, &policy) {
+        Ok(plan) => lines.extend(lane::explain(&lead, &members, &plan).into_iter().map(|it| format!("  {it}"))),
+        Err(objections) => {
+            lines.extend(objections.iter().map(|it| format!("  refused: {it}; {}", it.hint())));
+        }
+    }
+    let Some(launch) = of(board, team) else {
+        lines.push("never launched".to_owned());
+        return lines;
+    };
+    lines.push(format!(
+        "launch {} at revision {}: {} {}",
+        launch.id,
+        launch.revision,
+        launch.phase().word(),
+        launch.outcome().word()
+    ));
+    if let Truth::Lost(why) = reconcile::truth(team, launch, &policy) {
+        lines.push(format!("  degraded: {why}; relaunch it"));
+    }
+    let names: Vec<&str> = launch.bootstrap_expected_members.iter().map(|it| it.as_str()).collect();
+    lines.push(format!("  the primary lane starts with {}", names.join(", ")));
+    for entry in &launch.members {
+        let lane = entry.lane.as_ref().map_or("lane unknown".to_owned(), |it| format!("lane {} ({})", it.id, it.owner));
+        lines.push(format!("  {}: {lane}, {}", entry.name, describe(entry)));
+        lines.extend(entry.notes.iter().map(|it| format!("    {it}")));
+        lines.extend(entry.evidence.iter().map(|it| format!("    {}", it.text)));
+    }
+    lines
+}

@@ -1,0 +1,121 @@
+//! Which record is believed, and what is done when none says who owned whom.
+//!
+//! There is one record of a launch in the store; a second comes from a file that is put back, and an old one from before
+//! there were lanes. A record that knows the lanes is believed before a newer one that does not. Nothing is read into
+//! what is missing: not from tasks, not from agents, not from processes.
+
+use std::cmp::Ordering;
+
+use crate::board::Draft;
+use crate::ids::{LaunchId, Now};
+use crate::lane::{Kind, Lanes};
+use crate::launch::{self, Launch, State, Why};
+use crate::team::{self, Team};
+
+/// Which of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Left,
+    Right,
+}
+
+/// How much a record knows: of lanes before all else, then of identities, then of its roster. Its age is no knowledge.
+fn richness(launch: &Launch) -> (bool, usize, usize, usize) {
+    let lanes = launch.members.iter().filter(|it| it.lane.is_some()).count();
+    let whole = !launch.lanes.is_empty() && lanes == launch.members.len();
+    let identities = launch.members.iter().filter(|it| !it.got.provider.is_empty()).count();
+    (whole, lanes, identities, launch.expected_members.len())
+}
+
+/// Which of two records of a team is believed: the richer one, and the newer of two that know as much.
+pub fn prefer(left: &Launch, right: &Launch) -> Side {
+    let by_age = || left.updated_wall.cmp(&right.updated_wall).then(left.revision.cmp(&right.revision));
+    match richness(left).cmp(&richness(right)).then_with(by_age) {
+        Ordering::Less => Side::Right,
+        Ordering::Equal | Ordering::Greater => Side::Left,
+    }
+}
+
+/// What a record says of its lanes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Truth {
+    /// Everybody's lane.
+    Known,
+    /// Nothing, and everybody in it may be launched by the primary lane: then there was no other.
+    Primary,
+    /// Not enough, and somebody in it must have had a lane of its own.
+    Lost(String),
+}
+
+impl Truth {
+    /// Whether nothing can be said.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Truth::Lost(_))
+    }
+}
+
+/// Says what a record knows of its lanes.
+pub fn truth(team: &Team, launch: &Launch, policy: &Lanes) -> Truth {
+    let unplaced: Vec<_> = launch.members.iter().filter(|it| it.lane.is_none()).collect();
+    let missing: Vec<_> = launch.expected_members.iter().filter(|it| launch.entry(it).is_none()).collect();
+    if unplaced.is_empty() && missing.is_empty() && !launch.members.is_empty() {
+        return Truth::Known;
+    }
+    // Whatever points at a lane of its own: the wish, the record's own words, or another's lane.
+    let wished = launch.expected_members.iter().filter_map(|it| team.member(it)).find(|it| {
+        let pure = team.roster().all(|other| team.provider(other) == team.provider(&team.lead));
+        !pure && !policy.is_primary(team.provider(it))
+    });
+    let recorded = launch.members.iter().find(|it| {
+        let of = [&it.got.provider, &it.asked.provider];
+        it.is_aside() || of.into_iter().any(|it| !it.is_empty() && !policy.is_primary(it))
+    });
+    let pure = |it: &str| launch.members.iter().all(|other| other.got.provider == it);
+    let recorded = recorded.filter(|it| it.is_aside() || !pure(&it.got.provider));
+    match (wished.map(|it| &it.name), recorded.map(|it| &it.name)) {
+        (None, None) if missing.is_empty() => Truth::Primary,
+        (None, None) => {
+            Truth::Lost(format!("its record has no entry for {}", missing.first().map_or("anybody", |it| it.as_str())))
+        }
+        (Some(name), _) | (None, Some(name)) => {
+            Truth::Lost(format!("its record does not say who owned whom, and {name} needs a lane of its own"))
+        }
+    }
+}
+
+/// Compares every team's record with what lives, after a restart. A session that is gone degrades its own member only.
+pub(crate) fn settle_all(draft: &mut Draft, now: Now) {
+    let launches: Vec<LaunchId> = draft.board().launches.keys().copied().collect();
+    for id in launches {
+        settle(draft, id, now);
+    }
+}
+
+/// Compares one record with what lives.
+pub(crate) fn settle(draft: &mut Draft, id: LaunchId, now: Now) {
+    let Some(found) = draft.board().launches.get(&id).cloned() else { return };
+    let Some(team) = draft.board().teams.get(&found.team).cloned() else { return };
+    let lost = match truth(&team, &found, &team::policy(draft.board(), &team)) {
+        Truth::Lost(why) => Some(format!("{why}: relaunch the team")),
+        Truth::Known | Truth::Primary => None,
+    };
+    for entry in &found.members {
+        let lives = launch::has_session(draft.board(), entry);
+        let should = entry.state == State::Alive || entry.state.is_pending() && entry.state != State::Queued;
+        let unplaced = entry.lane.as_ref().is_none_or(|it| it.kind == Kind::Secondary);
+        match &lost {
+            Some(why) if !lives && unplaced && entry.state != State::Stopped => {
+                launch::degrade(draft, id, entry.clone(), (Why::LaneUnknown, why), now);
+            }
+            _ if should && !lives => {
+                let text = "nothing of it was found after a restart";
+                launch::degrade(draft, id, entry.clone(), (Why::Lost, text), now);
+            }
+            _ => {}
+        }
+    }
+    let over = draft.board().launches.get(&id).is_some_and(|it| it.phase() != launch::Phase::Active);
+    if over {
+        launch::reconciled(draft, id, now);
+    }
+}

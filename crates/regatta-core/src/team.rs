@@ -1,0 +1,499 @@
+//! Teams: a lead and its members as somebody wants them. This is desired truth only.
+//!
+//! What became of a wish is the launch's ([`crate::launch`]), what lives is the attempts'. None of the three is guessed
+//! from another's absence: a team that was never launched has no launch, and a launch that lost its lanes says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::Key;
+use crate::board::{Board, Draft};
+use crate::command::Outcome;
+use crate::event::{Event, facts};
+use crate::extra::Extra;
+use crate::ids::{AgentName, LaunchId, MemberName, Now, ProjectName, TeamName};
+use crate::lane::{self, Lanes, Objection, Seat};
+use crate::launch::{self, Launch};
+use crate::refusal::Refusal;
+
+/// How a member is kept apart from the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Isolation {
+    /// It works in a workspace of its own, as everybody does.
+    #[default]
+    Worktree,
+}
+
+/// One of a team, as somebody wants it. What is not given is the lead's, or its provider's own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Member {
+    pub name: MemberName,
+    /// What it is there for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// How it is to work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
+    /// anthropic, codex, gemini, opencode, …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// Which of its provider's programs drives it: the name of a preset. On the primary lane it is the lead's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<String>,
+    /// On the primary lane it is the lead's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast_mode: Option<bool>,
+    /// The directory of its workspace in which it begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// The name of its environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// How many tasks it may have at once, 1 when not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tasks: Option<u32>,
+    /// The steps of a scripted member, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl Member {
+    /// One of this name, with nothing else said.
+    pub fn named(name: MemberName) -> Member {
+        Member {
+            name,
+            role: None,
+            workflow: None,
+            isolation: None,
+            provider: None,
+            backend: None,
+            model: None,
+            effort: None,
+            fast_mode: None,
+            cwd: None,
+            environment: None,
+            max_tasks: None,
+            script: None,
+            extra: Extra::new(),
+        }
+    }
+}
+
+/// Variables, keys and arguments under one name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Environment {
+    /// Plain variables; nothing secret belongs here.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Secrets, by where they come from.
+    #[serde(default)]
+    pub keys: Vec<Key>,
+    /// More arguments for the program.
+    #[serde(default)]
+    pub args: Vec<String>,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// A team as somebody wants it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Team {
+    pub name: TeamName,
+    pub project: ProjectName,
+    pub lead: Member,
+    #[serde(default)]
+    pub members: Vec<Member>,
+    #[serde(default)]
+    pub environments: BTreeMap<String, Environment>,
+    /// Its last launch: what became of the wish.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<LaunchId>,
+    /// It is launched again as soon as it has stopped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
+    /// When it was deleted; it can be brought back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_wall: Option<u64>,
+    pub created_wall: u64,
+    pub updated_wall: u64,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+impl Team {
+    /// Everybody, the lead first.
+    pub fn roster(&self) -> impl Iterator<Item = &Member> {
+        std::iter::once(&self.lead).chain(&self.members)
+    }
+
+    /// The member of that name.
+    pub fn member(&self, name: &MemberName) -> Option<&Member> {
+        self.roster().find(|it| it.name == *name)
+    }
+
+    /// Which provider one of the team is of: its own, else the lead's.
+    pub fn provider<'a>(&'a self, member: &'a Member) -> &'a str {
+        member.provider.as_deref().or(self.lead.provider.as_deref()).unwrap_or_default()
+    }
+
+    /// The team as the planner sees it.
+    pub fn seats(&self) -> (Seat, Vec<Seat>) {
+        let seat = |it: &Member| Seat { name: it.name.clone(), provider: self.provider(it).to_owned() };
+        (seat(&self.lead), self.members.iter().map(seat).collect())
+    }
+
+    /// As what a member does its work.
+    pub fn agent(&self, name: &MemberName) -> AgentName {
+        AgentName::new(&format!("{}/{name}", self.name)).expect("two checked names make an agent's")
+    }
+}
+
+facts! {
+    Created { team: Team }
+    /// Its wish, or which launch is its last.
+    Changed { team: Team }
+}
+
+/// What is asked of [`create`], and what `team.toml` says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Create {
+    pub name: TeamName,
+    pub project: ProjectName,
+    pub lead: Member,
+    #[serde(default)]
+    pub members: Vec<Member>,
+    #[serde(default)]
+    pub environments: BTreeMap<String, Environment>,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// What is asked of [`edit`]: each is replaced whole, if it is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Edit {
+    pub lead: Option<Member>,
+    pub members: Option<Vec<Member>>,
+    pub environments: Option<BTreeMap<String, Environment>>,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// A team as a file keeps it: the wish, and what last became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Backup {
+    pub team: Team,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<Launch>,
+    #[serde(flatten)]
+    pub extra: Extra,
+}
+
+/// What may be asked of teams.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "ask")]
+pub enum Ask {
+    Create(Create),
+    Edit {
+        team: TeamName,
+        edit: Edit,
+    },
+    Delete {
+        team: TeamName,
+    },
+    Undelete {
+        team: TeamName,
+    },
+    Restore {
+        backup: Backup,
+    },
+    Launch {
+        team: TeamName,
+        /// Members that are not started this time.
+        left_out: Vec<MemberName>,
+    },
+    /// Stops a team if it runs, and launches it again as it is wanted now.
+    Relaunch {
+        team: TeamName,
+    },
+    Stop {
+        team: TeamName,
+        reason: String,
+    },
+    /// Tries a member's lane again that did not come up or is down.
+    Retry {
+        team: TeamName,
+        member: MemberName,
+    },
+}
+
+/// Does what is asked.
+pub(crate) fn run(draft: &mut Draft, ask: Ask, now: Now) -> Result<Outcome, Refusal> {
+    match ask {
+        Ask::Create(ask) => return Ok(Outcome::Team(create(draft, ask, now)?)),
+        Ask::Edit { team, edit: ask } => edit(draft, &team, ask, now)?,
+        Ask::Delete { team } => delete(draft, &team, now)?,
+        Ask::Undelete { team } => undelete(draft, &team, now)?,
+        Ask::Restore { backup } => return Ok(Outcome::Team(restore(draft, backup, now)?)),
+        Ask::Launch { team, left_out } => {
+            return Ok(Outcome::Launched(Some(launch::begin(draft, &team, &left_out, now)?)));
+        }
+        Ask::Relaunch { team } => return Ok(Outcome::Launched(launch::relaunch(draft, &team, now)?)),
+        Ask::Stop { team, reason } => launch::stop(draft, &team, &reason)?,
+        Ask::Retry { team, member } => launch::retry(draft, &team, &member, now)?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// Makes a team. The same again changes nothing.
+pub fn create(draft: &mut Draft, ask: Create, now: Now) -> Result<TeamName, Refusal> {
+    let team = Team {
+        name: ask.name,
+        project: ask.project,
+        lead: ask.lead,
+        members: ask.members,
+        environments: ask.environments,
+        launch: None,
+        again: false,
+        deleted_wall: None,
+        created_wall: now.wall,
+        updated_wall: now.wall,
+        extra: ask.extra,
+    };
+    check(draft.board(), &team)?;
+    let name = team.name.clone();
+    if let Some(there) = draft.board().teams.get(&name) {
+        if there.deleted_wall.is_some() {
+            return Err(Refusal::invalid(
+                format!("team {name} was deleted, and its name is kept for it"),
+                format!("bring it back, or choose another name: regatta team undelete {name}"),
+            ));
+        }
+        let same = same_wish(there, &team);
+        return if same { Ok(name) } else { Err(Refusal::AlreadyThere { what: format!("team {name}") }) };
+    }
+    draft.record(Event::TeamCreated(Created { team }));
+    Ok(name)
+}
+
+fn same_wish(one: &Team, other: &Team) -> bool {
+    (&one.project, &one.lead, &one.members, &one.environments, &one.extra)
+        == (&other.project, &other.lead, &other.members, &other.environments, &other.extra)
+}
+
+/// Changes what is wanted. A mixed team that runs is stopped, changed and launched again instead: who owns whom is
+/// settled at its launch.
+pub fn edit(draft: &mut Draft, name: &TeamName, ask: Edit, now: Now) -> Result<(), Refusal> {
+    let there = find(draft.board(), name)?;
+    let mut team = Team::clone(&there);
+    team.lead = ask.lead.unwrap_or(team.lead);
+    team.members = ask.members.unwrap_or(team.members);
+    team.environments = ask.environments.unwrap_or(team.environments);
+    team.extra.extend(ask.extra);
+    check(draft.board(), &team)?;
+    if launch::is_up(draft.board(), &there) && (is_mixed(draft.board(), &there) || is_mixed(draft.board(), &team)) {
+        let changes = roster_changes(&there, &team);
+        if !changes.is_empty() {
+            return Err(Refusal::TeamRuns { team: name.clone(), cannot: changes.join(", ") });
+        }
+    }
+    if !same_wish(&there, &team) {
+        team.updated_wall = now.wall;
+        draft.record(Event::TeamChanged(Changed { team }));
+    }
+    Ok(())
+}
+
+/// What about who runs and how changes from one wish to the other. What a member is there for is no part of that.
+fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
+    let runs = |team: &Team, it: &Member| {
+        let words = (it.role.clone(), it.workflow.clone());
+        let plain = Member { role: None, workflow: None, extra: Extra::new(), ..it.clone() };
+        (
+            plain,
+            team.provider(it).to_owned(),
+            it.environment.as_ref().and_then(|it| team.environments.get(it)).cloned(),
+            words,
+        )
+    };
+    let mut found = Vec::new();
+    for member in after.roster() {
+        match before.member(&member.name) {
+            None => found.push(format!("add {}", member.name)),
+            Some(old) => {
+                let (old, new) = (runs(before, old), runs(after, member));
+                if old.1 != new.1 {
+                    found.push(format!("move {} from {} to {}", member.name, old.1, new.1));
+                } else if (&old.0, &old.2) != (&new.0, &new.2) {
+                    found.push(format!("change how {} runs", member.name));
+                }
+            }
+        }
+    }
+    let gone = before.roster().filter(|it| after.member(&it.name).is_none());
+    found.extend(gone.map(|it| format!("remove {}", it.name)));
+    if found.is_empty() && before.lead.name != after.lead.name {
+        found.push(format!("let {} lead", after.lead.name));
+    }
+    found
+}
+
+fn is_mixed(board: &Board, team: &Team) -> bool {
+    let (lead, members) = team.seats();
+    let planned = lane::plan(&lead, &members, &policy(board, team)).is_ok_and(|it| it.mix == lane::Mix::Mixed);
+    planned || launch::of(board, team).is_some_and(|it| it.is_mixed())
+}
+
+/// Puts a team away. It can be brought back as it was.
+pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusal> {
+    let there = find(draft.board(), name)?;
+    if launch::is_up(draft.board(), &there) {
+        return Err(Refusal::TeamRuns { team: name.clone(), cannot: "delete it".into() });
+    }
+    let team = Team { deleted_wall: Some(now.wall), updated_wall: now.wall, ..Team::clone(&there) };
+    draft.record(Event::TeamChanged(Changed { team }));
+    Ok(())
+}
+
+/// Brings a deleted team back. Nothing of it is launched.
+pub fn undelete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusal> {
+    let Some(there) = draft.board().teams.get(name).cloned() else {
+        return Err(Refusal::NoSuchTeam { team: name.clone() });
+    };
+    if there.deleted_wall.is_some() {
+        let team = Team { deleted_wall: None, updated_wall: now.wall, ..Team::clone(&there) };
+        draft.record(Event::TeamChanged(Changed { team }));
+    }
+    Ok(())
+}
+
+/// Puts a team back as a file kept it: the file's wish, and of the two records of its launch the one that knows more.
+pub fn restore(draft: &mut Draft, backup: Backup, now: Now) -> Result<TeamName, Refusal> {
+    let Backup { team, launch, .. } = backup;
+    check(draft.board(), &team)?;
+    let there = draft.board().teams.get(&team.name).cloned();
+    if let Some(there) = &there
+        && launch::is_up(draft.board(), there)
+    {
+        return Err(Refusal::TeamRuns { team: team.name.clone(), cannot: "put an older one in its place".into() });
+    }
+    let name = team.name.clone();
+    let last = there.as_ref().and_then(|it| it.launch);
+    let team = Team { launch: last, again: false, updated_wall: now.wall, ..team };
+    draft.record(match there {
+        None => Event::TeamCreated(Created { team }),
+        Some(_) => Event::TeamChanged(Changed { team }),
+    });
+    if let Some(record) = launch {
+        launch::restore(draft, &name, record, now)?;
+    }
+    Ok(name)
+}
+
+/// Points a team at its last launch.
+pub(crate) fn point(draft: &mut Draft, name: &TeamName, launch: LaunchId, again: bool) {
+    if let Some(team) = draft.board().teams.get(name) {
+        let team = Team { launch: Some(launch), again, ..Team::clone(team) };
+        draft.record(Event::TeamChanged(Changed { team }));
+    }
+}
+
+/// The team of that name, unless it was deleted.
+pub fn find(board: &Board, name: &TeamName) -> Result<Arc<Team>, Refusal> {
+    let there = board.teams.get(name).filter(|it| it.deleted_wall.is_none());
+    there.cloned().ok_or_else(|| Refusal::NoSuchTeam { team: name.clone() })
+}
+
+/// What holds for lanes in a team's project.
+pub fn policy(board: &Board, team: &Team) -> Lanes {
+    board.projects.get(&team.project).map(|it| it.settings.lanes.clone()).unwrap_or_default()
+}
+
+/// All objections as one refusal.
+pub(crate) fn refused(objections: &[Objection]) -> Refusal {
+    let said: Vec<String> = objections.iter().map(ToString::to_string).collect();
+    let hints: BTreeSet<String> = objections.iter().map(Objection::hint).collect();
+    Refusal::invalid(said.join("; "), hints.into_iter().collect::<Vec<_>>().join("; "))
+}
+
+fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
+    if !board.projects.contains_key(&team.project) {
+        return Err(Refusal::NoSuchProject { project: team.project.clone() });
+    }
+    for member in team.roster() {
+        check_member(team, member)?;
+    }
+    let (lead, members) = team.seats();
+    lane::plan(&lead, &members, &policy(board, team)).map(|_| ()).map_err(|it| refused(&it))
+}
+
+fn check_member(team: &Team, member: &Member) -> Result<(), Refusal> {
+    let name = &member.name;
+    let bad = |what: String, hint: &str| Err(Refusal::invalid(what, hint));
+    let word = |it: &str| {
+        (1..=64).contains(&it.len()) && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.:/@[]".contains(&it))
+    };
+    for (field, value, longest) in [
+        ("provider", &member.provider, 32),
+        ("backend", &member.backend, 64),
+        ("effort", &member.effort, 32),
+        ("environment", &member.environment, 64),
+        ("model", &member.model, 64),
+    ] {
+        if let Some(value) = value
+            && (!word(value) || value.len() > longest)
+        {
+            return bad(
+                format!("the {field} of {name} is no name of 1 to {longest} characters"),
+                "it has letters, digits and - _ . : / @ only",
+            );
+        }
+    }
+    for (field, value) in [("role", &member.role), ("workflow", &member.workflow)] {
+        if value.as_ref().is_some_and(|it| it.len() > 16 * 1024) {
+            return bad(format!("the {field} of {name} is longer than 16 KiB"), "put it into a file and name that");
+        }
+    }
+    if let Some(cwd) = &member.cwd
+        && (cwd.is_empty()
+            || cwd.len() > 500
+            || cwd.starts_with('/')
+            || cwd.contains('\0')
+            || cwd.split('/').any(|it| it == ".."))
+    {
+        return bad(
+            format!("the cwd of {name} is no directory of the project"),
+            "give it relative to the project's root",
+        );
+    }
+    if let Some(environment) = &member.environment
+        && !team.environments.contains_key(environment)
+    {
+        return bad(
+            format!("{name} asks for the environment {environment}, which the team does not have"),
+            "add it to the team: [environments.NAME]",
+        );
+    }
+    if member.max_tasks.is_some_and(|it| !(1..=20).contains(&it)) {
+        return bad(format!("max_tasks of {name} is 1 to 20"), "give a number in that range");
+    }
+    Ok(())
+}

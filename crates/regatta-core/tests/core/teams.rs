@@ -1,0 +1,508 @@
+//! Teams: launched, watched, relaunched, recovered and stopped as one, with the laws after every command.
+
+use regatta_core::agent::Runtime;
+use regatta_core::attempt::Exited;
+use regatta_core::bus::Post;
+use regatta_core::command::{Command, Outcome};
+use regatta_core::effect::Effect;
+use regatta_core::ids::{AttemptId, ChannelName, LaunchId, MemberName, TeamName};
+use regatta_core::lane::{Kind, Lanes};
+use regatta_core::launch::{self, Cause, Entry, Launch, Live, Phase, Program, Resolution, State, Summary, Why};
+use regatta_core::refusal::Refusal;
+use regatta_core::session::{Class, Said, Stop};
+use regatta_core::task::{How, IssueType};
+use regatta_core::team::{Ask, Create, Edit, Member, Team};
+
+use crate::world::{World, agent, shop, work};
+
+pub(crate) fn harbour() -> TeamName {
+    TeamName::new("harbour").unwrap()
+}
+
+pub(crate) fn name(text: &str) -> MemberName {
+    MemberName::new(text).unwrap()
+}
+
+pub(crate) fn member(text: &str, provider: &str) -> Member {
+    Member { provider: Some(provider.to_owned()), ..Member::named(name(text)) }
+}
+
+/// A team `harbour` with the lead `amy`.
+pub(crate) fn wanted(lead: &str, members: &[(&str, &str)]) -> Create {
+    Create {
+        name: harbour(),
+        project: shop(),
+        lead: member("amy", lead),
+        members: members.iter().map(|(text, provider)| member(text, provider)).collect(),
+        environments: Default::default(),
+        extra: Default::default(),
+    }
+}
+
+pub(crate) fn asks(ask: Ask) -> Command {
+    Command::Team(Box::new(ask))
+}
+
+pub(crate) fn create(world: &mut World, ask: Create) {
+    world.ask("ann", asks(Ask::Create(ask)));
+}
+
+/// A team that is there and launched, whose programs have not been asked.
+pub(crate) fn launched(lead: &str, members: &[(&str, &str)]) -> World {
+    let mut world = World::with(&[]);
+    create(&mut world, wanted(lead, members));
+    launch_it(&mut world);
+    world
+}
+
+pub(crate) fn launch_it(world: &mut World) -> LaunchId {
+    match world.ask("ann", asks(Ask::Launch { team: harbour(), left_out: vec![] })) {
+        Outcome::Launched(Some(id)) => id,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn team(world: &World) -> Team {
+    Team::clone(&world.board.teams[&harbour()])
+}
+
+pub(crate) fn record(world: &World) -> Launch {
+    Launch::clone(launch::of(&world.board, &team(world)).expect("it was launched"))
+}
+
+pub(crate) fn entry(world: &World, text: &str) -> Entry {
+    record(world).entry(&name(text)).cloned().unwrap_or_else(|| panic!("{text} is not of the launch"))
+}
+
+pub(crate) fn state(world: &World, text: &str) -> State {
+    entry(world, text).state
+}
+
+/// Everybody's state, in the order of the roster.
+pub(crate) fn states(world: &World) -> Vec<(String, &'static str)> {
+    record(world).members.iter().map(|it| (it.name.to_string(), it.state.word())).collect()
+}
+
+pub(crate) fn summary(world: &World) -> Summary {
+    launch::summary(&world.board, &team(world))
+}
+
+pub(crate) fn found(text: &str) -> Resolution {
+    Resolution {
+        member: name(text),
+        runtime: Some(Runtime::Scripted),
+        backend: Some("scripted".into()),
+        program: Program { path: Some("/usr/bin/agent".into()), version: Some("1.2".into()), sign_in: None },
+        keys: vec![],
+        files: vec![],
+        notes: vec![],
+        problem: None,
+    }
+}
+
+pub(crate) fn missing(text: &str) -> Resolution {
+    let problem = Some(Cause { kind: Why::Program, text: "opencode is not installed".into() });
+    Resolution { runtime: None, backend: None, program: Program::default(), problem, ..found(text) }
+}
+
+/// The programs of all who wait are asked; these are not there.
+pub(crate) fn resolve(world: &mut World, not_there: &[&str]) {
+    let launch = record(world);
+    let waits = launch.members.iter().filter(|it| it.state == State::Queued && !it.prepared);
+    let found = waits.map(|it| it.name.to_string()).map(|it| match not_there.contains(&it.as_str()) {
+        true => missing(&it),
+        false => found(&it),
+    });
+    let found = found.collect();
+    world.ask("regatta", Command::ReportResolved { launch: launch.id, found });
+}
+
+pub(crate) fn session(world: &World, text: &str) -> (AttemptId, u64) {
+    let id = entry(world, text).attempt.unwrap_or_else(|| panic!("{text} has no session"));
+    (id, world.board.attempts[&id].token)
+}
+
+pub(crate) fn says(world: &mut World, text: &str, n: u64, said: Said) {
+    let (attempt, token) = session(world, text);
+    world.ask("regatta", Command::ReportSaid { attempt, token, n, said });
+}
+
+pub(crate) fn starts(world: &mut World, text: &str) {
+    let (attempt, token) = session(world, text);
+    world.ask("regatta", Command::ReportLaunched { attempt, token, sandbox: None, warnings: vec![] });
+    says(world, text, 1, Said::Started { session: Some(format!("s-{text}")), model: Some("m-1".into()) });
+    says(world, text, 2, Said::TurnStarted { n: 0 });
+}
+
+pub(crate) fn turn_ends(world: &mut World, text: &str, n: u64) {
+    says(world, text, n, Said::TurnEnded { stop: Stop::EndTurn, class: None, detail: "ready".into() });
+}
+
+pub(crate) fn comes_up(world: &mut World, text: &str) {
+    starts(world, text);
+    turn_ends(world, text, 3);
+}
+
+pub(crate) fn ends(world: &mut World, text: &str, how: Exited) {
+    let (attempt, token) = session(world, text);
+    world.ask("regatta", Command::ReportExited { attempt, token, how });
+}
+
+pub(crate) fn crashes(world: &mut World, text: &str, class: Class) {
+    ends(world, text, Exited::Failed { reason: format!("{text} went wrong"), class: Some(class) });
+}
+
+pub(crate) fn is_stopping(world: &World, text: &str) -> bool {
+    entry(world, text).attempt.is_some_and(|it| world.board.attempts[&it].stopping.is_some())
+}
+
+/// Codex leads alice, with tom on a lane of his own; all of them are up.
+pub(crate) fn mixed_and_up() -> World {
+    let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
+    resolve(&mut world, &[]);
+    comes_up(&mut world, "amy");
+    comes_up(&mut world, "alice");
+    comes_up(&mut world, "tom");
+    world
+}
+
+pub(crate) fn stop(world: &mut World) {
+    world.ask("ann", asks(Ask::Stop { team: harbour(), reason: "enough for today".into() }));
+}
+
+#[test]
+fn a_team_is_launched_primary_first_and_is_up_when_everybody_has_answered() {
+    let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
+    let launch = record(&world);
+    assert_eq!(launch.expected_members, [name("amy"), name("alice"), name("tom")]);
+    assert_eq!(launch.bootstrap_expected_members, [name("amy"), name("alice")]);
+    assert!(world.outbox.values().any(|it| *it == Effect::ResolveTeam { launch: launch.id }));
+    assert_eq!(world.board.attempts.len(), 0, "nothing starts before its program was asked");
+
+    resolve(&mut world, &[]);
+    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["starting", "starting", "queued"]);
+    comes_up(&mut world, "alice");
+    assert_eq!(state(&world, "tom"), State::Queued, "a team is there when its lead is");
+    comes_up(&mut world, "amy");
+    assert_eq!(state(&world, "tom"), State::Starting);
+    assert_eq!(record(&world).phase(), Phase::Active);
+    comes_up(&mut world, "tom");
+    assert_eq!((record(&world).phase(), record(&world).outcome()), (Phase::Finished, launch::Outcome::CleanSuccess));
+    assert_eq!(summary(&world).said, "3 of 3 alive");
+    let tom = entry(&world, "tom");
+    assert_eq!(tom.got.model.as_deref(), Some("m-1"), "what it got is what its session said");
+    assert_eq!(tom.lane.map(|it| (it.id, it.owner)), Some(("opencode:tom".into(), "opencode".into())));
+    assert!(tom.evidence.iter().any(|it| it.text.contains("found /usr/bin/agent 1.2")));
+}
+
+#[test]
+fn stop_ends_side_lanes_first_and_says_so_only_when_nothing_lives() {
+    let mut world = mixed_and_up();
+    stop(&mut world);
+    assert!(is_stopping(&world, "tom") && !is_stopping(&world, "amy") && !is_stopping(&world, "alice"));
+    assert_eq!(record(&world).phase(), Phase::Active);
+    ends(&mut world, "tom", Exited::Lost);
+    assert_eq!(state(&world, "tom"), State::Stopped);
+    assert!(is_stopping(&world, "amy") && is_stopping(&world, "alice"));
+    ends(&mut world, "amy", Exited::Lost);
+    assert_eq!(record(&world).phase(), Phase::Active, "alice still lives");
+    assert!(launch::is_up(&world.board, &team(&world)));
+    ends(&mut world, "alice", Exited::Lost);
+    assert_eq!(record(&world).phase(), Phase::Reconciled);
+    assert!(!launch::is_up(&world.board, &team(&world)));
+    assert_eq!(summary(&world).said, "stopped");
+    assert!(world.board.agents.values().all(|it| it.offline.is_some()), "a stopped team takes no work");
+    // Stopping what has stopped changes nothing.
+    let before = world.board.revision;
+    stop(&mut world);
+    assert_eq!(world.board.revision, before);
+}
+
+#[test]
+fn a_team_that_is_stopped_while_it_starts_leaves_nothing() {
+    let mut world = launched("codex", &[("tom", "opencode")]);
+    stop(&mut world);
+    assert_eq!(record(&world).phase(), Phase::Reconciled, "nothing had begun");
+    // The answer of the programs comes late and starts nothing.
+    let launch = record(&world).id;
+    world.ask("regatta", Command::ReportResolved { launch, found: vec![found("amy"), found("tom")] });
+    assert_eq!(world.board.attempts.len(), 0);
+
+    let mut world = launched("codex", &[("tom", "opencode")]);
+    resolve(&mut world, &[]);
+    stop(&mut world);
+    assert_eq!(state(&world, "tom"), State::Stopped);
+    ends(&mut world, "amy", Exited::Lost);
+    assert_eq!(record(&world).phase(), Phase::Reconciled);
+}
+
+#[test]
+fn a_relaunch_stops_first_and_takes_what_is_wanted_from_the_store() {
+    let mut world = mixed_and_up();
+    let first = record(&world).id;
+    assert_eq!(world.ask("ann", asks(Ask::Relaunch { team: harbour() })), Outcome::Launched(None));
+    for who in ["tom", "amy", "alice"] {
+        ends(&mut world, who, Exited::Lost);
+    }
+    let second = record(&world);
+    assert_ne!(second.id, first);
+    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["queued", "queued", "queued"]);
+    assert!(!team(&world).again);
+    assert!(!world.board.launches.contains_key(&first), "what was is history");
+    resolve(&mut world, &[]);
+    for who in ["amy", "alice", "tom"] {
+        comes_up(&mut world, who);
+    }
+    assert_eq!(record(&world).outcome(), launch::Outcome::CleanSuccess);
+    // A stop takes the wish for another launch back.
+    world.ask("ann", asks(Ask::Relaunch { team: harbour() }));
+    stop(&mut world);
+    for who in ["tom", "amy", "alice"] {
+        ends(&mut world, who, Exited::Lost);
+    }
+    assert_eq!((record(&world).id, record(&world).phase()), (second.id, Phase::Reconciled));
+}
+
+#[test]
+fn a_failed_lane_is_tried_again_alone() {
+    let mut world = launched("codex", &[("tom", "opencode"), ("bob", "opencode")]);
+    resolve(&mut world, &["tom"]);
+    assert_eq!(state(&world, "tom"), State::FailedToStart);
+    comes_up(&mut world, "amy");
+    comes_up(&mut world, "bob");
+    assert_eq!(record(&world).outcome(), launch::Outcome::PartialFailure);
+    let retry = |member: &str| asks(Ask::Retry { team: harbour(), member: name(member) });
+    assert!(matches!(world.refused("ann", retry("bob")), Refusal::InUse { .. }));
+    world.ask("ann", retry("tom"));
+    assert_eq!((state(&world, "tom"), record(&world).phase()), (State::Queued, Phase::Active));
+    resolve(&mut world, &[]);
+    comes_up(&mut world, "tom");
+    assert_eq!(record(&world).outcome(), launch::Outcome::CleanSuccess);
+    assert_eq!((entry(&world, "tom").retries, entry(&world, "bob").retries), (1, 0));
+}
+
+#[test]
+fn without_a_lead_side_lanes_are_left_out_and_nobody_else_is_blamed() {
+    let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
+    resolve(&mut world, &["amy"]);
+    assert_eq!(
+        states(&world).iter().map(|it| it.1).collect::<Vec<_>>(),
+        ["failed_to_start", "starting", "skipped"],
+        "alice needs no lead to start"
+    );
+    assert_eq!(entry(&world, "tom").cause.map(|it| it.kind), Some(Why::NoLead));
+    let refusal = world.refused("ann", asks(Ask::Retry { team: harbour(), member: name("tom") }));
+    assert!(refusal.hint().contains("regatta team retry harbour amy"), "{}", refusal.hint());
+}
+
+#[test]
+fn a_member_that_dies_is_down_alone_and_its_evidence_says_how() {
+    let mut world = mixed_and_up();
+    crashes(&mut world, "tom", Class::Crashed);
+    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "degraded"]);
+    let tom = entry(&world, "tom");
+    assert_eq!(tom.cause, Some(Cause { kind: Why::Crashed, text: "tom went wrong".into() }));
+    assert_eq!(launch::live(&world.board, &tom, None), Live::Absent);
+    assert_eq!(record(&world).outcome(), launch::Outcome::PartialFailure);
+    assert_eq!(summary(&world).said, "2 of 3 alive; tom is down");
+}
+
+#[test]
+fn a_restart_keeps_who_lives_and_degrades_only_who_does_not() {
+    let mut world = mixed_and_up();
+    world.restart();
+    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "alive"]);
+    ends(&mut world, "tom", Exited::Lost);
+    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "degraded"]);
+    assert_eq!(entry(&world, "tom").cause.map(|it| it.kind), Some(Why::Lost));
+    world.restart();
+    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "degraded"]);
+}
+
+#[test]
+fn idle_working_waiting_hung_and_dead_are_told_apart() {
+    let mut world = mixed_and_up();
+    let at = |world: &World, silent| launch::live(&world.board, &entry(world, "tom"), silent);
+    assert_eq!(at(&world, Some(3_600_000)), Live::Idle, "who is not asked says nothing");
+    let task = entry(&world, "tom").task.unwrap();
+    world.ask("ann", Command::Tell { task, text: "look at the tests".into() });
+    says(&mut world, "tom", 4, Said::TurnStarted { n: 1 });
+    assert_eq!(at(&world, Some(10)), Live::Working);
+    assert_eq!(at(&world, Some(world.board.limits.silence_ms)), Live::Hung);
+    let (attempt, token) = session(&world, "tom");
+    let silence = world.board.limits.silence_ms;
+    world.ask("regatta", Command::ReportSilent { attempt, token, since_ms: Some(silence) });
+    assert_eq!(at(&world, None), Live::Ending);
+    ends(&mut world, "tom", Exited::Lost);
+    assert_eq!(entry(&world, "tom").cause.map(|it| it.kind), Some(Why::Hung));
+    assert_eq!(state(&world, "tom"), State::Degraded);
+    // The silence of somebody who has nothing to do is no sign.
+    let (attempt, token) = session(&world, "alice");
+    world.ask("regatta", Command::ReportSilent { attempt, token, since_ms: Some(silence) });
+    assert_eq!(state(&world, "alice"), State::Alive);
+    assert!(!is_stopping(&world, "alice"));
+}
+
+#[test]
+fn a_member_hears_what_is_said_to_it_and_nobody_else_does() {
+    let mut world = mixed_and_up();
+    let told = |world: &World, who: &str| world.board.attempts[&entry(world, who).attempt.unwrap()].talk.tells.clone();
+    let post = |channel: &str, text: &str| {
+        let channel = ChannelName::new(channel).unwrap();
+        Command::Post(Post { channel, text: text.into(), labels: vec![], reply_to: None })
+    };
+    world.ask("harbour/amy", post("@harbour/tom", "take the parser"));
+    world.ask("ann", post("harbour", "@harbour/alice and @harbour/amy: lunch"));
+    world.ask("harbour/tom", post("harbour", "@harbour/tom notes to myself"));
+    assert_eq!(told(&world, "tom").len(), 1);
+    assert!(told(&world, "tom")[0].contains("from harbour/amy") && told(&world, "tom")[0].contains("take the parser"));
+    assert_eq!((told(&world, "alice").len(), told(&world, "amy").len()), (1, 1));
+    // A turn that has ended is not the end of a member.
+    says(&mut world, "tom", 4, Said::TurnStarted { n: 1 });
+    turn_ends(&mut world, "tom", 5);
+    assert_eq!(state(&world, "tom"), State::Alive);
+    assert!(!world.board.attempts[&session(&world, "tom").0].talk.closing);
+}
+
+#[test]
+fn a_member_takes_tasks_under_its_own_capacity() {
+    let mut world = mixed_and_up();
+    let docs = |it: &str| regatta_core::task::Add { issue_type: IssueType::Docs, ..work(it, &[]) };
+    let first = world.add_for(docs("one"), Some("harbour/tom"), How::Direct);
+    world.add_for(docs("two"), Some("harbour/tom"), How::Queue);
+    let grant = world.take_supervised("harbour/tom");
+    assert_eq!(grant.task, first);
+    assert!(world.poll_supervised("harbour/tom").is_none(), "max_tasks is 1, and its session counts for nothing");
+    // A stop ends that, too, and the work waits.
+    stop(&mut world);
+    assert!(world.board.attempts[&grant.attempt].stopping.is_some());
+    ends(&mut world, "tom", Exited::Lost);
+    assert!(!is_stopping(&world, "amy"), "tom still works");
+    let (attempt, token) = (grant.attempt, grant.token);
+    world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Lost });
+    assert!(is_stopping(&world, "amy"));
+    assert_eq!(world.task(first).status, regatta_core::task::Status::Pending);
+}
+
+#[test]
+fn a_side_lane_waits_its_turn_when_many_attach() {
+    let mut world = World::with(&[]);
+    let mut ask = world.project("shop", &["cargo test"]);
+    ask.settings.lanes = Lanes { concurrency: 2, ..Lanes::default() };
+    world.ask("ann", Command::AddProject(ask));
+    let names = ["a", "b", "c", "d", "e"];
+    create(&mut world, wanted("codex", &names.map(|it| (it, "opencode"))));
+    launch_it(&mut world);
+    resolve(&mut world, &[]);
+    comes_up(&mut world, "amy");
+    let coming = |world: &World| record(world).members.iter().filter(|it| it.state == State::Starting).count();
+    assert_eq!(coming(&world), 2);
+    comes_up(&mut world, "a");
+    assert_eq!((coming(&world), state(&world, "c")), (2, State::Starting));
+    crashes(&mut world, "b", Class::Crashed);
+    assert_eq!((coming(&world), state(&world, "d")), (2, State::Starting), "who failed makes room, too");
+}
+
+#[test]
+fn a_provider_that_is_limited_is_left_only_where_the_policy_allows_it() {
+    let limited = |world: &mut World| {
+        // Somebody of that provider ran into the limit.
+        crashes(world, "alice", Class::RateLimit);
+        stop(world);
+        for who in ["tom", "amy"] {
+            ends(world, who, Exited::Lost);
+        }
+    };
+    let mut world = mixed_and_up();
+    limited(&mut world);
+    launch_it(&mut world);
+    assert_eq!(entry(&world, "alice").got.provider, "codex", "nobody moves it unasked");
+    resolve(&mut world, &[]);
+    assert_eq!(entry(&world, "alice").cause.map(|it| it.kind), Some(Why::Provider));
+
+    let mut world = mixed_and_up();
+    let mut ask = world.project("shop", &["cargo test"]);
+    ask.settings.lanes.failover.insert("codex".into(), vec!["anthropic".into()]);
+    world.ask("ann", Command::AddProject(ask));
+    limited(&mut world);
+    launch_it(&mut world);
+    let alice = entry(&world, "alice");
+    assert_eq!((alice.asked.provider.as_str(), alice.got.provider.as_str()), ("codex", "anthropic"));
+    assert!(alice.notes[0].starts_with("moved from codex to anthropic"), "{:?}", alice.notes);
+}
+
+#[test]
+fn somebody_can_be_left_out_but_not_the_lead() {
+    let mut world = World::with(&[]);
+    create(&mut world, wanted("codex", &[("tom", "opencode")]));
+    let ask = |who: &str| asks(Ask::Launch { team: harbour(), left_out: vec![name(who)] });
+    assert!(matches!(world.refused("ann", ask("amy")), Refusal::Invalid { .. }));
+    world.ask("ann", ask("tom"));
+    resolve(&mut world, &[]);
+    comes_up(&mut world, "amy");
+    assert_eq!(record(&world).outcome(), launch::Outcome::PartialSkipped);
+    assert_eq!(record(&world).expected_members.len(), 2, "T1");
+}
+
+#[test]
+fn a_deleted_team_comes_back_as_it_was() {
+    let mut world = mixed_and_up();
+    let delete = asks(Ask::Delete { team: harbour() });
+    assert!(matches!(world.refused("ann", delete.clone()), Refusal::TeamRuns { .. }));
+    stop(&mut world);
+    for who in ["tom", "amy", "alice"] {
+        ends(&mut world, who, Exited::Lost);
+    }
+    let (before, launch) = (team(&world), record(&world));
+    world.ask("ann", delete);
+    assert!(matches!(
+        world.refused("ann", asks(Ask::Launch { team: harbour(), left_out: vec![] })),
+        Refusal::NoSuchTeam { .. }
+    ));
+    assert!(summary(&world).deleted);
+    world.ask("ann", asks(Ask::Undelete { team: harbour() }));
+    assert_eq!(Team { updated_wall: before.updated_wall, ..team(&world) }, before);
+    assert_eq!(record(&world), launch);
+}
+
+#[test]
+fn a_session_whose_context_is_full_goes_on_in_another() {
+    let mut world = mixed_and_up();
+    let first = session(&world, "tom").0;
+    crashes(&mut world, "tom", Class::ContextFull);
+    assert_ne!(session(&world, "tom").0, first);
+    assert_eq!(state(&world, "tom"), State::Starting);
+    comes_up(&mut world, "tom");
+    assert_eq!(record(&world).outcome(), launch::Outcome::CleanSuccess);
+}
+
+#[test]
+fn the_edit_of_a_stopped_team_is_free() {
+    let mut world = World::with(&[]);
+    create(&mut world, wanted("codex", &[("tom", "opencode")]));
+    let edit = Edit { members: Some(vec![member("eve", "codex")]), ..Edit::default() };
+    world.ask("ann", asks(Ask::Edit { team: harbour(), edit: edit }));
+    assert_eq!(team(&world).members, [member("eve", "codex")]);
+    let wrong = Edit { lead: Some(member("amy", "opencode")), ..Edit::default() };
+    let refusal = world.refused("ann", asks(Ask::Edit { team: harbour(), edit: wrong }));
+    assert!(refusal.message().contains("opencode cannot lead a mixed team"), "{}", refusal.message());
+    assert_eq!(team(&world).lead, member("amy", "codex"), "a refusal leaves nothing behind");
+    assert!(world.board.launches.is_empty());
+    assert_eq!(entry_kinds(&world), [Kind::Primary]);
+}
+
+/// The lanes there would be today.
+fn entry_kinds(world: &World) -> Vec<Kind> {
+    let (lead, members) = team(world).seats();
+    let plan = regatta_core::lane::plan(&lead, &members, &Lanes::default()).unwrap();
+    plan.lanes.iter().map(|it| it.kind).collect()
+}
+
+#[test]
+fn a_member_is_an_agent_with_its_own_name() {
+    let world = mixed_and_up();
+    let tom = &world.board.agents[&agent("harbour/tom")];
+    assert_eq!((tom.provider.as_deref(), tom.max_tasks), (Some("opencode"), 1));
+    assert!(tom.offline.is_none());
+    assert_eq!(world.board.attempts[&session(&world, "tom").0].agent, agent("harbour/tom"));
+}

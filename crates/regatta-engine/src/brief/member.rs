@@ -1,0 +1,86 @@
+//! What a member of a team is told when its session begins: who it is, who the others are, and how words reach it.
+
+use regatta_core::launch::Standing;
+use regatta_core::team::{Member, Team};
+
+use crate::Engine;
+use crate::perform::Scene;
+
+use super::tools;
+
+/// The first prompt of a member's session. It asks for one short answer: that shows that its model is there.
+pub(super) fn prompt(engine: &Engine, scene: &Scene, standing: &Standing) -> String {
+    let board = engine.board();
+    let team = board.launches.get(&standing.launch).and_then(|it| board.teams.get(&it.team)).cloned();
+    let Some(team) = team else { return format!("You are {}.\n", scene.attempt.agent) };
+    let Some(member) = team.member(&standing.member) else { return format!("You are {}.\n", scene.attempt.agent) };
+    let given = engine.shared.settings.tools.is_some();
+    let who = board.agents.get(&scene.attempt.agent).filter(|_| given);
+    let tools = who.map(|it| tools::section(&it.runtime, it.role)).unwrap_or_default();
+    words(&team, member, &scene.attempt.notes, &tools)
+}
+
+fn words(team: &Team, member: &Member, notes: &[String], tools: &str) -> String {
+    let rank = if member.name == team.lead.name { "the lead" } else { "a member" };
+    let mut text = format!("You are {}, {rank} of the team {}.\n\n", team.agent(&member.name), team.name);
+    if let Some(role) = &member.role {
+        text += &format!("## ROLE\n{}\n\n", role.trim());
+    }
+    if let Some(workflow) = &member.workflow {
+        text += &format!("## HOW YOU WORK\n{}\n\n", workflow.trim());
+    }
+    text += "## THE TEAM\n";
+    for other in team.roster() {
+        let rank = if other.name == team.lead.name { "lead" } else { "member" };
+        let role = other.role.as_deref().map(|it| format!(": {}", first_line(it))).unwrap_or_default();
+        text += &format!("- @{} ({rank}){role}\n", team.agent(&other.name));
+    }
+    text += "\n## RULES\n\
+        - Your working directory is your own copy of the repository. Nothing that you change there lands: work that is to \
+        land is done as a task, in a session of its own that is started for you.\n\
+        - Messages for you arrive here by themselves, between two turns. Answer with `msg_send`, or `regatta msg send`.\n";
+    if let Some(cwd) = &member.cwd {
+        text += &format!("- Your part of the repository is {cwd}: begin there.\n");
+    }
+    text += "\n";
+    text += tools;
+    for note in notes {
+        text += &format!("{}\n\n", note.trim());
+    }
+    text + "Do not begin anything now. Answer with one short sentence that you are there, and end your turn.\n"
+}
+
+fn first_line(text: &str) -> String {
+    text.trim().lines().next().unwrap_or_default().chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regatta_core::ids::{MemberName, ProjectName, TeamName};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_member_is_told_who_it_is_and_who_the_others_are() {
+        let named = |it: &str| Member::named(MemberName::new(it).unwrap());
+        let tom = Member { role: Some("tests\nand more".into()), cwd: Some("web".into()), ..named("tom") };
+        let team = Team {
+            name: TeamName::new("harbour").unwrap(),
+            project: ProjectName::new("shop").unwrap(),
+            lead: named("amy"),
+            members: vec![tom.clone()],
+            environments: BTreeMap::new(),
+            launch: None,
+            again: false,
+            deleted_wall: None,
+            created_wall: 0,
+            updated_wall: 0,
+            extra: BTreeMap::new(),
+        };
+        let text = words(&team, &tom, &["the old session left this".into()], "");
+        assert!(text.starts_with("You are harbour/tom, a member of the team harbour."), "{text}");
+        assert!(text.contains("- @harbour/amy (lead)\n- @harbour/tom (member): tests\n"), "{text}");
+        assert!(text.contains("begin there") && text.contains("the old session left this"), "{text}");
+        assert!(words(&team, &team.lead, &[], "").contains("the lead of the team harbour"));
+    }
+}
