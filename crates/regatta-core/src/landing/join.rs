@@ -142,7 +142,6 @@ fn add(draft: &mut Draft, project: &ProjectName, remote: &str, now: Now) -> Resu
         effort: None,
         model: None,
         provider: None,
-        model: None,
         script: None,
         alias: None,
         ratchet: None,
