@@ -26,7 +26,7 @@ impl Reply {
 /// Where a daemon is and what opens its door.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
-    data: std::path::PathBuf,
+    pub(crate) data: std::path::PathBuf,
     pub(crate) token: String,
 }
 

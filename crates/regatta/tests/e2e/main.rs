@@ -15,11 +15,13 @@ mod acceptance;
 mod agents; // programs that talk: asked, told, held, limited, shut in
 mod audit; // who asked for what
 mod bad_input; // what is typed or found is wrong: a sentence, a next step, an exit code
+mod bus; // messages: threads, search, mail, files, cursors
 mod coming_together; // landing as its settings say
 mod demo; // the first command of a newcomer
 mod disks; // full, read-only, corrupt, far away
 mod doors; // who gets in
 mod figures; // health, figures, traces
+mod hooks; // what starts when something happens
 mod isolations; // workers that did not work where they should
 mod kills; // kill -9, two hundred times
 mod lines; // the lines that scripts rely on

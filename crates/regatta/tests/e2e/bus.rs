@@ -1,0 +1,266 @@
+//! The bus: threads, search, mail that only its two ends read, files, cursors, and many who talk at once.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use crate::http::{Door, Reply};
+use crate::world::{LONG, World, finish, run, until};
+
+fn ids(messages: &Value) -> Vec<&str> {
+    messages.as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap()).collect()
+}
+
+/// Calls a verb with another token than the daemon's own.
+fn call(world: &World, token: &str, verb: &str, input: &Value) -> Reply {
+    let door = Door { token: token.to_owned(), ..Door::of(&world.data) };
+    door.call(verb, input, None).unwrap()
+}
+
+/// What an outside agent was granted on a task of its own.
+fn granted(world: &World, name: &str, role: &str) -> Value {
+    let door = Door::of(&world.data);
+    door.ask("agent.add", json!({ "name": name, "runtime": "outside", "role": role }));
+    let file = format!("{}.txt", name.replace('/', "-"));
+    world.ok(&["add", &format!("Work of {name}"), "--files", &file, "--validate", "true"]);
+    door.ask("task.poll", json!({ "agent": name }))
+}
+
+#[test]
+fn messages_are_found_by_thread_words_time_and_page() {
+    let world = World::set_up();
+    let send = |args: &[&str]| {
+        let sent = world.json(&[&["msg", "send"], args].concat());
+        sent["id"].as_str().unwrap().to_owned()
+    };
+    let first = send(&["shop", "The parser is slow"]);
+    let other = send(&["else", "something else about the Parser", "-L", "note"]);
+    let answer = send(&["shop", "I look at it", "--reply-to", &first, "--as", "bob"]);
+    let deeper = send(&["shop", "found: the lexer, not the parser", "--reply-to", &answer, "--as", "eve"]);
+    let history = |args: &[&str]| world.json(&[&["msg", "history"], args].concat());
+    // A thread is read whole from any of its messages.
+    for id in [&first, &answer, &deeper] {
+        assert_eq!(ids(&history(&["--thread", id])), [&first, &answer, &deeper]);
+    }
+    assert_eq!(ids(&history(&["--reply-to", &answer])), [&deeper]);
+    assert_eq!(history(&["--thread", &first])[2]["thread"], json!(first));
+    assert_eq!(ids(&history(&["--search", "PARSER"])), [&first, &other, &deeper]);
+    assert_eq!(ids(&history(&["shop", "--search", "\"the parser\""])), [&first, &deeper]);
+    assert_eq!(ids(&history(&["--search", "parser", "-L", "note"])), [&other]);
+    assert_eq!(ids(&history(&["--search", "parser", "--from", "eve"])), [&deeper]);
+    assert_eq!(ids(&history(&["--since", "1h", "--search", "parser", "--limit", "2"])), [&other, &deeper]);
+    assert_eq!(history(&["--until", "1h"]), json!([]));
+    assert_eq!(ids(&history(&["shop", "--before", &answer])), [&first]);
+    assert_eq!(ids(&history(&["shop", "--after", &first, "--limit", "1"])), [&answer]);
+    assert_eq!(world.refused(&["msg", "history", "--search", "..."], 2)["code"], "bad_search");
+    assert_eq!(world.refused(&["msg", "history", "--thread", "B99"], 1)["code"], "no_such_message");
+    let elsewhere = world.refused(&["msg", "send", "else", "no", "--reply-to", &first], 1);
+    assert_eq!(elsewhere["code"], "elsewhere");
+
+    // Waiting for an answer; and in vain.
+    let waiting = world.command(&["msg", "wait", "--reply-to", &deeper, "--after", &deeper, "--json"]);
+    let mut waiting = waiting;
+    let child = waiting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    send(&["shop", "not to that", "--reply-to", &first]);
+    let thanks = send(&["shop", "thanks", "--reply-to", &deeper]);
+    let got = finish(child, LONG).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&got.out).unwrap()["data"]["id"], json!(thanks), "{got:?}");
+    let late = world.run(&["msg", "wait", "shop", "-L", "never", "--timeout", "50ms"]);
+    assert_eq!(late.code, 124, "{late:?}");
+
+    // Watching: each once, in order, from the first that comes.
+    let mut watch = world.command(&["msg", "watch", "shop", "--after", &thanks, "--json"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    for nth in 0..3 {
+        send(&["else", "unseen"]);
+        send(&["shop", &format!("number {nth}")]);
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(line["text"], format!("number {nth}"));
+    }
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+}
+
+/// An agent reads no mail of others, posts as itself or its children, and puts on no label that is Regatta's.
+#[test]
+fn an_agents_token_reads_its_own_mail_and_speaks_for_itself() {
+    let world = World::set_up();
+    let (ann, bob) = (granted(&world, "dev/ann", "worker"), granted(&world, "bob", "worker"));
+    let (ann, bob) = (ann["bearer"].as_str().unwrap(), bob["bearer"].as_str().unwrap());
+    let says = |token: &str, verb: &str, input: Value| call(&world, token, verb, &input);
+    let fine = |token: &str, verb: &str, input: Value| {
+        let reply = says(token, verb, input.clone());
+        assert_eq!(reply.status, 200, "{verb} {input}: {}", String::from_utf8_lossy(&reply.body));
+        reply.json()["data"].clone()
+    };
+    let refused = |token: &str, verb: &str, input: Value| {
+        let reply = says(token, verb, input.clone());
+        assert_eq!(reply.status, 403, "{verb} {input}: {}", String::from_utf8_lossy(&reply.body));
+    };
+    world.ok(&["msg", "send", "@bob", "from a person, for bob"]);
+    let asked = fine(ann, "msg.send", json!({ "channel": "@bob", "text": "psst, bob" }));
+    assert_eq!(asked["sender"], "dev/ann");
+    let back = fine(bob, "msg.send", json!({ "channel": "@dev/ann", "text": "psst back", "reply_to": asked["id"] }));
+    assert_eq!(back["thread"], asked["id"]);
+    // Each sees its own mailbox whole, and of another's only what it sent there.
+    let texts = |it: &Value| -> Vec<String> {
+        it.as_array().unwrap().iter().map(|it| it["text"].as_str().unwrap().to_owned()).collect()
+    };
+    let read = |token: &str, input: Value| texts(&fine(token, "msg.history", input));
+    assert_eq!(read(bob, json!({ "channel": "@bob" })), ["from a person, for bob", "psst, bob"]);
+    assert_eq!(read(ann, json!({ "channel": "@bob" })), ["psst, bob"]);
+    assert_eq!(read(ann, json!({ "channel": "@bob", "from": "person:ann" })), ["psst, bob"]);
+    assert_eq!(read(ann, json!({ "channel": "@bob", "search": "person" })), Vec::<String>::new());
+    assert_eq!(read(ann, json!({ "thread": asked["id"] })), ["psst, bob", "psst back"]);
+    assert_eq!(read(ann, json!({})), Vec::<String>::new(), "without a channel it is the project's");
+    refused(ann, "msg.history", json!({ "thread": "B1" }));
+    refused(ann, "msg.wait", json!({ "reply_to": "B1", "timeout_ms": 1 }));
+    refused(ann, "msg.read", json!({ "agent": "bob", "channel": "@bob" }));
+    refused(ann, "msg.send", json!({ "channel": "@bob", "text": "x", "reply_to": "B1" }));
+    refused(ann, "msg.attachment", json!({ "message": "B1" }));
+    refused(ann, "msg.history", json!({ "channel": "elsewhere" }));
+    // A person reads all of it.
+    assert_eq!(ids(&world.json(&["msg", "history", "@bob"])).len(), 2);
+    // As itself, or as one below it.
+    assert_eq!(
+        fine(ann, "msg.send", json!({ "channel": "shop", "text": "x", "agent": "dev/ann/kid" }))["sender"],
+        "dev/ann/kid"
+    );
+    for other in ["bob", "dev", "dev/anna", "dev/an"] {
+        refused(ann, "msg.send", json!({ "channel": "shop", "text": "x", "agent": other }));
+    }
+    for label in ["coord:merge", "lead:bob"] {
+        refused(ann, "msg.send", json!({ "channel": "shop", "text": "x", "labels": [label] }));
+    }
+    // A lead's messages, and those of who works under it, say whose they are.
+    let lead = granted(&world, "dev", "lead");
+    let said = fine(lead["bearer"].as_str().unwrap(), "msg.send", json!({ "channel": "shop", "text": "I lead" }));
+    assert_eq!(said["labels"], json!(["lead:dev"]));
+    let said = fine(ann, "msg.send", json!({ "channel": "shop", "text": "I work", "labels": ["note"] }));
+    assert_eq!(said["labels"], json!(["note", "lead:dev"]));
+    // Its inbox counts what is unread, exactly.
+    let inbox = fine(ann, "msg.inbox", json!({ "agent": "bob" }));
+    let of = |it: &Value, channel: &str| {
+        let found = it.as_array().unwrap().iter().find(|it| it["channel"] == channel).cloned();
+        found.map_or((0, 0), |it| (it["unread"].as_u64().unwrap(), it["mentions"].as_u64().unwrap()))
+    };
+    assert_eq!((of(&inbox, "@dev/ann"), of(&inbox, "@bob").0), ((1, 0), 0), "its own, whoever it asks for: {inbox}");
+    world.ok(&["msg", "send", "shop", "look, @dev/ann"]);
+    assert_eq!(of(&world.json(&["msg", "inbox", "dev/ann"]), "shop"), (4, 1));
+    fine(ann, "msg.read", json!({ "agent": "dev/ann", "channel": "shop" }));
+    assert_eq!(of(&world.json(&["msg", "inbox", "dev/ann"]), "shop"), (0, 0));
+    let names = fine(ann, "name", json!({ "count": 3, "prefix": "dev/ann/worker-" }));
+    assert!(names.as_array().is_some_and(|it| it.len() == 3), "{names}");
+}
+
+/// S6: files that go with messages: from where the sender may read, kept by their content, read again by who may.
+#[test]
+fn s6_attachments_are_kept_and_come_from_where_the_sender_may_read() {
+    let world = World::set_up();
+    world.write("notes.txt", "so it is\n");
+    std::fs::write(world.repo.join("blob.bin"), [0_u8, 255, 7]).unwrap();
+    let sent = world.json(&["msg", "send", "shop", "see", "-a", "notes.txt", "--attach", "blob.bin"]);
+    let id = sent["id"].as_str().unwrap();
+    assert_eq!(sent["attachments"][0]["name"], "notes.txt");
+    world.write("notes.txt", "changed\n");
+    assert_eq!(world.ok(&["msg", "attachment", id]), "so it is\n", "what was sent, not what is there now");
+    let to = world.root.join("got.bin");
+    world.ok(&["msg", "attachment", id, "1", "-o", to.to_str().unwrap()]);
+    assert_eq!(std::fs::read(&to).unwrap(), [0, 255, 7]);
+    assert_eq!(world.refused(&["msg", "attachment", id, "2"], 1)["code"], "no_such_attachment");
+    assert!(world.ok(&["msg", "history", "shop"]).contains("0 notes.txt (9 bytes)"));
+    let huge = world.root.join("huge");
+    std::fs::File::create(&huge).unwrap().set_len(5 * 1024 * 1024).unwrap();
+    let refused = world.refused(&["msg", "send", "shop", "x", "-a", huge.to_str().unwrap()], 1);
+    assert!(refused["message"].as_str().unwrap().contains("larger than 4 MiB"), "{refused}");
+    let kept = std::fs::read_dir(world.data.join("attachments")).unwrap().count();
+    assert_eq!(kept, 2, "what was refused is not kept");
+
+    // An operator reaches projects, an attempt its workspace, and neither the daemon's own secrets.
+    let operator = world.json(&["token", "add", "op", "--scope", "operator"])["token"].as_str().unwrap().to_owned();
+    let mine = granted(&world, "ann", "worker");
+    let attempt = mine["bearer"].as_str().unwrap();
+    let workspace = std::path::PathBuf::from(mine["workspace"].as_str().unwrap());
+    std::fs::write(workspace.join("mine.txt"), "mine\n").unwrap();
+    std::os::unix::fs::symlink(world.data.join("token"), workspace.join("sneaky")).unwrap();
+    let send = |token: &str, path: &std::path::Path| {
+        let input = json!({ "channel": "shop", "text": "see", "attach": [path] });
+        call(&world, token, "msg.send", &input).status
+    };
+    assert_eq!(send(&operator, &world.repo.join("notes.txt")), 200);
+    assert_eq!(send(attempt, std::path::Path::new("mine.txt")), 200);
+    assert_eq!(send(attempt, &workspace.join("mine.txt")), 200);
+    for path in [world.data.join("token"), "/etc/passwd".into(), "../token".into()] {
+        assert_eq!((send(&operator, &path), send(attempt, &path)), (422, 422), "{path:?}");
+    }
+    assert_eq!(send(attempt, std::path::Path::new("sneaky")), 422, "no link leads out");
+    assert_eq!(send(attempt, &world.repo.join("notes.txt")), 422, "the user's checkout is not its workspace");
+    let read = call(&world, attempt, "msg.attachment", &json!({ "message": id }));
+    assert_eq!(read.json()["data"]["text"], "so it is\n");
+    // A kept file that was changed is not read as truth (D8).
+    let hash = sent["attachments"][0]["sha256"].as_str().unwrap();
+    std::fs::write(world.data.join("attachments").join(&hash[..2]).join(&hash[2..]), "forged\n").unwrap();
+    assert_eq!(world.refused(&["msg", "attachment", id], 1)["code"], "attachment_lost");
+}
+
+/// Twelve agents post forty messages each at once: none is lost, each one's order is kept, cursors are exact.
+#[test]
+fn many_who_talk_at_once_lose_nothing_and_keep_their_order() {
+    const AGENTS: usize = 12;
+    const EACH: usize = 40;
+    let world = World::set_up();
+    world.ok(&["msg", "send", "shop", "begin"]);
+    let door = Door::of(&world.data);
+    let read_on = |agent: &str| -> Vec<Value> {
+        let got = door.ask("msg.read", json!({ "agent": agent, "channel": "shop" }));
+        got.as_array().unwrap().clone()
+    };
+    let mut heard = Vec::new();
+    std::thread::scope(|scope| {
+        for who in 0..AGENTS {
+            let door = &door;
+            scope.spawn(move || {
+                for nth in 0..EACH {
+                    let text = format!("{who} says {nth}");
+                    door.ask("msg.send", json!({ "channel": "shop", "text": text, "agent": format!("agent-{who}") }));
+                }
+            });
+        }
+        // One reads along while they talk.
+        assert!(until(LONG, || {
+            heard.extend(read_on("listener"));
+            heard.len() > AGENTS * EACH
+        }));
+    });
+    assert_eq!(heard.len(), AGENTS * EACH + 1, "each once");
+    assert!(read_on("listener").is_empty());
+    for who in 0..AGENTS {
+        let sender = format!("agent-{who}");
+        let said: Vec<&str> =
+            heard.iter().filter(|it| it["sender"] == sender.as_str()).map(|it| it["text"].as_str().unwrap()).collect();
+        assert_eq!(said, (0..EACH).map(|nth| format!("{who} says {nth}")).collect::<Vec<_>>());
+    }
+    let inbox = door.ask("msg.inbox", json!({ "agent": "newcomer" }));
+    assert_eq!(inbox, json!([{ "channel": "@newcomer", "read": "B0", "unread": 0, "mentions": 0 }]));
+    door.ask("msg.read", json!({ "agent": "newcomer", "channel": "shop", "keep_unread": true }));
+    assert_eq!(read_on("newcomer").len(), AGENTS * EACH + 1, "left unread before");
+}
+
+#[test]
+fn a_name_is_nobodys() {
+    let world = World::set_up();
+    let one = world.json(&["name"]);
+    let one = one.as_str().unwrap();
+    assert!(one.contains('-'), "{one}");
+    let many = world.json(&["name", "200", "--prefix", "shop-dev/"]);
+    let mut many: Vec<&str> = many.as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    assert!(many.len() == 200 && many.iter().all(|it| it.starts_with("shop-dev/")), "{many:?}");
+    many.sort_unstable();
+    many.dedup();
+    assert_eq!(many.len(), 200);
+    assert_eq!(world.ok(&["name", "2"]).lines().count(), 2);
+    let ran = run(world.command(&["name", "--prefix", "a b"]), None);
+    assert_eq!(ran.code, 2, "{ran:?}");
+}

@@ -1,0 +1,260 @@
+//! Hooks: they fire once, say what they did, hold what they claim, are cut when they go in circles, and survive the
+//! daemon's death without running twice.
+
+use serde_json::{Value, json};
+
+use crate::http::Door;
+use crate::world::{LONG, World, alive, kill, run, until};
+
+/// A script in the repository's parent.
+fn script(world: &World, name: &str, text: &str) -> String {
+    let path = world.root.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{text}")).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Adds a hook; what stands behind `--` is the command's.
+fn add(world: &World, args: &[&str]) -> String {
+    let ran = world.run(&[&["--json", "hook", "add"], args].concat());
+    assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+    let answer: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(answer["kind"], "hook.add");
+    answer["data"]["id"].as_str().unwrap().to_owned()
+}
+
+fn send(world: &World, channel: &str, text: &str) -> String {
+    world.json(&["msg", "send", channel, text])["id"].as_str().unwrap().to_owned()
+}
+
+/// What a hook's commands came to, oldest first, once there are so many and all have ended.
+fn ended(world: &World, hook: &str, many: usize) -> Vec<Value> {
+    let mut log = Vec::new();
+    let over = until(LONG, || {
+        log = world.json(&["hook", "log", hook]).as_array().unwrap().clone();
+        log.len() >= many && log.iter().all(|it| it["ended"].is_object() || it["ended"].is_string())
+    });
+    assert!(over, "{log:?}");
+    assert_eq!(log.len(), many, "{log:?}");
+    log.reverse();
+    log
+}
+
+fn lines(path: &std::path::Path) -> Vec<String> {
+    std::fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+/// It fires once for each message that is meant, knows what it is about by both names, has no other environment (S3),
+/// and its token is in no output (S4).
+#[test]
+fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
+    let world = World::set_up();
+    let out = world.root.join("env");
+    let command =
+        script(&world, "tell", &format!("env | sort > {0}.$REGATTA_MESSAGE_ID\nenv\npwd\nexit 3\n", out.display()));
+    // The daemon's own environment has something that no command may see.
+    world.ok(&["down"]);
+    let mut up = world.command(&["up"]);
+    up.env("PRIVATE_THING", "hidden-from-all");
+    assert_eq!(run(up, None).code, 0);
+    let place = world.repo.to_str().unwrap();
+    let hook = add(&world, &["--channel", "shop", "--prefix", "!go", "--cwd", place, "--", &command, "a b", "$HOME"]);
+    let id = send(&world, "shop", "!go now");
+    send(&world, "shop", "no go");
+    send(&world, "shop", "!go but !nohooks");
+    world.ok(&["msg", "send", "shop", "!go myself", "--as", &format!("hook/{hook}")]);
+    let log = ended(&world, &hook, 1);
+    assert_eq!(log[0]["ended"], json!({ "exited": 3 }));
+    assert_eq!(log[0]["cause"], json!({ "by": "message", "message": id, "channel": "shop", "sender": "person:ann" }));
+    assert_eq!((&log[0]["depth"], &log[0]["token"]), (&json!(1), &json!(0)));
+    let env = lines(&out.with_extension(&id));
+    let value = |name: &str| env.iter().find_map(|it| it.strip_prefix(&format!("{name}=")).map(str::to_owned));
+    for (name, expected) in [
+        ("REGATTA_CHANNEL", "shop"),
+        ("BOTBUS_CHANNEL", "shop"),
+        ("REGATTA_MESSAGE_ID", &id),
+        ("BOTBUS_MESSAGE_ID", &id),
+        ("REGATTA_PROJECT", "shop"),
+        ("BOTBOX_PROJECT", "shop"),
+        ("REGATTA_HOOK_ID", &hook),
+        ("REGATTA_AGENT", &format!("hook/{hook}")),
+        ("REGATTA_SENDER", "person:ann"),
+        ("BOTBUS_AGENT", "person:ann"),
+        ("PWD", place),
+    ] {
+        assert_eq!(value(name).as_deref(), Some(expected), "{name} in {env:?}");
+    }
+    let listed =
+        ["PATH", "LANG", "LC_ALL", "TZ", "USER", "SHELL", "TERM", "TMPDIR", "HOME", "PWD", "OLDPWD", "SHLVL", "_"];
+    let known = |it: &str| {
+        listed.contains(&it)
+            || ["REGATTA_", "BOTBUS_", "BOTBOX_", "SSL_", "NODE_EXTRA", "CARGO_HOME", "RUSTUP_HOME", "GO", "JAVA_HOME"]
+                .iter()
+                .any(|prefix| it.starts_with(prefix))
+    };
+    let odd: Vec<&String> = env.iter().filter(|it| !known(it.split('=').next().unwrap())).collect();
+    assert!(odd.is_empty(), "S3: {odd:?}");
+    let output = log[0]["output"].as_str().unwrap();
+    let token = value("REGATTA_TOKEN").unwrap();
+    assert!(token.starts_with("rf_F1_") && !output.contains(&token), "S4: {output}");
+    assert!(output.contains("REGATTA_CHANNEL=shop"), "{output}");
+    // The token died with its command.
+    let door = Door { token, ..Door::of(&world.data) };
+    assert_eq!(door.call("status", &json!({}), None).unwrap().status, 401);
+    // What would fire, and why not.
+    let test = |args: &[&str]| world.json(&[&["hook", "test", &hook], args].concat());
+    assert_eq!(test(&["--text", "!GO again"])["fires"], true);
+    for (args, why) in [
+        (&["--message", "B2"][..], "does not begin with !go"),
+        (&["--text", "!go !nohooks"], "says !nohooks"),
+        (&["--text", "!go", "--channel", "else"], "it is about shop"),
+        (&["--text", "!go", "--from", &format!("hook/{hook}")], "does itself"),
+    ] {
+        let said = test(args);
+        assert!(said["fires"] == false && said["why"].as_str().unwrap().contains(why), "{args:?}: {said}");
+    }
+    let shown = world.ok(&["hook", "list"]);
+    assert!(shown.contains("not shut in") && shown.contains("10 min at most"), "{shown}");
+    world.ok(&["hook", "rm", &hook]);
+    send(&world, "shop", "!go in vain");
+    assert_eq!(world.json(&["hook", "list"]), json!([]));
+    assert_eq!(ended(&world, &hook, 1).len(), 1, "what it did stays on record");
+}
+
+/// The claim is held while the command runs, refused meanwhile, and free afterwards; what comes meanwhile is skipped.
+#[test]
+fn a_claim_is_held_while_the_command_runs() {
+    let world = World::set_up();
+    let gate = world.root.join("gate");
+    let wait = script(&world, "wait", &format!("while [ ! -e {} ]; do sleep 0.02; done\necho over\n", gate.display()));
+    let hook =
+        add(&world, &["--channel", "shop", "--claim", "respond://shop-dev", "--ttl", "60s", "--cwd", "/", "--", &wait]);
+    send(&world, "shop", "one");
+    let refused = world.refused(&["claim", "acquire", "respond://shop-dev", "--as", "eve", "--ttl", "5s"], 5);
+    assert_eq!(refused["code"], "claim_held");
+    assert!(refused["message"].as_str().unwrap().contains(&format!("hook/{hook}")), "{refused}");
+    send(&world, "shop", "two, while one is handled");
+    let seen = world.json(&["hook", "list"])[0].clone();
+    assert_eq!((&seen["fired"], &seen["skipped"], &seen["running"]), (&json!(1), &json!(1), &json!(1)));
+    assert!(seen["last_skip"][1].as_str().unwrap().contains("is held by"), "{seen}");
+    let said = world.json(&["hook", "test", &hook, "--text", "three"]);
+    assert!(said["why"].as_str().unwrap().contains("respond://shop-dev is held by hook/"), "{said}");
+    std::fs::write(&gate, "").unwrap();
+    let log = ended(&world, &hook, 1);
+    assert_eq!((log[0]["output"].as_str(), &log[0]["ended"]), (Some("over\n"), &json!({ "exited": 0 })));
+    let mine = world.json(&["claim", "acquire", "respond://shop-dev", "--as", "eve", "--ttl", "50s"]);
+    // When somebody else lets go, a hook that waits for just that fires; and one on events.
+    let freed = add(&world, &["--on-free", "respond://shop-dev", "--cwd", "/", "--", "sh", "-c", "echo $REGATTA_FREE"]);
+    let added = add(&world, &["--event", "task.added", "--cwd", "/", "--", "sh", "-c", "echo $REGATTA_SUBJECT"]);
+    let (claim, token) = (mine["claim"].as_str().unwrap(), mine["token"].to_string());
+    world.ok(&["claim", "release", claim, "--token", &token]);
+    assert_eq!(ended(&world, &freed, 1)[0]["output"], "respond://shop-dev\n");
+    world.ok(&["add", "A task", "--files", "x", "--validate", "true"]);
+    assert_eq!(ended(&world, &added, 1)[0]["output"], "T1\n");
+}
+
+/// Two hooks whose commands answer each other are cut after five, and a hook that fires too often is paused.
+#[test]
+fn circles_of_hooks_are_cut() {
+    let world = World::set_up();
+    let exe = env!("CARGO_BIN_EXE_regatta");
+    let answer = |to: &str| script(&world, &format!("to-{to}"), &format!("exec {exe} msg send {to} 'your turn'\n"));
+    let ping = add(&world, &["--channel", "ping", "--cwd", "/", "--", &answer("pong")]);
+    let pong = add(&world, &["--channel", "pong", "--cwd", "/", "--", &answer("ping")]);
+    send(&world, "ping", "go");
+    let waited = world.json(&["msg", "wait", "-L", "coord:hook", "--after", "B1", "--timeout", "60s"]);
+    assert!(waited["text"].as_str().unwrap().contains("5 hooks led to each other"), "{waited}");
+    let (pings, pongs) = (ended(&world, &ping, 3), ended(&world, &pong, 2));
+    let depths: Vec<u64> = pings.iter().chain(&pongs).map(|it| it["depth"].as_u64().unwrap()).collect();
+    assert_eq!(depths, [1, 3, 5, 2, 4]);
+    assert!(pings.iter().chain(&pongs).all(|it| it["ended"] == json!({ "exited": 0 })), "{pings:?}");
+    let list = world.ok(&["hook", "list"]);
+    assert!(list.contains("paused: 5 hooks led to each other"), "{list}");
+    let senders = world.json(&["msg", "history", "pong"]);
+    assert_eq!(senders[0]["sender"], json!(format!("hook/{ping}")), "messages say who really sent them");
+    assert_eq!(senders[0]["depth"], 1);
+    // Its command cannot pass for another.
+    let forger = script(&world, "forge", &format!("exec {exe} msg send pong 'I am eve' --as eve\n"));
+    let forge = add(&world, &["--channel", "forge", "--cwd", "/", "--", &forger]);
+    send(&world, "forge", "go");
+    let log = ended(&world, &forge, 1);
+    assert!(log[0]["output"].as_str().unwrap().contains("cannot post as eve"), "{log:?}");
+
+    let busy = add(&world, &["--channel", "busy", "--cwd", "/", "--", "true"]);
+    for nth in 0..22 {
+        send(&world, "busy", &format!("{nth}"));
+    }
+    assert_eq!(ended(&world, &busy, 20).len(), 20);
+    assert!(world.ok(&["hook", "list"]).contains("paused: it fired 20 times within a minute"));
+    world.ok(&["hook", "resume", &busy]);
+    send(&world, "busy", "again");
+    ended(&world, &busy, 21);
+    world.ok(&["hook", "pause", &busy, "--because", "enough"]);
+    send(&world, "busy", "not now");
+    assert_eq!(world.json(&["hook", "test", &busy, "--text", "x"])["why"], "it is paused: enough");
+}
+
+/// J8, P1: the daemon is killed in the middle of a hook's command: the command goes on, is not run again, and its end is
+/// known.
+#[test]
+fn j8_a_killed_daemon_runs_no_hook_twice() {
+    let world = World::set_up();
+    let (gate, ran) = (world.root.join("gate"), world.root.join("ran"));
+    let text = format!(
+        "echo $REGATTA_MESSAGE_ID >> {ran}\nwhile [ ! -e {gate} ]; do sleep 0.02; done\necho over\n",
+        ran = ran.display(),
+        gate = gate.display()
+    );
+    let wait = script(&world, "wait", &text);
+    let hook = add(&world, &["--channel", "shop", "--claim", "respond://shop-dev", "--cwd", "/", "--", &wait]);
+    let id = send(&world, "shop", "go");
+    assert!(until(LONG, || lines(&ran) == [id.clone()]), "it runs");
+    let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
+    kill(pid);
+    assert!(until(LONG, || !alive(pid)));
+    world.ok(&["up"]);
+    let refused = world.refused(&["claim", "acquire", "respond://shop-dev", "--as", "eve", "--ttl", "5s"], 5);
+    assert_eq!(refused["code"], "claim_held", "it is held as long as the command runs");
+    std::fs::write(&gate, "").unwrap();
+    let log = ended(&world, &hook, 1);
+    assert_eq!((log[0]["output"].as_str(), &log[0]["ended"]), (Some("over\n"), &json!({ "exited": 0 })));
+    assert_eq!(lines(&ran), [id], "once");
+
+    // It dies just before, just after, and after the report.
+    for (round, point) in ["hook.begin", "hook.ran", "hook.recorded"].into_iter().enumerate() {
+        world.ok(&["down"]);
+        let mut up = world.command(&["up", "--json"]);
+        up.env("REGATTA_FAILPOINT", point);
+        let up = run(up, None);
+        let pid = serde_json::from_str::<Value>(&up.out).unwrap()["data"]["pid"].as_u64().unwrap();
+        // The answer may be lost with the daemon: what was committed counts.
+        let _maybe = world.run(&["msg", "send", "shop", "go"]);
+        assert!(until(LONG, || !alive(pid as u32)), "{point} was never reached");
+        world.ok(&["up"]);
+        let log = ended(&world, &hook, round + 2);
+        assert_eq!(log[round + 1]["ended"], json!({ "exited": 0 }), "{point}: {log:?}");
+        assert_eq!(lines(&ran).len(), round + 2, "{point}: once each");
+    }
+}
+
+/// A command that takes too long is ended; one that is not there, or whose place is gone, says so.
+#[test]
+fn a_command_that_cannot_do_it_says_so() {
+    let world = World::set_up();
+    let slow = add(&world, &["--channel", "slow", "--cwd", "/", "--max-time", "200ms", "--", "sleep", "600"]);
+    let gone = add(&world, &["--channel", "gone", "--cwd", "/", "--", "/no/such/program"]);
+    let place = world.root.join("place");
+    std::fs::create_dir(&place).unwrap();
+    let lost = add(&world, &["--channel", "lost", "--cwd", place.to_str().unwrap(), "--", "true"]);
+    std::fs::remove_dir(&place).unwrap();
+    for channel in ["slow", "gone", "lost"] {
+        send(&world, channel, "go");
+    }
+    assert_eq!(ended(&world, &slow, 1)[0]["ended"], "timed_out");
+    assert_eq!(ended(&world, &gone, 1)[0]["ended"], json!({ "exited": 127 }));
+    let why = ended(&world, &lost, 1)[0]["ended"]["not_run"].as_str().unwrap().to_owned();
+    assert!(why.contains("is no directory"), "{why}");
+    assert_eq!(world.run(&["hook", "add", "--event", "no.such", "--", "true"]).code, 2, "no such event");
+    assert_eq!(world.run(&["hook", "add", "--", "true"]).code, 2, "on everything");
+    assert_eq!(world.run(&["hook", "add", "--channel", "x"]).code, 2, "without a command");
+}
