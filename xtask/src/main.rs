@@ -31,6 +31,7 @@ cargo xtask bench schedule      [--samples 500]
 cargo xtask bench runners       [--agents 500] [--runs 50000]
 cargo xtask bench polls         [--callers 64] [--steps 20]
 cargo xtask bench wake          [--samples 500] [--agents 500] [--binary PATH]
+cargo xtask bench bus           [--ops 1000000] [--samples 200] [--agents 50] [--steps 200]
 cargo xtask bench readers       [--agents 1000] [--steps 2000] [--rounds 5]
 cargo xtask bench start         [--binary PATH] [--runs 5]
 cargo xtask bench landing       [--runs 12]
@@ -78,6 +79,7 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "decide"] => bench::decide::run(&args),
         ["bench", "runners"] => bench::doors::runners::run(&args),
         ["bench", "polls"] => bench::doors::polls::run(&args),
+        ["bench", "bus"] => bench::doors::bus::run(&args),
         ["bench", "wake"] => bench::doors::wake::run(&args),
         ["bench", "readers"] => bench::doors::readers::run(&args),
         ["bench", "landing"] => bench::landing::run(&args),

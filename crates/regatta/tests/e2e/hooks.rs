@@ -31,7 +31,7 @@ fn send(world: &World, channel: &str, text: &str) -> String {
 fn ended(world: &World, hook: &str, many: usize) -> Vec<Value> {
     let mut log = Vec::new();
     let over = until(LONG, || {
-        log = world.json(&["hook", "log", hook]).as_array().unwrap().clone();
+        log = world.json(&["hook", "log", hook, "--limit", "100"]).as_array().unwrap().clone();
         log.len() >= many && log.iter().all(|it| it["ended"].is_object() || it["ended"].is_string())
     });
     assert!(over, "{log:?}");

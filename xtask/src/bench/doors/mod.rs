@@ -1,6 +1,7 @@
 //! The doors under load: real HTTP on loopback, the real server, the real store; git and agents are fakes, so that what
 //! is measured is the way from a caller to the store and back.
 
+pub(crate) mod bus; // a million messages, and many who talk
 pub(crate) mod polls; // polls per second and their latency, against a server of the usual kind
 pub(crate) mod readers; // what a thousand readers of events cost the writer
 pub(crate) mod runners; // five hundred runners and fifty thousand tasks
