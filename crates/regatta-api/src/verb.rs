@@ -250,7 +250,7 @@ verbs! {
     "runner.drain" RunnerDrain(input::RunnerName) Operate + Runner "Lets a runner take nothing new";
     "runner.rm" RunnerRm(input::RunnerName) Admin "Forgets a runner that is not there";
     "runner.register" RunnerRegister(runner::Register) Operate + Runner "Makes a runner known, or known again";
-    "runner.beat" RunnerBeat(input::RunnerSession) Operate + Runner "Says that a runner lives";
+    "runner.beat" RunnerBeat(input::RunnerSession) Operate + Runner "Says that a runner lives; gives the attempts that are its own";
     "runner.leave" RunnerLeave(input::RunnerSession) Operate + Runner "Says that a runner leaves, and that nothing of it runs";
     "runner.calls" RunnerCalls(input::RunnerCalls) Operate + Runner "Waits for what a runner is asked to do";
     "runner.answer" RunnerAnswer(input::RunnerAnswer) Operate + Runner "Answers what a runner was asked";

@@ -341,7 +341,7 @@ pub struct AgentView {
     #[serde(flatten)]
     pub agent: Agent,
     pub capacity: Capacity,
-    /// idle, busy, parked when it takes no work for now, or offline until it registers again.
+    /// idle, busy, parked when it takes no work for now, or offline until it, or a runner for it, registers again.
     pub state: String,
     pub tasks: Vec<TaskId>,
     /// Why it takes no work for now.
@@ -355,13 +355,15 @@ impl AgentView {
         let capacity = agent::capacity(board, agent);
         let tasks = board.attempts.values().filter(|it| it.agent == agent.name).map(|it| it.task).collect();
         let parked = provider::parked(board, agent).map(|it| provider::describe(it, now));
-        let state = match (&agent.offline, &parked, capacity.current) {
+        let offline = agent.offline.clone().or_else(|| regatta_core::runner::away(board, agent));
+        let state = match (&offline, &parked, capacity.current) {
             (Some(_), _, _) => "offline",
             (None, Some(_), _) => "parked",
             (None, None, 0) => "idle",
             (None, None, _) => "busy",
         };
-        AgentView { agent: agent.clone(), capacity, state: state.into(), tasks, parked }
+        let agent = Agent { offline, ..agent.clone() };
+        AgentView { agent, capacity, state: state.into(), tasks, parked }
     }
 }
 

@@ -274,3 +274,18 @@ pub(crate) fn nowhere(board: &Board, agent: &Agent) -> Option<String> {
         labels.join(",")
     ))
 }
+
+/// Why an agent that runs only at runners is not there now, if it was: every runner that serves it was lost or has left.
+/// Derived: it is back as soon as one of them, or another, registers.
+pub fn away(board: &Board, agent: &Agent) -> Option<String> {
+    if agent.profile.labels.is_empty() {
+        return None;
+    }
+    let serving = || board.runners.values().filter(|it| it.serves(agent));
+    if serving().any(|it| it.is_there()) {
+        return None;
+    }
+    let last = serving().max_by_key(|it| (it.seen_wall, it.session))?;
+    let how = if last.state == State::Lost { "was lost" } else { "has left" };
+    Some(format!("its runner {} {how}", last.name))
+}

@@ -345,6 +345,9 @@ impl Git for GitAdapter {
     fn hand_over(&self, repo: &Repo, to: &Remote, attempt: AttemptId) -> Result<(), GitError> {
         self.hand_attempt_over(repo, to, attempt)
     }
+    fn let_go(&self, repo: &Repo, attempt: AttemptId) -> Result<(), GitError> {
+        self.let_attempt_go(repo, attempt)
+    }
     fn kept(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<Capture>, GitError> {
         self.last_kept(repo, attempt)
     }

@@ -112,6 +112,25 @@ impl GitAdapter {
         disk::rename(&new, mirror)
     }
 
+    /// Lets the keep-refs of an attempt go that was handed over. Only the names: the vault lets no object go.
+    pub(crate) fn let_attempt_go(&self, repo: &Repo, attempt: AttemptId) -> Result<(), GitError> {
+        // What stands in for the user's repository is a mirror only at a runner: elsewhere they are the last (Q3).
+        if repo.path != self.places.mirror(&repo.project) {
+            return Err(words::not_a_mirror(&repo.path));
+        }
+        let vault = self.vault(repo)?;
+        let listed = self.git.ours(&vault, "list what is kept");
+        let listed = listed.args(["for-each-ref", "--format=%(objectname) %(refname)", "refs/regatta/keep/"]).line()?;
+        let of = |it: &&str| it.split_once(' ').is_some_and(|it| keeps_for(it.1) == Some(attempt));
+        let gone: String = listed
+            .lines()
+            .filter(of)
+            .filter_map(|it| it.split_once(' '))
+            .map(|(id, name)| format!("delete {name} {id}\n"))
+            .collect();
+        if gone.is_empty() { Ok(()) } else { self.update_refs(&vault, gone) }
+    }
+
     pub(crate) fn hand_attempt_over(&self, repo: &Repo, to: &Remote, attempt: AttemptId) -> Result<(), GitError> {
         const DOING: &str = "hand work over to the server";
         check(to)?;

@@ -3,7 +3,9 @@
 //! The store says what became true and in whose name; this says which token was shown, from which address or process,
 //! and also what was refused. It is a file beside the store, `audit.jsonl`, to which lines are only ever added. A line
 //! is written before its caller is answered: whoever was told of a write finds it here, however the daemon ends after
-//! that. Full files are put aside, and the oldest goes when there are too many.
+//! that. It is brought to the disk together with others, within [`SYNC`]: only the end of the whole machine can take the
+//! lines of that moment, and the store still has what they changed. Full files are put aside, and the oldest goes when
+//! there are too many.
 //!
 //! Not in the store: what was refused would cost a transaction each, and a store that is put back from a copy must not
 //! take back who did what since.
@@ -13,14 +15,18 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use regatta_api::input;
 use regatta_api::view::AuditView;
+use tokio::sync::Notify;
 
 /// How large one file becomes, and how many old ones are kept.
 const LARGEST: u64 = 16 * 1024 * 1024;
 const KEPT: usize = 15;
+/// How long a line may wait to be brought to the disk.
+const SYNC: Duration = Duration::from_millis(500);
 /// The most lines one answer has.
 const LARGEST_PAGE: usize = 10_000;
 
@@ -31,10 +37,12 @@ pub(crate) struct Audit {
     open: Mutex<Open>,
     /// How many lines could not be written since the start.
     lost: AtomicU64,
+    /// Rings when a line waits to be brought to the disk.
+    unsynced: Notify,
 }
 
 struct Open {
-    file: File,
+    file: Arc<File>,
     size: u64,
     last: u64,
     broken: bool,
@@ -57,7 +65,27 @@ impl Audit {
             file.write_all(b"\n")?;
             size += 1;
         }
-        Ok(Audit { path, largest, open: Mutex::new(Open { file, size, last, broken: false }), lost: AtomicU64::new(0) })
+        let open = Mutex::new(Open { file: Arc::new(file), size, last, broken: false });
+        Ok(Audit { path, largest, open, lost: AtomicU64::new(0), unsynced: Notify::new() })
+    }
+
+    /// Brings what is written to the disk, as long as the daemon lives.
+    pub(crate) async fn keep_synced(&self) {
+        loop {
+            self.unsynced.notified().await;
+            tokio::time::sleep(SYNC).await;
+            self.sync().await;
+        }
+    }
+
+    /// Brings to the disk what is written by now.
+    pub(crate) async fn sync(&self) {
+        let file = self.open.lock().unwrap_or_else(PoisonError::into_inner).file.clone();
+        match tokio::task::spawn_blocking(move || file.sync_data()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!("the audit log may not be on the disk: {error}"),
+            Err(error) => tracing::error!("the audit log may not be on the disk: {error}"),
+        }
     }
 
     /// Adds a line. A log that cannot be written does not undo what was done: it is said, counted, and seen by `ready`.
@@ -68,6 +96,7 @@ impl Audit {
             Ok(()) => {
                 open.last = line.n;
                 open.broken = false;
+                self.unsynced.notify_one();
             }
             Err(error) => {
                 self.lost.fetch_add(1, Relaxed);
@@ -88,7 +117,7 @@ impl Audit {
         if open.broken {
             text.insert(0, b'\n'); // whatever was left of the last try
         }
-        open.file.write_all(&text)?;
+        (&*open.file).write_all(&text)?;
         open.size += text.len() as u64;
         Ok(())
     }
@@ -102,7 +131,7 @@ impl Audit {
             }
         }
         std::fs::rename(&self.path, aside(&self.path, 1))?;
-        (open.file, open.size) = (append(&self.path)?, 0);
+        (open.file, open.size) = (Arc::new(append(&self.path)?), 0);
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use regatta_core::ids::ProjectName;
 use regatta_engine::Engine;
 use regatta_engine::ports::git::{GitError, Repo, Service, Wire, keeps_for};
 use serde::Deserialize;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::StreamExt;
 
 use crate::listen::Origin;
@@ -27,6 +27,22 @@ use crate::{Shared, problem};
 
 /// How long the other side may fall silent.
 const SILENCE: Duration = Duration::from_secs(60);
+
+/// How many git programs serve other machines at once: each takes a processor and memory for packing.
+pub(crate) const AT_ONCE: usize = 8;
+/// How long one waits for its turn. A runner tries again.
+const TURN: Duration = Duration::from_secs(60);
+
+/// Waits for a turn to start git.
+async fn turn(shared: &Shared) -> Result<OwnedSemaphorePermit, Problem> {
+    match tokio::time::timeout(TURN, shared.git_turns.clone().acquire_owned()).await {
+        Ok(Ok(turn)) => Ok(turn),
+        Ok(Err(_)) | Err(_) => Err(Problem {
+            retryable: true,
+            ..Problem::new(503, "busy", format!("{AT_ONCE} others fetch or push just now"), "try again in a moment")
+        }),
+    }
+}
 
 #[derive(Deserialize)]
 pub(crate) struct Asked {
@@ -44,8 +60,9 @@ pub(crate) async fn refs(
     let answer = async {
         let service = Service::named(&asked.service).ok_or_else(no_such_service)?;
         let (repo, engine) = enter(&shared, &project, service, &visitor)?;
-        let protocol = protocol(&headers);
+        let (protocol, turn) = (protocol(&headers), turn(&shared).await?);
         let told = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             let wire = Wire { service, protocol: protocol.as_deref(), gzip: false };
             engine.git().advertise(&repo, &wire, &|it| may_write(&engine, &visitor, it))
         });
@@ -80,15 +97,20 @@ pub(crate) async fn serve(
         Ok(entered) => entered,
         Err(error) => return problem(&error),
     };
+    let turn = match turn(&shared).await {
+        Ok(turn) => turn,
+        Err(error) => return problem(&error),
+    };
     if service == Service::ReceivePack {
         crate::calls::wrote_beside(&shared, &visitor, origin, ("git.push", repo.project.as_str()));
     }
     let protocol = protocol(&headers);
     let gzip = headers.get(header::CONTENT_ENCODING).is_some_and(|it| it == "gzip");
     let (to_git, request) = mpsc::channel::<io::Result<Bytes>>(4);
-    let (answer, from_git) = mpsc::channel::<io::Result<Bytes>>(4);
+    let (answer, mut from_git) = mpsc::channel::<Result<Bytes, GitError>>(4);
     tokio::spawn(pass_on(body, to_git));
     tokio::task::spawn_blocking(move || {
+        let _turn = turn;
         let wire = Wire { service, protocol: protocol.as_deref(), gzip };
         let mut request = Incoming { from: request, left: Bytes::new() };
         let mut writes = Outgoing { to: answer.clone() };
@@ -96,11 +118,18 @@ pub(crate) async fn serve(
         if let Err(error) = engine.git().serve(&repo, &wire, &may, &mut request, &mut writes) {
             tracing::warn!(project = %repo.project, "git over HTTP: {error}");
             // What was sent already cannot be taken back: the other side sees that it was cut off.
-            let _gone = answer.blocking_send(Err(io::Error::other(error.what)));
+            let _gone = answer.blocking_send(Err(error));
         }
     });
+    // What goes wrong before git has said anything is said as what it is.
+    let first = match from_git.recv().await {
+        Some(Err(error)) => return problem(&of_git(&error)),
+        first => first,
+    };
     let kind = format!("application/x-{}-result", service.name());
-    let body = Body::from_stream(tokio_stream::wrappers::ReceiverStream::new(from_git));
+    let rest = tokio_stream::wrappers::ReceiverStream::new(from_git);
+    let body = tokio_stream::iter(first).chain(rest).map(|it| it.map_err(|it| io::Error::other(it.what)));
+    let body = Body::from_stream(body);
     (StatusCode::OK, [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache".into())], body).into_response()
 }
 
@@ -140,7 +169,9 @@ fn no_such_service() -> Problem {
 }
 
 fn of_git(error: &GitError) -> Problem {
-    Problem::new(409, error.code, error.what.clone(), error.hint.clone())
+    // What the other side said makes no sense: it is not to say it again.
+    let status = if error.code == "bad_request" { 400 } else { 409 };
+    Problem::new(status, error.code, error.what.clone(), error.hint.clone())
 }
 
 /// Passes a request's body on as it comes; who falls silent is cut off.
@@ -181,7 +212,7 @@ impl Read for Incoming {
 
 /// An answer, written as it is made; who does not read holds only itself up, and not for ever.
 struct Outgoing {
-    to: mpsc::Sender<io::Result<Bytes>>,
+    to: mpsc::Sender<Result<Bytes, GitError>>,
 }
 
 impl Write for Outgoing {

@@ -1,14 +1,17 @@
 //! Events for many readers: drawn once, then shared.
 //!
 //! The writer tells one listener, this one, however many read. It draws each event as a frame of the stream, counts it,
-//! and hands the frames on; a reader costs a clone of a pointer. Whoever falls behind is told so and goes on from the
-//! history.
+//! and hands the frames on; a reader costs a clone of a pointer and a write to its connection. The more read, the more is
+//! told at once: a thousand writes for every commit would take the processors, and their caches, from the writer.
+//! Whoever falls behind is told so and goes on from the history.
 //!
-//! It also rings for whoever waits for a change of the board: the writer wakes one, not a thousand. Of those who
-//! wait for something to do, only as many are let through as there are tasks: the others would ask in vain.
+//! It also rings for whoever waits for a change of the board: the writer wakes one, not a thousand. Those who wait for
+//! something to do hear nothing while there is nothing to do, and only as many are let through as there are tasks: the
+//! others would ask in vain.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use regatta_api::view::EventView;
@@ -19,12 +22,17 @@ use regatta_core::schedule::{self, Poll};
 use regatta_engine::Engine;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
 
 use crate::Shared;
 use crate::stream::rfc3339;
 
 /// How many batches a reader may be behind before it goes back to the history.
 const BACKLOG: usize = 256;
+/// How many readers are told of each commit by itself; how long each more lets all of them wait, and how long at most.
+const FEW: usize = 16;
+const EACH: Duration = Duration::from_micros(50);
+const LONGEST: Duration = Duration::from_millis(100);
 /// How many tasks that ended are remembered, and how far back they are looked for at the start.
 const ENDED: usize = 1_000;
 const LOOK_BACK: u64 = 5_000;
@@ -49,6 +57,39 @@ impl Frame {
     }
 }
 
+/// Frames that are told together.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) frames: Vec<Frame>,
+    /// All of them, one behind the other.
+    pub(crate) text: Bytes,
+}
+
+impl Told {
+    fn of(mut frames: Vec<Frame>) -> Told {
+        let text: Bytes = match &*frames {
+            [one] => one.text.clone(),
+            many => many.iter().flat_map(|it| it.text.iter().copied()).collect::<Vec<u8>>().into(),
+        };
+        // The texts are the same bytes, kept once.
+        let mut at = 0;
+        for frame in &mut frames {
+            let end = at + frame.text.len();
+            frame.text = text.slice(at..end);
+            at = end;
+        }
+        Told { frames, text }
+    }
+}
+
+/// How long those who read wait for more to be told at once.
+fn pace(readers: usize) -> Duration {
+    match readers {
+        0..=FEW => Duration::ZERO,
+        many => (EACH * u32::try_from(many).unwrap_or(u32::MAX)).min(LONGEST),
+    }
+}
+
 /// A task that ended, and when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Finish {
@@ -58,10 +99,14 @@ pub(crate) struct Finish {
 
 /// What the readers share.
 pub(crate) struct Hub {
-    frames: broadcast::Sender<Arc<[Frame]>>,
+    frames: broadcast::Sender<Arc<Told>>,
     finished: Mutex<VecDeque<Finish>>,
     /// Rings when the board changed, which is then read from the engine: nobody sees an older one by it.
     bell: watch::Sender<()>,
+    /// The same, only while there is something to do.
+    work: watch::Sender<()>,
+    /// The same, only when something became of a runner.
+    runners: watch::Sender<()>,
     /// How many were let through at which revision.
     let_through: Mutex<(u64, usize)>,
 }
@@ -96,6 +141,7 @@ impl Drop for Leave<'_> {
             }
             drop(let_through);
             self.hub.bell.send_replace(()); // nothing changed, but somebody may go now
+            self.hub.work.send_replace(());
         }
     }
 }
@@ -106,6 +152,8 @@ impl Hub {
             frames: broadcast::channel(BACKLOG).0,
             finished: Mutex::default(),
             bell: watch::channel(()).0,
+            work: watch::channel(()).0,
+            runners: watch::channel(()).0,
             let_through: Mutex::default(),
         }
     }
@@ -113,6 +161,26 @@ impl Hub {
     /// Rings after each change of the board.
     pub(crate) fn bell(&self) -> watch::Receiver<()> {
         self.bell.subscribe()
+    }
+
+    /// Rings after a change of the board that leaves something to do.
+    pub(crate) fn work_bell(&self) -> watch::Receiver<()> {
+        self.work.subscribe()
+    }
+
+    /// Rings when something became of a runner.
+    pub(crate) fn runners_bell(&self) -> watch::Receiver<()> {
+        self.runners.subscribe()
+    }
+
+    fn ring(&self, board: &Board, runners: bool) {
+        self.bell.send_replace(());
+        if board.ready_count() > 0 {
+            self.work.send_replace(());
+        }
+        if runners {
+            self.runners.send_replace(());
+        }
     }
 
     /// Waits until a poll may give something and it is this one's turn, or `also` says that it need not wait; `None`
@@ -152,7 +220,7 @@ impl Hub {
     }
 
     /// Frames from now on.
-    pub(crate) fn listen(&self) -> broadcast::Receiver<Arc<[Frame]>> {
+    pub(crate) fn listen(&self) -> broadcast::Receiver<Arc<Told>> {
         self.frames.subscribe()
     }
 
@@ -188,30 +256,44 @@ impl Hub {
         let now = engine.board().revision;
         let mut seen = now.saturating_sub(LOOK_BACK);
         self.catch_up(engine, &mut seen, |recorded| self.note(recorded)).await;
-        self.bell.send_replace(());
+        self.ring(&engine.board(), true);
+        let (mut frames, mut told) = (Vec::new(), Instant::now());
         loop {
-            match live.recv().await {
+            let due = told + pace(self.readers());
+            let heard = tokio::select! {
+                heard = live.recv() => heard,
+                () = tokio::time::sleep_until(due), if !frames.is_empty() => {
+                    self.hand_on(&mut frames);
+                    told = Instant::now();
+                    continue;
+                }
+            };
+            match heard {
                 Ok(batch) if batch.first().is_some_and(|it| it.revision <= seen + 1) => {
-                    batch.iter().filter(|it| it.revision > seen).for_each(|it| self.note(it));
-                    self.bell.send_replace(());
-                    self.tell(batch.iter().filter(|it| it.revision > seen), shared);
+                    let fresh = batch.iter().filter(|it| it.revision > seen);
+                    self.take(fresh, &mut frames, shared);
                     seen = batch.last().map_or(seen, |it| it.revision.max(seen));
                 }
                 Ok(_) | Err(RecvError::Lagged(_)) => {
                     let mut missed = Vec::new();
                     self.catch_up(engine, &mut seen, |recorded| missed.push(recorded.clone())).await;
-                    missed.iter().for_each(|it| self.note(it));
-                    self.bell.send_replace(());
-                    self.tell(missed.iter(), shared);
+                    self.take(missed.iter(), &mut frames, shared);
                 }
-                Err(RecvError::Closed) => return,
+                Err(RecvError::Closed) => return self.hand_on(&mut frames),
+            }
+            if due <= Instant::now() {
+                self.hand_on(&mut frames);
+                told = Instant::now();
             }
         }
     }
 
-    fn tell<'a>(&self, events: impl Iterator<Item = &'a Recorded>, shared: &Shared) {
+    /// Notes events, rings for them, and draws them if anybody reads.
+    fn take<'a>(&self, events: impl Iterator<Item = &'a Recorded> + Clone, frames: &mut Vec<Frame>, shared: &Shared) {
+        events.clone().for_each(|it| self.note(it));
+        let runners = events.clone().any(|it| it.event.kind().starts_with("runner."));
+        self.ring(&shared.engine.board(), runners);
         let listened = self.readers() > 0;
-        let mut frames = Vec::new();
         for recorded in events {
             shared.meters.happened(recorded);
             if let Some(tracer) = &shared.tracer {
@@ -221,8 +303,11 @@ impl Hub {
                 frames.push(Frame::of(recorded));
             }
         }
+    }
+
+    fn hand_on(&self, frames: &mut Vec<Frame>) {
         if !frames.is_empty() {
-            let _nobody_listens = self.frames.send(frames.into());
+            let _nobody_listens = self.frames.send(Arc::new(Told::of(std::mem::take(frames))));
         }
     }
 
@@ -243,5 +328,33 @@ impl Hub {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_are_told_at_once_and_many_together() {
+        assert_eq!((pace(0), pace(FEW)), (Duration::ZERO, Duration::ZERO));
+        assert!(pace(FEW + 1) < Duration::from_millis(1));
+        assert_eq!((pace(1_000), pace(1_000_000)), (Duration::from_millis(50), LONGEST));
+    }
+
+    #[test]
+    fn frames_that_are_told_together_are_the_same_bytes() {
+        let frame = |revision: u64, text: &'static str| Frame {
+            revision,
+            kind: "task.added",
+            subject: "T1".into(),
+            by: "person:ann".into(),
+            text: Bytes::from_static(text.as_bytes()),
+        };
+        let told = Told::of(vec![frame(1, "one\n\n"), frame(2, "two\n\n")]);
+        assert_eq!(&told.text[..], b"one\n\ntwo\n\n");
+        let texts: Vec<&[u8]> = told.frames.iter().map(|it| &it.text[..]).collect();
+        assert_eq!(texts, [b"one\n\n", b"two\n\n"]);
+        assert_eq!(told.frames[1].text.as_ptr(), told.text[5..].as_ptr());
     }
 }

@@ -37,7 +37,7 @@ use axum::routing::{get, post};
 use regatta_api::Problem;
 use regatta_engine::Engine;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use audit::Audit;
 use bounds::Asked;
@@ -106,6 +106,8 @@ pub(crate) struct Shared {
     pub(crate) names: std::sync::atomic::AtomicU64,
     pub(crate) web: web::Source,
     pub(crate) codes: web::enter::Codes,
+    /// Who may start git for another machine.
+    pub(crate) git_turns: Arc<Semaphore>,
 }
 
 /// Serves until somebody asks for `down` or `signal` ends. Requests under way are finished first.
@@ -127,6 +129,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         names: std::sync::atomic::AtomicU64::default(),
         web: web::Source::of(doors.web_dir),
         codes: web::enter::Codes::default(),
+        git_turns: Arc::new(Semaphore::new(git::AT_ONCE)),
     });
     let router = router(shared.clone());
     tokio::spawn(async move {
@@ -137,7 +140,11 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
             first
         });
     });
-    let background = [tokio::spawn(tell_readers(shared.clone())), tokio::spawn(send_traces(shared.clone()))];
+    let background = [
+        tokio::spawn(tell_readers(shared.clone())),
+        tokio::spawn(send_traces(shared.clone())),
+        tokio::spawn(keep_audit(shared.clone())),
+    ];
     let line = Line { router, open: shared.meters.connections.clone(), ended: asked.clone() };
     let over_tcp = listen::over_tcp(doors.tcp, None, line.clone());
     let from_outside = async {
@@ -161,6 +168,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         () = patience => {}
     }
     background.iter().for_each(tokio::task::JoinHandle::abort);
+    shared.audit.sync().await;
     if let Some(tracer) = &shared.tracer {
         let _cut = tokio::time::timeout(std::time::Duration::from_secs(1), tracer.send_all(true)).await;
     }
@@ -170,6 +178,10 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
 
 async fn tell_readers(shared: Arc<Shared>) {
     shared.hub.run(&shared).await;
+}
+
+async fn keep_audit(shared: Arc<Shared>) {
+    shared.audit.keep_synced().await;
 }
 
 async fn send_traces(shared: Arc<Shared>) {

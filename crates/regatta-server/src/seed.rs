@@ -11,6 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
+use regatta_api::verb::Verb;
 use regatta_core::ids::{AgentName, TaskId};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -114,6 +115,8 @@ fn usual_tasks() -> Result<u32, Problem> {
 
 /// Registers an agent that nobody starts here, or brings it up to date.
 pub(crate) async fn register(State(shared): State<Arc<Shared>>, entered: Entered, body: axum::body::Bytes) -> Done {
+    // Who may not call it does not learn what it takes.
+    calls::may_register(&entered.visitor)?;
     let asked: Registration = read(&body)?;
     if asked.role.chars().count() > 100 || asked.capabilities.len() > 100 {
         return Err(Problem::new(
@@ -240,11 +243,12 @@ pub(crate) async fn tell(
 ) -> Done {
     let task: TaskId =
         id.parse().map_err(|_| Problem::new(404, "no_such_task", "there is no such task", "write T7"))?;
+    // Who may not say it does not learn whether somebody works on it.
+    calls::may(&entered.visitor, Verb::find("task.finish").expect("it is in the table"))?;
     let told: Told = read(&body)?;
     let live = shared.engine.board().tasks.get(&task).and_then(|it| it.attempt);
     let (attempt, fence) = match &entered.visitor {
         Visitor::Attempt { id, fence, .. } => (*id, *fence),
-        // Who may not say it at all is told so by the verb.
         _ => {
             let board = shared.engine.board();
             let found = live.and_then(|it| board.attempts.get(&it)).map(|it| (it.id, it.token));

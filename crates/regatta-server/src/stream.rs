@@ -140,14 +140,18 @@ fn frames(
                     _ = down.changed() => return,
                 };
                 match next {
-                    Ok(batch) if batch.first().is_some_and(|it| it.revision <= sent + 1) => {
-                        for frame in batch.iter().filter(|it| it.revision > after) {
-                            if frame.revision > sent {
-                                sent = frame.revision;
-                                if wanted.takes(frame) {
-                                    yield Ok(frame.text.clone());
-                                }
-                            }
+                    Ok(told) if told.frames.first().is_some_and(|it| it.revision <= sent + 1) => {
+                        let fits = |it: &Frame| it.revision > sent && wanted.takes(it);
+                        let last = told.frames.last().map_or(sent, |it| it.revision.max(sent));
+                        if told.frames.iter().all(fits) {
+                            sent = last;
+                            yield Ok(told.text.clone());
+                            continue;
+                        }
+                        let fitting: Vec<Bytes> = told.frames.iter().filter(|it| fits(it)).map(|it| it.text.clone()).collect();
+                        sent = last;
+                        for text in fitting {
+                            yield Ok(text);
                         }
                     }
                     // A gap, or too slow for the channel: the history has it all.

@@ -185,3 +185,30 @@ fn a_runner_is_asked_for_sense() {
     let missing = world.refused("ann", Command::DrainRunner { runner: name("none"), reason: String::new() });
     assert_eq!(missing, Refusal::NoSuchRunner { runner: name("none") });
 }
+
+/// An agent that runs only at runners is away when the last of them is lost or has left, and back with the next; one that
+/// runs anywhere never is.
+#[test]
+fn an_agent_is_away_with_its_runner_and_back_with_the_next() {
+    let mut world = World::with(&[("ada", 1)]);
+    let labels = Profile { labels: vec!["gpu".into()], ..Profile::default() };
+    world.ask("ann", Command::RegisterAgent(Register { profile: labels, ..registers("eve", 1) }));
+    let away = |world: &World, name: &str| {
+        let agent = world.board.agents.values().find(|it| it.name.as_str() == name).unwrap();
+        runner::away(&world.board, agent)
+    };
+    assert_eq!(away(&world, "eve"), None, "it never had one: that is another reason to wait");
+    let with = |text: &str| runner::Register { labels: vec!["gpu".into()], ..asks(text, 1) };
+    up(&mut world, with("box"));
+    assert_eq!(away(&world, "eve"), None);
+    world.advance(LOST_MS);
+    assert_eq!(world.board.runners[&name("box")].state, State::Lost);
+    assert_eq!(away(&world, "eve").as_deref(), Some("its runner box was lost"));
+    assert_eq!(away(&world, "ada"), None, "it runs here as well");
+    let session = up(&mut world, with("den"));
+    assert_eq!(away(&world, "eve"), None);
+    world.ask("regatta", Command::LeaveRunner { runner: name("den"), session });
+    assert_eq!(away(&world, "eve").as_deref(), Some("its runner den has left"));
+    up(&mut world, with("box"));
+    assert_eq!(away(&world, "eve"), None);
+}

@@ -569,6 +569,10 @@ pub trait Git: Send + Sync {
         let _ = (repo, to, attempt);
         Err(GitError::no_wire())
     }
+    /// Lets the names go under which an attempt's work was kept here, once it is kept where it was handed over to.
+    fn let_go(&self, _repo: &Repo, _attempt: AttemptId) -> Result<(), GitError> {
+        Ok(())
+    }
     /// What was captured last of an attempt, as the vault has it: for the server, which takes a runner's word for nothing.
     fn kept(&self, repo: &Repo, attempt: AttemptId) -> Result<Option<Capture>, GitError> {
         let _ = (repo, attempt);

@@ -265,12 +265,18 @@ pub(crate) async fn register_outside(shared: &Arc<Shared>, guest: Guest, input: 
     done
 }
 
+/// Whether a caller may register an agent that nobody starts here.
+pub(crate) fn may_register(visitor: &Visitor) -> Result<(), Problem> {
+    match visitor.scope() {
+        Scope::Operator | Scope::Runner => Ok(()),
+        _ => may(visitor, Verb::find("agent.add").expect("it is in the table")),
+    }
+}
+
 async fn register(shared: &Arc<Shared>, guest: Guest, input: &[u8]) -> Json {
+    may_register(&guest.visitor)?;
     let verb = Verb::find("agent.add").expect("it is in the table");
     let scope = guest.visitor.scope();
-    if !matches!(scope, Scope::Operator | Scope::Runner) {
-        may(&guest.visitor, verb)?;
-    }
     let Call::AgentAdd(ask) = Call::parse(verb.name, input)? else { unreachable!("it was read as this verb") };
     let it = Caller { shared, visitor: guest.visitor, by: guest.by, key: guest.key, unless: None };
     let known = it.board().agents.get(&ask.name).cloned();

@@ -40,9 +40,12 @@ impl Caller<'_> {
         answer(revision, &RunnerWelcome { session, attempts: self.at_work(&name) })
     }
 
+    /// Also tells which attempts are still the runner's: one that leaves waits for the last.
     pub(super) async fn runner_beat(&self, ask: input::RunnerSession) -> Json {
         self.speaks_for_runner(&ask.runner)?;
-        self.done(Command::BeatRunner { runner: ask.runner, session: ask.session }).await
+        let name = ask.runner.clone();
+        let (revision, _) = self.ask(Command::BeatRunner { runner: ask.runner, session: ask.session }).await?;
+        answer(revision, &self.at_work(&name))
     }
 
     pub(super) async fn runner_leave(&self, ask: input::RunnerSession) -> Json {
@@ -54,7 +57,7 @@ impl Caller<'_> {
     pub(super) async fn runner_calls(&self, ask: input::RunnerCalls) -> Json {
         self.speaks_for_runner(&ask.runner)?;
         let deadline = Instant::now() + Duration::from_millis(ask.wait_ms).min(LONGEST_HOLD);
-        let (mut bell, mut changes) = (self.engine().runner_bell(), self.shared.hub.bell());
+        let (mut bell, mut changes) = (self.engine().runner_bell(), self.shared.hub.runners_bell());
         loop {
             bell.mark_unchanged();
             changes.mark_unchanged();

@@ -88,7 +88,7 @@ impl Caller<'_> {
         let by = Actor::Agent(ask.agent.clone());
         let poll = Poll { agent: ask.agent, project: ask.project, mission: None, task: None, lease_ms: ask.lease_ms };
         let hub = &self.shared.hub;
-        let mut waiting = Waiting { bell: hub.bell(), engine: self.engine(), poll, until: deadline };
+        let mut waiting = Waiting { bell: hub.work_bell(), engine: self.engine(), poll, until: deadline };
         let _counted = Waiter::count(self.shared, ask.wait_ms);
         let mut leave = None;
         loop {

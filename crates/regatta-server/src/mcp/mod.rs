@@ -5,6 +5,7 @@
 //! each request says what it is in its headers and its `_meta`. Answers are plain JSON. Who calls, and so which tools
 //! there are, is known from the token alone.
 
+mod elicit; // asking the person at the client
 mod resources; // what can be read
 mod tools; // which tools there are, and carrying them out
 mod worker; // the tools of an attempt
@@ -98,9 +99,18 @@ pub(crate) async fn post(State(shared): State<Arc<Shared>>, entered: Entered, bo
         Ok(guest) => guest,
         Err(refused) => return problem(&refused),
     };
-    match answer(&shared, guest, method, params).await {
+    // A question goes to whoever sits at the client, if somebody does and the revision lets us ask.
+    let elicited = match (method, version.as_deref()) {
+        ("tools/call", Some(STATELESS)) => elicit::call(&shared, &guest, params).await.transpose(),
+        _ => None,
+    };
+    let answered = match elicited {
+        Some(answered) => answered,
+        None => answer(&shared, guest, method, params).await,
+    };
+    match answered {
         Ok(mut result) => {
-            if version.as_deref() == Some(STATELESS) {
+            if version.as_deref() == Some(STATELESS) && result.get("resultType").is_none() {
                 result["resultType"] = json!("complete");
             }
             respond(StatusCode::OK, &json!({ "jsonrpc": "2.0", "id": id, "result": result }))

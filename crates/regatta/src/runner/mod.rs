@@ -35,7 +35,9 @@ use line::{Broken, Line};
 /// How long a program that is stopped may take to end by itself, unless less is left.
 const GRACE: Duration = Duration::from_secs(10);
 /// How often it is looked whether what runs has finished, once it is to end.
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_secs(1);
+/// How often what ended long ago is cleared up.
+const CLEAR: Duration = Duration::from_secs(3_600);
 /// How long it is waited before the daemon is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -114,6 +116,14 @@ pub(crate) fn run(out: &Out, data_dir: &Path, settings: Settings) -> Said {
     std::thread::spawn(move || beats.beat());
     let calls = runner.clone();
     std::thread::spawn(move || calls.take_calls());
+    let dir = data_dir.to_owned();
+    std::thread::spawn(move || {
+        // What a daemon may still ask for was asked within the first hour.
+        for nth in 0.. {
+            wire::clear_up(&dir, nth > 0);
+            std::thread::sleep(CLEAR);
+        }
+    });
     signals.wait();
     runner.drain(out, &signals)
 }
@@ -230,7 +240,7 @@ impl Runner {
         let fence = Duration::from_millis(FENCE_MS);
         loop {
             let call = Call::RunnerBeat(input::RunnerSession { runner: self.name(), session: self.session() });
-            if self.line.call::<String>(&call).is_ok() {
+            if self.line.call::<Vec<AttemptId>>(&call).is_ok() {
                 self.in_contact();
                 fenced = false;
             }
@@ -333,11 +343,18 @@ impl Runner {
         let deadline = Instant::now() + self.settings.shutdown;
         self.ends.store(true, Ordering::SeqCst);
         // It stays until the daemon wants no more of what it has: the work of a program that has ended is judged here.
-        let mut said = false;
+        let (mut said, mut known) = (false, false);
         loop {
-            let drain = Call::RunnerDrain(input::RunnerName { name: self.settings.name.clone() });
-            let left = match self.line.call::<Vec<AttemptId>>(&drain) {
-                Ok(left) => left.len(),
+            // That it drains is said once; after that it only lives, and hears what is left.
+            let ask = match known {
+                false => Call::RunnerDrain(input::RunnerName { name: self.name() }),
+                true => Call::RunnerBeat(input::RunnerSession { runner: self.name(), session: self.session() }),
+            };
+            let left = match self.line.call::<Vec<AttemptId>>(&ask) {
+                Ok(left) => {
+                    known = true;
+                    left.len()
+                }
                 Err(error) => {
                     tracing::warn!("whether something is still to be done cannot be asked: {error}");
                     self.at_work().len()

@@ -163,6 +163,7 @@ impl Runner {
         }
         self.hand_over(order)?;
         self.here.clear(order, authorship)?;
+        self.git.let_go(&repo, of).map_err(|it| it.to_string())?;
         lock(&self.orders).remove(&order.attempt.id);
         lock(&self.attended).retain(|id, it| *id != order.attempt.id || it.has_begun());
         lock(&self.turns).remove(&order.attempt.id);

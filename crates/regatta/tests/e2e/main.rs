@@ -16,6 +16,7 @@ mod agents; // programs that talk: asked, told, held, limited, shut in
 mod audit; // who asked for what
 mod bad_input; // what is typed or found is wrong: a sentence, a next step, an exit code
 mod bus; // messages: threads, search, mail, files, cursors
+mod chaos; // kill -9 of a runner and of the daemon, at random
 mod coming_together; // landing as its settings say
 mod demo; // the first command of a newcomer
 mod disks; // full, read-only, corrupt, far away
@@ -33,6 +34,7 @@ mod plans; // plan files: checked, refused, imported, exported
 mod races; // many at once, one winner
 mod remotes; // somebody else pushes, too
 mod results; // what workers leave: results, escapes, failed checks, rules
+mod routes; // every address beside the verbs
 mod runners; // other machines that work for the daemon
 mod runs; // a plan on the user's own repository
 mod scopes; // who may do what

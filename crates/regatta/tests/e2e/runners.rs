@@ -304,3 +304,94 @@ fn a_runner_that_is_not_let_in_says_why() {
     terminate(child.id());
     assert!(until(Duration::from_secs(20), || child.try_wait().unwrap().is_some()));
 }
+
+/// Over TLS: the calls and git both trust the authority that `REGATTA_TLS_CA` names, and nothing goes without it.
+#[test]
+fn a_runner_works_over_tls() {
+    let world = World::with_repo();
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let (cert, key) = (world.root.join("cert.pem"), world.root.join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
+    let card = world.json(&["up", "--listen", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key]);
+    let outside = card["outside"].as_str().unwrap_or_else(|| panic!("{card}")).to_owned();
+    assert!(outside.starts_with("https://127.0.0.1:"), "{card}");
+    world.ok(&["init", "--yes"]);
+    world.commit("Use regatta");
+    let more = ["--max-tasks", "9", "--label", "far", "--confine", "off"];
+    world.ok(&[&["agent", "add", "far", "--runtime", "scripted"][..], &more].concat());
+    let token = world.root.join("box.token");
+    std::fs::write(&token, world.ok(&["token", "add", "box", "--scope", "runner"])).unwrap();
+    let start = |ca: &str| {
+        let args = ["runner", "--server", &outside, "--token-file", token.to_str().unwrap(), "--name", "box"];
+        let mut command = world.command(&[&args[..], &["--labels", "far"]].concat());
+        command.env("REGATTA_DATA_DIR", world.root.join("runner-box")).env("REGATTA_TLS_CA", ca);
+        command.env("REGATTA_LOG", "warn").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    // One that does not know the authority is never heard of.
+    let mut stranger = start("/dev/null");
+    let mut first = String::new();
+    let mut err = std::io::BufReader::new(stranger.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut err, &mut first).unwrap();
+    assert!(first.contains("certificate") && first.contains("tried again"), "{first}");
+    assert_eq!(state(&world, "box"), None);
+    kill(stranger.id());
+    stranger.wait().unwrap();
+
+    let runner = Runner { child: Some(start(cert)), data: world.root.join("runner-box") };
+    assert!(until(LONG, || state(&world, "box").as_deref() == Some("up")), "{}", runner.log());
+    let gate = world.root.join("gate");
+    std::fs::write(&gate, "").unwrap();
+    start_plan(&world, &waits("a", "one.txt", &gate));
+    assert!(until(LONG, || landed(&world, &["Write one.txt"])), "{:?}", attempts(&world));
+    assert!(says(&world, "A1", "wrote one.txt"));
+    let ran = runner.end();
+    assert_eq!(ran.code, 0, "{ran:?}");
+}
+
+use self::start as start_plan;
+
+/// Work from a runner that does not fit the trunk any more is mended at a runner: its fix-up is an attempt there, sees
+/// what conflicts, and what it makes of it lands.
+#[test]
+fn a_fix_up_is_worked_on_at_a_runner() {
+    let (world, gate) = remote();
+    let runner = Runner::start(&world, "box", &["--labels", "far", "--max-tasks", "3"]);
+    // Whoever finds marks of a conflict settles them; whoever finds none writes its own line.
+    let script = format!(
+        "[[task]]\nid = \"a\"\nsubject = \"Change one line\"\nfiles = [\"a.txt\"]\n\
+         script = [{{ run = \"if grep -q '^<<<<<<<' a.txt; then printf 'both\\\\n' > a.txt; else printf 'mine\\\\n' > a.txt; fi\" }}, \
+         {{ say = \"wrote it\" }}, {{ run = \"while [ ! -e {gate} ]; do sleep 0.02; done\" }}]\n",
+        gate = gate.display()
+    );
+    start(&world, &script);
+    assert!(until(LONG, || says(&world, "A1", "wrote it")), "{:?}", attempts(&world));
+    // Meanwhile a person changes the same line.
+    world.write("a.txt", "theirs\n");
+    world.commit("Ann was first");
+    std::fs::write(&gate, "").unwrap();
+    let done = until(LONG, || landed(&world, &["Change one line"]));
+    assert!(done, "{}\n{}", world.ok(&["why", "T1"]), world.ok(&["status"]));
+    assert_eq!(world.read("a.txt"), "both\n");
+    let second = world.json(&["show", "A2"]);
+    assert_eq!(second["runner"], "box", "the fix-up ran there: {second}");
+    // What was handed over is not kept twice.
+    let vault = runner.data.join("vaults/shop.git");
+    let kept = || world.git_in(&vault, &["for-each-ref", "refs/regatta/keep/"]);
+    assert!(until(LONG, || workspaces(&runner.data).is_empty() && kept().is_empty()), "{}", kept());
+    let here = world.data.join("vaults/shop.git");
+    for it in ["A1", "A2"] {
+        world.git_in(&here, &["rev-parse", "--verify", &format!("refs/regatta/keep/{it}")]);
+    }
+    runner.end();
+    // Whoever ran there is offline until a runner for it comes again.
+    let far =
+        || world.json(&["agent", "list"]).as_array().unwrap().iter().find(|it| it["name"] == "far").cloned().unwrap();
+    assert_eq!((&far()["state"], &far()["offline"]), (&"offline".into(), &"its runner box has left".into()));
+    let _again = Runner::start(&world, "box", &["--labels", "far"]);
+    assert_eq!((&far()["state"], &far()["offline"]), (&"idle".into(), &Value::Null));
+    // That it drained was said once, however long it took.
+    let said = world.json(&["audit", "--verb", "runner.drain"]);
+    assert_eq!(said.as_array().map(Vec::len), Some(1), "{said}");
+}

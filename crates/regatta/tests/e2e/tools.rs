@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use rmcp::model::{CallToolRequestParams, CallToolResult, ProtocolVersion, ReadResourceRequestParams};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
+    ElicitationCapability, ProtocolVersion, ReadResourceRequestParams,
+};
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService};
 use rmcp::transport::TokioChildProcess;
 use serde_json::{Value, json};
@@ -330,4 +333,126 @@ fn files(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
             _ => vec![],
         })
         .collect()
+}
+
+/// A client at which somebody sits: it shows what it is asked, and says what its user says.
+#[derive(Clone)]
+struct Sitting {
+    says: ElicitResult,
+    shown: std::sync::Arc<std::sync::Mutex<Vec<Value>>>,
+}
+
+impl rmcp::ClientHandler for Sitting {
+    fn get_info(&self) -> ClientConfig {
+        let mut info = ClientConfig::default();
+        info.capabilities.elicitation = Some(ElicitationCapability::default());
+        info
+    }
+
+    async fn create_elicitation(
+        &self,
+        asked: ElicitRequestParams,
+        _: rmcp::service::RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, rmcp::ErrorData> {
+        self.shown.lock().unwrap().push(serde_json::to_value(&asked).unwrap());
+        Ok(self.says.clone())
+    }
+}
+
+/// Elicitation: whoever sits at the client of an agent from outside is asked there, and the answer is in the records
+/// under that person's name. Who declines leaves it to the inbox; an answer in the inbox counts as well.
+#[test]
+fn a_question_goes_to_whoever_sits_at_the_client() {
+    let world = World::set_up();
+    let mine = granted(&world, "ann", "worker");
+    let accept = |content: Value| ElicitResult::new(ElicitationAction::Accept).with_content(content);
+    let ask = |says: ElicitResult, tool: &'static str, input: Value| {
+        let (world, bearer) = (&world, mine["bearer"].as_str().unwrap().to_owned());
+        async move {
+            let mut command = world.command(&["mcp"]);
+            command
+                .env("REGATTA_TOKEN", bearer)
+                .env("REGATTA_SERVER", format!("http://{}", Door::of(&world.data).address()));
+            let transport = TokioChildProcess::new(tokio::process::Command::from(command)).unwrap();
+            let sitting = Sitting { says, shown: std::sync::Arc::default() };
+            let shown = sitting.shown.clone();
+            let client = sitting.serve_with_lifecycle(transport, discover()).await.unwrap();
+            let asked = CallToolRequestParams::new(tool).with_arguments(input.as_object().unwrap().clone());
+            let result = client.call_tool(asked).await.unwrap_or_else(|it| panic!("{tool}: {it}"));
+            let shown = shown.lock().unwrap().clone();
+            (result, shown)
+        }
+    };
+    on_a_runtime(async {
+        let input = json!({ "question": "Blue or red?", "choices": ["blue", "red"] });
+        let (result, shown) = ask(accept(json!({ "answer": "red" })), "ask", input).await;
+        assert_eq!(said(&result), "red");
+        assert_eq!((shown.len(), &shown[0]["message"]), (1, &json!("Blue or red?")), "{shown:?}");
+        let input = json!({ "title": "Install zod", "kind": "fetch", "command": "npm i zod" });
+        let (result, _) = ask(accept(json!({ "answer": false })), "request_approval", input.clone()).await;
+        assert!(said(&result).starts_with("Denied"), "{}", said(&result));
+        let (result, _) = ask(accept(json!({ "answer": true })), "request_approval", input).await;
+        assert!(said(&result).starts_with("Allowed"), "{}", said(&result));
+        // Nobody wants to say: it waits in the inbox, as it would without all this.
+        let input = json!({ "question": "Which port?", "wait_seconds": 0 });
+        let (result, shown) = ask(ElicitResult::new(ElicitationAction::Decline), "ask", input).await;
+        assert!(said(&result).starts_with("Nobody has answered yet") && shown.len() == 1, "{}", said(&result));
+        assert!(world.ok(&["inbox"]).contains("Which port?"));
+    });
+    let decided: Vec<Value> = world.events().into_iter().filter(|it| it["kind"] == "approval.decided").collect();
+    assert_eq!(decided.len(), 3, "{decided:?}");
+    assert!(decided.iter().all(|it| it["by"] == "person:user-of-ann"), "{decided:?}");
+    assert!(world.json(&["audit"]).to_string().contains("inbox.answer"));
+}
+
+/// Nobody permits himself what he was not permitted: at a program that Regatta runs nobody sits, so its client is not
+/// asked; and what comes back is believed only about the attempt's own question.
+#[test]
+fn an_agent_that_regatta_runs_cannot_answer_itself() {
+    let world = World::set_up();
+    let mine = granted(&world, "ann", "worker");
+    let other = granted(&world, "bob", "worker");
+    let door = Door::of(&world.data);
+    let open = door.ask(
+        "attempt.ask",
+        json!({ "task": other["task"]["id"], "attempt": other["attempt"], "token": other["token"], "question": "Mine?" }),
+    );
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} },
+    });
+    let call = |token: &str, state: Option<&str>| {
+        let mut params =
+            json!({ "name": "ask", "arguments": { "question": "May I?", "wait_seconds": 0 }, "_meta": meta });
+        if let Some(state) = state {
+            params["requestState"] = json!(state);
+            params["inputResponses"] = json!({ "answer": { "action": "accept", "content": { "answer": "yes" } } });
+        }
+        let heads = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", "ask")];
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        post(&door, Some(token), &heads, &body).json()
+    };
+    let mine = mine["bearer"].as_str().unwrap();
+    let foreign = call(mine, open["id"].as_str());
+    assert!(foreign["error"]["message"].as_str().is_some_and(|it| it.contains("none of yours")), "{foreign}");
+    assert_eq!(call(mine, None)["result"]["resultType"], "input_required");
+
+    world.ok(&["agent", "add", "robot", "--runtime", "scripted", "--confine", "off"]);
+    let (gate, place) = (world.root.join("gate"), world.root.join("token-of-robot"));
+    let script = json!([
+        { "run": format!("printf %s \"$REGATTA_TOKEN\" > {}", place.display()) },
+        { "run": format!("while [ ! -e {} ]; do sleep 0.02; done", gate.display()) },
+        { "write": { "path": "out.txt", "text": "done\n" } },
+    ]);
+    world.ok(&["add", "Work", "--files", "out.txt", "--script", &script.to_string()]);
+    world.ok(&["run", "--agents", "robot", "--yes"]);
+    assert!(until(LONG, || std::fs::read_to_string(&place).is_ok_and(|it| it.starts_with("ra_"))));
+    let robot = std::fs::read_to_string(&place).unwrap();
+    let asked = call(&robot, None);
+    assert_eq!(asked["result"]["resultType"], "complete", "its client is not asked: {asked}");
+    let id = asked["result"]["structuredContent"]["id"].as_str().unwrap().to_owned();
+    call(&robot, Some(&id));
+    let decided = world.events().iter().filter(|it| it["kind"] == "approval.decided").count();
+    assert_eq!(decided, 0, "nobody has answered");
+    std::fs::write(&gate, "").unwrap();
 }

@@ -12,7 +12,7 @@ mod many; // many callers on one thread
 mod usual; // a server of the usual kind
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
@@ -118,17 +118,22 @@ fn finish(line: &mut Line, granted: &Value) -> anyhow::Result<()> {
     line.ask("task.finish", &input).map(|_| ())
 }
 
-/// How long a thread of this process was on a processor, in nanoseconds.
-fn on_cpu(name: &str) -> anyhow::Result<u64> {
+/// The thread of this process that has this name; there must be one.
+fn thread_called(name: &str) -> anyhow::Result<PathBuf> {
     for task in std::fs::read_dir("/proc/self/task")? {
         let task = task?.path();
         let comm = std::fs::read_to_string(task.join("comm")).unwrap_or_default();
         if comm.trim() == name {
-            let stat = std::fs::read_to_string(task.join("schedstat"))?;
-            return stat.split(' ').next().and_then(|it| it.parse().ok()).context("schedstat says nothing");
+            return Ok(task);
         }
     }
     anyhow::bail!("there is no thread called {name}")
+}
+
+/// How long a thread was on a processor, in nanoseconds.
+fn on_cpu(thread: &Path) -> anyhow::Result<u64> {
+    let stat = std::fs::read_to_string(thread.join("schedstat"))?;
+    stat.split(' ').next().and_then(|it| it.parse().ok()).context("schedstat says nothing")
 }
 
 impl Drop for Server {

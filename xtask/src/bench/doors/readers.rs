@@ -1,4 +1,8 @@
 //! What readers of events cost the writer's thread: the same commits with nobody and with a thousand reading along.
+//!
+//! Two servers get the same messages in turn, and one of them is looked at. The readers are at neither, at that one, or at
+//! the other. What readers at the other server cost the first one's writer is the price of sharing processors and their
+//! caches with a thousand connections, whoever serves them; what they cost beyond that is the fan-out's own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,41 +11,64 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::{Server, TOKEN, on_cpu};
+use super::{Server, TOKEN, on_cpu, thread_called};
 use crate::args::Args;
 use crate::report::{Report, median, thousands};
+
+/// Where the readers are.
+#[derive(Clone, Copy, PartialEq)]
+enum At {
+    Nowhere,
+    Looked,
+    Other,
+}
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let readers: usize = args.number("agents", 1_000)?;
     let steps: usize = args.number("steps", 2_000)?;
     let rounds: usize = args.number("rounds", 5)?;
     let mut report = Report::new("readers", args);
-    report.say(format!("{rounds} rounds in turn of {steps} messages, one commit each; nobody reads, or {readers} do"));
-    let (mut alone, mut read) = (Vec::new(), Vec::new());
+    report.say(format!(
+        "{rounds} rounds in turn of {steps} messages to each of two servers, one commit each; nobody reads, {readers} read \
+         at the one that is looked at, or at the other"
+    ));
+    let (mut alone, mut read, mut beside) = (Vec::new(), Vec::new(), Vec::new());
     let mut behind = 0;
     for round in 0..rounds {
-        alone.push(per_commit(args, 0, steps, &mut behind)?);
-        read.push(per_commit(args, readers, steps, &mut behind)?);
+        alone.push(per_commit(args, (At::Nowhere, readers), steps, &mut behind)?);
+        read.push(per_commit(args, (At::Looked, readers), steps, &mut behind)?);
+        beside.push(per_commit(args, (At::Other, readers), steps, &mut behind)?);
         report.say(format!(
-            "  round {round}: {:.0} and {:.0} ns of the writer's thread for a commit",
-            alone[round], read[round]
+            "  round {round}: {:.0}, {:.0} and {:.0} ns of the writer's thread for a commit",
+            alone[round], read[round], beside[round]
         ));
     }
-    let more = median(read) / median(alone) - 1.0;
+    let (alone, read, beside) = (median(alone), median(read), median(beside));
+    let (more, shared) = (read / alone - 1.0, beside / alone - 1.0);
     report.value("more", more);
+    report.value("more_for_readers_elsewhere", shared);
+    report.say(format!("readers at another server cost this writer {:.1} % more: what sharing costs", shared * 100.0));
+    report.say(format!("readers here, compared with those: {:.1} % more", (read / beside - 1.0) * 100.0));
     report.target(more < 0.10, format!("less than 10 % more for {}: {:.1} %", thousands(readers as u64), more * 100.0));
     report.demand(behind == 0, format!("every reader saw every event: {behind} are missing"));
     report.end()
 }
 
-/// The writer's time on a processor for each commit.
-fn per_commit(args: &Args, readers: usize, steps: usize, behind: &mut u64) -> anyhow::Result<f64> {
+/// The writer's time on a processor for each commit of the server that is looked at.
+fn per_commit(args: &Args, (at, readers): (At, usize), steps: usize, behind: &mut u64) -> anyhow::Result<f64> {
     let scratch = args.scratch()?;
-    let server = Server::start(scratch.path())?;
+    let (one, two) = (scratch.path().join("one"), scratch.path().join("two"));
+    std::fs::create_dir_all(&one)?;
+    std::fs::create_dir_all(&two)?;
+    let server = Server::start(&one)?;
+    let writer = thread_called("writer")?;
+    let other = Server::start(&two)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let (seen, ready) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let readers = if at == At::Nowhere { 0 } else { readers };
     for _ in 0..readers {
-        let (address, seen, ready) = (server.address, seen.clone(), ready.clone());
+        let address = if at == At::Looked { server.address } else { other.address };
+        let (seen, ready) = (seen.clone(), ready.clone());
         runtime.spawn(async move {
             let mut stream = tokio::net::TcpStream::connect(address).await?;
             let head = format!(
@@ -69,13 +96,16 @@ fn per_commit(args: &Args, readers: usize, steps: usize, behind: &mut u64) -> an
         });
     }
     wait(|| ready.load(Relaxed) >= readers as u64)?;
-    let mut line = server.line()?;
+    let (mut line, mut beside) = (server.line()?, other.line()?);
     line.ask("msg.send", &json!({ "channel": "warm", "text": "x" }))?;
-    let (cpu, commits) = (on_cpu("writer")?, server.counts.commits.load(Relaxed));
+    beside.ask("msg.send", &json!({ "channel": "warm", "text": "x" }))?;
+    let (cpu, commits) = (on_cpu(&writer)?, server.counts.commits.load(Relaxed));
     for nth in 0..steps {
-        line.ask("msg.send", &json!({ "channel": "lake", "text": format!("message {nth}") }))?;
+        let message = json!({ "channel": "lake", "text": format!("message {nth}") });
+        line.ask("msg.send", &message)?;
+        beside.ask("msg.send", &message)?;
     }
-    let (cpu, commits) = (on_cpu("writer")? - cpu, server.counts.commits.load(Relaxed) - commits);
+    let (cpu, commits) = (on_cpu(&writer)? - cpu, server.counts.commits.load(Relaxed) - commits);
     let all = (readers * (steps + 1)) as u64;
     if wait(|| seen.load(Relaxed) >= all).is_err() {
         *behind += all.saturating_sub(seen.load(Relaxed));

@@ -1,0 +1,399 @@
+//! `kill -9` of the daemon and of a runner in the middle of whatever they do: nothing that was acknowledged is lost, every
+//! attempt ends with a cause, and no task is worked on twice at the same time.
+//!
+//! A few times with every run of the tests; `REGATTA_CHAOS_KILLS=200` says how often, `REGATTA_CHAOS_SEED=…` gives the same
+//! dice again. The table is printed with `--nocapture`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::http::{Door, Reply};
+use crate::kills::Dice;
+use crate::world::{LONG, World, alive, kill, until};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|it| it.parse().ok())
+}
+
+/// What was acknowledged, and so must be there in the end.
+#[derive(Default)]
+struct Acknowledged {
+    tasks: BTreeMap<String, String>,
+    messages: BTreeSet<String>,
+    /// Attempts that were granted to the agent outside, by the key of the poll.
+    grants: BTreeMap<String, Value>,
+    finished: BTreeSet<String>,
+}
+
+/// Callers that never give up: each request is sent under one key until it is answered.
+struct Callers<'a> {
+    door: &'a Door,
+    noted: &'a Mutex<Acknowledged>,
+    over: &'a AtomicBool,
+    again: &'a AtomicU64,
+}
+
+impl Callers<'_> {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    fn ask(&self, verb: &str, input: &Value, key: &str) -> Option<Reply> {
+        loop {
+            match self.door.call(verb, input, Some(key)) {
+                Ok(reply) if reply.status != 503 => return Some(reply),
+                // It may have been carried out, and nobody was told.
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                    self.again.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(_) | Err(_) if self.is_over() => return None,
+                Ok(_) | Err(_) => {}
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn ok(&self, verb: &str, input: &Value, key: &str) -> Option<Value> {
+        let reply = self.ask(verb, input, key)?;
+        assert_eq!(reply.status, 200, "{verb} {input}: {}", reply.json());
+        Some(reply.json()["data"].clone())
+    }
+
+    fn write(&self) {
+        for nth in 0.. {
+            if self.is_over() {
+                return;
+            }
+            let subject = format!("Kept {nth}");
+            let task = json!({ "subject": subject, "files": [format!("kept/{nth}")], "backlog": true });
+            let Some(task) = self.ok("task.add", &task, &format!("task-{nth}")) else { return };
+            let twice = self.noted.lock().unwrap().tasks.insert(task["id"].as_str().unwrap().to_owned(), subject);
+            assert_eq!(twice, None, "an id was given twice");
+            let text = format!("message {nth}");
+            if self.ok("msg.send", &json!({ "channel": "chaos", "text": text }), &format!("text-{nth}")).is_none() {
+                return;
+            }
+            self.noted.lock().unwrap().messages.insert(text);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The day of an agent from outside: it is given a task, says how it goes, and finishes it.
+    fn work(&self) {
+        for nth in 0.. {
+            if self.is_over() {
+                return;
+            }
+            let task = json!({ "subject": format!("Look {nth}"), "issue_type": "chore", "expects": "report",
+                "assign": "out", "how": "queue" });
+            if self.ok("task.add", &task, &format!("look-{nth}")).is_none() {
+                return;
+            }
+            let (poll, mut tries) = (json!({ "agent": "out" }), 0);
+            let granted = loop {
+                let key = format!("poll-{nth}-{tries}");
+                let Some(granted) = self.ok("task.poll", &poll, &key) else { return };
+                if granted.is_object() {
+                    self.noted.lock().unwrap().grants.insert(key, granted.clone());
+                    break granted;
+                }
+                if self.is_over() {
+                    return;
+                }
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(5));
+            };
+            let mine =
+                json!({ "task": granted["task"]["id"], "attempt": granted["attempt"], "token": granted["token"] });
+            let mut progress = mine.clone();
+            progress["text"] = json!("half way");
+            let mut finish = mine;
+            finish["output"] = json!(format!("looked {nth}"));
+            for (verb, input) in [("task.progress", progress), ("task.finish", finish)] {
+                if self.ok(verb, &input, &format!("{verb}-{nth}")).is_none() {
+                    return;
+                }
+            }
+            self.noted.lock().unwrap().finished.insert(granted["task"]["id"].as_str().unwrap().to_owned());
+        }
+    }
+}
+
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Tasks for the runner. Each program says outside its workspace when it begins and when it ends.
+fn plan(count: usize, says: &Path) -> String {
+    let task = |nth: usize| {
+        format!(
+            "[[task]]\nid = \"t{nth}\"\nsubject = \"Write {nth}\"\nfiles = [\"out/{nth}.txt\"]\n\
+             script = [{{ run = \"echo begin $REGATTA_TASK $REGATTA_ATTEMPT >> {says}\" }}, {{ sleep = \"{}ms\" }}, \
+             {{ write = {{ path = \"out/{nth}.txt\", text = \"{nth}\\n\" }} }}, \
+             {{ run = \"echo end $REGATTA_TASK $REGATTA_ATTEMPT >> {says}\" }}]\n",
+            50 + 150 * (nth % 4),
+            says = says.display(),
+        )
+    };
+    (0..count).map(task).collect()
+}
+
+struct Machine {
+    child: Option<Child>,
+}
+
+impl Machine {
+    fn start(&mut self, world: &World, url: &str) {
+        let token = world.root.join("box.token");
+        let data = world.root.join("runner-box");
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(world.root.join("box.log")).unwrap();
+        let args = ["runner", "--server", url, "--token-file", token.to_str().unwrap(), "--name", "box"];
+        let more = ["--labels", "far", "--max-tasks", "3"];
+        let mut command = world.command(&[&args[..], &more].concat());
+        command.env("REGATTA_DATA_DIR", data).env("REGATTA_LOG", "warn").stdout(Stdio::null()).stderr(log);
+        self.child = Some(command.spawn().unwrap());
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            kill(child.id());
+            child.wait().unwrap();
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn url(world: &World) -> String {
+    world.card().unwrap()["url"].as_str().unwrap().to_owned()
+}
+
+/// What was killed, for the table.
+#[derive(Default)]
+struct Tally {
+    daemon: u64,
+    starting: u64,
+    runner: u64,
+    both: u64,
+}
+
+fn kill_daemon(world: &World) {
+    let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
+    if world.processes().contains(&pid) {
+        kill(pid);
+        assert!(until(LONG, || !alive(pid)), "P7: {pid} does not go");
+    }
+}
+
+/// D1, J1, J2, J6, J8, J9, P1: the daemon and its runner are killed at random while callers write, an agent outside polls
+/// and finishes, and a mission is worked on at the runner.
+#[test]
+fn d1_j2_j6_kills_of_the_daemon_and_its_runner_lose_nothing() {
+    let kills = number("REGATTA_CHAOS_KILLS").unwrap_or(6);
+    let seed = number("REGATTA_CHAOS_SEED").unwrap_or(20_261_115);
+    println!("REGATTA_CHAOS_SEED={seed}");
+    let mut dice = Dice(seed);
+    let world = World::set_up();
+    let says = world.root.join("says");
+    let count = 6 + usize::try_from(kills / 4).unwrap();
+    world.ok(&[
+        "agent",
+        "add",
+        "far",
+        "--runtime",
+        "scripted",
+        "--max-tasks",
+        "9",
+        "--label",
+        "far",
+        "--confine",
+        "off",
+    ]);
+    world.ok(&["agent", "add", "out", "--runtime", "outside", "--max-tasks", "5"]);
+    std::fs::write(world.root.join("box.token"), world.ok(&["token", "add", "box", "--scope", "runner"])).unwrap();
+    let mut runner = Machine { child: None };
+    runner.start(&world, &url(&world));
+    let path = world.plan(&plan(count, &says));
+    world.ok(&["run", &path, "--agents", "far", "--yes"]);
+
+    let door = Door::of(&world.data);
+    let (noted, over, again) = (Mutex::default(), AtomicBool::new(false), AtomicU64::new(0));
+    let callers = Callers { door: &door, noted: &noted, over: &over, again: &again };
+    let (began, mut tally) = (Instant::now(), Tally::default());
+    std::thread::scope(|threads| {
+        let (callers, end) = (&callers, Over(&over));
+        let working = [threads.spawn(|| callers.write()), threads.spawn(|| callers.work())];
+        for nth in 0..kills {
+            assert!(
+                !working.iter().any(std::thread::ScopedJoinHandle::is_finished),
+                "a caller gave up before kill {nth}"
+            );
+            // Mostly soon, sometimes after enough time for work to come through.
+            let life = if dice.below(6) == 0 { 400 + dice.below(1_200) } else { dice.below(300) };
+            std::thread::sleep(Duration::from_millis(life));
+            match dice.below(10) {
+                0..4 => {
+                    kill_daemon(&world);
+                    tally.daemon += 1;
+                }
+                4 => {
+                    // On its way up, too.
+                    kill_daemon(&world);
+                    let mut child =
+                        world.command(&["serve"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+                    std::thread::sleep(Duration::from_micros(dice.below(60_000)));
+                    child.kill().unwrap();
+                    child.wait().unwrap();
+                    tally.starting += 1;
+                }
+                5..9 => {
+                    runner.kill();
+                    tally.runner += 1;
+                }
+                _ => {
+                    kill_daemon(&world);
+                    runner.kill();
+                    tally.both += 1;
+                }
+            }
+            world.json(&["up"]);
+            if runner.child.is_none() {
+                runner.start(&world, &url(&world));
+            }
+        }
+        drop(end);
+        working.into_iter().for_each(|it| it.join().unwrap());
+    });
+    let took = began.elapsed();
+    let ended = until(4 * LONG, || world.json(&["show", "M1"])["running"] == false);
+    let log = || std::fs::read_to_string(world.root.join("box.log")).unwrap_or_default();
+    assert!(ended, "{}\n{}", world.ok(&["status"]), log());
+    let noted = noted.into_inner().unwrap();
+    let judged = judge(&world, &door, &noted, count, &says);
+    let _shown = writeln!(
+        std::io::stdout(),
+        "seed {seed}: {kills} kills in {:.0} s\n\
+         | what | count |\n|---|---|\n\
+         | kill -9 of the daemon at work | {} |\n| kill -9 of the daemon as it started | {} |\n\
+         | kill -9 of the runner | {} |\n| kill -9 of both | {} |\n\
+         | answers that were lost and asked for again | {} |\n\
+         | tasks and messages acknowledged, all there once | {} |\n\
+         | grants acknowledged to the agent outside | {} |\n| attempts, each ended with a cause | {} |\n\
+         | tasks landed from the runner | {count} |\n| programs that began twice for an attempt | 0 |\n\
+         | tasks with two attempts at one revision | 0 |\n| causes | {} |",
+        took.as_secs_f64(),
+        tally.daemon,
+        tally.starting,
+        tally.runner,
+        tally.both,
+        again.into_inner(),
+        noted.tasks.len() + noted.messages.len(),
+        noted.grants.len(),
+        judged.attempts,
+        judged.causes.iter().map(|(cause, many)| format!("{cause} {many}")).collect::<Vec<_>>().join(", "),
+    );
+}
+
+struct Judged {
+    attempts: usize,
+    causes: BTreeMap<String, usize>,
+}
+
+fn judge(world: &World, door: &Door, noted: &Acknowledged, count: usize, says: &Path) -> Judged {
+    // What was acknowledged is there, once.
+    let tasks = door.ask("task.list", json!({ "all": true }));
+    let tasks: Vec<&Value> = tasks.as_array().unwrap().iter().collect();
+    for (id, subject) in &noted.tasks {
+        let found: Vec<&&Value> = tasks.iter().filter(|it| it["subject"] == *subject).collect();
+        assert!(found.len() == 1 && found[0]["id"] == *id, "D1, J9: {id} {subject}: {found:?}");
+    }
+    let sent = door.ask("msg.history", json!({ "channel": "chaos", "limit": 10_000 }));
+    let texts: Vec<&str> = sent.as_array().unwrap().iter().map(|it| it["text"].as_str().unwrap()).collect();
+    for text in &noted.messages {
+        assert_eq!(texts.iter().filter(|it| *it == text).count(), 1, "D1, J9: {text}");
+    }
+    let done = |id: &str| tasks.iter().any(|it| it["id"] == id && it["status"] == "completed");
+    let all = || {
+        let now = door.ask("task.list", json!({ "all": true }));
+        noted
+            .finished
+            .iter()
+            .all(|id| now.as_array().unwrap().iter().any(|it| it["id"] == id.as_str() && it["status"] == "completed"))
+    };
+    assert!(noted.finished.iter().all(|it| done(it)) || until(LONG, all), "J1: what was finished is not done");
+    assert_eq!(door.ask("check", json!({})), "ok", "D3");
+
+    // The log: no two attempts of a task at one revision, and every one that is over has a cause.
+    let events = world.events();
+    assert!(events.iter().zip(1..).all(|(it, nth)| it["revision"] == nth), "no gap in the log");
+    let (mut live, mut begun, mut causes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::<String, usize>::new());
+    for event in &events {
+        match event["kind"].as_str().unwrap() {
+            "attempt.started" => {
+                let attempt = &event["data"]["attempt"];
+                let (id, task) = (attempt["id"].as_str().unwrap(), attempt["task"].as_str().unwrap());
+                let twice = live.values().any(|it| *it == task);
+                assert!(!twice, "J2: {task} was started as {id} while it had an attempt: {event}");
+                live.insert(id, task);
+                begun.insert(id.to_owned(), task.to_owned());
+            }
+            "attempt.ended" => {
+                let id = event["data"]["attempt"].as_str().unwrap();
+                assert!(live.remove(id).is_some(), "{id} ended twice, or had not begun");
+                let cause = event["data"]["cause"].as_str().unwrap_or_default().to_owned();
+                assert!(!cause.is_empty(), "J6: {event}");
+                *causes.entry(cause).or_default() += 1;
+            }
+            _ => {}
+        }
+    }
+    // The one that the agent outside was about to finish may be left; none of the runner's.
+    let left: Vec<_> = live.iter().filter(|it| noted.finished.contains(*it.1)).collect();
+    assert!(left.is_empty(), "J6: attempts without an end: {left:?}");
+    for (key, grant) in &noted.grants {
+        let (attempt, task) = (grant["attempt"].as_str().unwrap(), grant["task"]["id"].as_str().unwrap());
+        assert_eq!(begun.get(attempt).map(String::as_str), Some(task), "D1: the grant of {key} is not in the log");
+    }
+    let distinct: BTreeSet<&str> = noted.grants.values().map(|it| it["attempt"].as_str().unwrap()).collect();
+    assert_eq!(distinct.len(), noted.grants.len(), "an attempt was granted twice");
+
+    // What the programs themselves said: none began twice, and no two of a task were at work together.
+    let said = std::fs::read_to_string(says).unwrap();
+    let mut at_work: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for line in said.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [what, task, attempt] = words[..] else { panic!("{line:?}") };
+        if what == "begin" {
+            assert!(seen.insert(attempt), "J8: the program of {attempt} began twice:\n{said}");
+            assert!(at_work.insert(task, attempt).is_none(), "J2: {task} was worked on twice at once:\n{said}");
+        } else {
+            assert_eq!(at_work.remove(task), Some(attempt), "{line}:\n{said}");
+        }
+    }
+    let mission = world.json(&["show", "M1"]);
+    for task in mission["tasks"].as_array().unwrap() {
+        assert_eq!(task["word"], "landed", "J1: {task}\n{}", world.run(&["why", task["id"].as_str().unwrap()]).out);
+    }
+    let landed = world.git(&["log", "--format=%s", "main"]);
+    for nth in 0..count {
+        assert_eq!(landed.lines().filter(|it| *it == format!("Write {nth}")).count(), 1, "Q7: {nth}\n{landed}");
+    }
+    world.assert_green_everywhere();
+    Judged { attempts: causes.values().sum(), causes }
+}

@@ -1,0 +1,189 @@
+//! Every address beside the verbs: who is let in there, and who is not (S1, S2, S10).
+
+use regatta_api::verb::Scope;
+use serde_json::json;
+
+use crate::http::Door;
+use crate::world::{World, run};
+
+/// The server's own table of addresses, as it is written there.
+const ROUTER: &str = include_str!("../../../regatta-server/src/lib.rs");
+
+/// Who may use an address.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Whom {
+    /// Whoever shows any token.
+    All,
+    /// Who may look at everything.
+    Sees,
+    /// Who may look at everything, and runners.
+    SeesOrRuns,
+    /// Operators and admins; an attempt only for what is its own, which nothing here is.
+    Operates,
+    /// Operators and admins, and runners.
+    OperatesOrRuns,
+    /// Operators and admins, and attempts.
+    OperatesOrWorks,
+    /// Runners alone.
+    Runs,
+}
+
+impl Whom {
+    fn has(self, scope: Scope) -> bool {
+        let operates = matches!(scope, Scope::Admin | Scope::Operator);
+        match self {
+            Whom::All => true,
+            Whom::Sees => scope.sees_all(),
+            Whom::SeesOrRuns => scope.sees_all() || scope == Scope::Runner,
+            Whom::Operates => operates,
+            Whom::OperatesOrRuns => operates || scope == Scope::Runner,
+            Whom::OperatesOrWorks => operates || matches!(scope, Scope::Attempt | Scope::Lead),
+            Whom::Runs => scope == Scope::Runner,
+        }
+    }
+}
+
+/// Address, method, a body that changes nothing, and whom it lets in.
+const ADDRESSES: [(&str, &str, &str, Whom); 19] = [
+    ("/api/v1/events?after=0&follow=false", "GET", "", Whom::Sees),
+    ("/api/v1/openapi.json", "GET", "", Whom::All),
+    ("/api/v1/", "GET", "", Whom::All),
+    ("/metrics", "GET", "", Whom::Sees),
+    ("/api/agents", "GET", "", Whom::SeesOrRuns),
+    ("/api/agents", "POST", "{\"name\":7}", Whom::OperatesOrRuns),
+    ("/api/agents", "POST", "{\"name\":\"new\",\"maxTasks\":0}", Whom::OperatesOrRuns),
+    ("/me", "GET", "", Whom::All),
+    ("/api/poll", "GET", "", Whom::OperatesOrRuns),
+    ("/api/poll", "POST", "", Whom::OperatesOrRuns),
+    ("/close", "POST", "", Whom::OperatesOrRuns),
+    ("/ping", "POST", "", Whom::All),
+    ("/api/tasks", "POST", "{\"task\":\"\"}", Whom::OperatesOrWorks),
+    ("/api/tasks/T99/finish", "POST", "{\"status\":\"completed\"}", Whom::Operates),
+    ("/api/tasks/T99/progress", "POST", "{\"progress\":\"x\"}", Whom::Operates),
+    ("/mcp", "POST", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}", Whom::All),
+    ("/git/shop/info/refs?service=git-upload-pack", "GET", "", Whom::SeesOrRuns),
+    ("/git/shop/git-upload-pack", "POST", "0000", Whom::SeesOrRuns),
+    ("/git/shop/git-receive-pack", "POST", "nonsense", Whom::Runs),
+];
+
+/// S1, S2, S10: every address beside the verbs × (no token, a wrong one, a scope that is not let in, a foreign Host, a
+/// foreign Origin) is refused, nothing changes, and no address is left out here.
+#[test]
+fn s10_every_address_is_refused_to_whoever_may_not_use_it() {
+    let world = World::set_up();
+    let door = Door::of(&world.data);
+    door.ask("agent.add", json!({ "name": "ann", "runtime": "outside", "max_tasks": 1 }));
+    door.ask("agent.add", json!({ "name": "eve", "runtime": "outside", "role": "lead", "max_tasks": 1 }));
+    let mut tokens: Vec<(Scope, String)> = [Scope::Admin, Scope::Operator, Scope::Viewer, Scope::Runner]
+        .map(|scope| {
+            let made = world.json(&["token", "add", &format!("the-{scope}"), "--scope", &scope.to_string()]);
+            (scope, made["token"].as_str().unwrap().to_owned())
+        })
+        .into();
+    for (name, scope) in [("ann", Scope::Attempt), ("eve", Scope::Lead)] {
+        world.ok(&["add", &format!("Work of {name}"), "--files", &format!("{name}.txt"), "--validate", "true"]);
+        let granted = door.ask("task.poll", json!({ "agent": name }));
+        tokens.push((scope, granted["bearer"].as_str().unwrap().to_owned()));
+    }
+    let (own, evil) = (("host", door.address()), "http://evil.example".to_owned());
+    let shows = |token: &str| ("authorization", format!("Bearer {token}"));
+    let before = world.events();
+    let mut wrong = Vec::new();
+    for (path, method, body, whom) in ADDRESSES {
+        let send = |headers: &[(&str, String)]| {
+            let headers = [headers, &[("x-agent-id", "nobody".to_owned())]].concat();
+            door.over_tcp(method, path, &headers, body.as_bytes())
+        };
+        let refused = |code: &str, status: u16, headers: &[(&str, String)]| {
+            let reply = send(headers);
+            let (said, problem) = (reply.status, reply.json());
+            assert_eq!(
+                (said, problem["code"].as_str()),
+                (status, Some(code)),
+                "{method} {path} {headers:?}: {problem}"
+            );
+        };
+        refused("no_token", 401, std::slice::from_ref(&own));
+        refused("no_token", 401, &[own.clone(), shows("nonsense")]);
+        for (scope, token) in &tokens {
+            refused("foreign_host", 403, &[("host", "evil.example".into()), shows(token)]);
+            refused("foreign_origin", 403, &[own.clone(), shows(token), ("origin", evil.clone())]);
+            let reply = send(&[own.clone(), shows(token)]);
+            let code = reply.json()["code"].as_str().unwrap_or_default().to_owned();
+            let kept_out = reply.status == 403 && ["wrong_scope", "not_yours"].contains(&code.as_str());
+            if kept_out == whom.has(*scope) {
+                wrong.push(format!("{method} {path} as {scope}: {} {code}", reply.status));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    assert_eq!(world.events(), before, "nothing changed");
+    // Nobody adds an address without saying here whom it lets in.
+    let open = ["/healthz", "/readyz"];
+    for written in ROUTER.split(".route(\"").skip(1).filter_map(|it| it.split('"').next()) {
+        let fits = |path: &str| {
+            let path = path.split('?').next().unwrap_or_default();
+            let (left, right): (Vec<&str>, Vec<&str>) = (written.split('/').collect(), path.split('/').collect());
+            left.len() == right.len() && left.iter().zip(&right).all(|(one, two)| one.starts_with('{') || one == two)
+        };
+        let tried = open.contains(&written) || written == "/api/v1/{verb}" || ADDRESSES.iter().any(|it| fits(it.0));
+        assert!(tried, "{written} is not tried here");
+    }
+}
+
+/// What git sends that makes no sense is refused as what it is, and not with an answer that breaks off.
+#[test]
+fn a_bad_request_of_git_is_a_problem_and_not_a_broken_answer() {
+    let world = World::set_up();
+    world.ok(&["up"]);
+    let door = Door::of(&world.data);
+    let runner = world.json(&["token", "add", "box", "--scope", "runner"])["token"].as_str().unwrap().to_owned();
+    let headers = |more: &[(&'static str, &str)]| {
+        let mut all = vec![("host", door.address()), ("authorization", format!("Bearer {runner}"))];
+        all.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        all
+    };
+    let odd = [("git-protocol", "version=2;x y")];
+    let cases: [(&str, &str, &[u8], &[(&'static str, &str)]); 4] = [
+        ("GET", "/git/shop/info/refs?service=git-upload-pack", b"", &odd),
+        ("POST", "/git/shop/git-upload-pack", b"0000", &odd),
+        ("POST", "/git/shop/git-receive-pack", b"nonsense", &[]),
+        ("POST", "/git/shop/git-receive-pack", b"not gzip", &[("content-encoding", "gzip")]),
+    ];
+    for (method, path, body, more) in cases {
+        let reply = door.over_tcp(method, path, &headers(more), body);
+        let problem = reply.json();
+        assert_eq!((reply.status, problem["code"].as_str()), (400, Some("bad_request")), "{method} {path}: {reply:?}");
+        assert!(!problem["hint"].as_str().unwrap_or_default().is_empty(), "{problem}");
+    }
+    assert_eq!(door.over_tcp("POST", "/git/shop/git-upload-pack", &headers(&[]), b"0000").status, 200);
+}
+
+/// More fetch at once than git programs may run: all come to their turn.
+#[test]
+fn many_fetch_at_once_and_all_get_their_turn() {
+    let world = World::set_up();
+    world.ok(&["up"]);
+    let door = Door::of(&world.data);
+    let url = format!("http://{}/git/shop", door.address());
+    std::thread::scope(|scope| {
+        let cloning: Vec<_> = (0..20)
+            .map(|nth| {
+                let (world, url, token) = (&world, &url, &door.token);
+                scope.spawn(move || {
+                    let mut git = std::process::Command::new("git");
+                    let header = format!("http.extraHeader=Authorization: Bearer {token}");
+                    git.args(["-c", &header, "clone", "-q", url, &format!("clone-{nth}")]).current_dir(&world.root);
+                    world.clean(&mut git);
+                    run(git, None)
+                })
+            })
+            .collect();
+        for it in cloning {
+            let ran = it.join().unwrap();
+            assert_eq!(ran.code, 0, "{ran:?}");
+        }
+    });
+    let at_once = world.root.join("clone-19/a.txt");
+    assert!(at_once.is_file());
+}
