@@ -1,7 +1,16 @@
 //! What the web page draws: each entity whole, as it is sent over the live stream.
+//!
+//! The page computes no status. What a lane is at, what may be done about an item and how that is typed in a shell is
+//! said here; the page draws it.
 
+use regatta_core::agent::Capacity;
+use regatta_core::attempt::Attempt;
+use regatta_core::budget;
+use regatta_core::ids::{AgentName, AttemptId, CommitId, LandingId, MissionId, ProjectName, TaskId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::view::{BudgetView, InboxView, QueueView, TaskView};
 
 /// A way in for a browser.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -11,4 +20,262 @@ pub struct OpenView {
     pub code: String,
     /// How long the code works, if nobody uses it.
     pub lasts_ms: u64,
+}
+
+/// What a lane, a task or a stretch of time is at. Each has one glyph and one colour on the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum At {
+    // Most urgent first.
+    Failed,
+    Needs,
+    Waiting,
+    Landing,
+    Review,
+    Working,
+    Idle,
+    Offline,
+    Landed,
+}
+
+/// Something that can be done, as a button and as a line in a shell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Action {
+    pub label: String,
+    pub verb: String,
+    pub input: serde_json::Value,
+    /// The same from a shell.
+    pub cli: String,
+    /// The one that is meant most often.
+    #[serde(default)]
+    pub first: bool,
+    /// It cannot be taken back: the page asks once.
+    #[serde(default)]
+    pub grave: bool,
+    /// The key that does it on the thing's own page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<char>,
+    /// Words are needed: where in the input they go, as a JSON pointer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub words: Option<String>,
+}
+
+/// A piece of the sentence that says how the fleet is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Part {
+    pub text: String,
+    #[serde(default)]
+    pub strong: bool,
+    /// The page that says more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+}
+
+/// How much of the fleet fits a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Size {
+    /// A row each, with words in it.
+    Few,
+    /// A thin row each.
+    Some,
+    /// A cell each, and shares.
+    Many,
+}
+
+/// The fleet in one sentence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HeadView {
+    pub sentence: Vec<Part>,
+    pub needs_you: usize,
+    /// Attempts that run, of those that may.
+    pub running: usize,
+    pub slots: u32,
+    pub agents: usize,
+    pub size: Size,
+    pub projects: Vec<ProjectLine>,
+    pub missions: Vec<MissionLine>,
+    pub version: String,
+}
+
+/// A project's name and trunk.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProjectLine {
+    pub name: ProjectName,
+    pub trunk: String,
+    pub path: String,
+}
+
+/// How far a mission is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MissionLine {
+    pub id: MissionId,
+    pub title: String,
+    pub landed: u64,
+    pub tasks: u64,
+}
+
+/// Something that needs a person, and what may be said to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ItemView {
+    #[serde(flatten)]
+    pub item: InboxView,
+    /// Items with the same one ask the same, and can be answered at once.
+    pub group: String,
+    pub actions: Vec<Action>,
+}
+
+/// An agent's lane as it is now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LaneView {
+    pub agent: AgentName,
+    /// The provider, or the runtime where none is named.
+    pub provider: String,
+    pub at: At,
+    /// In a few words.
+    pub text: String,
+    pub task: Option<TaskId>,
+    pub subject: String,
+    pub since_wall: u64,
+    pub capacity: Capacity,
+    /// The model that was asked for, and the one that runs.
+    pub wanted: String,
+    pub running: String,
+    /// How full the model's context is, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<u32>,
+    /// What it cost today, in millionths of a dollar, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub micro_usd: Option<u64>,
+    pub actions: Vec<Action>,
+}
+
+/// A stretch of a lane. Without an end it grows to now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Bar {
+    pub from: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
+    pub at: At,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+}
+
+/// An agent's lane over time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BarsView {
+    pub agent: AgentName,
+    pub bars: Vec<Bar>,
+}
+
+/// How many of a provider's lanes were at what, minute by minute.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SharesView {
+    pub provider: String,
+    pub lanes: usize,
+    /// The minute, and how many were at each of the states in the order of [`At`].
+    pub minutes: Vec<(u64, Vec<u32>)>,
+}
+
+/// A landing queue, and what may be done about it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrainView {
+    #[serde(flatten)]
+    pub queue: QueueView,
+    pub tip: Option<CommitId>,
+    /// In words: how many wait, how old the oldest is.
+    pub text: String,
+    pub actions: Vec<Action>,
+    /// What may be done about one of them.
+    pub each: Vec<(LandingId, Vec<Action>)>,
+}
+
+/// What is spent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SpendView {
+    pub today: budget::Spend,
+    /// Today's ceiling in millionths of a dollar.
+    pub cap: Option<u64>,
+    /// Today so far, at moments: date, and millionths of a dollar.
+    pub line: Vec<(u64, u64)>,
+    /// In words, with when the cap is reached at this rate.
+    pub text: String,
+    pub by_agent: Vec<(AgentName, String, budget::Spend)>,
+    pub by_mission: Vec<(MissionId, String, budget::Spend)>,
+    pub budgets: Vec<BudgetView>,
+}
+
+/// A task in a line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RowView {
+    pub id: TaskId,
+    pub project: ProjectName,
+    pub mission: Option<MissionId>,
+    pub subject: String,
+    pub word: String,
+    pub at: At,
+    pub agent: Option<AgentName>,
+    /// Why it waits, or what it is doing.
+    pub text: String,
+    pub since_wall: u64,
+    pub blocked_by: Vec<TaskId>,
+    pub wave: u32,
+    pub priority: u8,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub micro_usd: Option<u64>,
+}
+
+/// One line of what must be so before work lands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Check {
+    /// Nothing while it is not known.
+    pub good: Option<bool>,
+    pub text: String,
+}
+
+/// One task, whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TaskPage {
+    #[serde(flatten)]
+    pub task: TaskView,
+    pub at: At,
+    pub checklist: Vec<Check>,
+    /// Where the time went.
+    pub time: Vec<Bar>,
+    pub tries: Vec<Attempt>,
+    /// The attempt whose log is shown first.
+    pub log: Option<AttemptId>,
+    pub wanted: String,
+    pub running: String,
+    pub branch: String,
+    pub actions: Vec<Action>,
+}
+
+/// Who holds or wants a path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PathView {
+    pub path: String,
+    pub held: Vec<HeldView>,
+    pub wanted: Vec<TaskId>,
+    pub clash: bool,
+}
+
+/// One holder of a path.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HeldView {
+    pub owner: String,
+    pub task: Option<TaskId>,
+    pub agent: Option<AgentName>,
+    pub since_wall: u64,
+    pub memo: String,
+}
+
+/// A project's files: who is where.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FilesView {
+    pub project: ProjectName,
+    pub paths: Vec<PathView>,
+    pub radar: regatta_core::radar::Radar,
 }

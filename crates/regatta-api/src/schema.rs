@@ -5,7 +5,7 @@ use regatta_core::bus::Message;
 use schemars::{Schema, schema_for};
 
 use crate::verb::{Call, VERBS};
-use crate::view;
+use crate::{page, view};
 
 /// The schema called `kind`.
 pub fn of(kind: &str) -> Option<Schema> {
@@ -65,11 +65,21 @@ fn answers() -> Vec<(&'static str, Schema)> {
         ("attempt.ask", schema_for!(view::AskedView)),
         ("siblings", schema_for!(Vec<view::SiblingView>)),
         ("briefing", schema_for!(view::BriefingView)),
-        ("open", schema_for!(crate::page::OpenView)),
+        ("open", schema_for!(page::OpenView)),
         ("token.add", schema_for!(view::NewToken)),
         ("token.list", schema_for!(Vec<view::TokenView>)),
         ("audit", schema_for!(Vec<view::AuditView>)),
         ("event", schema_for!(view::EventView)),
+        ("live.head", schema_for!(page::HeadView)),
+        ("live.inbox", schema_for!(page::ItemView)),
+        ("live.lanes", schema_for!(page::LaneView)),
+        ("live.bars", schema_for!(page::BarsView)),
+        ("live.shares", schema_for!(page::SharesView)),
+        ("live.queue", schema_for!(page::TrainView)),
+        ("live.spend", schema_for!(page::SpendView)),
+        ("live.tasks", schema_for!(page::RowView)),
+        ("live.task", schema_for!(page::TaskPage)),
+        ("live.files", schema_for!(page::FilesView)),
     ]
 }
 

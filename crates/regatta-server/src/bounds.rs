@@ -58,7 +58,16 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
 /// A method that an address does not take.
 pub(crate) async fn wrong_method(uri: Uri) -> Response {
     let path = uri.path();
-    let reads = ["/api/v1/", "/api/v1/events", "/api/v1/openapi.json", "/me", "/healthz", "/readyz", "/metrics"];
+    let reads = [
+        "/api/v1/",
+        "/api/v1/events",
+        "/api/v1/live",
+        "/api/v1/openapi.json",
+        "/me",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    ];
     let takes = match path {
         _ if reads.contains(&path) => "GET",
         "/api/agents" | "/api/poll" => "GET, POST",

@@ -18,6 +18,7 @@ mod listen; // connections and where they come from
 mod mcp; // the verbs as tools
 mod meters; // what is measured
 mod page; // lists in pages
+mod pages; // what the web page is given
 mod seed; // the surface that older clients know
 mod stream; // events as they are committed
 pub mod tls; // for callers from other machines
@@ -108,6 +109,7 @@ pub(crate) struct Shared {
     pub(crate) codes: web::enter::Codes,
     /// Who may start git for another machine.
     pub(crate) git_turns: Arc<Semaphore>,
+    pub(crate) pages: pages::Pages,
 }
 
 /// Serves until somebody asks for `down` or `signal` ends. Requests under way are finished first.
@@ -130,6 +132,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         web: web::Source::of(doors.web_dir),
         codes: web::enter::Codes::default(),
         git_turns: Arc::new(Semaphore::new(git::AT_ONCE)),
+        pages: pages::Pages::default(),
     });
     let router = router(shared.clone());
     tokio::spawn(async move {
@@ -144,6 +147,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         tokio::spawn(tell_readers(shared.clone())),
         tokio::spawn(send_traces(shared.clone())),
         tokio::spawn(keep_audit(shared.clone())),
+        tokio::spawn(pages::watch(shared.clone())),
     ];
     let line = Line { router, open: shared.meters.connections.clone(), ended: asked.clone() };
     let over_tcp = listen::over_tcp(doors.tcp, None, line.clone());
@@ -217,6 +221,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
+        .merge(pages::routes())
         .fallback(|| async {
             problem(&Problem::new(
                 404,

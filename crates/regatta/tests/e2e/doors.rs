@@ -38,6 +38,10 @@ fn nobody_gets_in_without_the_token_or_from_elsewhere() {
     let verbs = VERBS.iter().map(|it| ("POST", format!("/api/v1/{}", it.name)));
     let others = [
         "/api/v1/events?after=0",
+        "/api/v1/live?topics=head",
+        "/api/v1/page/diff/T1",
+        "/api/v1/page/diff/T1/0",
+        "/api/v1/page/log/A1",
         "/metrics",
         "/enter",
         "/no/such/page",

@@ -1,0 +1,226 @@
+//! What may be done about a thing: the buttons of the page, each with its line for a shell.
+
+use regatta_api::page::Action;
+use regatta_api::view::InboxView;
+use regatta_core::landing::Landing;
+use regatta_core::session::Want;
+use regatta_core::task::{Status, Task};
+use serde_json::{Value, json};
+
+/// A button.
+fn act(label: &str, verb: &str, input: Value, cli: String) -> Action {
+    Action { label: label.into(), verb: verb.into(), input, cli, first: false, grave: false, key: None, words: None }
+}
+
+impl Do for Action {
+    fn first(self) -> Action {
+        Action { first: true, ..self }
+    }
+    fn grave(self) -> Action {
+        Action { grave: true, ..self }
+    }
+    fn key(self, key: char) -> Action {
+        Action { key: Some(key), ..self }
+    }
+    fn words(self, pointer: &str) -> Action {
+        Action { words: Some(pointer.into()), ..self }
+    }
+}
+
+/// How a button is made up.
+trait Do {
+    fn first(self) -> Action;
+    fn grave(self) -> Action;
+    fn key(self, key: char) -> Action;
+    fn words(self, pointer: &str) -> Action;
+}
+
+/// A word as a shell takes it.
+fn quoted(text: &str) -> String {
+    let plain = |it: char| it.is_ascii_alphanumeric() || "-_./:@%+=".contains(it);
+    if !text.is_empty() && text.chars().all(plain) { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+/// What may be said to an inbox item.
+pub(super) fn item(it: &InboxView) -> Vec<Action> {
+    let id = &it.id;
+    let answer = |say: Value, reach: &str| json!({ "id": id, "answer": say, "reach": reach });
+    match it.ask.as_ref().map(|it| &it.want) {
+        Some(Want::Permission { .. }) => {
+            let allow = |label: &str, reach: &str| {
+                let cli = if reach == "once" { String::new() } else { format!(" --for {reach}") };
+                act(label, "inbox.answer", answer(json!({ "say": "allow" }), reach), format!("regatta allow {id}{cli}"))
+            };
+            vec![
+                allow("Allow once", "once").first(),
+                allow("Allow for this task", "task"),
+                act(
+                    "Deny",
+                    "inbox.answer",
+                    answer(json!({ "say": "deny", "words": null }), "once"),
+                    format!("regatta deny {id}"),
+                ),
+                allow("Always allow", "always").grave(),
+            ]
+        }
+        Some(Want::Question { choices, .. }) => {
+            let say = |text: &str| answer(json!({ "say": "text", "text": text }), "once");
+            let choice = |nth: usize, text: &String| {
+                let line = format!("regatta answer {id} {}", quoted(text));
+                let made = act(text, "inbox.answer", say(text), line);
+                if nth == 0 { made.first() } else { made }
+            };
+            let mut all: Vec<Action> = choices.iter().enumerate().map(|(nth, it)| choice(nth, it)).collect();
+            let reply = act("Reply…", "inbox.answer", say(""), format!("regatta answer {id} …"));
+            all.push(reply.words("/answer/text"));
+            all
+        }
+        None => task_decision(it),
+    }
+}
+
+fn task_decision(it: &InboxView) -> Vec<Action> {
+    let task = it.task;
+    if it.kind == "review" {
+        return vec![
+            act("Land", "land", json!({ "id": task }), format!("regatta land {task}")).first(),
+            act("Revise…", "revise", json!({ "id": task, "text": "" }), format!("regatta revise {task} …"))
+                .words("/text"),
+        ];
+    }
+    vec![
+        act("Retry", "retry", json!({ "id": task }), format!("regatta retry {task}")).first(),
+        act("Tell…", "tell", json!({ "id": task, "text": "" }), format!("regatta tell {task} …")).words("/text"),
+        act("Cancel", "task.cancel", json!({ "task": task }), format!("regatta answer {task} cancel")).grave(),
+    ]
+}
+
+/// What may be done about a task as it stands.
+pub(super) fn task(it: &Task, landing: Option<&Landing>) -> Vec<Action> {
+    let id = it.id;
+    let said = || json!({ "id": id, "text": "" });
+    let mut all = Vec::new();
+    match it.status {
+        Status::InReview => {
+            all.push(act("Land", "land", json!({ "id": id }), format!("regatta land {id}")).first().key('L'));
+            all.push(act("Revise…", "revise", said(), format!("regatta revise {id} …")).words("/text").key('R'));
+            all.push(act("Drop", "drop", said(), format!("regatta drop {id}")).grave().key('X'));
+        }
+        Status::Landing if landing.is_some_and(|it| it.end.is_none()) => {
+            let first = json!({ "id": id, "first": true });
+            all.push(act("Land first", "land", first, format!("regatta land {id} --first")).key('L'));
+            all.push(act("Revise…", "revise", said(), format!("regatta revise {id} …")).words("/text").key('R'));
+            all.push(act("Drop", "drop", said(), format!("regatta drop {id}")).grave().key('X'));
+        }
+        Status::NeedsHuman | Status::Failed | Status::Cancelled => {
+            all.push(act("Retry", "retry", json!({ "id": id }), format!("regatta retry {id}")).first().key('L'));
+        }
+        Status::Completed if it.landed.is_some() => {
+            all.push(act("Undo", "undo", json!({ "id": id }), format!("regatta undo {id}")).grave());
+        }
+        _ => {}
+    }
+    let open = !matches!(it.status, Status::Completed | Status::Failed | Status::Cancelled);
+    if it.attempt.is_some() {
+        all.push(act("Tell…", "tell", said(), format!("regatta tell {id} …")).words("/text").key('R'));
+    }
+    if open && it.paused.is_some() {
+        all.push(act("Resume", "resume", json!({ "id": id }), format!("regatta resume {id}")));
+    } else if it.attempt.is_some() || it.status.is_waiting() {
+        all.push(act("Pause", "pause", said(), format!("regatta pause {id}")));
+    }
+    if open && !matches!(it.status, Status::InReview | Status::Landing) {
+        all.push(
+            act("Cancel", "task.cancel", json!({ "task": id }), format!("regatta task cancel {id}")).grave().key('X'),
+        );
+    }
+    all
+}
+
+/// What may be done about a queue.
+pub(super) fn queue(project: &regatta_core::ids::ProjectName, held: bool) -> Vec<Action> {
+    let scope = json!({ "project": project });
+    if held {
+        return vec![act("Release", "queue.release", scope, "regatta queue release".into()).first()];
+    }
+    let hold = act("Hold…", "queue.hold", json!({ "project": project, "reason": "" }), "regatta queue hold …".into());
+    vec![hold.words("/reason")]
+}
+
+/// What may be done about an agent.
+pub(super) fn agent(name: &regatta_core::ids::AgentName, held: bool, works: bool) -> Vec<Action> {
+    let mut all = Vec::new();
+    if held {
+        all.push(act("Resume", "resume", json!({ "id": name }), format!("regatta resume {name}")).first());
+    }
+    if works {
+        let tell = act("Tell…", "tell", json!({ "id": name, "text": "" }), format!("regatta tell {name} …"));
+        all.push(tell.words("/text"));
+        all.push(act("Pause", "pause", json!({ "id": name, "text": "" }), format!("regatta pause {name}")));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every button calls a verb that is there, with an input that it takes; one that needs words says where they go.
+    #[test]
+    fn every_button_can_be_pressed() {
+        let tool = json!({ "id": "1", "title": "x", "kind": "execute", "status": "pending" });
+        let permission = json!({ "want": "permission", "tool": tool, "options": [] });
+        let question = json!({ "want": "question", "text": "keep?", "choices": ["keep", "410 Gone"] });
+        let asks = |want: &Value| {
+            let mut ask = want.clone();
+            ask["id"] = json!("1");
+            InboxView {
+                id: "Q7".into(),
+                kind: "permission".into(),
+                task: "T3".parse().unwrap(),
+                project: regatta_core::ids::ProjectName::new("shop").unwrap(),
+                agent: None,
+                subject: String::new(),
+                why: String::new(),
+                choices: vec![],
+                since_wall: 0,
+                escalated: false,
+                ask: Some(serde_json::from_value(ask).unwrap()),
+            }
+        };
+        let (item, question) = (asks(&permission), asks(&question));
+        let review = InboxView { kind: "review".into(), ask: None, ..item.clone() };
+        let task = InboxView { kind: "task".into(), ask: None, ..item.clone() };
+        let shop = regatta_core::ids::ProjectName::new("shop").unwrap();
+        let ann = regatta_core::ids::AgentName::new("ann").unwrap();
+        let all = [
+            super::item(&item),
+            super::item(&question),
+            super::item(&review),
+            super::item(&task),
+            queue(&shop, true),
+            queue(&shop, false),
+        ];
+        let all = all.into_iter().flatten().chain(agent(&ann, true, true));
+        let mut seen = 0;
+        for mut it in all {
+            if let Some(pointer) = &it.words {
+                *it.input.pointer_mut(pointer).expect("words have a place") = json!("some words");
+            }
+            let input = serde_json::to_vec(&it.input).unwrap();
+            let call = regatta_api::Call::parse(&it.verb, &input);
+            assert!(call.is_ok(), "{}: {:?}", it.label, call.err());
+            assert!(it.cli.starts_with("regatta "), "{}", it.cli);
+            seen += 1;
+        }
+        assert!(seen >= 14, "{seen}");
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quoted("keep"), "keep");
+        assert_eq!(quoted("410 Gone"), "'410 Gone'");
+        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(quoted(""), "''");
+    }
+}

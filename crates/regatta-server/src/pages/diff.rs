@@ -1,0 +1,402 @@
+//! A change, file by file: the list first, then each file's lines as markup when somebody looks at it.
+//!
+//! The patch is git's; here it is cut into files and lines, the changed words of paired lines are marked, and everything
+//! is made harmless. Files outside the manifest come first.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{Path, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use regatta_api::Problem;
+use regatta_core::ids::{CommitId, TaskId};
+use regatta_core::refusal::Refusal;
+use regatta_core::task::Task;
+use regatta_engine::ports::git::Repo;
+use serde::{Deserialize, Serialize};
+
+use super::markup;
+use crate::entered::Entered;
+use crate::{Refused, Shared, bounds, calls};
+
+/// How many patches are kept.
+const KEPT: usize = 4;
+/// Files with more changed lines are closed at first.
+const LARGE: usize = 2_000;
+/// How many lines of one file are sent at once.
+const MOST_LINES: usize = 20_000;
+/// Lines longer than this are not compared word by word.
+const LONG_LINE: usize = 1_000;
+
+/// One file of a patch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Changed {
+    path: String,
+    /// Its name before, if that was another.
+    was: Option<String>,
+    note: String,
+    lines: Vec<(char, String)>,
+}
+
+/// A task's change, by the commit that ends it.
+type Known = (TaskId, CommitId, Arc<Vec<Changed>>);
+
+/// Patches that were looked at lately.
+#[derive(Default)]
+pub(super) struct Patches {
+    kept: Mutex<VecDeque<Known>>,
+}
+
+impl Patches {
+    fn find(&self, task: TaskId, commit: &CommitId) -> Option<Arc<Vec<Changed>>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().find(|it| it.0 == task && it.1 == *commit).map(|it| it.2.clone())
+    }
+
+    fn keep(&self, task: TaskId, commit: CommitId, files: Arc<Vec<Changed>>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT {
+            kept.pop_front();
+        }
+        kept.push_back((task, commit, files));
+    }
+}
+
+/// A file of the list.
+#[derive(Serialize)]
+struct FileLine<'a> {
+    path: &'a str,
+    was: Option<&'a str>,
+    note: &'a str,
+    added: usize,
+    removed: usize,
+    /// Not in the task's manifest.
+    outside: bool,
+    /// Closed at first: large, or made by a program.
+    closed: bool,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Asked {
+    #[serde(default)]
+    split: bool,
+}
+
+async fn patch(shared: &Arc<Shared>, entered: &Entered, id: &str) -> Result<(Task, Arc<Vec<Changed>>), Problem> {
+    calls::sees_all(&entered.visitor, "look at the pages", "use a token with the scope viewer or wider")?;
+    let bad = |_| Problem::new(400, "bad_id", "that is no task", "see what there is: regatta status");
+    let id: TaskId = id.parse().map_err(bad)?;
+    let (board, history) = (shared.engine.board(), shared.engine.history().clone());
+    let found = match board.tasks.get(&id) {
+        Some(task) => Some((**task).clone()),
+        None => calls::blocking(move || history.task(id)).await?.map_err(calls::unread)?,
+    };
+    let task = found.ok_or_else(|| Problem::from(&Refusal::NoSuchTask { task: id }))?;
+    let work = task.submission.clone();
+    let work = work.ok_or_else(|| Problem::from(&Refusal::NothingToLand { task: id, status: task.status }))?;
+    if let Some(files) = shared.pages.patches.find(id, &work.commit) {
+        return Ok((task, files));
+    }
+    let project = board.projects.get(&task.project).cloned();
+    let project = project.ok_or_else(|| Problem::from(&Refusal::NoSuchProject { project: task.project.clone() }))?;
+    let (git, repo, commit) = (shared.engine.git().clone(), Repo::of(&project), work.commit.clone());
+    let text = calls::blocking(move || git.diff(&repo, &work.base, &work.commit)).await?;
+    let text = text.map_err(|it| Problem::new(422, it.code, it.what, it.hint))?;
+    let mut files = read(&text);
+    files.sort_by_key(|it| !outside(&task, &it.path));
+    let files = Arc::new(files);
+    shared.pages.patches.keep(id, commit, files.clone());
+    Ok((task, files))
+}
+
+fn outside(task: &Task, path: &str) -> bool {
+    !task.files.is_empty() && !task.files.iter().any(|it| it.matches(path))
+}
+
+/// `GET /api/v1/page/diff/T9`: the files.
+pub(super) async fn list(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+    entered: Entered,
+) -> Result<Response, Refused> {
+    let (task, files) = patch(&shared, &entered, &id).await?;
+    let line = |it: &Changed| serde_json::to_value(of(it, outside(&task, &it.path))).unwrap_or_default();
+    let all: Vec<serde_json::Value> = files.iter().map(line).collect();
+    let work = task.submission.as_ref();
+    let answer = serde_json::json!({
+        "base": work.map(|it| &it.base), "commit": work.map(|it| &it.commit), "files": all,
+    });
+    Ok(axum::Json(answer).into_response())
+}
+
+fn of(it: &Changed, outside: bool) -> FileLine<'_> {
+    let count = |sign: char| it.lines.iter().filter(|line| line.0 == sign).count();
+    let (added, removed) = (count('+'), count('-'));
+    let made = ["package-lock.json", "Cargo.lock", "yarn.lock", "pnpm-lock.yaml", "go.sum"];
+    let name = it.path.rsplit('/').next().unwrap_or_default();
+    let closed = added + removed > LARGE || made.contains(&name) || name.ends_with(".min.js");
+    FileLine { path: &it.path, was: it.was.as_deref(), note: &it.note, added, removed, outside, closed }
+}
+
+/// `GET /api/v1/page/diff/T9/0`: one file's lines, as markup.
+pub(super) async fn one(
+    State(shared): State<Arc<Shared>>,
+    Path((id, nth)): Path<(String, usize)>,
+    bounds::Asked(asked): bounds::Asked<Asked>,
+    entered: Entered,
+) -> Result<Response, Refused> {
+    let (_, files) = patch(&shared, &entered, &id).await?;
+    let drawn = calls::blocking(move || files.get(nth).map(|it| draw(it, asked.split))).await?;
+    let text =
+        drawn.ok_or_else(|| Problem::new(404, "no_such_file", "the change has no such file", "load the page again"))?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())
+}
+
+/// Reads a patch as git writes it.
+fn read(patch: &str) -> Vec<Changed> {
+    let mut files: Vec<Changed> = Vec::new();
+    let mut inside = false;
+    for line in patch.split('\n') {
+        if let Some(rest) = line.strip_prefix("diff --git ") {
+            files.push(Changed { path: name_in(rest), ..Changed::default() });
+            inside = false;
+            continue;
+        }
+        let Some(file) = files.last_mut() else { continue };
+        if line.starts_with("@@") {
+            inside = true;
+            file.lines.push(('@', line.to_owned()));
+        } else if inside {
+            let mut rest = line.chars();
+            match rest.next() {
+                Some(sign @ ('+' | '-' | ' ')) => file.lines.push((sign, rest.as_str().to_owned())),
+                Some('\\') => file.lines.push(('\\', rest.as_str().trim().to_owned())),
+                _ => {}
+            }
+        } else if let Some(path) = line.strip_prefix("+++ b/") {
+            file.path = plain_name(path);
+        } else if let Some(path) = line.strip_prefix("rename from ") {
+            file.was = Some(plain_name(path));
+        } else if let Some(path) = line.strip_prefix("rename to ") {
+            file.path = plain_name(path);
+        } else if line.starts_with("new file") {
+            file.note = "new".into();
+        } else if line.starts_with("deleted file") {
+            file.note = "deleted".into();
+        } else if line.starts_with("Binary files") {
+            file.note = "binary".into();
+        }
+    }
+    files
+}
+
+/// `a/x b/x`: both names are the same length, unless it was renamed, which is said later.
+fn name_in(both: &str) -> String {
+    let half = both.len() / 2;
+    let name = both.get(half..).unwrap_or(both).trim_start();
+    plain_name(name.strip_prefix("b/").unwrap_or(name))
+}
+
+/// Git ends a name with a tab if it has spaces.
+fn plain_name(name: &str) -> String {
+    name.trim_end_matches(['\t', '\r']).trim_matches('"').to_owned()
+}
+
+/// Draws a file's lines as rows of a table.
+fn draw(file: &Changed, split: bool) -> String {
+    let mut out = String::from(if split { "<table class=\"diff split\">" } else { "<table class=\"diff\">" });
+    let (mut old, mut new, mut at) = (0_usize, 0_usize, 0);
+    while at < file.lines.len().min(MOST_LINES) {
+        let (sign, text) = &file.lines[at];
+        match sign {
+            '@' => {
+                (old, new) = numbers(text);
+                let _a_string_takes_all =
+                    write!(out, "<tr class=\"hunk\"><td colspan=\"4\">{}</td></tr>", markup::text(text));
+                at += 1;
+            }
+            '+' | '-' => {
+                let end = at + file.lines[at..].iter().take_while(|it| matches!(it.0, '+' | '-')).count();
+                change(&mut out, &file.lines[at..end], (&mut old, &mut new), split);
+                at = end;
+            }
+            ' ' => {
+                let text = words(text);
+                let _a_string_takes_all = if split {
+                    write!(out, "<tr><td>{old}</td><td>{text}</td><td>{new}</td><td>{text}</td></tr>")
+                } else {
+                    write!(out, "<tr><td>{old}</td><td>{new}</td><td></td><td>{text}</td></tr>")
+                };
+                (old, new, at) = (old + 1, new + 1, at + 1);
+            }
+            _ => {
+                let text = markup::text(text);
+                let _a_string_takes_all = write!(out, "<tr class=\"hunk\"><td colspan=\"4\">{text}</td></tr>");
+                at += 1;
+            }
+        }
+    }
+    if file.lines.len() > MOST_LINES {
+        let left = file.lines.len() - MOST_LINES;
+        let _a_string_takes_all =
+            write!(out, "<tr class=\"hunk\"><td colspan=\"4\">{left} more lines: see regatta diff</td></tr>");
+    }
+    out + "</table>"
+}
+
+/// `@@ -41,7 +41,9 @@`
+fn numbers(hunk: &str) -> (usize, usize) {
+    let number = |sign: char| {
+        let from = hunk.find(sign).map(|it| &hunk[it + 1..]).unwrap_or_default();
+        from.split([',', ' ']).next().and_then(|it| it.parse().ok()).unwrap_or(1)
+    };
+    (number('-'), number('+'))
+}
+
+fn words(text: &str) -> String {
+    let (shown, left) = markup::cut(text);
+    let mut out = markup::text(shown);
+    if left > 0 {
+        let _a_string_takes_all = write!(out, "<span class=\"ctl\"> … {left} more characters</span>");
+    }
+    out
+}
+
+/// Draws lines that went and lines that came in their place; what is the same in a pair is not marked.
+fn change(out: &mut String, lines: &[(char, String)], at: (&mut usize, &mut usize), split: bool) {
+    let gone: Vec<&str> = lines.iter().filter(|it| it.0 == '-').map(|it| it.1.as_str()).collect();
+    let come: Vec<&str> = lines.iter().filter(|it| it.0 == '+').map(|it| it.1.as_str()).collect();
+    let pair = |nth: usize| Some((*gone.get(nth)?, *come.get(nth)?));
+    let old = |nth: usize| pair(nth).map_or_else(|| words(gone[nth]), |(a, b)| marked(a, b, "del"));
+    let new = |nth: usize| pair(nth).map_or_else(|| words(come[nth]), |(a, b)| marked(b, a, "ins"));
+    if split {
+        for nth in 0..gone.len().max(come.len()) {
+            out.push_str("<tr>");
+            if nth < gone.len() {
+                let _a_string_takes_all = write!(out, "<td>{}</td><td class=\"d\">{}</td>", *at.0 + nth, old(nth));
+            } else {
+                out.push_str("<td></td><td></td>");
+            }
+            if nth < come.len() {
+                let _a_string_takes_all = write!(out, "<td>{}</td><td class=\"i\">{}</td>", *at.1 + nth, new(nth));
+            } else {
+                out.push_str("<td></td><td></td>");
+            }
+            out.push_str("</tr>");
+        }
+    } else {
+        for nth in 0..gone.len() {
+            let number = *at.0 + nth;
+            let _a_string_takes_all =
+                write!(out, "<tr class=\"d\"><td>{number}</td><td></td><td>-</td><td>{}</td></tr>", old(nth));
+        }
+        for nth in 0..come.len() {
+            let number = *at.1 + nth;
+            let _a_string_takes_all =
+                write!(out, "<tr class=\"i\"><td></td><td>{number}</td><td>+</td><td>{}</td></tr>", new(nth));
+        }
+    }
+    *at.0 += gone.len();
+    *at.1 += come.len();
+}
+
+/// A line with what is not in the other one marked: what is between the beginning and the end they share.
+fn marked(text: &str, other: &str, tag: &str) -> String {
+    if text.len() > LONG_LINE || other.len() > LONG_LINE {
+        return words(text);
+    }
+    let (a, b): (Vec<&str>, Vec<&str>) = (pieces(text), pieces(other));
+    let head = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
+    let tail = a[head..].iter().rev().zip(b[head..].iter().rev()).take_while(|(a, b)| a == b).count();
+    let (from, to) = (head, a.len() - tail);
+    // With nothing in common there is nothing to point at.
+    if from == to || (head == 0 && tail == 0) {
+        return words(text);
+    }
+    let part = |of: &[&str]| markup::text(&of.concat());
+    format!("{}<{tag}>{}</{tag}>{}", part(&a[..from]), part(&a[from..to]), part(&a[to..]))
+}
+
+/// Words, and each other character by itself.
+fn pieces(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    let word = |it: char| it.is_alphanumeric() || it == '_';
+    let mut last = None;
+    for (at, it) in text.char_indices() {
+        if last.is_some_and(|last| !(word(last) && word(it))) {
+            found.push(&text[from..at]);
+            from = at;
+        }
+        last = Some(it);
+    }
+    if from < text.len() {
+        found.push(&text[from..]);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATCH: &str = "diff --git a/src/a.rs b/src/a.rs\nindex 1..2 100644\n--- a/src/a.rs\n+++ b/src/a.rs\n\
+        @@ -41,3 +41,4 @@ fn login(\n let user;\n-    if user.password == form.password {\n\
+        +    if verify(&form.password) {\n+        more();\n ok\n\
+        diff --git a/old name.txt b/new name.txt\nsimilarity index 90%\nrename from old name.txt\nrename to new name.txt\n\
+        diff --git a/b.png b/b.png\nnew file mode 100644\nBinary files /dev/null and b/b.png differ\n\
+        diff --git a/gone b/gone\ndeleted file mode 100644\n--- a/gone\n+++ /dev/null\n@@ -1 +0,0 @@\n--- a/looks like a header\n\\ No newline at end of file\n";
+
+    #[test]
+    fn a_patch_is_read_file_by_file() {
+        let files = read(PATCH);
+        let shape: Vec<(&str, &str, usize)> =
+            files.iter().map(|it| (it.path.as_str(), it.note.as_str(), it.lines.len())).collect();
+        assert_eq!(
+            shape,
+            [("src/a.rs", "", 6), ("new name.txt", "", 0), ("b.png", "binary", 0), ("gone", "deleted", 3)]
+        );
+        assert_eq!(files[1].was.as_deref(), Some("old name.txt"));
+        assert_eq!(files[3].lines[1], ('-', "-- a/looks like a header".into()));
+        let line = of(&files[0], true);
+        assert_eq!((line.added, line.removed, line.outside, line.closed), (2, 1, true, false));
+    }
+
+    #[test]
+    fn lines_are_numbered_and_changed_words_are_marked() {
+        let made = draw(&read(PATCH)[0], false);
+        assert!(made.contains("<tr><td>41</td><td>41</td><td></td><td>let user;</td></tr>"), "{made}");
+        assert!(made.contains("<tr class=\"d\"><td>42</td><td></td><td>-</td>"), "{made}");
+        assert!(made.contains("if <del>user.password == form.password</del> {"), "{made}");
+        assert!(made.contains("if <ins>verify(&amp;form.password)</ins> {"), "{made}");
+        assert!(made.contains("<td>43</td><td>44</td><td></td><td>ok</td>"), "{made}");
+        let split = draw(&read(PATCH)[0], true);
+        assert!(split.contains("<td>42</td><td class=\"d\">"), "{split}");
+        assert!(split.contains("<td></td><td></td><td>43</td><td class=\"i\">"), "{split}");
+    }
+
+    /// S12: a diff of markup shows markup.
+    #[test]
+    fn hostile_lines_and_names_are_harmless_s12() {
+        let bad = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1,2 @@ <script>\n-<b>\n+<script>alert('1')</script>\n+\u{202e}\u{1b}[31m\n";
+        for split in [false, true] {
+            let made = draw(&read(bad)[0], split);
+            let bare = ["<script", "<b>", "onerror", "\u{202e}", "\u{1b}"];
+            assert!(bare.iter().all(|it| !made.contains(it)), "{made}");
+        }
+        let long = format!("diff --git a/x b/x\n@@ -1 +1 @@\n+{}\n", "y".repeat(10_000_000));
+        let made = draw(&read(&long)[0], false);
+        assert!(made.len() < 2 * markup::LONGEST && made.contains("9996000 more characters"), "{}", made.len());
+    }
+
+    #[test]
+    fn words_are_cut_at_their_ends() {
+        assert_eq!(pieces("if a_b == ü1{"), ["if", " ", "a_b", " ", "=", "=", " ", "ü1", "{"]);
+        assert_eq!(pieces(""), Vec::<&str>::new());
+        assert_eq!(marked("a b c", "a x c", "ins"), "a <ins>b</ins> c");
+        assert_eq!(marked("same", "same", "ins"), "same");
+        assert_eq!(marked("abc", "xyz", "ins"), "abc");
+    }
+}

@@ -1,0 +1,470 @@
+//! One function for each topic: entities from the board and the history.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use regatta_api::Problem;
+use regatta_api::page::{
+    At, BarsView, FilesView, HeadView, HeldView, ItemView, LaneView, MissionLine, Part, PathView, ProjectLine, RowView,
+    SharesView, Size, SpendView, TrainView,
+};
+use regatta_api::view::{self, BudgetsView, InboxView, LandingView, QueueView, RunnerView};
+use regatta_core::board::Board;
+use regatta_core::budget::{self, Spend};
+use regatta_core::claim::Owner;
+use regatta_core::ids::{AgentName, MissionId, Now, TaskId};
+use regatta_core::pattern::Uri;
+use regatta_core::task::{Status, Task};
+use regatta_core::{agent, provider, schedule};
+use regatta_engine::ports::store::{History, StoreError, TaskFilter};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::live::{Drawn, Topic};
+use super::{act, lanes, task};
+use crate::Shared;
+use crate::calls::{blocking, unread};
+
+/// From how many agents on they are cells, and up to how many they are rows with words.
+const MANY: usize = 60;
+const FEW: usize = 12;
+/// How many ended landings a queue shows.
+const RECENT: usize = 20;
+/// How many tasks that ended are listed with the open ones, and how many open ones at most.
+const MOST_ENDED: usize = 300;
+const MOST_OPEN: usize = 3_000;
+/// How many paths the map of files shows.
+const MOST_PATHS: usize = 2_000;
+
+pub(super) fn is_many(board: &Board) -> bool {
+    board.agents.len() > MANY
+}
+
+/// Draws a topic: at which revision, and what is in it.
+pub(super) async fn topic(shared: &Arc<Shared>, topic: Topic) -> Result<(u64, Vec<Drawn>), Problem> {
+    let (board, now, shared) = (shared.engine.board(), shared.engine.now(), shared.clone());
+    let work = move || {
+        let history = &**shared.engine.history();
+        shared.pages.lanes.look(&board, now);
+        let scene = Scene { board: &board, now, shared: &shared, history };
+        scene.draw(topic).map(|drawn| (board.revision, drawn))
+    };
+    blocking(work).await?.map_err(unread)
+}
+
+/// What is drawn from.
+pub(super) struct Scene<'a> {
+    pub(super) board: &'a Arc<Board>,
+    pub(super) now: Now,
+    pub(super) shared: &'a Shared,
+    pub(super) history: &'a dyn History,
+}
+
+fn entity<T: Serialize>(key: String, value: &T) -> Option<Drawn> {
+    let text = serde_json::to_string(value).ok()?;
+    Some((key, RawValue::from_string(text).ok()?))
+}
+
+impl Scene<'_> {
+    fn draw(&self, topic: Topic) -> Result<Vec<Drawn>, StoreError> {
+        Ok(match topic {
+            Topic::Head => entity("head".into(), &self.head()?).into_iter().collect(),
+            Topic::Inbox => {
+                let items = items(self.board);
+                items.iter().filter_map(|it| entity(format!("item/{}", it.item.id), it)).collect()
+            }
+            Topic::Lanes => {
+                let lanes = self.lanes();
+                lanes.iter().filter_map(|it| entity(format!("lane/{}", it.agent), it)).collect()
+            }
+            Topic::Bars => {
+                let names = self.board.agents.keys().take(MANY);
+                names.filter_map(|it| entity(format!("bars/{it}"), &self.bars(it))).collect()
+            }
+            Topic::Shares => {
+                self.shares().iter().filter_map(|it| entity(format!("share/{}", it.provider), it)).collect()
+            }
+            Topic::Queue => {
+                let trains = self.trains()?;
+                trains.iter().filter_map(|it| entity(format!("train/{}", it.queue.project), it)).collect()
+            }
+            Topic::Spend => entity("spend".into(), &self.spend()?).into_iter().collect(),
+            Topic::Tasks => self.rows()?.iter().filter_map(|it| entity(format!("task/{}", it.id), it)).collect(),
+            Topic::Files => self.files().iter().filter_map(|it| entity(format!("files/{}", it.project), it)).collect(),
+            Topic::Runners => {
+                let runners = self.board.runners.values().map(|it| RunnerView::of(self.board, it));
+                runners.filter_map(|it| entity(format!("runner/{}", it.name), &it)).collect()
+            }
+            Topic::Task(id) => self.task(id)?.and_then(|it| entity(id.to_string(), &it)).into_iter().collect(),
+        })
+    }
+
+    fn task(&self, id: TaskId) -> Result<Option<regatta_api::page::TaskPage>, StoreError> {
+        task::page(self, id)
+    }
+
+    fn head(&self) -> Result<HeadView, StoreError> {
+        let board = self.board;
+        let count = |word: &str| board.tasks.values().filter(|it| view::word(it) == word).count();
+        let needs_you = items(board).len();
+        let missions = self.missions()?;
+        let part = |text: String, strong: bool, to: &str| Part { text, strong, to: Some(to.into()) };
+        let mut sentence = vec![
+            part(format!("{} working", count("working")), true, "/tasks?at=working"),
+            part(format!("{} waiting", count("waiting")), false, "/tasks?at=waiting"),
+            part(format!("{needs_you} need{} you", if needs_you == 1 { "s" } else { "" }), needs_you > 0, "/inbox"),
+        ];
+        let landing = count("landing");
+        if landing > 0 {
+            sentence.push(part(format!("{landing} landing"), false, "/queue"));
+        }
+        for it in missions.iter().take(2) {
+            let text = format!("“{}” {} of {} landed", it.title, it.landed, it.tasks);
+            sentence.push(part(text, false, &format!("/tasks?mission={}", it.id)));
+        }
+        if missions.len() > 2 {
+            sentence.push(part(format!("{} more missions", missions.len() - 2), false, "/tasks"));
+        }
+        if board.projects.is_empty() {
+            let text = "no repository is under management yet: regatta init".into();
+            sentence = vec![Part { text, strong: true, to: None }];
+        }
+        let agents = board.agents.len();
+        Ok(HeadView {
+            sentence,
+            needs_you,
+            running: board.attempts.len(),
+            slots: board.limits.max_attempts,
+            agents,
+            size: if agents > MANY {
+                Size::Many
+            } else if agents > FEW {
+                Size::Some
+            } else {
+                Size::Few
+            },
+            projects: board
+                .projects
+                .values()
+                .map(|it| ProjectLine { name: it.name.clone(), trunk: it.trunk.to_string(), path: it.location.clone() })
+                .collect(),
+            missions,
+            version: env!("CARGO_PKG_VERSION").into(),
+        })
+    }
+
+    fn missions(&self) -> Result<Vec<MissionLine>, StoreError> {
+        let running = self.board.missions.values().rev().take(20);
+        running
+            .map(|it| {
+                let count = |statuses| {
+                    let filter = TaskFilter { mission: Some(it.id), statuses, ..TaskFilter::default() };
+                    self.history.count_tasks(&filter)
+                };
+                let (id, title) = (it.id, it.title.clone());
+                Ok(MissionLine { id, title, landed: count(vec![Status::Completed])?, tasks: count(vec![])? })
+            })
+            .collect()
+    }
+
+    fn lanes(&self) -> Vec<LaneView> {
+        let (board, day) = (self.board, budget::day_of(self.now));
+        let stands = self.shared.pages.lanes.stands(board, self.now);
+        let mut live = BTreeMap::new();
+        for attempt in board.attempts.values() {
+            live.entry(&attempt.agent).or_insert(attempt);
+        }
+        let lane = |agent: &Arc<agent::Agent>| {
+            let (stand, since_wall) = stands.get(&agent.name)?.clone();
+            let attempt = live.get(&agent.name);
+            let context = attempt.and_then(|it| it.talk.context).filter(|it| it.1 > 0);
+            let context = context.map(|(used, size)| u32::try_from((used * 100 / size).min(100)).unwrap_or(100));
+            let subject = stand.task.and_then(|it| board.tasks.get(&it)).map(|it| it.subject.clone());
+            let held = agent.offline.is_some() || provider::parked(board, agent).is_some();
+            Some(LaneView {
+                provider: lanes::family(agent),
+                at: stand.at,
+                text: stand.text,
+                task: stand.task,
+                subject: subject.unwrap_or_default(),
+                since_wall,
+                capacity: agent::capacity(board, agent),
+                wanted: agent.profile.model.clone().unwrap_or_default(),
+                running: attempt.and_then(|it| it.talk.model.clone()).unwrap_or_default(),
+                context,
+                micro_usd: budget::spent_on(board, day, Some(&agent.name)).usage.micro_usd,
+                actions: act::agent(&agent.name, held, attempt.is_some()),
+                agent: agent.name.clone(),
+            })
+        };
+        board.agents.values().filter_map(lane).collect()
+    }
+
+    fn bars(&self, agent: &AgentName) -> BarsView {
+        BarsView { agent: agent.clone(), bars: self.shared.pages.lanes.bars(agent) }
+    }
+
+    fn shares(&self) -> Vec<SharesView> {
+        let lanes = |name: &str| self.board.agents.values().filter(|it| lanes::family(it) == name).count();
+        let all = self.shared.pages.lanes.shares().into_iter();
+        all.map(|(provider, minutes)| SharesView { lanes: lanes(&provider), provider, minutes }).collect()
+    }
+
+    fn trains(&self) -> Result<Vec<TrainView>, StoreError> {
+        let board = self.board;
+        let train = |project: &Arc<regatta_core::project::Project>| {
+            let recent = self.history.landings(&project.name, RECENT)?;
+            let ended = recent.into_iter().filter(|it| it.end.is_some());
+            let recent: Vec<LandingView> = ended
+                .map(|it| Ok(LandingView::of(&it, self.history.task(it.task)?.as_ref(), None)))
+                .collect::<Result<_, StoreError>>()?;
+            let queued = || (1..).zip(board.queue_of(&project.name));
+            let drawn = |(at, it): (usize, &Arc<regatta_core::landing::Landing>)| {
+                LandingView::of(it, board.tasks.get(&it.task).map(|it| &**it), Some(at))
+            };
+            let queue: Vec<LandingView> = queued().map(drawn).collect();
+            let each = queued().filter_map(|(_, it)| Some((it.id, act::task(board.tasks.get(&it.task)?, Some(it)))));
+            let oldest = queue.iter().map(|it| it.queued_wall).min();
+            let text = match (queue.len(), oldest) {
+                (0, _) => "nothing waits to land".to_owned(),
+                (1, _) => "1 in line".to_owned(),
+                (many, _) => format!("{many} in line"),
+            };
+            Ok(TrainView {
+                tip: recent.iter().find_map(|it| it.commit.clone()),
+                text,
+                actions: act::queue(&project.name, project.queue.held.is_some()),
+                each: each.collect(),
+                queue: QueueView {
+                    project: project.name.clone(),
+                    trunk: project.trunk.to_string(),
+                    held: project.queue.held.clone(),
+                    queue,
+                    recent,
+                },
+            })
+        };
+        board.projects.values().map(train).collect()
+    }
+
+    fn spend(&self) -> Result<SpendView, StoreError> {
+        let (board, now) = (self.board, self.now);
+        let budgets = BudgetsView::of(board, now);
+        let day = budgets.budgets.iter().find(|it| it.scope == budget::Scope::Day);
+        let cap = day.and_then(|it| it.ceiling.micro_usd);
+        let line = self.shared.pages.lanes.spent();
+        let family = |name: &AgentName| board.agents.get(name).map(|it| lanes::family(it)).unwrap_or_default();
+        let by_mission: Vec<(MissionId, String, Spend)> =
+            board.missions.values().map(|it| (it.id, it.title.clone(), it.spent)).collect();
+        Ok(SpendView {
+            text: spend_text(&budgets.today, cap, &line, now.wall),
+            today: budgets.today,
+            cap,
+            line,
+            by_agent: budgets.by_agent.into_iter().map(|(name, it)| (name.clone(), family(&name), it)).collect(),
+            by_mission,
+            budgets: budgets.budgets,
+        })
+    }
+
+    fn rows(&self) -> Result<Vec<RowView>, StoreError> {
+        let open = self.board.tasks.values().take(MOST_OPEN).map(|it| self.row(it));
+        let mut rows: Vec<RowView> = open.collect();
+        for it in self.shared.hub.finished_after(0).into_iter().rev().take(MOST_ENDED) {
+            if !self.board.tasks.contains_key(&it.task)
+                && let Some(task) = self.history.task(it.task)?
+            {
+                rows.push(self.row(&task));
+            }
+        }
+        Ok(rows)
+    }
+
+    fn row(&self, it: &Task) -> RowView {
+        let reason = || schedule::wait_reasons(self.board, it, self.now).into_iter().next().map(|it| it.text);
+        let text = if it.attempt.is_some() {
+            it.progress.lines().next().unwrap_or_default().to_owned()
+        } else {
+            reason().or_else(|| it.reason.clone()).unwrap_or_default()
+        };
+        RowView {
+            id: it.id,
+            project: it.project.clone(),
+            mission: it.mission,
+            subject: it.subject.clone(),
+            word: view::word(it).into(),
+            at: at(self.board, it),
+            agent: it.agent.clone().or_else(|| it.assignee.clone()),
+            text,
+            since_wall: it.updated_wall,
+            blocked_by: it.blocked_by.clone(),
+            wave: it.wave,
+            priority: it.priority,
+            micro_usd: it.spent.usage.micro_usd,
+        }
+    }
+
+    fn files(&self) -> Vec<FilesView> {
+        let board = self.board;
+        board
+            .projects
+            .values()
+            .map(|project| {
+                let mut paths: BTreeMap<String, PathView> = BTreeMap::new();
+                let blank = |path: &str| PathView { path: path.into(), held: vec![], wanted: vec![], clash: false };
+                for claim in board.claims.values() {
+                    for uri in &claim.uris {
+                        let Some(path) = path_of(uri, project.name.as_str()) else { continue };
+                        let (task, agent) = owner(board, &claim.owner);
+                        let held = HeldView {
+                            owner: claim.owner.to_string(),
+                            task,
+                            agent,
+                            since_wall: claim.granted_wall,
+                            memo: claim.memo.clone(),
+                        };
+                        paths.entry(path.clone()).or_insert_with(|| blank(&path)).held.push(held);
+                    }
+                }
+                for task in board.tasks.values().filter(|it| it.project == project.name && it.status.is_waiting()) {
+                    for file in task.files.iter().take(50) {
+                        let path = file.to_string();
+                        if paths.len() < MOST_PATHS || paths.contains_key(&path) {
+                            paths.entry(path.clone()).or_insert_with(|| blank(&path)).wanted.push(task.id);
+                        }
+                    }
+                }
+                let clashing: Vec<String> = project.radar.collisions.iter().flat_map(|it| it.paths.clone()).collect();
+                for it in paths.values_mut() {
+                    it.clash = (!it.held.is_empty() && !it.wanted.is_empty()) || clashing.contains(&it.path);
+                }
+                FilesView {
+                    project: project.name.clone(),
+                    paths: paths.into_values().collect(),
+                    radar: project.radar.clone(),
+                }
+            })
+            .collect()
+    }
+}
+
+fn path_of(uri: &Uri, project: &str) -> Option<String> {
+    let text = uri.to_string();
+    let rest = text.strip_prefix("file://")?.strip_prefix(project)?;
+    rest.strip_prefix('/').map(str::to_owned)
+}
+
+fn owner(board: &Board, owner: &Owner) -> (Option<TaskId>, Option<AgentName>) {
+    match owner {
+        Owner::Agent(name) => (None, Some(name.clone())),
+        Owner::Attempt(id) => board.attempts.get(id).map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
+        Owner::Landing(id) => board.landings.get(id).map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
+    }
+}
+
+/// What a task is at.
+pub(super) fn at(board: &Board, it: &Task) -> At {
+    let asked = it.attempt.is_some_and(|id| board.approvals.values().any(|open| open.is_open() && open.attempt == id));
+    match it.status {
+        _ if asked => At::Needs,
+        Status::Completed => At::Landed,
+        Status::Failed | Status::Cancelled => At::Failed,
+        Status::NeedsHuman => At::Needs,
+        Status::InReview => At::Review,
+        Status::Landing => At::Landing,
+        Status::InProgress | Status::Validating => At::Working,
+        Status::Backlog | Status::Unassigned | Status::Offered | Status::Pending => At::Waiting,
+    }
+}
+
+/// Everything that needs a person, longest waiting first; work in review is asked about, too.
+pub(super) fn items(board: &Board) -> Vec<ItemView> {
+    let mut all = InboxView::all(board, None);
+    let reviews = board.tasks.values().filter(|it| it.status == Status::InReview);
+    for task in reviews {
+        if all.iter().any(|it| it.task == task.id) {
+            continue;
+        }
+        let files = task.submission.as_ref().map_or(0, |it| it.changed.len());
+        all.push(InboxView {
+            id: task.id.to_string(),
+            kind: "review".into(),
+            task: task.id,
+            project: task.project.clone(),
+            agent: task.agent.clone(),
+            subject: format!("{} · {files} file{} changed", task.subject, if files == 1 { "" } else { "s" }),
+            why: task.reason.clone().unwrap_or_else(|| "somebody must review it".into()),
+            choices: vec![],
+            since_wall: task.updated_wall,
+            escalated: false,
+            ask: None,
+        });
+    }
+    all.sort_by_key(|it| it.since_wall);
+    let drawn = |it: InboxView| {
+        let group = if it.ask.is_some() { format!("{} {}", it.kind, it.subject) } else { it.id.clone() };
+        ItemView { actions: act::item(&it), group, item: it }
+    };
+    all.into_iter().map(drawn).collect()
+}
+
+/// What is spent, in words; what is not known is not called nothing.
+fn spend_text(today: &Spend, cap: Option<u64>, line: &[(u64, u64)], wall: u64) -> String {
+    let usd = |micro: u64| {
+        let cents = (micro + 5_000) / 10_000;
+        format!("${}.{:02}", cents / 100, cents % 100)
+    };
+    let tokens = today.usage.tokens();
+    let spent = match today.usage.micro_usd {
+        Some(micro) => usd(micro),
+        None if tokens == 0 => "nothing yet".into(),
+        None => format!("{tokens} tokens, no price reported"),
+    };
+    let Some(cap) = cap else { return spent };
+    let mut text = format!("{spent} of {}", usd(cap));
+    // The rate of the last hour, or of what there is of it.
+    let hour = line.iter().find(|it| it.0 + 3_600_000 >= wall);
+    if let (Some((from, before)), Some(micro)) = (hour, today.usage.micro_usd)
+        && wall > from + 60_000
+        && micro > *before
+        && cap > micro
+    {
+        let left = (cap - micro) as u128 * u128::from(wall - from) / u128::from(micro - before);
+        let minutes = left / 60_000;
+        if minutes < 24 * 60 {
+            text += &format!(" · at this rate the cap is reached in {} h {} min", minutes / 60, minutes % 60);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spend_is_said_in_words_and_unknown_is_not_nothing() {
+        let spend = |micro_usd: Option<u64>, input: u64| {
+            let mut it = Spend::default();
+            (it.usage.micro_usd, it.usage.input) = (micro_usd, input);
+            it
+        };
+        assert_eq!(spend_text(&spend(None, 0), None, &[], 0), "nothing yet");
+        assert_eq!(spend_text(&spend(None, 12), None, &[], 0), "12 tokens, no price reported");
+        assert_eq!(spend_text(&spend(Some(2_845_000), 9), None, &[], 0), "$2.85");
+        let line = [(0, 0), (600_000, 1_000_000)];
+        assert_eq!(
+            spend_text(&spend(Some(1_000_000), 9), Some(4_000_000), &line, 600_000),
+            "$1.00 of $4.00 · at this rate the cap is reached in 0 h 30 min"
+        );
+        assert_eq!(spend_text(&spend(Some(5_000_000), 9), Some(4_000_000), &line, 600_000), "$5.00 of $4.00");
+    }
+
+    #[test]
+    fn only_files_of_the_project_are_on_its_map() {
+        let of = |text: &str| path_of(&Uri::new(text).unwrap(), "shop");
+        assert_eq!(of("file://shop/src/a.rs").as_deref(), Some("src/a.rs"));
+        assert_eq!(of("file://shopping/src/a.rs"), None);
+        assert_eq!(of("workspace://shop/default"), None);
+    }
+}

@@ -1,0 +1,400 @@
+//! What the agents were at: looked at when the board changes, and kept as stretches of time.
+//!
+//! A lane's state comes from the board alone, by [`now`]; a stretch lasts as long as that does not change. What was
+//! before this daemon began is taken from the attempts in the history: who worked on what, from when to when.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use regatta_api::page::{At, Bar};
+use regatta_api::view;
+use regatta_core::agent::Agent;
+use regatta_core::attempt::Attempt;
+use regatta_core::board::Board;
+use regatta_core::event::{Event, Recorded};
+use regatta_core::ids::{AgentName, AttemptId, Now, TaskId};
+use regatta_core::task::{Status, Task};
+use regatta_core::{provider, schedule};
+
+use crate::Shared;
+
+/// How often the lanes are looked at, at most.
+const PACE: Duration = Duration::from_millis(100);
+/// How many stretches of a lane are kept, and for how long.
+const MOST_BARS: usize = 120;
+const KEPT_MS: u64 = 24 * 3_600_000;
+/// How many minutes of shares are kept.
+const MINUTES: usize = 60;
+const MINUTE_MS: u64 = 60_000;
+/// How many states there are to count.
+const STATES: usize = 9;
+
+/// How many lanes were at each state, by the minute.
+pub(super) type Minutes = Vec<(u64, Vec<u32>)>;
+
+/// What a lane is at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stand {
+    pub(super) at: At,
+    pub(super) task: Option<TaskId>,
+    pub(super) text: String,
+}
+
+#[derive(Default)]
+struct Kept {
+    revision: u64,
+    bars: BTreeMap<AgentName, VecDeque<Bar>>,
+    /// The task that failed last at an agent's hands, until it does something else.
+    failed: BTreeMap<AgentName, TaskId>,
+    shares: BTreeMap<String, VecDeque<(u64, Vec<u32>)>>,
+    /// Today's spend at moments: date, and millionths of a dollar.
+    spent: VecDeque<(u64, u64)>,
+}
+
+/// What is remembered.
+#[derive(Default)]
+pub(super) struct Lanes {
+    kept: Mutex<Kept>,
+}
+
+impl Lanes {
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn bars(&self, agent: &AgentName) -> Vec<Bar> {
+        self.kept().bars.get(agent).map(|it| it.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// What each agent is at, and since when.
+    pub(super) fn stands(&self, board: &Board, now: Now) -> BTreeMap<AgentName, (Stand, u64)> {
+        let stands = all(board, &self.kept().failed.clone(), now);
+        let kept = self.kept();
+        let since = |name: &AgentName, it: &Stand| {
+            let last = kept.bars.get(name).and_then(VecDeque::back);
+            last.filter(|bar| bar.at == it.at && bar.task == it.task).map_or(now.wall, |bar| bar.from)
+        };
+        stands.into_iter().map(|(name, it)| (name.clone(), (it.clone(), since(&name, &it)))).collect()
+    }
+
+    pub(super) fn shares(&self) -> Vec<(String, Minutes)> {
+        let kept = self.kept();
+        kept.shares.iter().map(|(name, it)| (name.clone(), it.iter().cloned().collect())).collect()
+    }
+
+    pub(super) fn spent(&self) -> Vec<(u64, u64)> {
+        self.kept().spent.iter().copied().collect()
+    }
+
+    /// Takes in what the board shows now.
+    pub(super) fn look(&self, board: &Board, now: Now) {
+        let mut kept = self.kept();
+        if kept.revision == board.revision {
+            return;
+        }
+        kept.revision = board.revision;
+        let stands = all(board, &kept.failed, now);
+        let mut counts: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for (name, it) in stands {
+            if !matches!(it.at, At::Idle | At::Failed) {
+                kept.failed.remove(&name);
+            }
+            if let Some(agent) = board.agents.get(&name) {
+                counts.entry(family(agent)).or_insert_with(|| vec![0; STATES])[it.at as usize] += 1;
+            }
+            kept.bars.entry(name).or_default().note(it, now.wall);
+        }
+        kept.bars.retain(|name, _| board.agents.contains_key(name));
+        kept.shares.retain(|name, _| counts.contains_key(name));
+        let minute = now.wall - now.wall % MINUTE_MS;
+        for (name, counts) in counts {
+            let minutes = kept.shares.entry(name).or_default();
+            match minutes.back_mut().filter(|it| it.0 == minute) {
+                Some(last) => last.1 = counts,
+                None => minutes.push_back((minute, counts)),
+            }
+            while minutes.len() > MINUTES {
+                minutes.pop_front();
+            }
+        }
+        let day = regatta_core::budget::day_of(now);
+        let today = regatta_core::budget::spent_on(board, day, None).usage.micro_usd.unwrap_or(0);
+        if kept.spent.back().is_none_or(|it| it.1 != today) {
+            // A day that begins anew begins at nothing.
+            if kept.spent.back().is_some_and(|it| it.1 > today) {
+                kept.spent.clear();
+            }
+            kept.spent.push_back((now.wall, today));
+            if kept.spent.len() > 240 {
+                // Every other moment is enough for a line.
+                let mut nth = 0;
+                kept.spent.retain(|_| {
+                    nth += 1;
+                    nth % 2 == 0
+                });
+            }
+        }
+    }
+
+    /// Takes in what an event says that no board shows later.
+    fn note(&self, recorded: &Recorded, board: &Board) {
+        if let Event::TaskFailed(it) = &recorded.event {
+            let of = |attempt: &Arc<Attempt>| (attempt.task == *it.task()).then(|| attempt.agent.clone());
+            let lane = board.attempts.values().find_map(of).or_else(|| self.last_at(*it.task()));
+            if let Some(lane) = lane {
+                self.kept().failed.insert(lane, *it.task());
+            }
+        }
+    }
+
+    /// Who had a task last.
+    fn last_at(&self, task: TaskId) -> Option<AgentName> {
+        let kept = self.kept();
+        let last = kept.bars.iter().filter_map(|(name, it)| {
+            it.iter().rev().find(|bar| bar.task == Some(task) && bar.at == At::Working).map(|bar| (bar.from, name))
+        });
+        last.max().map(|it| it.1.clone())
+    }
+
+    /// Takes in who worked on what before this daemon looked.
+    fn before(&self, past: &Past) {
+        let mut kept = self.kept();
+        for (name, bars) in &past.bars {
+            let lane = kept.bars.entry(name.clone()).or_default();
+            for bar in bars.iter().rev() {
+                lane.push_front(bar.clone());
+            }
+        }
+    }
+}
+
+/// A lane's stretches, oldest first.
+trait Stretches {
+    fn note(&mut self, it: Stand, wall: u64);
+}
+
+impl Stretches for VecDeque<Bar> {
+    fn note(&mut self, it: Stand, wall: u64) {
+        if let Some(last) = self.back_mut().filter(|bar| bar.to.is_none()) {
+            if last.at == it.at && last.task == it.task {
+                last.text = it.text; // what it is at is the same; how that is said may be newer
+                return;
+            }
+            last.to = Some(wall.max(last.from));
+        }
+        // Resting is not drawn.
+        if !matches!(it.at, At::Idle | At::Offline) {
+            self.push_back(Bar { from: wall, to: None, at: it.at, task: it.task, text: it.text });
+        }
+        let old = |bar: &Bar| bar.to.is_some_and(|to| to + KEPT_MS < wall);
+        while self.len() > MOST_BARS || self.front().is_some_and(old) {
+            self.pop_front();
+        }
+    }
+}
+
+/// The provider of an agent, or how it is driven where none is named.
+pub(super) fn family(agent: &Agent) -> String {
+    let runtime = || {
+        let kind = serde_json::to_value(&agent.runtime).ok();
+        let kind = kind.and_then(|it| match it {
+            serde_json::Value::String(name) => Some(name),
+            serde_json::Value::Object(it) => {
+                it.get("kind").and_then(|it| it.as_str()).map(str::to_owned).or_else(|| it.keys().next().cloned())
+            }
+            _ => None,
+        });
+        kind.unwrap_or_else(|| "agent".into())
+    };
+    agent.provider.clone().unwrap_or_else(runtime)
+}
+
+/// What everybody is at. An agent with nothing to do waits for what its mission waits for, if it is in one.
+fn all(board: &Board, failed: &BTreeMap<AgentName, TaskId>, now: Now) -> BTreeMap<AgentName, Stand> {
+    let mut working: BTreeMap<&AgentName, &Attempt> = BTreeMap::new();
+    for attempt in board.attempts.values() {
+        working.entry(&attempt.agent).or_insert(attempt);
+    }
+    let asked: BTreeMap<AttemptId, String> = {
+        let open = board.approvals.values().filter(|it| it.is_open());
+        open.map(|it| (it.attempt, format!("{} {}", it.id, it.subject()))).collect()
+    };
+    let mut after: BTreeMap<&AgentName, Stand> = BTreeMap::new();
+    for landing in board.landings.values().filter(|it| it.end.is_none()) {
+        let text = view::LandingView::of(landing, None, None).state;
+        after.entry(&landing.agent).or_insert(Stand { at: At::Landing, task: Some(landing.task), text });
+    }
+    // The first of a mission's waiting tasks, one for each of its agents that has nothing else.
+    let mut waiting: BTreeMap<regatta_core::ids::MissionId, Vec<TaskId>> = BTreeMap::new();
+    for mission in board.missions.keys() {
+        let open = board.open_tasks_of(*mission).map(|it| it.1).take(500);
+        let waits = |id: &TaskId| board.tasks.get(id).is_some_and(|it| it.status.is_waiting());
+        let mut ids: Vec<TaskId> = open.filter(waits).collect();
+        ids.reverse();
+        waiting.insert(*mission, ids);
+    }
+    let mut found = BTreeMap::new();
+    for (name, agent) in &board.agents {
+        let stand = match working.get(name) {
+            Some(attempt) => match asked.get(&attempt.id) {
+                Some(text) => Stand { at: At::Needs, task: Some(attempt.task), text: text.clone() },
+                None => Stand { at: At::Working, task: Some(attempt.task), text: progress(board, attempt) },
+            },
+            None => resting(board, agent, after.get(name), failed.get(name)).unwrap_or_else(|| {
+                let missions = board.missions.values().filter(|it| it.agents.contains(name));
+                let next = missions.filter_map(|it| waiting.get_mut(&it.id)?.pop()).next();
+                let reason = next.and_then(|id| Some((id, first_reason(board, board.tasks.get(&id)?, now)?)));
+                match reason {
+                    Some((task, text)) => Stand { at: At::Waiting, task: Some(task), text },
+                    None => Stand { at: At::Idle, task: None, text: String::new() },
+                }
+            }),
+        };
+        found.insert(name.clone(), stand);
+    }
+    found
+}
+
+fn progress(board: &Board, attempt: &Attempt) -> String {
+    let said = board.tasks.get(&attempt.task).map(|it| it.progress.clone()).unwrap_or_default();
+    if said.is_empty() { view::liveness(board, attempt) } else { said.lines().next().unwrap_or_default().to_owned() }
+}
+
+fn first_reason(board: &Board, task: &Task, now: Now) -> Option<String> {
+    schedule::wait_reasons(board, task, now).into_iter().next().map(|it| it.text)
+}
+
+/// An agent that works on nothing: gone, kept from work, or what became of what it did last.
+fn resting(board: &Board, agent: &Agent, landing: Option<&Stand>, failed: Option<&TaskId>) -> Option<Stand> {
+    if let Some(reason) = &agent.offline {
+        return Some(Stand { at: At::Offline, task: None, text: reason.clone() });
+    }
+    if let Some(parked) = provider::parked(board, agent) {
+        return Some(Stand { at: At::Waiting, task: None, text: format!("{}: {}", parked.name, parked.reason) });
+    }
+    if let Some(task) = failed {
+        return Some(Stand { at: At::Failed, task: Some(*task), text: "failed".into() });
+    }
+    if let Some(landing) = landing {
+        return Some(landing.clone());
+    }
+    let own = |it: &&Arc<Task>| it.agent.as_ref() == Some(&agent.name) || it.assignee.as_ref() == Some(&agent.name);
+    let of = |status: Status| board.tasks.values().filter(own).find(|it| it.status == status);
+    if board.tasks.len() > 5_000 {
+        return None; // too many to look through ten times a second
+    }
+    if let Some(task) = of(Status::NeedsHuman) {
+        let text = task.reason.clone().unwrap_or_default();
+        return Some(Stand { at: At::Needs, task: Some(task.id), text });
+    }
+    of(Status::InReview).map(|it| Stand { at: At::Review, task: Some(it.id), text: "in review".into() })
+}
+
+/// Who worked on what, from the history.
+#[derive(Default)]
+struct Past {
+    open: BTreeMap<AttemptId, (AgentName, TaskId, u64)>,
+    bars: BTreeMap<AgentName, Vec<Bar>>,
+}
+
+impl Past {
+    fn fold(&mut self, recorded: &Recorded) {
+        match &recorded.event {
+            Event::AttemptStarted(it) => {
+                let it = it.attempt();
+                self.open.insert(it.id, (it.agent.clone(), it.task, it.started_wall));
+            }
+            Event::AttemptEnded(it) => {
+                if let Some((agent, task, from)) = self.open.remove(it.attempt()) {
+                    let bar = Bar {
+                        from,
+                        to: Some(recorded.now.wall),
+                        at: At::Working,
+                        task: Some(task),
+                        text: String::new(),
+                    };
+                    self.bars.entry(agent).or_default().push(bar);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How many events are looked back at.
+const LOOK_BACK: u64 = 20_000;
+
+pub(super) async fn watch(shared: Arc<Shared>) {
+    let (history, until) = (shared.engine.history().clone(), shared.engine.board().revision);
+    let past = tokio::task::spawn_blocking(move || {
+        let (mut past, mut after) = (Past::default(), until.saturating_sub(LOOK_BACK));
+        while after < until {
+            let Ok(page) = history.events(after, 500) else { break };
+            let Some(last) = page.last() else { break };
+            after = last.revision;
+            page.iter().filter(|it| it.revision <= until).for_each(|it| past.fold(it));
+        }
+        past
+    });
+    if let Ok(past) = past.await {
+        shared.pages.lanes.before(&past);
+    }
+    let (mut bell, mut events) = (shared.hub.bell(), shared.engine.events());
+    loop {
+        while let Ok(batch) = events.try_recv() {
+            let board = shared.engine.board();
+            batch.iter().for_each(|it| shared.pages.lanes.note(it, &board));
+        }
+        shared.pages.lanes.look(&shared.engine.board(), shared.engine.now());
+        tokio::time::sleep(PACE).await;
+        if bell.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stand(at: At, task: u64) -> Stand {
+        Stand { at, task: Some(TaskId(task)), text: format!("{at:?}") }
+    }
+
+    /// A stretch lasts until something else is so; one that goes on has no end; resting is not drawn.
+    #[test]
+    fn stretches_end_when_something_else_begins() {
+        let mut lane = VecDeque::new();
+        lane.note(stand(At::Working, 1), 100);
+        lane.note(stand(At::Working, 1), 200);
+        lane.note(stand(At::Needs, 1), 300);
+        lane.note(stand(At::Working, 1), 400);
+        lane.note(Stand { at: At::Idle, task: None, text: String::new() }, 500);
+        lane.note(stand(At::Working, 2), 900);
+        let shape: Vec<(u64, Option<u64>, At)> = lane.iter().map(|it| (it.from, it.to, it.at)).collect();
+        assert_eq!(
+            shape,
+            [
+                (100, Some(300), At::Working),
+                (300, Some(400), At::Needs),
+                (400, Some(500), At::Working),
+                (900, None, At::Working)
+            ]
+        );
+    }
+
+    #[test]
+    fn lanes_are_kept_within_bounds() {
+        let mut lane = VecDeque::new();
+        for nth in 0..1_000 {
+            lane.note(stand(At::Working, nth), nth);
+        }
+        assert_eq!(lane.len(), MOST_BARS);
+        lane.note(stand(At::Working, 5), 2 * KEPT_MS);
+        assert!(lane.len() <= 2, "what is older than a day is gone: {}", lane.len());
+        // A clock that was set back makes no stretch that ends before it begins.
+        lane.note(stand(At::Working, 6), 7);
+        assert!(lane.iter().all(|it| it.to.is_none_or(|to| to >= it.from)));
+    }
+}

@@ -1,0 +1,318 @@
+//! What changed, to browsers: one stream of frames for all the topics a browser looks at.
+//!
+//! A topic is a set of entities, each sent whole; the last one counts. It is drawn once for all who look, when somebody
+//! looks, at most once in a frame's time. Each entity keeps the revision at which it last changed, so a reader that comes
+//! back with the revision it saw gets what changed since; one that has seen more than is remembered gets a `reset` and
+//! everything.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use regatta_api::Problem;
+use regatta_core::ids::TaskId;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::entered::Entered;
+use crate::{Refused, Shared, bounds};
+
+use super::draw;
+
+/// How often frames come: small fleets see every event nearly at once.
+const FRAME: Duration = Duration::from_millis(100);
+const FRAME_MANY: Duration = Duration::from_millis(250);
+/// How often a reader is told that the daemon is there.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// How many entities that are gone are remembered.
+const MOST_GONE: usize = 2_000;
+/// How many topics one reader may look at, and how many are kept.
+const MOST_WANTED: usize = 40;
+const MOST_KEPT: usize = 200;
+
+#[derive(Deserialize)]
+pub(super) struct Asked {
+    /// `head,lanes@120,T9`: each from the revision that was seen, or whole.
+    topics: String,
+    /// `false` ends the stream with what there is.
+    #[serde(default = "yes")]
+    follow: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What a browser can look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Topic {
+    Head,
+    Inbox,
+    Lanes,
+    Bars,
+    Shares,
+    Queue,
+    Spend,
+    Tasks,
+    Files,
+    Runners,
+    Task(TaskId),
+}
+
+impl Topic {
+    fn parse(text: &str) -> Option<Topic> {
+        Some(match text {
+            "head" => Topic::Head,
+            "inbox" => Topic::Inbox,
+            "lanes" => Topic::Lanes,
+            "bars" => Topic::Bars,
+            "shares" => Topic::Shares,
+            "queue" => Topic::Queue,
+            "spend" => Topic::Spend,
+            "tasks" => Topic::Tasks,
+            "files" => Topic::Files,
+            "runners" => Topic::Runners,
+            other => Topic::Task(other.parse().ok().filter(|it: &TaskId| it.to_string() == other)?),
+        })
+    }
+
+    fn name(self) -> String {
+        match self {
+            Topic::Task(id) => id.to_string(),
+            other => format!("{other:?}").to_lowercase(),
+        }
+    }
+}
+
+/// An entity's name and how it is drawn.
+pub(super) type Drawn = (String, Box<RawValue>);
+
+#[derive(Default)]
+struct Kept {
+    /// Where the board was when it was last drawn.
+    revision: u64,
+    /// What is older cannot be resumed from.
+    floor: u64,
+    entities: BTreeMap<String, (Box<RawValue>, u64)>,
+    gone: VecDeque<(u64, String)>,
+}
+
+impl Kept {
+    /// Takes in how it is drawn now.
+    fn take(&mut self, revision: u64, drawn: Vec<Drawn>) {
+        if self.revision == 0 {
+            self.floor = revision;
+        }
+        let mut before = std::mem::take(&mut self.entities);
+        for (key, value) in drawn {
+            let same = before.remove(&key).filter(|it| it.0.get() == value.get());
+            let changed = same.map_or(revision, |it| it.1);
+            // What came back is not gone.
+            self.gone.retain(|it| it.1 != key);
+            self.entities.insert(key, (value, changed));
+        }
+        self.gone.extend(before.into_keys().map(|it| (revision, it)));
+        while self.gone.len() > MOST_GONE {
+            if let Some((revision, _)) = self.gone.pop_front() {
+                self.floor = self.floor.max(revision);
+            }
+        }
+        self.revision = revision;
+    }
+
+    /// What changed after a revision; whether that is everything, because the revision is too old or of another time.
+    fn since(&self, after: Option<u64>) -> (Vec<(&str, Option<&RawValue>)>, bool) {
+        let known = after.filter(|it| *it >= self.floor && *it <= self.revision);
+        let Some(after) = known else {
+            return (self.entities.iter().map(|(key, it)| (key.as_str(), Some(&*it.0))).collect(), true);
+        };
+        let changed = self.entities.iter().filter(|it| it.1.1 > after).map(|(key, it)| (key.as_str(), Some(&*it.0)));
+        let gone = self.gone.iter().filter(|it| it.0 > after).map(|it| (it.1.as_str(), None));
+        (changed.chain(gone).collect(), false)
+    }
+}
+
+/// Topics that somebody looks at, or looked at lately.
+#[derive(Default)]
+pub(super) struct Topics {
+    kept: Mutex<BTreeMap<Topic, Arc<tokio::sync::Mutex<Kept>>>>,
+}
+
+impl Topics {
+    fn of(&self, topic: Topic) -> Arc<tokio::sync::Mutex<Kept>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MOST_KEPT {
+            kept.retain(|_, it| Arc::strong_count(it) > 1);
+        }
+        kept.entry(topic).or_default().clone()
+    }
+}
+
+pub(super) async fn live(
+    State(shared): State<Arc<Shared>>,
+    bounds::Asked(asked): bounds::Asked<Asked>,
+    entered: Entered,
+) -> Result<Response, Refused> {
+    crate::calls::sees_all(&entered.visitor, "look at the pages", "use a token with the scope viewer or wider")?;
+    let mut wanted = Vec::new();
+    for text in asked.topics.split(',').filter(|it| !it.is_empty()) {
+        let (name, after) = text.split_once('@').map_or((text, None), |it| (it.0, it.1.parse().ok()));
+        let topic = Topic::parse(name).ok_or_else(|| {
+            Problem::new(
+                400,
+                "no_such_topic",
+                "there is no such topic",
+                "topics are head, inbox, lanes, bars, shares, queue, spend, tasks, files, runners or a task",
+            )
+        })?;
+        wanted.push(Wanted { topic, kept: shared.pages.topics.of(topic), after });
+    }
+    if wanted.is_empty() || wanted.len() > MOST_WANTED {
+        let what = format!("a reader looks at 1 to {MOST_WANTED} topics");
+        return Err(Problem::new(400, "bad_input", what, "name fewer").into());
+    }
+    let body = Body::from_stream(frames(shared, wanted, asked.follow));
+    let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
+    Ok((head, body).into_response())
+}
+
+struct Wanted {
+    topic: Topic,
+    kept: Arc<tokio::sync::Mutex<Kept>>,
+    /// What the reader has seen of it.
+    after: Option<u64>,
+}
+
+fn frames(
+    shared: Arc<Shared>,
+    mut wanted: Vec<Wanted>,
+    follow: bool,
+) -> impl tokio_stream::Stream<Item = Result<Bytes, Infallible>> {
+    async_stream::stream! {
+        let mut bell = shared.hub.bell();
+        let mut down = shared.down.subscribe();
+        loop {
+            bell.mark_unchanged();
+            for frame in frame(&shared, &mut wanted).await {
+                yield Ok::<Bytes, Infallible>(frame);
+            }
+            if !follow {
+                return;
+            }
+            let pace = if draw::is_many(&shared.engine.board()) { FRAME_MANY } else { FRAME };
+            tokio::select! {
+                () = tokio::time::sleep(pace) => {}
+                _ = down.changed() => return,
+            }
+            loop {
+                tokio::select! {
+                    rung = bell.changed() => {
+                        if rung.is_err() { return }
+                        break;
+                    }
+                    () = tokio::time::sleep(HEARTBEAT) => yield Ok(": still here\n\n".into()),
+                    _ = down.changed() => return,
+                }
+            }
+        }
+    }
+}
+
+/// What changed since the reader last looked: a reset for what it must forget, then one frame.
+async fn frame(shared: &Arc<Shared>, wanted: &mut [Wanted]) -> Vec<Bytes> {
+    let (mut parts, mut resets, mut revision) = (Vec::new(), Vec::new(), 0);
+    for it in wanted.iter_mut() {
+        let mut kept = it.kept.lock().await;
+        if kept.revision != shared.engine.board().revision {
+            match draw::topic(shared, it.topic).await {
+                Ok((at, drawn)) => kept.take(at, drawn),
+                Err(problem) => {
+                    tracing::error!("the topic {} could not be drawn: {}", it.topic.name(), problem.message)
+                }
+            }
+        }
+        revision = revision.max(kept.revision);
+        let (changed, whole) = kept.since(it.after);
+        let name = it.topic.name();
+        for (key, value) in changed {
+            let value = value.map_or("null", RawValue::get);
+            parts.push(format!("{{\"t\":\"{name}\",\"k\":{},\"v\":{value}}}", serde_json::Value::from(key)));
+        }
+        if whole {
+            resets.push(name);
+        }
+        it.after = Some(kept.revision);
+    }
+    let mut frames = Vec::new();
+    if !resets.is_empty() {
+        let topics = serde_json::to_string(&resets).unwrap_or_default();
+        frames.push(format!("event: reset\ndata: {{\"topics\":{topics}}}\n\n").into());
+    }
+    if !parts.is_empty() || !resets.is_empty() {
+        let (wall, parts) = (shared.engine.now().wall, parts.join(","));
+        let text = format!("id: {revision}\ndata: {{\"seq\":{revision},\"at\":{wall},\"p\":[{parts}]}}\n\n");
+        frames.push(text.into());
+    }
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(of: &[(&str, u64)]) -> Vec<Drawn> {
+        of.iter().map(|(key, value)| ((*key).to_owned(), RawValue::from_string(value.to_string()).unwrap())).collect()
+    }
+
+    fn seen(kept: &Kept, after: Option<u64>) -> (Vec<(String, Option<String>)>, bool) {
+        let (changed, whole) = kept.since(after);
+        (changed.into_iter().map(|(key, it)| (key.to_owned(), it.map(|it| it.get().to_owned()))).collect(), whole)
+    }
+
+    /// A reader that comes back gets what changed since, whole, and hears of what is gone; one that was away for too
+    /// long, or saw another daemon's future, gets everything.
+    #[test]
+    fn a_reader_goes_on_from_its_revision() {
+        let mut kept = Kept::default();
+        kept.take(10, drawn(&[("a", 1), ("b", 2)]));
+        assert_eq!(seen(&kept, None).0.len(), 2);
+        assert!(seen(&kept, None).1);
+        assert_eq!(seen(&kept, Some(10)), (vec![], false));
+        kept.take(12, drawn(&[("a", 1), ("c", 3)]));
+        assert_eq!(seen(&kept, Some(10)), (vec![("c".into(), Some("3".into())), ("b".into(), None)], false));
+        assert_eq!(seen(&kept, Some(12)), (vec![], false));
+        kept.take(13, drawn(&[("a", 9), ("b", 2), ("c", 3)]));
+        let (changed, whole) = seen(&kept, Some(12));
+        assert_eq!(changed, [("a".into(), Some("9".into())), ("b".into(), Some("2".into()))]);
+        assert!(!whole);
+        assert!(seen(&kept, Some(9)).1, "before it was first drawn");
+        assert!(seen(&kept, Some(14)).1, "a revision that has not happened");
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten_in_the_end_and_old_readers_start_anew() {
+        let mut kept = Kept::default();
+        let many: Vec<(String, u64)> = (0..MOST_GONE as u64 + 1).map(|it| (format!("k{it}"), it)).collect();
+        let many: Vec<(&str, u64)> = many.iter().map(|it| (it.0.as_str(), it.1)).collect();
+        kept.take(5, drawn(&many));
+        kept.take(6, drawn(&[]));
+        assert_eq!(kept.gone.len(), MOST_GONE);
+        assert!(seen(&kept, Some(5)).1, "not all that is gone since is remembered");
+        assert!(!seen(&kept, Some(6)).1);
+    }
+
+    #[test]
+    fn topics_are_known_by_their_names() {
+        for name in ["head", "inbox", "lanes", "bars", "shares", "queue", "spend", "tasks", "files", "runners", "T9"] {
+            assert_eq!(Topic::parse(name).map(Topic::name).as_deref(), Some(name));
+        }
+        for bad in ["", "Head", "t9", "T", "T9x", "T09", "lanes ", "../x"] {
+            assert_eq!(Topic::parse(bad), None, "{bad}");
+        }
+    }
+}

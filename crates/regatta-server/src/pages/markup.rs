@@ -1,0 +1,224 @@
+//! Text of others, made harmless (S12): markup is shown, not obeyed; so are characters that nobody sees or that turn
+//! what is read around. Colours of terminals become classes; what else a terminal would obey is left out.
+
+use std::fmt::Write as _;
+
+/// The longest line that is shown whole, in characters.
+pub(super) const LONGEST: usize = 4_000;
+
+/// Characters that are not what they look like: directions, nothing at all, and control.
+fn odd(it: char) -> bool {
+    matches!(it,
+        '\u{0}'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}'
+        | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Adds text as text.
+pub(super) fn push(out: &mut String, text: &str) {
+    for it in text.chars() {
+        match it {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            '\r' => {}
+            it if odd(it) => {
+                let _a_string_takes_all = write!(out, "<span class=\"ctl\">\u{27e8}{:04X}\u{27e9}</span>", it as u32);
+            }
+            it => out.push(it),
+        }
+    }
+}
+
+/// Text as text.
+pub(super) fn text(it: &str) -> String {
+    let mut out = String::with_capacity(it.len() + it.len() / 8);
+    push(&mut out, it);
+    out
+}
+
+/// The beginning of a line that may be of any length, and how many characters were left out.
+pub(super) fn cut(line: &str) -> (&str, usize) {
+    match line.char_indices().nth(LONGEST) {
+        Some((at, _)) => (&line[..at], line[at..].chars().count()),
+        None => (line, 0),
+    }
+}
+
+/// How a terminal would write.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Pen {
+    colour: Option<u8>,
+    back: Option<u8>,
+    bold: bool,
+    dim: bool,
+    under: bool,
+}
+
+impl Pen {
+    fn classes(self) -> String {
+        let mut names = Vec::new();
+        names.extend(self.colour.map(|it| format!("f{it}")));
+        names.extend(self.back.map(|it| format!("k{it}")));
+        for (is, name) in [(self.bold, "bo"), (self.dim, "di"), (self.under, "un")] {
+            if is {
+                names.push(name.to_owned());
+            }
+        }
+        names.join(" ")
+    }
+
+    /// `ESC [ codes m`.
+    fn obey(&mut self, codes: &str) {
+        let mut codes = codes.split([';', ':']).map(|it| it.parse::<u16>().unwrap_or(0));
+        while let Some(code) = codes.next() {
+            match code {
+                0 => *self = Pen::default(),
+                1 => self.bold = true,
+                2 => self.dim = true,
+                4 => self.under = true,
+                22 => (self.bold, self.dim) = (false, false),
+                24 => self.under = false,
+                30..=37 => self.colour = u8::try_from(code - 30).ok(),
+                90..=97 => self.colour = u8::try_from(code - 90 + 8).ok(),
+                39 => self.colour = None,
+                40..=47 => self.back = u8::try_from(code - 40).ok(),
+                100..=107 => self.back = u8::try_from(code - 100 + 8).ok(),
+                49 => self.back = None,
+                38 | 48 => {
+                    // 256 colours or a colour of its own: the first sixteen are ours, the rest is plain.
+                    let picked = match codes.next() {
+                        Some(5) => codes.next().and_then(|it| u8::try_from(it).ok()).filter(|it| *it < 16),
+                        Some(2) => {
+                            let _rgb = (codes.next(), codes.next(), codes.next());
+                            None
+                        }
+                        _ => None,
+                    };
+                    if code == 38 { self.colour = picked } else { self.back = picked }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What a program wrote for a terminal, as spans. Cursor moves, titles, links and whatever else a terminal obeys are
+/// left out; the work is linear in the text whatever it is.
+pub(super) fn terminal(it: &str) -> String {
+    let mut out = String::with_capacity(it.len() + it.len() / 8);
+    let (mut pen, mut rest) = (Pen::default(), it);
+    while let Some(at) = rest.find('\u{1b}') {
+        written(&mut out, &rest[..at], pen);
+        rest = after_escape(&rest[at + 1..], &mut pen);
+    }
+    written(&mut out, rest, pen);
+    out
+}
+
+fn written(out: &mut String, text: &str, pen: Pen) {
+    // A line that is written over is what stands there in the end.
+    let mut lines = text.split('\n').peekable();
+    while let Some(line) = lines.next() {
+        let line = line.trim_end_matches('\r');
+        let shown = line.rfind('\r').map_or(line, |at| &line[at + 1..]);
+        if !shown.is_empty() {
+            if pen == Pen::default() {
+                push(out, shown);
+            } else {
+                let _a_string_takes_all = write!(out, "<span class=\"{}\">", pen.classes());
+                push(out, shown);
+                out.push_str("</span>");
+            }
+        }
+        if lines.peek().is_some() {
+            out.push('\n');
+        }
+    }
+}
+
+/// What is behind an escape sequence.
+fn after_escape<'a>(rest: &'a str, pen: &mut Pen) -> &'a str {
+    let bytes = rest.as_bytes();
+    match bytes.first() {
+        Some(b'[') => {
+            let end = bytes.iter().skip(1).position(|it| (0x40..=0x7e).contains(it)).map(|it| it + 1);
+            let Some(end) = end.filter(|it| bytes[1..*it].iter().all(|it| (0x20..=0x3f).contains(it))) else {
+                return rest;
+            };
+            if bytes[end] == b'm' {
+                pen.obey(&rest[1..end]);
+            }
+            &rest[end + 1..]
+        }
+        // Titles and links, up to their end.
+        Some(b']' | b'P' | b'X' | b'^' | b'_') => {
+            let end = rest.find(['\u{7}', '\u{1b}', '\n']);
+            match end {
+                Some(at) if bytes[at] == 0x1b && bytes.get(at + 1) == Some(&b'\\') => &rest[at + 2..],
+                Some(at) if bytes[at] == 0x7 => &rest[at + 1..],
+                Some(at) => &rest[at..],
+                None => "",
+            }
+        }
+        Some(it) if it.is_ascii() => &rest[1..],
+        _ => rest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// S12: nothing that an agent writes becomes markup.
+    #[test]
+    fn markup_of_agents_is_shown_and_not_obeyed_s12() {
+        let hostile = "<script>alert(1)</script><img src=x onerror=alert(1)> [x](javascript:alert(1)) \"' &lt;";
+        for made in [text(hostile), terminal(hostile)] {
+            assert!(!made.contains('<') && !made.contains('"') && !made.contains('\''), "{made}");
+            assert!(made.contains("&lt;script&gt;") && made.ends_with("&amp;lt;"), "{made}");
+        }
+        let inside = terminal("\u{1b}[31m<b onclick=x>\u{1b}[0m");
+        assert_eq!(inside, "<span class=\"f1\">&lt;b onclick=x&gt;</span>");
+        // A sequence cannot smuggle anything into the class.
+        assert_eq!(terminal("\u{1b}[31;\"onclick=x m<i>"), "nclick=x m&lt;i&gt;");
+    }
+
+    /// S12: characters that turn text around or hide it are seen.
+    #[test]
+    fn hidden_characters_are_seen_s12() {
+        assert_eq!(text("a\u{202e}b"), "a<span class=\"ctl\">\u{27e8}202E\u{27e9}</span>b");
+        for it in ['\u{200b}', '\u{2066}', '\u{feff}', '\u{0}', '\u{9b}', '\u{e0041}', '\u{ad}', '\u{61c}'] {
+            assert!(text(&it.to_string()).starts_with("<span class=\"ctl\">"), "{:x}", it as u32);
+        }
+        assert_eq!(text("tab\tand ümläut 漢字"), "tab\tand ümläut 漢字");
+    }
+
+    #[test]
+    fn colours_become_classes_and_the_rest_is_left_out_s12() {
+        assert_eq!(terminal("\u{1b}[1;32mok\u{1b}[0m done"), "<span class=\"f2 bo\">ok</span> done");
+        assert_eq!(terminal("\u{1b}[38;5;9mx\u{1b}[38;2;1;2;3my"), "<span class=\"f9\">x</span>y");
+        assert_eq!(terminal("\u{1b}]0;title\u{7}a\u{1b}]8;;javascript:x\u{1b}\\b"), "ab");
+        assert_eq!(terminal("10%\r20%\r30%\r\nnext\r\n"), "30%\nnext\n");
+        assert_eq!(terminal("\u{1b}[2J\u{1b}[999999;999999H\u{1b}[?1049hx\u{1b}c"), "x");
+        assert_eq!(terminal("\u{1b}"), "");
+        assert_eq!(terminal("\u{1b}[31"), "[31");
+        assert_eq!(terminal("\u{1b}ä"), "ä");
+        assert_eq!(terminal("\u{1b}]no end"), "");
+    }
+
+    /// Work and output stay in proportion, whatever comes (an ANSI bomb).
+    #[test]
+    fn a_bomb_of_sequences_stays_small_s12() {
+        let bomb = "\u{1b}[31m\u{1b}[42m\u{1b}[1m".repeat(100_000);
+        assert_eq!(terminal(&bomb), "");
+        let nested = "\u{1b}[".repeat(100_000);
+        assert!(terminal(&nested).len() <= nested.len());
+        let line = "x".repeat(10_000_000);
+        let (shown, left) = cut(&line);
+        assert_eq!((shown.len(), left), (LONGEST, 10_000_000 - LONGEST));
+        assert_eq!(cut("ä"), ("ä", 0));
+    }
+}

@@ -1,0 +1,130 @@
+//! One task: what must be so before it lands, where its time went, and what may be done about it.
+
+use regatta_api::page::{At, Bar, Check, TaskPage};
+use regatta_api::view::{TaskView, without_token};
+use regatta_core::attempt::{Attempt, Cause};
+use regatta_core::board::Board;
+use regatta_core::ids::TaskId;
+use regatta_core::task::{Status, Task};
+use regatta_engine::ports::store::StoreError;
+
+use super::act;
+use super::draw::{Scene, at};
+
+pub(super) fn page(scene: &Scene<'_>, id: TaskId) -> Result<Option<TaskPage>, StoreError> {
+    let board = scene.board;
+    let found = match board.tasks.get(&id) {
+        Some(task) => Some((**task).clone()),
+        None => scene.history.task(id)?,
+    };
+    let Some(task) = found else { return Ok(None) };
+    let tries = scene.history.attempts_of(id)?;
+    let landing = task.landing.and_then(|it| board.landings.get(&it)).map(|it| &**it);
+    let last = tries.last();
+    let agent = task.agent.as_ref().and_then(|it| board.agents.get(it));
+    let view = TaskView::of(board, &task, scene.now).with_gates(board, scene.now);
+    Ok(Some(TaskPage {
+        at: at(board, &task),
+        checklist: checklist(board, &task),
+        time: time(board, &task, &tries, &view),
+        log: last.map(|it| it.id),
+        wanted: agent.and_then(|it| it.profile.model.clone()).unwrap_or_default(),
+        running: last.and_then(|it| it.talk.model.clone()).unwrap_or_default(),
+        branch: task.branch().to_string(),
+        actions: act::task(&task, landing),
+        tries: tries.iter().map(without_token).collect(),
+        task: view,
+    }))
+}
+
+/// What must be so before its work lands.
+fn checklist(board: &Board, task: &Task) -> Vec<Check> {
+    let mut all = Vec::new();
+    let mut say = |good: Option<bool>, text: String| all.push(Check { good, text });
+    if !task.blocked_by.is_empty() {
+        let names: Vec<String> = task.blocked_by.iter().map(ToString::to_string).collect();
+        let open = task.blocked_by.iter().filter(|it| board.tasks.contains_key(*it)).count();
+        let text = format!("dependencies landed: {}", names.join(", "));
+        say(if open == 0 { Some(true) } else { None }, text);
+    }
+    let done = task.submission.is_some();
+    let failed = matches!(task.last_cause, Some(Cause::Invalid | Cause::Rejected));
+    let tests = match (done, failed) {
+        (true, _) => (Some(true), "its checks passed in its workspace"),
+        (false, true) => (Some(false), "its checks failed in its last attempt"),
+        (false, false) => (None, "its checks have not run yet"),
+    };
+    say(tests.0, tests.1.into());
+    match (&task.submission, task.files.is_empty()) {
+        (Some(work), false) => {
+            let outside = work.changed.iter().filter(|it| !task.files.iter().any(|file| file.matches(it))).count();
+            let text = match outside {
+                0 => format!("only files of its manifest changed: {} of {0}", work.changed.len()),
+                many => format!("{many} of {} changed files are outside its manifest", work.changed.len()),
+            };
+            say(Some(outside == 0), text);
+        }
+        (None, false) => say(None, "only files of its manifest may change".into()),
+        (_, true) => {}
+    }
+    if !task.conflicts.is_empty() && task.landed.is_none() {
+        say(Some(false), format!("it conflicted in {}", task.conflicts.join(", ")));
+    }
+    match task.status {
+        Status::InReview => say(Some(false), task.reason.clone().unwrap_or_else(|| "your review".into())),
+        Status::Landing => say(None, "the merged tree is validated in the queue".into()),
+        Status::Completed if task.landed.is_some() => {
+            let commit = task.landed.as_ref().map_or("", |it| it.as_str());
+            say(Some(true), format!("landed as {}", commit.get(..10).unwrap_or(commit)));
+        }
+        _ => {}
+    }
+    all
+}
+
+/// Where the time went: its attempts, and the waits between them.
+fn time(board: &Board, task: &Task, tries: &[Attempt], view: &TaskView) -> Vec<Bar> {
+    let mut bars: Vec<Bar> = Vec::new();
+    let mut since = task.created_wall;
+    let mut wait = "waited to start".to_owned();
+    for it in tries {
+        if it.started_wall > since {
+            bars.push(Bar {
+                from: since,
+                to: Some(it.started_wall),
+                at: At::Waiting,
+                task: None,
+                text: std::mem::take(&mut wait),
+            });
+        }
+        let end = it.ended.as_ref();
+        let text = match end {
+            Some(end) if end.detail.is_empty() => format!("{} by {}", it.id, it.agent),
+            Some(end) => format!("{} by {}: {}", it.id, it.agent, end.detail.lines().next().unwrap_or_default()),
+            None => format!("{} by {} is at work", it.id, it.agent),
+        };
+        let to = end.map(|it| it.wall.max(since));
+        let good = end.is_none_or(|it| matches!(it.cause, Cause::Submitted | Cause::Reported));
+        let now = if end.is_none() { at(board, task) } else { At::Working };
+        let drawn = if good { now } else { At::Failed };
+        bars.push(Bar { from: it.started_wall.max(since), to, at: drawn, task: None, text });
+        since = to.unwrap_or(since);
+        wait = "waited to go on".into();
+    }
+    let working = tries.last().is_some_and(|it| it.ended.is_none());
+    let over = matches!(task.status, Status::Completed | Status::Failed | Status::Cancelled);
+    if over && task.updated_wall > since && task.landed.is_some() {
+        bars.push(Bar {
+            from: since,
+            to: Some(task.updated_wall),
+            at: At::Landing,
+            task: None,
+            text: "landing".into(),
+        });
+    }
+    if !over && !working {
+        let text = view.waits.first().map(|it| it.text.clone()).unwrap_or_default();
+        bars.push(Bar { from: since, to: None, at: at(board, task), task: None, text });
+    }
+    bars
+}

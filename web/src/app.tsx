@@ -1,0 +1,230 @@
+// The frame around every page: where one can go, how the fleet is, and whether what is seen is true now.
+
+import { useSignal } from '@preact/signals';
+import { Component, type ComponentChildren, type FunctionComponent } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { clockTime, plain } from './format';
+import { Inbox } from './inbox';
+import { PAGES, over, pause } from './keys';
+import { link, paused, topic, waiting } from './live/client';
+import { Now } from './pages/now';
+import { follow, place } from './route';
+import { theme } from './theme';
+import { Ask, toasts, useTopics } from './ui';
+import type { Head } from './views';
+
+/** A page that is loaded when somebody goes there. */
+function later<P extends object>(load: () => Promise<FunctionComponent<P>>): FunctionComponent<P> {
+  let page: FunctionComponent<P> | null = null;
+  return (props: P) => {
+    const turn = useSignal(0);
+    const failed = useSignal(false);
+    useEffect(() => {
+      if (page) return;
+      load().then(
+        (it) => {
+          page = it;
+          turn.value += 1;
+        },
+        () => (failed.value = true),
+      );
+    }, []);
+    void turn.value;
+    if (failed.value) return <p class="error">This part of the page could not be loaded. The daemon may be newer than the page: load it again.</p>;
+    const Page = page;
+    return Page ? <Page {...props} /> : <p class="empty">loading…</p>;
+  };
+}
+
+const Task = later<{ id: string }>(() => import('./pages/task').then((it) => it.Task));
+const Tasks = later(() => import('./pages/tasks').then((it) => it.Tasks));
+const Queue = later(() => import('./pages/queue').then((it) => it.Queue));
+const Files = later(() => import('./pages/files').then((it) => it.Files));
+const Cost = later(() => import('./pages/cost').then((it) => it.Cost));
+const Agents = later<{ only?: string }>(() => import('./pages/agents').then((it) => it.Agents));
+const Events = later(() => import('./pages/events').then((it) => it.Events));
+const Palette = later(() => import('./palette').then((it) => it.Palette));
+const Help = later(() => import('./palette').then((it) => it.Help));
+const Setup = later(() => import('./pages/setup').then((it) => it.Setup));
+
+function Page({ path }: { path: string }) {
+  if (path.startsWith('/t/')) return <Task key={path} id={decodeURIComponent(path.slice(3))} />;
+  if (path.startsWith('/agents/')) return <Agents key={path} only={decodeURIComponent(path.slice(8))} />;
+  switch (path) {
+    case '/':
+      return <Now />;
+    case '/inbox':
+      return <Inbox most={200} open={200} />;
+    case '/tasks':
+      return <Tasks />;
+    case '/queue':
+      return <Queue />;
+    case '/files':
+      return <Files />;
+    case '/cost':
+      return <Cost />;
+    case '/agents':
+      return <Agents />;
+    case '/events':
+      return <Events />;
+    case '/setup':
+      return <Setup />;
+    default:
+      return (
+        <p class="empty">
+          This page is not there yet. <a href="/">Go to Now</a>
+        </p>
+      );
+  }
+}
+
+/** Whether what is seen is true now. */
+function Link() {
+  const it = link.value;
+  if (paused.value) {
+    return (
+      <button type="button" class="link held" onClick={pause}>
+        ‖ held back, {waiting.value} changes wait
+      </button>
+    );
+  }
+  switch (it.state) {
+    case 'live':
+      return (
+        <button type="button" class="link live" onClick={pause} title="Hold back updates: .">
+          ● live
+        </button>
+      );
+    case 'lost':
+      return <span class="link lost">○ reconnecting{it.since ? `, data from ${clockTime(it.since)}` : ''}</span>;
+    default:
+      return <span class="link">○ connecting</span>;
+  }
+}
+
+function Top({ head }: { head: Head | undefined }) {
+  const path = place.value.path;
+  const needs = head?.needs_you ?? 0;
+  return (
+    <header class="top">
+      <a class="skip" href="#main">
+        Skip to the page
+      </a>
+      <b class="brand">regatta</b>
+      <span class="mono where">{head?.projects.length === 1 ? `${head.projects[0]?.name} · ${head.projects[0]?.trunk}` : head ? `${head.projects.length} projects` : ''}</span>
+      <nav aria-label="Pages">
+        {PAGES.map(([key, to, name]) => (
+          <a key={to} href={to} aria-current={path === to || (to === '/tasks' && path.startsWith('/t/')) || (to === '/agents' && path.startsWith('/agents/')) ? 'page' : undefined} title={`g ${key}`}>
+            {name}
+          </a>
+        ))}
+      </nav>
+      <span class="right-side">
+        <a href="/inbox" class={`badge ${needs > 0 ? 'hot' : ''}`}>
+          {needs} need{needs === 1 ? 's' : ''} you
+        </a>
+        {head && (
+          <span class="badge slots">
+            slots {head.running}/{head.slots}
+          </span>
+        )}
+        <button type="button" class="key" onClick={() => (over.value = 'palette')} aria-label="Commands (Ctrl-K)">
+          ⌘K
+        </button>
+        <button type="button" class="key" onClick={() => (over.value = 'help')} aria-label="Keys (?)">
+          ?
+        </button>
+        <button type="button" class="key" onClick={theme.turn} aria-label="Light or dark">
+          ◐
+        </button>
+        <Link />
+      </span>
+    </header>
+  );
+}
+
+function Sentence({ head }: { head: Head | undefined }) {
+  if (!head) return <p class="sentence">asking the daemon…</p>;
+  return (
+    <p class="sentence">
+      {head.sentence.map((it, nth) => {
+        const words = plain(it.text, 120);
+        const text = it.strong ? <b>{words}</b> : words;
+        return (
+          <span key={it.text}>
+            {nth > 0 && ' · '}
+            {it.to ? <a href={it.to}>{text}</a> : text}
+          </span>
+        );
+      })}
+    </p>
+  );
+}
+
+/** What goes wrong in one part of the page is said there, not shown as nothing. */
+class Guard extends Component<{ children: ComponentChildren }, { error: string }> {
+  override state = { error: '' };
+
+  override componentDidCatch(error: Error): void {
+    this.setState({ error: error.message });
+  }
+
+  render() {
+    return this.state.error ? <p class="error">This page broke: {this.state.error}. Load it again, and please report it.</p> : this.props.children;
+  }
+}
+
+export function App() {
+  useTopics('head', 'inbox');
+  void topic('head').changed.value;
+  const head = topic('head').one<Head>('head');
+  const path = place.value.path;
+  useEffect(() => {
+    const needs = head?.needs_you ?? 0;
+    const name = PAGES.find((it) => it[1] === path)?.[2] ?? decodeURIComponent(path.split('/').pop() ?? '');
+    document.title = `${needs > 0 ? `(${needs}) ` : ''}${name || 'Now'} · Regatta`;
+  }, [path, head?.needs_you]);
+  return (
+    <div onClick={follow}>
+      <Top head={head} />
+      <main id="main" class={link.value.state === 'lost' ? 'stale' : ''}>
+        {!path.startsWith('/t/') && (
+          <>
+            <h1 class="sr">{PAGES.find((it) => it[1] === path)?.[2] ?? 'Regatta'}</h1>
+            <Sentence head={head} />
+          </>
+        )}
+        <Guard key={path}>
+          <Page path={path} />
+        </Guard>
+      </main>
+      <div class="toasts" role="status" aria-live="polite">
+        {toasts.value.map((it) => (
+          <div key={it.id} class={`toast ${it.good ? '' : 'bad'}`}>
+            {plain(it.text, 300)}
+            {it.hint && <code>{plain(it.hint, 300)}</code>}
+          </div>
+        ))}
+      </div>
+      <Announce needs={head?.needs_you ?? 0} />
+      <Ask />
+      {over.value === 'palette' && <Palette />}
+      {over.value === 'help' && <Help />}
+    </div>
+  );
+}
+
+/** Says it aloud when somebody new waits. */
+function Announce({ needs }: { needs: number }) {
+  const before = useSignal(needs);
+  const words = useSignal('');
+  useEffect(() => {
+    if (needs > before.peek()) words.value = `${needs} need you`;
+    before.value = needs;
+  }, [needs]);
+  return (
+    <div class="sr" role="alert" aria-live="assertive">
+      {words.value}
+    </div>
+  );
+}

@@ -1,0 +1,27 @@
+import { describe, expect, it } from 'vitest';
+import { age, plain, tokens, usd } from './format';
+
+describe('text of others (S12)', () => {
+  it('shows what nobody would see', () => {
+    expect(plain('a\u202eb\u200bc\u0007')).toBe('a⟨202E⟩b⟨200B⟩c⟨0007⟩');
+    expect(plain('\u{e0041}x')).toBe('⟨E0041⟩x');
+    expect(plain('tab\tline\nümläut 漢字 🙂')).toBe('tab\tline\nümläut 漢字 🙂');
+  });
+
+  it('ends', () => {
+    const made = plain('x'.repeat(10_000_000));
+    expect(made.length).toBeLessThan(2_100);
+    expect(made).toContain('9998000 more characters');
+  });
+});
+
+describe('figures', () => {
+  it('are short', () => {
+    expect([age(0), age(59_999), age(61_000), age(3_700_000), age(90_000_000)]).toEqual(['0s', '59s', '1m', '1h 1m', '1d']);
+    expect([tokens(999), tokens(4_100_000), tokens(212_000)]).toEqual(['999', '4.1 M', '212 k']);
+  });
+
+  it('never call unknown money nothing', () => {
+    expect([usd(undefined), usd(null), usd(0), usd(2_845_000)]).toEqual(['–', '–', '$0.00', '$2.85']);
+  });
+});

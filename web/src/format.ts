@@ -1,0 +1,38 @@
+// How things are written: ages, money, text of others.
+
+/** `2m`, `3h`, `12s`. */
+export function age(ms: number): string {
+  const s = Math.max(0, Math.floor(ms / 1000));
+  if (s < 60) return `${s}s`;
+  const m = Math.floor(s / 60);
+  if (m < 60) return `${m}m`;
+  const h = Math.floor(m / 60);
+  if (h < 24) return m % 60 && h < 10 ? `${h}h ${m % 60}m` : `${h}h`;
+  return `${Math.floor(h / 24)}d`;
+}
+
+/** `14:21:07`, as the reader's own clock says. */
+export function clockTime(wall: number, seconds = true): string {
+  return new Date(wall).toLocaleTimeString('en-GB', seconds ? {} : { hour: '2-digit', minute: '2-digit' });
+}
+
+/** Money that is not known is never called nothing. */
+export function usd(micro: number | null | undefined): string {
+  if (micro === null || micro === undefined) return '–';
+  return `$${(micro / 1e6).toFixed(2)}`;
+}
+
+export function tokens(n: number): string {
+  if (n >= 1e6) return `${(n / 1e6).toFixed(1)} M`;
+  if (n >= 1e3) return `${Math.round(n / 1e3)} k`;
+  return String(n);
+}
+
+// Characters that turn text around, hide it, or are nothing to see.
+const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|\udb40[\udc00-\udfff]/g;
+
+/** Text of others in a line: what nobody would see is seen, and it ends (S12). */
+export function plain(text: string, longest = 2_000): string {
+  const cut = text.length > longest ? `${text.slice(0, longest)} … ${text.length - longest} more characters` : text;
+  return cut.replace(ODD, (it) => `⟨${(it.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
+}

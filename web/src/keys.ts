@@ -1,0 +1,144 @@
+// The keyboard: everything can be done with it, and nothing is decided by a key that was meant for something else.
+
+import { signal } from '@preact/signals';
+import { choose, chosen, move } from './inbox';
+import { paused, apply, topic } from './live/client';
+import { get, go, place, set } from './route';
+import { pending, press } from './ui';
+import type { TaskPage } from './views';
+
+export const PAGES: [string, string, string][] = [
+  ['n', '/', 'Now'],
+  ['t', '/tasks', 'Tasks'],
+  ['q', '/queue', 'Queue'],
+  ['f', '/files', 'Files'],
+  ['c', '/cost', 'Cost'],
+  ['a', '/agents', 'Agents'],
+  ['e', '/events', 'Events'],
+  ['s', '/setup', 'Setup'],
+];
+
+/** What lies over the page. */
+export const over = signal<'help' | 'palette' | null>(null);
+/** Whether single letters do anything (WCAG 2.1.4). */
+export const letters = signal(localStorage.getItem('regatta-keys') !== 'off');
+
+export function setLetters(on: boolean): void {
+  letters.value = on;
+  localStorage.setItem('regatta-keys', on ? 'on' : 'off');
+}
+
+export function pause(): void {
+  paused.value = !paused.peek();
+  if (!paused.peek()) apply();
+}
+
+let going = 0;
+
+function typing(target: EventTarget | null): boolean {
+  return target instanceof Element && target.closest('input, textarea, select, [contenteditable]') !== null;
+}
+
+/** The row that has the focus moves; with none, the first. */
+function step(by: number): boolean {
+  const rows = [...document.querySelectorAll<HTMLElement>('[data-row]')];
+  if (rows.length === 0) return false;
+  const at = rows.findIndex((it) => it === document.activeElement);
+  const next = rows[Math.min(rows.length - 1, Math.max(0, at < 0 ? 0 : at + by))];
+  next?.focus();
+  next?.scrollIntoView({ block: 'nearest' });
+  return true;
+}
+
+/** The next file of a change. */
+function file(by: number): void {
+  const files = [...document.querySelectorAll<HTMLElement>('[data-file]')];
+  const top = files.findIndex((it) => it.getBoundingClientRect().top > 60);
+  const at = by > 0 ? top : (top < 0 ? files.length : top) - 2;
+  const next = files[Math.max(0, Math.min(files.length - 1, at < 0 && by > 0 ? files.length - 1 : at))];
+  next?.scrollIntoView({ block: 'start' });
+  next?.querySelector('summary')?.focus({ preventScroll: true });
+}
+
+function onTask(key: string, id: string): boolean {
+  const it = topic(id).one<TaskPage>(id);
+  const action = it?.actions.find((one) => one.key === key);
+  if (action) {
+    press(action);
+    return true;
+  }
+  switch (key) {
+    case 'n':
+    case 'p':
+      file(key === 'n' ? 1 : -1);
+      return true;
+    case 'c':
+      document.getElementById('comment')?.focus();
+      return true;
+    case 'u':
+      set('diff', get('diff') === 'split' ? null : 'split');
+      return true;
+    case 'w':
+      set('log', get('log') === 'raw' ? null : 'raw');
+      return true;
+    case 'f': {
+      const box = document.querySelector('.say-box');
+      if (box) box.scrollTop = box.scrollHeight;
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+/** What one key does; whether it did anything. */
+export function pressed(event: KeyboardEvent): boolean {
+  if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'k') {
+    over.value = over.peek() === 'palette' ? null : 'palette';
+    return true;
+  }
+  if (event.key === 'Escape') {
+    if (typing(event.target)) (event.target as HTMLElement).blur();
+    if (!over.peek()) return false;
+    over.value = null;
+    return true;
+  }
+  if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || over.peek() || pending.peek() || !letters.peek()) return false;
+  const key = event.key;
+  if (going > Date.now()) {
+    going = 0;
+    const page = PAGES.find((it) => it[0] === key);
+    if (page) {
+      go(page[1]);
+      return true;
+    }
+  }
+  const path = place.peek().path;
+  const inbox = path === '/' || path === '/inbox';
+  if (key === '?') over.value = 'help';
+  else if (key === 'g') going = Date.now() + 1_500;
+  else if (key === '/') document.getElementById('filter')?.focus() ?? document.getElementById('composer')?.focus();
+  else if (key === '.') pause();
+  else if (key === 'j' || key === 'k') return inbox ? move(key === 'j' ? 1 : -1) : step(key === 'j' ? 1 : -1);
+  else if (inbox && /^[1-9]$/.test(key)) return choose(Number(key));
+  else if (inbox && key === 'r') return reply();
+  else if (path.startsWith('/t/')) return onTask(key, path.slice(3));
+  else return false;
+  return true;
+}
+
+/** The chosen card's answer in one's own words. */
+function reply(): boolean {
+  const card = topic('inbox')
+    .all<{ group: string; actions: TaskPage['actions'] }>()
+    .find((it) => it.group === chosen.peek());
+  const action = card?.actions.find((it) => it.words !== undefined);
+  if (action) press(action);
+  return action !== undefined;
+}
+
+export function listen(): void {
+  addEventListener('keydown', (event) => {
+    if (pressed(event)) event.preventDefault();
+  });
+}

@@ -1,0 +1,130 @@
+import { plain } from '../format';
+import { topic } from '../live/client';
+import { Age, Do, Empty, Panel, TaskLink, useTopics } from '../ui';
+import type { Landing, Train } from '../views';
+
+function Line({ it, train }: { it: Landing; train: Train }) {
+  const actions = train.each.find((one) => one[0] === it.landing)?.[1] ?? [];
+  const ahead = it.position === null ? null : train.queue[it.position - 2];
+  return (
+    <tr data-row tabIndex={0}>
+      <td class="right">{it.position ?? ''}</td>
+      <td>
+        <TaskLink id={it.task} />
+      </td>
+      <td class="subject">{plain(it.subject, 160)}</td>
+      <td>{it.agent}</td>
+      <td>
+        {it.state}
+        {it.state === 'testing' && <span class="pulse" aria-hidden="true" />}
+      </td>
+      <td class="dim">
+        {plain(it.detail, 200)} {ahead && `after ${ahead.task}`} {it.conflicts > 0 && `conflicts in ${it.conflicts} files`} {it.fixups > 0 && `fix-up ${it.fixups} of 3`}
+      </td>
+      <td class="right">
+        <Age since={it.queued_wall} />
+      </td>
+      <td class="row">
+        {actions.map((action) => (
+          <Do key={action.label} action={{ ...action, key: undefined }} />
+        ))}
+      </td>
+    </tr>
+  );
+}
+
+export function Queue() {
+  useTopics('queue');
+  const trains = topic('queue').all<Train>();
+  if (trains.length === 0) {
+    return (
+      <Panel title="Merge queue">
+        <Empty known={topic('queue').known.value}>No project yet: regatta init</Empty>
+      </Panel>
+    );
+  }
+  return (
+    <>
+      {trains.map((it) => (
+        <Panel
+          key={it.project}
+          title={`Merge queue of ${it.project}`}
+          aside={
+            <span class="aside">
+              {it.trunk} {it.tip?.slice(0, 10)} · {it.held ? `held by ${it.held.by}: ${plain(it.held.reason, 200)}` : it.text}{' '}
+              {it.actions.map((action) => (
+                <Do key={action.label} action={action} />
+              ))}
+            </span>
+          }
+        >
+          {it.queue.length === 0 ? (
+            <p class="empty">Nothing waits to land.</p>
+          ) : (
+            <div class="scroll">
+              <table class="list">
+                <thead>
+                  <tr>
+                    <th class="right">Place</th>
+                    <th>Task</th>
+                    <th>Subject</th>
+                    <th>Agent</th>
+                    <th>State</th>
+                    <th>Detail</th>
+                    <th class="right">For</th>
+                    <th>Do</th>
+                  </tr>
+                </thead>
+                <tbody>
+                  {it.queue.slice(0, 300).map((one) => (
+                    <Line key={one.landing} it={one} train={it} />
+                  ))}
+                </tbody>
+              </table>
+            </div>
+          )}
+          <h3>Out of the queue</h3>
+          {it.recent.length === 0 ? (
+            <p class="empty">Nothing has landed yet.</p>
+          ) : (
+            <div class="scroll">
+              <table class="list">
+                <thead>
+                  <tr>
+                    <th>Task</th>
+                    <th>Subject</th>
+                    <th>Agent</th>
+                    <th>What came of it</th>
+                    <th>Commit</th>
+                    <th class="right">Queued</th>
+                  </tr>
+                </thead>
+                <tbody>
+                  {it.recent.map((one) => (
+                    <tr key={one.landing} data-row tabIndex={0}>
+                      <td>
+                        <TaskLink id={one.task} />
+                      </td>
+                      <td class="subject">{plain(one.subject, 160)}</td>
+                      <td>{one.agent}</td>
+                      <td class={one.state === 'landed' ? 'good' : 'bad'}>
+                        {one.state === 'landed' ? '✓' : '✕'} {one.state} {plain(one.detail, 200)}
+                      </td>
+                      <td class="mono">{one.commit?.slice(0, 10) ?? ''}</td>
+                      <td class="right">
+                        <Age since={one.queued_wall} />
+                      </td>
+                    </tr>
+                  ))}
+                </tbody>
+              </table>
+            </div>
+          )}
+          <p class="cli">
+            same from a shell: <code>regatta queue --all</code>
+          </p>
+        </Panel>
+      ))}
+    </>
+  );
+}

@@ -1,0 +1,191 @@
+import { plain, usd } from '../format';
+import { topic } from '../live/client';
+import { layers } from '../plots/graph';
+import { get, go, set } from '../route';
+import { Age, Empty, Glyph, Panel, TaskLink, useTopics } from '../ui';
+import { type At, type Head, type Row, STATES } from '../views';
+
+const COLUMNS: At[] = ['waiting', 'working', 'needs', 'review', 'landing', 'landed', 'failed'];
+const BOARD = 150;
+const LIST = 400;
+
+export function matches(it: Row, words: string, at: string, mission: string): boolean {
+  if (at && it.at !== at) return false;
+  if (mission && it.mission !== mission) return false;
+  const text = `${it.id} ${it.subject} ${it.agent ?? ''} ${it.text}`.toLowerCase();
+  return words
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
+}
+
+function Line({ it }: { it: Row }) {
+  return (
+    <tr data-row tabIndex={0} onKeyDown={(event) => event.key === 'Enter' && go(`/t/${it.id}`)}>
+      <td>
+        <Glyph at={it.at} />
+      </td>
+      <td>
+        <TaskLink id={it.id} />
+      </td>
+      <td class="subject">{plain(it.subject, 200)}</td>
+      <td>{it.agent ?? ''}</td>
+      <td>{it.word}</td>
+      <td class="dim">{plain(it.text, 140)}</td>
+      <td class="right">{it.micro_usd === undefined ? '' : usd(it.micro_usd)}</td>
+      <td class="right">
+        <Age since={it.since_wall} />
+      </td>
+    </tr>
+  );
+}
+
+function List({ rows, missions }: { rows: Row[]; missions: Map<string, string> }) {
+  const groups = new Map<string, Row[]>();
+  for (const it of rows.slice(0, LIST)) groups.set(it.mission ?? '', [...(groups.get(it.mission ?? '') ?? []), it]);
+  return (
+    <div class="scroll">
+      <table class="list tasks">
+        <thead>
+          <tr>
+            <th>
+              <span class="sr">State</span>
+            </th>
+            <th>Task</th>
+            <th>Subject</th>
+            <th>Agent</th>
+            <th>State</th>
+            <th>Why</th>
+            <th class="right">Cost</th>
+            <th class="right">For</th>
+          </tr>
+        </thead>
+        {[...groups].map(([mission, of]) => (
+          <tbody key={mission}>
+            <tr class="group">
+              <th colSpan={8} scope="rowgroup">
+                {mission ? `${mission} ${plain(missions.get(mission) ?? '', 120)}` : 'no mission'} · {of.length}
+              </th>
+            </tr>
+            {of.map((it) => (
+              <Line key={it.id} it={it} />
+            ))}
+          </tbody>
+        ))}
+      </table>
+      {rows.length > LIST && <p class="empty">{rows.length - LIST} more: narrow the filter to see them.</p>}
+    </div>
+  );
+}
+
+function Board({ rows }: { rows: Row[] }) {
+  return (
+    <div class="board">
+      {COLUMNS.map((at) => {
+        const of = rows.filter((it) => it.at === at);
+        if (of.length === 0 && (at === 'failed' || at === 'needs' || at === 'review')) return null;
+        return (
+          <section key={at} aria-label={STATES[at].word}>
+            <h3>
+              <Glyph at={at} /> {STATES[at].word} {of.length}
+            </h3>
+            {of.slice(0, 50).map((it) => (
+              <a key={it.id} class={`tile edge-${at}`} href={`/t/${it.id}`} data-row>
+                <b>{it.id}</b> {plain(it.subject, 80)}
+                <small>
+                  {it.agent ?? ''} {plain(it.text, 70)}
+                </small>
+              </a>
+            ))}
+            {of.length > 50 && <p class="empty">{of.length - 50} more</p>}
+          </section>
+        );
+      })}
+    </div>
+  );
+}
+
+const BOX = { width: 168, height: 40, across: 210, down: 52 };
+
+function Graph({ rows, around }: { rows: Row[]; around: string }) {
+  const made = layers(rows, around);
+  const width = made.columns * BOX.across;
+  const height = made.rows * BOX.down + 8;
+  return (
+    <>
+      <p class="empty">
+        {made.text} {around ? <a href="/tasks?view=graph">show all</a> : ''}
+      </p>
+      <div class="scroll">
+        <svg class="graph" width={width} height={height} role="img" aria-label={`${made.nodes.length} tasks in ${made.columns} waves`}>
+          {made.edges.map((it) => (
+            <path key={`${it.from.id}${it.to.id}`} class={it.bold ? 'bold' : ''} d={`M${it.from.x * BOX.across + BOX.width} ${it.from.y * BOX.down + 24}C${it.from.x * BOX.across + BOX.width + 24} ${it.from.y * BOX.down + 24} ${it.to.x * BOX.across - 24} ${it.to.y * BOX.down + 24} ${it.to.x * BOX.across} ${it.to.y * BOX.down + 24}`} />
+          ))}
+          {made.nodes.map((it) => (
+            <a key={it.id} href={it.row ? `/t/${it.id}` : '/tasks?at=landed'}>
+              <rect class={`node edge-${it.at}`} x={it.x * BOX.across} y={it.y * BOX.down + 4} width={BOX.width} height={BOX.height} rx={5} />
+              <rect class={`at-${it.at}`} x={it.x * BOX.across} y={it.y * BOX.down + 4} width={5} height={BOX.height} rx={2} />
+              <text x={it.x * BOX.across + 12} y={it.y * BOX.down + 21}>
+                {STATES[it.at].glyph} {it.row ? it.id : ''} {it.row ? STATES[it.at].word : ''}
+              </text>
+              <text class="dim" x={it.x * BOX.across + 12} y={it.y * BOX.down + 36}>
+                {plain(it.label, 24)}
+              </text>
+              <title>{plain(it.label, 200)}</title>
+            </a>
+          ))}
+        </svg>
+      </div>
+    </>
+  );
+}
+
+export function Tasks() {
+  useTopics('tasks', 'head');
+  const head = topic('head').one<Head>('head');
+  const missions = new Map(head?.missions.map((it) => [it.id, it.title]) ?? []);
+  const all = topic('tasks').all<Row>();
+  const [words, at, mission] = [get('q'), get('at'), get('mission')];
+  const rows = all.filter((it) => matches(it, words, at, mission)).sort((a, b) => STATES[a.at].rank - STATES[b.at].rank || a.id.localeCompare(b.id, 'en', { numeric: true }));
+  const asked = get('view');
+  const view = asked === 'board' && rows.length > BOARD ? 'list' : asked || 'list';
+  const counts = COLUMNS.map((it) => [it, all.filter((row) => row.at === it && (!mission || row.mission === mission)).length] as const);
+  return (
+    <Panel
+      title={`${rows.length} task${rows.length === 1 ? '' : 's'}`}
+      aside={
+        <span class="filters">
+          <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={words} onInput={(it) => set('q', it.currentTarget.value)} />
+          {counts.map(([it, many]) => (
+            <button key={it} type="button" class="chip" aria-pressed={at === it} onClick={() => set('at', at === it ? null : it)}>
+              <Glyph at={it} /> {STATES[it].word} {many}
+            </button>
+          ))}
+          {mission && (
+            <button type="button" class="chip" aria-pressed="true" onClick={() => set('mission', null)}>
+              {mission} ✕
+            </button>
+          )}
+          <span class="tabs" role="group" aria-label="View">
+            {['list', 'board', 'graph'].map((it) => (
+              <button key={it} type="button" class="chip" aria-pressed={view === it} onClick={() => set('view', it === 'list' ? null : it)}>
+                {it}
+              </button>
+            ))}
+          </span>
+        </span>
+      }
+    >
+      {asked === 'board' && view === 'list' && <p class="empty">A board shows up to {BOARD} tasks; this is the list.</p>}
+      {rows.length === 0 ? (
+        <Empty known={topic('tasks').known.value}>{all.length === 0 ? 'There is no task yet: regatta add "…", or regatta demo' : 'No task matches.'}</Empty>
+      ) : view === 'board' ? (
+        <Board rows={rows} />
+      ) : view === 'graph' ? (
+        <Graph rows={rows} around={get('around')} />
+      ) : (
+        <List rows={rows} missions={missions} />
+      )}
+    </Panel>
+  );
+}

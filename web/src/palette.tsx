@@ -1,0 +1,155 @@
+// Every verb that applies, found by a few letters, with its line for a shell.
+
+import { useSignal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import { plain } from './format';
+import { PAGES, letters, over, pause, setLetters } from './keys';
+import { topic } from './live/client';
+import { go, place } from './route';
+import { theme } from './theme';
+import { press } from './ui';
+import type { Item, Row, TaskPage } from './views';
+
+interface Entry {
+  label: string;
+  hint: string;
+  run(): void;
+}
+
+/** Whether the letters come in that order, and how far apart. */
+export function fits(words: string, text: string): number | null {
+  let at = -1;
+  let apart = 0;
+  for (const letter of words.toLowerCase().replace(/\s+/g, '')) {
+    const next = text.toLowerCase().indexOf(letter, at + 1);
+    if (next < 0) return null;
+    apart += next - at - 1;
+    at = next;
+  }
+  return apart;
+}
+
+function entries(): Entry[] {
+  const found: Entry[] = [];
+  const path = place.peek().path;
+  if (path.startsWith('/t/')) {
+    const id = path.slice(3);
+    for (const it of topic(id).one<TaskPage>(id)?.actions ?? []) found.push({ label: `${it.label} ${id}`, hint: it.cli, run: () => press(it) });
+  }
+  for (const it of topic('inbox').all<Item>().slice(0, 50)) {
+    for (const action of it.actions) found.push({ label: `${action.label} · ${it.id} ${it.subject}`, hint: action.cli, run: () => press(action) });
+  }
+  for (const [key, to, name] of PAGES) found.push({ label: `Go to ${name}`, hint: `g ${key}`, run: () => go(to) });
+  for (const it of topic('tasks').all<Row>().slice(0, 500)) found.push({ label: `${it.id} ${it.subject}`, hint: `regatta show ${it.id}`, run: () => go(`/t/${it.id}`) });
+  found.push({ label: 'Switch between light and dark', hint: '', run: theme.turn });
+  found.push({ label: 'Hold back updates, or let them come', hint: '.', run: pause });
+  found.push({ label: letters.peek() ? 'Turn single-letter keys off' : 'Turn single-letter keys on', hint: '', run: () => setLetters(!letters.peek()) });
+  return found;
+}
+
+export function Palette() {
+  const box = useRef<HTMLDialogElement>(null);
+  const words = useSignal('');
+  const at = useSignal(0);
+  const open = over.value === 'palette';
+  useEffect(() => {
+    words.value = '';
+    at.value = 0;
+    if (open && !box.current?.open) box.current?.showModal();
+    if (!open && box.current?.open) box.current.close();
+  }, [open]);
+  const found = entries()
+    .map((it) => ({ it, far: fits(words.value, `${it.label} ${it.hint}`) }))
+    .filter((one) => one.far !== null)
+    .sort((a, b) => (a.far ?? 0) - (b.far ?? 0))
+    .slice(0, 12);
+  const run = (nth: number) => {
+    const chosen = found[nth];
+    over.value = null;
+    chosen?.it.run();
+  };
+  const key = (event: KeyboardEvent) => {
+    if (event.key === 'ArrowDown') at.value = Math.min(found.length - 1, at.peek() + 1);
+    else if (event.key === 'ArrowUp') at.value = Math.max(0, at.peek() - 1);
+    else if (event.key === 'Enter') run(at.peek());
+    else return;
+    event.preventDefault();
+  };
+  return (
+    <dialog ref={box} class="palette" aria-label="Commands" onClose={() => (over.value = null)}>
+      <input
+        type="text"
+        role="combobox"
+        aria-expanded="true"
+        aria-controls="found"
+        aria-activedescendant={`found-${at.value}`}
+        aria-label="What to do"
+        placeholder="What to do"
+        value={words.value}
+        onInput={(it) => {
+          words.value = it.currentTarget.value;
+          at.value = 0;
+        }}
+        onKeyDown={key}
+        autofocus
+      />
+      <ul id="found" role="listbox" aria-label="Commands">
+        {found.map(({ it }, nth) => (
+          <li key={it.label + it.hint} id={`found-${nth}`} role="option" aria-selected={nth === at.value} onClick={() => run(nth)}>
+            {plain(it.label, 90)} <code>{plain(it.hint, 80)}</code>
+          </li>
+        ))}
+      </ul>
+    </dialog>
+  );
+}
+
+const HELP: [string, string][] = [
+  ['?', 'this help'],
+  ['Ctrl-K', 'every command, with its line for a shell'],
+  ['/', 'filter'],
+  ['j k', 'next and previous'],
+  ['Enter', 'open'],
+  ['1–9', 'choose an answer of the chosen item'],
+  ['r', 'reply in your own words'],
+  ['g, then n t q f c a e s', 'go to Now, Tasks, Queue, Files, Cost, Agents, Events, Setup'],
+  ['.', 'hold back updates, or let them come'],
+  ['L R X', 'on a task: land, revise or tell, drop or cancel'],
+  ['n p', 'on a task: next and previous file'],
+  ['c u f w', 'on a task: comment, split, follow the log, raw log'],
+  ['Esc', 'closes; it never decides anything'],
+];
+
+export function Help() {
+  const box = useRef<HTMLDialogElement>(null);
+  const open = over.value === 'help';
+  useEffect(() => {
+    if (open && !box.current?.open) box.current?.showModal();
+    if (!open && box.current?.open) box.current.close();
+  }, [open]);
+  return (
+    <dialog ref={box} class="help" aria-label="Keys" onClose={() => over.peek() === 'help' && (over.value = null)}>
+      {open && (
+        <>
+          <h2>Keys</h2>
+          <dl>
+            {HELP.map(([key, words]) => (
+              <div key={key}>
+                <dt>
+                  <kbd>{key}</kbd>
+                </dt>
+                <dd>{words}</dd>
+              </div>
+            ))}
+          </dl>
+          <label>
+            <input type="checkbox" checked={letters.value} onChange={(it) => setLetters(it.currentTarget.checked)} /> single letters are keys
+          </label>
+          <button type="button" class="do" onClick={() => (over.value = null)}>
+            Close <kbd>Esc</kbd>
+          </button>
+        </>
+      )}
+    </dialog>
+  );
+}

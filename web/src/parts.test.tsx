@@ -1,0 +1,91 @@
+import { render } from 'preact';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { groups } from './inbox';
+import { fits } from './palette';
+import { byProvider } from './pages/cost';
+import { parsed } from './pages/events';
+import { folders } from './pages/files';
+import { matches } from './pages/tasks';
+import { call, enter, key } from './session';
+import { Text, withWords } from './ui';
+import type { Item, Row, Spend } from './views';
+
+vi.mock('./live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
+
+afterEach(() => vi.unstubAllGlobals());
+
+describe('the way in', () => {
+  it('takes the code out of the address and keeps the key', async () => {
+    const asked: unknown[] = [];
+    vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
+      asked.push([url, init.method, init.body, (init.headers as Record<string, string> | undefined)?.['x-regatta-page']]);
+      return new Response(JSON.stringify({ key: 'rk_1', data: 'done' }));
+    });
+    history.replaceState(null, '', '/t/T9?diff=split#abcdefgh23456789');
+    expect(await enter()).toBeNull();
+    expect(location.hash).toBe('');
+    expect(location.pathname + location.search).toBe('/t/T9?diff=split');
+    expect(key.value).toBe('rk_1');
+    await call('land', { id: 'T9' });
+    expect(asked).toEqual([
+      ['/enter', 'POST', '{"code":"abcdefgh23456789"}', undefined],
+      ['/api/v1/land', 'POST', '{"id":"T9"}', 'rk_1'],
+    ]);
+  });
+
+  it('forgets the key when it opens nothing', async () => {
+    key.value = 'old';
+    vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ code: 'pass_over', message: 'over', hint: 'regatta open' }), { status: 401 }));
+    await expect(call('status')).rejects.toMatchObject({ problem: { code: 'pass_over' } });
+    expect(key.value).toBe('');
+  });
+});
+
+describe('hostile text (S12)', () => {
+  it('is text', () => {
+    const place = document.createElement('div');
+    render(<Text of={'<img src=x onerror=alert(1)>\u202e[x](javascript:alert(1))'} />, place);
+    expect(place.querySelector('img, a, script')).toBeNull();
+    expect(place.textContent).toBe('<img src=x onerror=alert(1)>⟨202E⟩[x](javascript:alert(1))');
+  });
+});
+
+describe('parts', () => {
+  it('words go where the daemon says', () => {
+    const input = { id: 'Q7', answer: { say: 'text', text: '' } };
+    expect(withWords(input, '/answer/text', 'hi')).toEqual({ id: 'Q7', answer: { say: 'text', text: 'hi' } });
+    expect(input.answer.text).toBe('');
+  });
+
+  it('items that ask the same are one group, longest waiting first', () => {
+    const item = (id: string, group: string, since_wall: number) => ({ id, group, since_wall }) as Item;
+    const made = groups([item('Q3', 'b', 3), item('Q2', 'a', 2), item('Q1', 'b', 1)]);
+    expect(made.map((it) => [it.key, it.items.map((one) => one.id)])).toEqual([['b', ['Q1', 'Q3']], ['a', ['Q2']]]);
+  });
+
+  it('the palette finds letters in their order', () => {
+    expect(fits('ld9', 'Land T9')).not.toBeNull();
+    expect(fits('9l', 'Land T9')).toBeNull();
+    expect(fits('', 'x')).toBe(0);
+  });
+
+  it('tasks are filtered by words, state and mission', () => {
+    const row = { id: 'T9', subject: 'Add login', agent: 'ann', text: '', at: 'working', mission: 'M1' } as Row;
+    expect([matches(row, 'LOGIN ann', '', ''), matches(row, 'x', '', ''), matches(row, '', 'waiting', ''), matches(row, '', 'working', 'M1')]).toEqual([true, false, false, true]);
+  });
+
+  it('folders with clashes come first', () => {
+    const path = (name: string, clash: boolean) => ({ path: name, clash, held: [], wanted: [] });
+    expect(folders([path('a/x', false), path('b/y', true), path('z', false)]).map((it) => it[0])).toEqual(['b', '.', 'a']);
+  });
+
+  it('providers are sums, and what is unknown stays so', () => {
+    const spend = (input: number, micro_usd?: number): Spend => ({ usage: { input, cached_input: 0, cache_write: 0, output: 0, micro_usd }, turns: 1, attempts: 1, wall_ms: 0 });
+    const made = byProvider([['a', 'x', spend(1)], ['b', 'x', spend(2)], ['c', 'y', spend(3, 7)]]);
+    expect(made.map(([name, it]) => [name, it.usage.input, it.usage.micro_usd])).toEqual([['x', 3, undefined], ['y', 3, 7]]);
+  });
+
+  it('events are read from a stream that ended', () => {
+    expect(parsed('id: 1\nevent: task.added\ndata: {"revision":1}\n\n: x\n\n')).toEqual([{ revision: 1 }]);
+  });
+});

@@ -1,0 +1,61 @@
+import { describe, expect, it } from 'vitest';
+import type { Row } from '../views';
+import { layers } from './graph';
+import { placed, stacked, windowFor } from './lanes';
+import { stepped } from './spend';
+
+describe('bars', () => {
+  it('that go on grow to now, and are cut at the window', () => {
+    expect(placed({ from: 50, at: 'working' }, 0, 100, 1000)).toEqual({ x: 500, width: 499 });
+    expect(placed({ from: -50, to: 20, at: 'working' }, 0, 100, 1000)).toEqual({ x: 0, width: 199 });
+    expect(placed({ from: -50, to: 0, at: 'working' }, 0, 100, 1000)).toBeNull();
+    expect(placed({ from: 100, at: 'working' }, 0, 100, 1000)).toBeNull();
+    expect(placed({ from: 99, to: 99, at: 'working' }, 0, 100, 1000)?.width).toBe(1.5);
+  });
+
+  it('have a window that shows what there is', () => {
+    const now = 100 * 3_600_000;
+    expect(windowFor([], now, '')).toMatchObject({ ms: 60_000, widened: false });
+    expect(windowFor([[{ from: now - 120_000, at: 'working' }]], now, '').ms).toBe(300_000);
+    expect(windowFor([[{ from: now - 9e7, at: 'working' }]], now, '').ms).toBe(3_600_000);
+    const old = windowFor([[{ from: now - 8e6, to: now - 7.2e6, at: 'working' }]], now, '');
+    expect(old).toMatchObject({ ms: 6 * 3_600_000, widened: true });
+    expect(windowFor([], now, '24h').ms).toBe(24 * 3_600_000);
+  });
+
+  it('of a fleet are one path for each state', () => {
+    const now = 1_000 * 60_000;
+    const minutes: [number, number[]][] = Array.from({ length: 60 }, (_, nth) => [now - (59 - nth) * 60_000, [0, 1, 0, 0, 0, 3, 0, 0, 0]]);
+    const paths = stacked(minutes, 4, now, 600, 40);
+    expect([...paths.keys()].sort()).toEqual(['needs', 'working']);
+    expect(paths.get('working')?.match(/M/g)?.length).toBe(60);
+    expect(stacked([[0, [9]]], 4, now, 600, 40).size).toBe(0);
+  });
+});
+
+describe('spend', () => {
+  it('is a line of steps', () => {
+    expect(stepped([], 100, 10, 50)).toBe('');
+    expect(stepped([[0, 0], [30_000, 10]], 60_000, 10, 50)).toBe('M0 46.0H0.0V46.0H400.0V8.0H800');
+  });
+});
+
+const row = (id: string, blocked_by: string[], at: Row['at'] = 'waiting'): Row => ({ id, project: 'p', mission: null, subject: id, word: '', at, agent: null, text: '', since_wall: 0, blocked_by, wave: 0, priority: 2 });
+
+describe('the graph', () => {
+  it('has waves as columns and the longest open chain bold', () => {
+    const made = layers([row('T1', []), row('T2', ['T1']), row('T3', ['T1', 'T2']), row('T4', [])]);
+    const at = Object.fromEntries(made.nodes.map((it) => [it.id, it.x]));
+    expect(at).toEqual({ T1: 0, T2: 1, T3: 2, T4: 0 });
+    expect(made.edges.filter((it) => it.bold).map((it) => `${it.from.id}${it.to.id}`)).toEqual(['T1T2', 'T2T3']);
+  });
+
+  it('stays readable, and a cycle is no end', () => {
+    const many = Array.from({ length: 300 }, (_, nth) => row(`T${nth}`, nth > 0 ? [`T${nth - 1}`] : [], nth < 200 ? 'landed' : 'waiting'));
+    const made = layers(many);
+    expect(made.nodes.length).toBeLessThanOrEqual(61);
+    expect(made.nodes.find((it) => it.row === null)?.label).toBe('200 landed');
+    expect(layers(many, 'T150').nodes.map((it) => it.id).sort()).toEqual(['T148', 'T149', 'T150', 'T151', 'T152']);
+    expect(layers([row('T1', ['T2']), row('T2', ['T1'])]).nodes.length).toBe(2);
+  });
+});

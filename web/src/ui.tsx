@@ -1,0 +1,193 @@
+// Small parts that every page uses.
+
+import { type Signal, signal, useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import { age, clockTime, plain } from './format';
+import { ahead, look } from './live/client';
+import { Refused, call } from './session';
+import { type Action, type At, STATES } from './views';
+
+/** The daemon's time, once a second, while somebody sees it. */
+export const clock = signal(Date.now());
+setInterval(() => {
+  if (!document.hidden) clock.value = Date.now() + ahead.peek();
+}, 1_000);
+
+/** Looks at topics as long as the part is on the page. */
+export function useTopics(...names: string[]): void {
+  useEffect(() => look(names), [names.join()]);
+}
+
+export function Age({ since }: { since: number }) {
+  return <time title={new Date(since).toLocaleString()}>{age(clock.value - since)}</time>;
+}
+
+export function Mark({ at }: { at: At }) {
+  const it = STATES[at];
+  return (
+    <span class={`mark at-${at}`}>
+      <i aria-hidden="true">{it.glyph}</i> {it.word}
+    </span>
+  );
+}
+
+export function Glyph({ at }: { at: At }) {
+  return (
+    <i class={`glyph at-${at}`} title={STATES[at].word}>
+      <span aria-hidden="true">{STATES[at].glyph}</span>
+      <span class="sr">{STATES[at].word}</span>
+    </i>
+  );
+}
+
+export function TaskLink({ id, class: name }: { id: string; class?: string }) {
+  return (
+    <a class={`id ${name ?? ''}`} href={`/t/${id}`}>
+      {id}
+    </a>
+  );
+}
+
+/** Text of others. */
+export function Text({ of, max }: { of: string; max?: number }) {
+  return <bdi>{plain(of, max)}</bdi>;
+}
+
+export function Panel(props: { title: ComponentChildren; aside?: ComponentChildren; children: ComponentChildren; class?: string; id?: string }) {
+  return (
+    <section class={`panel ${props.class ?? ''}`} id={props.id}>
+      <header>
+        <h2>{props.title}</h2>
+        {props.aside}
+      </header>
+      {props.children}
+    </section>
+  );
+}
+
+export interface Toast {
+  id: number;
+  good: boolean;
+  text: string;
+  hint: string;
+}
+export const toasts = signal<Toast[]>([]);
+let made = 0;
+
+export function toast(good: boolean, text: string, hint = ''): void {
+  const it = { id: (made += 1), good, text, hint };
+  toasts.value = [...toasts.peek().slice(-3), it];
+  setTimeout(() => (toasts.value = toasts.peek().filter((other) => other.id !== it.id)), good ? 6_000 : 15_000);
+}
+
+export function complain(error: unknown): void {
+  if (error instanceof Refused) toast(false, error.problem.message, error.problem.hint);
+  else toast(false, error instanceof Error ? error.message : String(error));
+}
+
+/** What is under way, so that nothing is sent twice. */
+const busy = signal<ReadonlySet<string>>(new Set());
+
+/** Carries out what a button stands for; `words` where it needs some. */
+export async function perform(it: Action, words?: string): Promise<boolean> {
+  const input = it.words === undefined ? it.input : withWords(it.input, it.words, words ?? '');
+  const name = it.verb + JSON.stringify(input);
+  if (busy.peek().has(name)) return false;
+  busy.value = new Set(busy.peek()).add(name);
+  try {
+    await call(it.verb, input);
+    toast(true, `${it.label.replace('…', '')}: done`, it.cli.replace('…', words ? JSON.stringify(words) : ''));
+    return true;
+  } catch (error) {
+    complain(error);
+    return false;
+  } finally {
+    const left = new Set(busy.peek());
+    left.delete(name);
+    busy.value = left;
+  }
+}
+
+/** Puts words where a JSON pointer says. */
+export function withWords(input: Record<string, unknown>, pointer: string, words: string): Record<string, unknown> {
+  const copy = structuredClone(input);
+  const path = pointer.split('/').slice(1);
+  const last = path.pop();
+  let at: Record<string, unknown> = copy;
+  for (const part of path) at = at[part] as Record<string, unknown>;
+  if (last) at[last] = words;
+  return copy;
+}
+
+/** What waits for words or for a second thought. */
+export const pending: Signal<Action | null> = signal(null);
+
+/** Presses a button: at once, or after words or a second thought. */
+export function press(it: Action): void {
+  if (it.words !== undefined || it.grave) pending.value = it;
+  else void perform(it);
+}
+
+export function Do({ action, nth }: { action: Action; nth?: number }) {
+  return (
+    <button type="button" class={`do ${action.first ? 'first' : ''} ${action.grave ? 'grave' : ''}`} title={action.cli} onClick={() => press(action)}>
+      {plain(action.label, 80)}
+      {nth !== undefined && nth <= 9 && <kbd>{nth}</kbd>}
+      {action.key && <kbd>{action.key}</kbd>}
+    </button>
+  );
+}
+
+/** Asks for words, or once more, in a dialog that Esc closes. Nothing is decided by Esc, and nothing by a stray key. */
+export function Ask() {
+  const it = pending.value;
+  const place = useRef<HTMLDialogElement>(null);
+  const words = useSignal('');
+  useEffect(() => {
+    words.value = '';
+    if (it && !place.current?.open) place.current?.showModal();
+    if (!it && place.current?.open) place.current.close();
+  }, [it]);
+  const send = async (event: Event) => {
+    event.preventDefault();
+    const action = pending.peek();
+    if (!action || (action.words !== undefined && !words.peek().trim())) return;
+    pending.value = null;
+    await perform(action, words.peek().trim());
+  };
+  return (
+    <dialog ref={place} class="ask" aria-label={it?.label ?? 'Question'} onClose={() => (pending.value = null)}>
+      {it && (
+        <form onSubmit={send}>
+          <h2>{plain(it.label, 80)}</h2>
+          {it.words !== undefined ? (
+            <textarea aria-label="Words" rows={4} value={words.value} onInput={(event) => (words.value = event.currentTarget.value)} autofocus />
+          ) : (
+            <p>Is that meant? It cannot be taken back with one click.</p>
+          )}
+          <p class="cli">
+            same from a shell: <code>{plain(it.cli, 300)}</code>
+          </p>
+          <div class="row">
+            <button type="submit" class={`do first ${it.grave ? 'grave' : ''}`}>
+              {plain(it.label.replace('…', ''), 80)}
+            </button>
+            <button type="button" class="do" onClick={() => (pending.value = null)}>
+              Close <kbd>Esc</kbd>
+            </button>
+          </div>
+        </form>
+      )}
+    </dialog>
+  );
+}
+
+export function When({ wall }: { wall: number }) {
+  return <time>{clockTime(wall)}</time>;
+}
+
+/** Nothing yet, or nothing known: they are not the same, and are said apart. */
+export function Empty({ known, children }: { known: boolean; children: ComponentChildren }) {
+  return <p class="empty">{known ? children : 'asking the daemon…'}</p>;
+}

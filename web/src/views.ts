@@ -1,0 +1,211 @@
+// What the daemon sends; the same names as in regatta-api's page.rs. Nothing here is computed.
+
+export type At = 'failed' | 'needs' | 'waiting' | 'landing' | 'review' | 'working' | 'idle' | 'offline' | 'landed';
+
+export interface Action {
+  label: string;
+  verb: string;
+  input: Record<string, unknown>;
+  cli: string;
+  first?: boolean;
+  grave?: boolean;
+  key?: string;
+  words?: string;
+}
+
+export interface Head {
+  sentence: { text: string; strong: boolean; to?: string }[];
+  needs_you: number;
+  running: number;
+  slots: number;
+  agents: number;
+  size: 'few' | 'some' | 'many';
+  projects: { name: string; trunk: string; path: string }[];
+  missions: { id: string; title: string; landed: number; tasks: number }[];
+  version: string;
+}
+
+export interface Item {
+  id: string;
+  kind: string;
+  task: string;
+  project: string;
+  agent: string | null;
+  subject: string;
+  why: string;
+  since_wall: number;
+  escalated: boolean;
+  group: string;
+  actions: Action[];
+}
+
+export interface Lane {
+  agent: string;
+  provider: string;
+  at: At;
+  text: string;
+  task: string | null;
+  subject: string;
+  since_wall: number;
+  capacity: { current: number; max: number };
+  wanted: string;
+  running: string;
+  context?: number;
+  micro_usd?: number;
+  actions: Action[];
+}
+
+export interface Bar {
+  from: number;
+  to?: number;
+  at: At;
+  task?: string;
+  text?: string;
+}
+
+export interface Bars {
+  agent: string;
+  bars: Bar[];
+}
+
+export interface Shares {
+  provider: string;
+  lanes: number;
+  minutes: [number, number[]][];
+}
+
+export interface Landing {
+  landing: string;
+  task: string;
+  subject: string;
+  agent: string;
+  position: number | null;
+  state: string;
+  detail: string;
+  commit: string | null;
+  files: string[];
+  queued_wall: number;
+  branch: string;
+  conflicts: number;
+  fixups: number;
+}
+
+export interface Train {
+  project: string;
+  trunk: string;
+  held: { by: string; reason: string; wall: number } | null;
+  queue: Landing[];
+  recent: Landing[];
+  tip: string | null;
+  text: string;
+  actions: Action[];
+  each: [string, Action[]][];
+}
+
+export interface Usage {
+  input: number;
+  cached_input: number;
+  cache_write: number;
+  output: number;
+  micro_usd?: number;
+}
+
+export interface Spend {
+  usage: Usage;
+  turns: number;
+  attempts: number;
+  wall_ms: number;
+}
+
+export interface Spending {
+  today: Spend;
+  cap: number | null;
+  line: [number, number][];
+  text: string;
+  by_agent: [string, string, Spend][];
+  by_mission: [string, string, Spend][];
+  budgets: { scope: unknown; ceiling: Record<string, number>; spent: Spend | null }[];
+}
+
+export interface Row {
+  id: string;
+  project: string;
+  mission: string | null;
+  subject: string;
+  word: string;
+  at: At;
+  agent: string | null;
+  text: string;
+  since_wall: number;
+  blocked_by: string[];
+  wave: number;
+  priority: number;
+  micro_usd?: number;
+}
+
+export interface TaskPage {
+  id: string;
+  project: string;
+  subject: string;
+  description: string;
+  word: string;
+  at: At;
+  waits: { kind: string; text: string }[];
+  live?: string;
+  agent: string | null;
+  blocked_by: string[];
+  files: string[];
+  progress: string;
+  reason: string | null;
+  spent?: Spend;
+  mission: string | null;
+  submission: { commit: string; base: string; changed: string[] } | null;
+  landed: string | null;
+  gates?: { gate: string; says: string; reason: string }[];
+  warnings?: string[];
+  updated_wall: number;
+  checklist: { good: boolean | null; text: string }[];
+  time: Bar[];
+  tries: { id: string; agent: string; started_wall: number; ended: { cause: string; detail: string; wall: number } | null }[];
+  log: string | null;
+  wanted: string;
+  running: string;
+  branch: string;
+  actions: Action[];
+}
+
+export interface Files {
+  project: string;
+  paths: {
+    path: string;
+    held: { owner: string; task: string | null; agent: string | null; since_wall: number; memo: string }[];
+    wanted: string[];
+    clash: boolean;
+  }[];
+  radar: { collisions: { one: string; other: string | null; paths: string[]; since_wall: number }[]; warned: number; proved: number; lapsed: number };
+}
+
+export interface Runner {
+  name: string;
+  state: string;
+  labels: string[];
+  agents: string[];
+  running: number;
+  max_tasks: number;
+  version: string;
+  since_wall: number;
+  seen_wall: number;
+}
+
+/** How each state is shown: always a glyph, a word and a colour. */
+export const STATES: Record<At, { glyph: string; word: string; rank: number }> = {
+  failed: { glyph: '✕', word: 'failed', rank: 0 },
+  needs: { glyph: '!', word: 'needs you', rank: 1 },
+  waiting: { glyph: '‖', word: 'waiting', rank: 2 },
+  landing: { glyph: '⇢', word: 'landing', rank: 3 },
+  review: { glyph: '◇', word: 'in review', rank: 4 },
+  working: { glyph: '▶', word: 'working', rank: 5 },
+  idle: { glyph: '·', word: 'idle', rank: 6 },
+  offline: { glyph: '○', word: 'offline', rank: 7 },
+  landed: { glyph: '✓', word: 'landed', rank: 8 },
+};
