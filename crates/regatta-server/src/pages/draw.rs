@@ -239,6 +239,8 @@ impl Scene<'_> {
                     project: project.name.clone(),
                     trunk: project.trunk.to_string(),
                     held: project.queue.held.clone(),
+                    unpushed: project.queue.unpushed.clone(),
+                    slots: regatta_core::landing::plan::slots(project, board.limits.landing_slots),
                     queue,
                     recent,
                 },
