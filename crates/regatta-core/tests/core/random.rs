@@ -447,7 +447,7 @@ impl Story {
                 let (ended, output) = (regatta_core::hook::Ended::Exited(i32::from(how)), "said".to_owned());
                 Command::ReportHook { firing: *firing, ended, output, shut_in: None }
             }
-            Effect::Nudge { .. } | Effect::RunHook { .. } | Effect::ResolveTeam { .. } => Command::ReportPerformed,
+            Effect::ResolveTeam { .. } => Command::ReportPerformed,
         };
         self.ask(command);
     }
