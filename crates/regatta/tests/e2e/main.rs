@@ -25,6 +25,7 @@ mod figures; // health, figures, traces
 mod hooks; // what starts when something happens
 mod isolations; // workers that did not work where they should
 mod kills; // kill -9, two hundred times
+mod leads; // several leads at once, by messages
 mod lines; // the lines that scripts rely on
 mod lists; // pages, conditions, bounds
 mod looks; // colours, widths, words
