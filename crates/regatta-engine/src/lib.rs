@@ -14,6 +14,7 @@ pub mod writer; // where state is written, one call
 mod attend; // hearing and telling a program that runs
 mod brief; // what an agent is told
 mod contract; // checking a directory against a validation contract
+mod forget; // what was dropped long ago
 mod hands; // the threads that perform effects
 mod here; // the machine at hand, on which an attempt works
 mod keep; // what is written for people, beside the store
@@ -41,6 +42,7 @@ use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 pub use brief::{LEADS_TOOLS, WORKERS_TOOLS};
+pub use forget::DROPPED_KEPT;
 pub use here::Here;
 pub use keep::{Evidence, prune_evidence};
 pub use perform::authorship;

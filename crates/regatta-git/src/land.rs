@@ -20,6 +20,7 @@ use crate::difference::{Difference, File};
 use crate::inspect::{UserRepo, in_progress};
 use crate::places::Key;
 use crate::run::{Call, Talk, join, path_of, text_of};
+use crate::vault::kept_trunk;
 use crate::{GitAdapter, disk, words};
 
 /// How long to wait for an editor's or a prompt's `git status` to let go of the index.
@@ -328,11 +329,6 @@ impl GitAdapter {
         update(&real)?;
         Ok(true)
     }
-}
-
-/// The ref that keeps what the trunk was when it was brought onto a remote's.
-fn kept_trunk(old: &CommitId) -> String {
-    format!("refs/regatta/keep/trunk-{old}")
 }
 
 /// Whether nothing but the content or the mode of files changes. In a checkout without changes nothing can be in the

@@ -15,13 +15,13 @@
 //! user's untracked files along; `pool` keeps finished workspaces warm; `capture` keeps what an agent left and `scope`
 //! looks at it closely, `history` its own commits; `merge` and `revert` try a merge, and `weave` makes it where no file
 //! was touched twice; `fixup` gives one out to be mended; `stage` checks one out; `carry` brings objects to the user;
-//! `land` moves the trunk; `push` pushes it; `replant` brings it onto what the remote has; `serve` gives the vault to other machines (`exchange` carries what is said,
+//! `land` moves the trunk; `push` pushes it; `forget` lets go of
+//! dropped work; `replant` brings it onto what the remote has; `serve` gives the vault to other machines (`exchange` carries what is said,
 //! `pktline` reads what must not be believed), `remote` is a runner's side of that; `show` reads commits; `words` holds
 //! the sentences for people.
 //!
 //! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's repository),
-//! alternates that point at the user's repository (a `git gc` there could take objects away), garbage collection
-//! of the vault, and Git LFS (agents see and we keep the pointer files).
+//! alternates that point at the user's repository (a `git gc` there could take objects away), and Git LFS (agents see and we keep the pointer files).
 
 mod capture;
 mod carry;
@@ -30,6 +30,7 @@ mod difference;
 mod disk;
 mod exchange;
 mod fixup;
+mod forget;
 mod gitdir;
 mod history;
 mod inspect;
@@ -61,13 +62,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, ProjectName};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
-    Authorship, Brought, Capture, Change, Collision, DiskUse, Git, GitError, Move, Push, ReachabilityProof, Remote,
-    Replanted, Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Unreleased, Upstream, Wire, Workspace,
+    Authorship, Brought, Capture, Change, Collision, DiskUse, DroppedProof, Git, GitError, Move, Push,
+    ReachabilityProof, Remote, Replanted, Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Unreleased,
+    Upstream, Wire, Workspace,
 };
 
 use crate::exchange::Ends;
@@ -316,6 +319,15 @@ impl Git for GitAdapter {
     }
     fn remove_workspace(&self, proof: &ReachabilityProof, repo: &Repo) -> Result<(), GitError> {
         self.destroy_workspace(proof, repo)
+    }
+    fn kept_attempts(&self, repo: &Repo) -> Result<Vec<AttemptId>, GitError> {
+        self.attempts_kept(repo)
+    }
+    fn forget_dropped(&self, proof: &DroppedProof, repo: &Repo) -> Result<(), GitError> {
+        self.forget_attempt(proof, repo)
+    }
+    fn collect_garbage(&self, repo: &Repo, landed: &[CommitId], unused_for: Duration) -> Result<(), GitError> {
+        self.prune_vault(repo, landed, unused_for)
     }
     fn disk_use(&self, repo: &Repo) -> Result<DiskUse, GitError> {
         self.measure(repo)

@@ -23,6 +23,14 @@ pub(crate) fn keep_ref(attempt: AttemptId) -> String {
     format!("refs/regatta/keep/{attempt}")
 }
 
+/// The ref that keeps what the trunk was before it was rewritten, or brought onto a remote's.
+pub(crate) fn kept_trunk(old: &CommitId) -> String {
+    format!("refs/regatta/keep/trunk-{old}")
+}
+
+/// How far back a trunk's last tip is looked for before git is asked.
+const NEAR: usize = 16;
+
 /// The object format that ids of this length belong to.
 pub(crate) fn object_format(id: &CommitId) -> &'static str {
     if id.as_str().len() == 64 { "--object-format=sha256" } else { "--object-format=sha1" }
@@ -82,7 +90,8 @@ impl GitAdapter {
             let vault = self.vault_held(repo)?;
             let user = self.discover_at(&repo.path)?;
             let tip = self.trunk_tip(&user, repo)?;
-            if self.find(&vault, SEEN)? == Some(tip.clone()) {
+            let before = self.find(&vault, SEEN)?;
+            if before.as_ref() == Some(&tip) {
                 return Ok(tip);
             }
             // What landed was made here: whoever starts next need not wait until it is fetched back.
@@ -90,7 +99,8 @@ impl GitAdapter {
             // few objects one by one and commits come first.
             let begun = self.places.fetching(&vault);
             if !begun.exists() && self.find(&vault, &format!("{tip}^{{commit}}"))?.is_some() {
-                self.update_refs(&vault, format!("update {SEEN} {tip}\n"))?;
+                let keep = self.keep_if_dropped(&vault, before.as_ref(), &tip)?;
+                self.update_refs(&vault, format!("{keep}update {SEEN} {tip}\n"))?;
                 return Ok(tip);
             }
             disk::write(&begun, b"")?;
@@ -99,8 +109,35 @@ impl GitAdapter {
             disk::sync_objects(&vault)?;
             disk::remove(&begun)?;
             // The trunk may have moved on meanwhile: what was fetched is what counts.
-            self.find(&vault, SEEN)?.ok_or_else(|| words::no_such_branch(&repo.trunk, &user.top))
+            let tip = self.find(&vault, SEEN)?.ok_or_else(|| words::no_such_branch(&repo.trunk, &user.top))?;
+            let keep = self.keep_if_dropped(&vault, before.as_ref(), &tip)?;
+            if !keep.is_empty() {
+                self.update_refs(&vault, keep)?;
+            }
+            Ok(tip)
         })
+    }
+
+    /// The order that keeps what the trunk was, if somebody rewrote it: what landed stays, whatever the user's trunk lets
+    /// go of (Q3).
+    fn keep_if_dropped(&self, vault: &Path, before: Option<&CommitId>, tip: &CommitId) -> Result<String, GitError> {
+        let Some(before) = before else { return Ok(String::new()) };
+        // What landed stands on what was there: a few steps back, and no process.
+        let near = self.with_odb(vault, |odb| {
+            let mut at = tip.clone();
+            for _ in 0..NEAR {
+                match odb.commit(&at)?.parents.first() {
+                    Some(parent) if parent == before => return Ok(true),
+                    Some(parent) => at = parent.clone(),
+                    None => return Ok(false),
+                }
+            }
+            Ok(false)
+        })?;
+        if near || self.contains(vault, tip, before)? {
+            return Ok(String::new());
+        }
+        Ok(format!("update {} {before}\n", kept_trunk(before)))
     }
 
     fn fetch_trunk(&self, vault: &Path, user: &Path, repo: &Repo) -> Result<(), GitError> {

@@ -204,6 +204,14 @@ pub(crate) fn not_a_descendant(old: &CommitId, new: &CommitId) -> GitError {
     )
 }
 
+pub(crate) fn still_worked_in(attempt: AttemptId, path: &Path) -> GitError {
+    error(
+        "busy",
+        format!("What is kept of {attempt} stays: its workspace {} is still there.", path.display()),
+        "It goes with the workspace, which is removed by itself.",
+    )
+}
+
 pub(crate) fn locked(lock: &Path) -> GitError {
     error(
         "busy",

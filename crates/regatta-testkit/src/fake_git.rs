@@ -13,13 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
-    Authorship, Brought, Capture, Change, Collision, DiskUse, Dropped, Git, GitError, Move, Push, ReachabilityProof,
-    Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Workspace,
+    Authorship, Brought, Capture, Change, Collision, DiskUse, Dropped, DroppedProof, Git, GitError, Move, Push,
+    ReachabilityProof, Repo, RepoFacts, Settled, Side, Trial, TrunkFacts, TrunkPermit, Workspace,
 };
 
 use crate::steps::Life;
@@ -770,6 +771,21 @@ impl Git for FakeGit {
             }
             Ok(())
         })
+    }
+
+    fn kept_attempts(&self, _: &Repo) -> Result<Vec<AttemptId>, GitError> {
+        self.call("git.kept_attempts", |world| Ok(world.kept.keys().copied().collect()))
+    }
+
+    fn forget_dropped(&self, proof: &DroppedProof, _: &Repo) -> Result<(), GitError> {
+        self.call("git.forget_dropped", |world| {
+            world.kept.remove(&proof.attempt());
+            Ok(())
+        })
+    }
+
+    fn collect_garbage(&self, _: &Repo, _: &[CommitId], _: Duration) -> Result<(), GitError> {
+        self.call("git.collect_garbage", |_| Ok(()))
     }
 
     fn disk_use(&self, _: &Repo) -> Result<DiskUse, GitError> {

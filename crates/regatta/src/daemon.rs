@@ -293,13 +293,22 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
     set_limits(&engine)?;
     let entrance = Entrance { keyring, tcp, outside, traces, found, web_dir: wished.web_dir.clone() };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
+    let housekeeper = engine.clone();
     runtime.spawn(async move {
         let mut round = tokio::time::interval(clear);
         for nth in 0_u64.. {
             round.tick().await;
-            let dir = dir.clone();
+            let (dir, engine) = (dir.clone(), housekeeper.clone());
             // It ends with the daemon, whatever it has come to.
-            let _ended = tokio::task::spawn_blocking(move || wire::clear_up(&dir, nth > 0)).await;
+            let _ended = tokio::task::spawn_blocking(move || {
+                wire::clear_up(&dir, nth > 0);
+                match engine.forget_dropped() {
+                    Ok(0) => {}
+                    Ok(many) => tracing::info!("what {many} attempts left, dropped a month ago, is forgotten"),
+                    Err(error) => tracing::warn!("what was dropped long ago stays for now: {error}"),
+                }
+            })
+            .await;
         }
     });
     let ended = runtime.block_on(open_doors(out, &place, engine.clone(), entrance));

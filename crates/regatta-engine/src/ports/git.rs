@@ -5,6 +5,7 @@ mod wire;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
 use regatta_core::pattern::PathPattern;
@@ -304,6 +305,27 @@ impl ReachabilityProof {
     }
 }
 
+/// Proof that an attempt's work was dropped by somebody, and that the time is up for which that is kept.
+#[derive(Debug)]
+pub struct DroppedProof {
+    attempt: AttemptId,
+}
+
+impl DroppedProof {
+    pub(crate) fn mint(attempt: AttemptId) -> DroppedProof {
+        DroppedProof { attempt }
+    }
+    /// Makes one for an adapter's own tests.
+    #[cfg(feature = "testing")]
+    pub fn for_tests(attempt: AttemptId) -> DroppedProof {
+        DroppedProof::mint(attempt)
+    }
+    /// The attempt of which nothing need be kept any more.
+    pub fn attempt(&self) -> AttemptId {
+        self.attempt
+    }
+}
+
 /// A git operation that could not be done, in words for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
@@ -523,6 +545,13 @@ pub trait Git: Send + Sync {
     fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError>;
     /// Removes the attempt's workspace, or keeps its cleaned directory warm for another attempt.
     fn remove_workspace(&self, proof: &ReachabilityProof, repo: &Repo) -> Result<(), GitError>;
+    /// The attempts of which something is kept under a keep-ref.
+    fn kept_attempts(&self, repo: &Repo) -> Result<Vec<AttemptId>, GitError>;
+    /// Lets go of everything that is kept of an attempt.
+    fn forget_dropped(&self, proof: &DroppedProof, repo: &Repo) -> Result<(), GitError>;
+    /// Deletes what no ref of the vault leads to, as far as nobody has written it for so long. What `landed` stays, whatever
+    /// became of the trunk.
+    fn collect_garbage(&self, repo: &Repo, landed: &[CommitId], unused_for: Duration) -> Result<(), GitError>;
     /// Measures what the project's workspaces take on the disk.
     fn disk_use(&self, repo: &Repo) -> Result<DiskUse, GitError>;
     /// Removes warm workspaces, the oldest first, until all of them together take at most `most` bytes.

@@ -6,6 +6,7 @@
 mod claims; // waiting in line
 mod commits; // durable before answered; together when they wait together
 mod crash; // a crash between every two steps
+mod forgetting;
 mod judging;
 mod landings; // from a task to the trunk
 mod radar; // collisions of work in progress

@@ -5,6 +5,7 @@
 mod capture;
 mod checkout;
 mod copy;
+mod forget;
 mod inspect;
 mod land;
 mod look;

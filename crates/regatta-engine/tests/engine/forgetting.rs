@@ -1,0 +1,53 @@
+//! What was dropped is kept for thirty days, and everything else for good.
+
+use std::time::Duration;
+
+use regatta_core::command::Command;
+use regatta_core::ids::TaskId;
+use regatta_core::task::Status;
+use regatta_testkit::steps::Life;
+
+use crate::support::*;
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+
+/// Q3: a dropped branch stays for thirty days after somebody dropped it, to the moment, and then goes. One that landed, and
+/// one that waits for a person all that time, stay.
+#[test]
+fn q3_a_dropped_branch_is_kept_for_thirty_days() {
+    let world = World::new(append_own_name);
+    let life = Life::new();
+    let engine = world.start_in(&life).unwrap();
+    let project = match add_project() {
+        Command::AddProject(mut it) => {
+            it.settings.landing.review = regatta_core::project::Review::Human;
+            Command::AddProject(it)
+        }
+        other => other,
+    };
+    say(&engine, project);
+    say(&engine, register("bob"));
+    say(&engine, mission(&["bob"], ["a", "b", "c"].map(|it| planned(it, it, &[])).to_vec()));
+    let all_done = |board: &regatta_core::board::Board| {
+        [1, 2, 3].iter().all(|it| board.tasks.get(&TaskId(*it)).is_some_and(|it| it.status == Status::InReview))
+    };
+    until(&engine, "all are finished", all_done);
+    until(&engine, "no attempt is left", |it| it.attempts.is_empty());
+    let kept = || {
+        let mut kept: Vec<_> = (1..=3).map(|it| !world.git.kept(regatta_core::ids::AttemptId(it)).is_empty()).collect();
+        kept.sort_unstable();
+        kept.iter().filter(|it| **it).count()
+    };
+    say(&engine, Command::Land { task: TaskId(1), first: false });
+    until(&engine, "it has landed", |it| it.settled(TaskId(1)) == Some(Status::Completed));
+    world.clock.turn(40 * DAY);
+    say(&engine, Command::CancelTask { task: TaskId(2), reason: "dropped".into() });
+    assert_eq!((engine.forget_dropped(), kept()), (Ok(0), 3), "it waited for a person long before it was dropped");
+    world.clock.turn(30 * DAY - Duration::from_millis(1));
+    assert_eq!((engine.forget_dropped(), kept()), (Ok(0), 3));
+    world.clock.turn(Duration::from_millis(1));
+    assert_eq!((engine.forget_dropped(), kept()), (Ok(1), 2));
+    assert_eq!((engine.forget_dropped(), kept()), (Ok(0), 2));
+    world.git.assert_lawful();
+    engine.shutdown();
+}

@@ -1,0 +1,98 @@
+//! Forgets dropped work, with the proof that its time is up, and collects what nothing refers to any more.
+//!
+//! Nothing else here ever deletes a keep-ref. What landed and the user's trunk lets go of is kept as well, so garbage is
+//! only what was dropped long ago, and merges that were tried and never landed.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use regatta_core::ids::{AttemptId, CommitId};
+use regatta_engine::ports::git::{DroppedProof, GitError, Repo};
+
+use crate::places::Key;
+use crate::vault::{base_ref, keep_ref, kept_trunk};
+use crate::{GitAdapter, disk, words};
+
+impl GitAdapter {
+    /// The attempts of which something is kept.
+    pub(crate) fn attempts_kept(&self, repo: &Repo) -> Result<Vec<AttemptId>, GitError> {
+        let mut found: Vec<AttemptId> = self.keep_refs(repo)?.iter().filter_map(|it| attempt_of(it)).collect();
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    fn keep_refs(&self, repo: &Repo) -> Result<Vec<String>, GitError> {
+        let vault = self.places.vault(&repo.project);
+        if !vault.is_dir() {
+            return Ok(Vec::new());
+        }
+        let listed = self.git.ours(&vault, "list what is kept").args(["for-each-ref", "--format=%(refname)", KEPT]);
+        Ok(listed.line()?.lines().map(str::to_owned).collect())
+    }
+
+    /// Deletes every keep-ref of an attempt whose work was dropped.
+    pub(crate) fn forget_attempt(&self, proof: &DroppedProof, repo: &Repo) -> Result<(), GitError> {
+        let attempt = proof.attempt();
+        self.locks.holding(Key::Attempt(repo.project.clone(), attempt), || {
+            let workspace = self.places.workspace(&repo.project, attempt);
+            if disk::occupied(&workspace) {
+                return Err(words::still_worked_in(attempt, &workspace));
+            }
+            let refs = self.keep_refs(repo)?;
+            let own = refs.iter().filter(|it| attempt_of(it) == Some(attempt));
+            let mut order: String = own.map(|it| format!("delete {it}\n")).collect();
+            let vault = self.vault(repo)?;
+            if self.find(&vault, &base_ref(attempt))?.is_some() {
+                order += &format!("delete {}\n", base_ref(attempt));
+            }
+            if order.is_empty() { Ok(()) } else { self.update_refs(&vault, order) }
+        })
+    }
+
+    /// Deletes objects of the vault that no ref leads to and that nobody has written for so long. What landed stays, also
+    /// where the trunk was rewritten before anybody saw it here.
+    pub(crate) fn prune_vault(&self, repo: &Repo, landed: &[CommitId], unused_for: Duration) -> Result<(), GitError> {
+        let vault = self.vault(repo)?;
+        self.refresh(repo)?;
+        let listed = self.git.ours(&vault, "list what refs lead to").args(["rev-list", "--all"]).line()?;
+        let known: HashSet<&str> = listed.lines().collect();
+        let mut order = String::new();
+        for commit in landed.iter().filter(|it| !known.contains(it.as_str())) {
+            if self.find(&vault, &format!("{commit}^{{commit}}"))?.is_some() {
+                order += &format!("update {} {commit}\n", kept_trunk(commit));
+            }
+        }
+        if !order.is_empty() {
+            self.update_refs(&vault, order)?;
+        }
+        let prune = self.git.ours(&vault, "collect the vault's garbage").arg("prune");
+        prune.arg(format!("--expire={}.seconds.ago", unused_for.as_secs())).done().map(drop)
+    }
+}
+
+const KEPT: &str = "refs/regatta/keep/";
+
+/// Whose a keep-ref is: `keep/A7`, or `keep/A7-…` for what was kept before.
+fn attempt_of(reference: &str) -> Option<AttemptId> {
+    let name = reference.strip_prefix(KEPT)?;
+    let attempt = name.split('-').next()?.parse().ok()?;
+    let whole = keep_ref(attempt);
+    (reference == whole || reference.strip_prefix(&whole).is_some_and(|it| it.starts_with('-'))).then_some(attempt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keep_ref_is_somebodys_or_nobodys() {
+        let of = |name: &str| attempt_of(&format!("{KEPT}{name}"));
+        assert_eq!(of("A7"), Some(AttemptId(7)));
+        assert_eq!(of("A7-0123456789ab"), Some(AttemptId(7)));
+        for other in ["trunk-0123", "A", "7x", "A7/x", ""] {
+            assert_eq!(of(other), None, "{other}");
+        }
+        assert_eq!(attempt_of("refs/regatta/base/A7"), None);
+    }
+}

@@ -1,0 +1,56 @@
+//! Dropped work is forgotten with its proof, and only that.
+
+use std::time::Duration;
+
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::git::{DroppedProof, Git};
+
+use crate::world::{A1, A2, World, commit_all, git, try_git, write};
+
+/// Whether the vault still has a file of this content.
+fn has(world: &World, text: &str) -> bool {
+    write(world.home.path().join("wanted"), text);
+    let id = git(world.home.path(), &["hash-object", "wanted"]);
+    try_git(&world.vault(), ["cat-file", "-e", &id]).status.success()
+}
+
+/// Q3: what was dropped goes, with everything that was kept of it before; what landed, what another attempt has and what a
+/// rewritten trunk let go of stays, however often garbage is collected.
+#[test]
+fn q3_only_what_was_dropped_is_forgotten() {
+    let world = World::new();
+    let old = world.tip();
+    // Landed, and then taken off the trunk by somebody.
+    let landed = world.change(AttemptId(3), &[("c.txt", "landed\n")]);
+    world.land(&old, &landed);
+    world.remove(AttemptId(3));
+    git(world.user(), &["reset", "-q", "--hard", old.as_str()]);
+    write(world.user().join("d.txt"), "anew\n");
+    commit_all(world.user(), "Another way");
+    for (attempt, texts) in [(A1, ["first draft\n", "dropped\n"]), (A2, ["other draft\n", "wanted\n"])] {
+        let workspace = world.prepare(attempt);
+        for text in texts {
+            write(workspace.path.join("b.txt"), text);
+            world.capture(attempt);
+        }
+    }
+    assert_eq!(world.git.kept_attempts(&world.repo).unwrap(), [A1, A2, AttemptId(3)]);
+    let forget = || world.git.forget_dropped(&DroppedProof::for_tests(A1), &world.repo);
+    assert_eq!(forget().unwrap_err().code, "busy", "its workspace is still there");
+    world.remove(A1);
+    world.remove(A2);
+    let ever = [landed.clone()];
+    let collect = |unused| world.git.collect_garbage(&world.repo, &ever, Duration::from_secs(unused)).unwrap();
+    collect(0);
+    assert!(["first draft\n", "dropped\n"].iter().all(|it| has(&world, it)), "nobody said that it may go");
+    forget().unwrap();
+    forget().unwrap();
+    assert_eq!(world.git.kept_attempts(&world.repo).unwrap(), [A2, AttemptId(3)]);
+    collect(3_600);
+    assert!(has(&world, "dropped\n"), "what was written lately may be in use");
+    collect(0);
+    assert!(["first draft\n", "dropped\n"].iter().all(|it| !has(&world, it)), "it is gone");
+    assert!(["other draft\n", "wanted\n", "landed\n", "one\n"].iter().all(|it| has(&world, it)), "the rest is not");
+    assert!(try_git(&world.vault(), ["cat-file", "-e", landed.as_str()]).status.success(), "nor what was on the trunk");
+    assert_eq!(git(&world.vault(), &["fsck", "--connectivity-only", "--no-dangling"]), "");
+}
