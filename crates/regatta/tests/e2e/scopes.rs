@@ -180,7 +180,8 @@ fn an_attempts_token_reaches_its_own_work_alone() {
         ("claim.check", json!({ "uris": ["agent://bob"] })),
         // Channels that are not its own, and what only Regatta says.
         ("msg.send", json!({ "channel": "elsewhere", "text": "x" })),
-        ("msg.send", json!({ "channel": "@bob", "text": "x" })),
+        ("msg.send", json!({ "channel": "shop", "text": "x", "agent": "bob" })),
+        ("msg.send", json!({ "channel": "shop", "text": "x", "labels": ["lead:bob"] })),
         ("msg.read", json!({ "agent": "bob", "channel": "@bob" })),
         ("msg.history", json!({ "channel": "shopping" })),
         ("msg.wait", json!({ "channel": "elsewhere", "timeout_ms": 1 })),
@@ -221,8 +222,10 @@ fn an_attempts_token_reaches_its_own_work_alone() {
     // Its own work: said in its agent's name, whoever it says it is, and its fence need not be known.
     let own = with(with(theirs(&mine), "token", json!(0)), "text", json!("half way"));
     assert_eq!(say("task.progress", own).status, 200);
-    let sent = say("msg.send", json!({ "channel": "shop", "text": "hi @bob", "agent": "bob" }));
-    assert_eq!(sent.json()["data"]["sender"], "ann");
+    for (channel, text) in [("shop", "hi @bob"), ("@bob", "a word in private")] {
+        let sent = say("msg.send", json!({ "channel": channel, "text": text }));
+        assert_eq!(sent.json()["data"]["sender"], "ann");
+    }
     let held = say("claim.acquire", json!({ "uris": ["file://shop/c.txt"], "agent": "bob", "ttl_ms": 60_000 }));
     assert_eq!(held.status, 200, "{}", held.json());
     let held = held.json()["data"].clone();
