@@ -147,7 +147,7 @@ fn attachment(app: &App, message: MessageId, nth: usize, out: Option<PathBuf>) -
 fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |it: u8| char::from(it).to_digit(16);
     let pairs = text.as_bytes().chunks(2);
-    pairs.map(|it| Some(u8::try_from(digit(it[0])? * 16 + digit(*it.get(1)?)?).ok()?)).collect()
+    pairs.map(|it| u8::try_from(digit(it[0])? * 16 + digit(*it.get(1)?)?).ok()).collect()
 }
 
 fn draw(messages: &[MessageView]) -> String {
