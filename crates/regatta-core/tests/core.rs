@@ -15,6 +15,8 @@ mod world;
 mod budgets;
 #[path = "core/claims.rs"]
 mod claims;
+#[path = "core/dangers.rs"]
+mod dangers;
 #[path = "core/gates.rs"]
 mod gates;
 #[path = "core/hooks.rs"]
