@@ -10,6 +10,7 @@ pub mod openapi; // the verbs as an OpenAPI document
 pub mod page; // what the web page draws
 pub mod problem; // how every door says no
 pub mod schema; // JSON Schema of inputs and answers
+pub mod team; // teams: inputs and views
 pub mod verb; // the one table of verbs
 pub mod view; // what is shown
 

@@ -69,6 +69,8 @@ fn answers() -> Vec<(&'static str, Schema)> {
         ("token.add", schema_for!(view::NewToken)),
         ("token.list", schema_for!(Vec<view::TokenView>)),
         ("audit", schema_for!(Vec<view::AuditView>)),
+        ("team.list", schema_for!(Vec<regatta_core::launch::Summary>)),
+        ("team.show", schema_for!(crate::team::TeamView)),
         ("event", schema_for!(view::EventView)),
         ("live.head", schema_for!(page::HeadView)),
         ("live.inbox", schema_for!(page::ItemView)),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::input;
 use crate::problem::Problem;
+use crate::team;
 
 /// What a verb needs of a person's token; each includes the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -246,6 +247,19 @@ verbs! {
     "hook.resume" HookResume(input::Hook) Operate "Lets a hook fire again";
     "hook.rm" HookRm(input::Hook) Admin "Takes a hook away";
     "hook.log" HookLog(input::HookLog) View "Lists when hooks fired, why, and what came of it";
+    "team.create" TeamCreate(regatta_core::team::Create) Admin "Makes a team: a lead and its members";
+    "team.edit" TeamEdit(team::Change) Admin "Changes what is wanted of a team";
+    "team.list" TeamList(team::List) View "Lists the teams, each with its summary";
+    "team.show" TeamShow(team::Named) View "Shows a team: wanted, resolved and live side by side";
+    "team.explain" TeamExplain(team::Named) View "Says who launches whom in a team, and why";
+    "team.launch" TeamLaunch(team::Start) Operate "Launches a team: the primary lane, then side lanes";
+    "team.relaunch" TeamRelaunch(team::Again) Operate "Stops a team and launches it again as it is wanted";
+    "team.stop" TeamStop(team::Halt) Operate "Stops a team: side lanes first, then the primary lane";
+    "team.retry" TeamRetry(team::Retry) Operate "Tries one member's lane again";
+    "team.delete" TeamDelete(team::Named) Operate "Puts a stopped team away; it can be brought back";
+    "team.undelete" TeamUndelete(team::Named) Operate "Brings a deleted team back";
+    "team.backup" TeamBackup(team::Named) View "Gives a team and its last launch, to be kept in a file";
+    "team.restore" TeamRestore(team::Restore) Admin "Puts a team back as a file kept it";
     "runner.list" RunnerList(input::Nothing) View "Lists the runners on other machines";
     "runner.drain" RunnerDrain(input::RunnerName) Operate + Runner "Lets a runner take nothing new";
     "runner.rm" RunnerRm(input::RunnerName) Admin "Forgets a runner that is not there";

@@ -24,6 +24,7 @@ pub(crate) const LISTS: &[(&str, &str, &str, Order)] = &[
     ("agent.list", "", "/name", Order::ByKey),
     ("task.list", "", "/id", Order::ByKey),
     ("runner.list", "", "/name", Order::ByKey),
+    ("team.list", "", "/team", Order::ByKey),
     ("inbox.list", "", "/id", Order::Own),
     ("scope.list", "", "/id", Order::Own),
     ("rule.list", "", "/name", Order::Own),

@@ -7,6 +7,7 @@ mod missions; // missions with a lead
 mod plans; // runs and plans
 mod scope; // escapes and standing rules
 mod tasks; // tasks, claims
+mod teams; // teams
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ pub(crate) use missions::*;
 pub(crate) use plans::*;
 pub(crate) use scope::*;
 pub(crate) use tasks::*;
+pub(crate) use teams::*;
 
 /// The help of `regatta` alone: seven groups, under forty words.
 const HELP: &str = "\
@@ -318,6 +320,9 @@ pub(crate) enum Word {
     /// Manage the agents
     #[command(subcommand)]
     Agent(AgentWord),
+    /// Manage teams: a lead and its members, launched and stopped together
+    #[command(subcommand)]
+    Team(TeamWord),
     /// Find the programs of providers on this machine
     Provider,
     /// Say what agents may do unasked

@@ -13,6 +13,7 @@ mod own; // what an attempt's token reaches
 mod runner; // runners on other machines
 mod scope; // escapes, standing rules, what checks said
 mod talk; // claims
+mod teams; // teams and their launches
 mod work; // tasks, missions
 
 use std::sync::Arc;
@@ -36,7 +37,7 @@ use regatta_core::ids::{AgentName, AttemptId, MessageId, MissionId, ProjectName,
 use regatta_core::landing::End;
 use regatta_core::pattern::PathPattern;
 use regatta_core::schedule::{self, Poll};
-use regatta_core::{bus, manifest, mission, names, project, task};
+use regatta_core::{bus, manifest, mission, names, project, task, team};
 use regatta_engine::ports::git::{GitError, Repo};
 use regatta_engine::ports::store::{History, MessageFilter, StoreError, TaskFilter};
 use regatta_engine::writer::Unless;
@@ -205,6 +206,19 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::HookResume(ask) => it.hook_resume(ask.hook).await,
         Call::HookRm(ask) => it.done(Command::RemoveHook { hook: ask.hook }).await,
         Call::HookLog(ask) => it.hook_log(ask).await,
+        Call::TeamCreate(ask) => it.team_create(ask).await,
+        Call::TeamEdit(ask) => it.team_edit(ask).await,
+        Call::TeamList(ask) => it.team_list(&ask),
+        Call::TeamShow(ask) => it.team_show(&ask.team).await,
+        Call::TeamExplain(ask) => it.team_explain(&ask.team),
+        Call::TeamLaunch(ask) => it.team_launch(ask).await,
+        Call::TeamRelaunch(ask) => it.team_relaunch(ask).await,
+        Call::TeamStop(ask) => it.team_stop(ask).await,
+        Call::TeamRetry(ask) => it.team_retry(ask).await,
+        Call::TeamDelete(ask) => it.team_done(&ask.team, team::Ask::Delete { team: ask.team.clone() }).await,
+        Call::TeamUndelete(ask) => it.team_done(&ask.team, team::Ask::Undelete { team: ask.team.clone() }).await,
+        Call::TeamBackup(ask) => it.team_backup(&ask.team),
+        Call::TeamRestore(ask) => it.team_restore(ask).await,
         Call::RunnerList(_) => it.runner_list(),
         Call::RunnerDrain(ask) => it.runner_drain(ask).await,
         Call::RunnerRm(ask) => it.done(Command::RemoveRunner { runner: ask.name }).await,

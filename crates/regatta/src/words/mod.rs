@@ -26,6 +26,7 @@ mod setup;
 mod start;
 mod summary;
 mod task;
+mod team;
 mod test_agent;
 mod token;
 mod wave;
@@ -269,6 +270,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Guide { name }) => mission::guide(app, name.as_deref()),
         Some(Word::Token(it)) => token::token(app, it),
         Some(Word::Runner(it)) => runner::runner(app, it),
+        Some(Word::Team(word)) => team::team(app, word),
         Some(Word::Audit(it)) => token::audit(app, it),
         Some(Word::Mcp) => mcp::mcp(app),
         Some(Word::Name(it)) => name::name(app, it),

@@ -1,0 +1,257 @@
+//! Words about teams. What is said of one is its summary's; nothing is worked out here.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use regatta_api::Call;
+use regatta_api::team::{self as wire, LiveView, TeamView};
+use regatta_core::extra::Extra;
+use regatta_core::ids::{MemberName, TeamName};
+use regatta_core::launch::{Entry, Launch, Live, Outcome, Phase, Summary};
+use regatta_core::team::{Backup, Create, Edit, Environment, Member};
+use serde::Deserialize;
+
+use super::App;
+use crate::args::{TeamCreate, TeamWord};
+use crate::client::Got;
+use crate::out::{Failed, Said, failed, line, span, table, usage};
+
+pub(super) fn team(app: &App, word: TeamWord) -> Said {
+    match word {
+        TeamWord::Create(ask) => create(app, ask),
+        TeamWord::Edit { file, name } => edit(app, file.as_deref(), name),
+        TeamWord::List { deleted } => list(app, deleted),
+        TeamWord::Show { name } => show(app, name),
+        TeamWord::Explain { name } => {
+            let got: Got<Vec<String>> = app.call(&Call::TeamExplain(wire::Named { team: name }))?;
+            app.out.answer("team.explain", &got.data, &[], |_| got.data.iter().map(|it| line(it) + "\n").collect())
+        }
+        TeamWord::Launch { name, without, wait } => {
+            let ask = wire::Start { team: name, left_out: without, wait_ms: wait.wait };
+            launched(app, "team.launch", &Call::TeamLaunch(ask))
+        }
+        TeamWord::Relaunch { name, wait } => {
+            launched(app, "team.relaunch", &Call::TeamRelaunch(wire::Again { team: name, wait_ms: wait.wait }))
+        }
+        TeamWord::Retry { name, member, wait } => {
+            launched(app, "team.retry", &Call::TeamRetry(wire::Retry { team: name, member, wait_ms: wait.wait }))
+        }
+        TeamWord::Stop { name, because, wait } => {
+            let ask = wire::Halt { team: name, reason: because, wait_ms: wait };
+            let got: Got<TeamView> = app.call(&Call::TeamStop(ask))?;
+            app.out.answer("team.stop", &got.data, &[], |_| format!("{}: {}\n", got.data.summary.team, told(&got.data)))
+        }
+        TeamWord::Delete { name } => {
+            let got: Got<TeamView> = app.call(&Call::TeamDelete(wire::Named { team: name.clone() }))?;
+            let next = [format!("regatta team undelete {name}")];
+            app.out.answer("team.delete", &got.data, &next, |_| format!("deleted {name}\n"))
+        }
+        TeamWord::Undelete { name } => {
+            let got: Got<TeamView> = app.call(&Call::TeamUndelete(wire::Named { team: name.clone() }))?;
+            app.out.answer("team.undelete", &got.data, &[], |_| format!("{name} is back\n"))
+        }
+        TeamWord::Backup { name, file } => backup(app, name, &file),
+        TeamWord::Restore { file } => restore(app, &file),
+    }
+}
+
+/// A `team.toml`.
+#[derive(Deserialize)]
+struct File {
+    name: Option<TeamName>,
+    lead: Member,
+    #[serde(default, alias = "members")]
+    member: Vec<Member>,
+    #[serde(default, alias = "environment")]
+    environments: BTreeMap<String, Environment>,
+    #[serde(flatten)]
+    extra: Extra,
+}
+
+fn read(path: Option<&Path>) -> Result<File, Failed> {
+    let path = path.unwrap_or(Path::new("team.toml"));
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        failed(
+            "no_team_file",
+            format!("{} cannot be read: {error}", path.display()),
+            "write one, or name the team here: regatta team create NAME --lead amy=codex --member tom=opencode",
+        )
+    })?;
+    toml::from_str(&text).map_err(|it| {
+        failed("bad_team_file", format!("{}: {}", path.display(), it.message()), "see docs/teams.md for an example")
+    })
+}
+
+fn typed(text: &str) -> Result<Member, Failed> {
+    let hint = "write a name and a provider: amy=codex";
+    let (name, provider) = text.split_once('=').ok_or_else(|| usage(format!("{text:?} is no member"), hint))?;
+    let name = MemberName::new(name).map_err(|it| usage(it.to_string(), hint))?;
+    Ok(Member { provider: Some(provider.to_owned()), ..Member::named(name) })
+}
+
+fn create(app: &App, ask: TeamCreate) -> Said {
+    let file = match ask.lead {
+        Some(lead) => File {
+            name: None,
+            lead: typed(&lead)?,
+            member: ask.member.iter().map(|it| typed(it)).collect::<Result<_, _>>()?,
+            environments: BTreeMap::new(),
+            extra: Extra::new(),
+        },
+        None => read(ask.file.as_deref())?,
+    };
+    let name = ask.name.or(file.name).ok_or_else(|| usage("the team has no name", "regatta team create NAME"))?;
+    let client = app.client()?;
+    let project = app.project(&client)?.ok_or_else(|| {
+        usage("no project is meant", "run it inside a repository under management, or name one: --project NAME")
+    })?;
+    let (members, environments) = (file.member, file.environments);
+    let ask = Create { name: name.clone(), project, lead: file.lead, members, environments, extra: file.extra };
+    let got: Got<TeamView> = client.call(&Call::TeamCreate(ask))?;
+    let next = [format!("regatta team explain {name}"), format!("regatta team launch {name}")];
+    app.out.answer("team.create", &got.data, &next, |_| {
+        format!("made {name}: {} and {} more\n", got.data.desired.lead.name, got.data.desired.members.len())
+    })
+}
+
+fn edit(app: &App, file: Option<&Path>, name: Option<TeamName>) -> Said {
+    let file = read(file)?;
+    let team = name.or(file.name).ok_or_else(|| usage("the file names no team", "regatta team edit NAME"))?;
+    let edit = Edit {
+        lead: Some(file.lead),
+        members: Some(file.member),
+        environments: Some(file.environments),
+        extra: file.extra,
+    };
+    let got: Got<TeamView> = app.call(&Call::TeamEdit(wire::Change { team: team.clone(), edit }))?;
+    let next = [format!("regatta team relaunch {team}")];
+    app.out.answer("team.edit", &got.data, &next, |_| format!("changed what is wanted of {team}\n"))
+}
+
+fn list(app: &App, deleted: bool) -> Said {
+    let got: Got<Vec<Summary>> = app.call(&Call::TeamList(wire::List { deleted }))?;
+    app.out.answer("team.list", &got.data, &[], |_| {
+        if got.data.is_empty() {
+            return "no teams; make one: regatta team create NAME --lead amy=codex --member tom=opencode\n".into();
+        }
+        let mut rows = vec![["TEAM", "PROJECT", "ALIVE", "PHASE", "OUTCOME", ""].map(String::from).to_vec()];
+        rows.extend(got.data.iter().map(|it| {
+            let gone = if it.deleted { "deleted; " } else { "" };
+            vec![
+                it.team.to_string(),
+                it.project.to_string(),
+                format!("{}/{}", it.alive, it.expected),
+                it.phase.map_or("-", Phase::word).to_owned(),
+                it.outcome.map_or("-", Outcome::word).to_owned(),
+                format!("{gone}{}", line(&it.said)),
+            ]
+        }));
+        table(&rows)
+    })
+}
+
+fn show(app: &App, name: TeamName) -> Said {
+    let got: Got<TeamView> = app.call(&Call::TeamShow(wire::Named { team: name }))?;
+    app.out.answer("team.show", &got.data, &[], |_| draw(&got.data))
+}
+
+/// Wanted, resolved and live, each in its own column.
+fn draw(view: &TeamView) -> String {
+    let summary = &view.summary;
+    let mut text = format!("{} of {}: {}\n", summary.team, summary.project, told(view));
+    let mut rows = vec![["", "WANTED", "RESOLVED", "LANE", "STATE", "LIVE", "HEARD"].map(String::from).to_vec()];
+    for it in &summary.members {
+        let wanted = view.desired.member(&it.name);
+        let entry = view.resolved.as_ref().and_then(|launch| launch.entry(&it.name));
+        let live = view.live.iter().find(|live| live.name == it.name);
+        rows.push(vec![
+            if it.lead { format!("{} (lead)", it.name) } else { it.name.to_string() },
+            wanted.map_or("no longer".into(), |member| asked(view, member)),
+            entry.map_or("-".into(), resolved),
+            entry.and_then(|it| it.lane.as_ref()).map_or("-".into(), |it| it.id.clone()),
+            line(&it.said),
+            live.map_or("-".into(), |it| lives(it)),
+            live.and_then(|it| it.silent_ms).map_or("-".into(), |it| format!("{} ago", span(it))),
+        ]);
+    }
+    text += &table(&rows);
+    for entry in view.resolved.iter().flat_map(|it| &it.members) {
+        text += &details(entry);
+    }
+    let past = |it: &Launch| format!("  {} {} {}\n", it.id, it.phase().word(), it.outcome().word());
+    if !view.history.is_empty() {
+        text += &format!("before:\n{}", view.history.iter().map(past).collect::<String>());
+    }
+    text
+}
+
+fn told(view: &TeamView) -> String {
+    line(&view.summary.said)
+}
+
+fn asked(view: &TeamView, member: &Member) -> String {
+    let more = [&member.backend, &member.model, &member.effort].into_iter().flatten();
+    std::iter::once(view.desired.provider(member)).chain(more.map(String::as_str)).collect::<Vec<_>>().join(" ")
+}
+
+fn resolved(entry: &Entry) -> String {
+    let more = [&entry.got.backend, &entry.got.model, &entry.got.effort].into_iter().flatten();
+    std::iter::once(entry.got.provider.as_str()).chain(more.map(String::as_str)).collect::<Vec<_>>().join(" ")
+}
+
+fn lives(it: &LiveView) -> String {
+    let word = match it.live {
+        Live::Absent => "-",
+        Live::Dead => "dead",
+        Live::Coming => "coming",
+        Live::Idle => "idle",
+        Live::Working => "working",
+        Live::Waiting => "waiting for you",
+        Live::Hung => "hung",
+        Live::Ending => "ending",
+    };
+    let tasks: Vec<String> = it.tasks.iter().map(ToString::to_string).collect();
+    if tasks.is_empty() { word.to_owned() } else { format!("{word} on {}", tasks.join(", ")) }
+}
+
+fn details(entry: &Entry) -> String {
+    let notes = entry.notes.iter().map(|it| format!("  {}: {}\n", entry.name, line(it)));
+    let seen = entry.evidence.last().map(|it| format!("  {}: {}\n", entry.name, line(&it.text)));
+    notes.chain(seen).collect()
+}
+
+/// Waits for a launch; one that did not come up whole is said and fails the command.
+fn launched(app: &App, kind: &'static str, call: &Call) -> Said {
+    let got: Got<TeamView> = app.call(call)?;
+    let name = got.data.summary.team.clone();
+    let next = [format!("regatta team show {name}")];
+    app.out.answer(kind, &got.data, &next, |_| format!("{name}: {}\n", told(&got.data)))
+}
+
+fn backup(app: &App, name: TeamName, file: &Path) -> Said {
+    let got: Got<Backup> = app.call(&Call::TeamBackup(wire::Named { team: name.clone() }))?;
+    let text = serde_json::to_vec_pretty(&got.data)
+        .map_err(|it| failed("bug", format!("the backup could not be written: {it}"), "please report this"))?;
+    let write = || {
+        let mut new = std::fs::File::create_new(file)?;
+        std::io::Write::write_all(&mut new, &text)?;
+        new.sync_all()
+    };
+    write().map_err(|error| {
+        failed("not_written", format!("{} could not be written: {error}", file.display()), "name a new file")
+    })?;
+    let next = [format!("regatta team restore {}", file.display())];
+    app.out.answer("team.backup", &file.display().to_string(), &next, |_| format!("{name} is in {}\n", file.display()))
+}
+
+fn restore(app: &App, file: &Path) -> Said {
+    let hint = "name a file that regatta team backup wrote";
+    let text = std::fs::read(file)
+        .map_err(|error| failed("no_backup", format!("{} cannot be read: {error}", file.display()), hint))?;
+    let backup: Backup = serde_json::from_slice(&text)
+        .map_err(|error| failed("bad_backup", format!("{} is no team's backup: {error}", file.display()), hint))?;
+    let name = backup.team.name.clone();
+    let got: Got<TeamView> = app.call(&Call::TeamRestore(wire::Restore { backup }))?;
+    let next = [format!("regatta team show {name}")];
+    app.out.answer("team.restore", &got.data, &next, |_| format!("{name} is back: {}\n", told(&got.data)))
+}
