@@ -128,13 +128,13 @@ function Top({ head }: { head: Head | undefined }) {
             slots {head.running}/{head.slots}
           </span>
         )}
-        <button type="button" class="key" onClick={() => (over.value = 'palette')} aria-label="Commands (Ctrl-K)">
+        <button type="button" class="key" onClick={() => (over.value = 'palette')} aria-label="⌘K: commands, also Ctrl-K">
           ⌘K
         </button>
-        <button type="button" class="key" onClick={() => (over.value = 'help')} aria-label="Keys (?)">
+        <button type="button" class="key" onClick={() => (over.value = 'help')} aria-label="? Keys">
           ?
         </button>
-        <button type="button" class="key" onClick={theme.turn} aria-label="Light or dark">
+        <button type="button" class="key" onClick={theme.turn} aria-label="◐ light or dark">
           ◐
         </button>
         <Link />

@@ -33,6 +33,7 @@ const ODD = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u1
 
 /** Text of others in a line: what nobody would see is seen, and it ends (S12). */
 export function plain(text: string, longest = 2_000): string {
-  const cut = text.length > longest ? `${text.slice(0, longest)} … ${text.length - longest} more characters` : text;
+  const more = longest < 1_000 ? '…' : ` … ${text.length - longest} more characters`;
+  const cut = text.length > longest ? `${text.slice(0, longest).trimEnd()}${more}` : text;
   return cut.replace(ODD, (it) => `⟨${(it.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
 }

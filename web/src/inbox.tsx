@@ -61,7 +61,7 @@ async function together(group: Group, nth: number): Promise<void> {
   toast(true, `${done} of ${group.items.length} answered`);
 }
 
-function Card({ group, nth, open }: { group: Group; nth: number; open: boolean }) {
+export function Card({ group, nth, open }: { group: Group; nth: number; open: boolean }) {
   const it = group.items[0];
   const card = useRef<HTMLElement>(null);
   const active = chosen.value === group.key || (chosen.value === null && nth === 0);

@@ -39,10 +39,12 @@ function Line({ it }: { it: Lane }) {
       <td class="right">
         <Age since={it.since_wall} />
       </td>
-      <td class="row">
-        {it.actions.map((action) => (
-          <Do key={action.label} action={action} />
-        ))}
+      <td>
+        <span class="row">
+          {it.actions.map((action) => (
+            <Do key={action.label} action={action} />
+          ))}
+        </span>
       </td>
     </tr>
   );

@@ -24,10 +24,12 @@ function Line({ it, train }: { it: Landing; train: Train }) {
       <td class="right">
         <Age since={it.queued_wall} />
       </td>
-      <td class="row">
-        {actions.map((action) => (
-          <Do key={action.label} action={{ ...action, key: undefined }} />
-        ))}
+      <td>
+        <span class="row">
+          {actions.map((action) => (
+            <Do key={action.label} action={{ ...action, key: undefined }} />
+          ))}
+        </span>
       </td>
     </tr>
   );

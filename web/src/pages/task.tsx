@@ -1,12 +1,13 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { age, plain, usd } from '../format';
+import { Card, groups } from '../inbox';
 import { topic } from '../live/client';
 import { get, set } from '../route';
 import { Refused, call, read } from '../session';
 import { add, put } from '../trusted';
 import { Age, Do, Empty, Mark, Panel, TaskLink, clock, complain, toast, useTopics } from '../ui';
-import { STATES, type TaskPage } from '../views';
+import { type Item, STATES, type TaskPage } from '../views';
 
 interface FileLine {
   path: string;
@@ -38,14 +39,17 @@ function FileDiff({ task, nth, file, split }: { task: string; nth: number; file:
       loaded = true;
       try {
         const html = await read(`/api/v1/page/diff/${task}/${nth}${split ? '?split=true' : ''}`);
-        if (place.current) put(place.current, html);
+        if (place.current) {
+          put(place.current, html);
+          place.current.style.minHeight = '';
+        }
       } catch (error) {
         loaded = false;
         failed.value = error instanceof Refused ? error.problem.message : String(error);
       }
     };
     // Only what is looked at is fetched.
-    const seen = new IntersectionObserver((entries) => entries.some((it) => it.isIntersecting) && void load(), { rootMargin: '600px' });
+    const seen = new IntersectionObserver((entries) => entries.some((it) => it.isIntersecting) && void load(), { rootMargin: '300px' });
     seen.observe(details);
     details.addEventListener('toggle', load);
     return () => {
@@ -60,7 +64,7 @@ function FileDiff({ task, nth, file, split }: { task: string; nth: number; file:
         {file.outside && <b class="bad"> outside its manifest</b>}
         {file.closed && <span class="aside"> large or made by a program: closed</span>}
       </summary>
-      <div ref={place} class="lines" tabIndex={0} role="region" aria-label={`Changes in ${file.path}`}>
+      <div ref={place} class="lines" style={{ minHeight: `${Math.min(20_000, file.added + file.removed + 3) * 19}px` }} tabIndex={0} role="region" aria-label={`Changes in ${file.path}`}>
         {failed.value}
       </div>
     </details>
@@ -228,7 +232,7 @@ function Comment({ it }: { it: TaskPage }) {
 }
 
 export function Task({ id }: { id: string }) {
-  useTopics(id, 'head');
+  useTopics(id, 'head', 'inbox');
   const known = topic(id).known.value;
   void topic(id).changed.value;
   const it = topic(id).one<TaskPage>(id);
@@ -244,6 +248,12 @@ export function Task({ id }: { id: string }) {
   }
   const models = it.wanted || it.running ? ` (${it.running && it.running !== it.wanted ? `wanted ${it.wanted || 'any'}, got ${it.running}` : it.wanted || it.running})` : '';
   const attempt = get('attempt') || it.log;
+  const asked = groups(
+    topic('inbox')
+      .all<Item>()
+      .filter((one) => one.task === id && one.kind !== 'review'),
+  );
+  const log = attempt && <Log key={attempt} attempt={attempt} live={!it.tries.find((one) => one.id === attempt)?.ended} />;
   return (
     <>
       <h1 class="crumbs">
@@ -255,7 +265,13 @@ export function Task({ id }: { id: string }) {
       </h1>
       {it.warnings && it.warnings.length > 0 && <p class="error">{it.warnings.map((one) => plain(one, 300)).join(' · ')}</p>}
       <div class="task">
-        <Diff it={it} />
+        <div class="main">
+          {asked.map((one, nth) => (
+            <Card key={one.key} group={one} nth={nth} open />
+          ))}
+          <Diff it={it} />
+          {!it.submission && log}
+        </div>
         <div class="side">
           <Panel title="Ready to land?">
             <ul class="checks">
@@ -268,7 +284,7 @@ export function Task({ id }: { id: string }) {
           </Panel>
           <Panel title="Why" aside={<code class="aside">regatta why {it.id}</code>}>
             {it.waits.length === 0 ? (
-              <p class="empty">{STATES[it.at].word}: it waits for nothing.</p>
+              <p class="empty">{asked.length > 0 ? 'It waits for your answer.' : `${STATES[it.at].word}: it waits for nothing.`}</p>
             ) : (
               <ul class="spans">
                 {it.waits.map((one) => (
@@ -288,7 +304,7 @@ export function Task({ id }: { id: string }) {
             )}
           </Panel>
           <Time it={it} />
-          {attempt && <Log key={attempt} attempt={attempt} live={!it.tries.find((one) => one.id === attempt)?.ended} />}
+          {it.submission && log}
           {it.tries.length > 1 && (
             <Panel title={`${it.tries.length} attempts`}>
               <ul class="spans">

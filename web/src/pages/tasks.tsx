@@ -7,7 +7,7 @@ import { type At, type Head, type Row, STATES } from '../views';
 
 const COLUMNS: At[] = ['waiting', 'working', 'needs', 'review', 'landing', 'landed', 'failed'];
 const BOARD = 150;
-const LIST = 400;
+const LIST = 200;
 
 export function matches(it: Row, words: string, at: string, mission: string): boolean {
   if (at && it.at !== at) return false;
@@ -117,7 +117,7 @@ function Graph({ rows, around }: { rows: Row[]; around: string }) {
         {made.text} {around ? <a href="/tasks?view=graph">show all</a> : ''}
       </p>
       <div class="scroll">
-        <svg class="graph" width={width} height={height} role="img" aria-label={`${made.nodes.length} tasks in ${made.columns} waves`}>
+        <svg class="graph" width={width} height={height} role="group" aria-label={`${made.nodes.length} tasks in ${made.columns} waves`}>
           {made.edges.map((it) => (
             <path key={`${it.from.id}${it.to.id}`} class={it.bold ? 'bold' : ''} d={`M${it.from.x * BOX.across + BOX.width} ${it.from.y * BOX.down + 24}C${it.from.x * BOX.across + BOX.width + 24} ${it.from.y * BOX.down + 24} ${it.to.x * BOX.across - 24} ${it.to.y * BOX.down + 24} ${it.to.x * BOX.across} ${it.to.y * BOX.down + 24}`} />
           ))}

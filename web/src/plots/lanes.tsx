@@ -185,7 +185,7 @@ function Rows({ lanes, tall }: { lanes: Lane[]; tall: boolean }) {
           <g key={it}>
             <line class="tick" x1={LABEL + inner * it} x2={LABEL + inner * it} y1={16} y2={height} />
             <text class="ticks" x={LABEL + inner * it} y={11} text-anchor={it === 1 ? 'end' : it === 0 ? 'start' : 'middle'}>
-              {it === 1 ? 'now' : `-${age(shown.ms * (1 - it))}`}
+              {it === 1 ? 'now' : `-${age(Math.round((shown.ms * (1 - it)) / 1_000) * 1_000)}`}
             </text>
           </g>
         ))}
@@ -228,8 +228,6 @@ function Row(props: { lane: Lane; bars: Bar[]; y: number; step: number; from: nu
     </g>
   );
 }
-
-const CELL = 17;
 
 function Many({ lanes }: { lanes: Lane[] }) {
   const sorted = [...lanes].sort(byUrgency);
@@ -303,5 +301,3 @@ function Share({ of }: { of: Shares }) {
     </div>
   );
 }
-
-export { CELL };

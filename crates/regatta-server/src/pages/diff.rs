@@ -206,7 +206,12 @@ fn plain_name(name: &str) -> String {
 
 /// Draws a file's lines as rows of a table.
 fn draw(file: &Changed, split: bool) -> String {
-    let mut out = String::from(if split { "<table class=\"diff split\">" } else { "<table class=\"diff\">" });
+    // Columns of known width: a browser need not look at every row to lay the first one out.
+    let mut out = String::from(if split {
+        "<table class=\"diff split\"><colgroup><col class=\"n\"><col><col class=\"n\"><col></colgroup>"
+    } else {
+        "<table class=\"diff\"><colgroup><col class=\"n\"><col class=\"n\"><col class=\"s\"><col></colgroup>"
+    });
     let (mut old, mut new, mut at) = (0_usize, 0_usize, 0);
     while at < file.lines.len().min(MOST_LINES) {
         let (sign, text) = &file.lines[at];

@@ -271,7 +271,9 @@ fn resting(board: &Board, agent: &Agent, landing: Option<&Stand>, failed: Option
         return Some(Stand { at: At::Offline, task: None, text: reason.clone() });
     }
     if let Some(parked) = provider::parked(board, agent) {
-        return Some(Stand { at: At::Waiting, task: None, text: format!("{}: {}", parked.name, parked.reason) });
+        // What does not end by itself is no wait.
+        let at = if parked.until_at.is_some() { At::Waiting } else { At::Failed };
+        return Some(Stand { at, task: None, text: parked.reason.clone() });
     }
     if let Some(task) = failed {
         return Some(Stand { at: At::Failed, task: Some(*task), text: "failed".into() });

@@ -1,0 +1,189 @@
+// A daemon of its own with a repository, scripted agents and work for them, for the browser to look at.
+
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+
+const PROVIDERS = ['claude', 'codex', 'gemini', 'opencode'];
+
+export const HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1"> \u001b[31mred\u001b[0m\u001b]0;title\u0007 \u202eevil\u202c [click](javascript:window.hacked=1)';
+
+export class World {
+  constructor(binary, dist) {
+    this.binary = binary;
+    this.dir = mkdtempSync(join(tmpdir(), 'regatta-web-'));
+    this.dist = dist;
+    this.env = { ...process.env, REGATTA_DATA_DIR: join(this.dir, 'data'), HOME: this.dir, NO_COLOR: '1' };
+  }
+
+  run(...args) {
+    return execFileSync(this.binary, args, { cwd: this.repo ?? this.dir, env: this.env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+  }
+
+  /** Where the daemon was, it comes up again. */
+  up() {
+    const listen = this.port ? `127.0.0.1:${this.port}` : '127.0.0.1:0';
+    this.run('up', '--listen', listen, ...(this.dist ? ['--web-dir', this.dist] : []));
+    const card = JSON.parse(readFileSync(join(this.dir, 'data/daemon.json'), 'utf8'));
+    this.url = card.url.replace(/\/$/, '');
+    this.port = new URL(this.url).port;
+    this.token = readFileSync(join(this.dir, 'data/token'), 'utf8').trim();
+  }
+
+  write(path, text) {
+    mkdirSync(dirname(join(this.repo, path)), { recursive: true });
+    writeFileSync(join(this.repo, path), text);
+  }
+
+  /** `outside` agents have no process: whoever drives the test speaks for them. */
+  async set({ agents, runtime = 'scripted' }) {
+    this.repo = join(this.dir, 'webapp');
+    mkdirSync(this.repo);
+    const git = (...args) => execFileSync('git', ['-c', 'user.name=Ann', '-c', 'user.email=ann@example.com', ...args], { cwd: this.repo, stdio: 'ignore' });
+    git('init', '-b', 'main');
+    this.write('src/login.rs', 'pub fn login(form: &Form) -> bool {\n    let user = find(&form.email);\n    if user.password == form.password {\n        return true;\n    }\n    false\n}\n');
+    this.write('test.sh', '#!/bin/sh\ntest -f src/login.rs\n');
+    this.write('regatta.toml', '[project]\nname = "webapp"\ntrunk = "main"\n\n[validation]\ncommands = ["sh ./test.sh"]\n\n[landing]\nprotected = ["auth/**"]\n');
+    git('add', '-A');
+    git('commit', '-m', 'start');
+    this.run('init', '--yes');
+    this.agents = [];
+    for (let nth = 0; nth < agents; nth += 1) {
+      const provider = PROVIDERS[nth % PROVIDERS.length];
+      const name = `${provider}-${Math.floor(nth / PROVIDERS.length) + 1}`;
+      await this.call('agent.add', runtime === 'outside' ? { name, runtime, provider } : { name, runtime, provider, profile: { model: 'scripted-big' } });
+      this.agents.push(name);
+    }
+    await this.call('limits.set', { max_attempts: agents });
+  }
+
+  async call(verb, input = {}) {
+    const answer = await fetch(`${this.url}/api/v1/${verb}`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${this.token}`, 'content-type': 'application/json' },
+      body: JSON.stringify(input),
+    });
+    const said = await answer.json();
+    if (!answer.ok) throw new Error(`${verb}: ${JSON.stringify(said)}`);
+    return said.data;
+  }
+
+  /** Starts tasks: `[{ subject, files, script, after, agent }]`. */
+  async start(title, tasks) {
+    const planned = tasks.map((it) => ({
+      task: {
+        subject: it.subject,
+        description: it.description ?? '',
+        issue_type: 'docs',
+        files: it.files ?? [],
+        script: it.script ?? [],
+        priority: it.priority ?? 2,
+        assign: it.agent ?? null,
+      },
+      after: it.after ?? [],
+    }));
+    return this.call('mission.start', { title, agents: this.agents, max_workers: this.agents.length, tasks: planned });
+  }
+
+  open() {
+    return this.run('open').trim();
+  }
+
+  down() {
+    try {
+      this.run('down');
+    } finally {
+      rmSync(this.dir, { recursive: true, force: true });
+    }
+  }
+}
+
+const edit = (path, text) => ({ write: { path, text } });
+
+/** A small team: one works, one asks, one wants a permission, one waits, one is in review, some land. */
+export function small() {
+  return [
+    { subject: 'Add a user model', files: ['src/model.rs'], agent: 'claude-1', script: [{ say: 'reading the code' }, { usage: { input: 52000, output: 4100, cached: 31000, cost: 0.42, used: 130000, size: 200000 } }, edit('src/model.rs', 'pub struct User;\n'), { run: 'echo checking && sh ./test.sh' }] },
+    {
+      subject: 'Check passwords in constant time',
+      files: ['auth/verify.rs', 'src/login.rs'],
+      agent: 'gemini-1',
+      after: [0],
+      script: [
+        { think: 'the comparison leaks how many characters match' },
+        { replace: { path: 'src/login.rs', from: 'if user.password == form.password {', to: 'if verify(&form.password, &user.hash)? {\n        sessions.start(&user)?;' } },
+        edit('auth/verify.rs', '// constant time\npub fn verify(given: &str, kept: &str) -> bool {\n    given.len() == kept.len()\n}\n'),
+        { usage: { input: 22000, output: 2100, cost: 0.21 } },
+      ],
+    },
+    { subject: 'Add a rate limit to the login', files: ['src/limit.rs'], agent: 'codex-1', after: [0], script: [{ say: 'I need a package' }, { permission: 'npm install zod@4' }, edit('src/limit.rs', 'pub const LIMIT: u32 = 5;\n')] },
+    { subject: 'Old endpoint', files: ['src/v1.rs'], agent: 'claude-1', after: [0], script: [{ ask: { question: 'Keep the v1 endpoint for old clients, or return 410?', choices: ['Keep v1', '410 Gone'] } }, edit('src/v1.rs', '// kept\n')] },
+    { subject: 'Describe the login', files: ['docs/login.md'], after: [1, 2], script: [edit('docs/login.md', '# Login\n')] },
+    { subject: 'Note the change', files: ['CHANGELOG.md'], after: [3], script: [edit('CHANGELOG.md', '# Changes\n')] },
+  ];
+}
+
+/** A change of ten thousand lines in twenty files. */
+export function large() {
+  const lines = Array.from({ length: 500 }, (_, nth) => `fn line_${nth}(given: usize) -> usize { given + ${nth} }`).join('\n');
+  const files = Array.from({ length: 20 }, (_, nth) => `auth/large/file-${String(nth).padStart(2, '0')}.rs`);
+  return [{ subject: 'A large change', files, agent: 'codex-1', script: files.map((it) => edit(it, `${lines}\n`)) }];
+}
+
+/** What a hostile program would say and leave. */
+export function hostile() {
+  return [
+    {
+      subject: `Hostile ${HOSTILE}`,
+      description: HOSTILE,
+      files: ['src/evil.html', 'auth/evil.html'],
+      agent: 'claude-1',
+      script: [
+        { say: HOSTILE },
+        { say: '\u001b[31m'.repeat(20000) },
+        { think: HOSTILE },
+        { tool: { title: HOSTILE } },
+        { run: "head -c 300000 /dev/zero | tr '\\0' x" },
+        edit('src/evil.html', `${HOSTILE}\n${'y'.repeat(200000)}\n`),
+        edit('auth/evil.html', `${HOSTILE}\n`),
+        { ask: { question: `Hostile ${HOSTILE}`, choices: [HOSTILE.slice(0, 60), 'no'] } },
+      ],
+    },
+  ];
+}
+
+/** Work for a team of programs: long, short, broken, and some that ask the same. */
+export function many(agents, { seconds = 600 } = {}) {
+  const tasks = [];
+  agents.forEach((agent, nth) => {
+    const file = `notes/${nth}.md`;
+    if (nth % 10 === 3) tasks.push({ subject: `Check package ${nth}`, files: [file], agent, script: [{ permission: 'npm install zod@4' }, edit(file, 'x\n')] });
+    else if (nth % 10 === 7) tasks.push({ subject: `Quick note ${nth}`, files: [file], agent, script: [{ sleep: 1 + (nth % 7) }, edit(file, 'x\n')] });
+    else if (nth % 15 === 5) tasks.push({ subject: `Broken ${nth}`, files: [file], agent, script: [{ sleep: 1 }, { fail: 'the tests do not pass' }] });
+    else tasks.push({ subject: `Long work ${nth}`, files: [file], agent, script: [{ say: `working on ${nth}` }, { usage: { input: 1000 * nth, output: 50 * nth, cost: 0.01 * nth } }, { sleep: seconds }, edit(file, 'x\n')] });
+  });
+  return tasks;
+}
+
+/** Work for agents that are somebody else: each takes its task, and some ask. Gives what speaks for each. */
+export async function outside(world, { asks = 45, review = 20 } = {}) {
+  const tasks = world.agents.map((agent, nth) => ({ subject: `Work ${nth}`, files: [`notes/${nth}.md`], agent }));
+  await world.start('Add login and rate limits', tasks);
+  const held = [];
+  for (const [nth, agent] of world.agents.entries()) {
+    if (nth % 10 === 9) continue; // some wait
+    const grant = await world.call('task.poll', { agent, lease_ms: 3_600_000 });
+    if (!grant) continue;
+    const speaks = { task: grant.task.id, attempt: grant.attempt, token: grant.token };
+    if (nth % 7 === 3 && asks > 0) {
+      asks -= 1;
+      const permission = { title: 'npm install zod@4', kind: 'execute', command: nth % 2 ? 'npm install zod@4' : 'cargo test' };
+      await world.call('attempt.ask', { ...speaks, permission });
+    } else if (nth % 11 === 5 && review > 0) {
+      review -= 1;
+      await world.call('attempt.ask', { ...speaks, question: `Keep endpoint ${nth}?`, choices: ['Keep', 'Drop'] });
+    } else held.push(speaks);
+  }
+  return held;
+}
