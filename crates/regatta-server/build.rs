@@ -21,8 +21,9 @@ fn main() {
             println!("cargo::rerun-if-changed={}", path.display());
         }
     }
-    let dist = top.join("dist");
-    let files = if dist.join("index.html").is_file() { read(&dist) } else { build(&top, &out.join("web")) };
+    let (dist, built) = (top.join("dist"), out.join("web"));
+    let _not_there = std::fs::remove_dir_all(&built);
+    let files = if dist.join("index.html").is_file() { copy(read(&dist), &built) } else { build(&top, &built) };
     let mut text = String::from("/// The page's files, by their path from its root.\n");
     text += "pub(crate) static FILES: &[(&str, &[u8])] = &[\n";
     for (name, path) in &files {
@@ -31,6 +32,16 @@ fn main() {
     }
     text += "];\n";
     std::fs::write(out.join("web_files.rs"), text).expect("cargo's own directory can be written");
+}
+
+/// Copies files, so that a page that is built anew while the compiler runs does not break what it includes.
+fn copy(files: Files, to: &Path) -> Files {
+    let one = |(name, from): (String, PathBuf)| {
+        let path = to.join(&name);
+        let copied = path.parent().map(std::fs::create_dir_all).is_some_and(|it| it.is_ok());
+        (copied && std::fs::copy(&from, &path).is_ok()).then_some((name, path))
+    };
+    files.into_iter().filter_map(one).collect()
 }
 
 /// Has Node build the page, if its packages are there.

@@ -10,7 +10,7 @@ import { link, paused, topic, waiting } from './live/client';
 import { Now } from './pages/now';
 import { follow, place } from './route';
 import { theme } from './theme';
-import { Ask, toasts, useTopics } from './ui';
+import { pending, toasts, useTopics } from './ui';
 import type { Head } from './views';
 
 /** A page that is loaded when somebody goes there. */
@@ -43,6 +43,7 @@ const Files = later(() => import('./pages/files').then((it) => it.Files));
 const Cost = later(() => import('./pages/cost').then((it) => it.Cost));
 const Agents = later<{ only?: string }>(() => import('./pages/agents').then((it) => it.Agents));
 const Events = later(() => import('./pages/events').then((it) => it.Events));
+const Ask = later(() => import('./ask').then((it) => it.Ask));
 const Palette = later(() => import('./palette').then((it) => it.Palette));
 const Help = later(() => import('./palette').then((it) => it.Help));
 const Setup = later(() => import('./pages/setup').then((it) => it.Setup));
@@ -207,7 +208,7 @@ export function App() {
         ))}
       </div>
       <Announce needs={head?.needs_you ?? 0} />
-      <Ask />
+      {pending.value && <Ask />}
       {over.value === 'palette' && <Palette />}
       {over.value === 'help' && <Help />}
     </div>

@@ -4,7 +4,7 @@ import { signal } from '@preact/signals';
 import { choose, chosen, move } from './inbox';
 import { paused, apply, topic } from './live/client';
 import { get, go, place, set } from './route';
-import { pending, press } from './ui';
+import { pending, press, toast } from './ui';
 import type { TaskPage } from './views';
 
 export const PAGES: [string, string, string][] = [
@@ -71,6 +71,9 @@ function onTask(key: string, id: string): boolean {
     case 'n':
     case 'p':
       file(key === 'n' ? 1 : -1);
+      return true;
+    case 'T':
+      toast(true, 'Work in its workspace yourself, in a terminal:', `regatta takeover ${id}`);
       return true;
     case 'c':
       document.getElementById('comment')?.focus();

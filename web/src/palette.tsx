@@ -116,6 +116,7 @@ const HELP: [string, string][] = [
   ['.', 'hold back updates, or let them come'],
   ['L R X', 'on a task: land, revise or tell, drop or cancel'],
   ['n p', 'on a task: next and previous file'],
+  ['T', 'on a task: how to take over in a terminal'],
   ['c u f w', 'on a task: comment, split, follow the log, raw log'],
   ['Esc', 'closes; it never decides anything'],
 ];

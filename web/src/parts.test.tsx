@@ -1,10 +1,12 @@
 import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { filled } from './ask';
 import { groups } from './inbox';
 import { fits } from './palette';
 import { byProvider } from './pages/cost';
 import { parsed } from './pages/events';
 import { folders } from './pages/files';
+import { lineOf } from './pages/task';
 import { matches } from './pages/tasks';
 import { call, enter, key } from './session';
 import { Text, withWords } from './ui';
@@ -55,6 +57,18 @@ describe('parts', () => {
     const input = { id: 'Q7', answer: { say: 'text', text: '' } };
     expect(withWords(input, '/answer/text', 'hi')).toEqual({ id: 'Q7', answer: { say: 'text', text: 'hi' } });
     expect(input.answer.text).toBe('');
+  });
+
+  it('a click on a number means its line', () => {
+    const place = document.createElement('div');
+    place.innerHTML = '<table class="diff"><tr class="hunk"><td colspan="4">@@ -1 +1 @@</td></tr><tr class="d"><td>42</td><td></td><td>-</td><td>7</td></tr><tr><td>43</td><td>44</td><td></td><td>x</td></tr></table>';
+    const cells = [...place.querySelectorAll('td')];
+    expect(cells.map((it) => lineOf(it))).toEqual([null, '42', null, null, null, '44', '44', null, null]);
+  });
+
+  it('a form becomes the object its agent asked for', () => {
+    const form = { properties: { name: { type: 'string' }, count: { type: 'integer', default: 3 }, sure: { type: 'boolean' }, note: {} }, required: ['name'] };
+    expect(JSON.parse(filled(form, { name: 'x', sure: 'true' }))).toEqual({ name: 'x', count: 3, sure: true });
   });
 
   it('items that ask the same are one group, longest waiting first', () => {

@@ -1,17 +1,18 @@
 // Small parts that every page uses.
 
-import { type Signal, signal, useSignal } from '@preact/signals';
+import { type Signal, signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect } from 'preact/hooks';
 import { age, clockTime, plain } from './format';
-import { ahead, look } from './live/client';
+import { ahead, link, look } from './live/client';
 import { Refused, call } from './session';
 import { type Action, type At, STATES } from './views';
 
-/** The daemon's time, once a second, while somebody sees it. */
+/** The daemon's time, once a second, while somebody sees it and as long as it is heard. */
 export const clock = signal(Date.now());
 setInterval(() => {
-  if (!document.hidden) clock.value = Date.now() + ahead.peek();
+  // What nobody hears of any more does not go on: bars end where the line was cut.
+  if (!document.hidden && link.peek().state !== 'lost') clock.value = Date.now() + ahead.peek();
 }, 1_000);
 
 /** Looks at topics as long as the part is on the page. */
@@ -136,50 +137,6 @@ export function Do({ action, nth }: { action: Action; nth?: number }) {
       {nth !== undefined && nth <= 9 && <kbd>{nth}</kbd>}
       {action.key && <kbd>{action.key}</kbd>}
     </button>
-  );
-}
-
-/** Asks for words, or once more, in a dialog that Esc closes. Nothing is decided by Esc, and nothing by a stray key. */
-export function Ask() {
-  const it = pending.value;
-  const place = useRef<HTMLDialogElement>(null);
-  const words = useSignal('');
-  useEffect(() => {
-    words.value = '';
-    if (it && !place.current?.open) place.current?.showModal();
-    if (!it && place.current?.open) place.current.close();
-  }, [it]);
-  const send = async (event: Event) => {
-    event.preventDefault();
-    const action = pending.peek();
-    if (!action || (action.words !== undefined && !words.peek().trim())) return;
-    pending.value = null;
-    await perform(action, words.peek().trim());
-  };
-  return (
-    <dialog ref={place} class="ask" aria-label={it?.label ?? 'Question'} onClose={() => (pending.value = null)}>
-      {it && (
-        <form onSubmit={send}>
-          <h2>{plain(it.label, 80)}</h2>
-          {it.words !== undefined ? (
-            <textarea aria-label="Words" rows={4} value={words.value} onInput={(event) => (words.value = event.currentTarget.value)} autofocus />
-          ) : (
-            <p>Is that meant? It cannot be taken back with one click.</p>
-          )}
-          <p class="cli">
-            same from a shell: <code>{plain(it.cli, 300)}</code>
-          </p>
-          <div class="row">
-            <button type="submit" class={`do first ${it.grave ? 'grave' : ''}`}>
-              {plain(it.label.replace('…', ''), 80)}
-            </button>
-            <button type="button" class="do" onClick={() => (pending.value = null)}>
-              Close <kbd>Esc</kbd>
-            </button>
-          </div>
-        </form>
-      )}
-    </dialog>
   );
 }
 

@@ -11,6 +11,13 @@ export interface Action {
   grave?: boolean;
   key?: string;
   words?: string;
+  form?: Form;
+}
+
+/** The restricted JSON Schema that agents send. */
+export interface Form {
+  properties?: Record<string, { type?: string; title?: string; description?: string; enum?: string[]; oneOf?: { const: string; title?: string }[]; default?: unknown }>;
+  required?: string[];
 }
 
 export interface Head {
@@ -23,6 +30,7 @@ export interface Head {
   projects: { name: string; trunk: string; path: string }[];
   missions: { id: string; title: string; landed: number; tasks: number }[];
   version: string;
+  composer: Action;
 }
 
 export interface Item {

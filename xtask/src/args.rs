@@ -7,7 +7,8 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 
 const FLAGS: [&str; 6] = ["check", "json", "threads", "write", "install-only", "restart"];
-const OPTIONS: [&str; 16] = [
+const OPTIONS: [&str; 17] = [
+    "minutes",
     "validation-ms",
     "steps",
     "callers",

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     Ok(reached.is_empty() && before == after)
 }
 
-fn install() -> anyhow::Result<String> {
+pub(crate) fn install() -> anyhow::Result<String> {
     let there = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|it| it.status.success());
     for name in ["chromium", "chromium-browser", "google-chrome"] {
         if there(name) {

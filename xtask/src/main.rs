@@ -17,6 +17,7 @@ mod dice; // numbers that look random and are the same every time
 mod real_agents; // real programs against the scripted model server
 mod report; // what is printed, and kept in a file
 mod schemathesis; // the document against the server
+mod web; // the web page, built and used in a real browser
 mod world; // an engine without git and agents, and stores that count
 
 use std::process::ExitCode;
@@ -48,6 +49,7 @@ cargo xtask bench overhead      [--binary PATH] [--runs 50]
 cargo xtask bench all
 cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
+cargo xtask web                 [--binary PATH] [--minutes 0.5] [--write] (docs/screens)
 cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|all] [--binary PATH] [--install-only]
 Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
 
@@ -112,6 +114,7 @@ fn run() -> anyhow::Result<bool> {
         }
         ["schemathesis"] => schemathesis::run(&args),
         ["browser"] => browser::run(&args),
+        ["web"] => web::run(&args),
         ["real-agents"] => real_agents::run(&args),
         _ => anyhow::bail!("usage:\n{USAGE}"),
     }

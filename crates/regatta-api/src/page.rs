@@ -58,6 +58,9 @@ pub struct Action {
     /// Words are needed: where in the input they go, as a JSON pointer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
+    /// The words are this form's fields, as the text of a JSON object: the restricted JSON Schema an agent sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<serde_json::Value>,
 }
 
 /// A piece of the sentence that says how the fleet is.
@@ -96,6 +99,8 @@ pub struct HeadView {
     pub projects: Vec<ProjectLine>,
     pub missions: Vec<MissionLine>,
     pub version: String,
+    /// What becomes of words to the whole team.
+    pub composer: Action,
 }
 
 /// A project's name and trunk.

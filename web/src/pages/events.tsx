@@ -99,7 +99,7 @@ function Bus() {
                   {plain(it.subject, 60)}
                 </button>
               </td>
-              <td>{plain(it.by, 60)}</td>
+              <td>{plain(it.by.replace(/:$/, ''), 60)}</td>
               <td class="mono dim">{plain(JSON.stringify(it.data), 160)}</td>
             </tr>
           ))}

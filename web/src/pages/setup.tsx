@@ -76,7 +76,7 @@ export function Setup() {
       </Panel>
       <Panel title="Policy: what agents may do unasked" aside={<code class="aside">regatta policy list</code>}>
         {policy.problem && <p class="error">{policy.problem}</p>}
-        {policy.data?.length === 0 && <p class="empty">No rule of your own: what is not read-only or inside the workspace is asked about.</p>}
+        {policy.data?.length === 0 && <p class="empty">No rule of your own yet: “Always allow” in the inbox makes one.</p>}
         {policy.data && policy.data.length > 0 && (
           <table class="list">
             <thead>

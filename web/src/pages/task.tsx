@@ -1,4 +1,4 @@
-import { useSignal } from '@preact/signals';
+import { type Signal, signal, useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { age, plain, usd } from '../format';
 import { Card, groups } from '../inbox';
@@ -25,11 +25,45 @@ interface Listed {
   files: FileLine[];
 }
 
+// Comments are drafts until Revise, and outlive the tab.
+const drafts = new Map<string, Signal<string>>();
+
+function draftOf(task: string): Signal<string> {
+  let it = drafts.get(task);
+  if (!it) drafts.set(task, (it = signal(localStorage.getItem(`regatta-draft-${task}`) ?? '')));
+  return it;
+}
+
+function keepDraft(task: string, text: string): void {
+  draftOf(task).value = text;
+  if (text) localStorage.setItem(`regatta-draft-${task}`, text);
+  else localStorage.removeItem(`regatta-draft-${task}`);
+}
+
+/** Which line a click on a line's number means: the new one, or the old one where it is gone. */
+export function lineOf(target: Element): string | null {
+  const cell = target.closest('.diff td');
+  const row = cell?.parentElement;
+  if (!cell || !row || row.classList.contains('hunk')) return null;
+  const number = cell.textContent?.trim() ?? '';
+  if (!/^\d+$/.test(number) || cell === row.lastElementChild) return null;
+  const cells = [...row.children].map((it) => it.textContent?.trim() ?? '');
+  const split = row.closest('.split') !== null;
+  return (split ? cells[2] || cells[0] : cells[1] || cells[0]) || null;
+}
+
 /** One file of the change, drawn by the daemon when somebody looks at it. */
 function FileDiff({ task, nth, file, split }: { task: string; nth: number; file: FileLine; split: boolean }) {
   const place = useRef<HTMLDivElement>(null);
   const box = useRef<HTMLDetailsElement>(null);
   const failed = useSignal('');
+  const comment = (event: MouseEvent) => {
+    const line = lineOf(event.target as Element);
+    if (!line) return;
+    const before = draftOf(task).peek();
+    keepDraft(task, `${before}${before ? '\n' : ''}${file.path}:${line}: `);
+    document.getElementById('comment')?.focus();
+  };
   useEffect(() => {
     const details = box.current;
     if (!details) return;
@@ -64,7 +98,7 @@ function FileDiff({ task, nth, file, split }: { task: string; nth: number; file:
         {file.outside && <b class="bad"> outside its manifest</b>}
         {file.closed && <span class="aside"> large or made by a program: closed</span>}
       </summary>
-      <div ref={place} class="lines" style={{ minHeight: `${Math.min(20_000, file.added + file.removed + 3) * 19}px` }} tabIndex={0} role="region" aria-label={`Changes in ${file.path}`}>
+      <div ref={place} class="lines" onClick={comment} style={{ minHeight: `${Math.min(20_000, file.added + file.removed + 3) * 19}px` }} tabIndex={0} role="region" aria-label={`Changes in ${file.path}`}>
         {failed.value}
       </div>
     </details>
@@ -206,12 +240,8 @@ function Time({ it }: { it: TaskPage }) {
 }
 
 function Comment({ it }: { it: TaskPage }) {
-  const draft = useSignal(localStorage.getItem(`regatta-draft-${it.id}`) ?? '');
-  const keep = (text: string) => {
-    draft.value = text;
-    if (text) localStorage.setItem(`regatta-draft-${it.id}`, text);
-    else localStorage.removeItem(`regatta-draft-${it.id}`);
-  };
+  const draft = draftOf(it.id);
+  const keep = (text: string) => keepDraft(it.id, text);
   const send = async () => {
     try {
       await call('revise', { id: it.id, text: draft.peek().trim() });
@@ -223,9 +253,9 @@ function Comment({ it }: { it: TaskPage }) {
   };
   return (
     <div class="comment">
-      <textarea id="comment" rows={3} aria-label="Comments for Revise" placeholder="Comments, such as src/api/limit.rs:41 use a token bucket. A draft until you press Revise." value={draft.value} onInput={(event) => keep(event.currentTarget.value)} />
+      <textarea id="comment" rows={3} aria-label="Comments for Revise" placeholder="Click a line’s number, or write: src/api/limit.rs:41: use a token bucket. A draft until you press Revise." value={draft.value} onInput={(event) => keep(event.currentTarget.value)} />
       <button type="button" class="do" disabled={!draft.value.trim()} onClick={send} title={`regatta revise ${it.id} …`}>
-        Revise with this
+        Revise with {draft.value.trim() ? `${draft.value.trim().split('\n').length} line${draft.value.trim().includes('\n') ? 's' : ''}` : 'a comment'}
       </button>
     </div>
   );

@@ -88,7 +88,7 @@ export function Lanes({ size }: { size: 'few' | 'some' | 'many' }) {
   const title = `${lanes.length} ${lanes.length === 1 ? 'lane' : 'lanes'}`;
   const aside = (
     <>
-      <Window />
+      {size !== 'many' && <Window />}
       <button type="button" class="plain" aria-pressed={table} onClick={() => set('as', table ? null : 'table')}>
         {table ? 'Show as plot' : 'Show as table'}
       </button>

@@ -9,7 +9,17 @@ use serde_json::{Value, json};
 
 /// A button.
 fn act(label: &str, verb: &str, input: Value, cli: String) -> Action {
-    Action { label: label.into(), verb: verb.into(), input, cli, first: false, grave: false, key: None, words: None }
+    Action {
+        label: label.into(),
+        verb: verb.into(),
+        input,
+        cli,
+        first: false,
+        grave: false,
+        key: None,
+        words: None,
+        form: None,
+    }
 }
 
 impl Do for Action {
@@ -63,7 +73,7 @@ pub(super) fn item(it: &InboxView) -> Vec<Action> {
                 allow("Always allow", "always").grave(),
             ]
         }
-        Some(Want::Question { choices, .. }) => {
+        Some(Want::Question { choices, schema, .. }) => {
             let say = |text: &str| answer(json!({ "say": "text", "text": text }), "once");
             let choice = |nth: usize, text: &String| {
                 let line = format!("regatta answer {id} {}", quoted(text));
@@ -71,8 +81,19 @@ pub(super) fn item(it: &InboxView) -> Vec<Action> {
                 if nth == 0 { made.first() } else { made }
             };
             let mut all: Vec<Action> = choices.iter().enumerate().map(|(nth, it)| choice(nth, it)).collect();
-            let reply = act("Reply…", "inbox.answer", say(""), format!("regatta answer {id} …"));
-            all.push(reply.words("/answer/text"));
+            let form = schema.as_deref().and_then(|it| serde_json::from_str(it).ok()).filter(|_| choices.is_empty());
+            match form {
+                Some(form) => {
+                    let fill = act("Fill in…", "inbox.answer", say(""), format!("regatta answer {id} '{{…}}'"));
+                    all.push(Action { form: Some(form), ..fill.words("/answer/text").first() });
+                    let no = answer(json!({ "say": "deny", "words": null }), "once");
+                    all.push(act("Decline", "inbox.answer", no, format!("regatta deny {id}")));
+                }
+                None => {
+                    let reply = act("Reply…", "inbox.answer", say(""), format!("regatta answer {id} …"));
+                    all.push(reply.words("/answer/text"));
+                }
+            }
             all
         }
         None => task_decision(it),
@@ -135,6 +156,17 @@ pub(super) fn task(it: &Task, landing: Option<&Landing>) -> Vec<Action> {
         );
     }
     all
+}
+
+/// What becomes of words to the whole team: a mission for a lead where there is one to lead it, else a task that waits
+/// to be taken up.
+pub(super) fn composer(leads: bool) -> Action {
+    if leads {
+        return act("Ask the lead", "mission.ask", json!({ "goal": "" }), "regatta mission start …".into())
+            .words("/goal");
+    }
+    let add = act("Add", "task.add", json!({ "subject": "", "backlog": true }), "regatta add … --backlog".into());
+    add.words("/subject")
 }
 
 /// What may be done about a queue.
@@ -201,7 +233,7 @@ mod tests {
             queue(&shop, true),
             queue(&shop, false),
         ];
-        let all = all.into_iter().flatten().chain(agent(&ann, true, true));
+        let all = all.into_iter().flatten().chain(agent(&ann, true, true)).chain([composer(true), composer(false)]);
         let mut seen = 0;
         for mut it in all {
             if let Some(pointer) = &it.words {
@@ -213,7 +245,7 @@ mod tests {
             assert!(it.cli.starts_with("regatta "), "{}", it.cli);
             seen += 1;
         }
-        assert!(seen >= 14, "{seen}");
+        assert!(seen >= 16, "{seen}");
     }
 
     #[test]

@@ -150,6 +150,7 @@ impl Scene<'_> {
                 .collect(),
             missions,
             version: env!("CARGO_PKG_VERSION").into(),
+            composer: act::composer(board.projects.values().any(|it| it.settings.leads.agent.is_some())),
         })
     }
 

@@ -267,8 +267,8 @@ fn first_reason(board: &Board, task: &Task, now: Now) -> Option<String> {
 
 /// An agent that works on nothing: gone, kept from work, or what became of what it did last.
 fn resting(board: &Board, agent: &Agent, landing: Option<&Stand>, failed: Option<&TaskId>) -> Option<Stand> {
-    if let Some(reason) = &agent.offline {
-        return Some(Stand { at: At::Offline, task: None, text: reason.clone() });
+    if let Some(text) = agent.offline.clone().or_else(|| regatta_core::runner::away(board, agent)) {
+        return Some(Stand { at: At::Offline, task: None, text });
     }
     if let Some(parked) = provider::parked(board, agent) {
         // What does not end by itself is no wait.

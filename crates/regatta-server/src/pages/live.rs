@@ -26,7 +26,7 @@ use super::draw;
 
 /// How often frames come: small fleets see every event nearly at once.
 const FRAME: Duration = Duration::from_millis(100);
-const FRAME_MANY: Duration = Duration::from_millis(250);
+const FRAME_MANY: Duration = Duration::from_millis(150);
 /// How often a reader is told that the daemon is there.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How many entities that are gone are remembered.

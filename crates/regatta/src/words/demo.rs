@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use regatta_api::Call;
 use regatta_api::input::{self, RuntimeName};
+use regatta_api::page::OpenView;
 use regatta_api::view::{AgentView, MissionView, ProjectView};
 use regatta_core::agent::Role;
 use regatta_core::ids::AgentName;
@@ -135,6 +136,8 @@ pub(super) fn demo(app: &App, ask: &Demo) -> Said {
     ));
     app.out.note(&format!("repo  {}   (a small shell project with tests)", repo.display()));
     let client = start_for(&data_dir)?;
+    let page: Got<OpenView> = client.call(&Call::Open(input::Nothing {}))?;
+    app.out.note(&format!("web   {}   (works once)", page.data.url));
     let played = play(app, ask, &client, &repo, began);
     let keep = ask.keep || ask.serve;
     let stopped = if ask.serve { Ok(()) } else { stop_for(&client) };

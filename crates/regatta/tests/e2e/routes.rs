@@ -8,6 +8,8 @@ use crate::world::{World, run};
 
 /// The server's own table of addresses, as it is written there.
 const ROUTER: &str = include_str!("../../../regatta-server/src/lib.rs");
+/// What the web page reads besides.
+const PAGES: &str = include_str!("../../../regatta-server/src/pages/mod.rs");
 
 /// Who may use an address.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,7 +46,11 @@ impl Whom {
 }
 
 /// Address, method, a body that changes nothing, and whom it lets in.
-const ADDRESSES: [(&str, &str, &str, Whom); 19] = [
+const ADDRESSES: [(&str, &str, &str, Whom); 23] = [
+    ("/api/v1/live?topics=head&follow=false", "GET", "", Whom::Sees),
+    ("/api/v1/page/diff/T99", "GET", "", Whom::Sees),
+    ("/api/v1/page/diff/T99/0", "GET", "", Whom::Sees),
+    ("/api/v1/page/log/A99", "GET", "", Whom::Sees),
     ("/api/v1/events?after=0&follow=false", "GET", "", Whom::Sees),
     ("/api/v1/openapi.json", "GET", "", Whom::All),
     ("/api/v1/", "GET", "", Whom::All),
@@ -119,8 +125,9 @@ fn s10_every_address_is_refused_to_whoever_may_not_use_it() {
     assert_eq!(wrong, Vec::<String>::new());
     assert_eq!(world.events(), before, "nothing changed");
     // Nobody adds an address without saying here whom it lets in.
-    let open = ["/healthz", "/readyz"];
-    for written in ROUTER.split(".route(\"").skip(1).filter_map(|it| it.split('"').next()) {
+    let open = ["/healthz", "/readyz", "/enter"];
+    let written = ROUTER.split(".route(\"").skip(1).chain(PAGES.split(".route(\"").skip(1));
+    for written in written.filter_map(|it| it.split('"').next()) {
         let fits = |path: &str| {
             let path = path.split('?').next().unwrap_or_default();
             let (left, right): (Vec<&str>, Vec<&str>) = (written.split('/').collect(), path.split('/').collect());
