@@ -25,6 +25,8 @@ use crate::{Refused, Shared, bounds, calls};
 const KEPT: usize = 4;
 /// Files with more changed lines are closed at first.
 const LARGE: usize = 2_000;
+/// How many rows a browser lays out at once.
+const SHEET: usize = 100;
 /// How many lines of one file are sent at once.
 const MOST_LINES: usize = 20_000;
 /// Lines longer than this are not compared word by word.
@@ -206,12 +208,7 @@ fn plain_name(name: &str) -> String {
 
 /// Draws a file's lines as rows of a table.
 fn draw(file: &Changed, split: bool) -> String {
-    // Columns of known width: a browser need not look at every row to lay the first one out.
-    let mut out = String::from(if split {
-        "<table class=\"diff split\"><colgroup><col class=\"n\"><col><col class=\"n\"><col></colgroup>"
-    } else {
-        "<table class=\"diff\"><colgroup><col class=\"n\"><col class=\"n\"><col class=\"s\"><col></colgroup>"
-    });
+    let mut out = String::new();
     let (mut old, mut new, mut at) = (0_usize, 0_usize, 0);
     while at < file.lines.len().min(MOST_LINES) {
         let (sign, text) = &file.lines[at];
@@ -248,7 +245,28 @@ fn draw(file: &Changed, split: bool) -> String {
         let _a_string_takes_all =
             write!(out, "<tr class=\"hunk\"><td colspan=\"4\">{left} more lines: see regatta diff</td></tr>");
     }
-    out + "</table>"
+    sheets(&out, split)
+}
+
+/// Puts rows into tables of a hundred each, in boxes that a browser does not lay out before they are seen. Their columns
+/// have known widths, so that no row has to be looked at for another's sake. Nothing in a row's text ends it.
+fn sheets(rows: &str, split: bool) -> String {
+    let head = if split {
+        "<div class=\"part\"><table class=\"diff split\"><colgroup><col class=\"n\"><col><col class=\"n\"><col></colgroup>"
+    } else {
+        "<div class=\"part\"><table class=\"diff\"><colgroup><col class=\"n\"><col class=\"n\"><col class=\"s\"><col></colgroup>"
+    };
+    let ends: Vec<usize> = rows.match_indices("</tr>").map(|it| it.0 + "</tr>".len()).collect();
+    let mut out = String::with_capacity(rows.len() + (ends.len() / SHEET + 1) * (head.len() + 20));
+    let mut from = 0;
+    for piece in ends.chunks(SHEET) {
+        let to = piece.last().copied().unwrap_or(from);
+        out.push_str(head);
+        out.push_str(&rows[from..to]);
+        out.push_str("</table></div>");
+        from = to;
+    }
+    out
 }
 
 /// `@@ -41,7 +41,9 @@`
@@ -394,6 +412,17 @@ mod tests {
         let long = format!("diff --git a/x b/x\n@@ -1 +1 @@\n+{}\n", "y".repeat(10_000_000));
         let made = draw(&read(&long)[0], false);
         assert!(made.len() < 2 * markup::LONGEST && made.contains("9996000 more characters"), "{}", made.len());
+    }
+
+    #[test]
+    fn rows_come_in_tables_that_can_be_left_for_later() {
+        let lines: String = (0..250).map(|it| format!("+line {it} </tr>\n")).collect();
+        let made = draw(&read(&format!("diff --git a/x b/x\n@@ -0,0 +1,250 @@\n{lines}"))[0], false);
+        assert_eq!(made.matches("<table").count(), 3);
+        assert_eq!((made.matches("<tr").count(), made.matches("</tr>").count()), (251, 251));
+        assert!(made.starts_with("<div class=\"part\"><table") && made.ends_with("</tr></table></div>"));
+        assert!(made.contains("line 249 &lt;/tr&gt;"));
+        assert_eq!(sheets("", false), "");
     }
 
     #[test]

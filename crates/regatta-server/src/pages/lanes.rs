@@ -19,8 +19,11 @@ use regatta_core::{provider, schedule};
 
 use crate::Shared;
 
-/// How often the lanes are looked at, at most.
+/// How often the lanes are looked at, at most: while somebody looks at them, and while nobody does.
 const PACE: Duration = Duration::from_millis(100);
+const PACE_ALONE: Duration = Duration::from_secs(1);
+/// Up to how many agents are told apart by why they wait.
+const MOST_REASONS: usize = 60;
 /// How many stretches of a lane are kept, and for how long.
 const MOST_BARS: usize = 120;
 const KEPT_MS: u64 = 24 * 3_600_000;
@@ -244,8 +247,10 @@ fn all(board: &Board, failed: &BTreeMap<AgentName, TaskId>, now: Now) -> BTreeMa
             None => resting(board, agent, after.get(name), failed.get(name)).unwrap_or_else(|| {
                 let missions = board.missions.values().filter(|it| it.agents.contains(name));
                 let next = missions.filter_map(|it| waiting.get_mut(&it.id)?.pop()).next();
-                let reason = next.and_then(|id| Some((id, first_reason(board, board.tasks.get(&id)?, now)?)));
-                match reason {
+                let reason = |id: TaskId| first_reason(board, board.tasks.get(&id)?, now);
+                let many = board.agents.len() > MOST_REASONS;
+                let waits = next.and_then(|id| Some((id, if many { String::new() } else { reason(id)? })));
+                match waits {
                     Some((task, text)) => Stand { at: At::Waiting, task: Some(task), text },
                     None => Stand { at: At::Idle, task: None, text: String::new() },
                 }
@@ -349,7 +354,8 @@ pub(super) async fn watch(shared: Arc<Shared>) {
             batch.iter().for_each(|it| shared.pages.lanes.note(it, &board));
         }
         shared.pages.lanes.look(&shared.engine.board(), shared.engine.now());
-        tokio::time::sleep(PACE).await;
+        let seen = shared.pages.looking.load(std::sync::atomic::Ordering::Relaxed) > 0;
+        tokio::time::sleep(if seen { PACE } else { PACE_ALONE }).await;
         if bell.changed().await.is_err() {
             return;
         }

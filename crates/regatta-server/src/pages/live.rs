@@ -188,12 +188,29 @@ struct Wanted {
     after: Option<u64>,
 }
 
+/// Somebody looks, until this is dropped.
+struct Looking(Arc<Shared>);
+
+impl Looking {
+    fn begin(shared: Arc<Shared>) -> Looking {
+        shared.pages.looking.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Looking(shared)
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.pages.looking.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 fn frames(
     shared: Arc<Shared>,
     mut wanted: Vec<Wanted>,
     follow: bool,
 ) -> impl tokio_stream::Stream<Item = Result<Bytes, Infallible>> {
     async_stream::stream! {
+        let _looking = Looking::begin(shared.clone());
         let mut bell = shared.hub.bell();
         let mut down = shared.down.subscribe();
         loop {

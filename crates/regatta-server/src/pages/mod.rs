@@ -14,6 +14,7 @@ mod markup; // text of others, made harmless
 mod task; // one task
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use axum::Router;
 use axum::routing::get;
@@ -26,6 +27,8 @@ pub(crate) struct Pages {
     lanes: lanes::Lanes,
     topics: live::Topics,
     patches: diff::Patches,
+    /// How many browsers look.
+    looking: AtomicUsize,
 }
 
 /// The addresses of the pages' own data.
