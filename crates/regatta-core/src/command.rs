@@ -82,6 +82,7 @@ pub struct PlannedTask {
 /// Everything anyone may ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command")]
+#[allow(clippy::large_enum_variant, reason = "few are under way at once, and none is kept")]
 pub enum Command {
     AddProject(project::Add),
     RegisterAgent(agent::Register),

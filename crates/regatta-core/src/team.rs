@@ -210,6 +210,7 @@ pub struct Backup {
 /// What may be asked of teams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
+#[allow(clippy::large_enum_variant, reason = "few are under way at once, and none is kept")]
 pub enum Ask {
     Create(Create),
     Edit {

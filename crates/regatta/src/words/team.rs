@@ -170,7 +170,7 @@ fn draw(view: &TeamView) -> String {
             entry.map_or("-".into(), resolved),
             entry.and_then(|it| it.lane.as_ref()).map_or("-".into(), |it| it.id.clone()),
             line(&it.said),
-            live.map_or("-".into(), |it| lives(it)),
+            live.map_or("-".into(), lives),
             live.and_then(|it| it.silent_ms).map_or("-".into(), |it| format!("{} ago", span(it))),
         ]);
     }
