@@ -14,6 +14,7 @@ mod args; // what may be typed
 mod bench; // the measurements
 mod browser; // strangers' pages in a real browser
 mod dice; // numbers that look random and are the same every time
+mod eval; // runs that are judged and scored
 mod real_agents; // real programs against the scripted model server
 mod report; // what is printed, and kept in a file
 mod schemathesis; // the document against the server
@@ -47,6 +48,7 @@ cargo xtask bench chatty        [--binary PATH] [--agents 200]
 cargo xtask bench reattach      [--binary PATH] [--agents 20] [--runs 10] [--restart]
 cargo xtask bench overhead      [--binary PATH] [--runs 50]
 cargo xtask bench all
+cargo xtask eval multi-lead     [--binary PATH]
 cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
 cargo xtask web                 [--binary PATH] [--minutes 0.5] [--write] (docs/screens)
@@ -112,6 +114,7 @@ fn run() -> anyhow::Result<bool> {
             }
             Ok(good)
         }
+        ["eval", "multi-lead"] => eval::run(&args),
         ["schemathesis"] => schemathesis::run(&args),
         ["browser"] => browser::run(&args),
         ["web"] => web::run(&args),

@@ -8,7 +8,7 @@ pub(crate) mod reattach; // daemons that are killed, and agents that go on
 pub(crate) mod stops; // trees that do not want to end
 pub(crate) mod thousand; // many tasks, and what they leave behind
 
-mod place; // a repository, a data directory and a daemon on it
+pub(crate) mod place; // a repository, a data directory and a daemon on it
 
 use std::path::Path;
 

@@ -23,8 +23,8 @@ use crate::bench::start::Daemon;
 /// The most tasks that one agent may have at once.
 const MOST: u64 = 20;
 
-pub(super) struct Place {
-    pub(super) root: PathBuf,
+pub(crate) struct Place {
+    pub(crate) root: PathBuf,
     binary: PathBuf,
     agents: AgentsAdapter,
     /// Its daemon is nobody's child any more.
@@ -34,7 +34,7 @@ pub(super) struct Place {
 
 impl Place {
     /// A repository with one commit, and nothing running.
-    pub(super) fn new(args: &Args, binary: &Path) -> anyhow::Result<Place> {
+    pub(crate) fn new(args: &Args, binary: &Path) -> anyhow::Result<Place> {
         let scratch = args.scratch()?;
         let root = scratch.path().canonicalize()?;
         std::fs::create_dir(root.join("shop"))?;
@@ -52,7 +52,7 @@ impl Place {
         Ok(place)
     }
 
-    pub(super) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command
             .env_clear()
@@ -65,18 +65,18 @@ impl Place {
     }
 
     /// Starts the daemon; its data directory is the root.
-    pub(super) fn up(&self) -> anyhow::Result<Daemon> {
+    pub(crate) fn up(&self) -> anyhow::Result<Daemon> {
         Daemon::start(&self.binary, &self.root)
     }
 
     /// Replaces the daemon by another, as an upgrade does.
-    pub(super) fn restart(&self) -> anyhow::Result<()> {
+    pub(crate) fn restart(&self) -> anyhow::Result<()> {
         self.detached.store(true, Ordering::Relaxed);
         self.ask(&["up", "--restart"]).map(drop)
     }
 
     /// Carries out a command; its answer.
-    pub(super) fn ask(&self, words: &[&str]) -> anyhow::Result<Value> {
+    pub(crate) fn ask(&self, words: &[&str]) -> anyhow::Result<Value> {
         let done = self.command(&self.binary).args(words).arg("--json").output()?;
         ensure!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
         let answer: Value = serde_json::from_slice(&done.stdout)?;
@@ -84,7 +84,7 @@ impl Place {
     }
 
     /// Registers as many agents as it takes for so many tasks at once; without a script they are the built-in one.
-    pub(super) fn add_agents(&self, tasks: u64, script: Option<&str>) -> anyhow::Result<()> {
+    pub(crate) fn add_agents(&self, tasks: u64, script: Option<&str>) -> anyhow::Result<()> {
         self.ask(&["init", "--yes", "--validate", "true"])?;
         self.ask(&["config", "set", "max_attempts", &tasks.to_string()])?;
         let file = self.root.join("agent.sh");
@@ -105,7 +105,7 @@ impl Place {
     }
 
     /// Starts a mission of so many tasks that have nothing to do with each other.
-    pub(super) fn run_plan(&self, tasks: u64, script: Option<&str>) -> anyhow::Result<()> {
+    pub(crate) fn run_plan(&self, tasks: u64, script: Option<&str>) -> anyhow::Result<()> {
         let mut plan = String::new();
         for nth in 1..=tasks {
             writeln!(plan, "[[task]]\nsubject = \"Task {nth}\"\nfiles = [\"f{nth}\"]")?;
@@ -123,7 +123,7 @@ impl Place {
     }
 
     /// Starts a mission of this plan.
-    pub(super) fn start_plan(&self, plan: &str, workers: u64, agents: &str) -> anyhow::Result<()> {
+    pub(crate) fn start_plan(&self, plan: &str, workers: u64, agents: &str) -> anyhow::Result<()> {
         let file = self.root.join("plan.toml");
         std::fs::write(&file, plan)?;
         self.ask(&["run", &file.to_string_lossy(), "--max-workers", &workers.to_string(), "--agents", agents])?;
@@ -131,7 +131,7 @@ impl Place {
     }
 
     /// Starts a mission of this plan whose tasks may touch the same files at once.
-    pub(super) fn start_isolated(&self, plan: &str, workers: u64, agents: &str) -> anyhow::Result<()> {
+    pub(crate) fn start_isolated(&self, plan: &str, workers: u64, agents: &str) -> anyhow::Result<()> {
         let file = self.root.join("plan.toml");
         std::fs::write(&file, plan)?;
         let workers = workers.to_string();
@@ -140,21 +140,21 @@ impl Place {
     }
 
     /// Git in the user's repository; what it printed.
-    pub(super) fn git(&self, words: &[&str]) -> anyhow::Result<String> {
+    pub(crate) fn git(&self, words: &[&str]) -> anyhow::Result<String> {
         let done = self.command("git").args(words).output()?;
         ensure!(done.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&done.stderr));
         Ok(String::from_utf8_lossy(&done.stdout).trim_end().to_owned())
     }
 
     /// Every event there is.
-    pub(super) fn events(&self) -> anyhow::Result<Vec<Value>> {
+    pub(crate) fn events(&self) -> anyhow::Result<Vec<Value>> {
         let done = self.command(&self.binary).args(["events", "--json"]).output()?;
         let lines = String::from_utf8_lossy(&done.stdout).into_owned();
         lines.lines().map(|it| Ok(serde_json::from_str(it)?)).collect()
     }
 
     /// Waits until the status is as said.
-    pub(super) fn until(&self, holds: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
+    pub(crate) fn until(&self, holds: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(600);
         loop {
             let status = self.ask(&["status"])?;
@@ -167,7 +167,7 @@ impl Place {
     }
 
     /// Waits until so many tasks have landed; a task that fails ends the measurement.
-    pub(super) fn until_landed(&self, tasks: u64, patience: Duration) -> anyhow::Result<()> {
+    pub(crate) fn until_landed(&self, tasks: u64, patience: Duration) -> anyhow::Result<()> {
         let mut child =
             self.command(&self.binary).args(["events", "--follow", "--json"]).stdout(Stdio::piped()).spawn()?;
         let lines = std::io::BufReader::new(child.stdout.take().context("its output is piped")?);
@@ -200,30 +200,30 @@ impl Place {
     }
 
     /// What the daemon kept, once it is down.
-    pub(super) fn store(&self) -> anyhow::Result<SqliteStore> {
+    pub(crate) fn store(&self) -> anyhow::Result<SqliteStore> {
         Ok(SqliteStore::open(&self.root.join("regatta.db"))?)
     }
 
     /// How many attempts the daemon says are running.
-    pub(super) fn running(&self) -> anyhow::Result<u64> {
+    pub(crate) fn running(&self) -> anyhow::Result<u64> {
         let agents = self.ask(&["agent", "list"])?;
         let agents = agents.as_array().context("a list of agents")?;
         let current = |it: &Value| it["capacity"]["current"].as_u64().or_else(|| it["current"].as_u64());
         Ok(agents.iter().filter_map(current).sum())
     }
 
-    pub(super) fn run_dir(&self, attempt: AttemptId) -> PathBuf {
+    pub(crate) fn run_dir(&self, attempt: AttemptId) -> PathBuf {
         self.root.join("attempts").join(attempt.to_string())
     }
 
     /// The attempts that were ever started.
-    pub(super) fn attempts(&self) -> Vec<AttemptId> {
+    pub(crate) fn attempts(&self) -> Vec<AttemptId> {
         let entries = std::fs::read_dir(self.root.join("attempts")).into_iter().flatten().flatten();
         entries.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
     }
 
     /// The shims that run.
-    pub(super) fn shims(&self) -> anyhow::Result<BTreeSet<u64>> {
+    pub(crate) fn shims(&self) -> anyhow::Result<BTreeSet<u64>> {
         let mut found = BTreeSet::new();
         for attempt in self.attempts() {
             let Ok(record) = std::fs::read(self.run_dir(attempt).join("shim.json")) else { continue };
@@ -236,26 +236,26 @@ impl Place {
     }
 
     /// What an attempt printed on its standard output.
-    pub(super) fn lines(&self, attempt: AttemptId) -> anyhow::Result<Vec<String>> {
+    pub(crate) fn lines(&self, attempt: AttemptId) -> anyhow::Result<Vec<String>> {
         let records = self.agents.journal(attempt, 1, usize::MAX)?;
         ensure!((1..).zip(&records).all(|(n, it)| it.n == n), "the journal of {attempt} has a gap");
         Ok(records.into_iter().filter(|it| it.stream == Stream::Out).map(|it| it.line).collect())
     }
 
     /// The last of what an attempt printed.
-    pub(super) fn tail(&self, attempt: AttemptId) -> anyhow::Result<String> {
+    pub(crate) fn tail(&self, attempt: AttemptId) -> anyhow::Result<String> {
         Ok(regatta_engine::ports::agents::Agents::tail(&self.agents, attempt, 200)?)
     }
 
     /// Ends everything.
-    pub(super) fn down(&self, daemon: Daemon) -> anyhow::Result<()> {
+    pub(crate) fn down(&self, daemon: Daemon) -> anyhow::Result<()> {
         let done = self.command(&self.binary).args(["down", "--timeout", "120s"]).output()?;
         ensure!(done.status.success(), "down: {}", String::from_utf8_lossy(&done.stderr));
         daemon.gone()
     }
 
     /// One call over the daemon's socket, as a program would make it.
-    pub(super) fn call(&self, line: &mut UnixStream, verb: &str, key: &str, body: &Value) -> anyhow::Result<Value> {
+    pub(crate) fn call(&self, line: &mut UnixStream, verb: &str, key: &str, body: &Value) -> anyhow::Result<Value> {
         let body = body.to_string();
         let token = std::fs::read_to_string(self.root.join("token")).unwrap_or_default();
         let request = format!(

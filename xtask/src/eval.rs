@@ -1,0 +1,347 @@
+//! `cargo xtask eval multi-lead`: sets a project up, sends it two missions at once, and verifies what became of them, with
+//! a score. Then each check is shown a run that is broken in its own way: one that does not see it is no check.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+
+use crate::args::Args;
+use crate::bench::agents::place::Place;
+use crate::bench::start::binary;
+use crate::report::{Report, median};
+
+/// A lead: at its first turn it plans three tasks, the last after the others; when all have landed, it reports.
+const LEAD: &str = r#"cat > /dev/null
+case "$("$REGATTA_BIN" mission show "$REGATTA_MISSION" --json)" in
+*'"subject":"Part '*) "$REGATTA_BIN" mission finish "All parts of $REGATTA_MISSION have landed" ;;
+*)
+  add() { "$REGATTA_BIN" task add "$@" --type task --validate true --json | sed 's/.*"id":"\(T[0-9]*\)".*/\1/'; }
+  a=$(add "Part a of $REGATTA_MISSION" --files "$REGATTA_MISSION/a" --exists "$REGATTA_MISSION/a")
+  b=$(add "Part b of $REGATTA_MISSION" --files "$REGATTA_MISSION/b" --exists "$REGATTA_MISSION/b")
+  add "Part c of $REGATTA_MISSION" --files "$REGATTA_MISSION/c" --exists "$REGATTA_MISSION/c" --blocked-by "$a,$b" > /dev/null ;;
+esac
+exit 0
+"#;
+
+/// A worker: it makes the file that its prompt names.
+const WORKER: &str = r#"file=$(sed -n 's/^- \(M[0-9]*\/[abc]\)$/\1/p' | head -n 1)
+mkdir -p "${file%/*}" && echo "$REGATTA_AGENT" > "$file"
+"#;
+
+const MISSIONS: usize = 2;
+const PARTS: usize = 3;
+
+/// What a run left behind, as far as it is judged.
+#[derive(Clone, Debug, Default)]
+struct Evidence {
+    /// `mission show` of each.
+    missions: Vec<Value>,
+    /// Every message of the project's channel.
+    messages: Vec<Value>,
+    /// The whole log.
+    events: Vec<Value>,
+    /// Subjects of the trunk's commits since the start, oldest first.
+    subjects: Vec<String>,
+    /// Commits of the trunk with more than one parent.
+    merges: usize,
+    /// Tips of the trunk on which its check fails.
+    red: usize,
+    /// What is in the trunk: the files' names, and who made them.
+    files: Vec<(String, String)>,
+    /// Programs of it that still ran when everything had ended.
+    left: usize,
+}
+
+/// What is judged: its name, its points, and what is wrong if anything is.
+type Check = (&'static str, u32, fn(&Evidence) -> Option<String>);
+/// A way in which a run can be broken, for the check of the same name.
+type Fault = (&'static str, fn(&mut Evidence));
+
+const CHECKS: [Check; 9] = [
+    ("each mission has a lead of its own", 10, own_leads),
+    ("both missions end as done, with a report", 15, both_done),
+    ("workers are named under their own lead", 10, own_workers),
+    ("every change is on the trunk once", 15, every_change_once),
+    ("merges are serial: no divergent commit, no two moves at once", 15, serial),
+    ("every tip of the trunk is green", 10, green),
+    ("no task is worked on twice, or by another lead's workers", 10, no_task_twice),
+    ("landings are announced, and leads are told of each other", 10, told),
+    ("nothing is left running, claimed or registered", 5, nothing_left),
+];
+
+const FAULTS: [Fault; 9] = [
+    ("each mission has a lead of its own", |it| {
+        it.missions[1]["lead"]["name"] = it.missions[0]["lead"]["name"].clone()
+    }),
+    ("both missions end as done, with a report", |it| it.missions[0]["result"]["how"] = json!("cancelled")),
+    ("workers are named under their own lead", |it| it.files[0].1 = it.files[PARTS].1.clone()),
+    ("every change is on the trunk once", |it| it.subjects.push(it.subjects[0].clone())),
+    ("merges are serial: no divergent commit, no two moves at once", |it| it.merges = 1),
+    ("every tip of the trunk is green", |it| it.red = 1),
+    ("no task is worked on twice, or by another lead's workers", |it| {
+        let again = it.events.iter().find(|it| it["kind"] == "attempt.started").cloned();
+        it.events.insert(0, again.unwrap_or_default());
+    }),
+    ("landings are announced, and leads are told of each other", |it| {
+        it.messages.retain(|it| !labelled(it, "coord:merge"))
+    }),
+    ("nothing is left running, claimed or registered", |it| it.left = 1),
+];
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    let mut report = Report::new("eval-multi-lead", args);
+    let several = once(args, 3)?;
+    let mut score = 0;
+    for (name, points, check) in CHECKS {
+        let wrong = check(&several);
+        score += if wrong.is_none() { points } else { 0 };
+        report.demand(
+            wrong.is_none(),
+            format!("{points:>3} {name}{}", wrong.map_or(String::new(), |it| format!(": {it}"))),
+        );
+    }
+    report.say(format!("  score: {score} of {}", CHECKS.iter().map(|it| it.1).sum::<u32>()));
+    report.value("score", score);
+    let waits = hand_overs(&several);
+    let longest = waits.iter().copied().fold(0.0, f64::max);
+    report.say(format!(
+        "  {} landings were ready while another moved the trunk: they landed {:.0} ms after it at the median, {longest:.0} ms at most",
+        waits.len(),
+        median(waits.clone()),
+    ));
+    report.target(longest <= 1_000.0, "the next in line lands within 1 s of the trunk being free");
+
+    // The same missions one after the other come to the same.
+    let one = once(args, 1)?;
+    let same = outcome(&one) == outcome(&several);
+    report.demand(same, format!("with one lead the outcome is the same: {:?}", outcome(&one)));
+    report.demand(at_once(&one) == 1, format!("with room for one, {} lead at a time", at_once(&one)));
+    report.demand(at_once(&several) > 1, format!("with room for three, {} at a time", at_once(&several)));
+
+    for (name, fault) in FAULTS {
+        let mut broken = several.clone();
+        fault(&mut broken);
+        let seen = CHECKS.iter().find(|it| it.0 == name).and_then(|it| it.2(&broken));
+        report.demand(seen.is_some(), format!("broken on purpose, it is seen: {name}"));
+    }
+    report.end()
+}
+
+/// Sets a project up, sends it the missions, waits for their end, and takes everything down that tells of it.
+fn once(args: &Args, max_leads: u32) -> anyhow::Result<Evidence> {
+    let program = binary(args)?;
+    let place = Place::new(args, &program)?;
+    let daemon = place.up()?;
+    let shop = place.root.join("shop");
+    std::fs::write(shop.join("test.sh"), "for it in M*/c; do [ ! -e $it ] || [ -e ${it%c}a ] || exit 1; done\n")?;
+    let leads = format!("[leads]\nmax_leads = {max_leads}\nagent = \"boss\"\nworkers = [\"hand\"]\nmax_workers = 2\n");
+    let text =
+        format!("[project]\nname = \"shop\"\ntrunk = \"main\"\n[validation]\ncommands = [\"sh ./test.sh\"]\n{leads}");
+    std::fs::write(shop.join("regatta.toml"), text)?;
+    place.git(&["add", "-A"])?;
+    place.git(&["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "commit", "-q", "-m", "Set up"])?;
+    place.ask(&["init"])?;
+    for (name, script) in [("boss", LEAD), ("hand", WORKER)] {
+        let file = place.root.join(format!("{name}.sh"));
+        std::fs::write(&file, script)?;
+        let (command, variable) = (format!("sh {}", file.display()), format!("REGATTA_BIN={}", program.display()));
+        let words = ["agent", "add", name, "--runtime", "command", "--command", &command, "--env", &variable];
+        place.ask(&[&words[..], &["--confine", "off"]].concat())?;
+    }
+    let start = place.git(&["rev-parse", "main"])?;
+    for nth in 1..=MISSIONS {
+        place.ask(&["msg", "send", "shop", &format!("!mission Make the parts of mission {nth}")])?;
+    }
+    let began = Instant::now();
+    while place.ask(&["mission", "list"])?.as_array().is_none_or(|it| !it.is_empty()) {
+        ensure!(
+            began.elapsed() < Duration::from_secs(180),
+            "the missions do not end: {}",
+            place.ask(&["mission", "list"])?
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let evidence = collect(&place, start.trim())?;
+    place.down(daemon)?;
+    Ok(evidence)
+}
+
+fn collect(place: &Place, start: &str) -> anyhow::Result<Evidence> {
+    let mut it = Evidence::default();
+    for nth in 1..=MISSIONS {
+        it.missions.push(place.ask(&["mission", "show", &format!("M{nth}")])?);
+    }
+    let list = |value: Value| value.as_array().cloned().context("a list");
+    it.messages = list(place.ask(&["msg", "history", "shop", "--limit", "1000"])?)?;
+    it.events = place.events()?;
+    let range = format!("{start}..main");
+    it.subjects = place.git(&["log", "--reverse", "--format=%s", &range])?.lines().map(str::to_owned).collect();
+    it.merges = place.git(&["rev-list", "--merges", &range])?.lines().count();
+    for commit in place.git(&["rev-list", "--reverse", &range])?.lines() {
+        place.git(&["checkout", "-q", "--detach", commit])?;
+        it.red += usize::from(!place.command("sh").arg("./test.sh").output()?.status.success());
+    }
+    place.git(&["checkout", "-q", "main"])?;
+    for file in place.git(&["ls-tree", "-r", "--name-only", "main"])?.lines().filter(|it| it.starts_with('M')) {
+        it.files.push((file.to_owned(), place.git(&["show", &format!("main:{file}")])?.trim().to_owned()));
+    }
+    let agents = list(place.ask(&["agent", "list"])?)?;
+    let named = agents.iter().filter(|it| it["name"].as_str().is_some_and(|it| it.contains('/'))).count();
+    let held = place.ask(&["claim", "list"])?["held"].as_array().map_or(0, Vec::len);
+    it.left = named + held;
+    Ok(it)
+}
+
+fn labelled(message: &Value, label: &str) -> bool {
+    message["labels"].as_array().is_some_and(|it| it.iter().any(|it| it == label))
+}
+
+fn lead(mission: &Value) -> &str {
+    mission["lead"]["name"].as_str().unwrap_or_default()
+}
+
+fn own_leads(it: &Evidence) -> Option<String> {
+    let names: BTreeSet<&str> = it.missions.iter().map(lead).filter(|it| it.starts_with("shop-dev/lead-")).collect();
+    let acked = it
+        .messages
+        .iter()
+        .filter(|it| labelled(it, "spawn-ack") && it["text"].to_string().contains(" leads M"))
+        .count();
+    (names.len() != MISSIONS || acked != MISSIONS).then(|| format!("{names:?}, {acked} announced"))
+}
+
+fn both_done(it: &Evidence) -> Option<String> {
+    let done = |it: &&Value| {
+        it["result"]["how"] == "done" && it["result"]["report"].as_str().is_some_and(|it| it.contains("have landed"))
+    };
+    let many = it.missions.iter().filter(done).count();
+    (many != MISSIONS).then(|| format!("{many} are"))
+}
+
+fn own_workers(it: &Evidence) -> Option<String> {
+    let of = |nth: usize| format!("{}/worker-", it.missions.get(nth).map(lead).unwrap_or_default());
+    let wrong = it.files.iter().find(|(file, by)| {
+        let nth = file[1..].split('/').next().and_then(|it| it.parse::<usize>().ok()).unwrap_or(1);
+        !by.starts_with(&of(nth - 1))
+    });
+    wrong.map(|(file, by)| format!("{file} was made by {by}"))
+}
+
+fn every_change_once(it: &Evidence) -> Option<String> {
+    let different: BTreeSet<&String> = it.subjects.iter().collect();
+    let expected = MISSIONS * PARTS;
+    (it.subjects.len() != expected || different.len() != expected || it.files.len() != expected).then(|| {
+        format!(
+            "{} commits, {} different, {} files, for {expected} tasks",
+            it.subjects.len(),
+            different.len(),
+            it.files.len()
+        )
+    })
+}
+
+fn serial(it: &Evidence) -> Option<String> {
+    let (mut moving, mut most) = (0_i32, 0);
+    for event in &it.events {
+        match event["kind"].as_str() {
+            Some("landing.moving") => moving += 1,
+            Some("landing.landed") => moving = (moving - 1).max(0),
+            _ => {}
+        }
+        most = most.max(moving);
+    }
+    (it.merges > 0 || most > 1).then(|| format!("{} merge commits, {most} moves at once", it.merges))
+}
+
+fn green(it: &Evidence) -> Option<String> {
+    (it.red > 0).then(|| format!("{} are red", it.red))
+}
+
+fn no_task_twice(it: &Evidence) -> Option<String> {
+    let mut live: Vec<(Value, Value)> = Vec::new();
+    for event in &it.events {
+        let attempt = &event["data"]["attempt"];
+        match event["kind"].as_str() {
+            Some("attempt.started") => {
+                if live.iter().any(|it| it.0 == attempt["task"]) {
+                    return Some(format!("{} had two attempts at once", attempt["task"]));
+                }
+                live.push((attempt["task"].clone(), attempt["id"].clone()));
+                let of = it.missions.iter().find(|it| it["id"] == attempt["mission"]);
+                let by = attempt["agent"].as_str().unwrap_or_default();
+                if of.is_some_and(|it| !by.starts_with(lead(it))) {
+                    return Some(format!("{} was worked on by {by}", attempt["task"]));
+                }
+            }
+            Some("attempt.ended") => live.retain(|it| it.1 != *attempt),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn told(it: &Evidence) -> Option<String> {
+    let merged = it.messages.iter().filter(|it| labelled(it, "coord:merge")).count();
+    (merged != MISSIONS * PARTS).then(|| format!("{merged} of {} landings were announced", MISSIONS * PARTS))
+}
+
+fn nothing_left(it: &Evidence) -> Option<String> {
+    (it.left > 0).then(|| format!("{} agents and claims are left", it.left))
+}
+
+/// What must be the same however many lead at once: what is on the trunk, and how the missions ended.
+fn outcome(it: &Evidence) -> (Vec<&str>, Vec<&str>) {
+    let mut files: Vec<&str> = it.files.iter().map(|it| it.0.as_str()).collect();
+    files.sort_unstable();
+    (files, it.missions.iter().filter_map(|it| it["result"]["how"].as_str()).collect())
+}
+
+/// How many led at the same time, at most.
+fn at_once(it: &Evidence) -> usize {
+    let mut leading: BTreeSet<String> = BTreeSet::new();
+    let mut most = 0;
+    for event in &it.events {
+        match event["kind"].as_str() {
+            Some("mission.led") if event["data"]["lead"]["name"].is_string() => {
+                leading.insert(event["data"]["mission"].to_string());
+            }
+            Some("mission.ended") => {
+                leading.remove(&event["data"]["mission"].to_string());
+            }
+            _ => {}
+        }
+        most = most.max(leading.len());
+    }
+    most
+}
+
+/// For each landing that was ready while another moved the trunk: how long after that one it landed.
+fn hand_overs(it: &Evidence) -> Vec<f64> {
+    // `2026-01-31T12:34:56.789Z`: the milliseconds of the day.
+    let time = |event: &Value| {
+        let text = event["time"].as_str()?.split_once('T')?.1.trim_end_matches('Z').to_owned();
+        let mut parts = text.splitn(3, ':').map(|it| it.parse::<f64>().unwrap_or(0.0));
+        let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
+        Some(((hours * 60.0 + minutes) * 60.0 + seconds) * 1e3)
+    };
+    let mut ready: BTreeSet<String> = BTreeSet::new();
+    let (mut last, mut found): (Option<f64>, Vec<f64>) = (None, Vec::new());
+    for event in &it.events {
+        let landing = event["data"]["landing"].to_string();
+        match event["kind"].as_str() {
+            Some("landing.validated") if last.is_some() => {
+                ready.insert(landing);
+            }
+            Some("landing.landed") => {
+                if let (Some(before), Some(now), true) = (last, time(event), ready.remove(&landing)) {
+                    found.push(now - before);
+                }
+                last = time(event);
+            }
+            _ => {}
+        }
+    }
+    found
+}
