@@ -12,6 +12,13 @@ fn ids(messages: &Value) -> Vec<&str> {
     messages.as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap()).collect()
 }
 
+/// A world in which nobody answers what is said in the project's channel.
+fn without_router() -> World {
+    let world = World::set_up();
+    world.ok(&["hook", "rm", "H1"]);
+    world
+}
+
 /// Calls a verb with another token than the daemon's own.
 fn call(world: &World, token: &str, verb: &str, input: &Value) -> Reply {
     let door = Door { token: token.to_owned(), ..Door::of(&world.data) };
@@ -29,7 +36,7 @@ fn granted(world: &World, name: &str, role: &str) -> Value {
 
 #[test]
 fn messages_are_found_by_thread_words_time_and_page() {
-    let world = World::set_up();
+    let world = without_router();
     let send = |args: &[&str]| {
         let sent = world.json(&[&["msg", "send"], args].concat());
         sent["id"].as_str().unwrap().to_owned()
@@ -86,7 +93,7 @@ fn messages_are_found_by_thread_words_time_and_page() {
 /// An agent reads no mail of others, posts as itself or its children, and puts on no label that is Regatta's.
 #[test]
 fn an_agents_token_reads_its_own_mail_and_speaks_for_itself() {
-    let world = World::set_up();
+    let world = without_router();
     let (ann, bob) = (granted(&world, "dev/ann", "worker"), granted(&world, "bob", "worker"));
     let (ann, bob) = (ann["bearer"].as_str().unwrap(), bob["bearer"].as_str().unwrap());
     let says = |token: &str, verb: &str, input: Value| call(&world, token, verb, &input);
@@ -158,7 +165,7 @@ fn an_agents_token_reads_its_own_mail_and_speaks_for_itself() {
 /// S6: files that go with messages: from where the sender may read, kept by their content, read again by who may.
 #[test]
 fn s6_attachments_are_kept_and_come_from_where_the_sender_may_read() {
-    let world = World::set_up();
+    let world = without_router();
     world.write("notes.txt", "so it is\n");
     std::fs::write(world.repo.join("blob.bin"), [0_u8, 255, 7]).unwrap();
     let sent = world.json(&["msg", "send", "shop", "see", "-a", "notes.txt", "--attach", "blob.bin"]);
@@ -210,7 +217,7 @@ fn s6_attachments_are_kept_and_come_from_where_the_sender_may_read() {
 fn many_who_talk_at_once_lose_nothing_and_keep_their_order() {
     const AGENTS: usize = 12;
     const EACH: usize = 40;
-    let world = World::set_up();
+    let world = without_router();
     world.ok(&["msg", "send", "shop", "begin"]);
     let door = Door::of(&world.data);
     let read_on = |agent: &str| -> Vec<Value> {
@@ -250,7 +257,7 @@ fn many_who_talk_at_once_lose_nothing_and_keep_their_order() {
 
 #[test]
 fn a_name_is_nobodys() {
-    let world = World::set_up();
+    let world = without_router();
     let one = world.json(&["name"]);
     let one = one.as_str().unwrap();
     assert!(one.contains('-'), "{one}");

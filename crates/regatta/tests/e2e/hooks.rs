@@ -6,6 +6,13 @@ use serde_json::{Value, json};
 use crate::http::Door;
 use crate::world::{LONG, World, alive, kill, run, until};
 
+/// A world with no hook: not the router's either.
+fn without_router() -> World {
+    let world = World::set_up();
+    world.ok(&["hook", "rm", "H1"]);
+    world
+}
+
 /// A script in the repository's parent.
 fn script(world: &World, name: &str, text: &str) -> String {
     let path = world.root.join(name);
@@ -48,7 +55,7 @@ fn lines(path: &std::path::Path) -> Vec<String> {
 /// and its token is in no output (S4).
 #[test]
 fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
-    let world = World::set_up();
+    let world = without_router();
     let out = world.root.join("env");
     let command =
         script(&world, "tell", &format!("env | sort > {0}.$REGATTA_MESSAGE_ID\nenv\npwd\nexit 3\n", out.display()));
@@ -124,7 +131,7 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
 /// The claim is held while the command runs, refused meanwhile, and free afterwards; what comes meanwhile is skipped.
 #[test]
 fn a_claim_is_held_while_the_command_runs() {
-    let world = World::set_up();
+    let world = without_router();
     let gate = world.root.join("gate");
     let wait = script(&world, "wait", &format!("while [ ! -e {} ]; do sleep 0.02; done\necho over\n", gate.display()));
     let hook =
@@ -156,7 +163,7 @@ fn a_claim_is_held_while_the_command_runs() {
 /// Two hooks whose commands answer each other are cut after five, and a hook that fires too often is paused.
 #[test]
 fn circles_of_hooks_are_cut() {
-    let world = World::set_up();
+    let world = without_router();
     let exe = env!("CARGO_BIN_EXE_regatta");
     let answer = |to: &str| script(&world, &format!("to-{to}"), &format!("exec {exe} msg send {to} 'your turn'\n"));
     let ping = add(&world, &["--channel", "ping", "--cwd", "/", "--", &answer("pong")]);
@@ -198,7 +205,7 @@ fn circles_of_hooks_are_cut() {
 /// known.
 #[test]
 fn j8_a_killed_daemon_runs_no_hook_twice() {
-    let world = World::set_up();
+    let world = without_router();
     let (gate, ran) = (world.root.join("gate"), world.root.join("ran"));
     let text = format!(
         "echo $REGATTA_MESSAGE_ID >> {ran}\nwhile [ ! -e {gate} ]; do sleep 0.02; done\necho over\n",
@@ -240,7 +247,7 @@ fn j8_a_killed_daemon_runs_no_hook_twice() {
 /// A command that takes too long is ended; one that is not there, or whose place is gone, says so.
 #[test]
 fn a_command_that_cannot_do_it_says_so() {
-    let world = World::set_up();
+    let world = without_router();
     let slow = add(&world, &["--channel", "slow", "--cwd", "/", "--max-time", "200ms", "--", "sleep", "600"]);
     let gone = add(&world, &["--channel", "gone", "--cwd", "/", "--", "/no/such/program"]);
     let place = world.root.join("place");
