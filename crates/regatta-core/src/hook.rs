@@ -56,6 +56,17 @@ pub enum Trigger {
     Free { uri: Uri },
 }
 
+impl Trigger {
+    /// Whether an event is of the kind that it waits for.
+    fn waits_for(&self, event: &Event) -> bool {
+        match self {
+            Trigger::Message { .. } => matches!(event, Event::MessagePosted(_)),
+            Trigger::Event { kind } => kind == event.kind(),
+            Trigger::Free { .. } => matches!(event, Event::ClaimReleased(_)),
+        }
+    }
+}
+
 /// What a hook starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -186,6 +197,14 @@ impl std::fmt::Display for Ended {
     }
 }
 
+/// A claim that a hook's command holds, and the token for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Hold {
+    pub claim: ClaimId,
+    pub token: u64,
+}
+
 /// One time that a hook fired.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -207,7 +226,7 @@ pub struct Firing {
     pub sandbox: Level,
     /// What it holds while it runs, and the token for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claim: Option<(ClaimId, u64)>,
+    pub claim: Option<Hold>,
     pub fired_wall: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
@@ -405,7 +424,7 @@ pub fn ended(
     }
     let output = output[start..].to_owned();
     draft.record(Event::FiringEnded(FiringEnded { firing: id, ended, output, shut_in }));
-    if let Some((claim, token)) = firing.claim
+    if let Some(Hold { claim, token }) = firing.claim
         && draft.board().claims.get(&claim).is_some_and(|it| it.token == token)
     {
         claim::release(draft, claim, token)?;
@@ -421,12 +440,13 @@ pub fn depth_of(board: &Board, by: &Actor) -> u32 {
 
 /// Looks whether something that happened fires a hook. What hooks themselves do, and what they hold, fires none.
 pub(crate) fn look(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
-    if draft.board().hooks.is_empty() || event.kind().starts_with("hook.") || is_hooks_own(draft.board(), before, event)
-    {
+    // Most events are nothing to any hook: that must cost next to nothing.
+    let waits = draft.board().hooks.values().filter(|it| it.trigger.waits_for(event));
+    let mut hooks: Vec<(u8, HookId)> = waits.map(|it| (it.priority, it.id)).collect();
+    if hooks.is_empty() || is_hooks_own(draft.board(), before, event) {
         return;
     }
     let by = draft.by().clone();
-    let mut hooks: Vec<(u8, HookId)> = draft.board().hooks.values().map(|it| (it.priority, it.id)).collect();
     hooks.sort_unstable();
     for (_, id) in hooks {
         let board = draft.board();
@@ -454,7 +474,7 @@ fn occasion<'a>(
 ) -> Option<Occasion<'a>> {
     match (&hook.trigger, event) {
         (Trigger::Message { .. }, Event::MessagePosted(it)) => Some(Occasion::Message(it.message())),
-        (Trigger::Event { kind }, _) if kind == event.kind() => Some(match event {
+        (Trigger::Event { .. }, _) => Some(match event {
             Event::MessagePosted(it) => Occasion::Message(it.message()),
             _ => Occasion::Event { event, by, depth: depth_of(board, by) },
         }),
@@ -476,7 +496,7 @@ fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
         Event::ClaimReleased(it) => *it.claim(),
         _ => return false,
     };
-    let held = |it: &Board| it.firings.values().any(|it| it.claim.is_some_and(|it| it.0 == id));
+    let held = |it: &Board| it.firings.values().any(|it| it.claim.is_some_and(|it| it.claim == id));
     // While it is granted, the firing is not there yet: its memo says whose it is.
     let meant = matches!(event, Event::ClaimGranted(it) if it.claim().memo.starts_with(MEMO));
     meant || held(board) || held(before)
@@ -552,7 +572,7 @@ fn fire(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, now: Now) {
 }
 
 /// Takes what the hook wants to hold while its command runs.
-fn take_claim(draft: &mut Draft, hook: &Hook, firing: FiringId, now: Now) -> Result<Option<(ClaimId, u64)>, Refusal> {
+fn take_claim(draft: &mut Draft, hook: &Hook, firing: FiringId, now: Now) -> Result<Option<Hold>, Refusal> {
     let Some(uri) = &hook.when.claim else { return Ok(None) };
     let ask = Acquire {
         owner: Owner::Agent(hook.identity()),
@@ -564,7 +584,7 @@ fn take_claim(draft: &mut Draft, hook: &Hook, firing: FiringId, now: Now) -> Res
         memo: format!("{MEMO}{} while {firing} runs", hook.id),
     };
     match claim::acquire(draft, ask, now)? {
-        Acquired::Granted { claim, token, .. } => Ok(Some((claim, token))),
+        Acquired::Granted { claim, token, .. } => Ok(Some(Hold { claim, token })),
         Acquired::Waiting { .. } => Ok(None), // it never waits
     }
 }

@@ -1,7 +1,7 @@
 //! The bus and the hooks, as they are shown.
 
 use regatta_core::board::Board;
-use regatta_core::hook::{Firing, Hook};
+use regatta_core::hook::{Firing, Hold, Hook};
 use regatta_core::ids::{ChannelName, HookId, MessageId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -57,5 +57,5 @@ pub struct HookTestView {
 
 /// A firing as it is shown: without the token that speaks for it.
 pub fn without_firing_token(firing: &Firing) -> Firing {
-    Firing { token: 0, claim: firing.claim.map(|it| (it.0, 0)), ..firing.clone() }
+    Firing { token: 0, claim: firing.claim.map(|it| Hold { token: 0, ..it }), ..firing.clone() }
 }

@@ -94,8 +94,8 @@ fn environment(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
         }
         Cause::Free { uri } => env.push(("REGATTA_FREE", uri.to_string())),
     }
-    if let Some((claim, token)) = firing.claim {
-        env.extend([("REGATTA_CLAIM", claim.to_string()), ("REGATTA_CLAIM_TOKEN", token.to_string())]);
+    if let Some(held) = firing.claim {
+        env.extend([("REGATTA_CLAIM", held.claim.to_string()), ("REGATTA_CLAIM_TOKEN", held.token.to_string())]);
     }
     // With its own token, what the command says is known for what it is, and so is how deep in a chain it is.
     if let Some(tools) = &engine.shared.settings.tools {
