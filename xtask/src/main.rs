@@ -31,7 +31,7 @@ cargo xtask bench linearizable  [--ops 1000000] [--agents 500] [--seed 1] [--pla
 cargo xtask bench decide        [--samples 20000]
 cargo xtask bench schedule      [--samples 500]
 cargo xtask bench runners       [--agents 500] [--runs 50000]
-cargo xtask bench polls         [--callers 64] [--steps 20]
+cargo xtask bench polls         [--callers 64] [--steps 40]
 cargo xtask bench wake          [--samples 500] [--agents 500] [--binary PATH]
 cargo xtask bench bus           [--ops 1000000] [--samples 200] [--agents 50] [--steps 200]
 cargo xtask bench readers       [--agents 1000] [--steps 2000] [--rounds 5]

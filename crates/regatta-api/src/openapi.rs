@@ -133,6 +133,9 @@ fn problem() -> Value {
     json!({
         "type": "object",
         "properties": {
+            "type": { "type": "string", "format": "uri", "description": "The code as a name of its own" },
+            "title": { "type": "string", "description": "The code in words" },
+            "detail": { "type": "string", "description": "The message once more" },
             "status": { "type": "integer" },
             "code": { "type": "string", "description": "The stable code that programs test" },
             "message": { "type": "string", "description": "What happened and why" },
@@ -140,7 +143,7 @@ fn problem() -> Value {
             "retryable": { "type": "boolean", "description": "Whether the same request may succeed later" },
             "ref": { "type": "string", "description": "The thing to look at" },
         },
-        "required": ["status", "code", "message"],
+        "required": ["type", "title", "status", "detail", "code", "message"],
     })
 }
 

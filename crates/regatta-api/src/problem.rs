@@ -29,6 +29,15 @@ impl Problem {
         Problem { status, code: code.into(), message: message.into(), hint: hint.into(), retryable: false, about: None }
     }
 
+    /// The document as it goes over HTTP: also under the names that RFC 9457 gives, for clients that know only those.
+    pub fn document(&self) -> serde_json::Value {
+        let mut document = serde_json::to_value(self).unwrap_or_default();
+        document["type"] = format!("urn:regatta:problem:{}", self.code).into();
+        document["title"] = self.code.replace('_', " ").into();
+        document["detail"] = self.message.as_str().into();
+        document
+    }
+
     pub fn bad_input(verb: &str, error: &serde_json::Error) -> Problem {
         Problem::new(
             400,

@@ -180,8 +180,18 @@ impl Writer {
                 return;
             }
             gather(&mut inbox, &mut notes, callers);
-            let (taken, waiting) = (notes.len(), inbox.len());
-            callers = taken + waiting;
+            // What is settled needs no turn of its own, and nobody waits for it who could ask again.
+            notes.retain(|note| match note {
+                Note::Settled { key } => {
+                    self.settled.add(*key);
+                    false
+                }
+                _ => true,
+            });
+            if notes.is_empty() && !self.settled.is_due() {
+                continue;
+            }
+            callers = notes.len() + inbox.len();
             let mut stop = self.turn(&mut notes);
             if !self.hung_up.is_empty() {
                 notes.extend(self.hung_up.drain(..).map(give_up));
@@ -234,8 +244,7 @@ impl Writer {
                     ));
                     batch.performed.extend(performed);
                 }
-                Note::Settled { key } => self.settled.add(key),
-                Note::Ring => {}
+                Note::Settled { .. } | Note::Ring => {}
                 Note::Stop => stop = true,
                 other => after.push(other),
             }

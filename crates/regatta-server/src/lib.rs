@@ -272,6 +272,6 @@ impl IntoResponse for Refused {
 /// A problem as a response (RFC 9457).
 pub(crate) fn problem(problem: &Problem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let body = serde_json::to_vec(problem).unwrap_or_default();
+    let body = problem.document().to_string();
     (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
 }

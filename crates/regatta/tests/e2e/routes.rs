@@ -7,9 +7,8 @@ use crate::http::Door;
 use crate::world::{World, run};
 
 /// The server's own table of addresses, as it is written there.
-const ROUTER: &str = include_str!("../../../regatta-server/src/lib.rs");
-/// What the web page reads besides.
-const PAGES: &str = include_str!("../../../regatta-server/src/pages/mod.rs");
+const ROUTERS: [&str; 2] =
+    [include_str!("../../../regatta-server/src/lib.rs"), include_str!("../../../regatta-server/src/pages/mod.rs")];
 
 /// Who may use an address.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,14 +46,14 @@ impl Whom {
 
 /// Address, method, a body that changes nothing, and whom it lets in.
 const ADDRESSES: [(&str, &str, &str, Whom); 23] = [
-    ("/api/v1/live?topics=head&follow=false", "GET", "", Whom::Sees),
-    ("/api/v1/page/diff/T99", "GET", "", Whom::Sees),
-    ("/api/v1/page/diff/T99/0", "GET", "", Whom::Sees),
-    ("/api/v1/page/log/A99", "GET", "", Whom::Sees),
     ("/api/v1/events?after=0&follow=false", "GET", "", Whom::Sees),
     ("/api/v1/openapi.json", "GET", "", Whom::All),
     ("/api/v1/", "GET", "", Whom::All),
     ("/metrics", "GET", "", Whom::Sees),
+    ("/api/v1/live?topics=head&follow=false", "GET", "", Whom::Sees),
+    ("/api/v1/page/diff/T99", "GET", "", Whom::Sees),
+    ("/api/v1/page/diff/T99/0", "GET", "", Whom::Sees),
+    ("/api/v1/page/log/A99", "GET", "", Whom::Sees),
     ("/api/agents", "GET", "", Whom::SeesOrRuns),
     ("/api/agents", "POST", "{\"name\":7}", Whom::OperatesOrRuns),
     ("/api/agents", "POST", "{\"name\":\"new\",\"maxTasks\":0}", Whom::OperatesOrRuns),
@@ -125,9 +124,10 @@ fn s10_every_address_is_refused_to_whoever_may_not_use_it() {
     assert_eq!(wrong, Vec::<String>::new());
     assert_eq!(world.events(), before, "nothing changed");
     // Nobody adds an address without saying here whom it lets in.
+    // These two say a word that tells nothing, and a browser has no token when it comes with its code.
     let open = ["/healthz", "/readyz", "/enter"];
-    let written = ROUTER.split(".route(\"").skip(1).chain(PAGES.split(".route(\"").skip(1));
-    for written in written.filter_map(|it| it.split('"').next()) {
+    let routes = ROUTERS.iter().flat_map(|it| it.split(".route(\"").skip(1)).filter_map(|it| it.split('"').next());
+    for written in routes {
         let fits = |path: &str| {
             let path = path.split('?').next().unwrap_or_default();
             let (left, right): (Vec<&str>, Vec<&str>) = (written.split('/').collect(), path.split('/').collect());
@@ -136,6 +136,14 @@ fn s10_every_address_is_refused_to_whoever_may_not_use_it() {
         let tried = open.contains(&written) || written == "/api/v1/{verb}" || ADDRESSES.iter().any(|it| fits(it.0));
         assert!(tried, "{written} is not tried here");
     }
+    for (path, method) in [("/healthz", "GET"), ("/readyz", "GET"), ("/enter", "POST")] {
+        let foreign = door.over_tcp(method, path, &[("host", "evil.example".into())], b"{}");
+        assert_eq!((foreign.status, &foreign.json()["code"]), (403, &json!("foreign_host")), "{path}");
+        let foreign = door.over_tcp(method, path, &[own.clone(), ("origin", evil.clone())], b"{}");
+        assert_eq!((foreign.status, &foreign.json()["code"]), (403, &json!("foreign_origin")), "{path}");
+    }
+    let guess = door.over_tcp("POST", "/enter", std::slice::from_ref(&own), br#"{"code":"aaaaaaaaaaaaaaaa"}"#);
+    assert_eq!((guess.status, &guess.json()["code"]), (401, &json!("bad_code")));
 }
 
 /// What git sends that makes no sense is refused as what it is, and not with an answer that breaks off.
@@ -162,6 +170,9 @@ fn a_bad_request_of_git_is_a_problem_and_not_a_broken_answer() {
         let problem = reply.json();
         assert_eq!((reply.status, problem["code"].as_str()), (400, Some("bad_request")), "{method} {path}: {reply:?}");
         assert!(!problem["hint"].as_str().unwrap_or_default().is_empty(), "{problem}");
+        // RFC 9457.
+        assert_eq!(problem["type"], "urn:regatta:problem:bad_request");
+        assert_eq!((&problem["title"], &problem["detail"]), (&json!("bad request"), &problem["message"]));
     }
     assert_eq!(door.over_tcp("POST", "/git/shop/git-upload-pack", &headers(&[]), b"0000").status, 200);
 }
