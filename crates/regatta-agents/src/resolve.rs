@@ -16,7 +16,8 @@ pub fn resolve(wanted: &Wanted, machine: &Machine) -> Resolved {
         true => vec!["no program here is known to have a fast mode, so it was not asked for".to_owned()],
         false => vec![],
     };
-    if wanted.provider == SCRIPTED {
+    // As a backend it stands in for any provider's program: a team can be tried before anything is installed.
+    if wanted.provider == SCRIPTED || wanted.backend.as_deref() == Some(SCRIPTED) {
         let sign_in = Some("no sign-in is needed".to_owned());
         let program = std::env::current_exe().ok();
         let version = Some(env!("CARGO_PKG_VERSION").to_owned());
@@ -148,5 +149,6 @@ mod tests {
         let found = resolve(&Wanted { fast_mode: true, ..wanted("scripted", None) }, &machine);
         assert_eq!((found.runtime, found.problem), (Some(Runtime::Scripted), None));
         assert!(found.notes[0].contains("fast mode"));
+        assert_eq!(resolve(&wanted("opencode", Some("scripted")), &machine).runtime, Some(Runtime::Scripted));
     }
 }

@@ -59,6 +59,8 @@ mod speculation;
 mod talk;
 #[path = "core/tasks.rs"]
 mod tasks;
+#[path = "core/team_storms.rs"]
+mod team_storms;
 #[path = "core/teams.rs"]
 mod teams;
 #[path = "core/waves.rs"]

@@ -118,7 +118,7 @@ impl Place {
 
 /// Where there is room, the most first.
 fn places(board: &Board) -> Vec<Place> {
-    let here = board.attempts.values().filter(|it| it.runner.is_none() && it.standing.is_none()).count() as u32;
+    let here = board.attempts.values().filter(|it| it.runner.is_none() && !it.light).count() as u32;
     let mut found = vec![(board.limits.max_attempts.saturating_sub(here), Place(None))];
     for it in board.runners.values().filter(|it| it.state == runner::State::Up) {
         let room = it.max_tasks.saturating_sub(runner::running(board, &it.name));

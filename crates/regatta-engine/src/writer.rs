@@ -326,7 +326,7 @@ impl Writer {
         crate::failpoint::at("commit.stored");
         if !batch.events.is_empty() {
             self.outlets.board.send_replace(Arc::new(self.board.clone()));
-            if !self.board.missions.is_empty() {
+            if !self.board.missions.is_empty() || !self.board.launches.is_empty() {
                 self.outlets.missions.send_replace(self.board.revision);
             }
             let _nobody_listens = self.outlets.events.send(std::mem::take(&mut batch.events).into());

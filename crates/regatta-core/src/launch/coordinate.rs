@@ -359,6 +359,11 @@ pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refu
         team::point(draft, name, team.launch.unwrap_or_default(), false);
     }
     wish_stopped(draft, &team, reason);
+    // Where nothing lived there is nothing to wait for.
+    if let Some(launch) = team.launch.filter(|_| !is_up(draft.board(), &team)) {
+        let now = draft.now();
+        reconciled(draft, launch, now);
+    }
     Ok(())
 }
 

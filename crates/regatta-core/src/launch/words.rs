@@ -58,8 +58,8 @@ pub(super) fn headline(launch: &Launch, lost: Option<&str>) -> String {
     let own = all(&|it| it.state.is_pending() && !it.is_aside());
     let failed = all(&|it| matches!(it.state, State::FailedToStart | State::Degraded));
     let skipped = all(&|it| it.state == State::Skipped);
-    if launch.members.iter().all(|it| it.state == State::Stopped) {
-        return "stopped".to_owned();
+    if up == 0 && launch.members.iter().any(|it| it.state == State::Stopped) && launch.phase() != Phase::Active {
+        parts = vec!["stopped".to_owned()];
     }
     for (them, what) in [(own, "starting"), (aside, "still attaching"), (failed, "down"), (skipped, "left out")] {
         if !them.is_empty() {

@@ -41,5 +41,6 @@ mod runs; // a plan on the user's own repository
 mod scopes; // who may do what
 mod seed; // the surface that older clients know
 mod streams; // events without gaps
+mod teams; // mixed teams: lanes, a kill, a stop, a file
 mod tools; // what agents call
 mod watching; // following a run, leaving it, stopping it

@@ -1,0 +1,160 @@
+//! Mixed teams with the real binary: the scripted agent stands in for the programs of two providers.
+
+use serde_json::Value;
+
+use crate::world::{LONG, World, kill, until};
+
+/// Codex leads alice; tom has a lane of his own, and so has bob, whose program is not there.
+const TEAM: &str = r#"
+name = "harbour"
+motto = "a field of tomorrow"
+
+[lead]
+name = "amy"
+provider = "codex"
+backend = "scripted"
+
+[[member]]
+name = "alice"
+provider = "codex"
+
+[[member]]
+name = "tom"
+provider = "opencode"
+backend = "scripted"
+environment = "own"
+script = '[{"run": "env | sort > env.txt"}, {"say": "here"}]'
+
+[[member]]
+name = "bob"
+provider = "opencode"
+backend = "no-such-program"
+
+[environments.own]
+env = { WHOSE = "tom" }
+"#;
+
+fn set_up() -> World {
+    let world = World::set_up();
+    world.write("team.toml", TEAM);
+    world.commit("A team");
+    world.ok(&["team", "create"]);
+    world
+}
+
+/// Everybody's state, in the order of the roster.
+fn states(world: &World) -> Vec<String> {
+    let view = world.json(&["team", "show", "harbour"]);
+    let members = view["resolved"]["members"].as_array().unwrap();
+    members.iter().map(|it| it["state"].as_str().unwrap().to_owned()).collect()
+}
+
+/// T6: the list, the detail and the API show one summary, in every state there is here.
+fn same_summary(world: &World) -> Value {
+    let listed = world.json(&["team", "list"])[0].clone();
+    let shown = world.json(&["team", "show", "harbour"])["summary"].clone();
+    assert_eq!(listed, shown, "T6: the list and the detail differ");
+    listed
+}
+
+/// Launched, killed, spoken to, at work, tried again, launched again, stopped: and nothing of it is left (P1, P3, P10).
+#[test]
+fn p1_p10_a_mixed_team_lives_through_a_kill_and_stops_whole() {
+    let world = set_up();
+    assert_eq!(same_summary(&world)["said"], "never launched");
+    let explained = world.ok(&["team", "explain", "harbour"]);
+    for line in ["member alice stays on the primary lane (codex)", "member tom goes to secondary lane opencode:tom"] {
+        assert!(explained.contains(line), "{explained}");
+    }
+    world.ok(&["team", "launch", "harbour", "--wait", "90s"]);
+    assert_eq!(states(&world), ["alive", "alive", "alive", "failed_to_start"]);
+    let summary = same_summary(&world);
+    assert_eq!((&summary["phase"], &summary["outcome"]), (&"finished".into(), &"partial_failure".into()));
+    let view = world.json(&["team", "show", "harbour"]);
+    assert_eq!(view["desired"]["motto"], "a field of tomorrow");
+    assert!(view["resolved"]["members"][3]["cause"]["text"].as_str().unwrap().contains("no-such-program"), "{view}");
+    assert_eq!(view["live"][2]["live"], "idle");
+
+    // The daemon dies and nobody else does (P1).
+    let before = world.programs();
+    let daemon = world.card().unwrap()["pid"].as_u64().unwrap();
+    kill(u32::try_from(daemon).unwrap());
+    world.ok(&["up"]);
+    assert_eq!(states(&world)[..3], ["alive", "alive", "alive"]);
+    assert_eq!(world.programs(), before, "P1: the members are the same processes");
+
+    // A word reaches a member, and a task is done in its name.
+    world.ok(&["msg", "send", "@harbour/tom", "are you there?"]);
+    let session = world.json(&["team", "show", "harbour"])["live"][2]["session"].as_str().unwrap().to_owned();
+    assert!(until(LONG, || world.ok(&["logs", &session]).contains("turn 2")), "tom was not told");
+    let add = ["add", "Write b", "--type", "docs", "--files", "b.txt", "--assign", "harbour/tom"];
+    let script = r#"[{"write": {"path": "b.txt", "text": "b\n"}}]"#;
+    world.ok(&[&add[..], &["--script", script]].concat());
+    assert!(until(LONG, || world.trunk().iter().any(|it| it.contains("Write b"))), "{:?}", world.trunk());
+
+    // A roster that runs does not change; a lane that failed is tried again alone.
+    world.write("team.toml", &TEAM.replace("name = \"alice\"", "name = \"eve\""));
+    let refused = world.refused(&["team", "edit"], 5);
+    assert!(refused["hint"].as_str().unwrap_or_default().contains("regatta team stop harbour"), "{refused}");
+    world.ok(&["team", "retry", "harbour", "bob"]);
+    assert_eq!(states(&world), ["alive", "alive", "alive", "failed_to_start"]);
+
+    // Launched again, from what the store wants; then stopped, and nothing of it lives.
+    world.ok(&["team", "relaunch", "harbour", "--wait", "90s"]);
+    assert_eq!(states(&world), ["alive", "alive", "alive", "failed_to_start"]);
+    assert_eq!(world.json(&["team", "show", "harbour"])["history"].as_array().unwrap().len(), 1);
+    world.ok(&["team", "stop", "harbour"]);
+    assert_eq!(states(&world), ["stopped", "stopped", "stopped", "failed_to_start"]);
+    assert_eq!(same_summary(&world)["said"], "stopped; bob is down");
+    assert!(world.programs().is_empty(), "P10: it says that it has stopped, and it has not");
+}
+
+/// T5: a side lane's program sees its own environment and nothing of the lead's.
+#[test]
+fn t5_a_side_lane_has_an_environment_of_its_own() {
+    let world = World::set_up();
+    let team = TEAM.replace(
+        "backend = \"scripted\"\n\n[[member]]\nname = \"alice\"",
+        "backend = \"scripted\"\nenvironment = \"leads\"\nscript = '[{\"run\": \"env | sort > env.txt\"}]'\n\n[[member]]\nname = \"alice\"",
+    ) + "[environments.leads]\nenv = { WHOSE = \"amy\", LEADS_OWN = \"1\" }\n";
+    world.write("team.toml", &team);
+    world.commit("A team");
+    world.ok(&["team", "create"]);
+    world.ok(&["team", "launch", "harbour", "--without", "bob", "--wait", "90s"]);
+    let environment = |nth: usize| {
+        let session = world.json(&["team", "show", "harbour"])["live"][nth]["session"].as_str().unwrap().to_owned();
+        let file = world.data.join("workspaces/shop").join(session).join("env.txt");
+        let found = std::fs::read_to_string(file).unwrap();
+        found.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (amy, tom) = (environment(0), environment(2));
+    assert!(amy.contains(&"WHOSE=amy".to_owned()) && amy.contains(&"LEADS_OWN=1".to_owned()), "{amy:?}");
+    assert!(tom.contains(&"WHOSE=tom".to_owned()), "{tom:?}");
+    assert!(!tom.iter().any(|it| it.starts_with("LEADS_OWN")), "T5: {tom:?}");
+    let home = |lines: &[String]| lines.iter().find(|it| it.starts_with("HOME=")).cloned();
+    assert_ne!(home(&amy), home(&tom), "danger 22: two lanes share a store");
+    world.ok(&["team", "stop", "harbour"]);
+}
+
+/// What a file kept is put back, and a deleted team comes back.
+#[test]
+fn a_team_is_kept_in_a_file_and_put_back() {
+    let world = set_up();
+    world.ok(&["team", "launch", "harbour", "--wait", "90s"]);
+    let file = world.root.join("harbour.json");
+    let file = file.to_str().unwrap();
+    world.ok(&["team", "backup", "harbour", file]);
+    world.refused(&["team", "restore", file], 5);
+    world.ok(&["team", "stop", "harbour"]);
+    let before = world.json(&["team", "show", "harbour"])["desired"].clone();
+    world.ok(&["team", "delete", "harbour"]);
+    assert_eq!(world.json(&["team", "list"]).as_array().unwrap().len(), 0);
+    world.ok(&["team", "undelete", "harbour"]);
+    world.ok(&["team", "restore", file]);
+    let after = world.json(&["team", "show", "harbour"]);
+    for field in ["name", "project", "lead", "members", "environments", "motto"] {
+        assert_eq!(after["desired"][field], before[field], "{field}");
+    }
+    assert_eq!(after["up"], false, "nothing runs because a file says that something ran");
+    same_summary(&world);
+}
