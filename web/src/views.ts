@@ -102,6 +102,8 @@ export interface Train {
   project: string;
   trunk: string;
   held: { by: string; reason: string; wall: number } | null;
+  unpushed?: { remote: string; commit: string; reason: string; since_wall: number };
+  slots: number;
   queue: Landing[];
   recent: Landing[];
   tip: string | null;

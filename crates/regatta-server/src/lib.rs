@@ -68,6 +68,8 @@ pub struct Doors {
     pub traces: Option<Collector>,
     /// Where the web page is served from, if not from this program.
     pub web_dir: Option<PathBuf>,
+    /// What this daemon took over from one that did not end well, in words.
+    pub recovered: Option<String>,
 }
 
 /// A door that is not only this machine's.
@@ -110,6 +112,7 @@ pub(crate) struct Shared {
     /// Who may start git for another machine.
     pub(crate) git_turns: Arc<Semaphore>,
     pub(crate) pages: pages::Pages,
+    pub(crate) recovered: Option<String>,
 }
 
 /// Serves until somebody asks for `down` or `signal` ends. Requests under way are finished first.
@@ -133,6 +136,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         codes: web::enter::Codes::default(),
         git_turns: Arc::new(Semaphore::new(git::AT_ONCE)),
         pages: pages::Pages::default(),
+        recovered: doors.recovered,
     });
     let router = router(shared.clone());
     tokio::spawn(async move {

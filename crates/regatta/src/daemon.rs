@@ -361,6 +361,9 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
         outside: outside.as_ref().and_then(bind::url),
         recovered: found,
     };
+    let recovered = card.recovered.as_ref().filter(|it| it.unclean).map(|it| {
+        format!("recovered after an unclean stop: {} tasks open, {} at work joined again", it.open_tasks, it.attempts)
+    });
     let text = serde_json::to_string(&card).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
     write_whole(&place.card(), &text).map_err(|it| place.broken(&it))?;
     out.answer("ready", &card, &[], |_| {
@@ -373,7 +376,7 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
             _ = interrupt.recv() => {}
         }
     };
-    let doors = Doors { engine, keyring, tcp, outside, unix, dir: place.dir.clone(), traces, web_dir };
+    let doors = Doors { engine, keyring, tcp, outside, unix, dir: place.dir.clone(), traces, web_dir, recovered };
     regatta_server::serve(doors, signalled).await.map_err(|it| place.broken(&it))
 }
 

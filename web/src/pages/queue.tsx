@@ -60,6 +60,11 @@ export function Queue() {
             </span>
           }
         >
+          {it.unpushed && (
+            <p class="error">
+              What landed could not be pushed to {plain(it.unpushed.remote, 80)}: {plain(it.unpushed.reason, 300)} <Age since={it.unpushed.since_wall} />
+            </p>
+          )}
           {it.queue.length === 0 ? (
             <p class="empty">Nothing waits to land.</p>
           ) : (

@@ -125,6 +125,9 @@ impl Scene<'_> {
         if missions.len() > 2 {
             sentence.push(part(format!("{} more missions", missions.len() - 2), false, "/tasks"));
         }
+        if let Some(text) = &self.shared.recovered {
+            sentence.push(Part { text: text.clone(), strong: false, to: Some("/events".into()) });
+        }
         if board.projects.is_empty() {
             let text = "no repository is under management yet: regatta init".into();
             sentence = vec![Part { text, strong: true, to: None }];
@@ -225,11 +228,9 @@ impl Scene<'_> {
             };
             let queue: Vec<LandingView> = queued().map(drawn).collect();
             let each = queued().filter_map(|(_, it)| Some((it.id, act::task(board.tasks.get(&it.task)?, Some(it)))));
-            let oldest = queue.iter().map(|it| it.queued_wall).min();
-            let text = match (queue.len(), oldest) {
-                (0, _) => "nothing waits to land".to_owned(),
-                (1, _) => "1 in line".to_owned(),
-                (many, _) => format!("{many} in line"),
+            let text = match queue.len() {
+                0 => "nothing waits to land".to_owned(),
+                many => format!("{many} in line"),
             };
             Ok(TrainView {
                 tip: recent.iter().find_map(|it| it.commit.clone()),

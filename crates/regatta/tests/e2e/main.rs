@@ -31,6 +31,7 @@ mod lists; // pages, conditions, bounds
 mod looks; // colours, widths, words
 mod lost_work; // the ways in which others lost work
 mod outside; // an agent that nobody started polls, works and finishes
+mod pages;
 mod plans; // plan files: checked, refused, imported, exported
 mod races; // many at once, one winner
 mod remotes; // somebody else pushes, too

@@ -56,6 +56,7 @@ impl Server {
             dir: dir.to_owned(),
             traces: None,
             web_dir: None,
+            recovered: None,
         };
         runtime.spawn(async move {
             let signal = async move {

@@ -1,0 +1,101 @@
+//! What the web page is given: whole entities of topics, from the revision a reader has seen, and buttons that work.
+
+use serde_json::{Value, json};
+
+use crate::http::Door;
+use crate::world::World;
+
+/// What a stream that ends says: which topics are reset, and the frames.
+fn look(door: &Door, topics: &str) -> (Vec<String>, Vec<Value>) {
+    let headers = [("host", door.address()), ("authorization", format!("Bearer {}", door.token))];
+    let reply = door.over_tcp("GET", &format!("/api/v1/live?topics={topics}&follow=false"), &headers, b"");
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let (mut resets, mut frames) = (Vec::new(), Vec::new());
+    let text = String::from_utf8(reply.body).unwrap();
+    for block in text.split("\n\n") {
+        // The body comes in chunks, whose lengths stand between the lines.
+        let data = block.lines().find_map(|it| it.strip_prefix("data: "));
+        let Some(data) = data.and_then(|it| serde_json::from_str::<Value>(it).ok()) else { continue };
+        match data.get("topics") {
+            Some(topics) => resets.extend(topics.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned())),
+            None => frames.push(data),
+        }
+    }
+    (resets, frames)
+}
+
+fn keys(frames: &[Value]) -> Vec<String> {
+    let parts = frames.iter().flat_map(|it| it["p"].as_array().unwrap());
+    parts.map(|it| format!("{}{}", it["k"].as_str().unwrap(), if it["v"].is_null() { " gone" } else { "" })).collect()
+}
+
+fn entity(frames: &[Value], key: &str) -> Value {
+    let mut parts = frames.iter().flat_map(|it| it["p"].as_array().unwrap());
+    parts.find(|it| it["k"] == key).unwrap_or_else(|| panic!("no {key} in {frames:?}"))["v"].clone()
+}
+
+#[test]
+fn a_browser_gets_what_changed_since_it_looked() {
+    let world = World::set_up();
+    world.ok(&["up"]);
+    let door = Door::of(&world.data);
+    door.ask("agent.add", json!({ "name": "ann", "runtime": "outside", "max_tasks": 1 }));
+    world.ok(&["add", "First", "--files", "a.txt", "--validate", "true"]);
+    let (resets, frames) = look(&door, "head,lanes,tasks");
+    assert_eq!(resets, ["head", "lanes", "tasks"]);
+    assert_eq!(keys(&frames), ["head", "lane/ann", "task/T1"]);
+    assert_eq!(entity(&frames, "task/T1")["at"], "waiting");
+    let seen = frames[0]["seq"].as_u64().unwrap();
+    assert_eq!(look(&door, &format!("tasks@{seen}")), (vec![], vec![]), "nothing changed");
+    world.ok(&["add", "Second", "--files", "b.txt", "--validate", "true"]);
+    let (resets, frames) = look(&door, &format!("tasks@{seen},T2"));
+    assert_eq!((resets, keys(&frames)), (vec!["T2".to_owned()], vec!["task/T2".into(), "T2".into()]));
+    // A revision of another time, or of long ago, is no place to go on from.
+    assert_eq!(look(&door, "tasks@99999999").0, ["tasks"]);
+    assert_eq!(look(&door, "tasks@1").0, ["tasks"]);
+    let headers = [("host", door.address()), ("authorization", format!("Bearer {}", door.token))];
+    for bad in ["", "no-such", "head,../x", "T0x"] {
+        let reply = door.over_tcp("GET", &format!("/api/v1/live?topics={bad}&follow=false"), &headers, b"");
+        assert_eq!(reply.status, 400, "{bad}");
+    }
+}
+
+/// What is drawn for an item can be pressed: the first button answers it, for everybody.
+#[test]
+fn the_buttons_of_an_item_answer_it() {
+    let world = World::set_up();
+    world.ok(&["up"]);
+    let door = Door::of(&world.data);
+    door.ask("agent.add", json!({ "name": "ann", "runtime": "outside", "max_tasks": 1 }));
+    world.ok(&["add", "First", "--files", "a.txt", "--validate", "true"]);
+    let granted = door.ask("task.poll", json!({ "agent": "ann" }));
+    let speaks = |more: Value| {
+        let mut all = json!({ "task": "T1", "attempt": granted["attempt"], "token": granted["token"] });
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        all
+    };
+    let permission = json!({ "title": "npm install zod@4", "kind": "execute", "command": "npm install zod@4" });
+    door.ask("attempt.ask", speaks(json!({ "permission": permission })));
+    door.ask("attempt.ask", speaks(json!({ "question": "Keep v1?", "choices": ["keep", "410 Gone"] })));
+    let (_, frames) = look(&door, "head,inbox,lanes,T1");
+    assert_eq!(entity(&frames, "head")["needs_you"], 2);
+    assert_eq!(entity(&frames, "lane/ann")["at"], "needs");
+    assert_eq!(entity(&frames, "T1")["at"], "needs");
+    let seen = frames[0]["seq"].as_u64().unwrap();
+    for (item, button, cli) in [
+        ("item/Q1", "Allow for this task", "regatta allow Q1 --for task"),
+        ("item/Q2", "410 Gone", "regatta answer Q2 '410 Gone'"),
+    ] {
+        let actions = entity(&frames, item)["actions"].clone();
+        let action = actions.as_array().unwrap().iter().find(|it| it["label"] == button).unwrap();
+        assert_eq!(action["cli"], cli);
+        door.ask(action["verb"].as_str().unwrap(), action["input"].clone());
+    }
+    let (resets, frames) = look(&door, &format!("inbox@{seen},lanes"));
+    assert_eq!(resets, ["lanes"]);
+    assert!(
+        keys(&frames).contains(&"item/Q1 gone".into()) && keys(&frames).contains(&"item/Q2 gone".into()),
+        "{frames:?}"
+    );
+    assert_eq!(entity(&frames, "lane/ann")["at"], "working");
+}
