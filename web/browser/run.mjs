@@ -171,7 +171,7 @@ async function team() {
     await hostileWork(world, page);
     await largeChange(world, page);
 
-    for (const [path, name] of [['/queue', 'queue'], ['/files', 'files'], ['/cost', 'cost'], ['/agents', 'agents'], ['/events', 'events'], ['/setup', 'setup'], ['/inbox', 'inbox']]) {
+    for (const [path, name] of [['/queue', 'queue'], ['/files', 'files'], ['/cost', 'cost'], ['/agents', 'agents'], ['/team', 'team'], ['/events', 'events'], ['/setup', 'setup'], ['/inbox', 'inbox']]) {
       await page.goto(`${world.url}${path}`);
       await until(name, async () => (await page.locator('main .panel').count()) > 0 && !(await has(page, 'asking the daemon')));
       if (['queue', 'cost', 'agents'].includes(name)) await shoot(page, name);

@@ -42,6 +42,7 @@ const Queue = later(() => import('./pages/queue').then((it) => it.Queue));
 const Files = later(() => import('./pages/files').then((it) => it.Files));
 const Cost = later(() => import('./pages/cost').then((it) => it.Cost));
 const Agents = later<{ only?: string }>(() => import('./pages/agents').then((it) => it.Agents));
+const Team = later(() => import('./pages/team').then((it) => it.Team));
 const Events = later(() => import('./pages/events').then((it) => it.Events));
 const Ask = later(() => import('./ask').then((it) => it.Ask));
 const Palette = later(() => import('./palette').then((it) => it.Palette));
@@ -66,6 +67,8 @@ function Page({ path }: { path: string }) {
       return <Cost />;
     case '/agents':
       return <Agents />;
+    case '/team':
+      return <Team />;
     case '/events':
       return <Events />;
     case '/setup':

@@ -14,6 +14,7 @@ export const PAGES: [string, string, string][] = [
   ['f', '/files', 'Files'],
   ['c', '/cost', 'Cost'],
   ['a', '/agents', 'Agents'],
+  ['m', '/team', 'Team'],
   ['e', '/events', 'Events'],
   ['s', '/setup', 'Setup'],
 ];

@@ -112,7 +112,7 @@ const HELP: [string, string][] = [
   ['Enter', 'open'],
   ['1–9', 'choose an answer of the chosen item'],
   ['r', 'reply in your own words'],
-  ['g, then n t q f c a e s', 'go to Now, Tasks, Queue, Files, Cost, Agents, Events, Setup'],
+  ['g, then n t q f c a m e s', 'go to Now, Tasks, Queue, Files, Cost, Agents, Team, Events, Setup'],
   ['.', 'hold back updates, or let them come'],
   ['L R X', 'on a task: land, revise or tell, drop or cancel'],
   ['n p', 'on a task: next and previous file'],

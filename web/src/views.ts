@@ -195,6 +195,30 @@ export interface Files {
   radar: { collisions: { one: string; other: string | null; paths: string[]; since_wall: number }[]; warned: number; proved: number; lapsed: number };
 }
 
+export interface Identity {
+  provider?: string;
+  backend?: string;
+  model?: string;
+  effort?: string;
+}
+
+export interface Launch {
+  id: string;
+  lanes: { id: string; kind: string; owner: string; members: string[] }[];
+  members: { name: string; state: string; lane?: { id: string; kind: string }; asked: Identity; got: Identity; notes?: string[] }[];
+  begun_wall: number;
+}
+
+export interface Team {
+  summary: { said: string; degraded?: string; members: { name: string; lead?: boolean; lane?: string; provider: string; said: string }[] };
+  desired: { name: string; lead: Identity & { name: string }; members: (Identity & { name: string })[] };
+  resolved?: Launch;
+  live: { name: string; live: string; tasks?: string[] }[];
+  history?: Launch[];
+  actions: Action[];
+  each: [string, Action[]][];
+}
+
 export interface Runner {
   name: string;
   state: string;

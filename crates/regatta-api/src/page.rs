@@ -6,10 +6,11 @@
 use regatta_core::agent::Capacity;
 use regatta_core::attempt::Attempt;
 use regatta_core::budget;
-use regatta_core::ids::{AgentName, AttemptId, CommitId, LandingId, MissionId, ProjectName, TaskId};
+use regatta_core::ids::{AgentName, AttemptId, CommitId, LandingId, MemberName, MissionId, ProjectName, TaskId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::team::TeamView;
 use crate::view::{BudgetView, InboxView, QueueView, TaskView};
 
 /// A way in for a browser.
@@ -256,6 +257,16 @@ pub struct TaskPage {
     pub running: String,
     pub branch: String,
     pub actions: Vec<Action>,
+}
+
+/// A team: wanted, resolved and live side by side, and what may be done about it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TeamPage {
+    #[serde(flatten)]
+    pub team: TeamView,
+    pub actions: Vec<Action>,
+    /// What may be done about one member.
+    pub each: Vec<(MemberName, Vec<Action>)>,
 }
 
 /// Who holds or wants a path.

@@ -82,6 +82,7 @@ fn answers() -> Vec<(&'static str, Schema)> {
         ("live.tasks", schema_for!(page::RowView)),
         ("live.task", schema_for!(page::TaskPage)),
         ("live.files", schema_for!(page::FilesView)),
+        ("live.teams", schema_for!(page::TeamPage)),
     ]
 }
 

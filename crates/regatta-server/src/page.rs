@@ -25,6 +25,7 @@ pub(crate) const LISTS: &[(&str, &str, &str, Order)] = &[
     ("task.list", "", "/id", Order::ByKey),
     ("runner.list", "", "/name", Order::ByKey),
     ("team.list", "", "/team", Order::ByKey),
+    ("mission.list", "", "/id", Order::ByKey),
     ("inbox.list", "", "/id", Order::Own),
     ("scope.list", "", "/id", Order::Own),
     ("rule.list", "", "/name", Order::Own),

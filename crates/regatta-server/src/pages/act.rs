@@ -1,8 +1,11 @@
 //! What may be done about a thing: the buttons of the page, each with its line for a shell.
 
 use regatta_api::page::Action;
+use regatta_api::team::LiveView;
 use regatta_api::view::InboxView;
+use regatta_core::ids::TeamName;
 use regatta_core::landing::Landing;
+use regatta_core::launch::Live;
 use regatta_core::session::Want;
 use regatta_core::task::{Status, Task};
 use serde_json::{Value, json};
@@ -179,6 +182,27 @@ pub(super) fn queue(project: &regatta_core::ids::ProjectName, held: bool) -> Vec
     vec![hold.words("/reason")]
 }
 
+/// What may be done about a team.
+pub(super) fn team(name: &TeamName, up: bool) -> Vec<Action> {
+    let of = json!({ "team": name });
+    if up {
+        return vec![
+            act("Relaunch", "team.relaunch", of.clone(), format!("regatta team relaunch {name}")).grave(),
+            act("Stop", "team.stop", of, format!("regatta team stop {name}")).grave(),
+        ];
+    }
+    vec![act("Launch", "team.launch", of, format!("regatta team launch {name}")).first()]
+}
+
+/// What may be done about one member of a team: a lane that died is tried again.
+pub(super) fn member(name: &TeamName, it: &LiveView) -> Vec<Action> {
+    let retry = || {
+        let input = json!({ "team": name, "member": it.name });
+        act("Retry", "team.retry", input, format!("regatta team retry {name} {}", it.name))
+    };
+    if it.live == Live::Dead { vec![retry()] } else { vec![] }
+}
+
 /// What may be done about an agent.
 pub(super) fn agent(name: &regatta_core::ids::AgentName, held: bool, works: bool) -> Vec<Action> {
     let mut all = Vec::new();
@@ -234,6 +258,11 @@ mod tests {
             queue(&shop, false),
         ];
         let all = all.into_iter().flatten().chain(agent(&ann, true, true)).chain([composer(true), composer(false)]);
+        let crew = TeamName::new("core").unwrap();
+        let dead =
+            LiveView { name: "tom".parse().unwrap(), live: Live::Dead, session: None, tasks: vec![], silent_ms: None };
+        let teams = [team(&crew, true), team(&crew, false), member(&crew, &dead)];
+        let all = all.chain(teams.into_iter().flatten());
         let mut seen = 0;
         for mut it in all {
             if let Some(pointer) = &it.words {
@@ -245,7 +274,7 @@ mod tests {
             assert!(it.cli.starts_with("regatta "), "{}", it.cli);
             seen += 1;
         }
-        assert!(seen >= 16, "{seen}");
+        assert!(seen >= 20, "{seen}");
     }
 
     #[test]

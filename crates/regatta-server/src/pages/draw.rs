@@ -6,8 +6,9 @@ use std::sync::Arc;
 use regatta_api::Problem;
 use regatta_api::page::{
     At, BarsView, FilesView, HeadView, HeldView, ItemView, LaneView, MissionLine, Part, PathView, ProjectLine, RowView,
-    SharesView, Size, SpendView, TrainView,
+    SharesView, Size, SpendView, TeamPage, TrainView,
 };
+use regatta_api::team::TeamView;
 use regatta_api::view::{self, BudgetsView, InboxView, LandingView, QueueView, RunnerView};
 use regatta_core::board::Board;
 use regatta_core::budget::{self, Spend};
@@ -28,6 +29,8 @@ use crate::calls::{blocking, unread};
 /// From how many agents on they are cells, and up to how many they are rows with words.
 const MANY: usize = 60;
 const FEW: usize = 12;
+/// How many launches of a team are shown.
+const LAUNCHES: usize = 6;
 /// How many ended landings a queue shows.
 const RECENT: usize = 20;
 /// How many tasks that ended are listed with the open ones, and how many open ones at most.
@@ -94,6 +97,10 @@ impl Scene<'_> {
             Topic::Runners => {
                 let runners = self.board.runners.values().map(|it| RunnerView::of(self.board, it));
                 runners.filter_map(|it| entity(format!("runner/{}", it.name), &it)).collect()
+            }
+            Topic::Teams => {
+                let teams = self.teams()?;
+                teams.iter().filter_map(|it| entity(format!("team/{}", it.team.desired.name), it)).collect()
             }
             Topic::Task(id) => self.task(id)?.and_then(|it| entity(id.to_string(), &it)).into_iter().collect(),
         })
@@ -249,6 +256,22 @@ impl Scene<'_> {
             })
         };
         board.projects.values().map(train).collect()
+    }
+
+    /// The teams that were not put away, each with its last launches.
+    fn teams(&self) -> Result<Vec<TeamPage>, StoreError> {
+        let (board, agents, wall) = (self.board, self.shared.engine.agents(), self.now.wall);
+        let silent = |id| agents.last_word(id).map(|it| wall.saturating_sub(it));
+        let draw = |it: &Arc<regatta_core::team::Team>| {
+            let past = self.history.launches(&it.name, LAUNCHES)?;
+            let history = past.into_iter().filter(|one| Some(one.id) != it.launch).collect();
+            let mut team = TeamView { history, ..TeamView::of(board, it, silent) };
+            // How long ago it spoke is not a change, and would be one in every frame.
+            team.live.iter_mut().for_each(|it| it.silent_ms = None);
+            let each = team.live.iter().map(|one| (one.name.clone(), act::member(&it.name, one))).collect();
+            Ok(TeamPage { actions: act::team(&it.name, team.up), each, team })
+        };
+        board.teams.values().filter(|it| it.deleted_wall.is_none()).map(draw).collect()
     }
 
     fn spend(&self) -> Result<SpendView, StoreError> {

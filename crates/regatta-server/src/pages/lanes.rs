@@ -216,7 +216,9 @@ pub(super) fn family(agent: &Agent) -> String {
 /// What everybody is at. An agent with nothing to do waits for what its mission waits for, if it is in one.
 fn all(board: &Board, failed: &BTreeMap<AgentName, TaskId>, now: Now) -> BTreeMap<AgentName, Stand> {
     let mut working: BTreeMap<&AgentName, &Attempt> = BTreeMap::new();
-    for attempt in board.attempts.values() {
+    // A session that stands is work only while it is in a turn; a task goes before it.
+    let (stand, tasks): (Vec<_>, Vec<_>) = board.attempts.values().partition(|it| it.standing.is_some());
+    for attempt in tasks.into_iter().chain(stand.into_iter().filter(|it| it.talk.in_turn)) {
         working.entry(&attempt.agent).or_insert(attempt);
     }
     let asked: BTreeMap<AttemptId, String> = {

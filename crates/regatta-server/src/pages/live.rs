@@ -61,6 +61,7 @@ pub(super) enum Topic {
     Tasks,
     Files,
     Runners,
+    Teams,
     Task(TaskId),
 }
 
@@ -77,6 +78,7 @@ impl Topic {
             "tasks" => Topic::Tasks,
             "files" => Topic::Files,
             "runners" => Topic::Runners,
+            "teams" => Topic::Teams,
             other => Topic::Task(other.parse().ok().filter(|it: &TaskId| it.to_string() == other)?),
         })
     }
@@ -167,7 +169,7 @@ pub(super) async fn live(
                 400,
                 "no_such_topic",
                 "there is no such topic",
-                "topics are head, inbox, lanes, bars, shares, queue, spend, tasks, files, runners or a task",
+                "topics are head, inbox, lanes, bars, shares, queue, spend, tasks, files, runners, teams or a task",
             )
         })?;
         wanted.push(Wanted { topic, kept: shared.pages.topics.of(topic), after });
@@ -325,7 +327,9 @@ mod tests {
 
     #[test]
     fn topics_are_known_by_their_names() {
-        for name in ["head", "inbox", "lanes", "bars", "shares", "queue", "spend", "tasks", "files", "runners", "T9"] {
+        for name in
+            ["head", "inbox", "lanes", "bars", "shares", "queue", "spend", "tasks", "files", "runners", "teams", "T9"]
+        {
             assert_eq!(Topic::parse(name).map(Topic::name).as_deref(), Some(name));
         }
         for bad in ["", "Head", "t9", "T", "T9x", "T09", "lanes ", "../x"] {

@@ -1,0 +1,128 @@
+import { plain } from '../format';
+import { topic } from '../live/client';
+import { Age, Do, Empty, Panel, TaskLink, useTopics } from '../ui';
+import type { Identity, Launch, Team as View } from '../views';
+
+function who(it: Identity | undefined): string {
+  return [it?.provider, it?.backend, it?.model, it?.effort].filter(Boolean).join(' ');
+}
+
+function Members({ it }: { it: View }) {
+  const wanted = [it.desired.lead, ...it.desired.members];
+  return (
+    <div class="scroll">
+      <table class="list">
+        <thead>
+          <tr>
+            <th>Member</th>
+            <th>Wanted</th>
+            <th>Lane</th>
+            <th>Resolved</th>
+            <th>Live</th>
+            <th>In words</th>
+            <th>Do</th>
+          </tr>
+        </thead>
+        <tbody>
+          {it.summary.members.map((line) => {
+            const wish = wanted.find((one) => one.name === line.name);
+            const entry = it.resolved?.members.find((one) => one.name === line.name);
+            const live = it.live.find((one) => one.name === line.name);
+            const got = who(entry?.got);
+            const differs = entry !== undefined && who(entry.asked) !== got;
+            const actions = it.each.find((one) => one[0] === line.name)?.[1] ?? [];
+            return (
+              <tr key={line.name} data-row tabIndex={0}>
+                <td>
+                  {line.name} {line.lead && <span class="dim">lead</span>}
+                </td>
+                <td>{plain(who(wish) || line.provider, 80)}</td>
+                <td>{entry?.lane?.id ?? line.lane ?? ''}</td>
+                <td class={differs ? 'bad' : ''}>
+                  {plain(got, 80)} {entry ? entry.state : ''} {differs && <b>(!)</b>}
+                </td>
+                <td>
+                  {live?.live ?? ''} {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
+                </td>
+                <td class="dim">
+                  {plain(line.said, 160)} {entry?.notes?.map((one) => plain(one, 160)).join(' · ')}
+                </td>
+                <td>
+                  <span class="row">
+                    {actions.map((action) => (
+                      <Do key={action.label} action={action} />
+                    ))}
+                  </span>
+                </td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Lanes({ it }: { it: Launch }) {
+  return (
+    <ul class="spans">
+      {it.lanes.map((lane) => (
+        <li key={lane.id}>
+          <b>{plain(lane.id, 80)}</b> {lane.kind}, {plain(lane.owner, 60)}: {lane.members.join(', ')}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+export function Team() {
+  useTopics('teams');
+  const teams = topic('teams').all<View>();
+  if (teams.length === 0) {
+    return (
+      <Panel title="Teams">
+        <Empty known={topic('teams').known.value}>There is no team yet: regatta team create</Empty>
+      </Panel>
+    );
+  }
+  return (
+    <>
+      {teams.map((it) => (
+        <Panel
+          key={it.desired.name}
+          title={`Team ${it.desired.name}`}
+          aside={
+            <span class="aside">
+              {plain(it.summary.said, 200)}{' '}
+              {it.actions.map((action) => (
+                <Do key={action.label} action={action} />
+              ))}{' '}
+              <code>regatta team show {it.desired.name}</code>
+            </span>
+          }
+        >
+          {it.summary.degraded && <p class="error">{plain(it.summary.degraded, 300)}</p>}
+          <Members it={it} />
+          {it.resolved && (
+            <>
+              <h3>Lanes of {it.resolved.id}</h3>
+              <Lanes it={it.resolved} />
+            </>
+          )}
+          {it.history && it.history.length > 0 && (
+            <>
+              <h3>Launches before</h3>
+              <ul class="spans">
+                {it.history.map((one) => (
+                  <li key={one.id}>
+                    <b>{one.id}</b> {one.members.map((member) => `${member.name} ${member.state}`).join(' · ')} <Age since={one.begun_wall} />
+                  </li>
+                ))}
+              </ul>
+            </>
+          )}
+        </Panel>
+      ))}
+    </>
+  );
+}
