@@ -105,3 +105,18 @@ fn j3_an_attempt_that_has_ended_is_not_doubted() {
     world.refused("regatta", Command::ReportDoubted { attempt, token, sign: Sign::NoWorkspace });
     assert!(world.board.missions[&mission].isolate);
 }
+
+/// Whoever works on what has just landed is told, with the commit and the files; nobody else is.
+#[test]
+fn siblings_are_told_which_of_their_files_changed() {
+    let (mut world, _, grants) = isolated(&["src/a.rs", "src/**", "docs/b.md"]);
+    let landing = world.submit(&grants[0]);
+    world.land(landing);
+    let told = |grant: &Grant| {
+        let of = [grant.attempt.to_string(), grant.task.to_string()];
+        let said = world.log.iter().filter(|it| matches!(it.event.kind(), "attempt.told" | "task.noted"));
+        let words = said.filter(|it| of.contains(&it.event.subject())).map(|it| format!("{:?}", it.event));
+        words.filter(|it| it.contains("src/a.rs") && it.contains("git show")).count()
+    };
+    assert_eq!((told(&grants[1]), told(&grants[2])), (1, 0));
+}

@@ -39,6 +39,8 @@ struct Member {
 struct Train {
     members: Vec<Member>,
     project: Arc<Project>,
+    /// The same with the checks that the trunk names.
+    checked: Project,
     repo: Repo,
 }
 
@@ -54,31 +56,34 @@ fn train_of(engine: &Engine, id: LandingId) -> Option<Train> {
         Some(Member { landing, task })
     };
     let members = landing.train().into_iter().map(member).collect::<Option<Vec<_>>>()?;
-    Some(Train { members, project, repo })
+    let checked = Project::clone(&project);
+    Some(Train { members, project, checked, repo })
 }
 
 pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
-    let Some(train) = train_of(engine, id) else {
+    let Some(mut train) = train_of(engine, id) else {
         // Its trial no longer counts; the report gives its place in the queue back.
         let found = Tried::Held { at: None, reason: "somebody it was tried with has left the queue".into() };
         return report(engine, key, Command::ReportTried { landing: id, found });
     };
     failpoint::at("trial.begin");
-    let found = try_train(engine, &train).unwrap_or_else(|held| held);
+    let found = try_train(engine, &mut train).unwrap_or_else(|held| held);
     failpoint::at("trial.validated");
     report(engine, key, Command::ReportTried { landing: id, found });
     failpoint::at("trial.recorded");
 }
 
 /// `Err` is what could not be found out.
-fn try_train(engine: &Engine, train: &Train) -> Result<Tried, Tried> {
-    if let Some(remote) = train.members.last().and_then(|it| it.landing.submission.joins.as_deref()) {
-        return join::try_joining(engine, train, remote);
+fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
+    if let Some(remote) = train.members.last().and_then(|it| it.landing.submission.joins.clone()) {
+        return join::try_joining(engine, train, &remote);
     }
     let git = &engine.shared.git;
     let held = |at: Option<LandingId>| move |error: GitError| Tried::Held { at, reason: error.to_string() };
     let old = git.tip(&train.repo).map_err(held(None))?;
     failpoint::at("trial.tip");
+    validate::read_checks(engine, train, &old).map_err(|reason| Tried::Held { at: None, reason })?;
+    let train = &*train;
     let board = engine.board();
     let mut new = old.clone();
     let mut carries = Vec::with_capacity(train.members.len());
@@ -124,7 +129,7 @@ fn try_train(engine: &Engine, train: &Train) -> Result<Tried, Tried> {
     failpoint::at("trial.merged");
     let tasks: Vec<&Task> = train.members.iter().map(|it| &it.task).collect();
     let tips = carries.iter().map(|it| it.commit.clone()).chain([old.clone()]).collect();
-    match judged(engine, train, &tasks, (&old, &new), tips)? {
+    match judged(engine, train, &tasks, &new, tips)? {
         None => Ok(Tried::Passed { old, new, carries }),
         Some(reason) => Ok(Tried::Red { reason }),
     }
@@ -136,14 +141,14 @@ fn judged(
     engine: &Engine,
     train: &Train,
     tasks: &[&Task],
-    ends: (&CommitId, &CommitId),
+    new: &CommitId,
     tips: Vec<CommitId>,
 ) -> Result<Option<String>, Tried> {
     let Some(last) = train.members.last() else {
         return Err(Tried::Held { at: None, reason: "nobody is in this trial".into() });
     };
     let watch = Watch::new(engine, &train.repo, last.landing.id, tips);
-    validate::broken(engine, train, tasks, ends, &watch).map_err(|reason| match watch.is_elsewhere() {
+    validate::broken(engine, train, tasks, new, &watch).map_err(|reason| match watch.is_elsewhere() {
         true => Tried::Elsewhere,
         false => Tried::Held { at: None, reason },
     })
@@ -158,10 +163,12 @@ fn merge(
 ) -> Result<Vec<Trial>, GitError> {
     let git = &engine.shared.git;
     if let Some(first) = members.first().filter(|it| it.landing.reverts) {
-        return git.revert(&train.repo, tip, &first.landing.submission.commit, &signed(first)).map(|it| vec![it]);
+        return git
+            .revert(&train.repo, tip, &first.landing.submission.commit, &signed(train, first))
+            .map(|it| vec![it]);
     }
     let alike = members.iter().take_while(|it| !it.landing.reverts);
-    let changes: Vec<_> = alike.map(|it| (it.landing.submission.commit.clone(), signed(it))).collect();
+    let changes: Vec<_> = alike.map(|it| (it.landing.submission.commit.clone(), signed(train, it))).collect();
     match git.trial_merges(&train.repo, tip, &changes, style) {
         // One of them ails: one at a time, so that it is that one that is told of it.
         Err(_) if changes.len() > 1 => git.trial_merges(&train.repo, tip, &changes[..1], style),
@@ -171,13 +178,16 @@ fn merge(
 
 /// Who is said to have made the commit of the trunk. The same landing gives the same words each time, so a trial that
 /// is made again after a crash gives the same commits.
-fn signed(member: &Member) -> Authorship {
+fn signed(train: &Train, member: &Member) -> Authorship {
     let landing = &member.landing;
     let mut signed = authorship(&member.task, landing.agent.as_str(), landing.queued_wall);
     signed.message += &format!("Regatta-Landing: {}\n", landing.id);
+    signed.message += &format!("Regatta-Validation: {}\n", validate::id(&train.checked, &member.task));
     if let Some(by) = &landing.approved {
         signed.message += &format!("Regatta-Approved-By: {}\n", by.trim_start_matches("person:"));
     }
+    // As the places where people read commits know it: of a wave's commit, all who worked on it.
+    signed.message += &format!("Co-authored-by: {} <{}>\n", signed.name, signed.email);
     signed
 }
 

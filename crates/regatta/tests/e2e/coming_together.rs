@@ -76,3 +76,32 @@ fn a_release_is_made_when_one_is_due() {
     });
     assert!(until(LONG, || made() == format!("{feature}\n{fixed}\n")), "after {chore} and {fixed}: {}", made());
 }
+
+/// A landed commit says who made it, for which task, in which landing, and what validated it: the same checks have the
+/// same name.
+#[test]
+fn a_landed_commit_says_who_made_it_and_what_validated_it() {
+    let world = with_landing("");
+    let trailers = |task: &str| {
+        let commit = world.json(&["show", task])["landed"].as_str().unwrap().to_owned();
+        let text = world.git(&["log", "-1", "--format=%an%n%(trailers:only,unfold)", &commit]);
+        text.lines().map(str::to_owned).collect::<Vec<String>>()
+    };
+    let value = |lines: &[String], key: &str| {
+        let of = |it: &String| it.strip_prefix(&format!("{key}: ")).map(str::to_owned);
+        lines.iter().find_map(of).unwrap_or_else(|| panic!("no {key} in {lines:?}"))
+    };
+    let one = land(&world, "chore", ("one.txt", "1\n"), || {});
+    let two = land(&world, "chore", ("two.txt", "2\n"), || {});
+    let (first, second) = (trailers(&one), trailers(&two));
+    assert_eq!((first[0].as_str(), value(&first, "Regatta-Task")), ("zoe", one));
+    assert_eq!(value(&first, "Co-authored-by"), "zoe <zoe@regatta.invalid>");
+    assert!(value(&first, "Regatta-Landing").starts_with('L'));
+    assert_eq!(value(&first, "Regatta-Validation"), value(&second, "Regatta-Validation"));
+    let checks = world.read("regatta.toml");
+    let commands = checks.lines().find(|it| it.starts_with("commands = ")).unwrap().to_owned();
+    world.write("regatta.toml", &checks.replace(&commands, "commands = [\"test -e two.txt\"]"));
+    world.commit("Check otherwise");
+    let three = land(&world, "chore", ("three.txt", "3\n"), || {});
+    assert_ne!(value(&trailers(&three), "Regatta-Validation"), value(&first, "Regatta-Validation"));
+}

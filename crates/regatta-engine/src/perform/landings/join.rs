@@ -6,11 +6,11 @@ use regatta_core::task::Task;
 use crate::ports::git::{GitError, Replanted};
 use crate::{Engine, failpoint};
 
-use super::{Train, judged};
+use super::{Train, judged, validate};
 
 /// Replays what is only here on top of the remote's trunk, and validates that exact tree (Q1) with the checks that the
 /// remote's trunk names and the contracts of the tasks that are replayed. `Err` is what could not be found out.
-pub(super) fn try_joining(engine: &Engine, train: &Train, remote: &str) -> Result<Tried, Tried> {
+pub(super) fn try_joining(engine: &Engine, train: &mut Train, remote: &str) -> Result<Tried, Tried> {
     let git = &engine.shared.git;
     let held = |error: GitError| Tried::Held { at: None, reason: format!("{error} {}", error.hint) };
     let onto = git.upstream(&train.repo, remote).map_err(held)?.tip;
@@ -24,9 +24,10 @@ pub(super) fn try_joining(engine: &Engine, train: &Train, remote: &str) -> Resul
         }
     };
     failpoint::at("join.replanted");
+    validate::read_checks(engine, train, &onto).map_err(|reason| Tried::Held { at: None, reason })?;
     let replayed = asked_of(engine, &tasks).map_err(|reason| Tried::Held { at: None, reason })?;
     let all: Vec<&Task> = replayed.iter().chain(train.members.iter().map(|it| &it.task)).collect();
-    match judged(engine, train, &all, (&onto, &new), vec![old.clone()])? {
+    match judged(engine, train, &all, &new, vec![old.clone()])? {
         None => Ok(Tried::Passed { old, new, carries: vec![] }),
         Some(reason) => Ok(Tried::Red { reason }),
     }

@@ -31,7 +31,7 @@ pub(super) fn settle(
     let sides: BTreeMap<String, Side> =
         paths.iter().map(|path| (path.clone(), side(path, &member.task, &since))).collect();
     let commit = &member.landing.submission.commit;
-    let settled = engine.shared.git.merge_with_ownership(&train.repo, tip, commit, &sides, &signed(member));
+    let settled = engine.shared.git.merge_with_ownership(&train.repo, tip, commit, &sides, &signed(train, member));
     let Settled { trial, dropped } = settled.map_err(|it| it.to_string())?;
     let dropped = dropped.map(|it| Dropped { reference: it.reference, commit: it.commit, paths: it.paths });
     Ok(Some((trial, dropped)))

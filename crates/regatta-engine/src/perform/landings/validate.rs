@@ -12,7 +12,6 @@ use regatta_core::task::{Task, Validation};
 
 use crate::contract::Place;
 use crate::ports::agents::Check;
-use crate::ports::git::Repo;
 use crate::{Engine, contract};
 
 use super::Train;
@@ -85,23 +84,23 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// Validates `new`, which stands on the tip `old`, against the checks of the trunk and the contracts of those in it.
+/// Validates `new` against the checks of the trunk it stands on and the contracts of those in it.
 /// `Ok(Some(reason))` says what does not hold; `Err` that it could not be found out.
 pub(super) fn broken(
     engine: &Engine,
     train: &Train,
     tasks: &[&Task],
-    (old, new): (&CommitId, &CommitId),
+    new: &CommitId,
     watch: &Watch<'_>,
 ) -> Result<Option<String>, String> {
-    let project = as_the_trunk_says(engine, &train.repo, &train.project, old)?;
+    let project = &train.checked;
     let task = together(tasks).ok_or("nobody is in this trial")?;
     let key = Key {
         project: project.name.clone(),
         tree: engine.shared.git.tree(&train.repo, new).map_err(|it| it.to_string())?,
         checks: task.validation.clone(),
         commands: project.validation.clone(),
-        environment: contract::environment(&task, &project),
+        environment: contract::environment(&task, project),
     };
     let bench = &engine.shared.bench;
     if bench.knows(&key) {
@@ -112,12 +111,12 @@ pub(super) fn broken(
     let staging = engine.shared.git.stage(&train.repo, slot.number, new).map_err(|it| it.to_string())?;
     crate::failpoint::at("trial.staged");
     let wanted = || watch.counts();
-    let found = match furnish(engine, train, (&task, &project), (slot.number, new), (&staging, &wanted))? {
+    let found = match furnish(engine, train, (&task, project), (slot.number, new), (&staging, &wanted))? {
         Some(reason) => Some(reason),
         None => {
             let shut_in = contract::shut_in(&*engine.shared.git, &train.repo, project.settings.run.sandbox);
             let place = Place { dir: &staging, shut_in, env: vec![], wanted: Some(&wanted) };
-            let found = contract::broken(&*engine.shared.agents, &task, &project, &place);
+            let found = contract::broken(&*engine.shared.agents, &task, project, &place);
             found.map_err(contract::in_full)?
         }
     };
@@ -175,20 +174,33 @@ fn furnish(
     Ok(None)
 }
 
-/// The project with the checks that its trunk names: a branch that changes them is checked by the old ones.
-fn as_the_trunk_says(engine: &Engine, repo: &Repo, project: &Project, tip: &CommitId) -> Result<Project, String> {
-    let mut project = project.clone();
+/// Reads the checks that the trunk names at `tip`: a branch that changes them is checked by the old ones.
+pub(super) fn read_checks(engine: &Engine, train: &mut Train, tip: &CommitId) -> Result<(), String> {
     let (Some(read), Some(file)) = (
         engine.shared.settings.read_checks,
-        engine.shared.git.file_at(repo, tip, "regatta.toml").map_err(|it| it.to_string())?,
+        engine.shared.git.file_at(&train.repo, tip, "regatta.toml").map_err(|it| it.to_string())?,
     ) else {
-        return Ok(project);
+        return Ok(());
     };
     let text = String::from_utf8_lossy(&file);
     let checks = read(&text).map_err(|it| format!("the trunk's regatta.toml cannot be read: {it}"))?;
-    project.validation = checks.commands.unwrap_or(project.validation);
-    project.validation_timeout_ms = checks.timeout_ms.unwrap_or(project.validation_timeout_ms);
-    Ok(project)
+    if let Some(commands) = checks.commands {
+        train.checked.validation = commands;
+    }
+    if let Some(timeout) = checks.timeout_ms {
+        train.checked.validation_timeout_ms = timeout;
+    }
+    Ok(())
+}
+
+/// A name for what a task's work was validated with: the same checks have the same one, on every machine and for good.
+pub(super) fn id(project: &Project, task: &Task) -> String {
+    let asked = serde_json::to_string(&(&project.validation, &task.validation)).unwrap_or_default();
+    // FNV-1a: it need not withstand anybody, only stay the same.
+    let hash = asked
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}")
 }
 
 /// The last task, with what all of them ask.

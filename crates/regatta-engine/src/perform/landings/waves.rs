@@ -56,7 +56,7 @@ impl Open {
         if members.len() < 2 || tip == *onto {
             return Ok(tip);
         }
-        let by = authorship(board, wave, members);
+        let by = authorship(train, board, wave, members);
         let one = engine.shared.git.fold(&train.repo, onto, &tip, &by);
         let one = one.map_err(|error| Tried::Held { at: None, reason: error.to_string() })?;
         // Who brought nothing new counts as landed with the others.
@@ -66,7 +66,7 @@ impl Open {
 }
 
 /// Who made the commit of a wave, and what is said of it. The same members give the same words each time.
-fn authorship(board: &Board, (mission, step): wave::Wave, members: &[Member]) -> Authorship {
+fn authorship(train: &Train, board: &Board, (mission, step): wave::Wave, members: &[Member]) -> Authorship {
     let mut members: Vec<&Member> = members.iter().collect();
     members.sort_by_key(|it| it.task.id);
     let mut agents: Vec<&str> = members.iter().map(|it| it.landing.agent.as_str()).collect();
@@ -77,7 +77,7 @@ fn authorship(board: &Board, (mission, step): wave::Wave, members: &[Member]) ->
     for member in &members {
         message += &format!("- {}: {}\n", member.task.id, member.task.subject);
     }
-    let trailers = members.iter().flat_map(|it| trailers(&signed(it).message));
+    let trailers = members.iter().flat_map(|it| trailers(&signed(train, it).message));
     message += &format!("\nRegatta-Mission: {mission}\n{}", trailers.collect::<String>());
     let seconds = members.iter().map(|it| it.landing.queued_wall / 1_000).max().unwrap_or(0);
     let name = if let [only] = agents.as_slice() { (*only).to_owned() } else { "regatta".to_owned() };
