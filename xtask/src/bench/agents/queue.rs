@@ -12,8 +12,11 @@ use crate::args::Args;
 use crate::bench::start::binary;
 use crate::report::{Report, median};
 
-/// One in so many branches changes the same line as the others of its kind.
-const TEXTUAL: u64 = 20;
+/// Of so many branches, two change the same line, each as the others of its kind. They are far apart, since three times is
+/// as often as one of them is sent back.
+const TEXTUAL: u64 = 40;
+/// Before so many branches wait, none lands: they were all begun on the same trunk, so what is to collide does.
+const HELD: u64 = 20;
 /// One in so many fails its first validation on the trunk, and only that.
 const FLAKY: u64 = 25;
 /// Of so many branches, two pass alone and fail together.
@@ -24,7 +27,7 @@ const SEMANTIC: u64 = 20;
 fn script() -> String {
     format!(
         "n=${{REGATTA_TASK#T}}\n[ -e f$n ] || echo $REGATTA_TASK > f$n\n\
-         if [ $((n % {TEXTUAL})) = 3 ]; then\n\
+         if [ $((n % {TEXTUAL})) = 3 ] || [ $((n % {TEXTUAL})) = 4 ]; then\n\
            if grep -q '^<<<<<<< ' shared; then sed -i '/^<<<<<<< /d;/^=======$/d;/^>>>>>>> /d' shared\n\
            elif ! grep -qx $REGATTA_TASK shared; then {{ echo $REGATTA_TASK; cat shared; }} > s.new; mv s.new shared; fi\n\
          fi\n\
@@ -35,10 +38,20 @@ fn script() -> String {
     )
 }
 
+/// Whether a branch changes the line that others of its kind change.
+fn is_textual(nth: u64) -> bool {
+    matches!(nth % TEXTUAL, 3 | 4)
+}
+
+/// Whether a branch is half of a pair.
+fn is_semantic(nth: u64) -> bool {
+    matches!(nth % SEMANTIC, 7 | 8)
+}
+
 /// The files of a branch.
 fn manifest(nth: u64) -> String {
     let mut files = vec![format!("\"f{nth}\"")];
-    if nth % TEXTUAL == 3 {
+    if is_textual(nth) {
         files.push("\"shared\"".into());
     }
     match nth % SEMANTIC {
@@ -81,6 +94,9 @@ fn set_up(place: &Place, script: &str, check: &str, landing: &str) -> anyhow::Re
     let text = std::fs::read_to_string(&file)?.replace("\"true\"", "\"sh ./test.sh\"");
     ensure!(text.contains("test.sh"), "the check is not in regatta.toml: {text}");
     let kept: String = text.lines().take_while(|it| !it.starts_with("[landing]")).map(|it| format!("{it}\n")).collect();
+    // Flakes are remembered outside the tree that is checked, where a check that is shut in could not write.
+    ensure!(kept.contains("[run]\n"), "regatta.toml does not say how to run: {kept}");
+    let kept = kept.replace("[run]\n", "[run]\nsandbox = \"off\"\n");
     std::fs::write(&file, format!("{kept}[landing]\n{landing}"))?;
     place.ask(&["init", "--yes"])?;
     place.git(&["add", "-A"])?;
@@ -117,14 +133,16 @@ fn correct(args: &Args, report: &mut Report, landings: u64) -> anyhow::Result<()
     set_up(&place, &script(), &check(&flakes.to_string_lossy(), ""), "checkout = \"update\"\n")?;
     let start = place.git(&["rev-parse", "main"])?;
     let began = Instant::now();
+    place.ask(&["queue", "hold", "until many are there"])?;
     place.start_isolated(&plan(landings, 1, manifest)?, 8, "bench-0")?;
-    place.until_landed(landings, Duration::from_secs(3 * landings.max(60)))?;
+    place.until(|status| status["landing"].as_u64() >= Some(landings.min(HELD)))?;
+    place.ask(&["queue", "release"])?;
+    let number = |status: &Value, name: &str| status[name].as_u64().unwrap_or(0);
+    place.until(|it| number(it, "landed") >= landings || number(it, "needs_you") + number(it, "failed") > 0)?;
     let took = began.elapsed();
-    let queue = place.ask(&["queue"])?;
-    let mut fixups = 0;
-    for it in queue[0]["recent"].as_array().into_iter().flatten().filter(|it| it["state"] == "landed") {
-        fixups += it["fixups"].as_u64().unwrap_or(0);
-    }
+    let status = place.ask(&["status"])?;
+    ensure!(number(&status, "landed") >= landings, "some did not land: {}", place.ask(&["queue"])?);
+    let seen = Seen::of(&place.events()?);
     place.down(daemon)?;
 
     let (mut red, commits) = (0, place.git(&["rev-list", "--reverse", &format!("{start}..main")])?);
@@ -143,22 +161,73 @@ fn correct(args: &Args, report: &mut Report, landings: u64) -> anyhow::Result<()
     }
     let shared = std::fs::read_to_string(place.root.join("shop/shared"))?;
     let mut lines = 0;
-    for nth in (1..=landings).filter(|it| it % TEXTUAL == 3) {
+    for nth in (1..=landings).filter(|it| is_textual(*it)) {
         wrong += usize::from(shared.lines().filter(|it| *it == format!("T{nth}")).count() != 1);
         lines += 1;
     }
     let merges = place.git(&["rev-list", "--min-parents=2", "main"])?.lines().count();
     let flaky = std::fs::read_dir(&flakes)?.count();
+    let wanted = (1..=landings).filter(|it| it % FLAKY == 5).count();
+    let pairs = (1..=landings).filter(|it| is_semantic(*it)).count();
     report.say(format!(
-        "  {landings} branches landed in {:.1} s, {lines} on one line, {} in pairs, {flaky} flakes; {fixups} fix-ups in the last 100",
-        took.as_secs_f64(),
-        (1..=landings).filter(|it| matches!(it % SEMANTIC, 7 | 8)).count()
+        "  {landings} branches landed in {:.1} s: {lines} on one line, {pairs} in pairs, {wanted} flaky",
+        took.as_secs_f64()
     ));
+    report.say(format!(
+        "  {} left the queue for a textual conflict and {} for a semantic one, {} stood aside, {} batches were red, {} by a flake",
+        seen.textual, seen.semantic, seen.deferred, seen.red, seen.flaky
+    ));
+    report.value(
+        "seen",
+        json!({ "textual": seen.textual, "semantic": seen.semantic, "deferred": seen.deferred, "red": seen.red,
+                "flakes": flaky, "flaky_batches": seen.flaky, "blamed_for_flakes": seen.blamed }),
+    );
+    // What is promised must have happened: a run in which nothing went wrong shows nothing.
+    report.demand(seen.textual > 0, format!("{} textual conflicts were mended", seen.textual));
+    report.demand(seen.semantic > 0, format!("{} semantic conflicts were mended", seen.semantic));
+    report.demand(flaky == wanted && wanted > 0, format!("{flaky} checks failed once for no reason, of {wanted}"));
+    report.demand(seen.blamed == 0, format!("{} branches were sent back for such a check", seen.blamed));
     report.value("landings", json!({ "landed": landings, "red": red, "wrong": wrong, "seconds": took.as_secs_f64() }));
     report.demand(red == 0, format!("{red} of {} tips are red when they are validated again", commits.lines().count()));
     report.demand(merges == 0, format!("{merges} merge commits: the trunk is a line"));
     report.demand(wrong == 0, format!("{wrong} changes are missing or there twice"));
     Ok(())
+}
+
+/// What went wrong on the way, as the events tell it.
+#[derive(Default)]
+struct Seen {
+    /// Sent back because it conflicts with the trunk.
+    textual: usize,
+    /// Sent back because it fails together with what landed.
+    semantic: usize,
+    /// Waited because it conflicts with one before it.
+    deferred: usize,
+    red: usize,
+    flaky: usize,
+    /// Sent back for a check that failed once.
+    blamed: usize,
+}
+
+impl Seen {
+    fn of(events: &[Value]) -> Seen {
+        let mut seen = Seen::default();
+        for event in events {
+            let text = event.to_string();
+            match event["kind"].as_str() {
+                Some("landing.ended") if text.contains("it conflicts with") => seen.textual += 1,
+                Some("landing.ended") if text.contains("flake ") => seen.blamed += 1,
+                Some("landing.ended") if text.contains("pair ") => seen.semantic += 1,
+                Some("landing.deferred") => seen.deferred += 1,
+                Some("landing.red") => {
+                    seen.red += 1;
+                    seen.flaky += usize::from(text.contains("flake "));
+                }
+                _ => {}
+            }
+        }
+        seen
+    }
 }
 
 /// Two missions with ten branches each: from one landing to the next, when the next had been waiting.
