@@ -243,13 +243,14 @@ fn sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<Source>, Fault
         }
     }
     Ok([
+        // Of two that are long, the words': the rest is then asked of columns, and not of every text.
+        source(WORDS, "message_words MATCH {}", "rowid", named(filter.text.as_ref().map(index::query))),
         source("message_labels", "label = {}", "message", named(filter.label.as_ref().map(ToString::to_string))),
         source("message_mentions", "agent = {}", "message", named(filter.mention.as_ref().map(ToString::to_string))),
         source("message_replies", "parent = {}", "message", numbered(filter.reply_to)),
         thread,
         source("messages", "channel = {}", "id", named(filter.channel.as_ref().map(ToString::to_string))),
         source("messages", "sender = {}", "id", named(filter.from.clone())),
-        source(WORDS, "message_words MATCH {}", "rowid", named(filter.text.as_ref().map(index::query))),
     ]
     .into_iter()
     .flatten()
