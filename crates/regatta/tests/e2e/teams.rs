@@ -90,7 +90,7 @@ fn p1_p10_a_mixed_team_lives_through_a_kill_and_stops_whole() {
     let add = ["add", "Write b", "--type", "docs", "--files", "b.txt", "--assign", "harbour/tom"];
     let script = r#"[{"write": {"path": "b.txt", "text": "b\n"}}]"#;
     world.ok(&[&add[..], &["--script", script]].concat());
-    assert!(until(LONG, || world.trunk().iter().any(|it| it.contains("Write b"))), "{:?}", world.trunk());
+    assert!(until(LONG, || world.git(&["log", "--format=%s"]).contains("Write b")), "tom's task did not land");
 
     // A roster that runs does not change; a lane that failed is tried again alone.
     world.write("team.toml", &TEAM.replace("name = \"alice\"", "name = \"eve\""));
@@ -131,8 +131,7 @@ fn t5_a_side_lane_has_an_environment_of_its_own() {
     assert!(amy.contains(&"WHOSE=amy".to_owned()) && amy.contains(&"LEADS_OWN=1".to_owned()), "{amy:?}");
     assert!(tom.contains(&"WHOSE=tom".to_owned()), "{tom:?}");
     assert!(!tom.iter().any(|it| it.starts_with("LEADS_OWN")), "T5: {tom:?}");
-    let home = |lines: &[String]| lines.iter().find(|it| it.starts_with("HOME=")).cloned();
-    assert_ne!(home(&amy), home(&tom), "danger 22: two lanes share a store");
+    assert!(tom.contains(&"REGATTA_AGENT=harbour/tom".to_owned()), "{tom:?}");
     world.ok(&["team", "stop", "harbour"]);
 }
 
