@@ -1,8 +1,9 @@
 // The page in a real browser, against the real program: what a person would do, and what it costs.
 //
-//   node browser/run.mjs BINARY [--screens DIR] [--minutes N] [--built]
+//   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--fleet-only]
 //
 // `--built` uses the page inside the program instead of web/dist. `--minutes` is how long the heap is watched.
+// `--both` takes every picture in both themes.
 
 import { mkdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -57,7 +58,7 @@ function watched(page, complaints) {
 async function shoot(page, name) {
   if (!screens) return;
   mkdirSync(screens, { recursive: true });
-  for (const theme of ['light', 'dark']) {
+  for (const theme of argv.includes('--both') || ['now-30', 'task'].includes(name) ? ['light', 'dark'] : ['light']) {
     await page.evaluate((it) => (document.documentElement.dataset.theme = it), theme);
     await page.screenshot({ path: `${screens}/${name}${theme === 'dark' ? '-dark' : ''}.png` });
   }
@@ -185,7 +186,7 @@ async function team() {
     await accessible(page, 'help');
     await page.keyboard.press('Escape');
     await page.keyboard.press('Control+k');
-    await until('the palette', async () => (await page.locator('.palette input').count()) > 0);
+    await until('the palette', () => page.evaluate(() => document.activeElement?.closest('.palette') !== null));
     await page.keyboard.type('cost');
     await page.keyboard.press('Enter');
     check(await until('Cost', async () => new URL(page.url()).pathname === '/cost'), 'the palette goes to Cost');
@@ -302,6 +303,7 @@ async function fleet(size) {
     const page = await context.newPage();
     await page.goto(world.open());
     await until('the lanes', () => has(page, `${size} lanes`));
+    if (size === 30) await busy(world, held);
     await shoot(page, `now-${size}`);
     await accessible(page, `Now with ${size}`);
     const elements = await page.evaluate(() => document.querySelectorAll('*').length);
@@ -310,6 +312,18 @@ async function fleet(size) {
     await context.close();
   } finally {
     world.down();
+  }
+}
+
+/** Some ask and are answered, so that the lanes have something to show. */
+async function busy(world, held) {
+  for (let round = 0; round < 10; round += 1) {
+    const some = held.filter((_, nth) => nth % 5 === round % 5);
+    for (const it of some) await world.call('attempt.ask', { ...it, question: `Go on with step ${round}?`, choices: ['yes', 'no'] });
+    await new Promise((done) => setTimeout(done, 500));
+    const open = (await world.call('inbox.list')).filter((it) => it.subject.startsWith('Go on with step'));
+    for (const it of open) await world.call('inbox.answer', { id: it.id, answer: { say: 'text', text: 'yes' } });
+    await new Promise((done) => setTimeout(done, 500));
   }
 }
 

@@ -1,7 +1,7 @@
 // What must be said or thought over before something is done: words, a form of an agent's, or a plain second look.
 
 import { type Signal, useSignal } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 import { plain } from './format';
 import { pending, perform } from './ui';
 import type { Form } from './views';
@@ -60,7 +60,7 @@ export function Ask() {
   const place = useRef<HTMLDialogElement>(null);
   const words = useSignal('');
   const given = useSignal<Record<string, string>>({});
-  useEffect(() => {
+  useLayoutEffect(() => {
     words.value = '';
     given.value = {};
     if (it && !place.current?.open) place.current?.showModal();

@@ -1,7 +1,7 @@
 // Every verb that applies, found by a few letters, with its line for a shell.
 
 import { useSignal } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 import { plain } from './format';
 import { PAGES, letters, over, pause, setLetters } from './keys';
 import { topic } from './live/client';
@@ -52,7 +52,7 @@ export function Palette() {
   const words = useSignal('');
   const at = useSignal(0);
   const open = over.value === 'palette';
-  useEffect(() => {
+  useLayoutEffect(() => {
     words.value = '';
     at.value = 0;
     if (open && !box.current?.open) box.current?.showModal();
@@ -124,7 +124,7 @@ const HELP: [string, string][] = [
 export function Help() {
   const box = useRef<HTMLDialogElement>(null);
   const open = over.value === 'help';
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (open && !box.current?.open) box.current?.showModal();
     if (!open && box.current?.open) box.current.close();
   }, [open]);
