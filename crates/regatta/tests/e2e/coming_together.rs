@@ -105,3 +105,23 @@ fn a_landed_commit_says_who_made_it_and_what_validated_it() {
     let three = land(&world, "chore", ("three.txt", "3\n"), || {});
     assert_ne!(value(&trailers(&three), "Regatta-Validation"), value(&first, "Regatta-Validation"));
 }
+
+/// A release waits for whoever holds `release://shop`, and the queue waits for no release.
+#[test]
+fn a_release_waits_for_its_own_claim_and_the_queue_does_not() {
+    let notes = tempfile::NamedTempFile::new().unwrap();
+    let world = with_landing(&format!("release = \"echo $REGATTA_TASK >> {}\"\n", notes.path().display()));
+    let held = world.json(&["claim", "acquire", "release://shop", "--ttl", "300s", "--as", "ann"]);
+    let (claim, token) = (held["claim"].as_str().unwrap().to_owned(), held["token"].to_string());
+    let feature = land(&world, "feature", ("one.txt", "1\n"), || {});
+    let waits = || {
+        let listed = world.json(&["claim", "list"]);
+        listed["waiting"].as_array().is_some_and(|it| it.iter().any(|it| it.to_string().contains("release://shop")))
+    };
+    assert!(until(LONG, waits), "it stands in line: {}", world.json(&["claim", "list"]));
+    land(&world, "chore", ("two.txt", "2\n"), || {});
+    assert_eq!(std::fs::read_to_string(notes.path()).unwrap(), "", "somebody else makes a release");
+    world.ok(&["claim", "release", &claim, "--token", &token]);
+    let made = || std::fs::read_to_string(notes.path()).unwrap();
+    assert!(until(LONG, || made().lines().any(|it| it == feature)), "{}", made());
+}
