@@ -381,7 +381,7 @@ fn danger_18_a_hundred_members_fit_a_summary() {
 #[test]
 fn danger_19_t6_every_reader_derives_the_same_summary() {
     let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
-    let mut check = |world: &mut World| {
+    let check = |world: &mut World| {
         let of = |board: &regatta_core::board::Board| launch::summary(board, &board.teams[&harbour()]);
         assert_eq!(of(&world.reloaded()), of(&world.board));
     };
@@ -512,7 +512,7 @@ fn danger_27_a_side_lane_is_attaching_never_bootstrapping() {
     let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
     let told = |world: &World| {
         let said = summary(world);
-        assert!(!format!("{}", said.said).contains("bootstrap"), "{}", said.said);
+        assert!(!said.said.contains("bootstrap"), "{}", said.said);
         let tom = said.members.iter().find(|it| it.name == name("tom")).unwrap().said.clone();
         assert!(!tom.contains("bootstrap"), "{tom}");
         (said.said, tom)

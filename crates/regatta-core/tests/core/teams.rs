@@ -481,7 +481,7 @@ fn the_edit_of_a_stopped_team_is_free() {
     let mut world = World::with(&[]);
     create(&mut world, wanted("codex", &[("tom", "opencode")]));
     let edit = Edit { members: Some(vec![member("eve", "codex")]), ..Edit::default() };
-    world.ask("ann", asks(Ask::Edit { team: harbour(), edit: edit }));
+    world.ask("ann", asks(Ask::Edit { team: harbour(), edit }));
     assert_eq!(team(&world).members, [member("eve", "codex")]);
     let wrong = Edit { lead: Some(member("amy", "opencode")), ..Edit::default() };
     let refusal = world.refused("ann", asks(Ask::Edit { team: harbour(), edit: wrong }));
