@@ -1,5 +1,7 @@
 //! Commands: everything anyone may ask, whatever door they came in by.
 
+mod plan; // a mission with all its tasks at once
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -8,12 +10,10 @@ use crate::board::{Board, Draft, Due, Rows};
 use crate::effect::{Effect, EffectKey};
 use crate::event::Recorded;
 use crate::fleet::{self, Limits};
-use crate::graph::Step;
 use crate::ids::{
     AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, CommitId, FiringId, HookId, LandingId, LaunchId, MessageId,
     MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId, TeamName, WaitId,
 };
-use crate::manifest::{self, Part, Rules};
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Said};
 use crate::{
@@ -653,7 +653,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::AddRule { scope, effect, matter } => Outcome::Rule(policy::add(draft, scope, effect, matter)?),
         Command::RemoveRule { rule } => done(policy::remove(draft, rule)?),
         Command::SetBudget { scope, ceiling } => done(budget::set(draft, scope, ceiling)?),
-        Command::StartMission { mission, tasks, adopt } => start_mission(draft, mission, tasks, adopt, now)?,
+        Command::StartMission { mission, tasks, adopt } => plan::start_mission(draft, mission, tasks, adopt, now)?,
         Command::AskMission(ask) => Outcome::Mission { mission: lead::ask(draft, ask, now)?, tasks: vec![] },
         Command::FinishMission { task, attempt, token, report } => {
             done(lead::finish(draft, (task, attempt, token), report)?)
@@ -746,78 +746,4 @@ fn tick(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
         }
     }
     Ok(())
-}
-
-/// Starts a mission with all its tasks at once: a plan is on the board whole or not at all.
-fn start_mission(
-    draft: &mut Draft,
-    ask: mission::Start,
-    tasks: Vec<PlannedTask>,
-    adopt: Vec<TaskId>,
-    now: Now,
-) -> Result<Outcome, Refusal> {
-    if tasks.is_empty() && adopt.is_empty() {
-        return Err(Refusal::invalid("a mission needs a task", "put [[task]] tables into the plan"));
-    }
-    if let Some((nth, wrong)) = tasks
-        .iter()
-        .enumerate()
-        .find_map(|(nth, it)| it.after.iter().find(|on| **on >= tasks.len()).map(|on| (nth, *on)))
-    {
-        return Err(Refusal::invalid(
-            format!("task {} of the plan waits for task {}, which is not in it", nth + 1, wrong + 1),
-            "name a task of the same plan",
-        ));
-    }
-    let first = draft.board().counters.task + 1;
-    let steps = lay_out(draft, &ask, &tasks, &adopt)?;
-    let project = ask.project.clone();
-    let id = mission::start(draft, ask, now)?;
-    let mut ids = Vec::with_capacity(tasks.len());
-    let mut later: Vec<(TaskId, Vec<TaskId>)> = Vec::new();
-    let adopted = steps[tasks.len()..].to_vec();
-    for (nth, (planned, step)) in tasks.into_iter().zip(steps).enumerate() {
-        let mut add = task::Add { project: project.clone(), ..planned.task };
-        // A blocker further down the plan does not exist yet; it is added when all are there.
-        let (before, after): (Vec<usize>, Vec<usize>) = planned.after.iter().partition(|it| **it < nth);
-        add.blocked_by.extend(before.iter().map(|it| TaskId(first + *it as u64)));
-        let own = add.blocked_by.clone();
-        let task = task::add(draft, add, Some((id, step)), now)?;
-        if !after.is_empty() {
-            later.push((task, own.into_iter().chain(after.iter().map(|it| TaskId(first + *it as u64))).collect()));
-        }
-        if let Some(agent) = planned.assign {
-            task::assign(draft, task, Some(agent), task::How::Queue, now)?;
-        }
-        ids.push(task);
-    }
-    for (task, blocked_by) in later {
-        task::edit(draft, task, task::Edit { blocked_by: Some(blocked_by), ..task::Edit::default() })?;
-    }
-    for (task, step) in adopt.into_iter().zip(adopted) {
-        task::adopt(draft, task, (id, step), &project)?;
-        ids.push(task);
-    }
-    Ok(Outcome::Mission { mission: id, tasks: ids })
-}
-
-/// When each task of a mission has its turn: first the plan's, then those it takes over, in their order.
-fn lay_out(draft: &Draft, ask: &mission::Start, tasks: &[PlannedTask], adopt: &[TaskId]) -> Result<Vec<Step>, Refusal> {
-    let board = draft.board();
-    let place = |id: &TaskId| adopt.iter().position(|it| it == id).map(|it| tasks.len() + it);
-    let planned = tasks.iter().map(|it| Part {
-        files: it.task.files.clone(),
-        after: it.after.iter().copied().chain(it.task.blocked_by.iter().filter_map(place)).collect(),
-    });
-    let adopted = adopt.iter().map(|id| match board.tasks.get(id) {
-        Some(task) => Part { files: task.files.clone(), after: task.blocked_by.iter().filter_map(place).collect() },
-        None => Part::default(), // it is refused when it is to be taken over
-    });
-    let parts: Vec<Part> = planned.chain(adopted).collect();
-    let run = board.projects.get(&ask.project).map(|it| it.settings.run.clone()).unwrap_or_default();
-    let rules = Rules { run: &run, serial: &ask.serial, isolate: ask.isolate };
-    let first = board.counters.task + 1;
-    let name = |it: usize| adopt.get(it.wrapping_sub(tasks.len())).copied().unwrap_or(TaskId(first + it as u64));
-    manifest::mission_steps(&parts, rules, ask.mode)
-        .map_err(|cycle| Refusal::Cycle { tasks: cycle.into_iter().map(name).collect() })
 }

@@ -7,6 +7,7 @@
 //! Deliberately absent: disks. Directories are names, so a contract's `files_exist` and `content_check`, which the
 //! engine reads itself, cannot be checked here; commands can (see [`crate::fake_agents`]).
 
+mod collisions; // what will collide
 mod mending; // workspaces of fix-ups
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -737,23 +738,7 @@ impl Git for FakeGit {
     }
 
     fn collisions(&self, _: &Repo, attempts: &[AttemptId], tip: &CommitId) -> Result<Vec<Collision>, GitError> {
-        self.call("git.collisions", |world| {
-            let mut found = Vec::new();
-            let spaces: Vec<(AttemptId, Space)> =
-                attempts.iter().filter_map(|it| Some((*it, world.spaces.get(it)?.clone()))).collect();
-            for (nth, (one, mine)) in spaces.iter().enumerate() {
-                let base = world.files(&mine.base);
-                for (other, theirs) in &spaces[nth + 1..] {
-                    if let Err(paths) = merge(&base, &mine.files, &theirs.files) {
-                        found.push(Collision { one: *one, other: Some(*other), paths });
-                    }
-                }
-                if let Err(paths) = merge(&base, &world.files(tip), &mine.files) {
-                    found.push(Collision { one: *one, other: None, paths });
-                }
-            }
-            Ok(found)
-        })
+        self.call("git.collisions", |world| collisions::between(world, attempts, tip))
     }
 
     fn unkept(&self, repo: &Repo, attempt: AttemptId) -> Result<Vec<String>, GitError> {

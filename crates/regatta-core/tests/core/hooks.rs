@@ -112,7 +112,8 @@ fn what_fires_and_what_does_not() {
         mention: mention.map(agent),
         prefix: prefix.map(str::to_owned),
     };
-    let table: &[(Trigger, &str, &str, &str, &[&str], bool)] = &[
+    type Case<'a> = (Trigger, &'a str, &'a str, &'a str, &'a [&'a str], bool);
+    let table: &[Case] = &[
         (in_channel("shop"), "eve", "shop", "hello", &[], true),
         (in_channel("shop"), "eve", "shop", "hello !nohooks", &[], false),
         (in_channel("shop"), "eve", "shop", "hello !nochanhooks", &[], false),

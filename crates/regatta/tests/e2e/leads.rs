@@ -202,7 +202,7 @@ fn l11_a_lead_that_dies_with_the_trunk_gives_it_back_when_it_is_gone() {
     let sleeper = world
         .programs()
         .into_iter()
-        .find(|it| std::fs::read(format!("/proc/{it}/cmdline")).is_ok_and(|it| it.starts_with(b"sleep\0600")));
+        .find(|it| std::fs::read(format!("/proc/{it}/cmdline")).is_ok_and(|it| it.starts_with(b"sleep\x00600")));
     kill(sleeper.unwrap());
     assert!(until(LONG, || trunk().is_none()));
     let events = world.events();

@@ -159,7 +159,8 @@ fn a_bad_request_of_git_is_a_problem_and_not_a_broken_answer() {
         all
     };
     let odd = [("git-protocol", "version=2;x y")];
-    let cases: [(&str, &str, &[u8], &[(&'static str, &str)]); 4] = [
+    type Case<'a> = (&'a str, &'a str, &'a [u8], &'a [(&'static str, &'a str)]);
+    let cases: [Case; 4] = [
         ("GET", "/git/shop/info/refs?service=git-upload-pack", b"", &odd),
         ("POST", "/git/shop/git-upload-pack", b"0000", &odd),
         ("POST", "/git/shop/git-receive-pack", b"nonsense", &[]),
