@@ -75,8 +75,11 @@ fn a_plan_lands_as_commits_by_its_agents() {
     world.assert_green_everywhere();
     let landed = task(&mission, "b")["landed"].as_str().unwrap();
     let shown = world.git(&["show", "-s", "--format=%an <%ae>%n%B", landed]);
-    let (words, landing) = shown.trim_end().rsplit_once("\nRegatta-Landing: L").unwrap();
-    assert!(landing.parse::<u64>().is_ok(), "{shown}");
+    let (words, rest) = shown.trim_end().split_once("\nRegatta-Landing: L").unwrap();
+    let (landing, rest) = rest.split_once("\nRegatta-Validation: ").unwrap();
+    let (validation, author) = rest.split_once("\nCo-authored-by: ").unwrap();
+    assert!(landing.parse::<u64>().is_ok() && u64::from_str_radix(validation, 16).is_ok(), "{shown}");
+    assert_eq!(author, "scripted <scripted@regatta.invalid>");
     assert_eq!(
         words,
         "scripted <scripted@regatta.invalid>\nWrite b.txt\n\nSay b.\n\nRegatta-Task: T1\nRegatta-Agent: scripted"
