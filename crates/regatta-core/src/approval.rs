@@ -210,10 +210,18 @@ pub fn decide(
                 format!("answer it once: regatta allow {id}"),
             ));
         };
-        let rule = policy::add(draft, scope, effect, matter)?;
-        decision.rule = draft.board().rules.get(&rule).map(|it| format!("{rule}: {}", it.describe()));
-        let others = draft.board().approvals.values().filter(|it| it.is_open() && it.id != id);
-        alike.extend(others.filter(|it| falls_under(draft.board(), it, effect)).map(|it| it.id));
+        // For what is over already, there is nothing more to rule.
+        let over = match &scope {
+            Scope::Task(it) => !draft.board().tasks.contains_key(it),
+            Scope::Mission(it) => !draft.board().missions.contains_key(it),
+            _ => false,
+        };
+        if !over {
+            let rule = policy::add(draft, scope, effect, matter)?;
+            decision.rule = draft.board().rules.get(&rule).map(|it| format!("{rule}: {}", it.describe()));
+            let others = draft.board().approvals.values().filter(|it| it.is_open() && it.id != id);
+            alike.extend(others.filter(|it| falls_under(draft.board(), it, effect)).map(|it| it.id));
+        }
     }
     for approval in alike {
         draft.record(Event::ApprovalDecided(Decided { approval, decision: decision.clone() }));

@@ -1,5 +1,6 @@
 //! Leads, their missions, the router and its questions.
 
+use regatta_core::approval::Reach;
 use regatta_core::attempt::{Cause, Exited, Findings, WorkResult};
 use regatta_core::bus::{Message, Post};
 use regatta_core::claim::{Mode, Owner};
@@ -12,7 +13,7 @@ use regatta_core::lead::{self, Ask, Lead};
 use regatta_core::mission::State;
 use regatta_core::project::{Settings, Span, Triage};
 use regatta_core::schedule::{Grant, Poll, WaitKind};
-use regatta_core::session::Said;
+use regatta_core::session::{Answer, Said, Tool, ToolKind, Want};
 use regatta_core::task::{Duty, How, Status, Task};
 
 use crate::world::{HOUR, MINUTE, SECOND, World, acquire, agent, polls, shop, uri, work};
@@ -538,4 +539,28 @@ fn who_could_lead_is_found_or_said() {
     assert!(after(&world, asked)[0].text.contains("several agents could lead"));
     let focus = says(&mut world, "ann", "!dev T99", None);
     assert!(after(&world, focus)[0].text.contains("T99"));
+}
+
+/// An answer for a whole task or mission that is over makes no rule: nothing would ever take it away.
+#[test]
+fn what_is_over_gets_no_rule() {
+    for (reach, cancel) in [(Reach::Task, false), (Reach::Mission, true)] {
+        let mut world = led(1, |_| {});
+        says(&mut world, "ann", "!mission x", None);
+        turn(&mut world, 1);
+        let task = child(&mut world, 1, "one", &["a"]);
+        let Grant { attempt, token, .. } = works(&mut world, 1);
+        let tool = Tool { kind: ToolKind::Execute, command: Some("make".into()), ..Tool::default() };
+        let want = Want::Permission { tool, options: vec![] };
+        let said = Said::Asked(regatta_core::session::Ask { id: "1".into(), want });
+        world.ask("regatta", Command::ReportSaid { attempt, token, n: 1, said });
+        let end = match cancel {
+            true => Command::CancelMission { mission: MissionId(1), reason: "no".into() },
+            false => Command::CancelTask { task, reason: "no".into() },
+        };
+        world.ask("ann", end);
+        let approval = *world.board.approvals.keys().next().unwrap();
+        world.ask("ann", Command::Decide { approval, answer: Answer::Allow, reach });
+        assert!(world.board.rules.is_empty(), "{reach:?}");
+    }
 }
