@@ -235,7 +235,12 @@ pub(crate) fn finish(
             }
         }
         Some(Duty::Triage { channel, message }) => {
-            settle(draft, task, &attempt.agent, (channel, *message), &said, now)?;
+            let settled = settle(draft, task, &attempt.agent, (channel, *message), &said, now);
+            // What cannot be done is an answer, too: the attempt is over either way.
+            if let Err(refusal) = settled {
+                let text = format!("{}. {}", refusal.message(), refusal.hint());
+                answer(draft, &attempt.agent, (channel, *message), text, now)?;
+            }
         }
         Some(Duty::Lead) | None => {}
     }

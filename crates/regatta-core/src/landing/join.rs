@@ -15,7 +15,7 @@ use crate::event::Event;
 use crate::ids::{AttemptId, CommitId, LandingId, Now, ProjectName};
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
-use crate::task::{self, Expects, Fixup, IssueType, Status, Submission, Task};
+use crate::task::{self, Expects, Fixup, Status, Submission, Task};
 
 use super::people::let_in;
 use super::queue::{enter_as, fresh, regatta};
@@ -126,26 +126,15 @@ fn open(board: &Board, project: &ProjectName) -> Option<Task> {
 
 fn add(draft: &mut Draft, project: &ProjectName, remote: &str, now: Now) -> Result<crate::ids::TaskId, Refusal> {
     let trunk = draft.board().projects.get(project).map(|it| it.trunk.to_string()).unwrap_or_default();
+    let subject = format!("Bring in what {remote}/{trunk} has");
+    let description = format!(
+        "Somebody pushed to {remote}/{trunk}. What landed here and is not there yet is replayed on top of it, validated, and \
+         pushed."
+    );
     let ask = task::Add {
-        project: project.clone(),
-        subject: format!("Bring in what {remote}/{trunk} has"),
-        description: format!(
-            "Somebody pushed to {remote}/{trunk}. What landed here and is not there yet is replayed on top of it, \
-             validated, and pushed."
-        ),
-        issue_type: IssueType::Chore,
-        files: vec![],
-        validation: task::Validation::default(),
-        blocked_by: vec![],
         priority: 0,
         expects: Expects::Changes,
-        effort: None,
-        model: None,
-        provider: None,
-        script: None,
-        alias: None,
-        ratchet: None,
-        backlog: false,
+        ..task::Add::report(project.clone(), &subject, description)
     };
     task::add(draft, ask, None, now)
 }

@@ -564,3 +564,22 @@ fn what_is_over_gets_no_rule() {
         assert!(world.board.rules.is_empty(), "{reach:?}");
     }
 }
+
+/// A triage that asks for what cannot be had ends all the same, and says why.
+#[test]
+fn a_triage_that_cannot_be_followed_is_answered() {
+    let mut world = led(1, |it| {
+        it.leads.agent = None;
+        it.router.agent = Some(agent("ada"));
+    });
+    world.register("bob", 1);
+    for (said, why) in [("lead: rework it", "several agents could lead"), ("task: \u{1}", "subject")] {
+        let asked = says(&mut world, "ann", "something is odd", None);
+        let [task] = answers(&world)[..] else { panic!() };
+        let grant = begin(&mut world, task);
+        end(&mut world, &grant, said);
+        assert_eq!(world.status(task), Status::Completed, "{said}");
+        assert!(after(&world, asked)[0].text.contains(why), "{}", after(&world, asked)[0].text);
+    }
+    assert!(world.board.missions.is_empty());
+}
