@@ -552,6 +552,8 @@ fn say(draft: &mut Draft, id: MissionId, label: &str, text: String, now: Now) ->
 fn post(draft: &mut Draft, mission: &Mission, lead: &Lead, label: &str, text: String, now: Now) -> Result<(), Refusal> {
     let own = [Label::new(label).ok(), Label::new(&mission.id.to_string()).ok(), lead.name.as_ref().and_then(label_of)];
     let labels = own.into_iter().flatten().collect();
+    // A reason may be an agent's own words, of any length; that must not keep what happened from being written down.
+    let text: String = text.trim_end().chars().take(bus::LONGEST_TEXT / 4).collect();
     bus::say(draft, lead.channel.clone(), text, (labels, lead.message), now).map(|_| ())
 }
 
@@ -675,7 +677,6 @@ pub(crate) fn over(draft: &mut Draft, before: &Mission, end: Option<&mission::En
         None => ("is over", ""),
     };
     let text = format!("{} \"{}\" {how}.{} {report}", before.id, before.title, cost(&before.spent));
-    let text: String = text.trim_end().chars().take(bus::LONGEST_TEXT / 4).collect();
     post(draft, before, &lead, "mission:done", text, now)?;
     leave(draft, before, &lead, now)
 }

@@ -400,7 +400,7 @@ fn without_its_lead_a_mission_stops_and_can_be_handed_over() {
     let work = works(&mut world, 1);
     let lost = name(&world, 1);
     let Grant { task: own, attempt, token, .. } = grant;
-    world.ask("ann", Command::GiveUp { task: own, attempt, token, reason: Some("no idea".into()) });
+    world.ask("ann", Command::GiveUp { task: own, attempt, token, reason: Some("no idea ".repeat(20_000)) });
     assert_eq!(world.board.missions[&MissionId(1)].state, State::Draining);
     assert_eq!(world.board.attempts[&work.attempt].stopping, Some(Cause::Stopped), "its workers go with it");
     assert_eq!(world.status(task), Status::Unassigned, "and their work waits");
