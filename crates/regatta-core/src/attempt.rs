@@ -323,7 +323,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         runner: by.runner.clone(),
         phase: Phase::Working,
         stopping: None,
-        light: task.duty.is_some() || task.standing.is_some(),
+        light: task.is_light() || task.standing.is_some(),
         lease_ms,
         expires_at: lease_ms.map(|it| now.at + it),
         started_wall: now.wall,

@@ -21,13 +21,14 @@ use crate::budget::{Budget, DaySpend, Scope, Spend};
 use crate::bus::{Cursor, Message};
 use crate::claim::{Claim, Mode, Owner, Wait};
 use crate::command::Actor;
+use crate::conversation::{Conversation, Delivery};
 use crate::event::Event;
 use crate::fleet::{Answer, Limits};
 use crate::graph::Step;
 use crate::hook::{Firing, Hook};
 use crate::ids::{
-    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, FiringId, HookId, LandingId, LaunchId, MessageId,
-    MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId, TeamName, WaitId,
+    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, ConversationId, FiringId, HookId, LandingId, LaunchId,
+    MessageId, MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId, TeamName, WaitId,
 };
 use crate::landing::Landing;
 use crate::launch::Launch;
@@ -59,6 +60,7 @@ pub struct Counters {
     pub hook: u64,
     pub firing: u64,
     pub launch: u64,
+    pub conversation: u64,
 }
 
 /// What belongs to no noun: where the log is and which numbers are used up.
@@ -100,6 +102,8 @@ pub enum Due {
     Runner(RunnerName),
     /// A mission's lead: it is summed up, or its time is over.
     Mission(MissionId),
+    Conversation(ConversationId),
+    Delivery(String),
 }
 
 /// All live state.
@@ -136,6 +140,9 @@ pub struct Board {
     pub teams: OrdMap<TeamName, Arc<Team>>,
     /// Each team's last launch.
     pub launches: OrdMap<LaunchId, Arc<Launch>>,
+    pub conversations: OrdMap<ConversationId, Arc<Conversation>>,
+    /// What came in from outside and was taken, with when it is forgotten.
+    pub deliveries: OrdMap<String, u64>,
     /// Tasks that ended without completing. A number that was handed out and is neither open nor here is completed.
     dead: OrdMap<TaskId, Status>,
 
@@ -181,6 +188,8 @@ pub enum RowKey {
     Firing(FiringId),
     Team(TeamName),
     Launch(LaunchId),
+    Conversation(ConversationId),
+    Delivery(String),
 }
 
 /// A whole row, as the store keeps it.
@@ -209,6 +218,8 @@ pub enum Row {
     Firing(Arc<Firing>),
     Team(Arc<Team>),
     Launch(Arc<Launch>),
+    Conversation(Arc<Conversation>),
+    Delivery(Delivery),
 }
 
 impl Row {
@@ -222,6 +233,7 @@ impl Row {
             Row::Message(_) => false,
             Row::Firing(it) => it.ended.is_none(),
             Row::Launch(it) => !it.superseded,
+            Row::Conversation(it) => !it.closed,
             // It is needed as long as its attempt may have to be told the answer; the rest drops out at loading.
             Row::Approval(it) => !it.closed,
             Row::Rule(_) | Row::Budget(_) | Row::Day(_) | Row::Parked(_) | Row::Runner(_) | Row::Hook(_) => true,
@@ -232,6 +244,7 @@ impl Row {
             | Row::Wait(_)
             | Row::Cursor(_)
             | Row::Team(_)
+            | Row::Delivery(_)
             | Row::Answer(_) => true,
         }
     }
@@ -597,6 +610,8 @@ impl Loading {
             Row::Hook(it) => _ = board.hooks.insert(it.id, it),
             Row::Firing(it) if it.ended.is_none() => _ = board.firings.insert(it.id, it),
             Row::Team(it) => _ = board.teams.insert(it.name.clone(), it),
+            Row::Conversation(it) if !it.closed => board.put_conversation(it, ignored),
+            Row::Delivery(it) => board.put_delivery(&it, ignored),
             Row::Launch(it) if !it.superseded => _ = board.launches.insert(it.id, it),
             Row::Parked(it) => {
                 if let Some(at) = it.until_at {
@@ -610,6 +625,7 @@ impl Loading {
             | Row::Message(_)
             | Row::Approval(_)
             | Row::Firing(_)
+            | Row::Conversation(_)
             | Row::Launch(_) => {}
         }
         self.ignored.clear();

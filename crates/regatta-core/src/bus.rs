@@ -120,6 +120,13 @@ pub fn post(draft: &mut Draft, ask: Post, sender: Actor, now: Now) -> Result<Mes
     post_with(draft, ask, Extra::default(), sender, now)
 }
 
+/// [`post`], and what was posted.
+pub(crate) fn post_made(draft: &mut Draft, ask: Post, sender: Actor, now: Now) -> Result<Message, Refusal> {
+    let message = made(draft, ask, Extra::default(), sender, now)?;
+    draft.record(Event::MessagePosted(Posted { message: message.clone() }));
+    Ok(message)
+}
+
 /// Answers a message where it was posted, in its thread; a message to one agent is answered to who sent it.
 pub fn reply(
     draft: &mut Draft,
@@ -139,6 +146,13 @@ pub fn reply(
 
 /// [`post`] with what else belongs to it.
 pub fn post_with(draft: &mut Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Result<MessageId, Refusal> {
+    let message = made(draft, ask, extra, sender, now)?;
+    let id = message.id;
+    draft.record(Event::MessagePosted(Posted { message }));
+    Ok(id)
+}
+
+fn made(draft: &Draft, ask: Post, extra: Extra, sender: Actor, now: Now) -> Result<Message, Refusal> {
     if ask.text.trim().is_empty() || ask.text.len() > LONGEST_TEXT {
         return Err(Refusal::invalid(
             "a message has 1 to 65536 bytes of text",
@@ -172,7 +186,7 @@ pub fn post_with(draft: &mut Draft, ask: Post, extra: Extra, sender: Actor, now:
     }
     let firing = extra.firing.and_then(|it| draft.board().firings.get(&it).map(|it| it.depth));
     let depth = firing.unwrap_or_else(|| hook::depth_of(draft.board(), &sender));
-    let message = Message {
+    Ok(Message {
         id,
         channel: ask.channel,
         sender,
@@ -184,9 +198,7 @@ pub fn post_with(draft: &mut Draft, ask: Post, extra: Extra, sender: Actor, now:
         attachments: extra.attachments,
         depth,
         wall: now.wall,
-    };
-    draft.record(Event::MessagePosted(Posted { message }));
-    Ok(id)
+    })
 }
 
 /// The channel of a project.

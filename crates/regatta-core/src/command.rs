@@ -17,8 +17,8 @@ use crate::ids::{
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Said};
 use crate::{
-    agent, approval, attempt, budget, bus, claim, explore, gates, hook, isolation, landing, launch, lead, mission,
-    policy, project, provider, radar, react, route, runner, schedule, scope, steer, task, team,
+    agent, approval, attempt, budget, bus, claim, conversation, explore, gates, hook, isolation, landing, launch, lead,
+    mission, policy, project, provider, radar, react, route, runner, schedule, scope, steer, task, team,
 };
 
 /// Who asks.
@@ -294,6 +294,9 @@ pub enum Command {
     /// Whatever is asked of a team.
     Team(Box<team::Ask>),
 
+    /// Whatever is asked of conversations.
+    Converse(Box<conversation::Ask>),
+
     Acquire(claim::Acquire),
     Renew {
         claim: ClaimId,
@@ -501,6 +504,7 @@ pub enum Outcome {
         landing: Option<LandingId>,
     },
     Team(TeamName),
+    Heard(conversation::Heard),
     /// The launch that has begun; nothing when it begins after a stop.
     Launched(Option<LaunchId>),
 }
@@ -671,6 +675,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             Outcome::Done
         }
         Command::Team(ask) => team::run(draft, *ask, now)?,
+        Command::Converse(ask) => conversation::run(draft, *ask, now)?,
         Command::ReportResolved { launch, found } => done(launch::resolved(draft, launch, found, now)?),
         Command::Acquire(ask) => Outcome::Claim(claim::acquire(draft, ask, now)?),
         Command::Renew { claim, token } => Outcome::Renewed { ttl_ms: claim::renew(draft, claim, token, now)? },
@@ -742,6 +747,8 @@ fn tick(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
             Due::Approval(id) => approval::escalate(draft, id, now),
             Due::Provider(name) => provider::expire(draft, &name, now),
             Due::Mission(id) => lead::tick(draft, id, now)?,
+            Due::Conversation(id) => conversation::tick(draft, id, now)?,
+            Due::Delivery(key) => conversation::forget(draft, &key, now),
             Due::Runner(name) => runner::expire(draft, &name, now)?,
         }
     }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AttemptId, CommitId, FiringId, LandingId, LaunchId, ProjectName, TaskId};
+use crate::ids::{AttemptId, CommitId, ConversationId, FiringId, LandingId, LaunchId, ProjectName, TaskId};
 
 /// One effect's name: the event it follows from, and which of that event's effects it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -51,4 +51,6 @@ pub enum Effect {
     RemoveWorkspace { attempt: AttemptId },
     /// Run the command of a hook that fired.
     RunHook { firing: FiringId },
+    /// Push this commit as the branch of a conversation.
+    PushBranch { conversation: ConversationId, commit: CommitId },
 }

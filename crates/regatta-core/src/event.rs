@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    agent, approval, attempt, budget, bus, claim, fleet, hook, isolation, landing, launch, lead, mission, policy,
-    project, provider, question, radar, rotate, route, runner, scope, steer, task, team,
+    agent, approval, attempt, budget, bus, claim, conversation, fleet, hook, isolation, landing, launch, lead, mission,
+    policy, project, provider, question, radar, rotate, route, runner, scope, steer, task, team,
 };
 
 /// Declares event payloads: private fields, public getters.
@@ -149,6 +149,11 @@ events! {
     HookFired(hook::Fired) "hook.fired" |it| it.firing().hook.to_string();
     HookSkipped(hook::Skipped) "hook.skipped" |it| it.hook().to_string();
     FiringEnded(hook::FiringEnded) "hook.ended" |it| it.firing().to_string();
+    ConversationChanged(conversation::Changed) "conversation.changed" |it| it.conversation().id.to_string();
+    ConversationExpired(conversation::Expired) "conversation.expired" |it| it.conversation().to_string();
+    ConversationPushing(conversation::Pushing) "conversation.pushing" |it| it.conversation().to_string();
+    DeliveryTaken(conversation::Taken) "delivery.taken" |it| it.delivery().key.clone();
+    DeliveryForgotten(conversation::Forgotten) "delivery.forgotten" |it| it.delivery().clone();
 }
 
 /// An event with its place in the log.

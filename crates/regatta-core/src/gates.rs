@@ -212,7 +212,7 @@ fn misalignment(task: &Task) -> Passage {
 
 fn wave_cap(board: &Board, task: &Task, mission: Option<&Mission>, facts: &Facts, now: Now) -> Passage {
     let block = |kind, reason| Passage::block(Gate::WaveCap, kind, reason);
-    if task.duty.is_some() {
+    if task.is_light() {
         return Passage::pass(Gate::WaveCap);
     }
     if let Some(full) = schedule::machine_full(board) {

@@ -106,6 +106,8 @@ number!(/// One time that a hook fired, `F12`.
     FiringId, 'F', "a firing id");
 number!(/// One start of a team, `N4`.
     LaunchId, 'N', "a launch id");
+number!(/// An outside thread bound to an agent's session, `V7`.
+    ConversationId, 'V', "a conversation id");
 
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $check:expr) => {

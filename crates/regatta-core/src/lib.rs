@@ -9,7 +9,8 @@
 //! [`ids::Now`]; numbers and tokens come from the board's own revision. A test in `xtask` holds this.
 
 pub mod board; // the whole live state, and the only code that changes it
-pub mod command; // everything anyone may ask, routed to its verb
+pub mod command;
+pub mod conversation; // everything anyone may ask, routed to its verb
 pub mod effect; // what the shell must do afterwards
 pub mod event; // what became true
 pub mod ids; // names and numbers

@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::ids::Now;
 use crate::refusal::Refusal;
 use crate::task::{Status, Task};
-use crate::{budget, bus, hook, landing, launch, lead, mission, policy, question, reconcile, route};
+use crate::{budget, bus, conversation, hook, landing, launch, lead, mission, policy, question, reconcile, route};
 
 /// Decides what follows from `event` and returns what the shell must do. `before` is the board as it was
 /// before the command, where what has ended can still be seen.
@@ -65,11 +65,13 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         Event::ApprovalAsked(it) => {
             launch::seen(draft, it.approval().attempt, event, now);
             lead::asked(draft, it.approval().id);
+            conversation::asked(draft, it.approval().id, now);
         }
         Event::ApprovalWithdrawn(it) => {
             if let Some(attempt) = before.approvals.get(it.approval()).map(|it| it.attempt) {
                 launch::seen(draft, attempt, event, now);
             }
+            conversation::decided(draft, *it.approval(), format!("no longer needed: {}", it.reason()), now);
         }
         Event::LaunchBegun(it) => {
             let asks = it.launch().members.iter().any(|it| it.state == launch::State::Queued && !it.prepared);
@@ -90,6 +92,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         Event::MessagePosted(it) => {
             lead::heard(draft, it.message());
             bus::deliver(draft, it.message());
+            conversation::overheard(draft, it.message(), now);
         }
         Event::AttemptEnded(it) => {
             // A member's session: what it means is the member's alone.
@@ -122,6 +125,8 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             if let Some(attempt) = attempt {
                 launch::seen(draft, attempt, event, now);
             }
+            let how = format!("{} by {}", it.decision().answer.phrase(), it.decision().by);
+            conversation::decided(draft, *it.approval(), how, now);
         }
         Event::TaskValidating(it) => effects.push(Effect::Validate { attempt: *it.attempt() }),
         Event::LandingQueued(it) => landing::advance(draft, &it.landing().project.clone(), now),
@@ -142,6 +147,9 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             effects.extend(task_ended(draft, before, *it.task(), now));
             let what = if it.landed().is_some() { "has landed" } else { "is done" };
             tell_lead(draft, before, *it.task(), what);
+            if let Some(task) = before.tasks.get(it.task()).cloned() {
+                conversation::settled(draft, &task, it.landed().as_ref(), now)?;
+            }
         }
         Event::TaskFailed(it) => {
             effects.extend(task_ended(draft, before, *it.task(), now));
@@ -155,6 +163,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             tell_lead(draft, before, *it.task(), &format!("was cancelled: {}", it.reason()));
             if let Some(task) = before.tasks.get(it.task()).cloned() {
                 lead::task_lost(draft, &task, it.reason(), now)?;
+                conversation::settled(draft, &task, None, now)?;
             }
         }
         Event::TaskNeedsHuman(it) => {
@@ -172,6 +181,13 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             }
             policy::end_scope(draft, &policy::Scope::Mission(*it.mission()));
             budget::end_scope(draft, budget::Scope::Mission(*it.mission()));
+        }
+        Event::TaskReturned(it) => conversation::returned(draft, *it.task(), now)?,
+        Event::ConversationExpired(it) => {
+            effects.extend(it.workspace().map(|attempt| Effect::RemoveWorkspace { attempt }));
+        }
+        Event::ConversationPushing(it) => {
+            effects.push(Effect::PushBranch { conversation: *it.conversation(), commit: it.commit().clone() });
         }
         Event::HookFired(it) => effects.push(Effect::RunHook { firing: it.firing().id }),
         // Facts that nothing follows from. A completed task unblocks its dependants by being completed.
@@ -203,7 +219,6 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::TaskStarted(_)
         | Event::TaskProgressed(_)
         | Event::TaskSubmitted(_)
-        | Event::TaskReturned(_)
         | Event::TaskDue(_)
         | Event::TaskWarned(_)
         | Event::TaskEscaped(_)
@@ -243,6 +258,9 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::HookChanged(_)
         | Event::HookRemoved(_)
         | Event::HookSkipped(_)
+        | Event::ConversationChanged(_)
+        | Event::DeliveryTaken(_)
+        | Event::DeliveryForgotten(_)
         | Event::FiringEnded(_) => {}
     }
     // After who waited in line: a claim that went on to the next was never free.
@@ -323,6 +341,7 @@ fn tell_lead(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, what: &s
 /// What is no change did not come about: who waits for it is told.
 fn lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
     question::lost(draft, task, reason, now)?;
+    conversation::lost(draft, task, reason, now)?;
     lead::task_lost(draft, task, reason, now)
 }
 

@@ -100,7 +100,7 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
     }
     let runner = facts.and_then(|it| it.runner.as_ref());
     // Who leads or answers takes none of the machine's room.
-    let light = ask.task.and_then(|it| board.tasks.get(&it)).is_some_and(|it| it.duty.is_some());
+    let light = ask.task.and_then(|it| board.tasks.get(&it)).is_some_and(|it| it.is_light());
     let full = match facts {
         Some(_) if light && runner.is_none() => !agent.profile.labels.is_empty(),
         None if light => false,
@@ -418,7 +418,9 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
             None => say(WaitKind::Queue, "it is on its way into the landing queue".into()),
         },
         Status::Unassigned | Status::Offered | Status::Pending => {
-            if task.asleep {
+            if task.asleep && task.converses() {
+                say(WaitKind::Question, "its turn is over: it goes on when somebody writes in its thread".into());
+            } else if task.asleep {
                 say(WaitKind::Lead, "its turn is over: it goes on when something happens in its mission".into());
             }
             if let Some(reason) = &task.paused {
@@ -521,7 +523,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
     {
         say(WaitKind::Runner, format!("what is done of it so far lies at the runner {name}, and waits for room there"));
     }
-    if let Some(full) = machine_full(board).filter(|_| task.duty.is_none()) {
+    if let Some(full) = machine_full(board).filter(|_| !task.is_light()) {
         say(WaitKind::Machine, full);
     }
     let mission = task.mission.and_then(|it| board.missions.get(&it));

@@ -215,6 +215,19 @@ pub enum Answer {
     Cancelled,
 }
 
+impl Answer {
+    /// What was said, in a word or two.
+    pub fn phrase(&self) -> String {
+        match self {
+            Answer::Allow => "allowed".into(),
+            Answer::Deny { words: None } => "denied".into(),
+            Answer::Deny { words: Some(words) } => format!("denied ({words})"),
+            Answer::Text { text } => format!("answered \"{text}\""),
+            Answer::Cancelled => "cancelled".into(),
+        }
+    }
+}
+
 /// Tokens and money, always cumulative over one native session. Cached input is not part of `input`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -17,7 +17,8 @@ use crate::budget::Spend;
 use crate::event::{Event, facts};
 use crate::graph::Step;
 use crate::ids::{
-    AgentName, AttemptId, BranchName, ChannelName, CommitId, LandingId, MessageId, MissionId, Now, ProjectName, TaskId,
+    AgentName, AttemptId, BranchName, ChannelName, CommitId, ConversationId, LandingId, MessageId, MissionId, Now,
+    ProjectName, TaskId,
 };
 use crate::launch::Standing;
 use crate::pattern::{PathPattern, Uri};
@@ -27,7 +28,7 @@ use crate::scope::Escape;
 use crate::{agent, claim, manifest};
 
 pub use add::{Add, Edit, Pause, add, default_priority, edit};
-pub(crate) use add::{one_line, set_duty, set_explorer, set_reviewer, set_standing};
+pub(crate) use add::{forget_resume, keep_resume, one_line, set_duty, set_explorer, set_reviewer, set_standing};
 pub(crate) use fixup::mend;
 pub use fixup::{Fixup, MOST_FIXUPS};
 pub use status::{Status, next_status};
@@ -123,6 +124,8 @@ pub enum Duty {
     Answer { channel: ChannelName, root: MessageId },
     /// What is to become of this message.
     Triage { channel: ChannelName, message: MessageId },
+    /// The turns of a conversation.
+    Converse { conversation: ConversationId },
 }
 
 /// One unit of work.
@@ -241,7 +244,24 @@ pub struct Task {
     pub updated_wall: u64,
 }
 
+impl Duty {
+    /// Whether it takes none of the machine's room. A conversation works as any task does.
+    pub fn is_light(&self) -> bool {
+        !matches!(self, Duty::Converse { .. })
+    }
+}
+
 impl Task {
+    /// Whether it takes none of the machine's room.
+    pub fn is_light(&self) -> bool {
+        self.duty.as_ref().is_some_and(Duty::is_light)
+    }
+
+    /// Whether its turns are a conversation's.
+    pub fn converses(&self) -> bool {
+        matches!(self.duty, Some(Duty::Converse { .. }))
+    }
+
     /// Gives back the room that reading it left unused.
     pub(crate) fn tighten(&mut self) {
         self.files.shrink_to_fit();
@@ -563,6 +583,11 @@ fn exhausted(cause: Cause) -> Option<WaitKind> {
         | Cause::Stopped
         | Cause::Cancelled => Some(WaitKind::Review),
     }
+}
+
+/// Brings a task back for another attempt, as somebody asked.
+pub(crate) fn come_back(draft: &mut Draft, id: TaskId, reason: &str, again: Again) -> Result<(), Refusal> {
+    bring_back(draft, id, reason, again)
 }
 
 fn bring_back(draft: &mut Draft, id: TaskId, reason: &str, again: Again) -> Result<(), Refusal> {

@@ -15,6 +15,8 @@ mod world;
 mod budgets;
 #[path = "core/claims.rs"]
 mod claims;
+#[path = "core/conversations.rs"]
+mod conversations;
 #[path = "core/dangers.rs"]
 mod dangers;
 #[path = "core/gates.rs"]

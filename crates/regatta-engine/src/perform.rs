@@ -82,6 +82,9 @@ fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(Eff
         }
         Effect::RunHook { firing } => hands.give(move || hooks::run_hook(&it, key, firing)),
         Effect::PushTrunk { project, commit } => hands.give(move || landings::push_trunk(&it, key, &project, &commit)),
+        Effect::PushBranch { conversation, commit } => {
+            hands.give(move || landings::push_branch(&it, key, conversation, &commit));
+        }
         Effect::ResolveTeam { launch } => hands.give(move || teams::resolve(&it, key, launch)),
     }
 }

@@ -186,12 +186,12 @@ fn candidates(board: &Board) -> Vec<Candidate> {
 /// The turns of leads and the answers that are due.
 fn duties(board: &Board) -> Vec<Candidate> {
     let mut found = Vec::new();
-    let ours = |it: &&Arc<Agent>| it.of.is_some() && !matches!(it.runtime, Runtime::Outside);
-    for agent in board.agents.values().filter(ours) {
+    for agent in board.agents.values().filter(|it| !matches!(it.runtime, Runtime::Outside)) {
+        // Only what we named ourselves leads and answers; whoever is talked to answers in its own name.
+        let ours = |task: &Task| if agent.of.is_some() { task.duty.is_some() } else { task.converses() };
         let room = agent::capacity(board, agent).available as usize;
         let line = ReadyFor::Agent(agent.name.clone());
-        let due =
-            board.ready_for(&line).filter(|id| board.tasks.get(id).is_some_and(|it| it.duty.is_some())).take(room);
+        let due = board.ready_for(&line).filter(|id| board.tasks.get(id).is_some_and(|it| ours(it))).take(room);
         found.extend(due.map(|task| Candidate { mission: None, task: Some(task), agent: agent.name.clone() }));
     }
     found

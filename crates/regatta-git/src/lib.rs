@@ -302,6 +302,9 @@ impl Git for GitAdapter {
     fn push(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError> {
         self.push_trunk(repo, remote, commit)
     }
+    fn push_branch(&self, repo: &Repo, remote: &str, branch: &BranchName, commit: &CommitId) -> Result<Push, GitError> {
+        self.push_ours(repo, remote, branch, commit)
+    }
     fn upstream(&self, repo: &Repo, remote: &str) -> Result<Upstream, GitError> {
         self.fetch_upstream(repo, remote)
     }

@@ -3,10 +3,11 @@
 //! Under the user's configuration, as they would push themselves: their credentials, their SSH, their proxies. An
 //! agent can write none of it. Never by force, and never with a prompt.
 
-use regatta_core::ids::CommitId;
+use regatta_core::ids::{BranchName, CommitId};
 use regatta_engine::ports::git::{GitError, Push, Repo};
 
 use crate::inspect::UserRepo;
+use crate::vault::FETCH;
 use crate::{GitAdapter, words};
 
 impl GitAdapter {
@@ -41,6 +42,41 @@ impl GitAdapter {
             let ahead = self.is_ahead(&user, repo, remote, commit)?;
             return Ok(if ahead { Push::Pushed } else { Push::NonFastForward });
         }
+        Ok(Push::Failed(words::push_failed(remote, refused, &said.stderr)))
+    }
+
+    /// Pushes a branch of ours. It is replaced by force: nobody else's branch is named `regatta/…`, and its commits are
+    /// made anew with every turn.
+    pub(crate) fn push_ours(
+        &self,
+        repo: &Repo,
+        remote: &str,
+        branch: &BranchName,
+        commit: &CommitId,
+    ) -> Result<Push, GitError> {
+        if !branch.as_str().starts_with("regatta/") {
+            return Ok(Push::Failed(format!("{branch} is no branch of Regatta's")));
+        }
+        let user = self.discover_at(&repo.path)?;
+        if let Err(reason) = self.known_remote(&user, remote)? {
+            return Ok(Push::Failed(reason));
+        }
+        let vault = self.places.vault(&repo.project);
+        let fetch = self.git.ours(&user.common, "copy the branch into your repository");
+        fetch.args(FETCH).arg(&vault).arg(commit.as_str()).done()?;
+        let said = self
+            .git
+            .users_online(&user.top, "push the branch")
+            .args(["push", "--porcelain", "--no-follow-tags", "--no-recurse-submodules", "--no-verify"])
+            .arg("--end-of-options")
+            .arg(remote)
+            .arg(format!("+{commit}:refs/heads/{branch}"))
+            .run()?;
+        if said.status == Some(0) {
+            return Ok(Push::Pushed);
+        }
+        let printed = String::from_utf8_lossy(&said.stdout);
+        let refused = printed.lines().find(|it| it.starts_with("!\t")).unwrap_or_default();
         Ok(Push::Failed(words::push_failed(remote, refused, &said.stderr)))
     }
 

@@ -195,6 +195,16 @@ impl Writer<'_> {
                 "INSERT OR REPLACE INTO launches (id, team, live, body) VALUES (?1, ?2, ?3, ?4)",
                 (number(it.id.0)?, it.team.as_str(), live, json(text, it)?),
             ),
+            Row::Conversation(it) => run(
+                db,
+                "INSERT OR REPLACE INTO conversations (id, project, live, body) VALUES (?1, ?2, ?3, ?4)",
+                (number(it.id.0)?, it.project.as_str(), live, json(text, it)?),
+            ),
+            Row::Delivery(it) => run(
+                db,
+                "INSERT OR REPLACE INTO deliveries (key, body) VALUES (?1, ?2)",
+                (it.key.as_str(), json(text, it)?),
+            ),
             Row::Runner(it) => run(
                 db,
                 "INSERT OR REPLACE INTO runners (name, body) VALUES (?1, ?2)",
@@ -237,6 +247,8 @@ impl Writer<'_> {
             }
             RowKey::Team(it) => run(db, "DELETE FROM teams WHERE name = ?1", [it.as_str()]),
             RowKey::Launch(it) => run(db, "DELETE FROM launches WHERE id = ?1", [number(it.0)?]),
+            RowKey::Conversation(it) => run(db, "DELETE FROM conversations WHERE id = ?1", [number(it.0)?]),
+            RowKey::Delivery(it) => run(db, "DELETE FROM deliveries WHERE key = ?1", [it.as_str()]),
             RowKey::Runner(it) => run(db, "DELETE FROM runners WHERE name = ?1", [it.as_str()]),
             RowKey::Hook(it) => run(db, "DELETE FROM hooks WHERE id = ?1", [number(it.0)?]),
             RowKey::Firing(it) => run(db, "DELETE FROM firings WHERE id = ?1", [number(it.0)?]),

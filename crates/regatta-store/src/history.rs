@@ -9,10 +9,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use regatta_core::attempt::Attempt;
 use regatta_core::bus::Message;
+use regatta_core::conversation::Conversation;
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
 use regatta_core::ids::{
-    AttemptId, ChannelName, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId, TeamName,
+    AttemptId, ChannelName, ConversationId, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId, TeamName,
 };
 use regatta_core::landing::Landing;
 use regatta_core::launch::Launch;
@@ -151,6 +152,15 @@ impl History for SqliteHistory {
     fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<Launch>, StoreError> {
         let sql = "SELECT id, body FROM launches WHERE team = ?1 ORDER BY id DESC LIMIT ?2";
         self.read(|db| all(db, "launches", sql, vec![team.as_str().to_owned().into(), at_most(limit).into()]))
+    }
+
+    fn conversations(&self, limit: usize) -> Result<Vec<Conversation>, StoreError> {
+        let sql = "SELECT id, body FROM conversations ORDER BY id DESC LIMIT ?1";
+        self.read(|db| all(db, "conversations", sql, vec![at_most(limit).into()]))
+    }
+
+    fn conversation(&self, id: ConversationId) -> Result<Option<Conversation>, StoreError> {
+        self.read(|db| one(db, "conversations", "SELECT id, body FROM conversations WHERE id = ?1", id.0))
     }
 
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError> {

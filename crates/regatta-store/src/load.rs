@@ -53,6 +53,10 @@ pub(crate) fn load(connection: &Connection) -> Result<Loaded, Fault> {
     read(&seen, "firings", "SELECT id, body FROM firings WHERE live = 1", |it| board.put(Row::Firing(Arc::new(it))))?;
     read(&seen, "teams", "SELECT name, body FROM teams", |it| board.put(Row::Team(Arc::new(it))))?;
     read(&seen, "launches", "SELECT id, body FROM launches WHERE live = 1", |it| board.put(Row::Launch(Arc::new(it))))?;
+    read(&seen, "conversations", "SELECT id, body FROM conversations WHERE live = 1", |it| {
+        board.put(Row::Conversation(Arc::new(it)))
+    })?;
+    read(&seen, "deliveries", "SELECT key, body FROM deliveries", |it| board.put(Row::Delivery(it)))?;
     let outbox = outbox(&seen)?;
     drop(seen);
     // The pages of a hundred thousand rows were read once and are not wanted again.
@@ -87,13 +91,14 @@ fn outbox(connection: &Connection) -> Result<Vec<(EffectKey, regatta_core::effec
 
 /// Reads every row there is but the log's, live or history: bytes that changed inside a text are found only so.
 pub(crate) fn read_all(connection: &Connection) -> Result<(), Fault> {
-    use regatta_core::{approval, attempt, bus, hook, landing, launch, mission, task};
+    use regatta_core::{approval, attempt, bus, conversation, hook, landing, launch, mission, task};
     load(connection)?;
     read(connection, "missions", "SELECT id, body FROM missions", |_: mission::Mission| ())?;
     read(connection, "tasks", "SELECT id, body FROM tasks", |_: task::Task| ())?;
     read(connection, "attempts", "SELECT id, body FROM attempts", |_: attempt::Attempt| ())?;
     read(connection, "landings", "SELECT id, body FROM landings", |_: landing::Landing| ())?;
     read(connection, "launches", "SELECT id, body FROM launches", |_: launch::Launch| ())?;
+    read(connection, "conversations", "SELECT id, body FROM conversations", |_: conversation::Conversation| ())?;
     read(connection, "approvals", "SELECT id, body FROM approvals", |_: approval::Approval| ())?;
     read(connection, "firings", "SELECT id, body FROM firings", |_: hook::Firing| ())?;
     read(connection, "messages", "SELECT id, body FROM messages", |_: bus::Message| ())

@@ -67,7 +67,7 @@ CREATE TABLE days (day INTEGER NOT NULL, agent TEXT NOT NULL, body TEXT NOT NULL
 CREATE TABLE parked (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ", "
 CREATE TABLE runners (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
-", BUS, TEAMS];
+", BUS, TEAMS, BRIDGES];
 
 /// Threads, full-text search, hooks. What is there of messages is indexed when a store comes here (`search.rs` of the
 /// core says what a word is, so no SQL can do it).
@@ -91,6 +91,14 @@ CREATE TABLE teams (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT R
 CREATE TABLE launches (id INTEGER PRIMARY KEY, team TEXT NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE INDEX launches_live ON launches (live) WHERE live = 1;
 CREATE INDEX launches_team ON launches (team);
+";
+
+/// Conversations in outside services, and what came from there and was taken. `live` is whether it can go on.
+const BRIDGES: &str = "
+CREATE TABLE conversations (id INTEGER PRIMARY KEY, project TEXT NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
+CREATE INDEX conversations_live ON conversations (live) WHERE live = 1;
+CREATE INDEX conversations_project ON conversations (project);
+CREATE TABLE deliveries (key TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
 /// The schema this program writes.

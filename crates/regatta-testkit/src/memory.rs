@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use regatta_core::attempt::Attempt;
 use regatta_core::board::{Board, Meta, Row, RowKey};
 use regatta_core::bus::Message;
+use regatta_core::conversation::Conversation;
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
 use regatta_core::ids::{
-    AttemptId, ChannelName, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId, TeamName,
+    AttemptId, ChannelName, ConversationId, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId, TeamName,
 };
 use regatta_core::landing::Landing;
 use regatta_core::launch::Launch;
@@ -301,6 +302,22 @@ impl History for MemoryStore {
         found.reverse();
         found.truncate(limit);
         Ok(found)
+    }
+
+    fn conversations(&self, limit: usize) -> Result<Vec<Conversation>, StoreError> {
+        let mut found =
+            self.rows(|row| if let Row::Conversation(it) = row { Some(Conversation::clone(it)) } else { None });
+        found.reverse();
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    fn conversation(&self, id: ConversationId) -> Result<Option<Conversation>, StoreError> {
+        let of = |row: &Row| match row {
+            Row::Conversation(it) => (it.id == id).then(|| Conversation::clone(it)),
+            _ => None,
+        };
+        Ok(self.rows(of).pop())
     }
 
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError> {

@@ -3,6 +3,7 @@
 //! A store is brought in through a [`Harness`], and `regatta_testkit::store_suite!(make_harness)` makes one
 //! `#[test]` of each case. What is expected never comes from a store: it is worked out from the commits.
 
+mod conversations; // what becomes true of conversations
 mod history; // what the reading side must find
 pub mod story; // what is committed
 mod teams; // and what of teams

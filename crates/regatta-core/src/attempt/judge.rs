@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::scope::{self, Finding, Found};
 use crate::task::{self, Again, Duty, Expects, Submission};
-use crate::{lead, question};
+use crate::{conversation, lead, question};
 
 use super::{Attempt, Cause, Phase, Reported, broke_off, end, first_few, live, resume_of};
 
@@ -60,6 +60,9 @@ pub struct Findings {
     pub said: Vec<Finding>,
     /// What a person should know of it.
     pub warnings: Vec<String>,
+    /// What the checks of a conversation's turn said, in a line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checks: Option<String>,
 }
 
 /// What capturing and checking an attempt's work found.
@@ -95,7 +98,7 @@ pub fn judged(
         end(draft, id, cause, "stopped while its work was checked");
         return Ok(None);
     }
-    let held_back = findings.outside.clone();
+    let (held_back, checks) = (findings.outside.clone(), findings.checks.clone());
     note(draft, &attempt, findings, now);
     let task = task::find(draft.board(), attempt.task)?;
     let (cause, reason) = match verdict {
@@ -116,6 +119,14 @@ pub fn judged(
             let said = result.filter(|it| !it.trim().is_empty()).or_else(|| task.output.clone()).unwrap_or_default();
             lead::turned(draft, &task, &attempt, &said)?;
             return Ok(None);
+        }
+        Verdict::Passed { commit, base, changed } if task.converses() => {
+            let result = draft.board().attempts.get(&id).and_then(|it| it.result.as_ref().map(|it| it.detail.clone()));
+            let last = attempt.talk.last.as_ref().map(|it| it.detail.clone());
+            let said = result.into_iter().chain(task.output.clone()).chain(last).find(|it| !it.trim().is_empty());
+            let work = Submission { attempt: id, commit, base, changed, reverts: false, joins: None };
+            let left = conversation::Left { answer: said.unwrap_or_default(), work: Some(work), checks };
+            return conversation::turned(draft, &task, &attempt, left, now);
         }
         Verdict::Passed { .. } if task.duty.is_some() => {
             let result = draft.board().attempts.get(&id).and_then(|it| it.result.clone());
@@ -193,7 +204,7 @@ pub fn judged(
 
 /// Writes down what came to light.
 fn note(draft: &mut Draft, attempt: &Attempt, findings: Findings, now: Now) {
-    let Findings { result, outside, said, warnings } = findings;
+    let Findings { result, outside, said, warnings, checks: _ } = findings;
     if let Some(result) = result {
         draft.record(Event::AttemptReported(Reported { attempt: attempt.id, result }));
     }

@@ -7,6 +7,7 @@ use crate::attempt::{self, Attempt, Phase, TurnEnd};
 use crate::budget::Spend;
 use crate::bus::Cursor;
 use crate::claim::Claim;
+use crate::conversation::{Conversation, Delivery};
 use crate::event::{Event, Recorded};
 use crate::fleet::Answer;
 use crate::hook::{self, Firing, Hook};
@@ -251,7 +252,7 @@ impl Board {
                 for id in self.approvals_of(*it.attempt()) {
                     self.change_approval(id, rows, |approval| approval.closed = true);
                 }
-                self.give_words_back(*it.attempt(), now, rows);
+                self.give_words_back(*it.attempt(), *it.cause(), now, rows);
                 let task = self.attempts.get(it.attempt()).map(|attempt| attempt.task);
                 self.change_attempt(*it.attempt(), rows, |attempt| {
                     attempt.ended =
@@ -439,6 +440,18 @@ impl Board {
                 let over = threads.len().saturating_sub(crate::question::MOST_THREADS);
                 threads.drain(..over);
             }),
+            Event::ConversationChanged(it) => {
+                self.counters.conversation = self.counters.conversation.max(it.conversation().id.0);
+                self.put_conversation(Arc::new(it.conversation().clone()), rows);
+            }
+            Event::ConversationExpired(_) | Event::ConversationPushing(_) => {}
+            Event::DeliveryTaken(it) => self.put_delivery(it.delivery(), rows),
+            Event::DeliveryForgotten(it) => {
+                if let Some(at) = self.deliveries.remove(it.delivery()) {
+                    self.due.remove(&(at, Due::Delivery(it.delivery().clone())));
+                }
+                rows.insert(RowKey::Delivery(it.delivery().clone()), None);
+            }
             Event::HookAdded(it) => {
                 self.counters.hook = it.hook().id.0;
                 self.put_hook(it.hook().clone(), rows);
@@ -523,12 +536,14 @@ fn hear(attempt: &mut Attempt, n: u64, said: Said) {
 
 impl Board {
     /// What people said and no agent heard is for the next attempt.
-    fn give_words_back(&mut self, id: AttemptId, now: Now, rows: &mut Rows) {
+    fn give_words_back(&mut self, id: AttemptId, cause: attempt::Cause, now: Now, rows: &mut Rows) {
         let Some(attempt) = self.attempts.get(&id).cloned() else { return };
         let talk = &attempt.talk;
         let same_session =
             self.tasks.get(&attempt.task).and_then(|it| it.resume.as_ref()).is_some_and(|it| it.session.is_some());
-        let mut words = if talk.turns > 0 && same_session { vec![] } else { attempt.notes.clone() };
+        // What one that came to its end began with was heard.
+        let heard = matches!(cause, attempt::Cause::Rested | attempt::Cause::Reported | attempt::Cause::Submitted);
+        let mut words = if heard || (talk.turns > 0 && same_session) { vec![] } else { attempt.notes.clone() };
         let said = usize::try_from(talk.turns.saturating_sub(1)).unwrap_or(usize::MAX).min(talk.tells.len());
         words.extend(talk.tells[said..].iter().filter(|it| !crate::rotate::is_request(it)).cloned());
         if !words.is_empty() {
@@ -630,6 +645,25 @@ impl Board {
         if let Some(at) = self.runners.remove(name).and_then(|it| it.expires_at) {
             self.due.remove(&(at, Due::Runner(name.clone())));
         }
+    }
+
+    pub(super) fn put_conversation(&mut self, conversation: Arc<Conversation>, rows: &mut Rows) {
+        if let Some(at) = self.conversations.remove(&conversation.id).and_then(|it| it.idle_at) {
+            self.due.remove(&(at, Due::Conversation(conversation.id)));
+        }
+        if !conversation.closed {
+            if let Some(at) = conversation.idle_at {
+                self.due.insert((at, Due::Conversation(conversation.id)));
+            }
+            self.conversations.insert(conversation.id, conversation.clone());
+        }
+        rows.insert(RowKey::Conversation(conversation.id), Some(Row::Conversation(conversation)));
+    }
+
+    pub(super) fn put_delivery(&mut self, delivery: &Delivery, rows: &mut Rows) {
+        self.deliveries.insert(delivery.key.clone(), delivery.until_at);
+        self.due.insert((delivery.until_at, Due::Delivery(delivery.key.clone())));
+        rows.insert(RowKey::Delivery(delivery.key.clone()), Some(Row::Delivery(delivery.clone())));
     }
 
     fn put_hook(&mut self, hook: Hook, rows: &mut Rows) {

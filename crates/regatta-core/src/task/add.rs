@@ -294,6 +294,20 @@ pub(crate) fn set_duty(draft: &mut Draft, id: TaskId, duty: Duty, resume: Option
     Ok(())
 }
 
+/// Keeps where a task that waits for a person goes on.
+pub(crate) fn keep_resume(draft: &mut Draft, id: TaskId, resume: Resume) -> Result<(), Refusal> {
+    let task = Task { resume: Some(resume), ..Task::clone(&*find(draft.board(), id)?) };
+    draft.record(Event::TaskEdited(Edited { task }));
+    Ok(())
+}
+
+/// Gives up where a task would go on: it begins afresh.
+pub(crate) fn forget_resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
+    let task = Task { resume: None, ..Task::clone(&*find(draft.board(), id)?) };
+    draft.record(Event::TaskEdited(Edited { task }));
+    Ok(())
+}
+
 /// Says whose standing session a task is.
 pub(crate) fn set_standing(draft: &mut Draft, id: TaskId, of: Standing) -> Result<(), Refusal> {
     let task = Task { standing: Some(of), ..Task::clone(&*find(draft.board(), id)?) };

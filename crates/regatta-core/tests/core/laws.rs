@@ -555,7 +555,10 @@ fn check_talk(board: &Board) {
         let Some(resume) = &task.resume else { continue };
         let alone = board.attempts.values().all(|it| it.workspace() != resume.workspace || it.task == task.id);
         assert!(
-            alone && task.status.is_waiting() | (task.status == Status::NeedsHuman) | (task.status == Status::Backlog),
+            alone
+                && (task.status.is_waiting()
+                    || matches!(task.status, Status::NeedsHuman | Status::Backlog)
+                    || (task.converses() && matches!(task.status, Status::InReview | Status::Landing))),
             "{}",
             task.id
         );

@@ -450,7 +450,7 @@ impl Story {
                 let (ended, output) = (regatta_core::hook::Ended::Exited(i32::from(how)), "said".to_owned());
                 Command::ReportHook { firing: *firing, ended, output, shut_in: None }
             }
-            Effect::ResolveTeam { .. } => Command::ReportPerformed,
+            Effect::ResolveTeam { .. } | Effect::PushBranch { .. } => Command::ReportPerformed,
         };
         self.ask(command);
     }

@@ -17,7 +17,7 @@ use std::path::Path;
 
 use regatta_core::attempt::{Attempt, Cause};
 use regatta_core::project::{Project, RuleAction};
-use regatta_core::task::{Expects, IssueType, Task};
+use regatta_core::task::{Duty, Expects, IssueType, Task};
 use regatta_core::{agent, standing};
 
 pub use tools::{LEADS_TOOLS, WORKERS_TOOLS};
@@ -175,7 +175,11 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
         text += &past(task, attempt, told.evidence);
     }
     if !attempt.notes.is_empty() {
-        text += if task.duty.is_some() { "## NEWS\n" } else { "## SAID BY PEOPLE\n" };
+        text += match task.duty {
+            Some(Duty::Converse { .. }) => "## SAID IN THE THREAD\n",
+            Some(_) => "## NEWS\n",
+            None => "## SAID BY PEOPLE\n",
+        };
         for note in &attempt.notes {
             text += &format!("{}\n\n", note.trim());
         }

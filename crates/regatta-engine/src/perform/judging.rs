@@ -75,6 +75,9 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
         let reason = format!("it changed files outside its manifest: {}", findings.outside.join(", "));
         return Ok(Verdict::NeedsPerson { kind: WaitKind::Policy, reason });
     }
+    if task.converses() {
+        return converse(engine, scene, whole, findings);
+    }
     if task.explores.is_some() || task.reviews.is_some() || task.duty.is_some() {
         // It was only to look: what it changed is kept, and goes nowhere.
         let Capture { base, .. } = whole;
@@ -113,6 +116,35 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
         None => passed,
         Some(reason) => Verdict::Rejected { reason },
     })
+}
+
+/// What a conversation's turn left: all of it is kept, and what its checks say is told, not held against it.
+fn converse(engine: &Engine, scene: &Scene, whole: Capture, findings: &mut Findings) -> Result<Verdict, String> {
+    let Scene { attempt, task, project, repo } = scene;
+    let signed = authorship(task, attempt.agent.as_str(), attempt.started_wall);
+    let inside: Vec<String> = whole.changed.iter().filter(|it| !keep::is_protocol(project, it)).cloned().collect();
+    let part = if inside.len() == whole.changed.len() {
+        whole
+    } else {
+        let part = (&whole, inside.as_slice());
+        engine.shared.git.restrict(repo, attempt.workspace(), part, &signed).map_err(|it| it.to_string())?
+    };
+    let part = engine.shared.git.as_change(repo, attempt.workspace(), part, &signed).map_err(|it| it.to_string())?;
+    if !part.changed.is_empty() {
+        let mut found = engine.site(scene).examine(&scene.order())?;
+        for it in &mut found {
+            it.output = (engine.shared.settings.redact.0)(&it.output);
+        }
+        keep::evidence(engine, attempt.id, &found);
+        findings.checks = match (found.len(), contract::reason(&found)) {
+            (0, None) => None,
+            (1, None) => Some("its check passes".into()),
+            (count, None) => Some(format!("all {count} checks pass")),
+            (_, Some(reason)) => Some(format!("a check fails: {}", reason.lines().next().unwrap_or_default())),
+        };
+    }
+    let Capture { commit, base, changed } = part;
+    Ok(Verdict::Passed { commit, base, changed })
 }
 
 /// A conflict that was only left lying there is no work done.

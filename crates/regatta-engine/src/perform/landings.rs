@@ -25,7 +25,7 @@ use crate::ports::git::{Authorship, GitError, Move, Repo, Trial, TrunkPermit};
 use super::{authorship, report};
 pub(super) use after::{Landed, after_landing};
 pub(crate) use push::Pushes;
-pub(super) use push::push_trunk;
+pub(super) use push::{push_branch, push_trunk};
 pub(crate) use validate::Bench;
 use watch::Watch;
 

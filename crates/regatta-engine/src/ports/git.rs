@@ -523,6 +523,11 @@ pub trait Git: Send + Sync {
     fn move_trunk(&self, permit: &TrunkPermit, repo: &Repo, old: &CommitId, new: &CommitId) -> Result<Move, GitError>;
     /// Pushes a commit of the trunk to the branch of the same name at one of the user's remotes, never by force.
     fn push(&self, repo: &Repo, remote: &str, commit: &CommitId) -> Result<Push, GitError>;
+    /// Pushes a commit as a branch of ours (`regatta/…`) to one of the user's remotes. What was there of it is replaced.
+    fn push_branch(&self, repo: &Repo, remote: &str, branch: &BranchName, commit: &CommitId) -> Result<Push, GitError> {
+        let _ = (repo, remote, branch, commit);
+        Err(GitError::no_wire())
+    }
     /// Fetches where a remote's trunk is, as the user would, so that the trunk can be brought onto it.
     fn upstream(&self, repo: &Repo, remote: &str) -> Result<Upstream, GitError> {
         let _ = (repo, remote);

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use regatta_core::attempt::Attempt;
 use regatta_core::board::{Board, Meta, Rows};
 use regatta_core::bus::Message;
+use regatta_core::conversation::Conversation;
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
 use regatta_core::ids::{
-    AgentName, AttemptId, ChannelName, FiringId, HookId, Label, MessageId, MissionId, ProjectName, TaskId, TeamName,
+    AgentName, AttemptId, ChannelName, ConversationId, FiringId, HookId, Label, MessageId, MissionId, ProjectName,
+    TaskId, TeamName,
 };
 use regatta_core::landing::Landing;
 use regatta_core::launch::Launch;
@@ -151,6 +153,9 @@ pub trait History: Send + Sync {
     fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError>;
     /// A team's newest launches, its last one among them, newest first, at most `limit`.
     fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<Launch>, StoreError>;
+    /// The newest conversations, closed or not, newest first, at most `limit`.
+    fn conversations(&self, limit: usize) -> Result<Vec<Conversation>, StoreError>;
+    fn conversation(&self, id: ConversationId) -> Result<Option<Conversation>, StoreError>;
     /// A mission, running (`true`) or ended.
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError>;
 }

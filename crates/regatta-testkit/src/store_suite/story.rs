@@ -167,6 +167,7 @@ fn found_by_the_way() -> Findings {
         outside: vec!["README".into()],
         said: vec![Finding { finding: "a bug next door".into(), suggested_files: vec!["b".into()] }],
         warnings: vec!["look at it".into()],
+        checks: Some("its check passes".into()),
     }
 }
 
@@ -187,6 +188,7 @@ pub fn everything() -> Vec<Step> {
     it.shell(Command::Resume { pid: 2 });
     leads(&mut it);
     super::teams::teams(&mut it);
+    super::conversations::conversations(&mut it);
     what_stays(&mut it);
     it.steps
 }
@@ -645,7 +647,7 @@ fn add(project_name: &str, subject: &str, file: &str) -> Add {
     }
 }
 
-fn passed(changed: &[&str]) -> Verdict {
+pub(super) fn passed(changed: &[&str]) -> Verdict {
     Verdict::Passed {
         commit: commit('a'),
         base: commit('b'),

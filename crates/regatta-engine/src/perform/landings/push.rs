@@ -6,8 +6,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use regatta_core::command::{Actor, Command, Request};
+use regatta_core::conversation::{Ask, Pushed};
 use regatta_core::effect::EffectKey;
-use regatta_core::ids::{CommitId, ProjectName};
+use regatta_core::ids::{BranchName, CommitId, ConversationId, ProjectName};
 use regatta_core::landing::join::Diverged;
 
 use crate::ports::git::{GitError, Push, Repo};
@@ -68,6 +69,25 @@ pub(crate) fn push_trunk(engine: &Engine, key: EffectKey, project: &ProjectName,
     };
     failpoint::at("push.pushed");
     report(engine, key, done);
+}
+
+/// Pushes the branch of a conversation. What cannot be pushed is said in its thread; the next turn tries again.
+pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, commit: &CommitId) {
+    let board = engine.board();
+    let wanted = board.conversations.get(&id).and_then(|it| {
+        let work = it.turns.iter().rev().find_map(|it| it.work.as_ref()).filter(|it| it.commit == *commit)?;
+        Some((board.projects.get(&it.project)?, BranchName::new(&work.branch).ok()?))
+    });
+    let Some((project, branch)) = wanted else { return report(engine, key, Command::ReportPerformed) };
+    let remote = project.settings.landing.push.clone().unwrap_or_else(|| "origin".into());
+    let trouble = match engine.shared.git.push_branch(&Repo::of(project), &remote, &branch, commit) {
+        Ok(Push::Pushed) => None,
+        Ok(Push::NonFastForward) => Some("the remote takes no force-push of this branch".to_owned()),
+        Ok(Push::Failed(reason)) => Some(reason),
+        Err(error) => Some(in_full(&error)),
+    };
+    let pushed = Pushed { commit: commit.clone(), trouble };
+    report(engine, key, Command::Converse(Box::new(Ask::Push { conversation: id, pushed })));
 }
 
 /// `Ok(Ok(_))` is what is to be said when nothing is left to do; the other two are why it is tried again.

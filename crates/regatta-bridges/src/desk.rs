@@ -1,0 +1,317 @@
+//! The desk: where everything that came in becomes a command, by the same rules for every service.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use regatta_core::board::Board;
+use regatta_core::command::{Actor, Command, Outcome, Request};
+use regatta_core::conversation::{Ask, Author, Hear, Heard, Service, by_key};
+use regatta_core::ids::{AgentName, ApprovalId, ProjectName, RequestKey};
+use regatta_core::session::{Answer, Want};
+use regatta_engine::{Engine, Failure};
+
+use crate::registry::{Context, Refusals, Registry, Rules, Standing, may};
+use crate::service::{Incoming, Said};
+
+/// How an instance is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Health {
+    /// It hears, and since when, as a date in milliseconds.
+    pub connected: Option<u64>,
+    /// What it calls itself at the service.
+    pub known_as: Option<String>,
+    /// The last thing that went wrong.
+    pub trouble: Option<String>,
+    pub taken: u64,
+    pub refused: u64,
+    pub sent: u64,
+    pub delayed: u64,
+    pub paused: bool,
+}
+
+/// What an instance's inbound side hands things to.
+#[derive(Clone)]
+pub struct Desk {
+    pub agent: AgentName,
+    pub service: Service,
+    pub(crate) engine: Engine,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) people: Arc<Directory>,
+}
+
+/// Who of ours is who at each service, and how each is.
+#[derive(Debug, Default)]
+pub struct Directory {
+    known: Mutex<BTreeMap<(Service, AgentName), Entry>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    names: Vec<String>,
+    health: Health,
+}
+
+impl Directory {
+    fn with<T>(&self, of: (Service, AgentName), change: impl FnOnce(&mut Entry) -> T) -> T {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        change(known.entry(of).or_default())
+    }
+
+    /// How an instance is.
+    pub fn health(&self, service: Service, agent: &AgentName) -> Health {
+        self.with((service, agent.clone()), |it| it.health.clone())
+    }
+}
+
+/// The date, in milliseconds.
+pub(crate) fn wall() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl Desk {
+    fn own(&self) -> (Service, AgentName) {
+        (self.service, self.agent.clone())
+    }
+
+    /// Notes what this instance is called at its service: ids and names.
+    pub fn known_as(&self, names: &[&str]) {
+        let names: Vec<String> = names.iter().map(|it| (*it).to_owned()).collect();
+        self.people.with(self.own(), |it| {
+            it.health.known_as = names.last().cloned();
+            it.names = names;
+        });
+    }
+
+    /// Whether an id or name at this service is another agent of ours.
+    pub fn is_another(&self, name: &str) -> bool {
+        let known = self.people.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().any(|((service, agent), it)| {
+            *service == self.service && *agent != self.agent && it.names.iter().any(|it| it == name)
+        })
+    }
+
+    /// The names of every agent of ours at this service but this one.
+    pub fn others(&self) -> Vec<String> {
+        let known = self.people.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = known.iter().filter(|(of, _)| of.0 == self.service && of.1 != self.agent);
+        others.flat_map(|(_, it)| it.names.clone()).collect()
+    }
+
+    /// Changes what is known of how this instance is.
+    pub fn note(&self, change: impl FnOnce(&mut Health)) {
+        self.people.with(self.own(), |it| change(&mut it.health));
+    }
+
+    pub fn connected(&self) {
+        self.note(|it| {
+            it.connected = Some(wall());
+            it.trouble = None;
+        });
+    }
+
+    pub fn disconnected(&self, why: &str) {
+        tracing::warn!(agent = %self.agent, service = %self.service, "{why}");
+        self.note(|it| {
+            it.connected = None;
+            it.trouble = Some(why.to_owned());
+        });
+    }
+
+    /// Where the service is.
+    pub fn url(&self) -> String {
+        self.registry.url(self.service)
+    }
+
+    pub fn board(&self) -> Arc<Board> {
+        self.engine.board()
+    }
+
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.people.health(self.service, &self.agent).paused
+    }
+
+    /// Whether an agent of ours is in a thread already: then messages there may be for it.
+    pub fn has_conversation(&self, key: &str) -> bool {
+        by_key(&self.board(), key).is_some()
+    }
+
+    /// Whether somebody on the list may ask; bots and strangers may not.
+    pub fn may(&self, who: &Standing) -> bool {
+        may(&self.registry.config, self.service, who)
+    }
+
+    /// What holds for a channel or repository.
+    pub fn rules(&self, channel: &str) -> Result<Rules, String> {
+        let projects: Vec<ProjectName> = self.board().projects.keys().cloned().collect();
+        self.registry.rules(self.service, channel, &projects)
+    }
+
+    /// Whether the thread's visible text is to be handed along.
+    pub fn wants_context(&self, channel: &str) -> bool {
+        self.rules(channel).is_ok_and(|it| it.context == Context::Thread)
+    }
+
+    /// Takes what came in. `Err` means that it could not be kept: the service must send it again.
+    pub async fn take(&self, it: Incoming) -> Result<(), String> {
+        match it {
+            Incoming::Said(said) => self.hear(said).await,
+            Incoming::Chosen { delivery, approval, choice, by } => {
+                self.choose(&self.mark(&delivery), approval, &choice, &by).await
+            }
+            Incoming::Stop { delivery, key, by } => {
+                let found = by_key(&self.board(), &key).map(|it| it.id);
+                let Some(conversation) = found.filter(|_| self.may(&by)) else { return Ok(()) };
+                let ask = Ask::Stop { conversation, by: by.name, delivery: Some(self.mark(&delivery)) };
+                self.converse(ask).await.map(drop)
+            }
+            Incoming::Rerun { delivery, key, by } => {
+                let task = by_key(&self.board(), &key).and_then(|it| it.task);
+                let Some(task) = task.filter(|_| self.may(&by)) else { return Ok(()) };
+                self.ask(&by, Some(&self.mark(&delivery)), Command::Land { task, first: false }).await.map(drop)
+            }
+        }
+    }
+
+    /// One delivery's name among all.
+    fn mark(&self, delivery: &str) -> String {
+        format!("{}:{}:{delivery}", self.service, self.agent)
+    }
+
+    async fn hear(&self, said: Said) -> Result<(), String> {
+        if said.by.is_bot && !self.may(&said.by) {
+            return Ok(()); // bots do not set bots to work
+        }
+        let rules = match self.rules(&said.channel) {
+            Ok(rules) => rules,
+            Err(why) => {
+                if said.called {
+                    self.note(|it| it.trouble = Some(why));
+                }
+                return Ok(());
+            }
+        };
+        let may = self.may(&said.by);
+        let name = if said.by.name.is_empty() { said.by.id.clone() } else { said.by.name.clone() };
+        let hear = Hear {
+            delivery: self.mark(&said.delivery),
+            service: self.service,
+            agent: self.agent.clone(),
+            project: rules.project,
+            key: said.key,
+            thread: said.thread,
+            place: said.place,
+            title: said.title,
+            url: said.url,
+            author: Author { id: said.by.id.clone(), name },
+            may,
+            refuse_aloud: self.registry.config.refusals == Refusals::Reply,
+            text: said.text,
+            source: said.source,
+            called: said.called,
+            calls_another: said.calls_another,
+            follow_ups: rules.follow_ups,
+            deliver: rules.deliver,
+            prompt: rules.prompt,
+            context: said.context,
+            idle_ms: rules.idle_ms,
+        };
+        match self.converse(Ask::Hear(hear)).await? {
+            Some(Outcome::Heard(Heard::Again | Heard::NotForUs)) | None => {}
+            Some(Outcome::Heard(Heard::Held { .. })) => self.note(|it| it.refused += 1),
+            Some(_) => self.note(|it| it.taken += 1),
+        }
+        Ok(())
+    }
+
+    /// Asks something of conversations as Regatta itself. A refusal is noted, and is no reason to send again.
+    pub(crate) async fn converse(&self, ask: Ask) -> Result<Option<Outcome>, String> {
+        let by = Actor::Regatta;
+        self.submit(Request { by, key: None, command: Command::Converse(Box::new(ask)) }).await
+    }
+
+    async fn ask(&self, by: &Standing, key: Option<&str>, command: Command) -> Result<Option<Outcome>, String> {
+        let name = if by.name.is_empty() { &by.id } else { &by.name };
+        let by = Actor::Person(format!("{}:{name}", self.service));
+        let key = key.and_then(|it| RequestKey::new(it).ok());
+        self.submit(Request { by, key, command }).await
+    }
+
+    async fn submit(&self, request: Request) -> Result<Option<Outcome>, String> {
+        match self.engine.ask(request).await {
+            Ok(reply) => Ok(Some(reply.outcome)),
+            Err(Failure::Refused { refusal, .. }) => {
+                let why = format!("{}. {}", refusal.message(), refusal.hint());
+                tracing::info!(agent = %self.agent, service = %self.service, "not taken: {why}");
+                self.note(|it| it.trouble = Some(why));
+                Ok(None)
+            }
+            Err(failure) => Err(failure.to_string()),
+        }
+    }
+
+    /// Somebody pressed a button. Only who may ask may answer, and only what this instance asked.
+    async fn choose(&self, mark: &str, id: ApprovalId, choice: &str, by: &Standing) -> Result<(), String> {
+        let board = self.board();
+        let Some(approval) = board.approvals.get(&id).filter(|it| it.is_open()) else { return Ok(()) };
+        let ours = |it: &&Arc<regatta_core::conversation::Conversation>| it.task == Some(approval.task);
+        let own = board.conversations.values().find(ours).is_some_and(|it| it.agent == self.agent);
+        if !own || !self.may(by) {
+            self.note(|it| it.refused += 1);
+            return Ok(());
+        }
+        let Some(answer) = answer_of(&approval.ask.want, choice) else { return Ok(()) };
+        let command = Command::Decide { approval: id, answer, reach: reach_of(choice) };
+        self.ask(by, Some(mark), command).await.map(drop)
+    }
+}
+
+fn reach_of(choice: &str) -> regatta_core::approval::Reach {
+    match choice {
+        "always" => regatta_core::approval::Reach::Task,
+        _ => regatta_core::approval::Reach::Once,
+    }
+}
+
+/// What a choice means. Nothing is ever picked for somebody: a word that means nothing answers nothing.
+fn answer_of(want: &Want, choice: &str) -> Option<Answer> {
+    match want {
+        Want::Permission { .. } => match choice {
+            "allow" | "always" => Some(Answer::Allow),
+            "deny" => Some(Answer::Deny { words: None }),
+            _ => None,
+        },
+        Want::Question { choices, .. } => {
+            let nth = choice.strip_prefix("choice-").and_then(|it| it.parse::<usize>().ok());
+            let text = nth.and_then(|it| choices.get(it).cloned())?;
+            Some(Answer::Text { text })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use regatta_core::session::{AskOption, OptionKind, Tool};
+
+    use super::*;
+
+    /// What an older bridge got wrong: with no option that matched, it took the first, whatever that was.
+    #[test]
+    fn a_permission_fallback_never_picks_a_reject_or_an_arbitrary_option() {
+        let option = |id: &str, kind| AskOption { id: id.into(), name: id.into(), kind };
+        let options = vec![option("no", OptionKind::RejectAlways), option("go", OptionKind::AllowOnce)];
+        let want = Want::Permission { tool: Tool::default(), options };
+        for choice in ["", "go", "no", "0", "choice-0", "choice-1", "ALLOW", "yes please"] {
+            assert_eq!(answer_of(&want, choice), None, "{choice}");
+        }
+        assert_eq!(answer_of(&want, "allow"), Some(Answer::Allow));
+        assert_eq!(answer_of(&want, "deny"), Some(Answer::Deny { words: None }));
+        let question = Want::Question { text: "?".into(), choices: vec!["a".into()], schema: None };
+        assert_eq!(answer_of(&question, "choice-0"), Some(Answer::Text { text: "a".into() }));
+        assert_eq!(answer_of(&question, "choice-1"), None);
+    }
+}

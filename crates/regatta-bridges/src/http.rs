@@ -1,0 +1,117 @@
+//! Calls to a service: one client, with a time limit, no redirects to elsewhere, and no retries of its own.
+//!
+//! A client that repeats a POST by itself doubles comments. What failed is the outbox's to send again, by its mark.
+
+use std::time::Duration;
+
+use reqwest::header::{HeaderMap, RETRY_AFTER};
+use reqwest::{Client, Method, redirect};
+use serde_json::Value;
+
+use crate::service::Trouble;
+
+/// How long a call may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The most bytes of an answer that are read.
+const LARGEST: usize = 8 * 1024 * 1024;
+
+/// What a service answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    /// How long the service wants to be left alone, if it says so.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let seconds: f64 = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+        (0.0..86_400.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
+    }
+
+    /// A header as text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+/// One call.
+#[derive(Clone, Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) method: Method,
+    pub(crate) url: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: Option<&'a Value>,
+    pub(crate) patience: Option<Duration>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(method: Method, url: impl Into<String>) -> Call<'a> {
+        Call { method, url: url.into(), headers: vec![], body: None, patience: None }
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Call<'a> {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn json(mut self, body: &'a Value) -> Call<'a> {
+        self.body = Some(body);
+        self
+    }
+}
+
+/// The client of one instance.
+#[derive(Clone, Debug)]
+pub(crate) struct Http {
+    client: Client,
+}
+
+impl Http {
+    pub(crate) fn new() -> Result<Http, String> {
+        // One provider for all of TLS; that somebody else chose it before is as good.
+        let _chosen = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder()
+            .user_agent(concat!("regatta/", env!("CARGO_PKG_VERSION")))
+            .redirect(redirect::Policy::none())
+            .connect_timeout(Duration::from_secs(5))
+            .build();
+        client.map(|client| Http { client }).map_err(|it| format!("no HTTP client can be made: {it}"))
+    }
+
+    /// Makes a call. What comes back is never an error by its status alone: services say why in words.
+    pub(crate) async fn call(&self, call: Call<'_>) -> Result<Answer, Trouble> {
+        let mut request = self.client.request(call.method, &call.url).timeout(call.patience.unwrap_or(PATIENCE));
+        for (name, value) in call.headers {
+            request = request.header(name, value);
+        }
+        if let Some(body) = call.body {
+            request = request.header("content-type", "application/json; charset=utf-8").body(body.to_string());
+        }
+        // An address may hold a secret (Telegram's does): it is never part of a message.
+        let unknown = |it: reqwest::Error| {
+            Trouble::Unknown(format!("the service cannot be reached: {}", cause(&it.without_url())))
+        };
+        let mut answer = request.send().await.map_err(unknown)?;
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        let mut bytes = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(unknown)? {
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() > LARGEST {
+                return Err(Trouble::Never("the service's answer is too large".into()));
+            }
+        }
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        Ok(Answer { status, headers, body })
+    }
+}
+
+/// The innermost reason, which is the one that helps.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut at = error;
+    while let Some(inner) = at.source() {
+        at = inner;
+    }
+    at.to_string()
+}

@@ -1,0 +1,162 @@
+//! Bridges: many named agents in Slack, GitHub, Linear and Telegram, each an identity of its own.
+//!
+//! [`registry`] says who is there and with whose credentials; each instance is one agent at one service. What comes in
+//! goes over its [`desk`] and becomes a command; what is to be seen is on the board, and its [`outbox`] shows it.
+//! A service is one folder behind the two traits of [`service`].
+
+pub mod bucket; // how fast
+pub mod desk; // what came in becomes a command
+pub mod registry; // who is there, with whose credentials
+pub mod render; // what a post says
+pub mod service; // the port
+pub mod signature; // who sent it
+
+mod http; // calls to a service
+mod outbox; // what is due, in order, once
+mod routes; // where deliveries come in
+mod slack;
+
+use std::sync::Arc;
+
+use axum::Router;
+use regatta_core::conversation::Service;
+use regatta_core::ids::AgentName;
+use regatta_engine::Engine;
+use serde::Serialize;
+use tokio::task::JoinHandle;
+
+use desk::{Desk, Directory, Health};
+use http::Http;
+use registry::{Credentials, Instance, Off, Registry};
+use routes::{Route, Routes};
+use service::{Inbound, Outbound};
+
+/// Every instance, running.
+pub struct Bridges {
+    registry: Arc<Registry>,
+    people: Arc<Directory>,
+    tasks: Vec<JoinHandle<()>>,
+    routes: Routes,
+    engine: Engine,
+}
+
+/// One pair of agent and service, as people see it.
+#[derive(Clone, Debug, Serialize)]
+pub struct BridgeView {
+    pub agent: AgentName,
+    pub service: Service,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
+    /// Why it is off, or what it lacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub off: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    #[serde(flatten)]
+    pub health: Health,
+    /// Posts that will never be shown.
+    pub dead: usize,
+    /// Posts that wait to be shown.
+    pub waiting: usize,
+}
+
+impl Bridges {
+    /// Starts every instance that is whole. Must be called within a runtime.
+    pub fn start(engine: Engine, registry: Registry) -> Result<Bridges, String> {
+        let (registry, people) = (Arc::new(registry), Arc::new(Directory::default()));
+        let (mut tasks, mut routes) = (Vec::new(), Routes::new());
+        let http = Http::new()?;
+        for it in &registry.instances {
+            let desk = Desk {
+                agent: it.agent.clone(),
+                service: it.service,
+                engine: engine.clone(),
+                registry: registry.clone(),
+                people: people.clone(),
+            };
+            let (inbound, outbound) = made(it, &desk, &http)?;
+            let github = |other: &&Instance| other.agent == it.agent && other.service == Service::Github;
+            let has_github = registry.instances.iter().any(|it| github(&it));
+            if let Some(route) = &it.route {
+                routes.insert(route.clone(), Route { desk: desk.clone(), inbound: inbound.clone() });
+            }
+            tasks.push(tokio::spawn(outbox::run(desk.clone(), outbound, has_github)));
+            tasks.push(tokio::spawn(async move { inbound.run(&desk).await }));
+        }
+        for off in &registry.off {
+            tracing::warn!("{} at {} is off: {}", off.agent, off.service, off.why);
+        }
+        Ok(Bridges { registry, people, tasks, routes, engine })
+    }
+
+    /// The door for deliveries.
+    pub fn router(&self) -> Router {
+        routes::router(self.routes.clone())
+    }
+
+    /// Every pair there is, on or off.
+    pub fn list(&self) -> Vec<BridgeView> {
+        let board = self.engine.board();
+        let on = self.registry.instances.iter().map(|it| {
+            let own =
+                || board.conversations.values().filter(|other| other.agent == it.agent && other.service == it.service);
+            BridgeView {
+                agent: it.agent.clone(),
+                service: it.service,
+                route: it.route.clone(),
+                off: None,
+                warning: it.warning.clone(),
+                health: self.people.health(it.service, &it.agent),
+                dead: own().flat_map(|it| &it.posts).filter(|it| it.dead.is_some()).count(),
+                waiting: own().flat_map(|it| &it.posts).filter(|it| it.is_due()).count(),
+            }
+        });
+        let off = self.registry.off.iter().map(|Off { agent, service, why }| BridgeView {
+            agent: agent.clone(),
+            service: *service,
+            route: None,
+            off: Some(why.clone()),
+            warning: None,
+            health: Health::default(),
+            dead: 0,
+            waiting: 0,
+        });
+        on.chain(off).collect()
+    }
+
+    /// Stops or lets go on what an agent hears and says, at one service or at all; says how many pairs that are.
+    pub fn pause(&self, agent: &AgentName, service: Option<Service>, paused: bool) -> usize {
+        let found = self.registry.instances.iter().filter(|it| it.agent == *agent);
+        let found = found.filter(|it| service.is_none_or(|service| it.service == service));
+        let desk = |it: &Instance| Desk {
+            agent: it.agent.clone(),
+            service: it.service,
+            engine: self.engine.clone(),
+            registry: self.registry.clone(),
+            people: self.people.clone(),
+        };
+        found.map(|it| desk(it).note(|it| it.paused = paused)).count()
+    }
+}
+
+impl Drop for Bridges {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+type Pair = (Arc<dyn Inbound>, Arc<dyn Outbound>);
+
+/// The two sides of an instance.
+fn made(it: &Instance, desk: &Desk, http: &Http) -> Result<Pair, String> {
+    Ok(match &it.credentials {
+        Credentials::Slack { bot_token, app_token, signing_secret } => {
+            let api = Arc::new(slack::api::Api::new(http.clone(), desk.url(), bot_token.clone(), app_token.clone()));
+            let inbound = slack::inbound::Slack::new(api.clone(), signing_secret.clone(), app_token.is_some());
+            (Arc::new(inbound), Arc::new(slack::outbound::Slack::new(api)))
+        }
+        Credentials::Github { .. } | Credentials::Linear { .. } | Credentials::Telegram { .. } => {
+            return Err(format!("{} is not built in", it.service));
+        }
+    })
+}

@@ -1,0 +1,400 @@
+//! The outbox: shows what is due, in order, at the pace that the service allows, and never twice.
+//!
+//! What is due is on the board. An edit that was overtaken is never sent. A post is begun on the board before it is
+//! made, so that after a crash it is looked for by its mark. One conversation has one call under way; a service that is
+//! away delays only itself.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use regatta_core::board::Board;
+use regatta_core::conversation::{Ask, Conversation, Post, Pull, Service, Shown, TurnState, What};
+use regatta_core::ids::{AttemptId, ConversationId};
+use tokio::task::JoinSet;
+
+use crate::bucket::{Buckets, Limit};
+use crate::desk::Desk;
+use crate::render::{self, Live};
+use crate::service::{Card, Outbound, Shot, Sight, Tone, Trouble};
+
+/// How many calls of one instance may be under way.
+const AT_ONCE: usize = 16;
+/// How long until a call that failed is tried again, at first and at most.
+const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+/// How many records of a transcript are read at once.
+const AT_A_TIME: usize = 500;
+
+/// What is remembered of a conversation between two calls. All of it can be lost.
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    live: Option<(AttemptId, Live)>,
+    /// What each piece of each post shows.
+    sent: BTreeMap<(u64, usize), u64>,
+    edited: Option<Instant>,
+    not_before: Option<Instant>,
+    failures: u32,
+}
+
+/// Shows one instance's conversations until it is aborted.
+pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, has_github: bool) {
+    let buckets = Arc::new(Mutex::new(Buckets::default()));
+    let mut memories: HashMap<ConversationId, Memory> = HashMap::new();
+    let mut busy: HashSet<ConversationId> = HashSet::new();
+    let mut jobs: JoinSet<(ConversationId, Memory, Came)> = JoinSet::new();
+    let mut changes = desk.engine.watch();
+    loop {
+        let board = changes.borrow_and_update().clone();
+        let now = Instant::now();
+        let mut wake = now + Duration::from_secs(30);
+        memories.retain(|id, _| board.conversations.contains_key(id));
+        if !desk.is_paused() {
+            for (it, work) in due(&desk, &board, has_github) {
+                if busy.contains(&it.id) || busy.len() >= AT_ONCE {
+                    continue;
+                }
+                let memory = memories.entry(it.id).or_default();
+                let ready = ready_at(memory, &work, service.pace().div_f64(desk.registry().config.clock.max(0.001)));
+                if ready > now {
+                    wake = wake.min(ready);
+                    continue;
+                }
+                let (desk, service, buckets) = (desk.clone(), service.clone(), buckets.clone());
+                let (id, board, memory) = (it.id, board.clone(), std::mem::take(memory));
+                busy.insert(id);
+                jobs.spawn(async move {
+                    let mut job = Job { desk, service, buckets, board, it, memory };
+                    let came = job.perform(work).await;
+                    (id, job.memory, came)
+                });
+            }
+        }
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            Some(done) = jobs.join_next(), if !jobs.is_empty() => {
+                if let Ok((id, mut memory, came)) = done {
+                    settle(&desk, &mut memory, came);
+                    memories.insert(id, memory);
+                    busy.remove(&id);
+                } else {
+                    busy.clear(); // a job broke down: what it did is found by its mark
+                }
+            }
+            () = tokio::time::sleep_until(wake.into()) => {}
+        }
+    }
+}
+
+fn ready_at(memory: &Memory, work: &Work, pace: Duration) -> Instant {
+    let long_ago = Instant::now();
+    let not_before = memory.not_before.unwrap_or(long_ago);
+    match work {
+        Work::Due(_) => not_before,
+        Work::Progress(_) => not_before.max(memory.edited.map_or(long_ago, |it| it + pace)),
+    }
+}
+
+/// How a job ended.
+#[derive(Debug)]
+enum Came {
+    Done,
+    /// Nothing is sent now: the limits say when.
+    Wait(Duration),
+    Failed(String),
+    Locked(String),
+}
+
+fn settle(desk: &Desk, memory: &mut Memory, came: Came) {
+    let now = Instant::now();
+    match came {
+        Came::Done => (memory.not_before, memory.failures) = (None, 0),
+        Came::Wait(pause) => memory.not_before = Some(now + pause),
+        Came::Failed(why) => {
+            memory.failures += 1;
+            let pause = (AGAIN * 2_u32.saturating_pow(memory.failures.min(8) - 1)).min(AGAIN_AT_MOST);
+            memory.not_before = Some(now + pause);
+            desk.note(|it| {
+                it.delayed += 1;
+                it.trouble = Some(why);
+            });
+        }
+        Came::Locked(why) => {
+            memory.not_before = Some(now + AGAIN_AT_MOST);
+            desk.note(|it| it.trouble = Some(why));
+        }
+    }
+}
+
+/// What to do about a conversation.
+#[derive(Clone, Debug)]
+enum Work {
+    /// A post whose latest stage nobody has seen.
+    Due(Post),
+    /// A turn that works shows how far it is.
+    Progress(Post),
+}
+
+/// What there is to do: first signs of life, then what is due, then how far things are; oldest first.
+fn due(desk: &Desk, board: &Board, has_github: bool) -> Vec<(Arc<Conversation>, Work)> {
+    let mut found = Vec::new();
+    for it in board.conversations.values().filter(|it| it.agent == desk.agent) {
+        let own = it.service == desk.service;
+        let ours = |post: &&Post| match post.what {
+            // Only GitHub opens pull requests, whoever asked for the work where.
+            What::Pull => desk.service == Service::Github || (own && !has_github),
+            _ => own,
+        };
+        if let Some(post) = it.unshown().find(ours) {
+            let rank = u8::from(!matches!(post.what, What::Seen { .. }));
+            found.push((rank, post.n, it.clone(), Work::Due(post.clone())));
+        } else if own && let Some(turn) = it.working() {
+            let post = it.posts.iter().find(|post| post.what == What::Turn { turn: turn.n });
+            if let Some(post) = post.filter(|it| it.dead.is_none()) {
+                found.push((2, post.n, it.clone(), Work::Progress(post.clone())));
+            }
+        }
+    }
+    found.sort_by_key(|it| (it.0, it.2.updated_wall));
+    found.into_iter().map(|(_, _, it, work)| (it, work)).collect()
+}
+
+struct Job {
+    desk: Desk,
+    service: Arc<dyn Outbound>,
+    buckets: Arc<Mutex<Buckets>>,
+    board: Arc<Board>,
+    it: Arc<Conversation>,
+    memory: Memory,
+}
+
+impl Job {
+    async fn perform(&mut self, work: Work) -> Came {
+        match work {
+            Work::Due(post) => match &post.what {
+                What::Seen { source } => self.seen(&post, source.clone()).await,
+                What::Pull => self.pull(&post).await,
+                _ => self.card(&post, false).await,
+            },
+            Work::Progress(post) => {
+                let came = self.card(&post, true).await;
+                self.memory.edited = Some(Instant::now());
+                came
+            }
+        }
+    }
+
+    /// The limits of the service for this, on its clock.
+    fn limits(&self, shot: &Shot) -> Vec<Limit> {
+        let times = self.desk.registry().config.clock.max(0.001);
+        self.service.limits(shot).into_iter().map(|it| it.scaled(times)).collect()
+    }
+
+    fn take(&self, shot: &Shot) -> Result<(), Duration> {
+        // What only shows how far something is leaves room for what is new and what is over.
+        let moves = matches!(&shot.sight, Sight::Card(it) if it.tone == Tone::Working) && shot.shown_as.is_some();
+        let keep = if moves { 0.5 } else { 0.0 };
+        let limits = self.limits(shot);
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner).take(&limits, keep, Instant::now())
+    }
+
+    /// One call. `Err` is why there is nothing more to do now.
+    async fn send(&self, shot: &Shot) -> Result<Result<String, String>, Came> {
+        self.take(shot).map_err(Came::Wait)?;
+        match self.service.show(shot).await {
+            Ok(name) => {
+                self.desk.note(|it| it.sent += 1);
+                Ok(Ok(name))
+            }
+            Err(Trouble::Never(why)) => Ok(Err(why)),
+            Err(Trouble::Later(pause)) => {
+                let limits = self.limits(shot);
+                let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+                buckets.shut(&limits, Instant::now() + pause);
+                drop(buckets);
+                self.desk.note(|it| it.delayed += 1);
+                Err(Came::Wait(pause))
+            }
+            Err(Trouble::Unknown(why)) => Err(Came::Failed(why)),
+            Err(Trouble::Locked(why)) => Err(Came::Locked(why)),
+        }
+    }
+
+    async fn shown(&self, post: u64, shown: Shown) -> Came {
+        match self.desk.converse(Ask::Show { conversation: self.it.id, post, shown }).await {
+            Ok(_) => Came::Done,
+            Err(why) => Came::Failed(why),
+        }
+    }
+
+    fn shot(&self, post: &Post, part: usize, sight: Sight) -> Shot {
+        Shot {
+            place: self.it.place.clone(),
+            mark: format!("regatta:{}:{}:{part}", self.it.id, post.n),
+            begun: post.begun,
+            shown_as: post.refs.get(part).cloned(),
+            stage: post.stage,
+            sight,
+        }
+    }
+
+    async fn seen(&mut self, post: &Post, source: String) -> Came {
+        let shot = self.shot(post, 0, Sight::Seen { source });
+        match self.send(&shot).await {
+            Ok(Ok(_)) => self.shown(post.n, Shown::As { stage: post.stage, refs: vec![] }).await,
+            Ok(Err(why)) => self.shown(post.n, Shown::Never { why }).await,
+            Err(came) => came,
+        }
+    }
+
+    async fn pull(&mut self, post: &Post) -> Came {
+        if self.desk.service != Service::Github {
+            let why = format!("{} has no GitHub App of its own, so nobody can open the pull request", self.it.agent);
+            return self.shown(post.n, Shown::Never { why }).await;
+        }
+        let work = self.it.turns.iter().rev().find_map(|it| it.work.clone());
+        let project = self.board.projects.get(&self.it.project);
+        let (Some(work), Some(project)) = (work, project) else {
+            return self.shown(post.n, Shown::Never { why: "there is no work to show".into() }).await;
+        };
+        let mut shot = self.shot(
+            post,
+            0,
+            Sight::Pull {
+                title: self.it.turns.first().map_or_else(String::new, |it| render::one_line(&it.text, 72)),
+                body: self.it.turns.iter().rev().find_map(|it| it.answer.clone()).unwrap_or_default(),
+                head: work.branch,
+                base: project.trunk.to_string(),
+            },
+        );
+        if self.it.service != Service::Github {
+            let maps = &self.desk.registry().config.map;
+            let repo =
+                maps.iter().filter(|it| it.project.as_ref() == Some(&project.name)).find_map(|it| it.github.clone());
+            let Some(repo) = repo else {
+                let why = format!("no [[bridges.map]] says which GitHub repository {} is", project.name);
+                return self.shown(post.n, Shown::Never { why }).await;
+            };
+            shot.place = BTreeMap::from([("repo".to_owned(), repo)]);
+        }
+        match self.send(&shot).await {
+            Ok(Ok(name)) => {
+                let (number, url) = name.split_once(' ').unwrap_or((&name, ""));
+                let pull = Pull { number: number.parse().unwrap_or(0), url: url.to_owned() };
+                if let Err(why) = self.desk.converse(Ask::Open { conversation: self.it.id, pull }).await {
+                    return Came::Failed(why);
+                }
+                self.shown(post.n, Shown::As { stage: post.stage, refs: vec![name] }).await
+            }
+            Ok(Err(why)) => self.shown(post.n, Shown::Never { why }).await,
+            Err(came) => came,
+        }
+    }
+
+    /// Brings a post to what it should show: each piece that is new or has changed.
+    async fn card(&mut self, post: &Post, only_progress: bool) -> Came {
+        let works = matches!(post.what, What::Turn { turn } if self.is_working(turn));
+        if works {
+            self.listen().await;
+        }
+        let live = self.memory.live.as_ref().map(|it| &it.1).filter(|_| works);
+        let dashboard = self.desk.registry().config.dashboard.as_deref();
+        let Some(card) = render::card(&self.board, &self.it, post, live, dashboard) else {
+            // It was overtaken: nobody needs to see it any more.
+            return self.shown(post.n, Shown::As { stage: post.stage, refs: post.refs.clone() }).await;
+        };
+        let beats = self
+            .service
+            .heartbeat()
+            .is_some_and(|it| only_progress && self.memory.edited.is_none_or(|edited| edited.elapsed() >= it));
+        let mut refs = post.refs.clone();
+        let mut begun = post.begun;
+        for (part, piece) in self.service.pieces(&card).into_iter().enumerate() {
+            let hash = hash_of(&piece);
+            let same = self.memory.sent.get(&(post.n, part)) == Some(&hash);
+            if same && part < refs.len() && !(beats && part == 0) {
+                continue;
+            }
+            if part >= refs.len() && !begun {
+                // Before it is made: whoever finds it begun looks for it first.
+                let begin = Ask::Begin { conversation: self.it.id, post: post.n };
+                if let Err(why) = self.desk.converse(begin).await {
+                    return Came::Failed(why);
+                }
+                begun = true;
+            }
+            let mut shot = self.shot(post, part, Sight::Card(piece));
+            shot.shown_as = refs.get(part).cloned();
+            // What this very run began and has not sent yet is surely not there.
+            shot.begun = post.begun;
+            let name = match self.send(&shot).await {
+                Ok(Ok(name)) => name,
+                Ok(Err(why)) if only_progress => return self.progress_lost(why),
+                Ok(Err(why)) => return self.shown(post.n, Shown::Never { why }).await,
+                Err(came) => return self.keep(post, &refs, came).await,
+            };
+            self.memory.sent.insert((post.n, part), hash);
+            match refs.get_mut(part) {
+                Some(known) => *known = name,
+                None => refs.push(name),
+            }
+        }
+        if only_progress && refs == post.refs {
+            return Came::Done;
+        }
+        let stage = if only_progress { post.shown } else { post.stage };
+        self.shown(post.n, Shown::As { stage, refs }).await
+    }
+
+    /// An edit on the way was not taken: the end of the turn is shown anyhow.
+    fn progress_lost(&self, why: String) -> Came {
+        self.desk.note(|it| it.trouble = Some(why));
+        Came::Done
+    }
+
+    /// Some pieces were made before one had to wait: they are written down, so that they are not made again.
+    async fn keep(&self, post: &Post, refs: &[String], came: Came) -> Came {
+        if refs.len() > post.refs.len() {
+            let _later = self.shown(post.n, Shown::As { stage: post.shown, refs: refs.to_vec() }).await;
+        }
+        came
+    }
+
+    fn is_working(&self, turn: u64) -> bool {
+        self.it.turns.iter().any(|it| it.n == turn && it.state == TurnState::Working)
+    }
+
+    /// Reads on in the transcript of the attempt that works.
+    async fn listen(&mut self) {
+        let task = self.it.task.and_then(|it| self.board.tasks.get(&it));
+        let Some(attempt) = task.and_then(|it| it.attempt) else { return };
+        let mut live = match self.memory.live.take() {
+            Some((of, live)) if of == attempt => live,
+            _ => Live::default(),
+        };
+        let (agents, from) = (self.desk.engine.agents().clone(), live.read + 1);
+        let read = tokio::task::spawn_blocking(move || agents.transcript(attempt, from, AT_A_TIME)).await;
+        if let Ok(Ok(lines)) = read {
+            for line in lines {
+                live.read = live.read.max(line.record.n);
+                line.said.iter().for_each(|it| live.hear(it));
+            }
+        }
+        self.memory.live = Some((attempt, live));
+    }
+}
+
+fn hash_of(card: &Card) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&card.text, &card.doing, card.tone as u8).hash(&mut hasher);
+    for (text, status) in &card.plan {
+        (text, *status as u8).hash(&mut hasher);
+    }
+    for button in &card.buttons {
+        button.value.hash(&mut hasher);
+    }
+    card.links.hash(&mut hasher);
+    hasher.finish()
+}

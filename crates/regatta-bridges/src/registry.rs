@@ -1,0 +1,529 @@
+//! Who is there: the agents of the configuration, and for each service the credentials that are that agent's own.
+//!
+//! Read from `[agents.NAME]` and `[bridges]` of the user's settings, or from the variables that an older bridge knew
+//! (`AGENTS_JSON`, `SLACK_BOT_TOKEN`, `SLACK_BOT_TOKEN__CODEX`, …). A credential is an identity: it never falls back to
+//! another agent's. A pair of agent and service that lacks one is off, and says what it lacks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use regatta_core::conversation::{Deliver, FollowUps, Service};
+use regatta_core::ids::{AgentName, ProjectName};
+use serde::{Deserialize, Serialize};
+
+/// What the settings say of one agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentEntry {
+    /// The command line that starts it; it must speak ACP.
+    pub command: Option<String>,
+    /// Or a program that Regatta knows by name.
+    pub preset: Option<String>,
+    /// Whether it is the one that variables without a suffix are for.
+    pub default: bool,
+}
+
+/// `[bridges]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Only these services, if any are named.
+    pub services: Vec<String>,
+    /// Who may ask for work: `slack:U123`, `github:octocat`, `github:write`, `slack:team`, `linear:team`, …
+    pub allow: Vec<String>,
+    /// Bots that may, by their id or name in the service.
+    pub bots: Vec<String>,
+    pub follow_ups: FollowUps,
+    pub refusals: Refusals,
+    pub context: Context,
+    pub deliver: Deliver,
+    /// After how many hours an idle conversation gives its workspace back.
+    pub idle_hours: u64,
+    /// The project of a channel or repository that no mapping names.
+    pub project: Option<ProjectName>,
+    /// Where people find the dashboard, for links.
+    pub dashboard: Option<String>,
+    pub map: Vec<Mapping>,
+    /// Where the services are, if not at their usual addresses: `slack = "https://slack-gov.com/api"`.
+    pub url: BTreeMap<String, String>,
+    /// How many times faster than usual the services' clocks run: only for tests against services that are not real.
+    pub clock: f64,
+    /// Receivers of everything that happens, signed.
+    pub webhook: Vec<Webhook>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            services: vec![],
+            allow: vec!["github:write".into()],
+            bots: vec![],
+            follow_ups: FollowUps::default(),
+            refusals: Refusals::default(),
+            context: Context::default(),
+            deliver: Deliver::default(),
+            idle_hours: 24,
+            project: None,
+            dashboard: None,
+            map: vec![],
+            url: BTreeMap::new(),
+            clock: 1.0,
+            webhook: vec![],
+        }
+    }
+}
+
+/// What who may not ask is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusals {
+    #[default]
+    Silent,
+    /// One polite line.
+    Reply,
+}
+
+/// What an agent is told of a thread beside what was said to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Context {
+    #[default]
+    None,
+    /// What people see of the thread.
+    Thread,
+}
+
+/// `[[bridges.map]]`: a channel or repository and what is worked on there, whichever agent is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Mapping {
+    /// A Slack channel's id.
+    pub slack: Option<String>,
+    /// `owner/repository`.
+    pub github: Option<String>,
+    /// A Linear team's key.
+    pub linear: Option<String>,
+    /// A Telegram chat's id.
+    pub telegram: Option<String>,
+    pub project: Option<ProjectName>,
+    /// A directory of the project that the work is about.
+    pub directory: Option<String>,
+    /// Said to the agent with every conversation.
+    pub prompt: Option<String>,
+    pub deliver: Option<Deliver>,
+    pub follow_ups: Option<FollowUps>,
+    pub context: Option<Context>,
+}
+
+impl Mapping {
+    fn of(&self, service: Service) -> Option<&str> {
+        match service {
+            Service::Slack => self.slack.as_deref(),
+            Service::Github => self.github.as_deref(),
+            Service::Linear => self.linear.as_deref(),
+            Service::Telegram => self.telegram.as_deref(),
+        }
+    }
+}
+
+/// `[[bridges.webhook]]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Webhook {
+    pub url: String,
+    /// The variable that holds the secret it is signed with.
+    pub secret: String,
+    /// Only kinds of events that begin so, if any are named: `task.`, `landing.landed`.
+    pub events: Vec<String>,
+}
+
+/// A secret. It prints as nothing.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// How an agent reaches a service, in its own name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credentials {
+    Slack {
+        bot_token: Secret,
+        /// For Socket Mode.
+        app_token: Option<Secret>,
+        /// For events over HTTP.
+        signing_secret: Option<Secret>,
+    },
+    Github {
+        app_id: String,
+        private_key: Secret,
+        webhook_secret: Option<Secret>,
+    },
+    Linear {
+        access_token: Secret,
+        agent_id: String,
+        webhook_secret: Option<Secret>,
+    },
+    Telegram {
+        bot_token: Secret,
+    },
+}
+
+/// One agent at one service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    pub agent: AgentName,
+    pub service: Service,
+    /// Where its deliveries come in; `None` where it fetches them.
+    pub route: Option<String>,
+    pub credentials: Credentials,
+    /// What it lacks to be whole, though it runs.
+    pub warning: Option<String>,
+}
+
+/// A pair that is off, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Off {
+    pub agent: AgentName,
+    pub service: Service,
+    pub why: String,
+}
+
+/// Agents, instances, and what is off.
+#[derive(Clone, Debug, Default)]
+pub struct Registry {
+    /// In the order in which they are listed; the default is marked.
+    pub agents: Vec<(AgentName, AgentEntry)>,
+    pub instances: Vec<Instance>,
+    pub off: Vec<Off>,
+    pub config: Config,
+}
+
+/// What the registry cannot be made of, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unusable {
+    pub what: String,
+    pub hint: String,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.hint)
+    }
+}
+
+fn unusable(what: impl Into<String>, hint: &str) -> Unusable {
+    Unusable { what: what.into(), hint: hint.into() }
+}
+
+/// The successor of the program that an older bridge started when nothing was configured.
+pub const USUAL_COMMAND: &str = "claude-agent-acp";
+
+/// The credentials of each service: the variable, and whether the pair is off without it.
+const VARIABLES: &[(Service, &str, bool)] = &[
+    (Service::Slack, "SLACK_BOT_TOKEN", true),
+    (Service::Slack, "SLACK_APP_TOKEN", false),
+    (Service::Slack, "SLACK_SIGNING_SECRET", false),
+    (Service::Github, "GITHUB_APP_ID", true),
+    (Service::Github, "GITHUB_PRIVATE_KEY", true),
+    (Service::Github, "GITHUB_WEBHOOK_SECRET", false),
+    (Service::Linear, "LINEAR_ACCESS_TOKEN", true),
+    (Service::Linear, "LINEAR_AGENT_ID", true),
+    (Service::Linear, "LINEAR_WEBHOOK_SECRET", false),
+    (Service::Telegram, "TELEGRAM_BOT_TOKEN", true),
+];
+
+/// Reads who is there. `variable` gives a variable's value, whatever it comes from.
+pub fn read(
+    agents: &[(String, AgentEntry)],
+    config: Config,
+    variable: &dyn Fn(&str) -> Result<Option<String>, String>,
+) -> Result<Registry, Unusable> {
+    let ask = |name: &str| {
+        let found = variable(name).map_err(|why| unusable(format!("{name} cannot be read: {why}"), "mend it"))?;
+        Ok::<_, Unusable>(found.map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()))
+    };
+    let listed = listed(agents, &ask)?;
+    let default = default_of(&listed)?;
+    let services = services(&config, &ask)?;
+    let mut found = Registry { config, ..Registry::default() };
+    for (name, entry) in listed {
+        let agent = AgentName::new(&name).map_err(|it| unusable(it.to_string(), "give the agent another name"))?;
+        let is_default = name == default;
+        for service in &services {
+            match instance(&agent, is_default, *service, &ask)? {
+                Ok(it) => found.instances.push(it),
+                Err(Some(why)) => found.off.push(Off { agent: agent.clone(), service: *service, why }),
+                Err(None) => {}
+            }
+        }
+        found.agents.push((agent, AgentEntry { default: is_default, ..entry }));
+    }
+    let mut suffixes: BTreeMap<String, &AgentName> = BTreeMap::new();
+    for (name, _) in &found.agents {
+        if let Some(other) = suffixes.insert(suffix(name), name) {
+            return Err(unusable(
+                format!("{other} and {name} would have the same variables (…__{})", suffix(name)),
+                "rename one of them",
+            ));
+        }
+    }
+    Ok(found)
+}
+
+fn listed(
+    agents: &[(String, AgentEntry)],
+    ask: &dyn Fn(&str) -> Result<Option<String>, Unusable>,
+) -> Result<Vec<(String, AgentEntry)>, Unusable> {
+    if !agents.is_empty() {
+        return Ok(agents.to_vec());
+    }
+    if let Some(text) = ask("AGENTS_JSON")? {
+        let bad = |why: String| unusable(format!("AGENTS_JSON cannot be understood: {why}"), SHAPE);
+        let Listed(found) = serde_json::from_str(&text).map_err(|it| bad(it.to_string()))?;
+        if found.is_empty() {
+            return Err(bad("it names no agent".into()));
+        }
+        if let Some((name, _)) = found.iter().find(|it| it.1.command.as_deref().is_none_or(|it| it.trim().is_empty())) {
+            return Err(bad(format!("{name} has no command")));
+        }
+        return Ok(found);
+    }
+    let command = ask("ACP_AGENT_COMMAND")?.unwrap_or_else(|| USUAL_COMMAND.to_owned());
+    Ok(vec![("default".into(), AgentEntry { command: Some(command), preset: None, default: true })])
+}
+
+const SHAPE: &str =
+    r#"write {"claude": {"command": "claude-agent-acp", "default": true}, "codex": {"command": "codex-acp"}}"#;
+
+/// A JSON object in the order in which it is written: without a default the first counts.
+struct Listed(Vec<(String, AgentEntry)>);
+
+impl<'de> Deserialize<'de> for Listed {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Listed, D::Error> {
+        struct Reader;
+        impl<'de> serde::de::Visitor<'de> for Reader {
+            type Value = Listed;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of agents")
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Listed, A::Error> {
+                let mut found: Vec<(String, AgentEntry)> = Vec::new();
+                while let Some((name, entry)) = map.next_entry::<String, AgentEntry>()? {
+                    if found.iter().any(|it| it.0 == name) {
+                        return Err(serde::de::Error::custom(format!("{name} is there twice")));
+                    }
+                    found.push((name, entry));
+                }
+                Ok(Listed(found))
+            }
+        }
+        from.deserialize_map(Reader)
+    }
+}
+
+fn default_of(listed: &[(String, AgentEntry)]) -> Result<String, Unusable> {
+    let marked: Vec<&String> = listed.iter().filter(|it| it.1.default).map(|it| &it.0).collect();
+    match marked.as_slice() {
+        [] => listed.first().map(|it| it.0.clone()).ok_or_else(|| unusable("no agent is listed", "list one")),
+        [one] => Ok((*one).clone()),
+        [one, other, ..] => {
+            Err(unusable(format!("{one} and {other} are both marked as the default"), "mark only one of them"))
+        }
+    }
+}
+
+fn services(config: &Config, ask: &dyn Fn(&str) -> Result<Option<String>, Unusable>) -> Result<Vec<Service>, Unusable> {
+    let named = match ask("ENABLED_SERVICES")? {
+        Some(text) => text.split(',').map(|it| it.trim().to_ascii_lowercase()).filter(|it| !it.is_empty()).collect(),
+        None => config.services.clone(),
+    };
+    if named.is_empty() {
+        return Ok(Service::ALL.to_vec());
+    }
+    let known = |name: &String| {
+        Service::ALL.into_iter().find(|it| it.name() == name).ok_or_else(|| {
+            unusable(format!("there is no service {name:?}"), "they are slack, github, linear and telegram")
+        })
+    };
+    named.iter().map(known).collect()
+}
+
+/// What an agent's variables end with: upper case, with an underscore for whatever no variable may have.
+pub fn suffix(agent: &AgentName) -> String {
+    agent.as_str().chars().map(|it| if it.is_ascii_alphanumeric() { it.to_ascii_uppercase() } else { '_' }).collect()
+}
+
+/// The name of an agent's own variable.
+pub fn variable_of(variable: &str, agent: &AgentName, is_default: bool) -> String {
+    if is_default { variable.to_owned() } else { format!("{variable}__{}", suffix(agent)) }
+}
+
+/// One pair: whole, off for a reason, or not wanted at all. It looks at no other agent's variables.
+fn instance(
+    agent: &AgentName,
+    is_default: bool,
+    service: Service,
+    ask: &dyn Fn(&str) -> Result<Option<String>, Unusable>,
+) -> Result<Result<Instance, Option<String>>, Unusable> {
+    let mut found: BTreeMap<&str, String> = BTreeMap::new();
+    let mut lacks = Vec::new();
+    for (_, variable, needed) in VARIABLES.iter().filter(|it| it.0 == service) {
+        let own = variable_of(variable, agent, is_default);
+        match ask(&own)? {
+            Some(value) => _ = found.insert(variable, value),
+            None if *needed => lacks.push(own),
+            None => {}
+        }
+    }
+    if found.is_empty() {
+        return Ok(Err(None)); // nobody wants it
+    }
+    let name = |variable: &str| variable_of(variable, agent, is_default);
+    if !lacks.is_empty() {
+        return Ok(Err(Some(format!("{} is not set, and no other agent's is used for it", lacks.join(" and ")))));
+    }
+    let secret = |found: &mut BTreeMap<&str, String>, variable: &str| found.remove(variable).map(Secret);
+    let needed = |found: &mut BTreeMap<&str, String>, variable: &str| found.remove(variable).unwrap_or_default();
+    let hook = |it: &Option<Secret>, variable: &str| {
+        it.is_none().then(|| format!("{} is not set: its route answers 503 and takes nothing", name(variable)))
+    };
+    let mut warning = None;
+    let credentials = match service {
+        Service::Slack => {
+            let (app_token, signing_secret) =
+                (secret(&mut found, "SLACK_APP_TOKEN"), secret(&mut found, "SLACK_SIGNING_SECRET"));
+            if app_token.is_none() && signing_secret.is_none() {
+                let why = format!(
+                    "{} is not set (nor {} for events over HTTP), so nothing could be heard",
+                    name("SLACK_APP_TOKEN"),
+                    name("SLACK_SIGNING_SECRET")
+                );
+                return Ok(Err(Some(why)));
+            }
+            let bot_token = Secret(needed(&mut found, "SLACK_BOT_TOKEN"));
+            Credentials::Slack { bot_token, app_token, signing_secret }
+        }
+        Service::Github => {
+            let webhook_secret = secret(&mut found, "GITHUB_WEBHOOK_SECRET");
+            warning = hook(&webhook_secret, "GITHUB_WEBHOOK_SECRET");
+            // A key in one line has its line breaks written out.
+            let private_key = Secret(needed(&mut found, "GITHUB_PRIVATE_KEY").replace("\\n", "\n"));
+            Credentials::Github { app_id: needed(&mut found, "GITHUB_APP_ID"), private_key, webhook_secret }
+        }
+        Service::Linear => {
+            let webhook_secret = secret(&mut found, "LINEAR_WEBHOOK_SECRET");
+            warning = hook(&webhook_secret, "LINEAR_WEBHOOK_SECRET");
+            let access_token = Secret(needed(&mut found, "LINEAR_ACCESS_TOKEN"));
+            Credentials::Linear { access_token, agent_id: needed(&mut found, "LINEAR_AGENT_ID"), webhook_secret }
+        }
+        Service::Telegram => Credentials::Telegram { bot_token: Secret(needed(&mut found, "TELEGRAM_BOT_TOKEN")) },
+    };
+    let takes = match &credentials {
+        Credentials::Slack { signing_secret, .. } => signing_secret.is_some(),
+        Credentials::Github { .. } | Credentials::Linear { .. } => true,
+        Credentials::Telegram { .. } => false,
+    };
+    let route = takes.then(|| {
+        let base = format!("/webhooks/{service}");
+        if is_default { base } else { format!("{base}/{agent}") }
+    });
+    Ok(Ok(Instance { agent: agent.clone(), service, route, credentials, warning }))
+}
+
+/// What holds for a channel or repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    pub project: ProjectName,
+    pub prompt: Option<String>,
+    pub deliver: Deliver,
+    pub follow_ups: FollowUps,
+    pub context: Context,
+    pub idle_ms: u64,
+}
+
+impl Registry {
+    /// What holds for a channel or repository, whichever agent is asked there; `projects` are those there are.
+    pub fn rules(&self, service: Service, channel: &str, projects: &[ProjectName]) -> Result<Rules, String> {
+        let config = &self.config;
+        let mapping = config.map.iter().find(|it| it.of(service) == Some(channel)).cloned().unwrap_or_default();
+        let named = mapping.project.clone().or_else(|| config.project.clone());
+        let project = match (named, projects) {
+            (Some(project), _) if projects.contains(&project) => project,
+            (Some(project), _) => return Err(format!("the mapping names {project}, and there is no such project")),
+            (None, [only]) => only.clone(),
+            (None, []) => return Err("there is no project yet: regatta init in a repository".into()),
+            (None, _) => {
+                let names: Vec<&str> = projects.iter().map(ProjectName::as_str).collect();
+                return Err(format!(
+                    "{service} {channel} is mapped to no project; add [[bridges.map]] with {service} = \"{channel}\" and \
+                     project = one of {}",
+                    names.join(", ")
+                ));
+            }
+        };
+        let place = mapping.directory.map(|it| format!("The work here is about the directory `{it}`."));
+        let words: Vec<String> = place.into_iter().chain(mapping.prompt).collect();
+        Ok(Rules {
+            project,
+            prompt: (!words.is_empty()).then(|| words.join("\n\n")),
+            deliver: mapping.deliver.unwrap_or(config.deliver),
+            follow_ups: mapping.follow_ups.unwrap_or(config.follow_ups),
+            context: mapping.context.unwrap_or(config.context),
+            idle_ms: config.idle_hours.clamp(1, 24 * 365) * 3_600_000,
+        })
+    }
+
+    /// Where a service is.
+    pub fn url(&self, service: Service) -> String {
+        let usual = match service {
+            Service::Slack => "https://slack.com/api",
+            Service::Github => "https://api.github.com",
+            Service::Linear => "https://api.linear.app/graphql",
+            Service::Telegram => "https://api.telegram.org",
+        };
+        let given = self.config.url.get(service.name()).map_or(usual, String::as_str);
+        given.trim_end_matches('/').to_owned()
+    }
+}
+
+/// What is known of somebody who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// As the service knows them, and as people do; either may be listed.
+    pub id: String,
+    pub name: String,
+    /// They belong to the team that the agent's app is installed in, and are no guest.
+    pub in_team: bool,
+    /// They may write to the repository.
+    pub may_write: bool,
+    pub is_bot: bool,
+}
+
+/// Whether somebody may ask for work.
+pub fn may(config: &Config, service: Service, who: &Standing) -> bool {
+    let is = |entry: &str, word: &str| entry == format!("{service}:{word}");
+    if who.is_bot {
+        let named = |it: &String| is(it, &who.id) || is(it, &who.name) || *it == who.id;
+        return config.bots.iter().any(named);
+    }
+    config.allow.iter().any(|entry| {
+        (!who.id.is_empty() && is(entry, &who.id))
+            || (!who.name.is_empty() && service != Service::Slack && is(entry, &who.name))
+            || (who.in_team && is(entry, "team"))
+            || (who.may_write && is(entry, "write"))
+    })
+}

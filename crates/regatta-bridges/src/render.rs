@@ -1,0 +1,344 @@
+//! What a post says, from the board as it is: in CommonMark, before any service's own markup.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+
+use regatta_core::board::Board;
+use regatta_core::conversation::{self, Conversation, Deliver, Post, Tone as NoteTone, Turn, TurnState, What};
+use regatta_core::session::{PlanEntry, Said, ToolStatus, Want};
+use regatta_core::task::Status;
+
+use crate::service::{Button, Card, Tone};
+
+/// What is known of a turn that works, beside the board: from its transcript.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Live {
+    /// The place in the transcript up to which it was read.
+    pub read: u64,
+    /// Its last tool calls.
+    pub tools: VecDeque<String>,
+    pub count: usize,
+    /// The end of what it said.
+    pub words: String,
+    pub plan: Vec<PlanEntry>,
+}
+
+const MOST_TOOLS: usize = 3;
+const MOST_WORDS: usize = 500;
+
+impl Live {
+    /// Takes what the agent's program said next.
+    pub fn hear(&mut self, said: &Said) {
+        match said {
+            Said::Message { text } => {
+                self.words.push_str(text);
+                let over = self.words.chars().count().saturating_sub(MOST_WORDS);
+                if over > 0 {
+                    self.words = self.words.chars().skip(over).collect();
+                }
+            }
+            Said::Tool(tool) if tool.status != ToolStatus::Pending || !tool.title.is_empty() => {
+                let line = one_line(tool.command.as_deref().unwrap_or(&tool.title), 120);
+                if !line.is_empty() && self.tools.back() != Some(&line) {
+                    self.tools.push_back(line);
+                    self.count += 1;
+                    while self.tools.len() > MOST_TOOLS {
+                        self.tools.pop_front();
+                    }
+                }
+            }
+            Said::Plan { entries } => self.plan = entries.clone(),
+            _ => {}
+        }
+    }
+}
+
+/// What a post says now; nothing when there is nothing left to say.
+pub fn card(
+    board: &Board,
+    it: &Conversation,
+    post: &Post,
+    live: Option<&Live>,
+    dashboard: Option<&str>,
+) -> Option<Card> {
+    match &post.what {
+        What::Seen { .. } | What::Pull => None,
+        What::Queued { turn, ahead } => {
+            let waits = it.turns.iter().any(|it| it.n == *turn && it.state == TurnState::Queued);
+            let others = if *ahead == 1 { "one message".to_owned() } else { format!("{ahead} messages") };
+            let text = format!("I will get to this next: {others} before it. Say `stop` to drop what is under way.");
+            waits.then(|| Card { tone: Tone::Waiting, text, ..Card::default() })
+        }
+        What::Note { tone, text } => {
+            let tone = if *tone == NoteTone::Trouble { Tone::Failed } else { Tone::Note };
+            Some(Card { tone, text: text.clone(), ..Card::default() })
+        }
+        What::Ask { approval } => Some(asked(board, post, *approval)),
+        What::Turn { turn } => {
+            let turn = it.turns.iter().find(|it| it.n == *turn)?;
+            Some(match turn.state {
+                TurnState::Working | TurnState::Queued => working(board, it, live),
+                TurnState::Done | TurnState::Failed | TurnState::Stopped => ended(board, it, turn, dashboard),
+            })
+        }
+    }
+}
+
+fn asked(board: &Board, post: &Post, id: regatta_core::ids::ApprovalId) -> Card {
+    let button = |label: &str, value: String, danger| Button { label: label.into(), value, danger };
+    let approval = board.approvals.get(&id);
+    let Some(approval) = approval.filter(|_| post.answer.is_none()) else {
+        let how = post.answer.as_deref().unwrap_or("no longer needed");
+        return Card { tone: Tone::Answered, text: format!("{id}: {how}"), ..Card::default() };
+    };
+    let (text, buttons) = match &approval.ask.want {
+        Want::Permission { tool, .. } => {
+            let what = tool.command.as_deref().unwrap_or(&tool.title);
+            let text = format!(
+                "May I do this? ({id})\n\n{}\n\nAnswer with the buttons, or say `allow` or `deny`.",
+                code_block(what)
+            );
+            let buttons = vec![
+                button("Allow", format!("allow:{id}"), false),
+                button("Always in this task", format!("always:{id}"), false),
+                button("Deny", format!("deny:{id}"), true),
+            ];
+            (text, buttons)
+        }
+        Want::Question { text, choices, .. } => {
+            let buttons = choices.iter().take(10).enumerate();
+            let buttons = buttons.map(|(nth, it)| button(&one_line(it, 60), format!("choice-{nth}:{id}"), false));
+            (format!("{text}\n\nAnswer here, in your own words ({id})."), buttons.collect())
+        }
+    };
+    Card { tone: Tone::Question, text, buttons, ..Card::default() }
+}
+
+fn working(board: &Board, it: &Conversation, live: Option<&Live>) -> Card {
+    let task = it.task.and_then(|it| board.tasks.get(&it));
+    let attempt = task.and_then(|it| it.attempt).and_then(|it| board.attempts.get(&it));
+    let plan: Vec<PlanEntry> = match (live.filter(|it| !it.plan.is_empty()), attempt) {
+        (Some(live), _) => live.plan.clone(),
+        (None, Some(attempt)) => attempt.talk.plan.clone(),
+        (None, None) => vec![],
+    };
+    let mut text = String::new();
+    let doing = match (task, attempt) {
+        (_, Some(_)) if conversation::waits_for(board, it).is_some() => "waiting for your answer".to_owned(),
+        (Some(task), Some(_)) if task.status == Status::Validating => "checking what it did".to_owned(),
+        (Some(task), Some(_)) if !task.progress.is_empty() => one_line(&task.progress, 200),
+        (_, Some(_)) => "working".to_owned(),
+        (Some(task), None) => {
+            let now = regatta_core::ids::Now { at: board.at, wall: 0 };
+            let why = regatta_core::schedule::wait_reasons(board, task, now);
+            why.first().map_or_else(|| "about to start".into(), |it| format!("waiting: {}", it.text))
+        }
+        (None, None) => "about to start".to_owned(),
+    };
+    if let Some(live) = live {
+        let shown = live.tools.len();
+        if live.count > shown {
+            let _ = writeln!(text, "- … {} earlier steps", live.count - shown);
+        }
+        for tool in &live.tools {
+            let _ = writeln!(text, "- {}", code(tool));
+        }
+        let words = live.words.trim();
+        if !words.is_empty() {
+            let _ = writeln!(text, "\n> {}", words.replace('\n', "\n> "));
+        }
+    }
+    Card {
+        tone: Tone::Working,
+        text: text.trim().to_owned(),
+        plan: plan.into_iter().map(|it| (it.text, it.status)).collect(),
+        doing: Some(doing),
+        buttons: vec![Button { label: "Stop".into(), value: format!("stop:{}", it.id), danger: true }],
+        links: vec![],
+    }
+}
+
+fn ended(board: &Board, it: &Conversation, turn: &Turn, dashboard: Option<&str>) -> Card {
+    let mut links = Vec::new();
+    if let Some(pull) = &it.pull {
+        links.push((format!("PR #{}", pull.number), pull.url.clone()));
+    }
+    if let (Some(at), Some(task)) = (dashboard, it.task) {
+        links.push((task.to_string(), format!("{}/t/{task}", at.trim_end_matches('/'))));
+    }
+    let reason = turn.reason.as_deref().unwrap_or("nobody said why");
+    match turn.state {
+        TurnState::Stopped => {
+            let text = format!("Stopped: {reason}. What was done so far is kept; write again to go on.");
+            Card { tone: Tone::Stopped, text, links, ..Card::default() }
+        }
+        TurnState::Failed => {
+            let why = it.task.map_or(String::new(), |it| format!(" `regatta why {it}` tells more."));
+            let text = format!("This did not work: {reason}\n\nWrite again to have it tried again.{why}");
+            Card { tone: Tone::Failed, text, links, ..Card::default() }
+        }
+        _ => {
+            let mut text = turn.answer.clone().unwrap_or_default();
+            let facts = facts(it, turn);
+            if !facts.is_empty() {
+                text += &format!("\n\n{facts}");
+            }
+            let open = it.task.and_then(|it| board.tasks.get(&it)).is_some_and(|it| it.status == Status::InReview);
+            let last = it.turns.iter().rev().find(|it| it.work.is_some()).is_some_and(|it| it.n == turn.n);
+            let offer = open && last && it.deliver != Deliver::Land;
+            let land = Button { label: "Land".into(), value: format!("land:{}", it.id), danger: false };
+            Card {
+                tone: Tone::Done,
+                text,
+                links,
+                buttons: offer.then_some(land).into_iter().collect(),
+                ..Card::default()
+            }
+        }
+    }
+}
+
+/// Branch, files, checks and cost, as far as there are such.
+fn facts(it: &Conversation, turn: &Turn) -> String {
+    let mut lines = Vec::new();
+    if let Some(work) = &turn.work {
+        let few: Vec<String> = work.changed.iter().take(5).map(|it| code(it)).collect();
+        let more = work.count.saturating_sub(few.len());
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        lines.push(format!("Changed: {}{more}", few.join(", ")));
+        lines.push(format!("Branch: {}", code(&work.branch)));
+        lines.extend(work.checks.as_ref().map(|it| format!("Checks: {it}")));
+    }
+    lines.extend(turn.micro_usd.map(|it| format!("Cost: ${:.2}", it as f64 / 1e6)));
+    if turn.work.is_some() {
+        match it.deliver {
+            Deliver::Review => lines.push("Say `land` to have it merged.".into()),
+            Deliver::Land => lines.push("It is on its way into the merge queue.".into()),
+            Deliver::Pull => {}
+        }
+    }
+    lines.iter().map(|it| format!("- {it}")).collect::<Vec<_>>().join("\n")
+}
+
+pub(crate) fn one_line(text: &str, most: usize) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    let cut: String = line.chars().filter(|it| !it.is_control()).take(most).collect();
+    if line.chars().count() > most { format!("{cut}…") } else { cut }
+}
+
+/// Inline code that its content cannot close.
+pub(crate) fn code(text: &str) -> String {
+    let longest = text.split(|it| it != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest + 1);
+    if longest > 0 { format!("{fence} {text} {fence}") } else { format!("`{text}`") }
+}
+
+fn code_block(text: &str) -> String {
+    let longest = text.split(|it| it != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat((longest + 1).max(3));
+    format!("{fence}\n{text}\n{fence}")
+}
+
+/// Cuts a text into pieces of at most `most` characters, between paragraphs or lines where that is possible; a code
+/// block that is cut is closed and opened again.
+pub fn split(text: &str, most: usize) -> Vec<String> {
+    let count = |it: &str| it.chars().count();
+    if count(text) <= most {
+        return vec![text.to_owned()];
+    }
+    let room = most.saturating_sub(16).max(1); // for the fence
+    let (mut pieces, mut piece, mut fence) = (Vec::new(), String::new(), None::<String>);
+    let mut close = |piece: &mut String, fence: &Option<String>| {
+        if let Some(fence) = fence {
+            let marks: String = fence.chars().take_while(|it| *it == '`' || *it == '~').collect();
+            piece.push_str(&marks);
+        }
+        let done = std::mem::take(piece);
+        if !done.trim().is_empty() {
+            pieces.push(done.trim_end().to_owned());
+        }
+        if let Some(fence) = fence {
+            piece.push_str(fence);
+            piece.push('\n');
+        }
+    };
+    for line in text.split_inclusive('\n') {
+        let mut rest = line;
+        while !rest.is_empty() {
+            let left = room.saturating_sub(count(&piece));
+            if count(rest) <= left {
+                piece.push_str(rest);
+                break;
+            }
+            // Not in the middle of a line, unless the line alone is too long.
+            let fresh = piece.trim().is_empty() || fence.as_ref().is_some_and(|it| piece.trim() == it.trim());
+            if !fresh {
+                close(&mut piece, &fence);
+                continue;
+            }
+            let at = rest.char_indices().nth(left.max(1)).map_or(rest.len(), |it| it.0);
+            piece.push_str(&rest[..at]);
+            piece.push('\n');
+            rest = &rest[at..];
+            close(&mut piece, &fence);
+        }
+        let marks = line.trim_start();
+        if marks.starts_with("```") || marks.starts_with("~~~") {
+            fence = match fence {
+                Some(_) => None,
+                None => Some(marks.trim_end().chars().take(40).collect()),
+            };
+        }
+    }
+    let last = std::mem::take(&mut piece);
+    if !last.trim().is_empty() {
+        pieces.push(last.trim_end().to_owned());
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_between_lines_and_code_blocks_survive() {
+        let text = format!("Intro\n\n```rust\n{}```\nEnd", "let x = 1; // a line\n".repeat(200));
+        let pieces = split(&text, 1_000);
+        assert!(pieces.len() > 4);
+        for piece in &pieces {
+            assert!(piece.chars().count() <= 1_000, "{}", piece.chars().count());
+            assert_eq!(piece.matches("```").count() % 2, 0, "{piece}");
+            assert!(piece.lines().all(|it| !it.starts_with("et x")), "cut in a line");
+        }
+        let lines = pieces.iter().flat_map(|it| it.lines()).filter(|it| it.starts_with("let x")).count();
+        assert_eq!(lines, 200, "lines were lost");
+        assert_eq!(split("short", 10), ["short"]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_cut_by_characters_and_none_is_lost() {
+        let text = "é".repeat(5_000);
+        let pieces = split(&text, 512);
+        assert!(pieces.iter().all(|it| it.chars().count() <= 512));
+        assert_eq!(pieces.concat(), text);
+    }
+
+    #[test]
+    fn inline_code_cannot_be_closed_from_inside() {
+        assert_eq!(code("a"), "`a`");
+        assert_eq!(code("a`b``c"), "``` a`b``c ```");
+    }
+
+    #[test]
+    fn what_an_agent_says_is_folded() {
+        let mut live = Live::default();
+        for n in 0..10 {
+            let tool = regatta_core::session::Tool { title: format!("Read {n}"), ..Default::default() };
+            live.hear(&Said::Tool(tool));
+            live.hear(&Said::Message { text: "word ".repeat(40) });
+        }
+        assert_eq!((live.tools.len(), live.count), (3, 10));
+        assert!(live.words.chars().count() <= 500);
+    }
+}

@@ -1,0 +1,87 @@
+//! Where deliveries come in: `/webhooks/SERVICE` for the default agent, `/webhooks/SERVICE/AGENT` for the others.
+//!
+//! The raw body is checked before anything looks into it; what holds is taken in one commit; only then comes the 200.
+//! What cannot be kept is answered 503, so that the service sends it again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::desk::Desk;
+use crate::service::{Inbound, Received};
+
+/// How long a body may take to arrive, and what is in it to be kept: under every service's own limit.
+const READ_WITHIN: Duration = Duration::from_secs(2);
+const KEPT_WITHIN: Duration = Duration::from_millis(2_500);
+
+/// One route and who is behind it.
+#[derive(Clone)]
+pub(crate) struct Route {
+    pub(crate) desk: Desk,
+    pub(crate) inbound: Arc<dyn Inbound>,
+}
+
+pub(crate) type Routes = BTreeMap<String, Route>;
+
+/// The door for deliveries. It needs no token: a signature is what lets somebody in.
+pub(crate) fn router(routes: Routes) -> Router {
+    Router::new().fallback(receive).with_state(Arc::new(routes))
+}
+
+async fn receive(State(routes): State<Arc<Routes>>, request: Request<Body>) -> Response {
+    let Some(route) = routes.get(request.uri().path()) else {
+        return (StatusCode::NOT_FOUND, "no agent has this route: regatta bridge list shows them\n").into_response();
+    };
+    if request.method() != axum::http::Method::POST {
+        return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST")], "deliveries are sent with POST\n")
+            .into_response();
+    }
+    let (parts, body) = request.into_parts();
+    let most = route.inbound.largest();
+    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|it| it > most) {
+        return refused(route, StatusCode::PAYLOAD_TOO_LARGE, "it is too large");
+    }
+    let body = match tokio::time::timeout(READ_WITHIN, to_bytes(body, most)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => return refused(route, StatusCode::PAYLOAD_TOO_LARGE, "it is too large, or broke off"),
+        Err(_) => return refused(route, StatusCode::REQUEST_TIMEOUT, "it took too long to arrive"),
+    };
+    if route.desk.is_paused() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "this bridge is paused\n").into_response();
+    }
+    let take = async {
+        match route.inbound.receive(&route.desk, &parts.headers, &body).await {
+            Received::Refused { status, why } => {
+                let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+                refused(route, status, why)
+            }
+            Received::Answer(text) => (StatusCode::OK, text).into_response(),
+            Received::Events(events) => {
+                for event in events {
+                    if let Err(why) = route.desk.take(event).await {
+                        tracing::warn!(agent = %route.desk.agent, service = %route.desk.service, "not kept: {why}");
+                        return (StatusCode::SERVICE_UNAVAILABLE, "it could not be kept; send it again\n")
+                            .into_response();
+                    }
+                }
+                StatusCode::OK.into_response()
+            }
+        }
+    };
+    match tokio::time::timeout(KEPT_WITHIN, take).await {
+        Ok(answer) => answer,
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "it could not be kept in time; send it again\n").into_response(),
+    }
+}
+
+fn refused(route: &Route, status: StatusCode, why: &'static str) -> Response {
+    route.desk.note(|it| it.refused += 1);
+    (status, format!("{why}\n")).into_response()
+}

@@ -1,0 +1,184 @@
+//! Slack's Web API, as far as it is used.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::http::{Call, Http};
+use crate::registry::{Secret, Standing};
+use crate::service::Trouble;
+
+/// Who we are in a workspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Me {
+    pub(crate) user: String,
+    pub(crate) bot: String,
+    pub(crate) team: String,
+    pub(crate) name: String,
+}
+
+pub(crate) struct Api {
+    http: Http,
+    url: String,
+    bot_token: Secret,
+    app_token: Option<Secret>,
+    me: Mutex<Option<Me>>,
+    people: Mutex<HashMap<String, Standing>>,
+    channels: Mutex<HashMap<String, String>>,
+}
+
+/// How many people and channels are remembered.
+const MOST_KNOWN: usize = 5_000;
+/// How long looking somebody up may hold up the answer to a delivery.
+const LOOK_UP: Duration = Duration::from_millis(1_200);
+
+impl Api {
+    pub(crate) fn new(http: Http, url: String, bot_token: Secret, app_token: Option<Secret>) -> Api {
+        Api {
+            http,
+            url,
+            bot_token,
+            app_token,
+            me: Mutex::default(),
+            people: Mutex::default(),
+            channels: Mutex::default(),
+        }
+    }
+
+    /// Calls a method with the bot's token.
+    pub(crate) async fn call(&self, method: &str, body: &Value) -> Result<Value, Trouble> {
+        self.call_with(method, body, &self.bot_token, None).await
+    }
+
+    async fn call_with(
+        &self,
+        method: &str,
+        body: &Value,
+        token: &Secret,
+        patience: Option<Duration>,
+    ) -> Result<Value, Trouble> {
+        let mut call = Call::new(Method::POST, format!("{}/{method}", self.url)).json(body);
+        call = call.header("authorization", format!("Bearer {}", token.reveal()));
+        call.patience = patience;
+        let answer = self.http.call(call).await?;
+        if answer.status == 429 {
+            return Err(Trouble::Later(answer.retry_after().unwrap_or(Duration::from_secs(1))));
+        }
+        if answer.status >= 500 {
+            return Err(Trouble::Unknown(format!("{method}: Slack answered {}", answer.status)));
+        }
+        if answer.body["ok"] == json!(true) {
+            return Ok(answer.body);
+        }
+        let error = answer.body["error"].as_str().unwrap_or("no reason given");
+        Err(match error {
+            "ratelimited" | "rate_limited" => Trouble::Later(answer.retry_after().unwrap_or(Duration::from_secs(1))),
+            "not_authed"
+            | "invalid_auth"
+            | "account_inactive"
+            | "user_removed_from_team"
+            | "team_disabled"
+            | "token_revoked"
+            | "token_expired"
+            | "missing_scope"
+            | "not_allowed_token_type" => {
+                Trouble::Locked(format!("{method}: Slack says {error}; look at the app's tokens and scopes"))
+            }
+            "internal_error" | "fatal_error" | "service_unavailable" | "request_timeout" | "team_added_to_org" => {
+                Trouble::Unknown(format!("{method}: Slack says {error}"))
+            }
+            _ => Trouble::Never(format!("{method}: Slack says {error}")),
+        })
+    }
+
+    /// Who we are; asked once.
+    pub(crate) async fn me(&self) -> Result<Me, Trouble> {
+        let known = self.me.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(me) = known {
+            return Ok(me);
+        }
+        let said = self.call("auth.test", &json!({})).await?;
+        let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
+        let me = Me { user: text("user_id"), bot: text("bot_id"), team: text("team_id"), name: text("user") };
+        *self.me.lock().unwrap_or_else(PoisonError::into_inner) = Some(me.clone());
+        Ok(me)
+    }
+
+    /// A fresh address for Socket Mode.
+    pub(crate) async fn open_socket(&self) -> Result<String, Trouble> {
+        let Some(token) = &self.app_token else { return Err(Trouble::Locked("there is no app token".into())) };
+        let said = self.call_with("apps.connections.open", &json!({}), token, None).await?;
+        said["url"].as_str().map(str::to_owned).ok_or_else(|| Trouble::Unknown("Slack gave no address".into()))
+    }
+
+    /// What is known of somebody. Who cannot be looked up is a stranger with an id.
+    pub(crate) async fn standing(&self, user: &str, team: Option<&str>) -> Standing {
+        let known = self.people.lock().unwrap_or_else(PoisonError::into_inner).get(user).cloned();
+        if let Some(known) = known {
+            return known;
+        }
+        let stranger = Standing { id: user.to_owned(), ..Standing::default() };
+        let (Ok(me), false) = (self.me().await, user.is_empty()) else { return stranger };
+        let asked = self.call_with("users.info", &json!({"user": user}), &self.bot_token, Some(LOOK_UP)).await;
+        let Ok(said) = asked else { return stranger };
+        let person = &said["user"];
+        let is = |name: &str| person[name].as_bool().unwrap_or(false);
+        let guest = is("is_restricted") || is("is_ultra_restricted") || is("is_stranger") || is("deleted");
+        let of_team = person["team_id"].as_str().or(team).is_some_and(|it| it == me.team);
+        let profile = &person["profile"];
+        let names = [profile["display_name"].as_str(), person["real_name"].as_str(), person["name"].as_str()];
+        let found = Standing {
+            id: user.to_owned(),
+            name: names.into_iter().flatten().find(|it| !it.is_empty()).unwrap_or(user).to_owned(),
+            in_team: of_team && !guest,
+            may_write: false,
+            is_bot: is("is_bot"),
+        };
+        let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
+        if people.len() >= MOST_KNOWN {
+            people.clear();
+        }
+        people.insert(user.to_owned(), found.clone());
+        found
+    }
+
+    /// What a channel is called.
+    pub(crate) async fn channel_name(&self, channel: &str) -> String {
+        let known = self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(channel).cloned();
+        if let Some(known) = known {
+            return known;
+        }
+        let ask = json!({"channel": channel});
+        let asked = self.call_with("conversations.info", &ask, &self.bot_token, Some(LOOK_UP)).await;
+        let Ok(said) = asked else { return channel.to_owned() };
+        let name = said["channel"]["name"].as_str().map_or_else(|| channel.to_owned(), |it| format!("#{it}"));
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        if channels.len() >= MOST_KNOWN {
+            channels.clear();
+        }
+        channels.insert(channel.to_owned(), name.clone());
+        name
+    }
+
+    /// What is in a thread, oldest first.
+    pub(crate) async fn thread(&self, channel: &str, root: &str) -> Result<Vec<Value>, Trouble> {
+        let mut found = Vec::new();
+        let mut cursor = String::new();
+        for _ in 0..10 {
+            let mut ask = json!({"channel": channel, "ts": root, "limit": 200, "include_all_metadata": true});
+            if !cursor.is_empty() {
+                ask["cursor"] = json!(cursor);
+            }
+            let said = self.call("conversations.replies", &ask).await?;
+            found.extend(said["messages"].as_array().cloned().unwrap_or_default());
+            cursor = said["response_metadata"]["next_cursor"].as_str().unwrap_or_default().to_owned();
+            if cursor.is_empty() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,310 @@
+//! What comes from Slack: envelopes of Socket Mode, or signed requests.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use futures_util::{SinkExt, StreamExt};
+use regatta_core::ids::{ApprovalId, ConversationId};
+use serde_json::{Value, json};
+use tokio_tungstenite::connect_async;
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::desk::{Desk, wall};
+use crate::registry::Secret;
+use crate::service::{Fut, Inbound, Incoming, Received, Said, Trouble};
+use crate::signature;
+
+use super::api::Api;
+use super::markup;
+
+/// How old a signed request may be.
+const WINDOW_S: u64 = 300;
+/// How long a socket may be silent: Slack pings far more often.
+const SILENCE: Duration = Duration::from_secs(120);
+const AGAIN: Duration = Duration::from_millis(500);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+
+pub(crate) struct Slack {
+    api: Arc<Api>,
+    signing_secret: Option<Secret>,
+    by_socket: bool,
+}
+
+impl Slack {
+    pub(crate) fn new(api: Arc<Api>, signing_secret: Option<Secret>, by_socket: bool) -> Slack {
+        Slack { api, signing_secret, by_socket }
+    }
+
+    /// One socket, from its opening to its end. `Ok` when Slack asks for another.
+    async fn listen(&self, desk: &Desk) -> Result<(), Trouble> {
+        let me = self.api.me().await?;
+        desk.known_as(&[&me.user, &me.bot, &me.name]);
+        let url = self.api.open_socket().await?;
+        let unknown = |it: tokio_tungstenite::tungstenite::Error| Trouble::Unknown(format!("the socket broke: {it}"));
+        let (socket, _) = connect_async(url).await.map_err(unknown)?;
+        let (mut write, mut read) = socket.split();
+        loop {
+            let next = tokio::time::timeout(SILENCE, read.next()).await;
+            let Ok(next) = next else { return Err(Trouble::Unknown("the socket was silent for too long".into())) };
+            let text = match next {
+                None => return Err(Trouble::Unknown("the socket was closed".into())),
+                Some(Err(error)) => return Err(unknown(error)),
+                Some(Ok(Message::Text(text))) => text,
+                Some(Ok(Message::Close(_))) => return Err(Trouble::Unknown("the socket was closed".into())),
+                Some(Ok(_)) => continue, // pings are answered by themselves
+            };
+            let Ok(frame) = serde_json::from_str::<Value>(&text) else { continue };
+            match frame["type"].as_str() {
+                Some("hello") => desk.connected(),
+                Some("disconnect") => {
+                    return match frame["reason"].as_str() {
+                        Some("link_disabled") => Err(Trouble::Locked("Socket Mode is switched off for the app".into())),
+                        // What was not acknowledged comes again on the next one.
+                        _ => Ok(()),
+                    };
+                }
+                _ => {}
+            }
+            let Some(envelope) = frame["envelope_id"].as_str() else { continue };
+            if desk.is_paused() {
+                continue; // it comes again
+            }
+            let kept = self.handle(desk, frame["type"].as_str().unwrap_or_default(), &frame["payload"]).await;
+            match kept {
+                // Acknowledged only when it is kept: what is not, Slack sends again.
+                Ok(()) => {
+                    let ack = json!({"envelope_id": envelope}).to_string();
+                    write.send(Message::text(ack)).await.map_err(unknown)?;
+                }
+                Err(why) => tracing::warn!(agent = %desk.agent, "an envelope of Slack was not kept: {why}"),
+            }
+        }
+    }
+
+    async fn handle(&self, desk: &Desk, kind: &str, payload: &Value) -> Result<(), String> {
+        for event in self.understand(desk, kind, payload).await {
+            desk.take(event).await?;
+        }
+        Ok(())
+    }
+
+    async fn understand(&self, desk: &Desk, kind: &str, payload: &Value) -> Vec<Incoming> {
+        match kind {
+            "events_api" => self.event(desk, payload).await.into_iter().collect(),
+            "interactive" => self.clicked(desk, payload).await.into_iter().collect(),
+            _ => vec![],
+        }
+    }
+
+    async fn event(&self, desk: &Desk, payload: &Value) -> Option<Incoming> {
+        let event = &payload["event"];
+        let text = |name: &str| event[name].as_str().unwrap_or_default();
+        if text("type") == "agent_session_stopped" {
+            let team = payload["team_id"].as_str().unwrap_or_default();
+            let thread = format!("slack:{team}:{}:{}", text("channel"), text("thread_ts"));
+            let by = self.api.standing(text("user"), None).await;
+            let delivery = payload["event_id"].as_str().unwrap_or_default().to_owned();
+            return Some(Incoming::Stop { delivery, key: format!("{thread}:{}", desk.agent), by });
+        }
+        if !matches!(text("type"), "app_mention" | "message") {
+            return None;
+        }
+        // Edits, joins and the like say nothing to us.
+        if !matches!(text("subtype"), "" | "file_share" | "thread_broadcast" | "bot_message") {
+            return None;
+        }
+        let me = self.api.me().await.ok()?;
+        let (user, bot) = (text("user"), text("bot_id"));
+        if user == me.user || (!bot.is_empty() && bot == me.bot) {
+            return None; // our own words
+        }
+        let (channel, ts) = (text("channel"), text("ts"));
+        if channel.is_empty() || ts.is_empty() {
+            return None;
+        }
+        let root = if text("thread_ts").is_empty() { ts } else { text("thread_ts") };
+        let team = payload["team_id"].as_str().filter(|it| !it.is_empty()).unwrap_or(&me.team);
+        let thread = format!("slack:{team}:{channel}:{root}");
+        let key = format!("{thread}:{}", desk.agent);
+        let mentions = markup::mentions(text("text"));
+        let called = mentions.contains(&me.user) || text("type") == "app_mention" || text("channel_type") == "im";
+        if !called && !desk.has_conversation(&key) {
+            return None; // not for us, and nothing is looked up for it
+        }
+        let mut by = match (bot.is_empty(), user.is_empty()) {
+            (true, false) => self.api.standing(user, event["user_team"].as_str()).await,
+            _ => {
+                crate::registry::Standing { id: if user.is_empty() { bot } else { user }.into(), ..Default::default() }
+            }
+        };
+        by.is_bot |= !bot.is_empty();
+        let context = match called && desk.wants_context(channel) && root != ts {
+            true => self.context(channel, root, ts).await,
+            false => None,
+        };
+        let place = [("channel", channel), ("thread_ts", root), ("team", team)];
+        Some(Incoming::Said(Said {
+            delivery: format!("{channel}:{ts}"),
+            channel: channel.to_owned(),
+            thread,
+            key,
+            place: place
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect::<BTreeMap<_, _>>(),
+            title: if called { self.api.channel_name(channel).await } else { channel.to_owned() },
+            url: None,
+            by,
+            text: markup::plain(text("text"), &me.user),
+            source: ts.to_owned(),
+            called,
+            calls_another: !called && mentions.iter().any(|it| desk.is_another(it)),
+            context,
+        }))
+    }
+
+    /// What people see of a thread before a message.
+    async fn context(&self, channel: &str, root: &str, before: &str) -> Option<String> {
+        let messages = self.api.thread(channel, root).await.ok()?;
+        let mut lines = Vec::new();
+        for message in messages.iter().filter(|it| it["ts"].as_str().is_some_and(|it| it < before)) {
+            let user = message["user"].as_str().unwrap_or_default();
+            let who = self.api.standing(user, None).await;
+            let name = if who.name.is_empty() { who.id } else { who.name };
+            lines.push(format!("{name}: {}", markup::plain(message["text"].as_str().unwrap_or_default(), "")));
+        }
+        let text = lines.join("\n");
+        let over = text.chars().count().saturating_sub(16_000);
+        (!text.is_empty()).then(|| text.chars().skip(over).collect())
+    }
+
+    async fn clicked(&self, desk: &Desk, payload: &Value) -> Option<Incoming> {
+        let action = payload["actions"].as_array()?.first()?;
+        let (choice, of) = action["value"].as_str()?.split_once(':')?;
+        let user = payload["user"]["id"].as_str()?;
+        let by = self.api.standing(user, payload["user"]["team_id"].as_str()).await;
+        let delivery = format!("act:{}:{user}:{choice}:{of}", action["action_ts"].as_str().unwrap_or_default());
+        if let Ok(approval) = of.parse::<ApprovalId>()
+            && of.starts_with('Q')
+        {
+            return Some(Incoming::Chosen { delivery, approval, choice: choice.to_owned(), by });
+        }
+        let conversation: ConversationId = of.parse().ok()?;
+        // Only what is in this very thread, whatever a request says.
+        let board = desk.board();
+        let known = board.conversations.get(&conversation).filter(|it| it.agent == desk.agent)?;
+        let here = payload["channel"]["id"].as_str();
+        if known.place.get("channel").map(String::as_str) != here {
+            return None;
+        }
+        let key = known.key.clone();
+        match choice {
+            "stop" => Some(Incoming::Stop { delivery, key, by }),
+            "land" => Some(Incoming::Rerun { delivery, key, by }),
+            _ => None,
+        }
+    }
+}
+
+impl Inbound for Slack {
+    fn run<'a>(&'a self, desk: &'a Desk) -> Fut<'a, ()> {
+        Box::pin(async move {
+            let mut pause = AGAIN;
+            loop {
+                if !self.by_socket {
+                    // Only who we are is to be found out; what comes in comes over the route.
+                    match self.api.me().await {
+                        Ok(me) => {
+                            desk.known_as(&[&me.user, &me.bot, &me.name]);
+                            desk.connected();
+                            return;
+                        }
+                        Err(trouble) => desk.disconnected(&words(&trouble)),
+                    }
+                } else {
+                    match self.listen(desk).await {
+                        Ok(()) => {
+                            pause = AGAIN;
+                            continue;
+                        }
+                        Err(trouble) => {
+                            let was_open = desk.people.health(desk.service, &desk.agent).connected.is_some();
+                            desk.disconnected(&words(&trouble));
+                            if was_open {
+                                pause = AGAIN;
+                            }
+                            if let Trouble::Later(least) = trouble {
+                                pause = pause.max(least);
+                            }
+                            if matches!(trouble, Trouble::Locked(_)) {
+                                pause = AGAIN_AT_MOST;
+                            }
+                        }
+                    }
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(AGAIN_AT_MOST);
+            }
+        })
+    }
+
+    fn receive<'a>(&'a self, desk: &'a Desk, headers: &'a HeaderMap, body: &'a [u8]) -> Fut<'a, Received> {
+        Box::pin(async move {
+            let Some(secret) = &self.signing_secret else {
+                return Received::Refused { status: 503, why: "no signing secret is set for this agent" };
+            };
+            let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
+            let at = header("x-slack-request-timestamp");
+            let given = header("x-slack-signature").strip_prefix("v0=").unwrap_or_default();
+            if !signature::is_of(secret, &[b"v0:", at.as_bytes(), b":", body], given) {
+                return Received::Refused { status: 401, why: "the signature is not Slack's" };
+            }
+            let fresh = at.parse::<u64>().is_ok_and(|it| (wall() / 1_000).abs_diff(it) <= WINDOW_S);
+            if !fresh {
+                return Received::Refused { status: 401, why: "it is too old" };
+            }
+            let is_form = header("content-type").starts_with("application/x-www-form-urlencoded");
+            let (kind, payload) = if is_form {
+                ("interactive", form_payload(body))
+            } else {
+                ("events_api", serde_json::from_slice(body).ok())
+            };
+            let Some(payload) = payload else {
+                return Received::Refused { status: 400, why: "it cannot be understood" };
+            };
+            if payload["type"] == "url_verification" {
+                return Received::Answer(payload["challenge"].as_str().unwrap_or_default().to_owned());
+            }
+            Received::Events(self.understand(desk, kind, &payload).await)
+        })
+    }
+}
+
+fn words(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Later(pause) => format!("Slack wants to be left alone for {} s", pause.as_secs()),
+        Trouble::Unknown(why) | Trouble::Never(why) | Trouble::Locked(why) => why.clone(),
+    }
+}
+
+/// The `payload` of a form.
+fn form_payload(body: &[u8]) -> Option<Value> {
+    let text = std::str::from_utf8(body).ok()?;
+    let field = text.split('&').find_map(|it| it.strip_prefix("payload="))?;
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field.bytes();
+    while let Some(it) = rest.next() {
+        bytes.push(match it {
+            b'+' => b' ',
+            b'%' => {
+                let (high, low) = (rest.next()?, rest.next()?);
+                let digit = |it: u8| char::from(it).to_digit(16).and_then(|it| u8::try_from(it).ok());
+                digit(high)? * 16 + digit(low)?
+            }
+            other => other,
+        });
+    }
+    serde_json::from_slice(&bytes).ok()
+}

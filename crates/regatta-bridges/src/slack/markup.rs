@@ -1,0 +1,92 @@
+//! Text between people's Slack and agents' CommonMark.
+
+/// What somebody wrote, as plain text: entities decoded, links spelt out, our own mention left out.
+pub(crate) fn plain(text: &str, own: &str) -> String {
+    let mut found = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('<') {
+        found.push_str(&rest[..at]);
+        let inner = &rest[at + 1..];
+        let Some(end) = inner.find('>') else {
+            found.push_str(&rest[at..]);
+            rest = "";
+            break;
+        };
+        found.push_str(&token(&inner[..end], own));
+        rest = &inner[end + 1..];
+    }
+    found.push_str(rest);
+    let decoded = found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    decoded.trim().to_owned()
+}
+
+/// One `<…>` of Slack's.
+fn token(text: &str, own: &str) -> String {
+    let (what, label) = text.split_once('|').map_or((text, None), |it| (it.0, Some(it.1)));
+    match (what.chars().next(), label) {
+        (Some('@'), _) if &what[1..] == own => String::new(),
+        (Some('@'), label) => format!("@{}", label.unwrap_or(&what[1..])),
+        (Some('#'), label) => format!("#{}", label.unwrap_or(&what[1..])),
+        (Some('!'), label) => format!("@{}", label.unwrap_or(&what[1..])),
+        (_, Some(label)) if label != what => format!("{label} ({what})"),
+        _ => what.to_owned(),
+    }
+}
+
+/// Whom a text mentions, by id.
+pub(crate) fn mentions(text: &str) -> Vec<String> {
+    let found = text.split("<@").skip(1).filter_map(|it| {
+        let end = it.find(['>', '|'])?;
+        Some(it[..end].to_owned())
+    });
+    found.collect()
+}
+
+/// An agent's words, such that nobody is called by them: a channel's bell is not an agent's to ring.
+pub(crate) fn quiet(text: &str) -> String {
+    let mut found = text.to_owned();
+    for (loud, quiet) in [("<!", "<\u{200b}!"), ("<@", "<\u{200b}@"), ("<#", "<\u{200b}#")] {
+        found = found.replace(loud, quiet);
+    }
+    for word in ["@channel", "@here", "@everyone"] {
+        found = found.replace(word, &word.replace('@', "@\u{200b}"));
+    }
+    found
+}
+
+/// A line for where no blocks are shown: a notification, a watch.
+pub(crate) fn fallback(text: &str) -> String {
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
+    quiet(&line).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_people_wrote_is_read_as_they_see_it() {
+        for (text, seen) in [
+            ("<@UME> fix the <http://x.y/z|login> bug", "fix the login (http://x.y/z) bug"),
+            ("<@UME>", ""),
+            ("<@U2> and <@U3|bob>", "@U2 and @bob"),
+            ("see <https://a.b>", "see https://a.b"),
+            ("a &lt; b &amp;&amp; c &gt; d", "a < b && c > d"),
+            ("&amp;lt;", "&lt;"),
+            ("<#C1|dev> <!here> <!subteam^S1|@ops>", "#dev @here @@ops"),
+            ("broken <@UME", "broken <@UME"),
+        ] {
+            assert_eq!(plain(text, "UME"), seen, "{text}");
+        }
+        assert_eq!(mentions("<@U1> x <@U2|bob> <@U3"), ["U1", "U2"]);
+    }
+
+    #[test]
+    fn an_agent_rings_no_bell() {
+        for text in ["<!channel> hi", "@here", "ping <@U1>", "@everyone"] {
+            let said = quiet(text);
+            assert!(!said.contains("<!") && !said.contains("<@") && !said.contains("@here"), "{said}");
+            assert!(!fallback(text).contains('<'), "{}", fallback(text));
+        }
+    }
+}

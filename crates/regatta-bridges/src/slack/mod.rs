@@ -1,0 +1,7 @@
+//! Slack: Socket Mode, or events over HTTP.
+
+pub(crate) mod api;
+pub(crate) mod inbound;
+pub(crate) mod outbound;
+
+mod markup; // CommonMark in Slack's own way

@@ -1,0 +1,178 @@
+//! What people see in Slack: a reaction at once, one message for each turn, edited; buttons for what is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use regatta_core::session::ToolStatus;
+use serde_json::{Value, json};
+
+use crate::bucket::Limit;
+use crate::render;
+use crate::service::{Card, Fut, Outbound, Shot, Sight, Tone, Trouble};
+
+use super::api::Api;
+use super::markup;
+
+/// The longest text of one message: blocks take 12,000, and what is above them needs some.
+const LONGEST: usize = 9_000;
+const MINUTE: Duration = Duration::from_secs(60);
+const EVENT: &str = "regatta_post";
+
+pub(crate) struct Slack {
+    api: Arc<Api>,
+}
+
+impl Slack {
+    pub(crate) fn new(api: Arc<Api>) -> Slack {
+        Slack { api }
+    }
+
+    async fn card(&self, shot: &Shot, card: &Card) -> Result<String, Trouble> {
+        let place = |name: &str| shot.place.get(name).cloned().unwrap_or_default();
+        let (channel, thread) = (place("channel"), place("thread_ts"));
+        let words = spoken(card);
+        let mut body = json!({
+            "channel": channel,
+            "text": markup::fallback(&words),
+            "blocks": blocks(card, &words),
+            "metadata": {"event_type": EVENT, "event_payload": {"mark": shot.mark}},
+        });
+        let mut known = shot.shown_as.clone();
+        if known.is_none() && shot.begun {
+            // It may be there: a call was on its way when we ended.
+            let messages = self.api.thread(&channel, &thread).await?;
+            let ours = |it: &&Value| it["metadata"]["event_payload"]["mark"] == json!(shot.mark);
+            known = messages.iter().find(ours).and_then(|it| it["ts"].as_str()).map(str::to_owned);
+        }
+        match known {
+            Some(ts) => {
+                body["ts"] = json!(ts);
+                self.api.call("chat.update", &body).await?;
+                Ok(ts)
+            }
+            None => {
+                body["thread_ts"] = json!(thread);
+                body["unfurl_links"] = json!(false);
+                body["unfurl_media"] = json!(false);
+                let said = self.api.call("chat.postMessage", &body).await?;
+                said["ts"].as_str().map(str::to_owned).ok_or_else(|| Trouble::Unknown("Slack named no message".into()))
+            }
+        }
+    }
+}
+
+impl Outbound for Slack {
+    fn limits(&self, shot: &Shot) -> Vec<Limit> {
+        let channel = shot.place.get("channel").cloned().unwrap_or_default();
+        match (&shot.sight, &shot.shown_as) {
+            (Sight::Seen { .. }, _) => vec![Limit::window("reactions.add", 50, MINUTE)],
+            (_, Some(_)) => vec![Limit::window("chat.update", 50, MINUTE)],
+            (_, None) => {
+                let mut limits = vec![
+                    Limit::window("chat.postMessage", 300, MINUTE),
+                    Limit::bucket(format!("post:{channel}"), 3.0, Duration::from_secs(1)),
+                ];
+                if shot.begun {
+                    limits.push(Limit::window("conversations.replies", 50, MINUTE));
+                }
+                limits
+            }
+        }
+    }
+
+    fn pace(&self) -> Duration {
+        Duration::from_secs(3)
+    }
+
+    fn pieces(&self, card: &Card) -> Vec<Card> {
+        let mut pieces: Vec<Card> = render::split(&card.text, LONGEST)
+            .into_iter()
+            .map(|text| Card { tone: card.tone, text, ..Card::default() })
+            .collect();
+        if let Some(first) = pieces.first_mut() {
+            (first.plan, first.doing) = (card.plan.clone(), card.doing.clone());
+        }
+        if let Some(last) = pieces.last_mut() {
+            (last.buttons, last.links) = (card.buttons.clone(), card.links.clone());
+        }
+        pieces
+    }
+
+    fn show<'a>(&'a self, shot: &'a Shot) -> Fut<'a, Result<String, Trouble>> {
+        Box::pin(async move {
+            match &shot.sight {
+                Sight::Seen { source } => {
+                    let channel = shot.place.get("channel").cloned().unwrap_or_default();
+                    let body = json!({"channel": channel, "timestamp": source, "name": "eyes"});
+                    match self.api.call("reactions.add", &body).await {
+                        Err(Trouble::Never(why)) if why.ends_with("already_reacted") => Ok(String::new()),
+                        other => other.map(|_| String::new()),
+                    }
+                }
+                Sight::Card(card) => self.card(shot, card).await,
+                Sight::Pull { .. } => Err(Trouble::Never("Slack has no pull requests".into())),
+            }
+        })
+    }
+}
+
+/// All that a card says, in CommonMark.
+fn spoken(card: &Card) -> String {
+    let head = match card.tone {
+        Tone::Working => Some(format!("⏳ {}", card.doing.as_deref().unwrap_or("working"))),
+        Tone::Waiting => Some("🕓 In line".to_owned()),
+        Tone::Failed => Some("⚠️ Trouble".to_owned()),
+        Tone::Stopped => Some("⏹ Stopped".to_owned()),
+        Tone::Question => Some("❓ A question".to_owned()),
+        Tone::Note | Tone::Done | Tone::Answered => None,
+    };
+    let mut parts: Vec<String> = head.into_iter().collect();
+    if !card.plan.is_empty() {
+        let lines = card.plan.iter().take(20).map(|(text, status)| {
+            let sign = match status {
+                ToolStatus::Completed => "✅",
+                ToolStatus::InProgress => "▶️",
+                ToolStatus::Failed => "❌",
+                ToolStatus::Pending => "▫️",
+            };
+            format!("{sign} {}", render::one_line(text, 150))
+        });
+        parts.push(lines.collect::<Vec<_>>().join("\n"));
+    }
+    if !card.text.is_empty() {
+        parts.push(card.text.clone());
+    }
+    if !card.links.is_empty() {
+        let links: Vec<String> = card.links.iter().map(|(label, url)| format!("[{label}]({url})")).collect();
+        parts.push(links.join(" · "));
+    }
+    let text = parts.join("\n\n");
+    markup::quiet(if text.trim().is_empty() { "…" } else { &text })
+}
+
+fn blocks(card: &Card, words: &str) -> Value {
+    let mut blocks = vec![json!({"type": "markdown", "text": words.chars().take(12_000).collect::<String>()})];
+    if !card.buttons.is_empty() {
+        let buttons: Vec<Value> = card
+            .buttons
+            .iter()
+            .take(25)
+            .enumerate()
+            .map(|(nth, it)| {
+                let label: String = it.label.chars().take(75).collect();
+                let mut button = json!({
+                    "type": "button",
+                    "action_id": format!("regatta-{nth}"),
+                    "text": {"type": "plain_text", "text": label, "emoji": true},
+                    "value": it.value,
+                });
+                if it.danger {
+                    button["style"] = json!("danger");
+                }
+                button
+            })
+            .collect();
+        blocks.push(json!({"type": "actions", "elements": buttons}));
+    }
+    Value::Array(blocks)
+}

@@ -1,0 +1,682 @@
+//! Conversations: a thread of an outside service, bound to one agent's session in a workspace of its own.
+//!
+//! A conversation's turns are attempts at one task. Between two of them nothing runs: the task rests, with its workspace
+//! and its session, until somebody writes again. What people are to see is a list of posts with stages; whoever talks to
+//! the service shows the latest stage of each, in order, and says so. So an edit that was overtaken is never sent, and a
+//! crash loses nothing and posts nothing twice.
+//!
+//! What came in is known by its delivery: it is taken in the same commit as what follows from it, or not at all (B1).
+
+mod post; // what people are to see
+mod turn; // one prompt and what came of it
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::{Board, Draft};
+use crate::bus::{self, Message};
+use crate::command::{Actor, Outcome};
+use crate::event::{Event, facts};
+use crate::ids::{AgentName, ApprovalId, AttemptId, CommitId, ConversationId, MessageId, Now, ProjectName, TaskId};
+use crate::refusal::Refusal;
+use crate::session::{Answer, Want};
+use crate::task::{self, Status};
+use crate::{agent, approval, route};
+
+pub use post::{Post, Shown, Tone, What};
+pub(crate) use post::{asked, decided};
+pub(crate) use turn::{Left, lost, returned, settled, turned};
+pub use turn::{Turn, TurnState, Work};
+
+/// An outside service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Service {
+    Slack,
+    Github,
+    Linear,
+    Telegram,
+}
+
+impl Service {
+    pub const ALL: [Service; 4] = [Service::Slack, Service::Github, Service::Linear, Service::Telegram];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Service::Slack => "slack",
+            Service::Github => "github",
+            Service::Linear => "linear",
+            Service::Telegram => "telegram",
+        }
+    }
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Somebody outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Author {
+    /// As the service knows them.
+    pub id: String,
+    /// As people do.
+    pub name: String,
+}
+
+/// To whom a message in a thread goes that names nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FollowUps {
+    /// To the agent that is alone in the thread; with several, somebody must be named.
+    #[default]
+    Mention,
+    /// To the one that was spoken to last.
+    Last,
+    /// To every agent in the thread.
+    All,
+    /// To nobody, ever.
+    Never,
+}
+
+/// What becomes of a turn's changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Deliver {
+    /// They are kept until somebody says `land`.
+    #[default]
+    Review,
+    /// They go to the merge queue.
+    Land,
+    /// Their branch is pushed, and a pull request is opened from it.
+    Pull,
+}
+
+/// A request of somebody who may not ask, until an operator has looked at it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Held {
+    pub by: Author,
+    pub text: String,
+    pub source: String,
+    pub wall: u64,
+}
+
+/// A pull request that shows a conversation's work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Pull {
+    pub number: u64,
+    pub url: String,
+}
+
+/// What of a conversation's work is on the remote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Pushed {
+    pub commit: CommitId,
+    pub trouble: Option<String>,
+}
+
+/// An outside thread bound to one agent's session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Conversation {
+    pub id: ConversationId,
+    /// What it is known by outside, with the agent's name: `slack:T1:C2:17.3:claude`.
+    pub key: String,
+    pub service: Service,
+    pub agent: AgentName,
+    pub project: ProjectName,
+    /// The thread it is in, which other agents may be in, too.
+    pub thread: String,
+    /// Where the service's calls find it, in the service's own words.
+    pub place: BTreeMap<String, String>,
+    pub title: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    #[serde(default)]
+    pub deliver: Deliver,
+    /// What the mapping of its channel or repository says to the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// The task that its turns are attempts at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
+    /// The work it looks at and does not change: a commit, and what that is based on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub looks_at: Option<(CommitId, CommitId)>,
+    /// Its turns, the latest last; of older ones only how many there were.
+    pub turns: Vec<Turn>,
+    pub turn_count: u64,
+    /// What people are to see, or have seen; the latest last.
+    pub posts: Vec<Post>,
+    pub post_count: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<Held>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pushed: Option<Pushed>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull: Option<Pull>,
+    /// Messages of ours on the bus whose answers belong here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub said: Vec<MessageId>,
+    /// The revision at which somebody last spoke to it.
+    pub addressed: u64,
+    pub idle_ms: u64,
+    /// When it counts as idle, on the fleet clock; nothing while it has something to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_at: Option<u64>,
+    /// Its workspace and session are given up; the next message begins afresh.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub expired: bool,
+    /// It is history.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub closed: bool,
+    pub created_wall: u64,
+    pub updated_wall: u64,
+}
+
+impl Conversation {
+    /// The turn under way, or waiting for its task to start.
+    pub fn working(&self) -> Option<&Turn> {
+        self.turns.iter().find(|it| it.state == TurnState::Working)
+    }
+
+    /// How many prompts wait behind it.
+    pub fn queued(&self) -> usize {
+        self.turns.iter().filter(|it| it.state == TurnState::Queued).count()
+    }
+
+    /// What is still to be shown, oldest first.
+    pub fn unshown(&self) -> impl Iterator<Item = &Post> {
+        self.posts.iter().filter(|it| it.is_due())
+    }
+}
+
+/// A delivery that was taken: it is never taken again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// The service, the agent and the service's own id.
+    pub key: String,
+    pub until_at: u64,
+}
+
+facts! {
+    /// A conversation began, went on, or was shown.
+    Changed { conversation: Conversation }
+    /// Nobody wrote for long: what it had of the machine is given back.
+    Expired { conversation: ConversationId, workspace: Option<AttemptId> }
+    Taken { delivery: Delivery }
+    Forgotten { delivery: String }
+    /// Its branch is to be pushed.
+    Pushing { conversation: ConversationId, commit: CommitId }
+}
+
+/// Something said in a thread, as a service's bridge understood it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hear {
+    pub delivery: String,
+    pub service: Service,
+    pub agent: AgentName,
+    pub project: ProjectName,
+    pub key: String,
+    pub thread: String,
+    pub place: BTreeMap<String, String>,
+    pub title: String,
+    pub url: Option<String>,
+    pub author: Author,
+    /// Whether they may ask for work.
+    pub may: bool,
+    /// Whether who may not is told so.
+    pub refuse_aloud: bool,
+    pub text: String,
+    /// The message itself, as the service knows it.
+    pub source: String,
+    /// Whether this agent was named, and whether another one was.
+    pub called: bool,
+    pub calls_another: bool,
+    pub follow_ups: FollowUps,
+    pub deliver: Deliver,
+    pub prompt: Option<String>,
+    /// The visible thread, where it is to be handed along.
+    pub context: Option<String>,
+    pub idle_ms: u64,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case", tag = "heard")]
+pub enum Heard {
+    /// It was heard before.
+    Again,
+    /// It is not for this agent, or there is nobody it could be for.
+    NotForUs,
+    /// An operator must say yes first.
+    Held {
+        conversation: ConversationId,
+    },
+    Stopped {
+        conversation: ConversationId,
+    },
+    /// It was a command and is carried out.
+    Commanded {
+        conversation: ConversationId,
+    },
+    /// Its turn begins; `ahead` others come first.
+    Prompted {
+        conversation: ConversationId,
+        turn: u64,
+        ahead: usize,
+    },
+}
+
+/// Whatever is asked of conversations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "ask")]
+#[allow(clippy::large_enum_variant, reason = "few are under way at once, and none is kept")]
+pub enum Ask {
+    Hear(Hear),
+    /// Ends the turn under way, and forgets what waits behind it.
+    Stop {
+        conversation: ConversationId,
+        by: String,
+        delivery: Option<String>,
+    },
+    /// Takes a held request as if its author might ask.
+    Accept {
+        conversation: ConversationId,
+    },
+    /// Forgets held requests.
+    Refuse {
+        conversation: ConversationId,
+    },
+    /// Ends a conversation for good.
+    Close {
+        conversation: ConversationId,
+    },
+    /// A post is about to be made: whoever finds it begun and not shown looks for it first.
+    Begin {
+        conversation: ConversationId,
+        post: u64,
+    },
+    /// What is seen of a post now, or why it cannot be.
+    Show {
+        conversation: ConversationId,
+        post: u64,
+        shown: Shown,
+    },
+    /// The branch was pushed, or why not.
+    Push {
+        conversation: ConversationId,
+        pushed: Pushed,
+    },
+    /// A pull request shows the work.
+    Open {
+        conversation: ConversationId,
+        pull: Pull,
+    },
+}
+
+/// How long a delivery is remembered: longer than any service sends one again.
+pub const DELIVERY_KEPT_MS: u64 = 8 * 24 * 3_600_000;
+/// After how long an idle conversation is history.
+const CLOSED_AFTER_MS: u64 = 30 * 24 * 3_600_000;
+/// How many turns and posts of a conversation are kept with it.
+pub(crate) const MOST_TURNS: usize = 20;
+pub(crate) const MOST_POSTS: usize = 40;
+/// How many prompts may wait in one conversation.
+const MOST_QUEUED: usize = 20;
+/// How many requests of people who may not ask are kept, in one conversation and in all.
+const MOST_HELD: usize = 5;
+const MOST_HELD_THREADS: usize = 200;
+/// The longest text of a message that is taken.
+pub const LONGEST_TEXT: usize = 64 * 1024;
+
+/// Does what is asked.
+pub fn run(draft: &mut Draft, ask: Ask, now: Now) -> Result<Outcome, Refusal> {
+    match ask {
+        Ask::Hear(it) => return Ok(Outcome::Heard(hear(draft, it, now)?)),
+        Ask::Stop { conversation, by, delivery } => {
+            if let Some(delivery) = delivery
+                && !take(draft, &delivery, now)
+            {
+                return Ok(Outcome::Done);
+            }
+            turn::stop(draft, conversation, &by, now)?;
+        }
+        Ask::Accept { conversation } => accept(draft, conversation, now)?,
+        Ask::Refuse { conversation } => {
+            let mut it = find(draft.board(), conversation)?;
+            it.held.clear();
+            change(draft, it, now);
+        }
+        Ask::Close { conversation } => close(draft, conversation, "it was closed", now)?,
+        Ask::Begin { conversation, post } => post::begin(draft, conversation, post, now)?,
+        Ask::Show { conversation, post, shown } => post::show(draft, conversation, post, shown, now)?,
+        Ask::Push { conversation, pushed } => {
+            let mut it = find(draft.board(), conversation)?;
+            if let Some(trouble) = &pushed.trouble {
+                let text =
+                    format!("The branch could not be pushed: {trouble}. The work is kept; see regatta bridge list");
+                post::note(&mut it, Tone::Trouble, text);
+            }
+            it.pushed = Some(pushed);
+            post::pull(&mut it);
+            change(draft, it, now);
+        }
+        Ask::Open { conversation, pull } => {
+            let mut it = find(draft.board(), conversation)?;
+            it.pull = Some(pull);
+            post::restage_last_turn(&mut it);
+            change(draft, it, now);
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// The open conversation of that number.
+pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> {
+    board.conversations.get(&id).map(|it| Conversation::clone(it)).ok_or_else(|| {
+        Refusal::invalid(format!("there is no open conversation {id}"), "see them: regatta bridge conversations")
+    })
+}
+
+/// The conversation that a key names, if it is open.
+pub fn by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> {
+    board.conversations.values().find(|it| it.key == key)
+}
+
+fn of_task(board: &Board, task: TaskId) -> Option<Conversation> {
+    board.conversations.values().find(|it| it.task == Some(task)).map(|it| Conversation::clone(it))
+}
+
+pub(super) fn change(draft: &mut Draft, mut it: Conversation, now: Now) {
+    it.updated_wall = now.wall;
+    turn::trim(&mut it);
+    post::trim(&mut it);
+    let busy = it.turns.iter().any(|it| matches!(it.state, TurnState::Working | TurnState::Queued));
+    it.idle_at = if busy { None } else { Some(it.idle_at.unwrap_or(now.at + it.idle_ms)) };
+    draft.record(Event::ConversationChanged(Changed { conversation: it }));
+}
+
+/// Takes a delivery; `false` when it was taken before (B1).
+fn take(draft: &mut Draft, key: &str, now: Now) -> bool {
+    if draft.board().deliveries.contains_key(key) {
+        return false;
+    }
+    let delivery = Delivery { key: key.to_owned(), until_at: now.at + DELIVERY_KEPT_MS };
+    draft.record(Event::DeliveryTaken(Taken { delivery }));
+    true
+}
+
+/// Forgets a delivery that is old enough.
+pub(crate) fn forget(draft: &mut Draft, key: &str, now: Now) {
+    if draft.board().deliveries.get(key).is_some_and(|it| *it <= now.at) {
+        draft.record(Event::DeliveryForgotten(Forgotten { delivery: key.to_owned() }));
+    }
+}
+
+/// Whether a message that names nobody is for this agent. Decided here alone: each of several apps hears every message.
+fn follows(board: &Board, ask: &Hear, own: Option<&Conversation>) -> bool {
+    let Some(own) = own.filter(|it| it.turn_count > 0) else { return false };
+    if ask.calls_another {
+        return false;
+    }
+    let in_thread: Vec<_> =
+        board.conversations.values().filter(|it| it.thread == ask.thread && it.turn_count > 0).collect();
+    match (ask.follow_ups, in_thread.len()) {
+        (FollowUps::Never, _) => false,
+        (FollowUps::All, _) | (FollowUps::Mention | FollowUps::Last, 0 | 1) => true,
+        (FollowUps::Mention, _) => false,
+        (FollowUps::Last, _) => in_thread.iter().all(|it| it.addressed <= own.addressed),
+    }
+}
+
+/// Takes what was said in a thread.
+fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
+    let board = draft.board();
+    if board.deliveries.contains_key(&ask.delivery) {
+        return Ok(Heard::Again);
+    }
+    let known = by_key(board, &ask.key).map(|it| Conversation::clone(it));
+    if !ask.called && !follows(board, &ask, known.as_ref()) {
+        return Ok(Heard::NotForUs);
+    }
+    if !board.projects.contains_key(&ask.project) {
+        return Err(Refusal::NoSuchProject { project: ask.project });
+    }
+    agent::find(board, &ask.agent)?;
+    if ask.text.len() > LONGEST_TEXT {
+        return Err(Refusal::invalid("a message is at most 64 KiB", "say it shorter, or put it into a file"));
+    }
+    let waiting = |it: &&Arc<Conversation>| !it.held.is_empty() && it.turn_count == 0;
+    if !ask.may && known.is_none() && board.conversations.values().filter(waiting).count() >= MOST_HELD_THREADS {
+        return Ok(Heard::NotForUs); // a flood: the operator has enough to look at
+    }
+    take(draft, &ask.delivery, now);
+    let mut it = known.unwrap_or_else(|| fresh(draft.board(), &ask, now));
+    (it.deliver, it.prompt, it.idle_ms) = (ask.deliver, ask.prompt.clone(), ask.idle_ms);
+    it.place.extend(ask.place.clone());
+    it.idle_at = Some(now.at + ask.idle_ms);
+    let id = it.id;
+    if !ask.may {
+        if it.held.len() < MOST_HELD {
+            let text = ask.text.chars().take(2_000).collect();
+            it.held.push(Held { by: ask.author.clone(), text, source: ask.source.clone(), wall: now.wall });
+        }
+        let said = it.posts.iter().any(|it| matches!(&it.what, What::Note { tone: Tone::Refusal, .. }));
+        if ask.refuse_aloud && !said {
+            let text = "Only people on this project's list can ask for work here. Somebody who is has been told.";
+            post::note(&mut it, Tone::Refusal, text.into());
+        }
+        change(draft, it, now);
+        return Ok(Heard::Held { conversation: id });
+    }
+    it.addressed = draft.next_revision();
+    let text = ask.text.trim().to_owned();
+    match command(&text) {
+        Some(Word::Stop) => {
+            change(draft, it, now);
+            turn::stop(draft, id, &ask.author.name, now)?;
+            return Ok(Heard::Stopped { conversation: id });
+        }
+        Some(Word::Land) if it.task.is_some() => {
+            post::seen(&mut it, &ask.source);
+            change(draft, it, now);
+            turn::land(draft, id, &ask.author, now)?;
+            return Ok(Heard::Commanded { conversation: id });
+        }
+        Some(Word::Router) => {
+            post::seen(&mut it, &ask.source);
+            change(draft, it, now);
+            tell_router(draft, id, &ask.author, text, now)?;
+            return Ok(Heard::Commanded { conversation: id });
+        }
+        _ => {}
+    }
+    if let Some((approval, answer)) = answers(draft.board(), &it, &text) {
+        post::seen(&mut it, &ask.source);
+        let by = Actor::Person(format!("{}:{}", it.service, ask.author.name));
+        change(draft, it, now);
+        approval::decide(draft, approval, answer, approval::Reach::Once, by, now)?;
+        return Ok(Heard::Commanded { conversation: id });
+    }
+    if text.is_empty() && ask.context.is_none() {
+        post::note(&mut it, Tone::Plain, "Say what is to be done, in the same message.".into());
+        change(draft, it, now);
+        return Ok(Heard::Commanded { conversation: id });
+    }
+    if it.queued() >= MOST_QUEUED {
+        post::note(&mut it, Tone::Trouble, format!("{MOST_QUEUED} messages wait here already; this one is not taken."));
+        change(draft, it, now);
+        return Ok(Heard::Commanded { conversation: id });
+    }
+    it.looks_at = turn::looks_at(draft.board(), &it, &text).or(it.looks_at.take());
+    let said = turn::Said { by: ask.author, text, source: ask.source, context: ask.context };
+    let (n, ahead) = turn::queue(draft, it, said, now)?;
+    Ok(Heard::Prompted { conversation: id, turn: n, ahead })
+}
+
+/// What a message answers, if its agent waits for an answer. A permission is given or refused only by a word that says
+/// so; whatever else is said is another prompt.
+fn answers(board: &Board, it: &Conversation, text: &str) -> Option<(ApprovalId, Answer)> {
+    let id = waits_for(board, it)?;
+    let plain = text.trim().trim_end_matches(['.', '!']).to_ascii_lowercase();
+    let answer = match &board.approvals.get(&id)?.ask.want {
+        Want::Question { .. } if !text.is_empty() => Answer::Text { text: text.to_owned() },
+        Want::Permission { .. } => match plain.as_str() {
+            "allow" | "yes" | "approve" | "approved" | "ok" => Answer::Allow,
+            "deny" | "no" | "reject" => Answer::Deny { words: None },
+            _ => return None,
+        },
+        Want::Question { .. } => return None,
+    };
+    Some((id, answer))
+}
+
+fn fresh(board: &Board, ask: &Hear, now: Now) -> Conversation {
+    Conversation {
+        id: ConversationId(board.counters.conversation + 1),
+        key: ask.key.clone(),
+        service: ask.service,
+        agent: ask.agent.clone(),
+        project: ask.project.clone(),
+        thread: ask.thread.clone(),
+        place: ask.place.clone(),
+        title: task::one_line(&ask.title, 200),
+        url: ask.url.clone(),
+        deliver: ask.deliver,
+        prompt: ask.prompt.clone(),
+        task: None,
+        looks_at: None,
+        turns: vec![],
+        turn_count: 0,
+        posts: vec![],
+        post_count: 0,
+        held: vec![],
+        pushed: None,
+        pull: None,
+        said: vec![],
+        addressed: 0,
+        idle_ms: ask.idle_ms,
+        idle_at: None,
+        expired: false,
+        closed: false,
+        created_wall: now.wall,
+        updated_wall: now.wall,
+    }
+}
+
+/// A word of a thread that is for us and not for the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Stop,
+    Land,
+    Router,
+}
+
+fn command(text: &str) -> Option<Word> {
+    let plain = text.trim().trim_end_matches(['.', '!']).to_ascii_lowercase();
+    match plain.as_str() {
+        "stop" | "cancel" | "!stop" => Some(Word::Stop),
+        "land" | "!land" | "land it" | "merge it" => Some(Word::Land),
+        _ => match route::read(text, "") {
+            route::Asked::Plain(_) => None,
+            _ => Some(Word::Router),
+        },
+    }
+}
+
+/// Has the router carry out a command; what it answers is told in the thread.
+fn tell_router(draft: &mut Draft, id: ConversationId, by: &Author, text: String, now: Now) -> Result<(), Refusal> {
+    let mut it = find(draft.board(), id)?;
+    let sender = Actor::Person(format!("{}:{}", it.service, by.name));
+    let post = bus::Post { channel: bus::channel_of(&it.project), text, labels: vec![], reply_to: None };
+    let message = bus::post_made(draft, post, sender, now)?;
+    it.said.push(message.id);
+    if it.said.len() > 20 {
+        it.said.remove(0);
+    }
+    let project = it.project.clone();
+    change(draft, it, now);
+    route::intake(draft, &project, &message, now)
+}
+
+/// A message was posted on the bus: what answers a command of a thread is told there.
+pub(crate) fn overheard(draft: &mut Draft, message: &Message, now: Now) {
+    if matches!(message.sender, Actor::Person(_)) {
+        return;
+    }
+    let answers = |it: &MessageId| message.reply_to == Some(*it) || message.thread == Some(*it);
+    let found = draft.board().conversations.values().find(|it| it.said.iter().any(answers));
+    if let Some(found) = found {
+        let mut it = Conversation::clone(found);
+        let text: String = message.text.chars().take(8_000).collect();
+        post::note(&mut it, Tone::Plain, format!("{}: {text}", message.sender).replace("regatta:: ", ""));
+        change(draft, it, now);
+    }
+}
+
+fn accept(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
+    let mut it = find(draft.board(), id)?;
+    if it.held.is_empty() {
+        return Err(Refusal::invalid(format!("nothing of {id} is held"), "see what is: regatta inbox"));
+    }
+    it.addressed = draft.next_revision();
+    for held in std::mem::take(&mut it.held) {
+        let said = turn::Said { by: held.by, text: held.text, source: held.source, context: None };
+        turn::queue(draft, it, said, now)?;
+        it = find(draft.board(), id)?;
+    }
+    Ok(())
+}
+
+/// What an idle conversation has of the machine is given back; much later it is history.
+pub(crate) fn tick(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
+    let Ok(mut it) = find(draft.board(), id) else { return Ok(()) };
+    if it.idle_at.is_none_or(|at| at > now.at) {
+        return Ok(());
+    }
+    if it.expired || it.task.is_none() && it.held.is_empty() && it.turn_count == 0 {
+        return close(draft, id, "nobody has written for long", now);
+    }
+    let open = it.task.and_then(|it| draft.board().tasks.get(&it)).cloned();
+    let rests = open.as_ref().filter(|it| it.asleep || matches!(it.status, Status::InReview | Status::NeedsHuman));
+    let workspace = rests.and_then(|it| it.resume.as_ref().map(|it| it.workspace));
+    if let (Some(task), Some(_)) = (rests, workspace) {
+        task::forget_resume(draft, task.id)?;
+    }
+    (it.expired, it.idle_at) = (true, Some(now.at + CLOSED_AFTER_MS));
+    change(draft, it, now);
+    draft.record(Event::ConversationExpired(Expired { conversation: id, workspace }));
+    Ok(())
+}
+
+fn close(draft: &mut Draft, id: ConversationId, reason: &str, now: Now) -> Result<(), Refusal> {
+    let it = find(draft.board(), id)?;
+    let open = it.task.and_then(|it| draft.board().tasks.get(&it)).cloned();
+    // Finished work stays for who may want to land it; it has its own place in the inbox.
+    if let Some(task) = open.filter(|it| !matches!(it.status, Status::InReview | Status::Landing)) {
+        task::cancel(draft, task.id, reason)?;
+    }
+    let it = find(draft.board(), id)?;
+    change(draft, Conversation { closed: true, ..it }, now);
+    Ok(())
+}
+
+/// Which approval of a conversation's agent waits, if one does.
+pub fn waits_for(board: &Board, it: &Conversation) -> Option<ApprovalId> {
+    let task = it.task?;
+    board.approvals.values().find(|it| it.task == task && it.is_open()).map(|it| it.id)
+}
