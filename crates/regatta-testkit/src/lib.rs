@@ -1,5 +1,5 @@
 //! The fake world for tests: an in-memory store, fake ports, the suite that every store must pass, and a
-//! scripted model server for real programs.
+//! scripted model server for real programs, and doubles of the chat services that a bridge talks to.
 //!
 //! Deliberately absent: anything the program itself needs. This crate is a dev-dependency only.
 
@@ -14,3 +14,5 @@ pub mod memory; // a store that forgets when the test ends, and fails when told 
 pub mod store_suite; // what every store must do
 
 pub mod models; // a scripted model server, for real programs with no network and no key
+
+pub mod services; // Slack, GitHub, Linear and Telegram on loopback: strict, counting and punishing

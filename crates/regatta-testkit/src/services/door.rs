@@ -1,0 +1,238 @@
+//! The listener of a double and its connections, which can be cut.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// No request of a bridge is longer.
+const LONGEST: usize = 26 << 20;
+
+/// A request, read whole.
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) query: Vec<(String, String)>,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// For a connection that becomes a websocket.
+    pub(crate) upgrade: Option<hyper::upgrade::OnUpgrade>,
+}
+
+impl Asked {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|it| it.to_str().ok())
+    }
+
+    pub(crate) fn query(&self, name: &str) -> Option<&str> {
+        self.query.iter().find(|it| it.0 == name).map(|it| it.1.as_str())
+    }
+
+    /// The bearer token, or the one after `token `, as GitHub's clients write it.
+    pub(crate) fn bearer(&self) -> Option<&str> {
+        let (scheme, token) = self.header("authorization")?.split_once(' ')?;
+        ["bearer", "token"].contains(&scheme.to_ascii_lowercase().as_str()).then_some(token.trim())
+    }
+}
+
+/// What becomes of a request.
+pub(crate) enum Reply {
+    Answer(Response<Full<Bytes>>),
+    /// The connection closes without a word.
+    Dropped,
+}
+
+type Handler = Arc<dyn Fn(Asked) -> Pin<Box<dyn Future<Output = Reply> + Send>> + Send + Sync>;
+
+/// The door: open, or away.
+pub(crate) struct Door {
+    address: SocketAddr,
+    handler: OnceLock<Handler>,
+    /// Counts how often it went away; connections end when it changes.
+    left: watch::Sender<u64>,
+    accepting: Mutex<Option<JoinHandle<()>>>,
+    /// Held while nobody has knocked yet, so that the port stays ours.
+    first: Mutex<Option<TcpListener>>,
+}
+
+impl Door {
+    pub(crate) async fn new() -> Door {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has a free port");
+        let address = listener.local_addr().expect("it is bound");
+        Door {
+            address,
+            handler: OnceLock::new(),
+            left: watch::Sender::new(0),
+            accepting: Mutex::new(None),
+            first: Mutex::new(Some(listener)),
+        }
+    }
+
+    pub(crate) fn set_handler(&self, handler: Handler) {
+        assert!(self.handler.set(handler).is_ok(), "a door has one handler");
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends when the door goes away.
+    pub(crate) fn gone(&self) -> watch::Receiver<u64> {
+        self.left.subscribe()
+    }
+
+    pub(crate) async fn come_back(&self) {
+        if self.accepting().is_some() {
+            return;
+        }
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let listener = match first {
+            Some(listener) => listener,
+            None => TcpListener::bind(self.address).await.expect("the port is still ours"),
+        };
+        let handler = self.handler.get().expect("a door opens with its handler").clone();
+        let mut gone = self.left.subscribe();
+        gone.borrow_and_update();
+        *self.accepting() = Some(tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    _ = gone.changed() => return,
+                    accepted = listener.accept() => {
+                        let Ok((stream, _)) = accepted else { return };
+                        let (handler, mut gone) = (handler.clone(), gone.clone());
+                        tokio::spawn(async move {
+                            tokio::select! {
+                                _ = gone.changed() => {}
+                                () = attend(stream, handler) => {}
+                            }
+                        });
+                    }
+                }
+            }
+        }));
+    }
+
+    pub(crate) async fn go_away(&self) {
+        self.left.send_modify(|it| *it += 1);
+        let accepting = self.accepting().take();
+        if let Some(accepting) = accepting {
+            // It ends by itself; only then is the port free.
+            let _ended = accepting.await;
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.accepting().is_some()
+    }
+
+    /// Ends for good.
+    pub(crate) fn shut(&self) {
+        self.left.send_modify(|it| *it += 1);
+        if let Some(accepting) = self.accepting().take() {
+            accepting.abort();
+        }
+    }
+
+    fn accepting(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.accepting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.shut();
+    }
+}
+
+async fn attend(stream: TcpStream, handler: Handler) {
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let handler = handler.clone();
+        async move {
+            match handler(read(request).await?).await {
+                Reply::Answer(response) => Ok(response),
+                Reply::Dropped => Err(io::Error::other("dropped on order")),
+            }
+        }
+    });
+    let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    // A client that closes early, and a drop on order, are not errors here.
+    let _ended = connection.with_upgrades().await;
+}
+
+async fn read(mut request: Request<Incoming>) -> io::Result<Asked> {
+    let upgrading = request.headers().contains_key("upgrade");
+    let upgrade = upgrading.then(|| hyper::upgrade::on(&mut request));
+    let (parts, body) = request.into_parts();
+    let body = if upgrading {
+        Bytes::new()
+    } else {
+        Limited::new(body, LONGEST).collect().await.map_err(|it| io::Error::other(it.to_string()))?.to_bytes()
+    };
+    Ok(Asked {
+        method: parts.method.to_string(),
+        path: parts.uri.path().to_owned(),
+        query: parts.uri.query().map(pairs).unwrap_or_default(),
+        headers: parts.headers,
+        body,
+        upgrade,
+    })
+}
+
+/// The fields of a form or a query.
+pub(crate) fn pairs(text: &str) -> Vec<(String, String)> {
+    text.split('&')
+        .filter(|it| !it.is_empty())
+        .map(|it| it.split_once('=').unwrap_or((it, "")))
+        .map(|(name, value)| (unescape(name), unescape(value)))
+        .collect()
+}
+
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(it) = rest.next() {
+        match it {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let digits: String = rest.by_ref().take(2).map(char::from).collect();
+                bytes.push(u8::from_str_radix(&digits, 16).unwrap_or(b'?'));
+            }
+            other => bytes.push(other),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A form field, as a browser escapes it.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for it in text.bytes() {
+        match it {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'*' => escaped.push(char::from(it)),
+            b' ' => escaped.push('+'),
+            other => escaped.push_str(&format!("%{other:02X}")),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_come_back_as_they_were() {
+        let text = "a=b&c d+%\u{e9}\u{1f600}\"";
+        assert_eq!(pairs(&format!("x={}&y", escape(text))), [("x".into(), text.into()), ("y".into(), String::new())]);
+    }
+}

@@ -1,0 +1,220 @@
+//! How often is too often: sliding windows and buckets, on a clock that can be run faster.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// How many times faster than the real service this double's time runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    /// Rate limits, `Retry-After` and the waits between redeliveries.
+    pub limits: f64,
+    /// How soon a client must act: acknowledgements, first activities, the life of a token.
+    pub deadlines: f64,
+}
+
+impl Scale {
+    /// As the service does it.
+    pub const REAL: Scale = Scale { limits: 1.0, deadlines: 1.0 };
+
+    /// Limits and waits run `times` faster; what is asked of the client's promptness stays real.
+    pub fn faster(times: f64) -> Scale {
+        Scale { limits: times, deadlines: 1.0 }
+    }
+
+    /// Deadlines too, this many times faster.
+    pub fn deadlines(self, times: f64) -> Scale {
+        Scale { deadlines: times, ..self }
+    }
+
+    pub(crate) fn limit(self, real: Duration) -> Duration {
+        real.div_f64(self.limits)
+    }
+
+    pub(crate) fn deadline(self, real: Duration) -> Duration {
+        real.div_f64(self.deadlines)
+    }
+
+    /// The number of seconds to name in a `Retry-After`: whole ones as the real services, fractions when scaled.
+    pub(crate) fn seconds(self, wait: Duration) -> f64 {
+        let exact = wait.as_secs_f64();
+        if self.limits == 1.0 { exact.ceil().max(1.0) } else { (exact * 1000.0).ceil().max(1.0) / 1000.0 }
+    }
+}
+
+/// A number of seconds as it stands in a header: `3`, or `0.250` when the clock is scaled.
+pub(crate) fn in_words(seconds: f64) -> String {
+    if seconds.fract() == 0.0 { format!("{seconds:.0}") } else { format!("{seconds:.3}") }
+}
+
+/// One limit that a call counts against.
+#[derive(Clone, Debug)]
+pub(crate) struct Rule {
+    /// Whose, and of what: `chat.update of A1`.
+    pub(crate) key: String,
+    pub(crate) cost: u32,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// At most so many points within any stretch of this length.
+    Window { most: u32, per: Duration },
+    /// One each so often, with so many at once after a rest.
+    Bucket { every: Duration, burst: u32 },
+}
+
+impl Rule {
+    pub(crate) fn window(key: impl Into<String>, most: u32, per: Duration) -> Rule {
+        Rule { key: key.into(), cost: 1, kind: Kind::Window { most, per } }
+    }
+
+    pub(crate) fn bucket(key: impl Into<String>, every: Duration, burst: u32) -> Rule {
+        Rule { key: key.into(), cost: 1, kind: Kind::Bucket { every, burst } }
+    }
+
+    pub(crate) fn costing(self, cost: u32) -> Rule {
+        Rule { cost, ..self }
+    }
+}
+
+/// What was refused.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Refused {
+    pub(crate) key: String,
+    /// Seconds to wait, as they are told.
+    pub(crate) seconds: f64,
+    /// It came before the time that an earlier refusal had named.
+    pub(crate) too_soon: bool,
+}
+
+/// What has been used up.
+#[derive(Default)]
+pub(crate) struct Limiter {
+    windows: BTreeMap<String, VecDeque<(Instant, u32)>>,
+    /// When a bucket will be full again.
+    buckets: BTreeMap<String, Instant>,
+    /// Until when a refusal told to wait.
+    told: BTreeMap<String, Instant>,
+}
+
+impl Limiter {
+    /// Counts a call against all of these, or against none of them.
+    pub(crate) fn take(&mut self, rules: &[Rule], scale: Scale, now: Instant) -> Result<(), Refused> {
+        let mut refused: Option<Refused> = None;
+        for rule in rules {
+            let mut wait = self.wait(rule, scale, now);
+            let told = self.told.get(&rule.key).map(|it| it.saturating_duration_since(now)).unwrap_or_default();
+            wait = wait.max(told);
+            if wait.is_zero() {
+                self.told.remove(&rule.key);
+                continue;
+            }
+            let seconds = scale.seconds(wait);
+            if refused.as_ref().is_none_or(|it| it.seconds < seconds) {
+                refused = Some(Refused { key: rule.key.clone(), seconds, too_soon: !told.is_zero() });
+            }
+        }
+        if let Some(refused) = refused {
+            let until = now + Duration::from_secs_f64(refused.seconds);
+            let told = self.told.entry(refused.key.clone()).or_insert(until);
+            *told = (*told).max(until);
+            return Err(refused);
+        }
+        for rule in rules {
+            match rule.kind {
+                Kind::Window { .. } => self.windows.entry(rule.key.clone()).or_default().push_back((now, rule.cost)),
+                Kind::Bucket { every, .. } => {
+                    let full = self.buckets.entry(rule.key.clone()).or_insert(now);
+                    *full = (*full).max(now) + scale.limit(every) * rule.cost;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells this key to wait, though nothing was used up.
+    pub(crate) fn tell(&mut self, key: &str, until: Instant) {
+        self.told.insert(key.to_owned(), until);
+    }
+
+    fn wait(&mut self, rule: &Rule, scale: Scale, now: Instant) -> Duration {
+        match rule.kind {
+            Kind::Window { most, per } => {
+                let per = scale.limit(per);
+                let used = self.windows.entry(rule.key.clone()).or_default();
+                while used.front().is_some_and(|it| it.0 + per <= now) {
+                    used.pop_front();
+                }
+                let mut over = (used.iter().map(|it| it.1).sum::<u32>() + rule.cost).saturating_sub(most);
+                let mut wait = Duration::ZERO;
+                for (at, cost) in used.iter() {
+                    if over == 0 {
+                        break;
+                    }
+                    over = over.saturating_sub(*cost);
+                    wait = (*at + per).saturating_duration_since(now);
+                }
+                wait
+            }
+            Kind::Bucket { every, burst } => {
+                let every = scale.limit(every);
+                let ahead = self.buckets.get(&rule.key).map(|it| it.saturating_duration_since(now)).unwrap_or_default();
+                (ahead + every * rule.cost).saturating_sub(every * burst)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_window_slides_and_a_refusal_costs_nothing() {
+        let (mut limiter, start) = (Limiter::default(), Instant::now());
+        let rules = [Rule::window("x", 3, 60 * SECOND)];
+        for at in [0, 10, 20] {
+            assert_eq!(limiter.take(&rules, Scale::REAL, start + at * SECOND), Ok(()));
+        }
+        let refused = limiter.take(&rules, Scale::REAL, start + 30 * SECOND).unwrap_err();
+        assert_eq!((refused.seconds, refused.too_soon), (30.0, false));
+        let refused = limiter.take(&rules, Scale::REAL, start + 59 * SECOND).unwrap_err();
+        assert_eq!((refused.seconds, refused.too_soon), (1.0, true), "it was told to wait");
+        assert_eq!(limiter.take(&rules, Scale::REAL, start + 60 * SECOND), Ok(()));
+        assert!(limiter.take(&rules, Scale::REAL, start + 61 * SECOND).is_err(), "of the four, three count");
+    }
+
+    #[test]
+    fn a_bucket_gives_its_burst_and_then_its_pace() {
+        let (mut limiter, start) = (Limiter::default(), Instant::now());
+        let rules = [Rule::bucket("x", SECOND, 3)];
+        let ok = (0..5).filter(|_| limiter.take(&rules, Scale::REAL, start).is_ok()).count();
+        assert_eq!(ok, 3);
+        assert!(limiter.take(&rules, Scale::REAL, start + SECOND).is_ok());
+        assert!(limiter.take(&rules, Scale::REAL, start + SECOND).is_err());
+        assert!(limiter.take(&rules, Scale::REAL, start + 3 * SECOND).is_ok());
+    }
+
+    #[test]
+    fn one_full_limit_leaves_the_others_unused() {
+        let (mut limiter, now) = (Limiter::default(), Instant::now());
+        let both = [Rule::window("few", 1, SECOND), Rule::window("many", 2, SECOND)];
+        assert!(limiter.take(&both, Scale::REAL, now).is_ok());
+        assert!(limiter.take(&both, Scale::REAL, now).is_err());
+        assert!(limiter.take(&both[1..], Scale::REAL, now).is_ok(), "the refused call was not counted");
+    }
+
+    #[test]
+    fn a_scaled_clock_scales_the_wait() {
+        let (mut limiter, start) = (Limiter::default(), Instant::now());
+        let rules = [Rule::window("x", 1, 60 * SECOND)];
+        let scale = Scale::faster(60.0);
+        assert!(limiter.take(&rules, scale, start).is_ok());
+        let refused = limiter.take(&rules, scale, start + SECOND / 4).unwrap_err();
+        assert_eq!(refused.seconds, 0.75);
+        assert_eq!((in_words(refused.seconds), in_words(3.0)), ("0.750".into(), "3".into()));
+        assert!(limiter.take(&rules, scale, start + SECOND).is_ok());
+    }
+}

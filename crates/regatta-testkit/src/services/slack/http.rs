@@ -1,0 +1,150 @@
+//! Events as signed requests, for apps that have a URL.
+
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use hyper::body::Bytes;
+use serde_json::{Value, json};
+
+use super::super::desk::{Desk, Wrong};
+use super::super::door::escape;
+use super::super::letter::{self, Letter, Undelivered};
+use super::super::limit::Scale;
+use super::super::sign;
+use super::socket::{ACKNOWLEDGE, RETRIES};
+use super::world::{Envelope, Mode, State, Workspace};
+
+impl Envelope {
+    /// Puts it back into the queue, for the next of its three retries.
+    pub(crate) fn again(&mut self, reason: &'static str, now: Instant, scale: Scale) {
+        let wait = usize::try_from(self.retries).ok().and_then(|it| RETRIES.get(it));
+        self.reason = reason;
+        match wait {
+            Some(wait) if self.kind == "events_api" => {
+                self.retries += 1;
+                self.state = State::Waiting;
+                self.not_before = Some(now + scale.limit(*wait));
+            }
+            // A click or a command is told once; the person sees that it failed.
+            _ => self.state = State::GivenUp,
+        }
+    }
+}
+
+/// A request as Slack signs it.
+pub(crate) fn signed(secret: &str, url: &str, form: bool, body: String) -> Letter {
+    let stamp = sign::now().as_secs().to_string();
+    let signature = sign::hmac_hex(secret, &[b"v0:", stamp.as_bytes(), b":", body.as_bytes()]);
+    let kind = if form { "application/x-www-form-urlencoded" } else { "application/json" };
+    let headers = [
+        ("content-type", kind.to_owned()),
+        ("user-agent", "Slackbot 1.0 (+https://api.slack.com/robots)".to_owned()),
+        ("x-slack-request-timestamp", stamp),
+        ("x-slack-signature", format!("v0={signature}")),
+    ];
+    let headers = headers.into_iter().map(|it| (it.0.to_owned(), it.1)).collect();
+    Letter { url: url.to_owned(), headers, body: Bytes::from(body) }
+}
+
+fn letter(secret: &str, url: &str, envelope: &Envelope) -> Letter {
+    let (form, body) = match envelope.kind {
+        "interactive" => (true, format!("payload={}", escape(&envelope.payload.to_string()))),
+        "slash_commands" => {
+            let fields = envelope.payload.as_object().into_iter().flatten();
+            let of =
+                |(name, value): (&String, &Value)| format!("{name}={}", escape(value.as_str().unwrap_or_default()));
+            (true, fields.map(of).collect::<Vec<_>>().join("&"))
+        }
+        _ => (false, envelope.payload.to_string()),
+    };
+    let mut letter = signed(secret, url, form, body);
+    if envelope.retries > 0 {
+        letter.headers.push(("x-slack-retry-num".into(), envelope.retries.to_string()));
+        letter.headers.push(("x-slack-retry-reason".into(), envelope.reason.into()));
+    }
+    letter
+}
+
+/// Delivers what this app is to be told, each by a request of its own, until the double ends.
+pub(crate) async fn deliver(desk: Weak<Desk<Workspace>>, at: usize) {
+    let Some(mut changes) = desk.upgrade().map(|it| it.changes()) else { return };
+    loop {
+        changes.borrow_and_update();
+        let Some(strong) = desk.upgrade() else { return };
+        let now = Instant::now();
+        let mut wake = None;
+        let ready: Vec<usize> = strong.view(|view| {
+            let app = &view.apps[at];
+            let later = |it: &Envelope| (it.state == State::Waiting).then_some(it.not_before).flatten();
+            wake = app.envelopes.iter().filter_map(later).filter(|it| *it > now).min();
+            let due = |it: &Envelope| it.state == State::Waiting && it.not_before.is_none_or(|it| it <= now);
+            let open = strong.door().is_open() && app.mode != Mode::Socket;
+            (0..app.envelopes.len()).filter(|it| open && due(&app.envelopes[*it])).collect()
+        });
+        for which in ready {
+            strong.change_quietly(|world, _| {
+                world.apps[at].envelopes[which].state = State::Sent { connection: 0, at: now };
+            });
+            tokio::spawn(once(strong.clone(), at, which));
+        }
+        drop(strong);
+        let sleep = async {
+            match wake {
+                Some(wake) => tokio::time::sleep_until(wake.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = sleep => {}
+            more = changes.changed() => if more.is_err() { return },
+        }
+    }
+}
+
+async fn once(desk: Arc<Desk<Workspace>>, at: usize, which: usize) {
+    let (letter, patience) = desk.view(|view| {
+        let app = &view.apps[at];
+        let url = if let Mode::Http(url) = &app.mode { url.as_str() } else { "" };
+        (letter(&app.app.signing_secret, url, &app.envelopes[which]), view.scale().deadline(ACKNOWLEDGE))
+    });
+    let result = letter::send(letter, patience).await;
+    desk.change(|world, ledger| {
+        let (scale, now) = (ledger.scale, Instant::now());
+        let app = &mut world.apps[at];
+        let envelope = &mut app.envelopes[which];
+        let (what, reason) = match &result {
+            Ok(receipt) if (200..300).contains(&receipt.status) => {
+                envelope.state = State::Done;
+                envelope.acknowledged = Some(ledger.elapsed());
+                return;
+            }
+            Ok(receipt) => {
+                if receipt.headers.get("x-slack-no-retry").is_some_and(|it| it == "1") {
+                    envelope.state = State::GivenUp;
+                    return;
+                }
+                (format!("was answered {}", receipt.status), "http_error")
+            }
+            Err(Undelivered::Late) => ("was not answered in time".into(), "http_timeout"),
+            Err(Undelivered::Refused) => ("could not be delivered".into(), "connection_failed"),
+        };
+        if reason != "connection_failed" {
+            ledger.wrong(&app.app.name, Wrong::Late, format!("{} {what}", envelope.kind));
+        }
+        envelope.again(reason, now, scale);
+    });
+}
+
+/// The handshake of a new URL: whether the challenge came back.
+pub(crate) async fn verify(desk: &Desk<Workspace>, at: usize, challenge: &str) -> bool {
+    let (secret, url, patience) = desk.view(|view| {
+        let app = &view.apps[at];
+        let url = if let Mode::Http(url) = &app.mode { url.clone() } else { String::new() };
+        (app.app.signing_secret.clone(), url, view.scale().deadline(ACKNOWLEDGE))
+    });
+    let body = json!({"token": "verification-token", "challenge": challenge, "type": "url_verification"});
+    let receipt = letter::send(signed(&secret, &url, false, body.to_string()), patience).await;
+    let echoed = receipt.ok().filter(|it| it.status == 200).map(|it| String::from_utf8_lossy(&it.body).into_owned());
+    let in_json = |it: &str| serde_json::from_str::<Value>(it).is_ok_and(|it| it["challenge"] == challenge);
+    echoed.is_some_and(|it| it.trim() == challenge || in_json(&it))
+}

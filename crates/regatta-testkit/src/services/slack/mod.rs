@@ -1,0 +1,338 @@
+//! Slack: a workspace with several apps, by Socket Mode or by signed requests.
+//!
+//! ```text
+//! let slack = Slack::start().await;
+//! let (claude, codex) = (slack.app("claude"), slack.app("codex"));       // App: ids, tokens, signing secret
+//! slack.http_app("gemini", "http://127.0.0.1:…/webhooks/slack/gemini")   // events by signed requests instead
+//! let ann = slack.person("ann");                                         // U…
+//! let dev = slack.channel("dev", &["ann", "claude", "codex"]);           // C…; `direct("ann", "claude")` is D…
+//!
+//! let root = slack.say("ann", "dev", "@claude fix the login bug", None); // its ts; mentions become <@U…>
+//! slack.say("ann", "dev", "and the tests?", Some(&root));
+//! slack.click("ann", "dev", &ts, "action_id"), slack.edit(…), slack.erase(…), slack.react(…), slack.command(…)
+//!
+//! slack.messages("dev"), slack.thread("dev", &root), slack.reactions("dev", &ts)      // what people see now
+//! slack.wait_for(|view| view.thread("dev", &root).count() == 1, Duration::from_secs(5)).await
+//! slack.disconnect("claude", "refresh_requested"), slack.mute("claude", true), slack.verify_url("gemini").await
+//! slack.envelopes("claude")                                              // what was sent, retried, acknowledged
+//! ```
+//!
+//! And everything that all doubles have (see [`super`]); an operation's name is the method's: `chat.postMessage`.
+//!
+//! What it holds clients to: tokens of the right kind; the tiers ([`tier`]), one post each second into a channel
+//! with bursts of [`BURST`], all with `Retry-After`; 3 s for every acknowledgement ([`ACKNOWLEDGE`]); ten sockets;
+//! 4,000 characters in `chat.update`, 12,000 in `markdown_text`; Block Kit; metadata; own messages only. An
+//! unacknowledged event comes again with the same `event_id` and a new `envelope_id` (`retry_attempt`,
+//! `retry_reason`), at once on the next socket when the old one died, else at once, after one minute, after five. What nobody
+//! listens for waits for the next socket, however long: the real service gives up after a while.
+
+mod blocks;
+mod events;
+mod http;
+mod methods;
+mod socket;
+mod world;
+
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+pub use methods::{BURST, POSTS_PER_MINUTE, tier};
+pub use socket::{ACKNOWLEDGE, SOCKETS};
+pub use world::{App, Envelope, Message, Mode, Workspace};
+
+use super::desk::{Desk, Ledger};
+use super::sign;
+use world::{AppState, Channel};
+
+/// The double. It ends, with all its connections, when it is dropped.
+pub struct Slack {
+    desk: Arc<Desk<Workspace>>,
+}
+
+impl Deref for Slack {
+    type Target = Desk<Workspace>;
+
+    fn deref(&self) -> &Desk<Workspace> {
+        &self.desk
+    }
+}
+
+impl Drop for Slack {
+    fn drop(&mut self) {
+        self.desk.shut();
+    }
+}
+
+impl Slack {
+    /// Starts on a free port of loopback. The API is below `base_url() + "/api/"`.
+    pub async fn start() -> Slack {
+        Slack { desk: Desk::open(Workspace::new(), methods::handle).await }
+    }
+
+    /// Installs an app that takes its events by Socket Mode: mentions, messages everywhere, reactions.
+    pub fn app(&self, name: &str) -> App {
+        self.install(name, Mode::Socket)
+    }
+
+    /// Installs an app that takes its events at a URL.
+    pub fn http_app(&self, name: &str, url: &str) -> App {
+        let app = self.install(name, Mode::Http(url.to_owned()));
+        let at = self.at(name);
+        tokio::spawn(http::deliver(Arc::downgrade(&self.desk), at));
+        app
+    }
+
+    fn install(&self, name: &str, mode: Mode) -> App {
+        let id = |kind: &str| format!("{kind}{}", sign::capitals(&format!("{kind} {name}"), 10));
+        let app = App {
+            name: name.to_owned(),
+            id: id("A"),
+            bot_user: id("U"),
+            bot_id: id("B"),
+            bot_token: format!("xoxb-{}", sign::token(&format!("bot {name}"), 24)),
+            app_token: format!("xapp-1-{}", sign::token(&format!("app {name}"), 24)),
+            signing_secret: sign::token(&format!("secret {name}"), 32),
+        };
+        let events = ["app_mention", "message.channels", "message.groups", "message.im", "reaction_added"];
+        let events: BTreeSet<String> = events.into_iter().map(str::to_owned).collect();
+        let state = AppState {
+            app: app.clone(),
+            mode,
+            events,
+            envelopes: vec![],
+            connections: vec![],
+            tickets: BTreeSet::new(),
+            orders: Default::default(),
+            mute: false,
+        };
+        self.change(|world, _| world.apps.push(state));
+        app
+    }
+
+    /// Changes what an app listens to: `app_mention`, `message.channels`, …
+    pub fn subscribe(&self, app: &str, events: &[&str]) {
+        let (at, events) = (self.at(app), events.iter().map(|it| (*it).to_owned()).collect());
+        self.change(|world, _| world.apps[at].events = events);
+    }
+
+    /// Adds a person. Returns the id.
+    pub fn person(&self, name: &str) -> String {
+        let id = format!("U{}", sign::capitals(&format!("person {name}"), 10));
+        self.change(|world, _| world.people.push((id.clone(), name.to_owned())));
+        id
+    }
+
+    /// Adds a channel with these members, people and apps by name. Returns the id.
+    pub fn channel(&self, name: &str, members: &[&str]) -> String {
+        self.place("C", name, "channel", members)
+    }
+
+    /// Adds a private channel.
+    pub fn private_channel(&self, name: &str, members: &[&str]) -> String {
+        self.place("G", name, "group", members)
+    }
+
+    /// Opens a conversation of two.
+    pub fn direct(&self, person: &str, app: &str) -> String {
+        self.place("D", &format!("{person} and {app}"), "im", &[person, app])
+    }
+
+    fn place(&self, letter: &str, name: &str, kind: &'static str, members: &[&str]) -> String {
+        let id = format!("{letter}{}", sign::capitals(&format!("channel {name}"), 10));
+        self.change(|world, _| {
+            let member = |it: &&str| world.id(it).unwrap_or_else(|| panic!("nobody is called {it}")).to_owned();
+            let members = members.iter().map(member).collect();
+            world.channels.push(Channel { id: id.clone(), name: name.to_owned(), kind, members, messages: vec![] });
+        });
+        id
+    }
+
+    /// The workspace's id.
+    pub fn team(&self) -> String {
+        self.view(|view| view.team.clone())
+    }
+
+    /// A person says something, in a thread if its root is given. Returns the message's `ts`.
+    pub fn say(&self, person: &str, channel: &str, text: &str, thread: Option<&str>) -> String {
+        self.change(|world, ledger| {
+            let (ts, text, now) = (world.stamp(), world.typed(text), ledger.elapsed());
+            let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
+            let message = Message {
+                ts: ts.clone(),
+                thread_ts: thread.map(str::to_owned),
+                user,
+                app: None,
+                text: text.clone(),
+                blocks: Value::Null,
+                metadata: Value::Null,
+                only_for: None,
+                reactions: vec![],
+                streaming: None,
+                posted: now,
+                changed: now,
+                versions: vec![text],
+            };
+            world.put(ledger, channel, message);
+            ts
+        })
+    }
+
+    /// A person changes their message.
+    pub fn edit(&self, channel: &str, ts: &str, text: &str) {
+        self.change(|world, ledger| {
+            let (text, now) = (world.typed(text), ledger.elapsed());
+            let before = world.message(channel, ts).expect("there is such a message").clone();
+            let message = world.message_mut(channel, ts).expect("there is such a message");
+            (message.text, message.changed) = (text.clone(), now);
+            message.versions.push(text);
+            let message = message.clone();
+            let (shown, previous) = (world.json(&message, false), world.json(&before, false));
+            let event = json!({"subtype": "message_changed", "message": shown, "previous_message": previous});
+            world.tell_change(ledger, channel, event);
+        });
+    }
+
+    /// A message disappears, by a person's hand.
+    pub fn erase(&self, channel: &str, ts: &str) {
+        self.change(|world, ledger| {
+            let gone = world.message(channel, ts).expect("there is such a message").clone();
+            world.channel_mut(channel).expect("there is such a channel").messages.retain(|it| it.ts != ts);
+            let previous = world.json(&gone, false);
+            let event = json!({"subtype": "message_deleted", "deleted_ts": ts, "previous_message": previous});
+            world.tell_change(ledger, channel, event);
+        });
+    }
+
+    /// A person reacts.
+    pub fn react(&self, person: &str, channel: &str, ts: &str, name: &str) {
+        self.change(|world, ledger| {
+            let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
+            world
+                .reaction(ledger, channel, ts, (name, &user), true)
+                .expect("the message is there, and not reacted to so");
+        });
+    }
+
+    /// A person clicks a button of a message: by its `action_id`, or its value.
+    pub fn click(&self, person: &str, channel: &str, ts: &str, action: &str) {
+        self.change(|world, ledger| {
+            let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
+            let place = world.channel(channel).expect("there is such a channel").clone();
+            let message = world.message(channel, ts).expect("there is such a message").clone();
+            let element = message.elements().find(|it| it["action_id"] == action || it["value"] == action);
+            let mut clicked = element.unwrap_or_else(|| panic!("no button {action} in {}", message.blocks)).clone();
+            clicked["action_ts"] = json!(world.stamp());
+            let mut container = json!({
+                "type": "message", "message_ts": ts, "channel_id": place.id, "is_ephemeral": message.only_for.is_some(),
+            });
+            if let Some(thread) = &message.thread_ts {
+                container["thread_ts"] = json!(thread);
+            }
+            let shown = world.json(&message, true);
+            let owner = message.app.clone().expect("only apps post buttons");
+            let team = world.team.clone();
+            let app = world.apps.iter_mut().find(|it| it.app.name == owner).expect("it posted this");
+            let payload = json!({
+                "type": "block_actions",
+                "user": {"id": user, "username": person, "name": person, "team_id": team},
+                "api_app_id": app.app.id, "token": "verification-token", "container": container,
+                "trigger_id": format!("{}.{}", ledger.next(), sign::token(ts, 12)),
+                "team": {"id": team, "domain": "regatta"}, "enterprise": null, "is_enterprise_install": false,
+                "channel": {"id": place.id, "name": place.name}, "message": shown, "state": {"values": {}},
+                "actions": [clicked],
+            });
+            app.enqueue(ledger, "interactive", None, payload);
+        });
+    }
+
+    /// A person gives a slash command to an app.
+    pub fn command(&self, person: &str, channel: &str, app: &str, command: &str, text: &str) {
+        let at = self.at(app);
+        self.change(|world, ledger| {
+            let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
+            let place = world.channel(channel).expect("there is such a channel").clone();
+            let payload = json!({
+                "token": "verification-token", "team_id": world.team, "team_domain": "regatta", "channel_id": place.id,
+                "channel_name": place.name, "user_id": user, "user_name": person, "command": command, "text": text,
+                "api_app_id": world.apps[at].app.id, "is_enterprise_install": "false",
+                "trigger_id": format!("{}.x", ledger.next()),
+            });
+            world.apps[at].enqueue(ledger, "slash_commands", None, payload);
+        });
+    }
+
+    /// The visible messages of a channel.
+    pub fn messages(&self, channel: &str) -> Vec<Message> {
+        self.view(|view| view.messages(channel).to_vec())
+    }
+
+    /// The replies to a message.
+    pub fn thread(&self, channel: &str, root: &str) -> Vec<Message> {
+        self.view(|view| view.thread(channel, root).cloned().collect())
+    }
+
+    /// Name of the emoji and user, in order.
+    pub fn reactions(&self, channel: &str, ts: &str) -> Vec<(String, String)> {
+        self.view(|view| view.message(channel, ts).map(|it| it.reactions.clone()).unwrap_or_default())
+    }
+
+    /// What an app was to be told, and how often it was.
+    pub fn envelopes(&self, app: &str) -> Vec<Envelope> {
+        self.view(|view| view.envelopes(app).to_vec())
+    }
+
+    /// Tells every socket of an app to go: `warning` (ten seconds before the end), `refresh_requested` or
+    /// `link_disabled`.
+    pub fn disconnect(&self, app: &str, reason: &'static str) {
+        let at = self.at(app);
+        self.change(|world, _| world.apps[at].orders.values_mut().for_each(|it| it.push_back(reason)));
+    }
+
+    /// An app's sockets fall silent without closing: no frames, no pings; or speak again.
+    pub fn mute(&self, app: &str, mute: bool) {
+        let at = self.at(app);
+        self.change(|world, _| world.apps[at].mute = mute);
+    }
+
+    /// Sends `url_verification` to an app's URL; whether the challenge came back.
+    pub async fn verify_url(&self, app: &str) -> bool {
+        http::verify(self, self.at(app), &sign::token(&format!("challenge {app}"), 40)).await
+    }
+
+    fn at(&self, app: &str) -> usize {
+        let found = self.view(|view| view.apps.iter().position(|it| it.app.name == app));
+        found.unwrap_or_else(|| panic!("no app is called {app}"))
+    }
+}
+
+impl Workspace {
+    /// Adds or takes away a reaction, and tells about it.
+    pub(crate) fn reaction(
+        &mut self,
+        ledger: &mut Ledger,
+        channel: &str,
+        ts: &str,
+        (name, user): (&str, &str),
+        add: bool,
+    ) -> Result<(), &'static str> {
+        let message = self.message_mut(channel, ts).ok_or("message_not_found")?;
+        let found = message.reactions.iter().position(|it| it.0 == name && it.1 == user);
+        match (add, found) {
+            (true, Some(_)) => return Err("already_reacted"),
+            (false, None) => return Err("no_reaction"),
+            (true, None) => message.reactions.push((name.to_owned(), user.to_owned())),
+            (false, Some(at)) => drop(message.reactions.remove(at)),
+        }
+        let (owner, id) = (message.user.clone(), self.channel(channel).map(|it| it.id.clone()).unwrap_or_default());
+        let topic = if add { "reaction_added" } else { "reaction_removed" };
+        let event = json!({
+            "type": topic, "user": user, "reaction": name, "item_user": owner,
+            "item": {"type": "message", "channel": id, "ts": ts}, "event_ts": self.stamp(),
+        });
+        self.tell_all(ledger, &id, topic, &event);
+        Ok(())
+    }
+}

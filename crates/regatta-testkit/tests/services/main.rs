@@ -1,0 +1,7 @@
+//! The doubles of chat services, used by a plain client: what they do, what they count, what they punish.
+
+#![allow(clippy::unwrap_used, reason = "failing is the answer here")]
+
+mod hook;
+mod plain;
+mod slack;

@@ -1,0 +1,341 @@
+//! Slack's double: sockets and acknowledgements, signed requests, methods, limits, faults.
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use regatta_testkit::services::slack::{App, Slack};
+use regatta_testkit::services::{Fault, Scale, Wrong};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+use crate::hook::Hook;
+use crate::plain::{Got, PATIENCE, ask, call};
+
+async fn api(slack: &Slack, token: &str, method: &str, body: Value) -> Got {
+    call("POST", &format!("{}/api/{method}", slack.base_url()), token, &body).await.expect("it is answered")
+}
+
+struct Socket(WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Socket {
+    async fn open(slack: &Slack, app: &App) -> Socket {
+        let got = api(slack, &app.app_token, "apps.connections.open", json!({})).await;
+        let (line, _) = tokio_tungstenite::connect_async(got.body["url"].as_str().unwrap()).await.unwrap();
+        let mut socket = Socket(line);
+        assert_eq!(socket.next().await["type"], "hello");
+        socket
+    }
+
+    async fn next(&mut self) -> Value {
+        loop {
+            match tokio::time::timeout(PATIENCE, self.0.next()).await.unwrap() {
+                Some(Ok(Message::Text(text))) => return serde_json::from_str(&text).unwrap(),
+                Some(Ok(_)) => {}
+                other => return json!({"type": "closed", "why": format!("{other:?}")}),
+            }
+        }
+    }
+
+    async fn acknowledge(&mut self, frame: &Value) {
+        let said = json!({"envelope_id": frame["envelope_id"]}).to_string();
+        self.0.send(Message::text(said)).await.unwrap();
+    }
+}
+
+async fn two() -> (Slack, App, App, String) {
+    let slack = Slack::start().await;
+    let (claude, codex) = (slack.app("claude"), slack.app("codex"));
+    slack.person("ann");
+    let dev = slack.channel("dev", &["ann", "claude", "codex"]);
+    (slack, claude, codex, dev)
+}
+
+#[tokio::test]
+async fn a_mention_reaches_the_named_app_twice_and_the_other_once() {
+    let (slack, claude, codex, dev) = two().await;
+    let (mut one, mut other) = (Socket::open(&slack, &claude).await, Socket::open(&slack, &codex).await);
+    let ts = slack.say("ann", "dev", "@claude fix <it> & go", None);
+    let (first, second) = (one.next().await, one.next().await);
+    let kinds: Vec<&str> =
+        [&first, &second].iter().map(|it| it["payload"]["event"]["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["app_mention", "message"]);
+    for it in [&first, &second] {
+        let event = &it["payload"]["event"];
+        assert_eq!((event["ts"].as_str(), event["channel"].as_str()), (Some(ts.as_str()), Some(dev.as_str())));
+        assert_eq!(event["text"], format!("<@{}> fix &lt;it&gt; &amp; go", claude.bot_user));
+        assert_eq!((&it["retry_attempt"], &it["type"]), (&json!(0), &json!("events_api")));
+        one.acknowledge(it).await;
+    }
+    let seen = other.next().await;
+    assert_eq!(seen["payload"]["event"]["type"], "message");
+    assert_eq!(seen["payload"]["authorizations"][0]["user_id"], codex.bot_user);
+    other.acknowledge(&seen).await;
+    let acknowledged =
+        |view: &[regatta_testkit::services::slack::Envelope]| view.iter().all(|it| it.acknowledged.is_some());
+    slack
+        .wait_for(|view| acknowledged(view.envelopes("claude")) && acknowledged(view.envelopes("codex")), PATIENCE)
+        .await;
+    slack.assert_well_behaved();
+}
+
+#[tokio::test]
+async fn what_was_not_acknowledged_comes_again_on_the_next_socket() {
+    let (slack, claude, _, _) = two().await;
+    slack.subscribe("claude", &["app_mention"]);
+    let mut socket = Socket::open(&slack, &claude).await;
+    slack.say("ann", "dev", "@claude hello", None);
+    let first = socket.next().await;
+    drop(socket);
+    slack.wait_for(|view| view.sockets("claude") == 0, PATIENCE).await;
+    let mut socket = Socket::open(&slack, &claude).await;
+    let again = socket.next().await;
+    assert_eq!((&again["retry_attempt"], &again["retry_reason"]), (&json!(1), &json!("timeout")));
+    assert_eq!(again["payload"]["event_id"], first["payload"]["event_id"]);
+    assert_ne!(again["envelope_id"], first["envelope_id"]);
+    socket.acknowledge(&again).await;
+    slack.wait_for(|view| view.envelopes("claude").iter().all(|it| it.acknowledged.is_some()), PATIENCE).await;
+    slack.assert_well_behaved();
+}
+
+#[tokio::test]
+async fn a_late_acknowledgement_is_punished_and_the_event_comes_again() {
+    let (slack, claude, _, _) = two().await;
+    slack.limits(Scale::faster(600.0).deadlines(30.0));
+    slack.subscribe("claude", &["app_mention"]);
+    let mut socket = Socket::open(&slack, &claude).await;
+    slack.say("ann", "dev", "@claude hello", None);
+    let attempts = [socket.next().await, socket.next().await, socket.next().await, socket.next().await];
+    let numbers: Vec<&Value> = attempts.iter().map(|it| &it["retry_attempt"]).collect();
+    assert_eq!(numbers, [0, 1, 2, 3]);
+    slack.wait_for(|view| view.violations().len() == 4, PATIENCE).await;
+    assert!(slack.violations().iter().all(|it| it.wrong == Wrong::Late && it.by == "claude"));
+}
+
+#[tokio::test]
+async fn a_socket_is_refreshed_and_an_eleventh_is_refused() {
+    let (slack, claude, _, _) = two().await;
+    let mut socket = Socket::open(&slack, &claude).await;
+    slack.disconnect("claude", "refresh_requested");
+    let frame = socket.next().await;
+    assert_eq!((&frame["type"], &frame["reason"]), (&json!("disconnect"), &json!("refresh_requested")));
+    drop(socket);
+    slack.wait_for(|view| view.sockets("claude") == 0, PATIENCE).await;
+    let mut open = vec![];
+    for _ in 0..10 {
+        open.push(Socket::open(&slack, &claude).await);
+    }
+    let got = api(&slack, &claude.app_token, "apps.connections.open", json!({})).await;
+    let (line, _) = tokio_tungstenite::connect_async(got.body["url"].as_str().unwrap()).await.unwrap();
+    assert_eq!(Socket(line).next().await["reason"], "too_many_websockets");
+    let again = tokio_tungstenite::connect_async(got.body["url"].as_str().unwrap()).await;
+    assert!(again.is_err(), "a ticket is used once");
+}
+
+#[tokio::test]
+async fn messages_are_posted_edited_found_and_deleted() {
+    let (slack, claude, codex, dev) = two().await;
+    let root = slack.say("ann", "dev", "@claude go", None);
+    let mark = json!({"event_type": "regatta", "event_payload": {"mark": "turn-1"}});
+    let body = json!({"channel": dev, "thread_ts": root, "text": "Working…", "metadata": mark});
+    let posted = api(&slack, &claude.bot_token, "chat.postMessage", body).await.body;
+    let ts = posted["ts"].as_str().unwrap();
+    assert_eq!((&posted["ok"], &posted["message"]["bot_id"]), (&json!(true), &json!(claude.bot_id)));
+    let body = json!({"channel": dev, "ts": ts, "text": "Done."});
+    let foreign = api(&slack, &codex.bot_token, "chat.update", body.clone()).await.body;
+    assert_eq!(foreign["error"], "cant_update_message");
+    assert_eq!(api(&slack, &claude.bot_token, "chat.update", body).await.body["ok"], true);
+    let query = json!({"channel": dev, "ts": root, "include_all_metadata": true});
+    let found = api(&slack, &codex.bot_token, "conversations.replies", query).await.body;
+    assert_eq!(found["messages"][1]["metadata"], mark, "a poster finds its own mark");
+    assert_eq!(found["messages"][1]["text"], "Done.");
+    let react = json!({"channel": dev, "timestamp": root, "name": "eyes"});
+    assert_eq!(api(&slack, &claude.bot_token, "reactions.add", react.clone()).await.body["ok"], true);
+    assert_eq!(api(&slack, &claude.bot_token, "reactions.add", react).await.body["error"], "already_reacted");
+    assert_eq!(slack.reactions("dev", &root), [("eyes".to_owned(), claude.bot_user.clone())]);
+    let thread = slack.thread("dev", &root);
+    assert_eq!((thread.len(), thread[0].versions.clone()), (1, vec!["Working…".to_owned(), "Done.".to_owned()]));
+    assert_eq!(api(&slack, &claude.bot_token, "chat.delete", json!({"channel": dev, "ts": ts})).await.body["ok"], true);
+    assert_eq!(slack.thread("dev", &root).len(), 0);
+    let wrong: Vec<Wrong> = slack.violations().iter().map(|it| it.wrong).collect();
+    assert_eq!(wrong, [Wrong::Foreign]);
+}
+
+/// A form whose structured fields are JSON in text is what the official clients send.
+#[tokio::test]
+async fn a_button_is_posted_by_a_form_and_clicked() {
+    let (slack, claude, _, dev) = two().await;
+    let mut socket = Socket::open(&slack, &claude).await;
+    slack.subscribe("claude", &[]);
+    let blocks = r#"[{"type":"actions","elements":[{"type":"button","action_id":"allow","value":"7","text":{"type":"plain_text","text":"Allow"}}]}]"#;
+    let form = format!("token={}&channel={dev}&text=May+I%3F&blocks={}", claude.bot_token, blocks.replace('"', "%22"));
+    let headers = [("content-type", "application/x-www-form-urlencoded")];
+    let posted = ask("POST", &format!("{}/api/chat.postMessage", slack.base_url()), &headers, form).await.unwrap().body;
+    assert_eq!(posted["message"]["text"], "May I?", "{posted}");
+    slack.click("ann", "dev", posted["ts"].as_str().unwrap(), "allow");
+    let frame = socket.next().await;
+    let payload = &frame["payload"];
+    assert_eq!((&frame["type"], &payload["type"]), (&json!("interactive"), &json!("block_actions")));
+    assert_eq!((&payload["actions"][0]["value"], &payload["user"]["name"]), (&json!("7"), &json!("ann")));
+    socket.acknowledge(&frame).await;
+    slack.command("ann", "dev", "claude", "/regatta", "status");
+    let frame = socket.next().await;
+    assert_eq!((&frame["type"], &frame["payload"]["text"]), (&json!("slash_commands"), &json!("status")));
+    socket.acknowledge(&frame).await;
+    slack.wait_for(|view| view.envelopes("claude").iter().all(|it| it.acknowledged.is_some()), PATIENCE).await;
+    slack.assert_well_behaved();
+}
+
+#[tokio::test]
+async fn a_stream_is_started_filled_and_stopped_once() {
+    let (slack, claude, _, dev) = two().await;
+    let root = slack.say("ann", "dev", "@claude go", None);
+    let ann = slack.view(|view| view.id("ann").unwrap().to_owned());
+    let mut start = json!({"channel": dev, "thread_ts": root, "recipient_team_id": slack.team()});
+    let missing = api(&slack, &claude.bot_token, "chat.startStream", start.clone()).await.body;
+    assert_eq!(missing["error"], "missing_recipient_user_id");
+    start["recipient_user_id"] = json!(ann);
+    let ts = api(&slack, &claude.bot_token, "chat.startStream", start).await.body["ts"].clone();
+    let update = json!({"channel": dev, "ts": ts, "text": "no"});
+    assert_eq!(api(&slack, &claude.bot_token, "chat.update", update).await.body["error"], "streaming_state_conflict");
+    for piece in ["One ", "two "] {
+        let body = json!({"channel": dev, "ts": ts, "markdown_text": piece});
+        assert_eq!(api(&slack, &claude.bot_token, "chat.appendStream", body).await.body["ok"], true);
+    }
+    let task = json!([{"type": "task_update", "id": "1", "title": "Look", "status": "complete"}]);
+    let body = json!({"channel": dev, "ts": ts, "chunks": task});
+    assert_eq!(api(&slack, &claude.bot_token, "chat.appendStream", body).await.body["ok"], true);
+    let body = json!({"channel": dev, "ts": ts, "markdown_text": "three"});
+    assert_eq!(api(&slack, &claude.bot_token, "chat.stopStream", body.clone()).await.body["ok"], true);
+    let again = api(&slack, &claude.bot_token, "chat.stopStream", body).await.body;
+    assert_eq!(again["error"], "message_not_in_streaming_state");
+    assert_eq!(slack.thread("dev", &root)[0].text, "One two three");
+}
+
+#[tokio::test]
+async fn what_slack_refuses_is_refused_by_its_name_and_written_down() {
+    let (slack, claude, _, dev) = two().await;
+    let elsewhere = slack.channel("private", &["ann"]);
+    let token = claude.bot_token.as_str();
+    let long = "x".repeat(4_001);
+    let posted = api(&slack, token, "chat.postMessage", json!({"channel": dev, "text": "x"})).await.body;
+    let cases = [
+        ("", "chat.postMessage", json!({"channel": dev, "text": "x"}), "not_authed"),
+        ("xoxb-nobody", "chat.postMessage", json!({"channel": dev, "text": "x"}), "invalid_auth"),
+        (&claude.app_token, "chat.postMessage", json!({"channel": dev, "text": "x"}), "not_allowed_token_type"),
+        (token, "apps.connections.open", json!({}), "not_allowed_token_type"),
+        (token, "chat.sendTelegram", json!({}), "unknown_method"),
+        (token, "chat.postMessage", json!({"channel": "C1", "text": "x"}), "channel_not_found"),
+        (token, "chat.postMessage", json!({"channel": elsewhere, "text": "x"}), "not_in_channel"),
+        (token, "chat.postEphemeral", json!({"channel": dev}), "no_text"),
+        (token, "chat.postEphemeral", json!({"channel": dev, "blocks": "[{"}), "invalid_blocks_format"),
+        (token, "chat.postEphemeral", json!({"channel": dev, "blocks": [{"type": "x"}]}), "invalid_blocks"),
+        (token, "chat.postEphemeral", json!({"channel": dev, "text": "x", "metadata": {}}), "invalid_metadata_schema"),
+        (token, "chat.update", json!({"channel": dev, "ts": posted["ts"], "text": long}), "msg_too_long"),
+        (token, "chat.update", json!({"channel": dev, "ts": "1.1", "text": "x"}), "message_not_found"),
+        (token, "reactions.add", json!({"channel": dev, "timestamp": posted["ts"], "name": ":eyes:"}), "invalid_name"),
+    ];
+    for (token, method, body, error) in &cases {
+        assert_eq!(api(&slack, token, method, body.clone()).await.body["error"], *error, "{method} {body}");
+    }
+    // How things stand is no violation: three of these could happen to anybody.
+    assert_eq!(slack.violations().len(), cases.len() - 3, "{:#?}", slack.violations());
+    assert_eq!(slack.calls().iter().filter(|it| it.error.is_some()).count(), cases.len());
+}
+
+#[tokio::test]
+async fn limits_are_counted_by_app_method_and_channel() {
+    let (slack, claude, codex, dev) = two().await;
+    let post = json!({"channel": dev, "text": "x"});
+    let mut statuses = vec![];
+    for _ in 0..5 {
+        statuses.push(api(&slack, &claude.bot_token, "chat.postMessage", post.clone()).await.status);
+    }
+    assert_eq!(statuses, [200, 200, 200, 429, 429], "bursts of three, one a second");
+    let refused = api(&slack, &claude.bot_token, "chat.postMessage", post.clone()).await;
+    assert_eq!((refused.header("retry-after"), &refused.body["error"]), (Some("1"), &json!("ratelimited")));
+    assert_eq!(api(&slack, &codex.bot_token, "chat.postMessage", post.clone()).await.status, 200);
+    let wrong: Vec<Wrong> = slack.violations().iter().map(|it| it.wrong).collect();
+    assert_eq!(wrong, [Wrong::Limit, Wrong::TooSoon, Wrong::TooSoon]);
+
+    let ts = slack.messages("dev")[0].ts.clone();
+    let update = json!({"channel": dev, "ts": ts, "text": "y"});
+    let mut good = 0;
+    while api(&slack, &claude.bot_token, "chat.update", update.clone()).await.status == 200 {
+        good += 1;
+    }
+    assert_eq!(good, 50);
+}
+
+#[tokio::test]
+async fn a_scaled_limit_names_a_scaled_wait() {
+    let (slack, claude, _, dev) = two().await;
+    slack.limits(Scale::faster(2.0));
+    let post = json!({"channel": dev, "text": "x"});
+    let refused = loop {
+        let got = api(&slack, &claude.bot_token, "chat.postMessage", post.clone()).await;
+        if got.status == 429 {
+            break got;
+        }
+    };
+    let wait: f64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!(wait > 0.0 && wait <= 0.5, "{wait}");
+}
+
+#[tokio::test]
+async fn faults_come_as_ordered() {
+    let (slack, claude, _, dev) = two().await;
+    let url = format!("{}/api/chat.postMessage", slack.base_url());
+    let post = json!({"channel": dev, "text": "x"});
+    slack.fail_next("chat.postMessage", 1, Fault::Status(503));
+    slack.fail_next("chat.postMessage", 1, Fault::DropBeforeAnswer);
+    slack.fail_next("chat.postMessage", 1, Fault::DropAfterDoing);
+    assert_eq!(call("POST", &url, &claude.bot_token, &post).await.unwrap().status, 503);
+    assert!(call("POST", &url, &claude.bot_token, &post).await.is_none());
+    assert_eq!(slack.messages("dev").len(), 0);
+    assert!(call("POST", &url, &claude.bot_token, &post).await.is_none());
+    assert_eq!(slack.messages("dev").len(), 1, "it was done, and nobody was told");
+    slack.fail_next("chat.postMessage", 1, Fault::RetryAfter(30.0));
+    assert_eq!(call("POST", &url, &claude.bot_token, &post).await.unwrap().header("retry-after"), Some("30"));
+    assert_eq!(call("POST", &url, &claude.bot_token, &post).await.unwrap().status, 429, "it is held to it");
+    let faults: Vec<bool> = slack.calls().iter().map(|it| it.fault.is_some()).collect();
+    assert_eq!(faults, [true, true, true, true, false]);
+
+    let mut socket = Socket::open(&slack, &claude).await;
+    slack.go_away().await;
+    assert_eq!(socket.next().await["type"], "closed");
+    assert!(call("POST", &url, &claude.bot_token, &post).await.is_none());
+    slack.come_back().await;
+    slack.wait_for(|view| view.sockets("claude") == 0, PATIENCE).await;
+    Socket::open(&slack, &claude).await;
+}
+
+#[tokio::test]
+async fn signed_requests_are_retried_with_their_number() {
+    let slack = Slack::start().await;
+    slack.limits(Scale::faster(6000.0));
+    let mut answers = vec![500, 500, 200].into_iter();
+    let mut hook = Hook::listen(move |letter| {
+        let body: Value = serde_json::from_slice(&letter.body).unwrap();
+        if body["type"] == "url_verification" {
+            return Some((200, body["challenge"].as_str().unwrap().to_owned()));
+        }
+        Some((answers.next().unwrap(), String::new()))
+    })
+    .await;
+    let app = slack.http_app("claude", &hook.url);
+    slack.person("ann");
+    slack.channel("dev", &["ann", "claude"]);
+    slack.subscribe("claude", &["app_mention"]);
+    assert!(slack.verify_url("claude").await);
+    hook.next().await;
+    slack.say("ann", "dev", "@claude hello", None);
+    let letters = [hook.next().await, hook.next().await, hook.next().await];
+    let numbers: Vec<&str> = letters.iter().map(|it| it.header("x-slack-retry-num")).collect();
+    assert_eq!(numbers, ["", "1", "2"]);
+    assert_eq!(letters[1].header("x-slack-retry-reason"), "http_error");
+    for it in &letters {
+        assert_eq!(it.json()["event_id"], letters[0].json()["event_id"]);
+        assert!(it.header("x-slack-signature").starts_with("v0=") && !app.signing_secret.is_empty());
+    }
+    slack.wait_for(|view| view.envelopes("claude")[0].acknowledged.is_some(), PATIENCE).await;
+}
