@@ -132,6 +132,11 @@ impl Limiter {
         Ok(())
     }
 
+    /// What a window has used up, as of its last call.
+    pub(crate) fn used(&self, key: &str) -> u32 {
+        self.windows.get(key).map_or(0, |it| it.iter().map(|it| it.1).sum())
+    }
+
     /// Tells this key to wait, though nothing was used up.
     pub(crate) fn tell(&mut self, key: &str, until: Instant) {
         self.told.insert(key.to_owned(), until);

@@ -23,6 +23,7 @@ mod letter; // requests that a service makes: webhooks
 mod limit; // how often is too often
 mod sign; // digests, identifiers, instants
 
+pub mod github;
 pub mod slack;
 
 pub use desk::{Call, Desk, Fault, View, Violation, Wrong};

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "failing is the answer here")]
 
+mod github;
 mod hook;
 mod plain;
 mod slack;

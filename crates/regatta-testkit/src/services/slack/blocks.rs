@@ -79,7 +79,7 @@ pub(crate) fn complaints(blocks: &Value) -> Vec<String> {
 
 fn text(of: &Value, most: usize, wrong: &mut impl FnMut(&str)) {
     if !matches!(of["type"].as_str(), Some("mrkdwn" | "plain_text")) {
-        wrong("a text object is mrkdwn or plain_text");
+        return wrong("a text object is mrkdwn or plain_text");
     }
     match of["text"].as_str().map(length) {
         None | Some(0) => wrong("must be more than 0 characters"),

@@ -1,0 +1,232 @@
+//! Repositories with their issues, pull requests and checks; apps with their installations and deliveries.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::super::desk;
+use super::super::limit::in_words;
+
+/// What an app needs to know of itself.
+#[derive(Clone, Debug)]
+pub struct App {
+    pub id: u64,
+    pub client_id: String,
+    /// `claude-bot`: people write `@claude-bot`; its user is `claude-bot[bot]`.
+    pub slug: String,
+    /// PEM, as GitHub hands it out.
+    pub private_key: String,
+    pub webhook_secret: String,
+}
+
+impl App {
+    /// The login under which it writes.
+    pub fn login(&self) -> String {
+        format!("{}[bot]", self.slug)
+    }
+}
+
+pub(crate) struct AppState {
+    pub(crate) app: App,
+    pub(crate) webhook: Option<String>,
+    pub(crate) events: Vec<String>,
+    /// Installation id and owner.
+    pub(crate) installations: Vec<(u64, String)>,
+    pub(crate) deliveries: Vec<Delivery>,
+    pub(crate) in_flight: usize,
+}
+
+/// A token of an installation.
+pub(crate) struct Token {
+    pub(crate) token: String,
+    pub(crate) app: usize,
+    pub(crate) installation: u64,
+    /// Only these repositories, if any are named.
+    pub(crate) repositories: Vec<String>,
+    pub(crate) expires: Instant,
+}
+
+/// A webhook, sent or to be sent.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    pub id: u64,
+    /// The same for every redelivery.
+    pub guid: String,
+    pub event: String,
+    pub action: String,
+    pub payload: Value,
+    pub redelivery: bool,
+    /// Seconds since 1970.
+    pub delivered_at: Duration,
+    /// What came back: nothing yet, or 0 for no answer.
+    pub status_code: Option<u16>,
+    pub status: String,
+    pub(crate) installation: u64,
+    pub(crate) sent: bool,
+}
+
+/// A comment on an issue or a pull request.
+#[derive(Clone, Debug)]
+pub struct Comment {
+    pub id: u64,
+    /// Who wrote it: a login.
+    pub user: String,
+    /// The app that wrote it, by its slug.
+    pub app: Option<String>,
+    pub body: String,
+    /// Content and login, in order: `+1`, `eyes`, `rocket`, …
+    pub reactions: Vec<Reaction>,
+    pub created: Duration,
+    pub updated: Duration,
+    /// Every text it had, the present one last.
+    pub versions: Vec<String>,
+}
+
+/// A reaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reaction {
+    pub id: u64,
+    pub content: String,
+    pub user: String,
+}
+
+/// A comment on a line of a pull request.
+#[derive(Clone, Debug)]
+pub struct ReviewComment {
+    pub comment: Comment,
+    pub path: String,
+    pub line: u64,
+    /// The first comment of its thread.
+    pub in_reply_to: Option<u64>,
+}
+
+/// An issue, or the side of a pull request that is one.
+#[derive(Clone, Debug)]
+pub struct Issue {
+    pub number: u64,
+    pub title: String,
+    /// What it says itself, with its reactions and versions.
+    pub text: Comment,
+    pub open: bool,
+    pub labels: Vec<String>,
+    pub assignees: Vec<String>,
+    pub comments: Vec<Comment>,
+    pub pull: Option<Pull>,
+}
+
+/// What only a pull request has.
+#[derive(Clone, Debug)]
+pub struct Pull {
+    pub head: String,
+    pub head_sha: String,
+    pub base: String,
+    pub draft: bool,
+    pub diff: String,
+    pub comments: Vec<ReviewComment>,
+}
+
+/// A check run.
+#[derive(Clone, Debug)]
+pub struct Check {
+    pub id: u64,
+    pub app: String,
+    pub name: String,
+    pub head_sha: String,
+    pub status: String,
+    pub conclusion: Option<String>,
+    /// Everything that was said about it, later fields over earlier ones.
+    pub fields: Value,
+    /// Every status and conclusion it had, in order.
+    pub versions: Vec<(String, Option<String>)>,
+}
+
+pub(crate) struct Repo {
+    pub(crate) id: u64,
+    pub(crate) owner: String,
+    pub(crate) name: String,
+    /// `admin`, `maintain`, `write`, `triage`, `read`, by login.
+    pub(crate) people: BTreeMap<String, String>,
+    pub(crate) issues: BTreeMap<u64, Issue>,
+    pub(crate) checks: Vec<Check>,
+    pub(crate) branches: BTreeMap<String, String>,
+}
+
+impl Repo {
+    pub(crate) fn full_name(&self) -> String {
+        format!("{}/{}", self.owner, self.name)
+    }
+
+    /// A comment with its issue's number.
+    pub(crate) fn comment_mut(&mut self, id: u64) -> Option<(u64, &mut Comment)> {
+        let mut all = self.issues.values_mut().flat_map(|issue| {
+            let number = issue.number;
+            issue.comments.iter_mut().map(move |it| (number, it))
+        });
+        all.find(|it| it.1.id == id)
+    }
+
+    pub(crate) fn review_comment_mut(&mut self, id: u64) -> Option<&mut ReviewComment> {
+        let pulls = self.issues.values_mut().filter_map(|it| it.pull.as_mut());
+        pulls.flat_map(|it| it.comments.iter_mut()).find(|it| it.comment.id == id)
+    }
+}
+
+/// GitHub, as far as bridges see it.
+pub struct World {
+    pub(crate) apps: Vec<AppState>,
+    pub(crate) repos: Vec<Repo>,
+    pub(crate) tokens: Vec<Token>,
+}
+
+impl desk::World for World {
+    fn limited(_: &str, seconds: f64) -> (u16, Vec<(&'static str, String)>, Value) {
+        let body = json!({
+            "message": "You have exceeded a secondary rate limit. Please wait a few minutes before you try again.",
+            "documentation_url": "https://docs.github.com/rest/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits",
+            "status": "403",
+        });
+        (403, vec![("retry-after", in_words(seconds)), ("x-ratelimit-remaining", "4000".into())], body)
+    }
+}
+
+impl World {
+    pub(crate) fn repo(&self, name: &str) -> Option<&Repo> {
+        self.repos.iter().find(|it| it.full_name() == name)
+    }
+
+    pub(crate) fn repo_mut(&mut self, name: &str) -> Option<&mut Repo> {
+        self.repos.iter_mut().find(|it| it.full_name() == name)
+    }
+
+    /// An issue or pull request of a repository.
+    pub fn issue(&self, repo: &str, number: u64) -> Option<&Issue> {
+        self.repo(repo)?.issues.get(&number)
+    }
+
+    /// What was said on an issue or pull request.
+    pub fn comments(&self, repo: &str, number: u64) -> &[Comment] {
+        self.issue(repo, number).map(|it| it.comments.as_slice()).unwrap_or_default()
+    }
+
+    /// What was said on lines of a pull request.
+    pub fn review_comments(&self, repo: &str, number: u64) -> &[ReviewComment] {
+        let pull = self.issue(repo, number).and_then(|it| it.pull.as_ref());
+        pull.map(|it| it.comments.as_slice()).unwrap_or_default()
+    }
+
+    /// Every pull request of a repository.
+    pub fn pulls(&self, repo: &str) -> impl Iterator<Item = &Issue> {
+        self.repo(repo).into_iter().flat_map(|it| it.issues.values()).filter(|it| it.pull.is_some())
+    }
+
+    /// Every check run of a repository.
+    pub fn checks(&self, repo: &str) -> &[Check] {
+        self.repo(repo).map(|it| it.checks.as_slice()).unwrap_or_default()
+    }
+
+    /// The webhooks of an app, sent or not.
+    pub fn deliveries(&self, app: &str) -> &[Delivery] {
+        self.apps.iter().find(|it| it.app.slug == app).map(|it| it.deliveries.as_slice()).unwrap_or_default()
+    }
+}
