@@ -260,6 +260,14 @@ verbs! {
     "team.undelete" TeamUndelete(team::Named) Operate "Brings a deleted team back";
     "team.backup" TeamBackup(team::Named) View "Gives a team and its last launch, to be kept in a file";
     "team.restore" TeamRestore(team::Restore) Admin "Puts a team back as a file kept it";
+    "bridge.list" BridgeList(input::Nothing) View "Lists which agent is at which service, and how it is";
+    "bridge.pause" BridgePause(input::BridgePause) Operate "Lets an agent's bridges rest, or go on";
+    "conversation.list" ConversationList(input::Conversations) View "Lists the conversations in outside services";
+    "conversation.show" ConversationShow(input::Conversation) View "Shows a conversation, its turns and what was posted";
+    "conversation.accept" ConversationAccept(input::Conversation) Operate "Takes a request of somebody who is not on the list";
+    "conversation.refuse" ConversationRefuse(input::Conversation) Operate "Drops the requests of people who are not on the list";
+    "conversation.stop" ConversationStop(input::Conversation) Operate "Stops a conversation's turn";
+    "conversation.close" ConversationClose(input::Conversation) Operate "Ends a conversation for good";
     "runner.list" RunnerList(input::Nothing) View "Lists the runners on other machines";
     "runner.drain" RunnerDrain(input::RunnerName) Operate + Runner "Lets a runner take nothing new";
     "runner.rm" RunnerRm(input::RunnerName) Admin "Forgets a runner that is not there";

@@ -1,5 +1,6 @@
 //! What is shown. A view is drawn as it is: no door computes a status from it.
 
+mod bridge; // conversations and bridges
 mod mission; // how missions stand
 mod talk; // the bus and the hooks
 
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::verb::Scope as TokenScope;
 
+pub use bridge::{BridgeView, ConversationLineView, HealthView};
 pub use mission::{GuideView, MissionLineView, MissionView};
 pub use talk::*;
 
@@ -206,11 +208,13 @@ pub struct EvidenceView {
 /// Something that needs a person.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InboxView {
-    /// `Q7`, or the task itself when it is the task that waits.
+    /// `Q7`, the task itself when it is the task that waits, or a conversation that somebody wants to begin.
     pub id: String,
-    /// permission, question or task.
+    /// permission, question, task or request.
     pub kind: String,
-    pub task: TaskId,
+    /// Nothing when it is about no task yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
     pub project: ProjectName,
     pub agent: Option<AgentName>,
     /// What is asked, in one line.
@@ -237,7 +241,7 @@ impl InboxView {
             InboxView {
                 id: it.id.to_string(),
                 kind: kind.into(),
-                task: it.task,
+                task: Some(it.task),
                 project: it.project.clone(),
                 agent: Some(it.agent.clone()),
                 subject: it.subject(),
@@ -251,7 +255,7 @@ impl InboxView {
         let tasks = board.tasks.values().filter(|it| it.status == Status::NeedsHuman).map(|it| InboxView {
             id: it.id.to_string(),
             kind: "task".into(),
-            task: it.id,
+            task: Some(it.id),
             project: it.project.clone(),
             agent: it.agent.clone(),
             subject: it.subject.clone(),
@@ -261,8 +265,11 @@ impl InboxView {
             escalated: false,
             ask: None,
         });
-        let mut all: Vec<InboxView> =
-            asked.chain(tasks).filter(|it| project.is_none_or(|only| *only == it.project)).collect();
+        let mut all: Vec<InboxView> = asked
+            .chain(tasks)
+            .chain(bridge::held(board))
+            .filter(|it| project.is_none_or(|only| *only == it.project))
+            .collect();
         all.sort_by_key(|it| it.since_wall);
         all
     }

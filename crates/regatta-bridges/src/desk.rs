@@ -14,21 +14,7 @@ use regatta_engine::{Engine, Failure};
 use crate::registry::{Context, Refusals, Registry, Rules, Standing, may};
 use crate::service::{Incoming, Said};
 
-/// How an instance is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Health {
-    /// It hears, and since when, as a date in milliseconds.
-    pub connected: Option<u64>,
-    /// What it calls itself at the service.
-    pub known_as: Option<String>,
-    /// The last thing that went wrong.
-    pub trouble: Option<String>,
-    pub taken: u64,
-    pub refused: u64,
-    pub sent: u64,
-    pub delayed: u64,
-    pub paused: bool,
-}
+pub use regatta_api::view::HealthView as Health;
 
 /// What an instance's inbound side hands things to.
 #[derive(Clone)]

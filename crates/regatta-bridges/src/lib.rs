@@ -19,10 +19,10 @@ mod slack;
 use std::sync::Arc;
 
 use axum::Router;
+use regatta_api::view::BridgeView;
 use regatta_core::conversation::Service;
 use regatta_core::ids::AgentName;
 use regatta_engine::Engine;
-use serde::Serialize;
 use tokio::task::JoinHandle;
 
 use desk::{Desk, Directory, Health};
@@ -38,26 +38,6 @@ pub struct Bridges {
     tasks: Vec<JoinHandle<()>>,
     routes: Routes,
     engine: Engine,
-}
-
-/// One pair of agent and service, as people see it.
-#[derive(Clone, Debug, Serialize)]
-pub struct BridgeView {
-    pub agent: AgentName,
-    pub service: Service,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub route: Option<String>,
-    /// Why it is off, or what it lacks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub off: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub warning: Option<String>,
-    #[serde(flatten)]
-    pub health: Health,
-    /// Posts that will never be shown.
-    pub dead: usize,
-    /// Posts that wait to be shown.
-    pub waiting: usize,
 }
 
 impl Bridges {
@@ -101,17 +81,22 @@ impl Bridges {
             let own =
                 || board.conversations.values().filter(|other| other.agent == it.agent && other.service == it.service);
             BridgeView {
+                name: format!("{}:{}", it.service, it.agent),
                 agent: it.agent.clone(),
                 service: it.service,
                 route: it.route.clone(),
                 off: None,
-                warning: it.warning.clone(),
+                warning: it.warning.clone().or_else(|| {
+                    let known = board.agents.contains_key(&it.agent);
+                    (!known).then(|| format!("there is no agent {0} yet: regatta agent add {0}", it.agent))
+                }),
                 health: self.people.health(it.service, &it.agent),
                 dead: own().flat_map(|it| &it.posts).filter(|it| it.dead.is_some()).count(),
                 waiting: own().flat_map(|it| &it.posts).filter(|it| it.is_due()).count(),
             }
         });
         let off = self.registry.off.iter().map(|Off { agent, service, why }| BridgeView {
+            name: format!("{service}:{agent}"),
             agent: agent.clone(),
             service: *service,
             route: None,

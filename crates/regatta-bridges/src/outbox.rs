@@ -57,7 +57,8 @@ pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, has_github: bool
                     continue;
                 }
                 let memory = memories.entry(it.id).or_default();
-                let ready = ready_at(memory, &work, service.pace().div_f64(desk.registry().config.clock.max(0.001)));
+                let ready =
+                    ready_at(memory, &work, service.pace().div_f64(desk.registry().config.clock.max(0.001)), now);
                 if ready > now {
                     wake = wake.min(ready);
                     continue;
@@ -88,12 +89,11 @@ pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, has_github: bool
     }
 }
 
-fn ready_at(memory: &Memory, work: &Work, pace: Duration) -> Instant {
-    let long_ago = Instant::now();
-    let not_before = memory.not_before.unwrap_or(long_ago);
+fn ready_at(memory: &Memory, work: &Work, pace: Duration, now: Instant) -> Instant {
+    let not_before = memory.not_before.unwrap_or(now);
     match work {
         Work::Due(_) => not_before,
-        Work::Progress(_) => not_before.max(memory.edited.map_or(long_ago, |it| it + pace)),
+        Work::Progress(_) => not_before.max(memory.edited.map_or(now, |it| it + pace)),
     }
 }
 

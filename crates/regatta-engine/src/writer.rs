@@ -326,7 +326,10 @@ impl Writer {
         crate::failpoint::at("commit.stored");
         if !batch.events.is_empty() {
             self.outlets.board.send_replace(Arc::new(self.board.clone()));
-            if !self.board.missions.is_empty() || !self.board.launches.is_empty() {
+            // Who leads, answers or is talked to may have something to do without a mission.
+            let named = || self.board.agents.values().any(|it| it.of.is_some());
+            let talks = || self.board.conversations.values().any(|it| it.working().is_some());
+            if !self.board.missions.is_empty() || !self.board.launches.is_empty() || named() || talks() {
                 self.outlets.missions.send_replace(self.board.revision);
             }
             let _nobody_listens = self.outlets.events.send(std::mem::take(&mut batch.events).into());

@@ -36,6 +36,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use regatta_api::Problem;
+use regatta_core::conversation::Service;
+use regatta_core::ids::AgentName;
 use regatta_engine::Engine;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, watch};
@@ -70,6 +72,18 @@ pub struct Doors {
     pub web_dir: Option<PathBuf>,
     /// What this daemon took over from one that did not end well, in words.
     pub recovered: Option<String>,
+    /// Conversations in outside services, if there are such.
+    pub bridges: Option<Box<dyn Bridges>>,
+}
+
+/// What the doors need of the bridges.
+pub trait Bridges: Send + Sync {
+    /// Every pair of agent and service, on or off.
+    fn list(&self) -> Vec<regatta_api::view::BridgeView>;
+    /// Stops or lets go on what an agent hears and says; says how many pairs that are.
+    fn pause(&self, agent: &AgentName, service: Option<Service>, paused: bool) -> usize;
+    /// Where deliveries come in, below `/webhooks/`. A signature is what lets somebody in there.
+    fn router(&self) -> Router;
 }
 
 /// A door that is not only this machine's.
@@ -113,6 +127,7 @@ pub(crate) struct Shared {
     pub(crate) git_turns: Arc<Semaphore>,
     pub(crate) pages: pages::Pages,
     pub(crate) recovered: Option<String>,
+    pub(crate) bridges: Option<Box<dyn Bridges>>,
 }
 
 /// Serves until somebody asks for `down` or `signal` ends. Requests under way are finished first.
@@ -137,6 +152,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         git_turns: Arc::new(Semaphore::new(git::AT_ONCE)),
         pages: pages::Pages::default(),
         recovered: doors.recovered,
+        bridges: doors.bridges,
     });
     let router = router(shared.clone());
     tokio::spawn(async move {
@@ -208,6 +224,9 @@ fn router(shared: Arc<Shared>) -> Router {
     let git = Router::new()
         .route("/git/{project}/info/refs", get(git::refs))
         .route("/git/{project}/{service}", post(git::serve));
+    // Deliveries are signed over their raw body, and have their own bounds.
+    let deliveries = shared.bridges.as_ref().map(|it| it.router());
+    let deliveries = deliveries.map_or_else(Router::new, |it| Router::new().nest_service("/webhooks", it));
     Router::new()
         .route("/api/v1/events", get(stream::events))
         .route("/api/v1/{verb}", post(call))
@@ -239,6 +258,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn(bounds::whole))
         .merge(git)
+        .merge(deliveries)
         .layer(axum::middleware::from_fn_with_state(shared.clone(), web::serve))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::check))
         .with_state(shared)

@@ -34,6 +34,8 @@ pub(crate) const LISTS: &[(&str, &str, &str, Order)] = &[
     ("claim.list", "/held", "/claim", Order::ByKey),
     ("msg.history", "", "/id", Order::ByKey),
     ("msg.inbox", "", "/channel", Order::Own),
+    ("bridge.list", "", "/name", Order::Own),
+    ("conversation.list", "", "/id", Order::Own),
     ("hook.list", "", "/id", Order::ByKey),
     ("hook.log", "", "/id", Order::Own),
     ("token.list", "", "/name", Order::Own),

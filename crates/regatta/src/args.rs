@@ -1,6 +1,7 @@
 //! What may be typed. Help texts are imperative, without a period.
 
 mod agents; // agents, approvals, policy, budgets
+mod bridges; // conversations in outside services
 mod doors; // tokens, runners
 mod hooks; // messages, hooks, names
 mod missions; // missions with a lead
@@ -18,6 +19,7 @@ use regatta_core::ids::{AgentName, BranchName, ClaimId, ProjectName, TaskId};
 use crate::settings::duration_ms;
 
 pub(crate) use agents::*;
+pub(crate) use bridges::*;
 pub(crate) use doors::*;
 pub(crate) use hooks::*;
 pub(crate) use missions::*;
@@ -365,6 +367,9 @@ pub(crate) enum Word {
     /// Start something when a message, an event or a free claim matches
     #[command(subcommand, hide = true)]
     Hook(HookWord),
+    /// Talk to agents in Slack, GitHub, Linear and Telegram
+    #[command(subcommand, hide = true)]
+    Bridge(BridgeWord),
     /// Give a goal to a lead, and steer missions
     #[command(subcommand, hide = true)]
     Mission(MissionWord),

@@ -350,6 +350,9 @@ struct Entrance {
 async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance) -> Result<Ended, Failed> {
     let Entrance { keyring, tcp, outside, traces, found, web_dir } = entrance;
     let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
+    // Before anybody is told that we are ready: what is wrong with them is said to who starts us.
+    let bridges = crate::bridges::Running::start(&engine, &place.dir)?;
+    let bridges = bridges.map(|it| Box::new(it) as Box<dyn regatta_server::Bridges>);
     let unix = bind_unix(place);
     let mut terminate = signal(SignalKind::terminate()).map_err(|it| place.broken(&it))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|it| place.broken(&it))?;
@@ -376,7 +379,8 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
             _ = interrupt.recv() => {}
         }
     };
-    let doors = Doors { engine, keyring, tcp, outside, unix, dir: place.dir.clone(), traces, web_dir, recovered };
+    let dir = place.dir.clone();
+    let doors = Doors { engine, keyring, tcp, outside, unix, dir, traces, web_dir, recovered, bridges };
     regatta_server::serve(doors, signalled).await.map_err(|it| place.broken(&it))
 }
 

@@ -6,6 +6,7 @@
 
 mod args; // what may be typed
 mod bind; // where the daemon listens
+mod bridges; // agents in outside services
 mod client; // talking to the daemon
 mod daemon; // being it
 mod follow; // watching a mission to its end

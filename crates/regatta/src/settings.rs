@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use regatta_bridges::registry::AgentEntry;
 use regatta_core::lane::Lanes;
 use regatta_core::project;
 use regatta_engine::prices::{self, Price};
@@ -24,6 +25,9 @@ pub(crate) struct File {
     pub(crate) lanes: Lanes,
     pub(crate) rule: Vec<project::StandingRule>,
     pub(crate) daemon: Daemon,
+    /// Agents that people talk to in outside services, and how. Only the user's own file is asked.
+    pub(crate) agents: std::collections::BTreeMap<String, AgentEntry>,
+    pub(crate) bridges: regatta_bridges::registry::Config,
     /// What models cost, before the table of this version. Only the user's own file is asked.
     pub(crate) price: Vec<Price>,
 }
@@ -114,6 +118,16 @@ pub(crate) fn prices() -> Result<Vec<Price>, Failed> {
         ));
     }
     Ok([own, prices::defaults()].concat())
+}
+
+/// What the user's own file says of agents in outside services, in the order in which it names them.
+pub(crate) fn bridges() -> Result<(Vec<(String, AgentEntry)>, regatta_bridges::registry::Config), Failed> {
+    let Some((file, table)) = user_file().map(|it| layer(&it)).transpose()?.flatten() else {
+        return Ok(Default::default());
+    };
+    let named = table.get("agents").and_then(toml::Value::as_table).into_iter().flat_map(|it| it.keys());
+    let agents = named.filter_map(|name| Some((name.clone(), file.agents.get(name)?.clone()))).collect();
+    Ok((agents, file.bridges))
 }
 
 /// Where everything Regatta keeps is: `REGATTA_DATA_DIR`, or the XDG data directory.

@@ -1,8 +1,9 @@
 //! What the verbs of the bus and of hooks take.
 
 use regatta_core::agent::Level;
+use regatta_core::conversation::Service;
 use regatta_core::hook::{Action, Conditions, Trigger};
-use regatta_core::ids::{AgentName, ChannelName, FiringId, HookId, Label, MessageId, ProjectName};
+use regatta_core::ids::{AgentName, ChannelName, ConversationId, FiringId, HookId, Label, MessageId, ProjectName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +84,19 @@ inputs! {
         #[serde(default)] sandbox: Option<Level>,
     }
     Hook { hook: HookId }
+    Conversation { conversation: ConversationId }
+    Conversations {
+        /// Closed ones, too.
+        #[serde(default)] all: bool,
+        #[serde(default)] project: Option<ProjectName>,
+    }
+    BridgePause {
+        agent: AgentName,
+        /// One service; all of them if not given.
+        #[serde(default)] service: Option<Service>,
+        /// `false` lets them go on.
+        paused: bool,
+    }
     HookPause { hook: HookId, #[serde(default)] reason: String }
     /// A message that is there, or one that is only thought of.
     HookTest {

@@ -3,6 +3,7 @@
 
 mod attempt; // what an attempt asks and needs to know
 mod board; // status, projects, agents
+mod bridges; // conversations in outside services
 mod decide; // the inbox, policy, budgets, steering
 mod hook; // hooks
 mod land; // the landing queue
@@ -32,6 +33,7 @@ use regatta_core::agent::{self, Runtime};
 use regatta_core::board::{Board, Draft};
 use regatta_core::claim::{self, Acquire, Acquired, Mode, Owner};
 use regatta_core::command::{Actor, Command, Outcome, PlannedTask, Request};
+use regatta_core::conversation::Ask;
 use regatta_core::fleet::Limits;
 use regatta_core::ids::{AgentName, AttemptId, MessageId, MissionId, ProjectName, RequestKey, TaskId};
 use regatta_core::landing::End;
@@ -200,6 +202,21 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::MsgInbox(ask) => it.msg_inbox(ask).await,
         Call::MsgAttachment(ask) => it.msg_attachment(ask).await,
         Call::HookAdd(ask) => it.hook_add(ask).await,
+        Call::BridgeList(_) => it.bridge_list(),
+        Call::BridgePause(ask) => it.bridge_pause(&ask),
+        Call::ConversationList(ask) => it.conversation_list(ask).await,
+        Call::ConversationShow(ask) => it.conversation_show(ask.conversation).await,
+        Call::ConversationAccept(ask) => {
+            it.converse(ask.conversation, |conversation| Ask::Accept { conversation }).await
+        }
+        Call::ConversationRefuse(ask) => {
+            it.converse(ask.conversation, |conversation| Ask::Refuse { conversation }).await
+        }
+        Call::ConversationStop(ask) => {
+            let by = it.by.to_string();
+            it.converse(ask.conversation, |conversation| Ask::Stop { conversation, by, delivery: None }).await
+        }
+        Call::ConversationClose(ask) => it.converse(ask.conversation, |conversation| Ask::Close { conversation }).await,
         Call::HookList(_) => it.hook_list(),
         Call::HookTest(ask) => it.hook_test(ask).await,
         Call::HookPause(ask) => it.hook_pause(ask).await,

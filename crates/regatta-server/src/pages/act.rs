@@ -104,7 +104,14 @@ pub(super) fn item(it: &InboxView) -> Vec<Action> {
 }
 
 fn task_decision(it: &InboxView) -> Vec<Action> {
-    let task = it.task;
+    if it.kind == "request" {
+        let of = json!({ "conversation": it.id });
+        return vec![
+            act("Accept", "conversation.accept", of.clone(), format!("regatta bridge accept {}", it.id)).first(),
+            act("Refuse", "conversation.refuse", of, format!("regatta bridge refuse {}", it.id)),
+        ];
+    }
+    let Some(task) = it.task else { return vec![] };
     if it.kind == "review" {
         return vec![
             act("Land", "land", json!({ "id": task }), format!("regatta land {task}")).first(),
@@ -233,7 +240,7 @@ mod tests {
             InboxView {
                 id: "Q7".into(),
                 kind: "permission".into(),
-                task: "T3".parse().unwrap(),
+                task: "T3".parse().ok(),
                 project: regatta_core::ids::ProjectName::new("shop").unwrap(),
                 agent: None,
                 subject: String::new(),
@@ -247,6 +254,7 @@ mod tests {
         let (item, question) = (asks(&permission), asks(&question));
         let review = InboxView { kind: "review".into(), ask: None, ..item.clone() };
         let task = InboxView { kind: "task".into(), ask: None, ..item.clone() };
+        let request = InboxView { kind: "request".into(), id: "V7".into(), ..task.clone() };
         let shop = regatta_core::ids::ProjectName::new("shop").unwrap();
         let ann = regatta_core::ids::AgentName::new("ann").unwrap();
         let all = [
@@ -254,6 +262,7 @@ mod tests {
             super::item(&question),
             super::item(&review),
             super::item(&task),
+            super::item(&request),
             queue(&shop, true),
             queue(&shop, false),
         ];

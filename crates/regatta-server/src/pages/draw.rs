@@ -409,14 +409,14 @@ pub(super) fn items(board: &Board) -> Vec<ItemView> {
     let mut all = InboxView::all(board, None);
     let reviews = board.tasks.values().filter(|it| it.status == Status::InReview);
     for task in reviews {
-        if all.iter().any(|it| it.task == task.id) {
+        if all.iter().any(|it| it.task == Some(task.id)) {
             continue;
         }
         let files = task.submission.as_ref().map_or(0, |it| it.changed.len());
         all.push(InboxView {
             id: task.id.to_string(),
             kind: "review".into(),
-            task: task.id,
+            task: Some(task.id),
             project: task.project.clone(),
             agent: task.agent.clone(),
             subject: format!("{} · {files} file{} changed", task.subject, if files == 1 { "" } else { "s" }),

@@ -39,7 +39,8 @@ pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
 fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
     let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
     for it in items {
-        let key = format!("{} {} {} {}", it.kind, it.task, it.subject, it.why);
+        let task = it.task.map_or(String::new(), |it| it.to_string());
+        let key = format!("{} {task} {} {}", it.kind, it.subject, it.why);
         if let Some(row) = rows.iter_mut().find(|row| row.0 == key && it.kind == "permission") {
             row.1 += 1;
             continue;
@@ -50,11 +51,7 @@ fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
             why += &format!(" [{}]", it.choices.iter().map(|it| plain(it)).collect::<Vec<_>>().join(" | "));
         }
         let subject = plain(&it.subject);
-        rows.push((
-            key,
-            1,
-            vec![it.id.clone(), it.kind.clone(), it.task.to_string(), agent, ago(it.since_wall), subject, why],
-        ));
+        rows.push((key, 1, vec![it.id.clone(), it.kind.clone(), task, agent, ago(it.since_wall), subject, why]));
     }
     rows.into_iter()
         .map(|(_, count, mut row)| {
@@ -98,6 +95,17 @@ pub(super) fn answer(app: &App, id: &str, words: &[String]) -> Said {
             _ => Err(usage(
                 format!("{task} can be answered with retry or cancel"),
                 format!("see why: regatta why {task}"),
+            )),
+        };
+    }
+    if id.starts_with(['V', 'v']) {
+        let id = id.parse().map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "see regatta inbox"))?;
+        return match text.as_str() {
+            "accept" => super::bridge::bridge(app, crate::args::BridgeWord::Accept { id }),
+            "refuse" => super::bridge::bridge(app, crate::args::BridgeWord::Refuse { id }),
+            _ => Err(usage(
+                format!("{id} can be answered with accept or refuse"),
+                format!("see it: regatta bridge show {id}"),
             )),
         };
     }

@@ -2,6 +2,7 @@
 
 mod agents;
 mod beads;
+mod bridge;
 mod claim;
 mod decide;
 mod demo;
@@ -265,6 +266,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Claim(it)) => claim::claim(app, it),
         Some(Word::Msg(it)) => msg::msg(app, it),
         Some(Word::Hook(it)) => hook::hook(app, it),
+        Some(Word::Bridge(it)) => bridge::bridge(app, it),
         Some(Word::Mission(it)) => mission::mission(app, it),
         Some(Word::Migrate(it)) => migrate::migrate(app, &it),
         Some(Word::Guide { name }) => mission::guide(app, name.as_deref()),

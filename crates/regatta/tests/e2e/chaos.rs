@@ -192,7 +192,7 @@ struct Tally {
     both: u64,
 }
 
-fn kill_daemon(world: &World) {
+pub(crate) fn kill_daemon(world: &World) {
     let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
     if world.processes().contains(&pid) {
         kill(pid);
