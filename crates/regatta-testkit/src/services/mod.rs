@@ -15,8 +15,6 @@
 //! Deliberately absent: TLS, permissions that no bridge asks for, and every method that is not listed in the module
 //! of its service: an unknown one is answered as the service would and is a violation.
 
-#![allow(dead_code, reason = "what the other services need is here already")]
-
 mod desk; // what every double keeps: calls, violations, faults, the clock
 mod door; // the listener and its connections
 mod letter; // requests that a service makes: webhooks
@@ -24,7 +22,9 @@ mod limit; // how often is too often
 mod sign; // digests, identifiers, instants
 
 pub mod github;
+pub mod linear;
 pub mod slack;
+pub mod telegram;
 
 pub use desk::{Call, Desk, Fault, View, Violation, Wrong};
 pub use limit::Scale;

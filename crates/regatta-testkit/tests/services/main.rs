@@ -4,5 +4,7 @@
 
 mod github;
 mod hook;
+mod linear;
 mod plain;
 mod slack;
+mod telegram;

@@ -1,0 +1,195 @@
+//! Telegram's double: the poll and its offset, messages and buttons, limits, faults.
+
+use regatta_testkit::services::telegram::{Bot, PER_MINUTE_IN_GROUP, Telegram};
+use regatta_testkit::services::{Fault, Scale, Wrong};
+use serde_json::{Value, json};
+
+use crate::plain::{Got, PATIENCE, ask, call};
+
+async fn api(telegram: &Telegram, bot: &Bot, method: &str, body: Value) -> Got {
+    let url = format!("{}/bot{}/{method}", telegram.base_url(), bot.token);
+    call("POST", &url, "unused", &body).await.expect("it is answered")
+}
+
+async fn result(telegram: &Telegram, bot: &Bot, method: &str, body: Value) -> Value {
+    let got = api(telegram, bot, method, body).await;
+    assert_eq!(got.status, 200, "{}", got.body);
+    got.body["result"].clone()
+}
+
+async fn group() -> (Telegram, Bot, i64) {
+    let telegram = Telegram::start().await;
+    let bot = telegram.bot("claude_bot");
+    telegram.person("ann");
+    let dev = telegram.group("dev", &["ann", "claude_bot"]);
+    (telegram, bot, dev)
+}
+
+#[tokio::test]
+async fn an_offset_confirms_and_nothing_else_does() {
+    let (telegram, bot, dev) = group().await;
+    assert_eq!(result(&telegram, &bot, "getMe", json!({})).await["username"], "claude_bot");
+    let waiting = api(&telegram, &bot, "getUpdates", json!({"timeout": 20}));
+    let speaking = async {
+        telegram.wait_for(|view| view.unconfirmed("claude_bot") == 0, PATIENCE).await;
+        telegram.say("ann", "dev", "@claude_bot fix it", None)
+    };
+    let (got, id) = tokio::join!(waiting, speaking);
+    let update = &got.body["result"][0];
+    assert_eq!((&update["message"]["message_id"], &update["message"]["chat"]["id"]), (&json!(id), &json!(dev)));
+    assert_eq!(update["message"]["entities"][0], json!({"type": "mention", "offset": 0, "length": 11}));
+    let again = result(&telegram, &bot, "getUpdates", json!({})).await;
+    assert_eq!(again[0]["update_id"], update["update_id"], "it was not confirmed");
+    let next = update["update_id"].as_i64().unwrap() + 1;
+    assert_eq!(result(&telegram, &bot, "getUpdates", json!({"offset": next})).await, json!([]));
+    assert_eq!(telegram.view(|view| view.unconfirmed("claude_bot")), 0);
+    telegram.assert_well_behaved();
+}
+
+#[tokio::test]
+async fn a_second_poll_ends_the_first() {
+    let (telegram, bot, _) = group().await;
+    let first = api(&telegram, &bot, "getUpdates", json!({"timeout": 50}));
+    let second = async {
+        telegram.find(|view| view.polls("claude_bot").checked_sub(1), PATIENCE).await;
+        api(&telegram, &bot, "getUpdates", json!({"timeout": 0})).await
+    };
+    let (first, second) = tokio::join!(first, second);
+    assert_eq!((first.status, second.status), (409, 200));
+    assert_eq!(telegram.violations().iter().map(|it| it.wrong).collect::<Vec<_>>(), [Wrong::State]);
+}
+
+#[tokio::test]
+async fn messages_buttons_and_reactions() {
+    let (telegram, bot, dev) = group().await;
+    let asked = telegram.say("ann", "dev", "@claude_bot may you?", None);
+    let keyboard = json!({"inline_keyboard": [[{"text": "Allow", "callback_data": "allow:7"}]]});
+    let body = json!({"chat_id": dev, "text": "<b>May I?</b>", "parse_mode": "HTML", "reply_markup": keyboard, "reply_parameters": {"message_id": asked}});
+    let sent = result(&telegram, &bot, "sendMessage", body).await;
+    assert_eq!((&sent["text"], &sent["reply_to_message"]["message_id"]), (&json!("May I?"), &json!(asked)));
+    let id = sent["message_id"].as_i64().unwrap();
+    let callback = telegram.click("ann", "dev", id, "allow:7");
+    let updates = result(&telegram, &bot, "getUpdates", json!({})).await;
+    assert_eq!(updates.as_array().unwrap().len(), 2, "a bot does not hear itself");
+    assert_eq!(updates[1]["callback_query"]["id"], callback);
+    result(&telegram, &bot, "answerCallbackQuery", json!({"callback_query_id": callback})).await;
+    assert_eq!(api(&telegram, &bot, "answerCallbackQuery", json!({"callback_query_id": callback})).await.status, 400);
+    let edit = json!({"chat_id": dev, "message_id": id, "text": "Allowed\\.", "parse_mode": "MarkdownV2"});
+    result(&telegram, &bot, "editMessageText", edit.clone()).await;
+    let same = api(&telegram, &bot, "editMessageText", edit).await;
+    assert!(same.body["description"].as_str().unwrap().starts_with("Bad Request: message is not modified"));
+    let reaction = json!([{"type": "emoji", "emoji": "👀"}]);
+    result(&telegram, &bot, "setMessageReaction", json!({"chat_id": dev, "message_id": asked, "reaction": reaction}))
+        .await;
+    result(&telegram, &bot, "sendChatAction", json!({"chat_id": dev, "action": "typing"})).await;
+    let messages = telegram.messages("dev");
+    assert_eq!(
+        (messages[0].reactions.len(), messages[1].shown.as_str(), messages[1].buttons().len()),
+        (1, "Allowed.", 0)
+    );
+    assert_eq!(telegram.actions("dev").len(), 1);
+    assert_eq!(telegram.callbacks()[0].answered.as_deref(), Some(""));
+}
+
+#[tokio::test]
+async fn what_telegram_refuses_is_refused_and_written_down() {
+    let (telegram, bot, dev) = group().await;
+    telegram.limits(Scale::faster(10_000.0));
+    let asked = telegram.say("ann", "dev", "hello", None);
+    let button = |data: &str| json!({"inline_keyboard": [[{"text": "x", "callback_data": data}]]});
+    let cases = [
+        ("sendMessage", json!({"chat_id": dev, "text": ""}), "message text is empty", true),
+        ("sendMessage", json!({"chat_id": dev, "text": "x".repeat(4097)}), "message is too long", true),
+        (
+            "sendMessage",
+            json!({"chat_id": dev, "text": "a.b", "parse_mode": "MarkdownV2"}),
+            "can't parse entities",
+            true,
+        ),
+        (
+            "sendMessage",
+            json!({"chat_id": dev, "text": "x", "reply_markup": button(&"x".repeat(65))}),
+            "BUTTON_DATA_INVALID",
+            true,
+        ),
+        ("sendMessage", json!({"chat_id": dev, "text": "x", "reply_markup": "{"}), "can't parse reply_markup", true),
+        ("sendMessage", json!({"chat_id": 5, "text": "x"}), "chat not found", false),
+        ("editMessageText", json!({"chat_id": dev, "message_id": asked, "text": "x"}), "message can't be edited", true),
+        (
+            "editMessageText",
+            json!({"chat_id": dev, "message_id": 99_999, "text": "x"}),
+            "message to edit not found",
+            false,
+        ),
+        (
+            "setMessageReaction",
+            json!({"chat_id": dev, "message_id": asked, "reaction": [{"type": "emoji", "emoji": "🦀"}]}),
+            "REACTION_INVALID",
+            true,
+        ),
+        ("sendChatAction", json!({"chat_id": dev, "action": "sleeping"}), "wrong parameter action", true),
+        ("sendCoffee", json!({}), "method not found", true),
+    ];
+    for (method, body, words, wrong) in &cases {
+        let before = telegram.violations().len();
+        let got = api(&telegram, &bot, method, body.clone()).await;
+        assert!(got.body["description"].as_str().unwrap().contains(words), "{method} {body}: {}", got.body);
+        assert_eq!(telegram.violations().len() > before, *wrong, "{method} {body}");
+    }
+    let stranger = format!("{}/bot1:x/getMe", telegram.base_url());
+    assert_eq!(ask("GET", &stranger, &[], "").await.unwrap().status, 401);
+}
+
+#[tokio::test]
+async fn limits_hold_for_a_chat_and_for_a_group() {
+    let (telegram, bot, dev) = group().await;
+    let ann = telegram.direct("ann", "claude_bot");
+    let send = |chat: i64| api(&telegram, &bot, "sendMessage", json!({"chat_id": chat, "text": "x"}));
+    let mut statuses = vec![];
+    for _ in 0..4 {
+        statuses.push(send(ann).await.status);
+    }
+    assert_eq!(statuses, [200, 200, 200, 429]);
+    let refused = send(ann).await;
+    assert_eq!((&refused.body["parameters"]["retry_after"], refused.header("retry-after")), (&json!(1), Some("1")));
+    assert_eq!(send(dev).await.status, 200, "another chat");
+    // A hundred times faster, the group's minute is 600 ms: whoever asks without rest meets it after twenty.
+    telegram.limits(Scale::faster(100.0));
+    let mut good = 1;
+    let met = |it: &regatta_testkit::services::Violation| it.what.contains("the group dev");
+    let asking = async {
+        while !telegram.violations().iter().any(met) {
+            good += u32::from(send(dev).await.status == 200);
+        }
+    };
+    tokio::time::timeout(PATIENCE, asking).await.expect("the group's limit is met");
+    assert!(good >= PER_MINUTE_IN_GROUP, "{good}");
+    let wrong: Vec<Wrong> = telegram.violations().iter().map(|it| it.wrong).collect();
+    assert!(wrong.iter().all(|it| matches!(it, Wrong::Limit | Wrong::TooSoon)));
+}
+
+#[tokio::test]
+async fn a_private_bot_sees_only_what_concerns_it_and_no_bot_sees_a_bot() {
+    let (telegram, bot, dev) = group().await;
+    let other = telegram.bot("codex_bot");
+    let both = telegram.group("both", &["ann", "claude_bot", "codex_bot"]);
+    telegram.privacy("codex_bot", true);
+    telegram.say("ann", "both", "nobody's business", None);
+    let sent = result(&telegram, &other, "sendMessage", json!({"chat_id": both, "text": "Hi"})).await;
+    telegram.say("ann", "both", "thanks", sent["message_id"].as_i64());
+    telegram.say("ann", "both", "@codex_bot go", None);
+    let seen = |updates: Value| -> Vec<String> {
+        let all = updates.as_array().unwrap().iter();
+        all.map(|it| it["message"]["text"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(seen(result(&telegram, &other, "getUpdates", json!({})).await), ["thanks", "@codex_bot go"]);
+    assert_eq!(
+        seen(result(&telegram, &bot, "getUpdates", json!({})).await),
+        ["nobody's business", "thanks", "@codex_bot go"]
+    );
+    assert_eq!(api(&telegram, &other, "sendMessage", json!({"chat_id": dev, "text": "x"})).await.status, 403);
+    telegram.fail_next("sendMessage", 1, Fault::DropAfterDoing);
+    let url = format!("{}/bot{}/sendMessage", telegram.base_url(), bot.token);
+    assert!(call("POST", &url, "", &json!({"chat_id": dev, "text": "once"})).await.is_none());
+    assert_eq!(telegram.messages("dev").len(), 1);
+}
