@@ -100,6 +100,7 @@ impl GitHub {
                 installations: vec![],
                 deliveries: vec![],
                 in_flight: 0,
+                forged: 0,
             });
             app
         })
@@ -308,6 +309,18 @@ impl GitHub {
     /// The webhooks of an app.
     pub fn deliveries(&self, app: &str) -> Vec<Delivery> {
         self.view(|view| view.deliveries(app).to_vec())
+    }
+
+    /// Forgets an app's webhooks, as the service does after three days.
+    pub fn forget_deliveries(&self, app: &str) {
+        let at = self.at(app);
+        self.change(|world, _| world.apps[at].deliveries.clear());
+    }
+
+    /// Signs the next `n` webhooks of an app with another secret than its own.
+    pub fn corrupt_signatures(&self, app: &str, n: u32) {
+        let at = self.at(app);
+        self.change(|world, _| world.apps[at].forged += n);
     }
 
     /// Sends a webhook again as the service's own page would: the same GUID.

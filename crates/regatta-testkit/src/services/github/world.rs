@@ -35,6 +35,8 @@ pub(crate) struct AppState {
     pub(crate) installations: Vec<(u64, String)>,
     pub(crate) deliveries: Vec<Delivery>,
     pub(crate) in_flight: usize,
+    /// So many webhooks are signed with a wrong secret.
+    pub(crate) forged: u32,
 }
 
 /// A token of an installation.

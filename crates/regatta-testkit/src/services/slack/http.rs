@@ -31,10 +31,14 @@ impl Envelope {
     }
 }
 
+fn signature(secret: &str, stamp: &str, body: &str) -> String {
+    sign::hmac_hex(secret, &[b"v0:", stamp.as_bytes(), b":", body.as_bytes()])
+}
+
 /// A request as Slack signs it.
 pub(crate) fn signed(secret: &str, url: &str, form: bool, body: String) -> Letter {
     let stamp = sign::now().as_secs().to_string();
-    let signature = sign::hmac_hex(secret, &[b"v0:", stamp.as_bytes(), b":", body.as_bytes()]);
+    let signature = signature(secret, &stamp, &body);
     let kind = if form { "application/x-www-form-urlencoded" } else { "application/json" };
     let headers = [
         ("content-type", kind.to_owned()),
@@ -147,4 +151,16 @@ pub(crate) async fn verify(desk: &Desk<Workspace>, at: usize, challenge: &str) -
     let echoed = receipt.ok().filter(|it| it.status == 200).map(|it| String::from_utf8_lossy(&it.body).into_owned());
     let in_json = |it: &str| serde_json::from_str::<Value>(it).is_ok_and(|it| it["challenge"] == challenge);
     echoed.is_some_and(|it| it.trim() == challenge || in_json(&it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documented_vector_of_slack_comes_out() {
+        let body = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c";
+        let digest = signature("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", body);
+        assert_eq!(digest, "a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503");
+    }
 }

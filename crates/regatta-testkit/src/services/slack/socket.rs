@@ -148,7 +148,12 @@ async fn talk(desk: &Arc<Desk<Workspace>>, at: usize, connection: u64, line: &mu
                 Some(Ok(Frame::Text(said))) => {
                     desk.change(|world, ledger| world.apps[at].acknowledged(connection, &said, ledger));
                 }
-                Some(Ok(Frame::Close(_)) | Err(_)) | None => return,
+                Some(Ok(Frame::Close(_))) => {
+                    // The other side waits for the answer to its goodbye.
+                    let _ = line.flush().await;
+                    return;
+                }
+                Some(Err(_)) | None => return,
                 Some(Ok(_)) => {}
             }
         }
