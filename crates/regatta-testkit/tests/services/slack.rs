@@ -98,6 +98,44 @@ async fn what_was_not_acknowledged_comes_again_on_the_next_socket() {
 }
 
 #[tokio::test]
+async fn of_two_sockets_each_event_goes_to_one() {
+    const EVENTS: usize = 500;
+    let (slack, claude, _, _) = two().await;
+    slack.subscribe("claude", &["message.channels"]);
+    let mut sockets = [Socket::open(&slack, &claude).await, Socket::open(&slack, &claude).await];
+    let (slack, done) = (std::sync::Arc::new(slack), std::sync::Arc::new(tokio::sync::Notify::new()));
+    let reading = sockets.iter_mut().map(|socket| {
+        let done = done.clone();
+        async move {
+            let mut seen = vec![];
+            loop {
+                tokio::select! {
+                    () = done.notified() => return seen,
+                    frame = socket.next() => {
+                        socket.acknowledge(&frame).await;
+                        seen.push(frame["payload"]["event"]["text"].as_str().unwrap().to_owned());
+                    }
+                }
+            }
+        }
+    });
+    let speaking = async {
+        for at in 0..EVENTS {
+            slack.say("ann", "dev", &at.to_string(), None);
+            tokio::task::yield_now().await;
+        }
+        let told = |view: &regatta_testkit::services::slack::Workspace| view.acknowledged("claude") == EVENTS;
+        slack.wait_for(|view| told(view), 3 * PATIENCE).await;
+        done.notify_waiters();
+    };
+    let [one, other] = <[_; 2]>::try_from(reading.collect::<Vec<_>>()).ok().unwrap();
+    let (one, other, ()) = tokio::join!(one, other, speaking);
+    let all: std::collections::BTreeSet<&String> = one.iter().chain(&other).collect();
+    assert_eq!((one.len() + other.len(), all.len()), (EVENTS, EVENTS), "each once");
+    slack.assert_well_behaved();
+}
+
+#[tokio::test]
 async fn a_late_acknowledgement_is_punished_and_the_event_comes_again() {
     let (slack, claude, _, _) = two().await;
     slack.limits(Scale::faster(600.0).deadlines(30.0));

@@ -84,14 +84,15 @@ pub(crate) async fn deliver(desk: Weak<Desk<World>>) {
                     if app.webhook.is_none() {
                         continue;
                     }
-                    for it in app.deliveries.iter_mut().filter(|it| !it.sent) {
+                    // They are sent in the order they were made: the unsent are the last.
+                    for it in app.deliveries.iter_mut().rev().take_while(|it| !it.sent) {
                         it.sent = true;
                         due.push((at, it.id));
                     }
                 }
                 due
             });
-            for (at, id) in due {
+            for (at, id) in due.into_iter().rev() {
                 tokio::spawn(once(strong.clone(), at, id));
             }
         }
@@ -110,14 +111,14 @@ async fn once(desk: Arc<Desk<World>>, at: usize, id: u64) {
             app.forged -= 1;
             signer.webhook_secret = "somebody else's".into();
         }
-        let delivery = app.deliveries.iter().find(|it| it.id == id).expect("it is due");
+        let delivery = app.deliveries.iter().rev().find(|it| it.id == id).expect("it is due");
         let url = app.webhook.as_deref().unwrap_or_default();
         (letter(&signer, url, delivery), ledger.scale.deadline(ANSWER))
     });
     let result = letter::send(letter, patience).await;
     desk.change(|world, ledger| {
         let app = &mut world.apps[at];
-        let delivery = app.deliveries.iter_mut().find(|it| it.id == id).expect("it is due");
+        let delivery = app.deliveries.iter_mut().rev().find(|it| it.id == id).expect("it is due");
         delivery.delivered_at = sign::now();
         (delivery.status_code, delivery.status) = match &result {
             Ok(receipt) if (200..300).contains(&receipt.status) => (Some(receipt.status), "OK".into()),

@@ -85,6 +85,13 @@ impl Workspace {
 }
 
 impl AppState {
+    /// What is still to be told, or to be acknowledged.
+    pub(crate) fn unsettled(&mut self) -> &mut [Envelope] {
+        let over = |it: &Envelope| matches!(it.state, State::Done | State::GivenUp);
+        self.settled += self.envelopes[self.settled..].iter().take_while(|it| over(it)).count();
+        &mut self.envelopes[self.settled..]
+    }
+
     pub(crate) fn enqueue(
         &mut self,
         ledger: &mut Ledger,
@@ -97,6 +104,7 @@ impl AppState {
             kind,
             event_id,
             envelope_id,
+            older_ids: vec![],
             payload,
             retries: 0,
             reason: "",

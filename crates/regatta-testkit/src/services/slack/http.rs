@@ -80,13 +80,14 @@ pub(crate) async fn deliver(desk: Weak<Desk<Workspace>>, at: usize) {
         let ready: Vec<usize> = strong.view(|view| {
             let app = &view.apps[at];
             let later = |it: &Envelope| (it.state == State::Waiting).then_some(it.not_before).flatten();
-            wake = app.envelopes.iter().filter_map(later).filter(|it| *it > now).min();
+            wake = app.envelopes[app.settled..].iter().filter_map(later).filter(|it| *it > now).min();
             let due = |it: &Envelope| it.state == State::Waiting && it.not_before.is_none_or(|it| it <= now);
             let open = strong.door().is_open() && app.mode != Mode::Socket;
-            (0..app.envelopes.len()).filter(|it| open && due(&app.envelopes[*it])).collect()
+            (app.settled..app.envelopes.len()).filter(|it| open && due(&app.envelopes[*it])).collect()
         });
         for which in ready {
             strong.change_quietly(|world, _| {
+                world.apps[at].unsettled();
                 world.apps[at].envelopes[which].state = State::Sent { connection: 0, at: now };
             });
             tokio::spawn(once(strong.clone(), at, which));

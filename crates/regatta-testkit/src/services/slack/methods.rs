@@ -479,7 +479,8 @@ impl Turn<'_> {
             return Err(slip("msg_too_long"));
         }
         message.text.push_str(&text);
-        message.versions.push(message.text.clone());
+        // A stream has no versions: it only grows.
+        message.versions = vec![message.text.clone()];
         (message.changed, message.streaming) = (now, Some(!stop));
         if stop && !blocks.is_null() {
             message.blocks = blocks;

@@ -103,6 +103,7 @@ impl Slack {
             mode,
             events,
             envelopes: vec![],
+            settled: 0,
             connections: vec![],
             tickets: BTreeSet::new(),
             orders: Default::default(),

@@ -169,10 +169,12 @@ impl AppState {
     fn next(&mut self, connection: u64, now: Instant, ledger: &mut Ledger) -> Option<Value> {
         let ready =
             |it: &&mut super::world::Envelope| it.state == State::Waiting && it.not_before.is_none_or(|it| it <= now);
-        let envelope = self.envelopes.iter_mut().find(ready)?;
+        let envelope = self.unsettled().iter_mut().find(ready)?;
         if envelope.retries > 0 {
             // A second delivery has a number of its own: only the event in it is the same.
-            envelope.envelope_id = sign::uuid(&format!("envelope {}", ledger.next()));
+            let fresh = sign::uuid(&format!("envelope {}", ledger.next()));
+            let old = std::mem::replace(&mut envelope.envelope_id, fresh);
+            envelope.older_ids.push(old);
         }
         envelope.state = State::Sent { connection, at: now };
         Some(frame(envelope))
@@ -185,14 +187,14 @@ impl AppState {
             State::Waiting => it.not_before.filter(|it| *it > Instant::now()),
             _ => None,
         };
-        self.envelopes.iter().filter_map(of).min()
+        self.envelopes[self.settled..].iter().filter_map(of).min()
     }
 
     /// What was not acknowledged in time is sent again, three times at most.
     fn expire(&mut self, connection: u64, ledger: &mut Ledger) {
         let (now, scale) = (Instant::now(), ledger.scale);
         let name = self.app.name.clone();
-        for it in &mut self.envelopes {
+        for it in self.unsettled() {
             let State::Sent { connection: of, at } = it.state else { continue };
             if of == connection && at + scale.deadline(ACKNOWLEDGE) <= now {
                 ledger.wrong(&name, Wrong::Late, format!("{} {} was not acknowledged", it.kind, it.envelope_id));
@@ -205,7 +207,11 @@ impl AppState {
         let name = self.app.name.clone();
         let said: Value = serde_json::from_str(said).unwrap_or_default();
         let id = said["envelope_id"].as_str().unwrap_or_default();
-        let Some(it) = self.envelopes.iter_mut().find(|it| it.envelope_id == id) else {
+        if self.envelopes.iter().any(|it| it.older_ids.iter().any(|it| it == id)) {
+            // It comes late, which has been written down; the event is on its way again.
+            return;
+        }
+        let Some(it) = self.envelopes.iter_mut().rev().find(|it| it.envelope_id == id) else {
             ledger.wrong(&name, Wrong::Unknown, format!("an acknowledgement of nothing: {said}"));
             return;
         };
@@ -225,7 +231,7 @@ impl AppState {
         self.connections.retain(|it| *it != connection);
         self.orders.remove(&connection);
         let scale = ledger.scale;
-        for it in &mut self.envelopes {
+        for it in self.unsettled() {
             if matches!(it.state, State::Sent { connection: of, .. } if of == connection) {
                 it.again("timeout", Instant::now(), scale);
                 // The next socket gets it at once.

@@ -106,6 +106,8 @@ pub struct Envelope {
     pub event_id: Option<String>,
     /// Of the last attempt.
     pub envelope_id: String,
+    /// Of the attempts before.
+    pub(crate) older_ids: Vec<String>,
     pub payload: Value,
     /// How often it was sent before.
     pub retries: u32,
@@ -131,6 +133,8 @@ pub(crate) struct AppState {
     /// `app_mention`, `message.channels`, …
     pub(crate) events: BTreeSet<String>,
     pub(crate) envelopes: Vec<Envelope>,
+    /// So many of them, from the first, are done with: thousands are not looked at again for each that comes.
+    pub(crate) settled: usize,
     pub(crate) connections: Vec<u64>,
     pub(crate) tickets: BTreeSet<String>,
     /// What its sockets are to be told, by connection.
@@ -171,12 +175,17 @@ impl Workspace {
 
     /// One message.
     pub fn message(&self, channel: &str, ts: &str) -> Option<&Message> {
-        self.messages(channel).iter().find(|it| it.ts == ts)
+        self.messages(channel).iter().rev().find(|it| it.ts == ts)
     }
 
     /// What an app was sent, acknowledged or not.
     pub fn envelopes(&self, app: &str) -> &[Envelope] {
         self.apps.iter().find(|it| it.app.name == app).map(|it| it.envelopes.as_slice()).unwrap_or_default()
+    }
+
+    /// How much of what an app was sent it has acknowledged.
+    pub fn acknowledged(&self, app: &str) -> usize {
+        self.envelopes(app).iter().filter(|it| it.acknowledged.is_some()).count()
     }
 
     /// How many sockets of this app are open.
@@ -202,7 +211,7 @@ impl Workspace {
     }
 
     pub(crate) fn message_mut(&mut self, channel: &str, ts: &str) -> Option<&mut Message> {
-        self.channel_mut(channel)?.messages.iter_mut().find(|it| it.ts == ts)
+        self.channel_mut(channel)?.messages.iter_mut().rev().find(|it| it.ts == ts)
     }
 
     /// A timestamp that no other message has.
