@@ -168,6 +168,11 @@ impl Desk {
         format!("{}:{}:{delivery}", self.service, self.agent)
     }
 
+    /// Whether a delivery was taken before.
+    pub(crate) fn has_taken(&self, delivery: &str) -> bool {
+        self.board().deliveries.contains_key(&self.mark(delivery))
+    }
+
     async fn hear(&self, said: Said) -> Result<(), String> {
         if said.by.is_bot && !self.may(&said.by) {
             return Ok(()); // bots do not set bots to work

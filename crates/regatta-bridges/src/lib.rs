@@ -12,6 +12,7 @@ pub mod service; // the port
 pub mod signature; // who sent it
 
 mod http; // calls to a service
+mod linear;
 mod outbox; // what is due, in order, once
 mod routes; // where deliveries come in
 mod slack;
@@ -140,7 +141,12 @@ fn made(it: &Instance, desk: &Desk, http: &Http) -> Result<Pair, String> {
             let inbound = slack::inbound::Slack::new(api.clone(), signing_secret.clone(), app_token.is_some());
             (Arc::new(inbound), Arc::new(slack::outbound::Slack::new(api)))
         }
-        Credentials::Github { .. } | Credentials::Linear { .. } | Credentials::Telegram { .. } => {
+        Credentials::Linear { access_token, agent_id, webhook_secret } => {
+            let api = Arc::new(linear::api::Api::new(http.clone(), desk.url(), access_token.clone()));
+            let inbound = linear::inbound::Linear::new(api.clone(), agent_id.clone(), webhook_secret.clone());
+            (Arc::new(inbound), Arc::new(linear::outbound::Linear::new(api, desk.clone())))
+        }
+        Credentials::Github { .. } | Credentials::Telegram { .. } => {
             return Err(format!("{} is not built in", it.service));
         }
     })

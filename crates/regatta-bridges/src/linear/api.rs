@@ -1,0 +1,263 @@
+//! Linear's GraphQL API, as far as it is used: six documents.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::desk::wall;
+use crate::http::{Answer, Call, Http};
+use crate::registry::{Secret, Standing};
+use crate::service::Trouble;
+
+const VIEWER: &str = "query Viewer { viewer { id name displayName organization { id } } }";
+const PERSON: &str = "query Person($id: String!) { user(id: $id) { id name displayName active guest app } }";
+const RECENT: &str = "query RecentAgentSessions { agentSessions(first: 50, orderBy: updatedAt) { nodes { \
+    id status url createdAt updatedAt appUser { id } creator { id name } comment { id body } \
+    issue { id identifier title description url team { id key } } \
+    activities(last: 20) { nodes { id createdAt signal user { id name } \
+    content { __typename ... on AgentActivityPromptContent { body } } } } } } }";
+const ACTIVITY: &str = "mutation AgentActivityCreate($input: AgentActivityCreateInput!) { \
+    agentActivityCreate(input: $input) { success agentActivity { id } } }";
+const SESSION: &str = "mutation AgentSessionUpdate($id: String!, $input: AgentSessionUpdateInput!) { \
+    agentSessionUpdate(id: $id, input: $input) { success } }";
+
+/// Who we are in a workspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Me {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) display_name: String,
+    pub(crate) organization: String,
+}
+
+/// What Linear knows of somebody.
+#[derive(Clone, Debug, Default)]
+struct Person {
+    name: String,
+    /// A member of the workspace: no guest, nobody who has left.
+    member: bool,
+    app: bool,
+}
+
+pub(crate) struct Api {
+    http: Http,
+    url: String,
+    token: Secret,
+    me: Mutex<Option<Me>>,
+    people: Mutex<HashMap<String, Person>>,
+}
+
+/// How many people are remembered.
+const MOST_KNOWN: usize = 5_000;
+/// How long looking somebody up may hold up the answer to a delivery.
+const LOOK_UP: Duration = Duration::from_millis(1_200);
+/// How long to wait when Linear says "too much" and not for how long; and the longest that is believed.
+const LEAVE_ALONE: Duration = Duration::from_secs(10);
+const LEAVE_ALONE_AT_MOST: Duration = Duration::from_secs(3_600);
+
+impl Api {
+    pub(crate) fn new(http: Http, url: String, token: Secret) -> Api {
+        Api { http, url, token, me: Mutex::default(), people: Mutex::default() }
+    }
+
+    async fn ask(&self, document: &str, variables: Value, patience: Option<Duration>) -> Result<Value, Trouble> {
+        let body = json!({"query": document, "variables": variables});
+        let token = self.token.reveal();
+        // A key of a person is sent bare, a token of an app is not.
+        let value = if token.starts_with("lin_api_") { token.to_owned() } else { format!("Bearer {token}") };
+        let mut call = Call::new(Method::POST, &self.url).json(&body).header("authorization", value);
+        call.patience = patience;
+        let answer = self.http.call(call).await?;
+        let name = document.split(['(', '{']).next().unwrap_or_default().split_whitespace().nth(1).unwrap_or("a call");
+        judged(name, answer)
+    }
+
+    /// Who we are; asked once.
+    pub(crate) async fn me(&self) -> Result<Me, Trouble> {
+        let known = self.me.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(me) = known {
+            return Ok(me);
+        }
+        let said = self.ask(VIEWER, json!({}), None).await?;
+        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+        let viewer = &said["viewer"];
+        let me = Me {
+            id: text(&viewer["id"]),
+            name: text(&viewer["name"]),
+            display_name: text(&viewer["displayName"]),
+            organization: text(&viewer["organization"]["id"]),
+        };
+        *self.me.lock().unwrap_or_else(PoisonError::into_inner) = Some(me.clone());
+        Ok(me)
+    }
+
+    /// What is known of somebody who wrote in a workspace. Who cannot be looked up is a stranger with an id.
+    pub(crate) async fn standing(&self, user: &Value, organization: &str) -> Standing {
+        let id = user["id"].as_str().unwrap_or_default();
+        let name = user["name"].as_str().unwrap_or_default();
+        let stranger = Standing { id: id.to_owned(), name: name.to_owned(), ..Standing::default() };
+        if id.is_empty() {
+            return stranger;
+        }
+        let (Ok(me), Some(person)) = (self.me().await, self.person(id).await) else { return stranger };
+        Standing {
+            name: if name.is_empty() { person.name } else { stranger.name },
+            in_team: person.member && !organization.is_empty() && organization == me.organization,
+            is_bot: person.app,
+            ..stranger
+        }
+    }
+
+    async fn person(&self, id: &str) -> Option<Person> {
+        let known = self.people.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+        if known.is_some() {
+            return known;
+        }
+        let said = self.ask(PERSON, json!({"id": id}), Some(LOOK_UP)).await.ok()?;
+        let user = &said["user"];
+        let is = |name: &str, unsaid| user[name].as_bool().unwrap_or(unsaid);
+        let found = Person {
+            name: user["name"].as_str()?.to_owned(),
+            member: is("active", true) && !is("guest", true),
+            app: is("app", false),
+        };
+        let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
+        if people.len() >= MOST_KNOWN {
+            people.clear();
+        }
+        people.insert(id.to_owned(), found.clone());
+        Some(found)
+    }
+
+    /// The sessions that changed last, with what was said in them.
+    pub(crate) async fn recent(&self) -> Result<Vec<Value>, Trouble> {
+        let mut said = self.ask(RECENT, json!({}), None).await?;
+        match said["agentSessions"]["nodes"].take() {
+            Value::Array(nodes) => Ok(nodes),
+            _ => Err(Trouble::Unknown("RecentAgentSessions: Linear named no sessions".into())),
+        }
+    }
+
+    /// Makes an activity. One that is there already under its id is as good.
+    pub(crate) async fn activity(&self, input: &Value) -> Result<(), Trouble> {
+        match self.ask(ACTIVITY, json!({"input": input}), None).await {
+            Err(Trouble::Never(why)) if is_there(&why) => Ok(()),
+            Ok(said) if said["agentActivityCreate"]["success"] == json!(false) => {
+                Err(Trouble::Unknown("AgentActivityCreate: Linear says that it did not work".into()))
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// Changes what is shown of a session as a whole.
+    pub(crate) async fn update(&self, session: &str, input: &Value) -> Result<(), Trouble> {
+        self.ask(SESSION, json!({"id": session, "input": input}), None).await.map(drop)
+    }
+}
+
+/// Whether a refusal means that an entity of that id exists.
+fn is_there(why: &str) -> bool {
+    let why = why.to_ascii_lowercase();
+    why.contains("already exist") || why.contains("conflict on insert") || why.contains("duplicate")
+}
+
+/// An answer, by its class.
+fn judged(name: &str, mut answer: Answer) -> Result<Value, Trouble> {
+    let first = answer.body["errors"][0].clone();
+    let code = first["extensions"]["code"].as_str().unwrap_or_default().to_ascii_uppercase();
+    let kind = first["extensions"]["type"].as_str().unwrap_or_default().to_ascii_lowercase();
+    if answer.status == 429 || code == "RATELIMITED" || kind == "ratelimited" {
+        return Err(Trouble::Later(pause_of(&answer)));
+    }
+    let said = first["extensions"]["userPresentableMessage"].as_str().or(first["message"].as_str());
+    let said = said.map_or_else(|| format!("{} and no reason", answer.status), str::to_owned);
+    if answer.status == 401 || code == "AUTHENTICATION_ERROR" || kind == "authentication error" {
+        let why = format!("{name}: Linear says {said}; look at the access token and the app's installation");
+        return Err(Trouble::Locked(why));
+    }
+    let broken = matches!(code.as_str(), "INTERNAL_SERVER_ERROR" | "INTERNAL_ERROR" | "LOCK_TIMEOUT")
+        || matches!(kind.as_str(), "internal error" | "network error" | "lock timeout" | "bootstrap error");
+    if answer.status >= 500 || broken {
+        return Err(Trouble::Unknown(format!("{name}: Linear answered {}: {said}", answer.status)));
+    }
+    if !first.is_null() || answer.status >= 400 {
+        return Err(Trouble::Never(format!("{name}: Linear says {said}")));
+    }
+    match answer.body["data"].take() {
+        Value::Null => Err(Trouble::Unknown(format!("{name}: Linear's answer has no data"))),
+        data => Ok(data),
+    }
+}
+
+/// How long Linear wants to be left alone: `Retry-After`, or until whichever limit is used up is whole again.
+fn pause_of(answer: &Answer) -> Duration {
+    if let Some(pause) = answer.retry_after() {
+        return pause;
+    }
+    let number = |name: &str| answer.header(name).and_then(|it| it.trim().parse::<f64>().ok());
+    let limits = ["x-ratelimit-requests", "x-ratelimit-complexity", "x-ratelimit-endpoint-requests"];
+    let used_up = |limit: &&str| number(&format!("{limit}-remaining")).is_some_and(|it| it < 1.0);
+    let resets = limits.into_iter().filter(used_up).filter_map(|it| number(&format!("{it}-reset")));
+    let latest = resets.fold(0.0_f64, f64::max);
+    let now = wall() as f64;
+    if latest <= now {
+        return LEAVE_ALONE;
+    }
+    Duration::from_secs_f64((latest - now) / 1_000.0).min(LEAVE_ALONE_AT_MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::header::{HeaderMap, HeaderValue};
+
+    use super::*;
+
+    fn answer(status: u16, body: Value) -> Answer {
+        Answer { status, headers: HeaderMap::new(), body }
+    }
+
+    fn error(code: &str, message: &str) -> Value {
+        json!({"data": null, "errors": [{"message": message, "extensions": {"code": code}}]})
+    }
+
+    #[test]
+    fn each_class_of_answer_is_known() {
+        assert_eq!(judged("X", answer(200, json!({"data": {"a": 1}}))), Ok(json!({"a": 1})));
+        for (status, body) in [(400, error("RATELIMITED", "slow")), (429, Value::Null)] {
+            assert!(matches!(judged("X", answer(status, body)), Err(Trouble::Later(it)) if it == LEAVE_ALONE));
+        }
+        for (status, body) in [(401, Value::Null), (400, error("AUTHENTICATION_ERROR", "who?"))] {
+            assert!(matches!(judged("X", answer(status, body)), Err(Trouble::Locked(_))));
+        }
+        for (status, body) in
+            [(502, Value::Null), (200, error("INTERNAL_SERVER_ERROR", "oh")), (200, json!({})), (200, Value::Null)]
+        {
+            assert!(matches!(judged("X", answer(status, body)), Err(Trouble::Unknown(_))));
+        }
+        for (status, body) in [(400, error("INPUT_ERROR", "no such session")), (403, Value::Null)] {
+            assert!(matches!(judged("X", answer(status, body)), Err(Trouble::Never(_))));
+        }
+        assert!(is_there("AgentActivityCreate: Linear says Entity already exists"));
+        assert!(!is_there("AgentActivityCreate: Linear says Entity not found: AgentSession"));
+    }
+
+    /// The limit that is used up counts, not one that has room and is whole again much later.
+    #[test]
+    fn the_pause_is_what_the_headers_say() {
+        let mut it = answer(400, error("RATELIMITED", "slow"));
+        let mut set = |name: &'static str, value: u64| {
+            it.headers.insert(name, HeaderValue::from_str(&value.to_string()).unwrap());
+        };
+        set("x-ratelimit-requests-remaining", 0);
+        set("x-ratelimit-requests-reset", wall() + 30_000);
+        set("x-ratelimit-complexity-remaining", 9_000);
+        set("x-ratelimit-complexity-reset", wall() + 900_000);
+        let Err(Trouble::Later(pause)) = judged("X", it.clone()) else { panic!("not rate limited") };
+        assert!((25..=30).contains(&pause.as_secs()), "{pause:?}");
+        it.headers.insert("retry-after", HeaderValue::from_static("3"));
+        assert_eq!(judged("X", it), Err(Trouble::Later(Duration::from_secs(3))));
+    }
+}

@@ -1,0 +1,377 @@
+//! What comes from Linear: signed webhooks of agent sessions, and at start whatever was missed of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use regatta_core::conversation::LONGEST_TEXT;
+use regatta_core::ids::ApprovalId;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::desk::{Desk, wall};
+use crate::registry::{Secret, Standing};
+use crate::service::{Fut, Inbound, Incoming, Received, Said, Trouble};
+use crate::signature;
+
+use super::api::{Api, Me};
+use super::words;
+
+/// How old a delivery may be, by the date that is signed with it.
+const WINDOW_MS: u64 = 60_000;
+/// How old a session may be that is taken up though nobody told of it: longer than Linear itself goes on telling.
+const MISSED_MS: u64 = 24 * 3_600_000;
+/// What is looked for again at most so often, however many stale deliveries come.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const AGAIN: Duration = Duration::from_millis(500);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+/// How much of what Linear says about an issue is handed along.
+const MOST_CONTEXT: usize = 16_000;
+/// How the comment begins that Linear itself writes when an issue is given to an agent.
+const NOBODY_SAID: &str = "This thread is for an agent session";
+
+pub(crate) struct Linear {
+    api: Arc<Api>,
+    agent_id: String,
+    webhook_secret: Option<Secret>,
+    /// Something was not taken because it was old: Linear is asked instead.
+    missed: Notify,
+}
+
+impl Linear {
+    pub(crate) fn new(api: Arc<Api>, agent_id: String, webhook_secret: Option<Secret>) -> Linear {
+        Linear { api, agent_id, webhook_secret, missed: Notify::new() }
+    }
+
+    /// What a webhook says to us, if it is for us at all.
+    async fn understand(&self, payload: &Value) -> Option<Incoming> {
+        let session = &payload["agentSession"];
+        let organization = payload["organizationId"].as_str().unwrap_or_default();
+        match payload["action"].as_str()? {
+            "created" => {
+                let by = self.api.standing(&session["creator"], organization).await;
+                let me = self.api.me().await.unwrap_or_default();
+                created(session, payload["promptContext"].as_str(), by, &me).map(Incoming::Said)
+            }
+            "prompted" => {
+                let activity = &payload["agentActivity"];
+                let by = self.api.standing(author_of(activity), organization).await;
+                self.prompted(session, activity, by)
+            }
+            _ => None,
+        }
+    }
+
+    fn prompted(&self, session: &Value, activity: &Value, by: Standing) -> Option<Incoming> {
+        let delivery = prompt_delivery(activity["id"].as_str()?);
+        let key = key_of(session["id"].as_str()?);
+        if by.id == self.agent_id {
+            return None; // our own words
+        }
+        if activity["signal"].as_str() == Some("stop") {
+            return Some(Incoming::Stop { delivery, key, by });
+        }
+        let body = activity["content"]["body"].as_str().or(activity["body"].as_str()).unwrap_or_default().trim();
+        if let Some((choice, approval)) = chosen(body) {
+            return Some(Incoming::Chosen { delivery, approval, choice, by });
+        }
+        let source = activity["id"].as_str()?.to_owned();
+        let said = said_in(session)?;
+        Some(Incoming::Said(Said { delivery, by, text: cut(body), source, called: true, ..said }))
+    }
+
+    /// Takes up what nobody told us of while we were not there.
+    async fn catch_up(&self, desk: &Desk, me: &Me) -> Result<(), Trouble> {
+        for session in self.api.recent().await? {
+            if session["appUser"]["id"].as_str() != Some(&self.agent_id) {
+                continue;
+            }
+            for it in self.missed_of(desk, me, &session).await {
+                desk.take(it).await.map_err(Trouble::Unknown)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a session waits for: its beginning, if we never showed anything, and what was said after we last did.
+    async fn missed_of(&self, desk: &Desk, me: &Me, session: &Value) -> Vec<Incoming> {
+        let open = matches!(session["status"].as_str(), Some("pending" | "active" | "awaitingInput" | "stale"));
+        let empty = vec![];
+        let activities = session["activities"]["nodes"].as_array().unwrap_or(&empty);
+        let at = |it: &Value| date(&it["createdAt"]);
+        let last_own = activities.iter().filter(|it| self.is_own(it)).map(at).max();
+        let mut found = Vec::new();
+        let mut first = String::new();
+        let id = session["id"].as_str().unwrap_or_default();
+        if open && last_own.is_none() && is_recent(at(session)) && !desk.has_conversation(&key_of(id)) {
+            let by = self.api.standing(&session["creator"], &me.organization).await;
+            if let Some(said) = created(session, None, by, me) {
+                first.clone_from(&said.text);
+                found.push(Incoming::Said(said));
+            }
+        }
+        for activity in activities.iter().filter(|it| it["content"]["__typename"] == "AgentActivityPromptContent") {
+            let answered = last_own.is_some_and(|last| at(activity) <= last);
+            let beginning = activity["content"]["body"].as_str().is_some_and(|it| cut(it.trim()) == first);
+            if answered || beginning || self.is_own(activity) || !is_recent(at(activity)) {
+                continue;
+            }
+            let by = self.api.standing(author_of(activity), &me.organization).await;
+            found.extend(self.prompted(session, activity, by));
+        }
+        found
+    }
+
+    fn is_own(&self, activity: &Value) -> bool {
+        activity["user"]["id"].as_str() == Some(&self.agent_id)
+    }
+}
+
+impl Inbound for Linear {
+    fn run<'a>(&'a self, desk: &'a Desk) -> Fut<'a, ()> {
+        Box::pin(async move {
+            let mut pause = AGAIN;
+            loop {
+                while desk.is_paused() {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                let came = async {
+                    let me = self.api.me().await?;
+                    desk.known_as(&[&self.agent_id, &me.name]);
+                    self.catch_up(desk, &me).await?;
+                    Ok::<_, Trouble>(me)
+                };
+                match came.await {
+                    Ok(me) => {
+                        desk.connected();
+                        if me.id != self.agent_id {
+                            let why =
+                                "the access token is not that of LINEAR_AGENT_ID: what it says would be another's";
+                            desk.note(|it| it.trouble = Some(why.into()));
+                        }
+                        pause = AGAIN;
+                        self.missed.notified().await;
+                        tokio::time::sleep(LOOK_AGAIN.div_f64(desk.registry().config.clock.max(0.001))).await;
+                    }
+                    Err(trouble) => {
+                        desk.disconnected(&words(&trouble));
+                        match trouble {
+                            Trouble::Later(least) => pause = pause.max(least),
+                            Trouble::Locked(_) => pause = AGAIN_AT_MOST,
+                            Trouble::Unknown(_) | Trouble::Never(_) => {}
+                        }
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(AGAIN_AT_MOST);
+                    }
+                }
+            }
+        })
+    }
+
+    fn receive<'a>(&'a self, desk: &'a Desk, headers: &'a HeaderMap, body: &'a [u8]) -> Fut<'a, Received> {
+        Box::pin(async move {
+            let Some(secret) = &self.webhook_secret else {
+                return Received::Refused { status: 503, why: "no webhook secret is set for this agent" };
+            };
+            let given = headers.get("linear-signature").and_then(|it| it.to_str().ok()).unwrap_or_default();
+            if !signature::is_of(secret, &[body], given) {
+                return Received::Refused { status: 401, why: "the signature is not Linear's" };
+            }
+            let Ok(payload) = serde_json::from_slice::<Value>(body) else {
+                return Received::Refused { status: 400, why: "it cannot be understood" };
+            };
+            let ours = payload["type"] == "AgentSessionEvent" && payload["appUserId"].as_str() == Some(&self.agent_id);
+            // The header is not signed; the date within the body is.
+            let fresh = payload["webhookTimestamp"].as_u64().is_some_and(|it| wall().abs_diff(it) <= WINDOW_MS);
+            if !fresh {
+                let again = ours && delivery_of(&payload).is_some_and(|it| desk.has_taken(&it));
+                if again {
+                    tracing::info!(agent = %desk.agent, "Linear told again what was taken before");
+                    return Received::Events(vec![]);
+                }
+                if ours {
+                    self.missed.notify_one();
+                }
+                return Received::Refused { status: 401, why: "it is too old" };
+            }
+            if !ours {
+                return Received::Events(vec![]);
+            }
+            Received::Events(self.understand(&payload).await.into_iter().collect())
+        })
+    }
+}
+
+fn key_of(session: &str) -> String {
+    format!("linear:{session}")
+}
+
+fn author_of(activity: &Value) -> &Value {
+    &activity["user"]
+}
+
+/// The same for every telling of it, by webhook or by a look at the session: Linear's own number of a delivery is not.
+fn delivery_of(payload: &Value) -> Option<String> {
+    match payload["action"].as_str()? {
+        "created" => Some(created_delivery(payload["agentSession"]["id"].as_str()?)),
+        "prompted" => Some(prompt_delivery(payload["agentActivity"]["id"].as_str()?)),
+        _ => None,
+    }
+}
+
+fn created_delivery(session: &str) -> String {
+    format!("created:{session}")
+}
+
+fn prompt_delivery(activity: &str) -> String {
+    format!("prompted:{activity}")
+}
+
+/// Where a session is. Webhooks and the API use the same names.
+fn said_in(session: &Value) -> Option<Said> {
+    let id = session["id"].as_str().filter(|it| !it.is_empty())?;
+    let issue = &session["issue"];
+    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    let (identifier, title) = (text(&issue["identifier"]), text(&issue["title"]));
+    let team = issue["team"]["key"].as_str().or(identifier.split_once('-').map(|it| it.0)).unwrap_or_default();
+    let place = [("session", id), ("issue", issue["id"].as_str().unwrap_or_default()), ("team", team)];
+    Some(Said {
+        channel: team.to_owned(),
+        thread: key_of(id),
+        key: key_of(id),
+        place: place.iter().map(|(name, it)| ((*name).to_owned(), (*it).to_owned())).collect::<BTreeMap<_, _>>(),
+        title: format!("{identifier} {title}").trim().to_owned(),
+        url: session["url"].as_str().or(issue["url"].as_str()).map(str::to_owned),
+        ..Said::default()
+    })
+}
+
+/// The beginning of a session: a mention in a comment, or an issue that was given to the agent.
+fn created(session: &Value, told: Option<&str>, by: Standing, me: &Me) -> Option<Said> {
+    let said = said_in(session)?;
+    let id = session["id"].as_str()?;
+    let issue = &session["issue"];
+    let about = format!("{}\n\n{}", said.title, issue["description"].as_str().unwrap_or_default());
+    let told = told.map(str::trim).filter(|it| !it.is_empty()).unwrap_or(about.trim()).to_owned();
+    let comment = session["comment"]["body"].as_str().unwrap_or_default();
+    let spoken = without_mention(comment, me);
+    // What Linear tells of the issue is the request itself where nobody said anything else.
+    let (text, context) = match spoken.is_empty() || comment.trim_start().starts_with(NOBODY_SAID) {
+        true => (cut(&told), None),
+        false => (cut(&spoken), Some(told.chars().take(MOST_CONTEXT).collect())),
+    };
+    Some(Said { delivery: created_delivery(id), by, text, context, source: id.to_owned(), called: true, ..said })
+}
+
+/// A comment without the mention of us at its beginning.
+fn without_mention(text: &str, me: &Me) -> String {
+    let text = text.trim();
+    let Some(rest) = text.strip_prefix('@') else { return text.to_owned() };
+    for name in [&me.display_name, &me.name] {
+        let named = rest.get(..name.len()).is_some_and(|it| it.eq_ignore_ascii_case(name));
+        let rest = rest.get(name.len()..).unwrap_or_default();
+        if named && !name.is_empty() && !rest.starts_with(|it: char| it.is_alphanumeric()) {
+            return rest.trim_start_matches([':', ',']).trim().to_owned();
+        }
+    }
+    text.to_owned()
+}
+
+/// An option that was offered with a question, as it comes back: `allow:Q7`.
+fn chosen(body: &str) -> Option<(String, ApprovalId)> {
+    let (choice, of) = body.split_once(':')?;
+    let known = matches!(choice, "allow" | "always" | "deny") || choice.starts_with("choice-");
+    let approval = of.starts_with('Q').then(|| of.parse().ok()).flatten()?;
+    known.then(|| (choice.to_owned(), approval))
+}
+
+/// As much of a text as a message may have.
+fn cut(text: &str) -> String {
+    let mut end = text.len().min(LONGEST_TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].trim().to_owned()
+}
+
+/// A date in milliseconds; nothing that can be read is long ago.
+fn date(it: &Value) -> u64 {
+    let read = it.as_str().and_then(|it| it.parse::<jiff::Timestamp>().ok());
+    read.and_then(|it| u64::try_from(it.as_millisecond()).ok()).unwrap_or(0)
+}
+
+fn is_recent(at: u64) -> bool {
+    wall().saturating_sub(at) <= MISSED_MS
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn me() -> Me {
+        Me { id: "A1".into(), name: "Claude Code".into(), display_name: "claude".into(), organization: "O1".into() }
+    }
+
+    fn session(comment: &str) -> Value {
+        json!({
+            "id": "S1", "url": "https://linear.app/x/session/S1", "comment": {"body": comment},
+            "issue": {"id": "I1", "identifier": "ENG-12", "title": "Fix login", "description": "It hangs.",
+                      "team": {"key": "ENG"}},
+        })
+    }
+
+    #[test]
+    fn what_is_asked_is_what_somebody_said_or_else_the_issue() {
+        let given = "<issue identifier=\"ENG-12\">…</issue>";
+        for (comment, told, text, context) in [
+            ("@claude fix it", Some(given), "fix it", Some(given)),
+            ("@Claude Code: fix it", None, "fix it", Some("ENG-12 Fix login\n\nIt hangs.")),
+            ("@claudette fix it", Some(given), "@claudette fix it", Some(given)),
+            ("please fix it", Some(given), "please fix it", Some(given)),
+            ("@claude", Some(given), given, None),
+            ("", Some(given), given, None),
+            ("", None, "ENG-12 Fix login\n\nIt hangs.", None),
+            ("This thread is for an agent session with claude.", Some(given), given, None),
+        ] {
+            let said = created(&session(comment), told, Standing::default(), &me()).unwrap();
+            assert_eq!((said.text.as_str(), said.context.as_deref()), (text, context), "{comment:?}");
+            assert!(said.called);
+        }
+        let said = created(&session(""), None, Standing::default(), &me()).unwrap();
+        assert_eq!((said.channel.as_str(), said.key.as_str()), ("ENG", "linear:S1"));
+        assert_eq!((said.title.as_str(), said.thread.as_str()), ("ENG-12 Fix login", "linear:S1"));
+        assert_eq!(said.place["session"], "S1");
+        assert!(created(&json!({"issue": {}}), None, Standing::default(), &me()).is_none());
+    }
+
+    /// However a session or a prompt comes to us, it is one delivery.
+    #[test]
+    fn a_retry_and_a_look_at_the_session_are_the_same_delivery() {
+        let payload = json!({"action": "created", "agentSession": session("")});
+        let said = created(&session(""), None, Standing::default(), &me()).unwrap();
+        assert_eq!(delivery_of(&payload), Some(said.delivery));
+        let payload = json!({"action": "prompted", "agentSession": {"id": "S1"}, "agentActivity": {"id": "P7"}});
+        assert_eq!(delivery_of(&payload).as_deref(), Some("prompted:P7"));
+        assert_eq!(delivery_of(&json!({"action": "updated", "agentSession": {"id": "S1"}})), None);
+    }
+
+    #[test]
+    fn an_offered_option_is_an_answer_and_nothing_else_is() {
+        assert_eq!(chosen("allow:Q7").map(|it| it.0), Some("allow".into()));
+        assert_eq!(chosen("choice-1:Q7").map(|it| it.0), Some("choice-1".into()));
+        for body in ["allow", "allow:T7", "allow:", "grant:Q7", "note: Q7 is open", "deny:Qx", ""] {
+            assert_eq!(chosen(body), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        let text = "é".repeat(LONGEST_TEXT);
+        assert!(cut(&text).len() <= LONGEST_TEXT && cut(&text).len() > LONGEST_TEXT - 4);
+        assert_eq!(date(&json!("2026-11-16T00:00:00.000Z")), 1_794_787_200_000);
+        assert_eq!(date(&json!("yesterday")), 0);
+    }
+}

@@ -1,0 +1,15 @@
+//! Linear: agent sessions, told by signed webhooks and shown as activities.
+
+pub(crate) mod api;
+pub(crate) mod inbound;
+pub(crate) mod outbound;
+
+use crate::service::Trouble;
+
+/// What went wrong, for people.
+fn words(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Later(pause) => format!("Linear wants to be left alone for {} s", pause.as_secs().max(1)),
+        Trouble::Unknown(why) | Trouble::Never(why) | Trouble::Locked(why) => why.clone(),
+    }
+}
