@@ -35,6 +35,10 @@ struct Memory {
     /// What each piece of each post shows.
     sent: BTreeMap<(u64, usize), u64>,
     edited: Option<Instant>,
+    /// When something was last said, or this run began to look.
+    said: Option<Instant>,
+    /// Posts that this run began, and of which no call has ended in doubt: what was not sent of them is not there.
+    sure: HashSet<u64>,
     not_before: Option<Instant>,
     failures: u32,
 }
@@ -305,10 +309,9 @@ impl Job {
             // It was overtaken: nobody needs to see it any more.
             return self.shown(post.n, Shown::As { stage: post.stage, refs: post.refs.clone() }).await;
         };
-        let beats = self
-            .service
-            .heartbeat()
-            .is_some_and(|it| only_progress && self.memory.edited.is_none_or(|edited| edited.elapsed() >= it));
+        // A look that finds nothing new is no sign of life: only what was said counts.
+        let silent = self.memory.said.get_or_insert_with(Instant::now).elapsed();
+        let beats = only_progress && self.service.heartbeat().is_some_and(|it| silent >= it);
         let mut refs = post.refs.clone();
         let mut begun = post.begun;
         for (part, piece) in self.service.pieces(&card).into_iter().enumerate() {
@@ -324,18 +327,24 @@ impl Job {
                     return Came::Failed(why);
                 }
                 begun = true;
+                self.memory.sure.insert(post.n);
             }
             let mut shot = self.shot(post, part, Sight::Card(piece));
             shot.shown_as = refs.get(part).cloned();
-            // What this very run began and has not sent yet is surely not there.
-            shot.begun = post.begun;
+            // What this very run began and has not sent yet is surely not there, however long it had to wait.
+            shot.begun = begun && !self.memory.sure.contains(&post.n);
             let name = match self.send(&shot).await {
                 Ok(Ok(name)) => name,
+                Err(came @ Came::Failed(_)) => {
+                    self.memory.sure.remove(&post.n);
+                    return self.keep(post, &refs, came).await;
+                }
                 Ok(Err(why)) if only_progress => return self.progress_lost(why),
                 Ok(Err(why)) => return self.shown(post.n, Shown::Never { why }).await,
                 Err(came) => return self.keep(post, &refs, came).await,
             };
             self.memory.sent.insert((post.n, part), hash);
+            self.memory.said = Some(Instant::now());
             match refs.get_mut(part) {
                 Some(known) => *known = name,
                 None => refs.push(name),
@@ -345,7 +354,11 @@ impl Job {
             return Came::Done;
         }
         let stage = if only_progress { post.shown } else { post.stage };
-        self.shown(post.n, Shown::As { stage, refs }).await
+        let came = self.shown(post.n, Shown::As { stage, refs }).await;
+        if !matches!(came, Came::Done) {
+            self.memory.sure.remove(&post.n); // it is there, and nobody wrote that down
+        }
+        came
     }
 
     /// An edit on the way was not taken: the end of the turn is shown anyhow.
@@ -355,9 +368,12 @@ impl Job {
     }
 
     /// Some pieces were made before one had to wait: they are written down, so that they are not made again.
-    async fn keep(&self, post: &Post, refs: &[String], came: Came) -> Came {
+    async fn keep(&mut self, post: &Post, refs: &[String], came: Came) -> Came {
         if refs.len() > post.refs.len() {
-            let _later = self.shown(post.n, Shown::As { stage: post.shown, refs: refs.to_vec() }).await;
+            let kept = self.shown(post.n, Shown::As { stage: post.shown, refs: refs.to_vec() }).await;
+            if !matches!(kept, Came::Done) {
+                self.memory.sure.remove(&post.n);
+            }
         }
         came
     }
