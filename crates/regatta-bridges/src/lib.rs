@@ -16,6 +16,7 @@ mod linear;
 mod outbox; // what is due, in order, once
 mod routes; // where deliveries come in
 mod slack;
+mod telegram;
 
 use std::sync::Arc;
 
@@ -146,7 +147,11 @@ fn made(it: &Instance, desk: &Desk, http: &Http) -> Result<Pair, String> {
             let inbound = linear::inbound::Linear::new(api.clone(), agent_id.clone(), webhook_secret.clone());
             (Arc::new(inbound), Arc::new(linear::outbound::Linear::new(api, desk.clone())))
         }
-        Credentials::Github { .. } | Credentials::Telegram { .. } => {
+        Credentials::Telegram { bot_token } => {
+            let api = Arc::new(telegram::api::Api::new(http.clone(), desk.url(), bot_token.clone()));
+            (Arc::new(telegram::inbound::Telegram::new(api.clone())), Arc::new(telegram::outbound::Telegram::new(api)))
+        }
+        Credentials::Github { .. } => {
             return Err(format!("{} is not built in", it.service));
         }
     })

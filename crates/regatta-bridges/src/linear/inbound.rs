@@ -96,7 +96,8 @@ impl Linear {
 
     /// What a session waits for: its beginning, if we never showed anything, and what was said after we last did.
     async fn missed_of(&self, desk: &Desk, me: &Me, session: &Value) -> Vec<Incoming> {
-        let open = matches!(session["status"].as_str(), Some("pending" | "active" | "awaitingInput" | "stale"));
+        let open =
+            matches!(session["status"].as_str(), Some("pending" | "active" | "awaitingInput" | "stale" | "stopping"));
         let empty = vec![];
         let activities = session["activities"]["nodes"].as_array().unwrap_or(&empty);
         let at = |it: &Value| date(&it["createdAt"]);
@@ -268,7 +269,9 @@ fn created(session: &Value, told: Option<&str>, by: Standing, me: &Me) -> Option
 fn without_mention(text: &str, me: &Me) -> String {
     let text = text.trim();
     let Some(rest) = text.strip_prefix('@') else { return text.to_owned() };
-    for name in [&me.display_name, &me.name] {
+    let mut names = [&me.display_name, &me.name];
+    names.sort_by_key(|it| std::cmp::Reverse(it.len())); // one may begin with the other
+    for name in names {
         let named = rest.get(..name.len()).is_some_and(|it| it.eq_ignore_ascii_case(name));
         let rest = rest.get(name.len()..).unwrap_or_default();
         if named && !name.is_empty() && !rest.starts_with(|it: char| it.is_alphanumeric()) {

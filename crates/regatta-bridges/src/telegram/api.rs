@@ -1,0 +1,123 @@
+//! Telegram's Bot API, as far as it is used.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::http::{Answer, Call, Http};
+use crate::registry::Secret;
+use crate::service::Trouble;
+
+/// Who we are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Me {
+    pub(crate) id: i64,
+    pub(crate) username: String,
+}
+
+pub(crate) struct Api {
+    http: Http,
+    url: String,
+    token: Secret,
+    me: Mutex<Option<Me>>,
+}
+
+/// How long Telegram holds a poll that has nothing to tell, and how long we wait for that.
+const HELD_S: u64 = 25;
+const PATIENCE: Duration = Duration::from_secs(HELD_S + 15);
+/// How long ending somebody's wait for a button may take.
+const BRIEFLY: Duration = Duration::from_millis(1_500);
+
+impl Api {
+    pub(crate) fn new(http: Http, url: String, token: Secret) -> Api {
+        Api { http, url, token, me: Mutex::default() }
+    }
+
+    /// Calls a method. The token is part of the address: no message has that.
+    pub(crate) async fn call(&self, method: &str, body: &Value) -> Result<Value, Trouble> {
+        self.call_within(method, body, None).await
+    }
+
+    async fn call_within(&self, method: &str, body: &Value, patience: Option<Duration>) -> Result<Value, Trouble> {
+        let mut call = Call::new(Method::POST, format!("{}/bot{}/{method}", self.url, self.token.reveal())).json(body);
+        call.patience = patience;
+        judged(method, self.http.call(call).await?)
+    }
+
+    /// Who we are; asked once.
+    pub(crate) async fn me(&self) -> Result<Me, Trouble> {
+        let known = self.me.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(me) = known {
+            return Ok(me);
+        }
+        let said = self.call("getMe", &json!({})).await?;
+        let username = said["username"].as_str().unwrap_or_default().to_owned();
+        let me = Me { id: said["id"].as_i64().unwrap_or_default(), username };
+        *self.me.lock().unwrap_or_else(PoisonError::into_inner) = Some(me.clone());
+        Ok(me)
+    }
+
+    /// What happened from `offset` on. Asking for it confirms everything before.
+    pub(crate) async fn updates(&self, offset: i64) -> Result<Vec<Value>, Trouble> {
+        let ask = json!({
+            "offset": offset, "timeout": HELD_S, "limit": 100, "allowed_updates": ["message", "callback_query"],
+        });
+        match self.call_within("getUpdates", &ask, Some(PATIENCE)).await? {
+            Value::Array(updates) => Ok(updates),
+            _ => Err(Trouble::Unknown("getUpdates: Telegram gave no list".into())),
+        }
+    }
+
+    /// Ends somebody's wait for a button. That it is too late for it does not matter.
+    pub(crate) async fn answer_click(&self, id: &str) {
+        let answered = self.call_within("answerCallbackQuery", &json!({"callback_query_id": id}), Some(BRIEFLY)).await;
+        if let Err(trouble) = answered {
+            tracing::debug!("a click was not answered: {trouble:?}");
+        }
+    }
+}
+
+/// An answer, by its class.
+fn judged(method: &str, mut answer: Answer) -> Result<Value, Trouble> {
+    if answer.body["ok"] == json!(true) {
+        return Ok(answer.body["result"].take());
+    }
+    let code = answer.body["error_code"].as_u64().unwrap_or(u64::from(answer.status));
+    let said = answer.body["description"].as_str().unwrap_or("no reason given").to_owned();
+    Err(match code {
+        429 => {
+            let seconds = answer.body["parameters"]["retry_after"].as_f64().filter(|it| (0.0..86_400.0).contains(it));
+            let pause = seconds.map(Duration::from_secs_f64).or_else(|| answer.retry_after());
+            Trouble::Later(pause.unwrap_or(Duration::from_secs(1)))
+        }
+        // What is wrong with a token is said in either way.
+        401 | 404 => Trouble::Locked(format!("{method}: Telegram says {said}; look at the bot's token")),
+        400 | 403 => Trouble::Never(format!("{method}: Telegram says {said}")),
+        _ => Trouble::Unknown(format!("{method}: Telegram answered {code}: {said}")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::header::HeaderMap;
+
+    use super::*;
+
+    #[test]
+    fn each_class_of_answer_is_known() {
+        let answer = |status: u16, body: Value| judged("X", Answer { status, headers: HeaderMap::new(), body });
+        let error = |code: u64, text: &str| json!({"ok": false, "error_code": code, "description": text});
+        assert_eq!(answer(200, json!({"ok": true, "result": [1]})), Ok(json!([1])));
+        let mut late = error(429, "Too Many Requests: retry after 7");
+        late["parameters"] = json!({"retry_after": 7});
+        assert_eq!(answer(429, late), Err(Trouble::Later(Duration::from_secs(7))));
+        assert!(matches!(answer(401, error(401, "Unauthorized")), Err(Trouble::Locked(_))));
+        assert!(matches!(answer(404, error(404, "Not Found")), Err(Trouble::Locked(_))));
+        assert!(matches!(answer(400, error(400, "Bad Request: chat not found")), Err(Trouble::Never(_))));
+        assert!(matches!(answer(403, error(403, "Forbidden: bot was blocked")), Err(Trouble::Never(_))));
+        assert!(matches!(answer(409, error(409, "Conflict: another poll")), Err(Trouble::Unknown(_))));
+        assert!(matches!(answer(502, Value::Null), Err(Trouble::Unknown(_))));
+    }
+}
