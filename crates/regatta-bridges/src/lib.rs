@@ -11,6 +11,7 @@ pub mod render; // what a post says
 pub mod service; // the port
 pub mod signature; // who sent it
 
+mod github;
 mod http; // calls to a service
 mod linear;
 mod outbox; // what is due, in order, once
@@ -151,8 +152,10 @@ fn made(it: &Instance, desk: &Desk, http: &Http) -> Result<Pair, String> {
             let api = Arc::new(telegram::api::Api::new(http.clone(), desk.url(), bot_token.clone()));
             (Arc::new(telegram::inbound::Telegram::new(api.clone())), Arc::new(telegram::outbound::Telegram::new(api)))
         }
-        Credentials::Github { .. } => {
-            return Err(format!("{} is not built in", it.service));
+        Credentials::Github { app_id, private_key, webhook_secret } => {
+            let api = Arc::new(github::api::Api::new(http.clone(), desk.url(), app_id.clone(), private_key));
+            let inbound = github::inbound::GitHub::new(api.clone(), webhook_secret.clone());
+            (Arc::new(inbound), Arc::new(github::outbound::GitHub::new(api)))
         }
     })
 }

@@ -1,0 +1,334 @@
+//! GitHub's REST API, as far as it is used: as the app, and as its installation at a repository.
+//!
+//! Nothing is ever repeated here but what was refused with 401, which did nothing: the outbox sends again what failed.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::desk::wall;
+use crate::http::{Answer, Call, Http};
+use crate::registry::Secret;
+use crate::service::Trouble;
+
+use super::token::{Key, seconds_of};
+
+/// Who we are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Me {
+    pub(crate) id: u64,
+    /// What people write after `@`.
+    pub(crate) slug: String,
+    /// What our comments are signed with.
+    pub(crate) login: String,
+}
+
+pub(crate) struct Api {
+    http: Http,
+    url: String,
+    app_id: String,
+    /// Or why it cannot be used: a bad key shuts only its own instance.
+    key: Result<Key, String>,
+    state: Mutex<State>,
+    asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    app_token: Option<(String, u64)>,
+    me: Option<Me>,
+    /// The token for each repository, and until when it may be used.
+    tokens: HashMap<String, (String, u64)>,
+    /// Who may write where, and when that was asked.
+    writers: HashMap<(String, String), (bool, Instant)>,
+    /// GitHub said: not before.
+    shut_until: Option<Instant>,
+}
+
+/// How long before its end a token is no longer used.
+const SPARE_S: u64 = 5 * 60;
+/// How long it is believed that somebody may write, and how many are remembered.
+const BELIEVED: Duration = Duration::from_secs(5 * 60);
+const MOST_KNOWN: usize = 5_000;
+/// How long looking somebody up may hold up the answer to a delivery.
+const LOOK_UP: Duration = Duration::from_millis(1_500);
+/// How long GitHub wants to be left alone when it does not say.
+const USUAL_PAUSE: Duration = Duration::from_secs(60);
+/// How many pages of a list are read at most.
+const MOST_PAGES: usize = 30;
+
+impl Api {
+    pub(crate) fn new(http: Http, url: String, app_id: String, private_key: &Secret) -> Api {
+        Api {
+            http,
+            url,
+            app_id,
+            key: Key::read(private_key),
+            state: Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this is our app, by the id that is configured or the one that GitHub told.
+    pub(crate) fn is_own_app(&self, id: &Value) -> bool {
+        let known = self.state().me.as_ref().map(|it| it.id);
+        id.as_u64().is_some_and(|id| Some(id) == known || id.to_string() == self.app_id)
+    }
+
+    /// Whether a header that names an app names another one than ours; a client id tells nothing.
+    pub(crate) fn is_for_another(&self, id: &str) -> bool {
+        let all_digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+        all_digits(id) && all_digits(&self.app_id) && id != self.app_id
+    }
+
+    /// Calls as the app itself.
+    pub(crate) async fn app(&self, method: Method, path: &str) -> Result<Answer, Trouble> {
+        self.app_with(method, path, None).await
+    }
+
+    async fn app_with(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, Trouble> {
+        let mut answer = self.once(&self.app_token()?, method.clone(), path, body).await?;
+        if answer.status == 401 {
+            self.state().app_token = None;
+            answer = self.once(&self.app_token()?, method.clone(), path, body).await?;
+        }
+        self.judged(answer, &method, path)
+    }
+
+    /// Calls as the app's installation at a repository; the path is below that.
+    pub(crate) async fn repo(
+        &self,
+        repo: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Answer, Trouble> {
+        let path = format!("/repos/{}{path}", checked(repo)?);
+        let token = self.repo_token(repo).await?;
+        let mut answer = self.once(&token, method.clone(), &path, body).await?;
+        if answer.status == 401 {
+            self.state().tokens.retain(|_, it| it.0 != token);
+            let token = self.repo_token(repo).await?;
+            answer = self.once(&token, method.clone(), &path, body).await?;
+        }
+        self.judged(answer, &method, &path)
+    }
+
+    async fn once(&self, token: &str, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, Trouble> {
+        let shut = self.state().shut_until.map(|it| it.saturating_duration_since(Instant::now()));
+        if let Some(pause) = shut.filter(|it| !it.is_zero()) {
+            return Err(Trouble::Later(pause));
+        }
+        let mut call = Call::new(method, format!("{}{path}", self.url))
+            .header("authorization", format!("Bearer {token}"))
+            .header("accept", "application/vnd.github+json")
+            .header("x-github-api-version", "2022-11-28");
+        call.body = body;
+        let answer = self.http.call(call).await?;
+        let pause = pause_of(&answer, wall() / 1_000);
+        if let Some(pause) = pause {
+            // Whoever asks on while it says no is shut out for longer.
+            let (until, mut state) = (Instant::now() + pause, self.state());
+            state.shut_until = Some(state.shut_until.map_or(until, |it| it.max(until)));
+        }
+        Ok(answer)
+    }
+
+    /// What an answer means.
+    fn judged(&self, answer: Answer, method: &Method, path: &str) -> Result<Answer, Trouble> {
+        let path = path.split('?').next().unwrap_or_default();
+        let words = || format!("{method} {path}: GitHub says {} {}", answer.status, said(&answer));
+        match answer.status {
+            200..=299 => Ok(answer),
+            401 => Err(Trouble::Locked(format!("{}; look at the app's id and key", words()))),
+            403 | 429 if is_limit(&answer) => {
+                Err(Trouble::Later(pause_of(&answer, wall() / 1_000).unwrap_or(USUAL_PAUSE)))
+            }
+            403 if said(&answer).contains("not accessible by integration") => {
+                Err(Trouble::Locked(format!("{}; give the app that permission", words())))
+            }
+            300..=399 => Err(Trouble::Never(format!("{}: the repository has moved", words()))),
+            408 | 409 | 500.. => Err(Trouble::Unknown(words())),
+            _ => Err(Trouble::Never(words())),
+        }
+    }
+
+    fn app_token(&self) -> Result<String, Trouble> {
+        let now = wall() / 1_000;
+        let mut state = self.state();
+        if let Some((token, _)) = state.app_token.as_ref().filter(|it| it.1 > now) {
+            return Ok(token.clone());
+        }
+        let key = self.key.as_ref().map_err(|why| Trouble::Locked(why.clone()))?;
+        let (token, until) = key.token(&self.app_id, now).map_err(Trouble::Locked)?;
+        state.app_token = Some((token.clone(), until));
+        Ok(token)
+    }
+
+    /// A token that reaches this repository and no other.
+    async fn repo_token(&self, repo: &str) -> Result<String, Trouble> {
+        let now = wall() / 1_000;
+        let known = || self.state().tokens.get(repo).filter(|it| it.1 > now).map(|it| it.0.clone());
+        if let Some(token) = known() {
+            return Ok(token);
+        }
+        // Of many that want one at once, the first asks.
+        let _asking = self.asking.lock().await;
+        if let Some(token) = known() {
+            return Ok(token);
+        }
+        let path = format!("/repos/{}/installation", checked(repo)?);
+        let found = self.app(Method::GET, &path).await;
+        let found = found.map_err(|it| match it {
+            Trouble::Never(_) => Trouble::Never(format!("the app is not installed at {repo}")),
+            other => other,
+        })?;
+        let id = found.body["id"].as_u64().ok_or_else(|| Trouble::Unknown("GitHub named no installation".into()))?;
+        let path = format!("/app/installations/{id}/access_tokens");
+        let name = repo.rsplit('/').next().unwrap_or_default();
+        let ask = json!({"repositories": [name]});
+        let given = self.app_with(Method::POST, &path, Some(&ask)).await?;
+        let token = given.body["token"].as_str().ok_or_else(|| Trouble::Unknown("GitHub gave no token".into()))?;
+        let ends = given.body["expires_at"].as_str().and_then(seconds_of).unwrap_or(now + 3_600);
+        let mut state = self.state();
+        if state.tokens.len() >= MOST_KNOWN {
+            state.tokens.clear();
+        }
+        state.tokens.insert(repo.to_owned(), (token.to_owned(), ends.saturating_sub(SPARE_S)));
+        Ok(token.to_owned())
+    }
+
+    /// Who we are; asked once.
+    pub(crate) async fn me(&self) -> Result<Me, Trouble> {
+        let known = self.state().me.clone();
+        if let Some(me) = known {
+            return Ok(me);
+        }
+        let said = self.app(Method::GET, "/app").await?.body;
+        let slug = said["slug"].as_str().filter(|it| !it.is_empty());
+        let slug = slug.ok_or_else(|| Trouble::Unknown("GitHub did not say what the app is called".into()))?;
+        let me = Me { id: said["id"].as_u64().unwrap_or(0), slug: slug.to_owned(), login: format!("{slug}[bot]") };
+        self.state().me = Some(me.clone());
+        Ok(me)
+    }
+
+    /// Asks again who we are: it tells whether the app still answers.
+    pub(crate) async fn greet(&self) -> Result<Me, Trouble> {
+        self.app(Method::GET, "/app").await?;
+        self.me().await
+    }
+
+    /// Whether somebody may write to a repository. `Err` means that nobody can tell now.
+    pub(crate) async fn may_write(&self, repo: &str, login: &str) -> Result<bool, Trouble> {
+        let of = (repo.to_owned(), login.to_owned());
+        let known = self.state().writers.get(&of).copied();
+        if let Some((may, _)) = known.filter(|it| it.1.elapsed() < BELIEVED) {
+            return Ok(may);
+        }
+        if login.is_empty() || !login.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_') {
+            return Ok(false);
+        }
+        let path = format!("/collaborators/{login}/permission");
+        let asked = tokio::time::timeout(LOOK_UP, self.repo(repo, Method::GET, &path, None)).await;
+        let asked = asked.unwrap_or_else(|_| Err(Trouble::Unknown("GitHub took too long".into())));
+        let may = match asked {
+            Ok(answer) => {
+                let is =
+                    |field: &str, words: &[&str]| answer.body[field].as_str().is_some_and(|it| words.contains(&it));
+                is("permission", &["admin", "maintain", "write"]) || is("role_name", &["admin", "maintain", "write"])
+            }
+            // What is refused for good is refused: who cannot be looked up may not.
+            Err(Trouble::Never(_)) => false,
+            Err(trouble) => return Err(trouble),
+        };
+        let mut state = self.state();
+        if state.writers.len() >= MOST_KNOWN {
+            state.writers.clear();
+        }
+        state.writers.insert(of, (may, Instant::now()));
+        Ok(may)
+    }
+
+    /// A list of a repository's, page by page, until `enough`.
+    pub(crate) async fn list(
+        &self,
+        repo: &str,
+        path: &str,
+        mut enough: impl FnMut(&Value) -> bool,
+    ) -> Result<Vec<Value>, Trouble> {
+        let mut found = Vec::new();
+        let sign = if path.contains('?') { '&' } else { '?' };
+        for page in 1..=MOST_PAGES {
+            let answer = self.repo(repo, Method::GET, &format!("{path}{sign}per_page=100&page={page}"), None).await?;
+            let rows = answer.body.as_array().cloned().unwrap_or_default();
+            let done = rows.iter().any(&mut enough);
+            found.extend(rows);
+            if done || !has_next(&answer) {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether there is another page.
+pub(crate) fn has_next(answer: &Answer) -> bool {
+    answer.header("link").is_some_and(|it| it.contains("rel=\"next\""))
+}
+
+/// A repository's name, such that it can be nothing but one in an address.
+fn checked(repo: &str) -> Result<&str, Trouble> {
+    let is_name = |it: &str| {
+        !it.is_empty()
+            && !matches!(it, "." | "..")
+            && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+    };
+    match repo.split_once('/') {
+        Some((owner, name)) if is_name(owner) && is_name(name) => Ok(repo),
+        _ => Err(Trouble::Never(format!("{repo:?} is not a repository; it is written owner/name"))),
+    }
+}
+
+/// What goes into a query.
+pub(crate) fn escaped(text: &str) -> String {
+    let plain = |it: u8| it.is_ascii_alphanumeric() || b"-_.~".contains(&it);
+    text.bytes().map(|it| if plain(it) { char::from(it).to_string() } else { format!("%{it:02X}") }).collect()
+}
+
+/// What GitHub says of why.
+fn said(answer: &Answer) -> String {
+    let text = |it: &Value| it.as_str().map(str::to_owned);
+    let more =
+        answer.body["errors"].as_array().and_then(|it| it.first()).and_then(|it| text(&it["message"]).or(text(it)));
+    let words = text(&answer.body["message"]).into_iter().chain(more).collect::<Vec<_>>().join(": ");
+    words.chars().take(300).collect()
+}
+
+/// Whether a refusal is for too many requests and not for who asks.
+fn is_limit(answer: &Answer) -> bool {
+    answer.status == 429
+        || answer.retry_after().is_some()
+        || answer.header("x-ratelimit-remaining") == Some("0")
+        || said(answer).to_lowercase().contains("rate limit")
+}
+
+/// How long GitHub wants to be left alone after this answer.
+fn pause_of(answer: &Answer, now_s: u64) -> Option<Duration> {
+    let refused = matches!(answer.status, 403 | 429) && is_limit(answer);
+    if let Some(pause) = answer.retry_after().filter(|_| refused) {
+        return Some(pause.max(Duration::from_millis(1)));
+    }
+    if answer.header("x-ratelimit-remaining") == Some("0") {
+        let reset: u64 = answer.header("x-ratelimit-reset")?.parse().ok()?;
+        // A whole second more: theirs is cut off.
+        return Some(Duration::from_secs(reset.saturating_sub(now_s).clamp(1, 3_600) + 1));
+    }
+    refused.then_some(USUAL_PAUSE)
+}

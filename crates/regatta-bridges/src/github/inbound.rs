@@ -1,0 +1,388 @@
+//! What comes from GitHub: signed webhooks, and those that did not arrive.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::desk::Desk;
+use crate::registry::{Secret, Standing};
+use crate::service::{Fut, Inbound, Incoming, Received, Said, Trouble};
+use crate::signature;
+
+use super::api::{Api, Me};
+use super::missed::Missed;
+use super::{checks, markup};
+
+/// GitHub sends no more.
+const LARGEST: usize = 25 * 1024 * 1024;
+/// How long reading the thread may hold up the answer to a delivery.
+const READ_THREAD: Duration = Duration::from_millis(1_800);
+/// The most of a thread that is handed along.
+const LONGEST_CONTEXT: usize = 16_000;
+const LONGEST_HUNK: usize = 2_000;
+/// How often what did not arrive is looked for; and how soon again after some of it was asked for.
+const LOOK_EVERY: Duration = Duration::from_secs(300);
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
+
+pub(crate) struct GitHub {
+    api: Arc<Api>,
+    webhook_secret: Option<Secret>,
+}
+
+/// Something that somebody said, wherever on GitHub.
+struct Spoken<'a> {
+    /// The same for every delivery of it, and nothing else's.
+    delivery: String,
+    repo: &'a str,
+    /// The issue or pull request that it belongs to.
+    issue: &'a Value,
+    kind: &'static str,
+    by: &'a Value,
+    text: String,
+    source: String,
+    /// What is answered in its own thread: the comment that began it.
+    reply_to: String,
+    association: &'a Value,
+    /// Whom it was given to; then nobody is called by its words.
+    given_to: Option<&'a Value>,
+    /// It matters though nobody is called: it may go on with a conversation.
+    follows: bool,
+    /// What it is about, as people see it there.
+    about: Option<String>,
+}
+
+/// Why a delivery is not taken now. GitHub's list shows it as failed, so it is asked for again.
+const NOT_NOW: Received = Received::Refused { status: 503, why: "GitHub cannot be asked now; send it again" };
+
+impl GitHub {
+    pub(crate) fn new(api: Arc<Api>, webhook_secret: Option<Secret>) -> GitHub {
+        GitHub { api, webhook_secret }
+    }
+
+    async fn understand(&self, desk: &Desk, event: &str, body: &[u8], payload: &Value) -> Received {
+        let nothing = Received::Events(vec![]);
+        let Some(repo) = payload["repository"]["full_name"].as_str() else { return nothing };
+        if event == "check_run" {
+            return self.check(desk, repo, body, payload).await;
+        }
+        let Some(spoken) = spoken(event, repo, payload) else { return nothing };
+        let Ok(me) = self.api.me().await else { return NOT_NOW };
+        if self.is_own(&me, payload, event) {
+            return nothing;
+        }
+        match self.said(desk, &me, spoken).await {
+            Ok(said) => Received::Events(said.map(Incoming::Said).into_iter().collect()),
+            Err(_) => NOT_NOW,
+        }
+    }
+
+    /// Whether we did it ourselves.
+    fn is_own(&self, me: &Me, payload: &Value, event: &str) -> bool {
+        let login = |it: &Value| it["login"].as_str().is_some_and(|it| it.eq_ignore_ascii_case(&me.login));
+        let what = match event {
+            "issues" => &payload["issue"],
+            "pull_request" => &payload["pull_request"],
+            "pull_request_review" => &payload["review"],
+            _ => &payload["comment"],
+        };
+        // Somebody may assign us to an issue of our own.
+        let ours = payload["action"] != "assigned"
+            && (login(&what["user"]) || self.api.is_own_app(&what["performed_via_github_app"]["id"]));
+        login(&payload["sender"]) || ours
+    }
+
+    /// Who somebody is. `Err` when it depends on what GitHub does not tell now.
+    async fn standing(&self, desk: &Desk, repo: &str, who: &Value, association: &Value) -> Result<Standing, Trouble> {
+        let login = who["login"].as_str().unwrap_or_default();
+        let mut found = Standing {
+            id: login.to_owned(),
+            name: login.to_owned(),
+            in_team: matches!(association.as_str(), Some("OWNER" | "MEMBER")),
+            may_write: false,
+            is_bot: who["type"] == "Bot" || login.ends_with("[bot]"),
+        };
+        // Who is on the list by name, and a bot, needs no looking up.
+        if !found.is_bot && !desk.may(&found) {
+            found.may_write = self.api.may_write(repo, login).await?;
+        }
+        Ok(found)
+    }
+
+    async fn said(&self, desk: &Desk, me: &Me, it: Spoken<'_>) -> Result<Option<Said>, Trouble> {
+        let Some(number) = it.issue["number"].as_u64() else { return Ok(None) };
+        let thread = format!("github:{}:{number}", it.repo);
+        let key = format!("{thread}:{}", desk.agent);
+        let mentions = markup::mentions(&it.text);
+        let is_us = |name: &str| name.eq_ignore_ascii_case(&me.slug) || name.eq_ignore_ascii_case(&me.login);
+        let called = match it.given_to {
+            Some(whom) => whom["login"].as_str().is_some_and(is_us),
+            None => mentions.iter().any(|it| is_us(it)),
+        };
+        if !called && !(it.follows && desk.has_conversation(&key)) {
+            return Ok(None); // not for us, and nothing is looked up for it
+        }
+        let wants_context = called && desk.wants_context(it.repo);
+        let (by, context) = tokio::join!(self.standing(desk, it.repo, it.by, it.association), async {
+            match wants_context {
+                true => self.context(it.repo, number, &it.source).await,
+                false => None,
+            }
+        });
+        let context: Vec<String> = context.into_iter().chain(it.about).collect();
+        let number = number.to_string();
+        let place = [("repo", it.repo), ("number", &number), ("kind", it.kind), ("reply_to", &it.reply_to)];
+        let text = |name: &str| it.issue[name].as_str().unwrap_or_default().to_owned();
+        Ok(Some(Said {
+            delivery: it.delivery,
+            channel: it.repo.to_owned(),
+            thread,
+            key,
+            place: place
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect::<BTreeMap<_, _>>(),
+            title: text("title"),
+            url: Some(text("html_url")).filter(|it| !it.is_empty()),
+            by: by?,
+            text: markup::plain(&it.text, &me.slug),
+            source: it.source,
+            called,
+            calls_another: !called && mentions.iter().any(|name| desk.is_another(name)),
+            context: (!context.is_empty()).then(|| context.join("\n\n")),
+        }))
+    }
+
+    /// What people see of an issue or pull request before a message.
+    async fn context(&self, repo: &str, number: u64, source: &str) -> Option<String> {
+        let read = async {
+            let issue = self.api.repo(repo, reqwest::Method::GET, &format!("/issues/{number}"), None).await.ok()?.body;
+            let own = source.strip_prefix("comment:").and_then(|it| it.parse::<u64>().ok());
+            let is_own = |it: &Value| own.is_some() && it["id"].as_u64() == own;
+            let comments = self.api.list(repo, &format!("/issues/{number}/comments"), is_own).await.ok()?;
+            let line = |it: &Value| {
+                let text = markup::plain(it["body"].as_str().unwrap_or_default(), "");
+                format!("{}: {text}", it["user"]["login"].as_str().unwrap_or("somebody"))
+            };
+            let first = format!("{}\n{}", issue["title"].as_str().unwrap_or_default(), line(&issue));
+            let before = comments.iter().take_while(|it| !is_own(it)).map(line);
+            Some((first, before.collect::<Vec<_>>().join("\n")))
+        };
+        let (first, rest) = tokio::time::timeout(READ_THREAD, read).await.ok()??;
+        // What it is about comes first; of a long thread, the end counts.
+        let first: String = first.chars().take(LONGEST_CONTEXT / 2).collect();
+        let over = rest.chars().count().saturating_sub(LONGEST_CONTEXT - first.chars().count());
+        let rest: String = rest.chars().skip(over).collect();
+        Some(format!("{first}\n{rest}").trim().to_owned())
+    }
+
+    /// Somebody wants a check of ours run again.
+    async fn check(&self, desk: &Desk, repo: &str, body: &[u8], payload: &Value) -> Received {
+        let nothing = Received::Events(vec![]);
+        let again = match payload["action"].as_str() {
+            Some("rerequested") => true,
+            Some("requested_action") => payload["requested_action"]["identifier"] == checks::AGAIN,
+            _ => false,
+        };
+        let check = &payload["check_run"];
+        let Some(key) = check["external_id"].as_str().filter(|_| again) else { return nothing };
+        // Only a check that we made names a conversation of ours.
+        let ours = self.api.is_own_app(&check["app"]["id"]) && key.ends_with(&format!(":{}", desk.agent));
+        if !ours || !desk.has_conversation(key) {
+            return nothing;
+        }
+        let by = match self.standing(desk, repo, &payload["sender"], &Value::Null).await {
+            Ok(by) => by,
+            Err(_) => return NOT_NOW,
+        };
+        // Each request is another one, and GitHub gives it no number: what was signed is its name.
+        let digest: String = Sha256::digest(body).iter().take(12).map(|it| format!("{it:02x}")).collect();
+        let delivery = format!("check:{}:{digest}", check["id"]);
+        Received::Events(vec![Incoming::Rerun { delivery, key: key.to_owned(), by }])
+    }
+
+    /// Finds out who we are and what did not arrive, again and again.
+    async fn look(&self, desk: &Desk) {
+        let (mut missed, mut pause) = (Missed::default(), AGAIN);
+        let clock = desk.registry().config.clock.max(0.001);
+        loop {
+            let next = match self.look_once(desk, &mut missed).await {
+                Ok(asked) => {
+                    pause = AGAIN;
+                    let next = if asked > 0 { LOOK_AGAIN } else { LOOK_EVERY };
+                    next.div_f64(clock)
+                }
+                Err(trouble) => {
+                    desk.disconnected(&words(&trouble));
+                    let least = match trouble {
+                        Trouble::Later(least) => least,
+                        Trouble::Locked(_) => AGAIN_AT_MOST,
+                        _ => Duration::ZERO,
+                    };
+                    let next = pause.max(least);
+                    pause = (pause * 2).min(AGAIN_AT_MOST);
+                    next
+                }
+            };
+            tokio::time::sleep(next).await;
+        }
+    }
+
+    async fn look_once(&self, desk: &Desk, missed: &mut Missed) -> Result<usize, Trouble> {
+        let me = self.api.greet().await?;
+        desk.known_as(&[&me.slug, &me.login]);
+        // Without a secret, or while it is paused, nothing would be taken.
+        let asked = match self.webhook_secret.is_some() && !desk.is_paused() {
+            true => missed.ask_again(&self.api).await?,
+            false => 0,
+        };
+        if desk.people.health(desk.service, &desk.agent).connected.is_none() {
+            desk.connected();
+        }
+        Ok(asked)
+    }
+}
+
+impl Inbound for GitHub {
+    fn run<'a>(&'a self, desk: &'a Desk) -> Fut<'a, ()> {
+        Box::pin(async move {
+            tokio::join!(self.look(desk), checks::run(desk, &self.api));
+        })
+    }
+
+    fn receive<'a>(&'a self, desk: &'a Desk, headers: &'a HeaderMap, body: &'a [u8]) -> Fut<'a, Received> {
+        Box::pin(async move {
+            let Some(secret) = &self.webhook_secret else {
+                return Received::Refused { status: 503, why: "no webhook secret is set for this agent" };
+            };
+            let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
+            let given = header("x-hub-signature-256").strip_prefix("sha256=").unwrap_or_default();
+            if !signature::is_of(secret, &[body], given) {
+                return Received::Refused { status: 401, why: "the signature is not GitHub's" };
+            }
+            if self.api.is_for_another(header("x-github-hook-installation-target-id")) {
+                return Received::Refused { status: 401, why: "it is meant for another app" };
+            }
+            let Ok(payload) = serde_json::from_slice::<Value>(body) else {
+                return Received::Refused { status: 400, why: "it cannot be understood; webhooks are sent as JSON" };
+            };
+            self.understand(desk, header("x-github-event"), body, &payload).await
+        })
+    }
+
+    fn largest(&self) -> usize {
+        LARGEST
+    }
+}
+
+/// What was said with an event that says something.
+fn spoken<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<Spoken<'a>> {
+    let action = payload["action"].as_str().unwrap_or_default();
+    let (issue, pull) = (&payload["issue"], &payload["pull_request"]);
+    let body = |of: &Value| of["body"].as_str().unwrap_or_default().to_owned();
+    let whole = |of: &Value| format!("{}\n\n{}", of["title"].as_str().unwrap_or_default(), body(of));
+    let kind_of = |of: &Value| if of["pull_request"].is_object() { "pull" } else { "issue" };
+    let base = Spoken {
+        delivery: String::new(),
+        repo,
+        issue,
+        kind: "issue",
+        by: &payload["sender"],
+        text: String::new(),
+        source: format!("issue:{}", issue["number"]),
+        reply_to: String::new(),
+        association: &Value::Null,
+        given_to: None,
+        follows: false,
+        about: None,
+    };
+    Some(match (event, action) {
+        ("issue_comment", "created") => {
+            let comment = &payload["comment"];
+            let id = comment["id"].as_u64()?;
+            Spoken {
+                delivery: format!("comment:{id}"),
+                kind: kind_of(issue),
+                text: body(comment),
+                source: format!("comment:{id}"),
+                association: &comment["author_association"],
+                follows: true,
+                ..base
+            }
+        }
+        ("issues", "opened") => Spoken {
+            delivery: format!("issue:{}", issue["id"].as_u64()?),
+            text: whole(issue),
+            association: &issue["author_association"],
+            ..base
+        },
+        // The issue's words were heard when it was opened: that somebody gives it to us is what is new.
+        ("issues", "assigned") => {
+            let at = issue["updated_at"].as_str().unwrap_or_default();
+            Spoken {
+                delivery: format!("assigned:{}:{at}", issue["id"].as_u64()?),
+                text: whole(issue),
+                given_to: Some(&payload["assignee"]),
+                ..base
+            }
+        }
+        ("pull_request", "opened") => Spoken {
+            delivery: format!("pull:{}", pull["id"].as_u64()?),
+            issue: pull,
+            kind: "pull",
+            text: whole(pull),
+            source: format!("issue:{}", pull["number"]),
+            association: &pull["author_association"],
+            ..base
+        },
+        ("pull_request_review_comment", "created") => {
+            let comment = &payload["comment"];
+            let id = comment["id"].as_u64()?;
+            // Only the first of a thread can be answered.
+            let root = comment["in_reply_to_id"].as_u64().unwrap_or(id);
+            let line = comment["line"].as_u64().map_or(String::new(), |it| format!(" line {it}"));
+            let path = comment["path"].as_str().unwrap_or_default();
+            let hunk = comment["diff_hunk"].as_str().unwrap_or_default();
+            let over = hunk.chars().count().saturating_sub(LONGEST_HUNK);
+            let hunk: String = hunk.chars().skip(over).collect();
+            Spoken {
+                delivery: format!("review_comment:{id}"),
+                issue: pull,
+                kind: "review_comment",
+                text: body(comment),
+                source: format!("review_comment:{id}:{root}"),
+                reply_to: root.to_string(),
+                association: &comment["author_association"],
+                follows: true,
+                about: Some(format!("It is about {path}{line}:\n{hunk}")),
+                ..base
+            }
+        }
+        ("pull_request_review", "submitted") => {
+            let review = &payload["review"];
+            Spoken {
+                delivery: format!("review:{}", review["id"].as_u64()?),
+                issue: pull,
+                kind: "pull",
+                text: Some(body(review)).filter(|it| !it.trim().is_empty())?,
+                source: format!("issue:{}", pull["number"]),
+                association: &review["author_association"],
+                follows: true,
+                ..base
+            }
+        }
+        _ => return None,
+    })
+}
+
+pub(super) fn words(trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Later(pause) => format!("GitHub wants to be left alone for {} s", pause.as_secs()),
+        Trouble::Unknown(why) | Trouble::Never(why) | Trouble::Locked(why) => why.clone(),
+    }
+}

@@ -1,0 +1,277 @@
+//! What people see on GitHub: a reaction at once, one comment for each turn, edited; pull requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use regatta_core::session::ToolStatus;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::bucket::Limit;
+use crate::render;
+use crate::service::{Button, Card, Fut, Outbound, Shot, Sight, Tone, Trouble};
+
+use super::api::{Api, escaped};
+use super::markup;
+
+/// The longest text of one comment: GitHub takes 65,536 characters, and what is around it needs some.
+const LONGEST: usize = 60_000;
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+/// Comments and pull requests, written or changed.
+const CONTENT_A_MINUTE: u32 = 80;
+const CONTENT_AN_HOUR: u32 = 500;
+/// A write is 5 of 900 points; what is read is left some.
+const WRITES_A_MINUTE: u32 = 160;
+
+pub(crate) struct GitHub {
+    api: Arc<Api>,
+}
+
+/// Where a comment is, and what it is called there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Issue,
+    /// In the thread that began with this comment on a line.
+    Line(u64),
+}
+
+impl Place {
+    fn name(self, id: u64) -> String {
+        match self {
+            Place::Issue => format!("comment:{id}"),
+            Place::Line(_) => format!("review_comment:{id}"),
+        }
+    }
+}
+
+impl GitHub {
+    pub(crate) fn new(api: Arc<Api>) -> GitHub {
+        GitHub { api }
+    }
+
+    async fn seen(&self, shot: &Shot, source: &str) -> Result<String, Trouble> {
+        let (kind, id) = source.split_once(':').unwrap_or((source, ""));
+        let id: u64 = id.split(':').next().and_then(|it| it.parse().ok()).ok_or_else(|| unknown_source(source))?;
+        let path = match kind {
+            "comment" => format!("/issues/comments/{id}/reactions"),
+            "review_comment" => format!("/pulls/comments/{id}/reactions"),
+            "issue" => format!("/issues/{id}/reactions"),
+            _ => return Err(unknown_source(source)),
+        };
+        // Whoever reacts again is told what is there, so it needs no looking for.
+        let body = json!({"content": "eyes"});
+        self.api.repo(repo_of(shot), Method::POST, &path, Some(&body)).await.map(|_| String::new())
+    }
+
+    async fn card(&self, shot: &Shot, card: &Card) -> Result<String, Trouble> {
+        let repo = repo_of(shot);
+        let body = json!({"body": format!("{}\n\n{}", spoken(card), hidden(&shot.mark))});
+        let mut known = shot.shown_as.clone();
+        if known.is_none() && shot.begun {
+            // It may be there: a call was on its way when we ended.
+            known = self.find(shot).await?;
+        }
+        if let Some(name) = known {
+            let path = match name.split_once(':') {
+                Some(("comment", id)) => format!("/issues/comments/{id}"),
+                Some(("review_comment", id)) => format!("/pulls/comments/{id}"),
+                _ => return Err(Trouble::Never(format!("{name:?} is not a comment"))),
+            };
+            match self.api.repo(repo, Method::PATCH, &path, Some(&body)).await {
+                Ok(_) => return Ok(name),
+                // Somebody deleted it. How far things are need not be said again; how they ended must.
+                Err(Trouble::Never(why)) if is_gone(&why) && card.tone != Tone::Working => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        let number = number_of(shot)?;
+        let place = place_of(shot);
+        let path = match place {
+            Place::Issue => format!("/issues/{number}/comments"),
+            Place::Line(root) => format!("/pulls/{number}/comments/{root}/replies"),
+        };
+        let made = self.api.repo(repo, Method::POST, &path, Some(&body)).await?;
+        let id = made.body["id"].as_u64().ok_or_else(|| Trouble::Unknown("GitHub named no comment".into()))?;
+        Ok(place.name(id))
+    }
+
+    /// The comment with this mark, if it is there: ours alone, and only with the mark at its end.
+    async fn find(&self, shot: &Shot) -> Result<Option<String>, Trouble> {
+        let (me, place, number) = (self.api.me().await?, place_of(shot), number_of(shot)?);
+        let mark = hidden(&shot.mark);
+        let ours = |it: &Value| {
+            let by_us = it["user"]["login"].as_str().is_some_and(|it| it.eq_ignore_ascii_case(&me.login));
+            by_us && it["body"].as_str().is_some_and(|it| it.trim_end().ends_with(&mark))
+        };
+        let path = match place {
+            Place::Issue => format!("/issues/{number}/comments"),
+            Place::Line(_) => format!("/pulls/{number}/comments?sort=created&direction=desc"),
+        };
+        let found = self.api.list(repo_of(shot), &path, ours).await?;
+        Ok(found.iter().find(|it| ours(it)).and_then(|it| it["id"].as_u64()).map(|id| place.name(id)))
+    }
+
+    async fn pull(&self, shot: &Shot, title: &str, body: &str, (head, base): (&str, &str)) -> Result<String, Trouble> {
+        if let Some(name) = self.open_pull(shot, head, base).await? {
+            return Ok(name);
+        }
+        let asked = number_of(shot).map_or(String::new(), |it| format!("\n\nAsked for in #{it}."));
+        let text: String = markup::quiet(body).chars().take(LONGEST).collect();
+        let title = if title.trim().is_empty() { head } else { title };
+        let ask = json!({
+            "title": markup::quiet(title), "head": head, "base": base,
+            "body": format!("{text}{asked}\n\n{}", hidden(&shot.mark)),
+        });
+        match self.api.repo(repo_of(shot), Method::POST, "/pulls", Some(&ask)).await {
+            Ok(made) => named(&made.body).ok_or_else(|| Trouble::Unknown("GitHub named no pull request".into())),
+            // Somebody was faster, or we were and did not hear of it.
+            Err(Trouble::Never(why)) => self.open_pull(shot, head, base).await?.ok_or(Trouble::Never(why)),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    async fn open_pull(&self, shot: &Shot, head: &str, base: &str) -> Result<Option<String>, Trouble> {
+        let repo = repo_of(shot);
+        let owner = repo.split('/').next().unwrap_or_default();
+        let head = escaped(&format!("{owner}:{head}"));
+        let path = format!("/pulls?state=open&head={head}&base={}", escaped(base));
+        let found = self.api.repo(repo, Method::GET, &path, None).await?;
+        Ok(found.body.as_array().and_then(|it| it.first()).and_then(named))
+    }
+}
+
+fn named(pull: &Value) -> Option<String> {
+    Some(format!("{} {}", pull["number"].as_u64()?, pull["html_url"].as_str()?))
+}
+
+fn repo_of(shot: &Shot) -> &str {
+    shot.place.get("repo").map_or("", String::as_str)
+}
+
+fn number_of(shot: &Shot) -> Result<u64, Trouble> {
+    let number = shot.place.get("number").and_then(|it| it.parse().ok());
+    number.ok_or_else(|| Trouble::Never("nobody knows which issue this belongs to".into()))
+}
+
+/// Where this is answered: where its turn was asked for, else where somebody wrote last.
+fn place_of(shot: &Shot) -> Place {
+    let root = match shot.place.get("source") {
+        Some(source) => source.strip_prefix("review_comment:").and_then(|it| it.split(':').next_back()),
+        None => shot.place.get("reply_to").map(String::as_str),
+    };
+    root.and_then(|it| it.parse().ok()).map_or(Place::Issue, Place::Line)
+}
+
+fn hidden(mark: &str) -> String {
+    format!("<!-- {mark} -->")
+}
+
+fn is_gone(why: &str) -> bool {
+    ["GitHub says 404", "GitHub says 410"].iter().any(|it| why.contains(it))
+}
+
+fn unknown_source(source: &str) -> Trouble {
+    Trouble::Never(format!("{source:?} is nothing that can be reacted to"))
+}
+
+impl Outbound for GitHub {
+    fn limits(&self, shot: &Shot) -> Vec<Limit> {
+        let mut limits = vec![Limit::window("writes", WRITES_A_MINUTE, MINUTE)];
+        // A reaction tells nobody: GitHub counts it as a write, and not as content.
+        if !matches!(shot.sight, Sight::Seen { .. }) {
+            limits.push(Limit::window("content a minute", CONTENT_A_MINUTE, MINUTE));
+            limits.push(Limit::window("content an hour", CONTENT_AN_HOUR, HOUR));
+        }
+        limits
+    }
+
+    fn pace(&self) -> Duration {
+        Duration::from_secs(8)
+    }
+
+    fn pieces(&self, card: &Card) -> Vec<Card> {
+        // Made quiet before it is cut: that makes it longer.
+        let mut pieces: Vec<Card> = render::split(&markup::quiet(&card.text), LONGEST)
+            .into_iter()
+            .map(|text| Card { tone: card.tone, text, ..Card::default() })
+            .collect();
+        if let Some(first) = pieces.first_mut() {
+            (first.plan, first.doing) = (card.plan.clone(), card.doing.clone());
+        }
+        if let Some(last) = pieces.last_mut() {
+            (last.buttons, last.links) = (card.buttons.clone(), card.links.clone());
+        }
+        pieces
+    }
+
+    fn show<'a>(&'a self, shot: &'a Shot) -> Fut<'a, Result<String, Trouble>> {
+        Box::pin(async move {
+            match &shot.sight {
+                Sight::Seen { source } => self.seen(shot, source).await,
+                Sight::Card(card) => self.card(shot, card).await,
+                Sight::Pull { title, body, head, base } => self.pull(shot, title, body, (head, base)).await,
+            }
+        })
+    }
+}
+
+/// All that a card says, in GitHub's Markdown.
+fn spoken(card: &Card) -> String {
+    let head = match card.tone {
+        Tone::Working => Some(format!("⏳ {}", card.doing.as_deref().unwrap_or("working"))),
+        Tone::Waiting => Some("🕓 In line".to_owned()),
+        Tone::Failed => Some("⚠️ Trouble".to_owned()),
+        Tone::Stopped => Some("⏹ Stopped".to_owned()),
+        Tone::Question => Some("❓ A question".to_owned()),
+        Tone::Note | Tone::Done | Tone::Answered => None,
+    };
+    let mut parts: Vec<String> = head.map(|it| markup::quiet(&it)).into_iter().collect();
+    if !card.plan.is_empty() {
+        let lines = card.plan.iter().take(20).map(|(text, status)| {
+            let sign = match status {
+                ToolStatus::Completed => "- [x]",
+                ToolStatus::InProgress => "- [ ] ▶️",
+                ToolStatus::Failed => "- [ ] ❌",
+                ToolStatus::Pending => "- [ ]",
+            };
+            format!("{sign} {}", render::one_line(text, 150))
+        });
+        parts.push(markup::quiet(&lines.collect::<Vec<_>>().join("\n")));
+    }
+    if !card.text.trim().is_empty() {
+        parts.push(markup::quiet(&card.text));
+    }
+    parts.extend(in_words(&card.buttons, &card.text));
+    if !card.links.is_empty() {
+        let links: Vec<String> = card.links.iter().map(|(label, url)| format!("[{label}]({url})")).collect();
+        parts.push(links.join(" · "));
+    }
+    if parts.is_empty() { "…".to_owned() } else { parts.join("\n\n") }
+}
+
+/// There are no buttons here: what stands for them is said.
+fn in_words(buttons: &[Button], text: &str) -> Vec<String> {
+    let has = |word: &str| buttons.iter().any(|it| it.value.starts_with(&format!("{word}:")));
+    let mut lines = Vec::new();
+    let choices: Vec<String> = buttons
+        .iter()
+        .filter(|it| it.value.starts_with("choice-"))
+        .enumerate()
+        .map(|(nth, it)| format!("{}. {}", nth + 1, markup::quiet(&it.label)))
+        .collect();
+    if !choices.is_empty() {
+        lines.push(choices.join("\n"));
+    }
+    let said = |word: &str| text.contains(&format!("`{word}`"));
+    if has("allow") && has("deny") && !(said("allow") && said("deny")) {
+        lines.push("Say `allow` or `deny`.".to_owned());
+    }
+    if has("land") && !said("land") {
+        lines.push("Say `land` to have it merged.".to_owned());
+    }
+    if has("stop") {
+        lines.push("<sub>Say `stop` to end it.</sub>".to_owned());
+    }
+    lines
+}
