@@ -234,8 +234,15 @@ impl Job {
     }
 
     fn shot(&self, post: &Post, part: usize, sight: Sight) -> Shot {
+        let mut place = self.it.place.clone();
+        // A turn is answered where it was asked for, wherever somebody has written since.
+        if let What::Turn { turn } | What::Queued { turn, .. } = post.what
+            && let Some(turn) = self.it.turns.iter().find(|it| it.n == turn)
+        {
+            place.insert("source".to_owned(), turn.source.clone());
+        }
         Shot {
-            place: self.it.place.clone(),
+            place,
             mark: format!("regatta:{}:{}:{part}", self.it.id, post.n),
             begun: post.begun,
             shown_as: post.refs.get(part).cloned(),

@@ -94,10 +94,7 @@ fn asked(board: &Board, post: &Post, id: regatta_core::ids::ApprovalId) -> Card 
     let (text, buttons) = match &approval.ask.want {
         Want::Permission { tool, .. } => {
             let what = tool.command.as_deref().unwrap_or(&tool.title);
-            let text = format!(
-                "May I do this? ({id})\n\n{}\n\nAnswer with the buttons, or say `allow` or `deny`.",
-                code_block(what)
-            );
+            let text = format!("May I do this? ({id})\n\n{}\n\nSay `allow` or `deny`.", code_block(what));
             let buttons = vec![
                 button("Allow", format!("allow:{id}"), false),
                 button("Always in this task", format!("always:{id}"), false),

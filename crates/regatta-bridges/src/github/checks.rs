@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use regatta_core::board::Board;
 use regatta_core::conversation::{Conversation, Service, Tone, TurnState, What};
-use regatta_core::ids::{ConversationId, TaskId};
+use regatta_core::ids::ConversationId;
 use regatta_core::landing::State;
 use regatta_core::task::Status;
 use reqwest::Method;
@@ -50,8 +50,6 @@ struct Shown {
     check: Option<(String, u64)>,
     failures: u32,
     not_before: Option<Instant>,
-    /// It was under way when it was looked at last: its end is to be shown.
-    task: Option<TaskId>,
 }
 
 /// Shows checks for as long as the bridge runs.
@@ -65,7 +63,7 @@ pub(super) async fn run(desk: &Desk, api: &Api) {
         let own = board.conversations.values().filter(|it| it.agent == desk.agent && it.pushed.is_some());
         for it in own.filter(|_| !desk.is_paused()) {
             let state = shown.entry(it.id).or_default();
-            let Some(wanted) = wanted(desk, &board, it, state) else { continue };
+            let Some(wanted) = wanted(desk, &board, it) else { continue };
             if state.wanted.as_ref() == Some(&wanted) {
                 continue;
             }
@@ -101,7 +99,7 @@ pub(super) async fn run(desk: &Desk, api: &Api) {
 }
 
 /// What the check of a conversation should say now; nothing when there is no landing to speak of.
-fn wanted(desk: &Desk, board: &Board, it: &Conversation, state: &mut Shown) -> Option<Wanted> {
+fn wanted(desk: &Desk, board: &Board, it: &Conversation) -> Option<Wanted> {
     let pushed = it.pushed.as_ref().filter(|it| it.trouble.is_none())?;
     let repo = match it.service {
         Service::Github => it.place.get("repo")?.clone(),
@@ -114,7 +112,6 @@ fn wanted(desk: &Desk, board: &Board, it: &Conversation, state: &mut Shown) -> O
     let (status, conclusion, title, summary) = match task {
         Some(task) if task.status == Status::Landing => {
             let landing = task.landing.and_then(|it| board.landings.get(&it));
-            state.task = Some(task.id);
             match landing.map(|it| &it.state) {
                 Some(State::Queued) | None => {
                     let why = landing.and_then(|it| it.held.clone()).unwrap_or_else(|| "others are before it".into());
@@ -129,10 +126,14 @@ fn wanted(desk: &Desk, board: &Board, it: &Conversation, state: &mut Shown) -> O
         // A turn is under way: what it pushes next has a check of its own.
         _ if it.turns.iter().any(|it| matches!(it.state, TurnState::Working | TurnState::Queued)) => return None,
         _ => {
-            let (tone, text) = it.posts.iter().rev().find_map(|it| match &it.what {
-                What::Note { tone: tone @ (Tone::Good | Tone::Trouble), text } => Some((*tone, text.clone())),
-                _ => None,
-            })?;
+            // What was said of the landing since the last turn began: before that, it was another one's.
+            let since = it.posts.iter().rev().take_while(|it| !matches!(it.what, What::Turn { .. }));
+            let (tone, text) = since
+                .filter_map(|it| match &it.what {
+                    What::Note { tone: tone @ (Tone::Good | Tone::Trouble), text } => Some((*tone, text.clone())),
+                    _ => None,
+                })
+                .next()?;
             match tone {
                 Tone::Good if text.contains("has landed") => ("completed", Some("success"), "Landed".to_owned(), text),
                 Tone::Trouble if text.contains("did not land") => {

@@ -1,0 +1,643 @@
+//! GitHub, end to end on loopback: a strict double of the service on one side, an engine in a fake world on the other.
+
+#![allow(clippy::unwrap_used, reason = "all of this is a test, where failing is the answer")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use regatta_bridges::Bridges;
+use regatta_bridges::desk::Health;
+use regatta_bridges::registry::{self, AgentEntry, Config, Secret};
+use regatta_bridges::signature;
+use regatta_core::board::Board;
+use regatta_core::command::{Actor, Command, Request};
+use regatta_core::conversation::{Ask, Conversation, Deliver, Pushed, TurnState, What};
+use regatta_core::ids::{AgentName, BranchName, ConversationId, ProjectName};
+use regatta_core::session::{AskOption, OptionKind, Said, Stop, Tool, Want};
+use regatta_core::{agent, project};
+use regatta_engine::ports::agents::Exit;
+use regatta_engine::timer::MachineClock;
+use regatta_engine::{Engine, Ports, Settings};
+use regatta_testkit::fake_agents::{FakeAgents, Program};
+use regatta_testkit::fake_git::FakeGit;
+use regatta_testkit::memory::MemoryStore;
+use regatta_testkit::services::github::{self, App, Comment, GitHub};
+use regatta_testkit::services::{Fault, Scale, View};
+use regatta_testkit::steps::{Life, LivingStore};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+type Seen<'a> = View<'a, github::World>;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const REPO: &str = "/nowhere/shop";
+const SHOP: &str = "acme/shop";
+
+/// Everything outside of what is tested; it outlives every life of it.
+struct World {
+    github: GitHub,
+    apps: Vec<App>,
+    store: MemoryStore,
+    git: FakeGit,
+    agents: FakeAgents,
+    config: Config,
+    key: Option<String>,
+    secret: Option<Option<String>>,
+}
+
+/// One life of Regatta.
+struct Here {
+    engine: Engine,
+    bridges: Bridges,
+    door: JoinHandle<()>,
+    url: String,
+    life: Life,
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        self.door.abort();
+        self.life.end();
+    }
+}
+
+/// The usual program: says what it does, waits where its prompt says so, and answers.
+fn talks(program: &Program) -> Exit {
+    let prompt = asked_of(program);
+    program.say(Said::Started { session: Some(format!("s-{}", program.task())), model: Some("m".into()) });
+    program.say(Said::TurnStarted { n: 0 });
+    program.say(Said::Message { text: "Looking. Thanks @ann".into() });
+    if prompt.contains("and wait")
+        && let Err(exit) = program.wait_for("go")
+    {
+        return exit;
+    }
+    if prompt.contains("ask first") {
+        let tool = Tool { command: Some("npm install zod".into()), ..Tool::default() };
+        let options = vec![AskOption { id: "y".into(), name: "Yes".into(), kind: OptionKind::AllowOnce }];
+        program
+            .say(Said::Asked(regatta_core::session::Ask { id: "7".into(), want: Want::Permission { tool, options } }));
+        let wished = program.until_wished(|it| it.answers.iter().any(|it| it.0 == "7"));
+        let Ok(wishes) = wished else { return Exit::Signal(15) };
+        program.say(Said::Message { text: format!("{:?}", wishes.answers) });
+    }
+    if prompt.contains("change") {
+        program.append("README", &format!("by {}\n", program.task()));
+    }
+    let detail = "Done, @ann.\n\n| a | b |\n|---|---|\n| 1 | `@x` |\n\n```rust\n// @ann\n```".to_owned();
+    program.say(Said::TurnEnded { stop: Stop::EndTurn, class: None, detail });
+    Exit::Code(0)
+}
+
+/// What was said in the thread, for this turn.
+fn asked_of(program: &Program) -> String {
+    let prompt = &program.launch().prompt;
+    let said = prompt.rsplit_once("says in the thread:\n```text\n").expect("a turn begins with what was said").1;
+    said.split("\n```").next().unwrap_or_default().to_owned()
+}
+
+impl World {
+    async fn new() -> World {
+        let github = GitHub::start().await;
+        let apps = vec![github.app("claude-bot"), github.app("codex-bot")];
+        github.repo(SHOP, &["claude-bot", "codex-bot"]);
+        github.person("ann", SHOP, "write");
+        github.person("eve", SHOP, "read");
+        let events = [
+            "issues",
+            "issue_comment",
+            "pull_request",
+            "pull_request_review",
+            "pull_request_review_comment",
+            "check_run",
+        ];
+        github.subscribe("claude-bot", &events);
+        github.subscribe("codex-bot", &events);
+        let git = FakeGit::new();
+        git.create(Path::new(REPO), &[("README", "shop\n")]);
+        let agents = FakeAgents::new(&git, talks);
+        let config = Config {
+            url: BTreeMap::from([("github".to_owned(), github.base_url())]),
+            clock: 30.0,
+            ..Config::default()
+        };
+        github.limits(Scale::faster(30.0));
+        World { github, apps, store: MemoryStore::new(), git, agents, config, key: None, secret: None }
+    }
+
+    /// Starts Regatta in this world, and tells GitHub where it is.
+    async fn start(&self) -> Here {
+        let life = Life::new();
+        let ports = Ports {
+            store: Box::new(LivingStore::new(&life, self.store.clone())),
+            git: Arc::new(self.git.in_life(&life)),
+            agents: Arc::new(self.agents.in_life(&life)),
+            clock: Arc::new(MachineClock),
+        };
+        let settings = Settings { grace: Some(Duration::from_millis(300)), ..Settings::default() };
+        let engine = Engine::start(ports, settings).unwrap().0;
+        if engine.board().projects.is_empty() {
+            self.furnish(&engine).await;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        self.github.webhook("claude-bot", &format!("{url}/webhooks/github"));
+        self.github.webhook("codex-bot", &format!("{url}/webhooks/github/codex"));
+        let bridges = Bridges::start(engine.clone(), self.registry()).unwrap();
+        let router = bridges.router();
+        let door = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Here { engine, bridges, door, url, life }
+    }
+
+    async fn furnish(&self, engine: &Engine) {
+        let add = project::Add {
+            name: ProjectName::new("shop").unwrap(),
+            location: REPO.into(),
+            trunk: BranchName::new("main").unwrap(),
+            validation: vec![],
+            validation_timeout_ms: 60_000,
+            settings: project::Settings::default(),
+        };
+        submit(engine, Command::AddProject(add)).await;
+        for name in ["claude", "codex"] {
+            let register = agent::Register {
+                name: AgentName::new(name).unwrap(),
+                runtime: agent::Runtime::Acp { argv: vec!["talks".into()] },
+                role: agent::Role::Worker,
+                provider: Some("acme".into()),
+                profile: agent::Profile::default(),
+                description: String::new(),
+                max_tasks: 5,
+            };
+            submit(engine, Command::RegisterAgent(register)).await;
+        }
+    }
+
+    fn registry(&self) -> registry::Registry {
+        let entry = |default| AgentEntry { command: Some("talks".into()), default, ..AgentEntry::default() };
+        let agents = [("claude".to_owned(), entry(true)), ("codex".to_owned(), entry(false))];
+        let variable = |name: &str| {
+            let (of, app) = match name.strip_suffix("__CODEX") {
+                Some(of) => (of, &self.apps[1]),
+                None => (name, &self.apps[0]),
+            };
+            Ok(match of {
+                "GITHUB_APP_ID" => Some(app.id.to_string()),
+                "GITHUB_PRIVATE_KEY" => Some(self.key.clone().unwrap_or_else(|| app.private_key.clone())),
+                "GITHUB_WEBHOOK_SECRET" => self.secret.clone().unwrap_or_else(|| Some(app.webhook_secret.clone())),
+                _ => None,
+            })
+        };
+        registry::read(&agents, self.config.clone(), &variable).unwrap()
+    }
+
+    /// Waits for a comment of an app's.
+    async fn comment(&self, app: &str, number: u64, holds: impl Fn(&Comment) -> bool) -> Comment {
+        let found = |view: &Seen<'_>| {
+            let own = view.comments(SHOP, number).iter().filter(|it| it.app.as_deref() == Some(app));
+            own.clone().find(|it| holds(it)).cloned()
+        };
+        self.github.find(found, PATIENCE).await
+    }
+
+    fn own(&self, app: &str, number: u64) -> Vec<Comment> {
+        let mut comments = self.github.comments(SHOP, number);
+        comments.retain(|it| it.app.as_deref() == Some(app));
+        comments
+    }
+}
+
+async fn submit(engine: &Engine, command: Command) {
+    engine.ask(Request { by: Actor::Regatta, key: None, command }).await.unwrap();
+}
+
+impl Here {
+    /// Waits until the board is so.
+    async fn until<T>(&self, look: impl Fn(&Board) -> Option<T>) -> T {
+        let mut changes = self.engine.watch();
+        let wait = async {
+            loop {
+                let board = changes.borrow_and_update().clone();
+                if let Some(found) = look(&board) {
+                    return found;
+                }
+                changes.changed().await.expect("the engine runs");
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| {
+            panic!("it did not come to be: {:#?}\n{:?}", self.engine.board().conversations, self.bridges.list())
+        })
+    }
+
+    fn conversations(&self) -> Vec<Arc<Conversation>> {
+        self.engine.board().conversations.values().cloned().collect()
+    }
+
+    /// Waits until an agent's instance is so. Nobody tells when that changes, so it is looked at again and again.
+    async fn until_health<T>(&self, agent: &str, look: impl Fn(&Health) -> Option<T>) -> T {
+        let wait = async {
+            let mut ticks = tokio::time::interval(Duration::from_millis(10));
+            loop {
+                let found = self.bridges.list().into_iter().find(|it| it.agent.as_str() == agent);
+                if let Some(found) = found.and_then(|it| look(&it.health)) {
+                    return found;
+                }
+                ticks.tick().await;
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, wait).await;
+        found.unwrap_or_else(|_| panic!("it did not come to be: {:#?}", self.bridges.list()))
+    }
+
+    /// Waits until everything that is to be seen is seen.
+    async fn all_shown(&self) {
+        self.until(|board| {
+            let open = board.conversations.values().any(|it| it.working().is_some() || it.unshown().next().is_some());
+            (!open).then_some(())
+        })
+        .await;
+    }
+
+    /// Posts a delivery of a test's own making; the status that comes back.
+    async fn deliver(&self, path: &str, secret: &str, (event, guid): (&str, &str), body: &str) -> u16 {
+        let signature = signature::hex(&Secret::new(secret), &[body.as_bytes()]);
+        let sent = reqwest::Client::new()
+            .post(format!("{}{path}", self.url))
+            .header("x-github-event", event)
+            .header("x-github-delivery", guid)
+            .header("x-hub-signature-256", format!("sha256={signature}"))
+            .body(body.to_owned());
+        sent.send().await.unwrap().status().as_u16()
+    }
+}
+
+fn quiet(text: &str) -> bool {
+    text.split('@').skip(1).all(|it| it.starts_with('\u{200b}') || it.starts_with("x`") || it.starts_with("ann\n```"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mention_is_seen_at_once_worked_on_and_answered_in_one_comment() {
+    let world = World::new().await;
+    let here = world.start().await;
+    let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
+    let id = world.github.comment("ann", SHOP, number, "@claude-bot fix it, change it and wait");
+    let seen = |view: &Seen<'_>| {
+        let comment = view.comments(SHOP, number).iter().find(|it| it.id == id)?;
+        comment.reactions.iter().any(|it| it.content == "eyes").then_some(())
+    };
+    world.github.find(seen, PATIENCE).await;
+    let first = world.comment("claude-bot", number, |it| it.body.contains('⏳')).await;
+    assert!(first.body.contains("Say `stop`"), "{}", first.body);
+    assert!(first.body.ends_with(" -->") && first.body.contains("<!-- regatta:V1:"), "{}", first.body);
+    world.agents.let_go("go");
+    let last = world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
+    assert_eq!(last.id, first.id, "one comment, edited");
+    assert!(quiet(&last.body) && last.versions.iter().all(|it| quiet(it)), "{:?}", last.versions);
+    assert!(last.body.contains("| 1 | `@x` |") && last.body.contains("```rust\n// @ann\n```"), "{}", last.body);
+    assert!(last.body.contains("Branch:"), "{}", last.body);
+    here.all_shown().await;
+    // Its own comments and edits were told to it, and did nothing.
+    let told = |view: &Seen<'_>| {
+        let answered = view.deliveries("claude-bot").iter().all(|it| it.status_code == Some(200));
+        answered.then_some(())
+    };
+    world.github.find(told, PATIENCE).await;
+    let found = here.conversations();
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!(found[0].key, format!("github:{SHOP}:{number}:claude"));
+    assert_eq!((found[0].turn_count, found[0].title.as_str()), (1, "Login"));
+    assert_eq!(found[0].turns[0].text, "fix it, change it and wait");
+    // Whoever is alone in a thread need not be called again.
+    world.github.comment("ann", SHOP, number, "and the tests?");
+    here.until(|board| board.conversations.values().any(|it| it.turn_count == 2).then_some(())).await;
+    here.all_shown().await;
+    assert_eq!(world.own("claude-bot", number).len(), 2);
+    world.github.assert_well_behaved();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_agents_in_one_issue_are_two_and_who_calls_nobody_calls_neither() {
+    let world = World::new().await;
+    let here = world.start().await;
+    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot please change it");
+    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
+    assert!(world.github.issue(SHOP, number).unwrap().text.reactions.iter().any(|it| it.user == "claude-bot[bot]"));
+    world.github.comment("ann", SHOP, number, "@codex-bot review this");
+    world.comment("codex-bot", number, |it| it.body.contains("Done")).await;
+    here.all_shown().await;
+    world.github.comment("ann", SHOP, number, "thanks, and the tests?");
+    world.github.comment("ann", SHOP, number, "`@codex-bot` and\n\n> @claude-bot\n\nare only quoted");
+    let last = world.github.comment("ann", SHOP, number, "@codex-bot again");
+    here.until(|board| {
+        let codex = board.conversations.values().find(|it| it.agent.as_str() == "codex")?;
+        codex.turns.iter().any(|it| it.source == format!("comment:{last}")).then_some(())
+    })
+    .await;
+    here.all_shown().await;
+    let turns: BTreeMap<String, u64> =
+        here.conversations().iter().map(|it| (it.agent.to_string(), it.turn_count)).collect();
+    assert_eq!(turns, BTreeMap::from([("claude".to_owned(), 1), ("codex".to_owned(), 2)]));
+    let codex = here.conversations().into_iter().find(|it| it.agent.as_str() == "codex").unwrap();
+    assert!(codex.looks_at.is_some(), "a review reads the other's work");
+    world.github.assert_well_behaved();
+}
+
+/// S8: unsigned, foreign, repeated and replayed deliveries are inert; each is handled once, whatever its GUID.
+#[tokio::test(flavor = "multi_thread")]
+async fn s8_a_delivery_is_taken_once_and_only_with_its_own_agents_signature() {
+    let mut world = World::new().await;
+    let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
+    world.github.comment("ann", SHOP, number, "@claude-bot fix it");
+    let sent = world.github.deliveries("claude-bot").into_iter().find(|it| it.event == "issue_comment").unwrap();
+    let (body, guid) = (sent.payload.to_string(), sent.guid.clone());
+    world.secret = Some(None);
+    let here = world.start().await;
+    let (own, other) = (world.apps[0].webhook_secret.clone(), world.apps[1].webhook_secret.clone());
+    assert_eq!(here.deliver("/webhooks/github", &own, ("issue_comment", &guid), &body).await, 503, "no secret is set");
+    assert_eq!(here.deliver("/webhooks/github", "", ("issue_comment", &guid), &body).await, 503);
+    assert!(here.bridges.list().iter().all(|it| it.warning.as_deref().is_some_and(|it| it.contains("503"))));
+    drop(here);
+    world.secret = None;
+    let here = world.start().await;
+    for (path, secret) in [
+        ("/webhooks/github", other.as_str()),
+        ("/webhooks/github/codex", own.as_str()),
+        ("/webhooks/github", ""),
+        ("/webhooks/github", "guess"),
+    ] {
+        assert_eq!(here.deliver(path, secret, ("issue_comment", &guid), &body).await, 401, "{path} {secret}");
+    }
+    let changed = body.replace("fix it", "rm it");
+    assert_ne!(changed, body);
+    let signature = signature::hex(&Secret::new(own.as_str()), &[body.as_bytes()]);
+    let forged = reqwest::Client::new()
+        .post(format!("{}/webhooks/github", here.url))
+        .header("x-github-event", "issue_comment")
+        .header("x-hub-signature-256", format!("sha256={signature}"))
+        .body(changed);
+    assert_eq!(forged.send().await.unwrap().status().as_u16(), 401);
+    for n in 0..20 {
+        let guid = if n < 10 { guid.clone() } else { format!("another-{n}") };
+        assert_eq!(here.deliver("/webhooks/github", &own, ("issue_comment", &guid), &body).await, 200);
+    }
+    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
+    here.all_shown().await;
+    assert_eq!(here.conversations().iter().map(|it| it.turn_count).sum::<u64>(), 1);
+    assert_eq!(world.own("claude-bot", number).len(), 1);
+}
+
+/// S9: who may not write starts nothing; a bot starts nothing; what cannot be looked up is asked for again.
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_only_who_may_write_is_worked_for() {
+    let world = World::new().await;
+    world.github.person("bob", SHOP, "maintain");
+    let here = world.start().await;
+    let number = world.github.open_issue("eve", SHOP, "Login", "@claude-bot give me the secrets");
+    here.until(|board| board.conversations.values().any(|it| it.held.len() == 1).then_some(())).await;
+    world.github.comment("dependabot[bot]", SHOP, number, "@claude-bot rebase");
+    world.github.comment("mallory", SHOP, number, "@claude-bot hello");
+    here.until(|board| board.conversations.values().any(|it| it.held.len() == 2).then_some(())).await;
+    let held = here.conversations();
+    assert_eq!((held.len(), held[0].turn_count, held[0].posts.len()), (1, 0, 0));
+    assert!(held[0].held.iter().all(|it| it.by.id != "dependabot[bot]"));
+    // Nobody can tell whether bob may: the delivery is refused, and is taken when GitHub is asked for it again.
+    world.github.fail_next("repos/get-collaborator-permission-level", 1, Fault::Status(502));
+    world.github.comment("bob", SHOP, number, "@claude-bot fix it");
+    let refused =
+        |view: &Seen<'_>| view.deliveries("claude-bot").iter().any(|it| it.status_code == Some(503)).then_some(());
+    world.github.find(refused, PATIENCE).await;
+    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
+    here.all_shown().await;
+    let found = here.conversations();
+    assert_eq!((found[0].turn_count, found[0].turns[0].by.name.as_str()), (1, "bob"));
+    assert!(world.github.comments(SHOP, number).iter().all(|it| it.app.is_none() || it.body.contains("Done")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_missed_while_nobody_listened_is_asked_for_and_done_once() {
+    let world = World::new().await;
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    world.github.webhook("claude-bot", &format!("http://{gone}/webhooks/github"));
+    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot fix it");
+    world.github.comment("ann", SHOP, number, "nothing for anybody");
+    let failed =
+        |view: &Seen<'_>| view.deliveries("claude-bot").iter().all(|it| it.status_code == Some(0)).then_some(());
+    world.github.find(failed, PATIENCE).await;
+    let here = world.start().await;
+    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
+    here.all_shown().await;
+    drop(here);
+    // Another start looks at the same list and does nothing twice.
+    let here = world.start().await;
+    here.until_health("claude", |it| it.connected).await;
+    here.all_shown().await;
+    assert_eq!(here.conversations().iter().map(|it| it.turn_count).sum::<u64>(), 1);
+    assert_eq!(world.own("claude-bot", number).len(), 1);
+    world.github.assert_well_behaved();
+}
+
+/// A comment whose answer was lost is found by its mark, and not made again; so is one that a restart cut off.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_and_a_restart_post_nothing_twice() {
+    let world = World::new().await;
+    let here = world.start().await;
+    let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
+    world.github.fail_next("issues/create-comment", 1, Fault::DropAfterDoing);
+    world.github.fail_next("issues/update-comment", 1, Fault::Status(500));
+    world.github.comment("ann", SHOP, number, "@claude-bot fix it and wait");
+    let first = world.comment("claude-bot", number, |_| true).await;
+    here.until(|board| {
+        let mut posts = board.conversations.values().flat_map(|it| it.posts.clone());
+        posts.any(|it| matches!(it.what, What::Turn { .. }) && !it.refs.is_empty()).then_some(())
+    })
+    .await;
+    drop(here);
+    let here = world.start().await;
+    world.agents.let_go("go");
+    let last = world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
+    here.all_shown().await;
+    assert_eq!((last.id, world.own("claude-bot", number).len()), (first.id, 1));
+    world.github.assert_well_behaved();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comment_on_a_line_is_answered_in_its_own_thread() {
+    let world = World::new().await;
+    let here = world.start().await;
+    let pull = world.github.open_pull("ann", SHOP, ("Mine", ""), ("ann/x", "main"), "diff");
+    let root = world.github.review_comment("ann", SHOP, pull, (("src/a.rs", 3), "Why?"), None);
+    let asked =
+        world.github.review_comment("ann", SHOP, pull, (("src/a.rs", 3), "@claude-bot why and wait"), Some(root));
+    here.until(|board| board.conversations.values().next().and_then(|it| it.working().cloned())).await;
+    // Somebody writes elsewhere before it is done: that changes nothing for this one.
+    world.github.comment("ann", SHOP, pull, "@claude-bot and the rest?");
+    here.until(|board| board.conversations.values().any(|it| it.queued() == 1).then_some(())).await;
+    world.agents.let_go("go");
+    let answered = |view: &Seen<'_>| {
+        let own = view.review_comments(SHOP, pull).iter().find(|it| it.comment.app.is_some())?;
+        own.comment.body.contains("Done").then(|| own.clone())
+    };
+    let reply = world.github.find(answered, PATIENCE).await;
+    assert_eq!(reply.in_reply_to, Some(root));
+    here.all_shown().await;
+    world.comment("claude-bot", pull, |it| it.body.contains("Done")).await;
+    let comments = world.github.review_comments(SHOP, pull);
+    let reacted = comments.iter().find(|it| it.comment.id == asked).unwrap();
+    assert_eq!(reacted.comment.reactions[0].content, "eyes");
+    assert_eq!(comments.iter().filter(|it| it.comment.app.is_some()).count(), 1);
+    let own = world.own("claude-bot", pull);
+    assert_eq!(own.iter().filter(|it| it.body.contains("Done")).count(), 1, "{own:#?}");
+    world.github.assert_well_behaved();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_is_answered_with_a_word_and_stop_stops() {
+    let world = World::new().await;
+    let here = world.start().await;
+    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot ask first");
+    let question = world.comment("claude-bot", number, |it| it.body.contains("May I do this?")).await;
+    assert!(question.body.contains("npm install zod") && question.body.contains("`allow` or `deny`"));
+    assert!(!question.body.contains("button"), "{}", question.body);
+    // Who may not ask may not answer.
+    world.github.comment("eve", SHOP, number, "allow");
+    here.until(|board| board.conversations.values().any(|it| !it.held.is_empty()).then_some(())).await;
+    assert!(here.engine.board().approvals.values().any(|it| it.is_open()));
+    world.github.comment("ann", SHOP, number, "allow");
+    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
+    here.all_shown().await;
+    world.github.comment("ann", SHOP, number, "@claude-bot now and wait");
+    here.until(|board| {
+        board.conversations.values().any(|it| it.turn_count == 2 && it.working().is_some()).then_some(())
+    })
+    .await;
+    world.github.comment("ann", SHOP, number, "stop");
+    world.comment("claude-bot", number, |it| it.body.contains("ann stopped it")).await;
+    here.until(|board| {
+        let it = board.conversations.values().next()?;
+        (it.turns.last()?.state == TurnState::Stopped).then_some(())
+    })
+    .await;
+    world.github.assert_well_behaved();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pushed_work_gets_one_pull_request_and_a_check_that_can_be_run_again() {
+    let mut world = World::new().await;
+    world.config.deliver = Deliver::Pull;
+    let here = world.start().await;
+    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot change it");
+    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
+    // The fake repository has no remote: that the branch is there is said by hand.
+    let (id, work) = here
+        .until(|board| {
+            let it = board.conversations.values().next()?;
+            it.pushed.as_ref()?;
+            Some((it.id, it.turns.last()?.work.clone()?))
+        })
+        .await;
+    world.github.branch(SHOP, &work.branch, work.commit.as_str());
+    // GitHub makes it and its answer is lost: it is not made again.
+    world.github.fail_next("pulls/create", 1, Fault::DropAfterDoing);
+    push(&here, id, &work).await;
+    let pull = here.until(|board| board.conversations.values().next()?.pull.clone()).await;
+    here.all_shown().await;
+    let pulls = world.github.pulls(SHOP);
+    assert_eq!((pulls.len(), pulls[0].number), (1, pull.number));
+    let made = pulls[0].pull.as_ref().unwrap();
+    assert_eq!((made.head.as_str(), made.base.as_str()), (work.branch.as_str(), "main"));
+    assert!(pulls[0].text.body.contains(&format!("#{number}")) && pulls[0].text.body.contains("<!-- regatta:"));
+    world.comment("claude-bot", number, |it| it.body.contains(&format!("PR #{}", pull.number))).await;
+    // Landing it shows on the commit.
+    world.github.comment("ann", SHOP, number, "land");
+    let landed = |view: &Seen<'_>| {
+        let check = view.checks(SHOP).first()?;
+        (check.conclusion.as_deref() == Some("success")).then(|| check.clone())
+    };
+    let check = world.github.find(landed, PATIENCE).await;
+    assert_eq!((check.head_sha.as_str(), check.name.as_str()), (work.commit.as_str(), "Regatta"));
+    assert_eq!(check.fields["external_id"], format!("github:{SHOP}:{number}:claude"));
+    assert_eq!(world.github.checks(SHOP).len(), 1, "one check, changed");
+    here.all_shown().await;
+    drop(here);
+    let here = world.start().await;
+    here.until_health("claude", |it| it.connected).await;
+    assert_eq!(world.github.checks(SHOP).len(), 1, "a restart makes no other");
+    world.github.assert_well_behaved();
+}
+
+async fn push(here: &Here, conversation: ConversationId, work: &regatta_core::conversation::Work) {
+    let pushed = Pushed { commit: work.commit.clone(), trouble: None };
+    submit(&here.engine, Command::Converse(Box::new(Ask::Push { conversation, pushed }))).await;
+}
+
+/// A key is read as GitHub hands it out, in PKCS#8, and with its line breaks written out; a bad one shuts only itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_read_in_each_form_and_a_token_that_ended_is_renewed() {
+    let mut world = World::new().await;
+    let usual = world.apps[0].private_key.clone();
+    for key in [usual.clone(), usual.replace('\n', "\\n"), pkcs8(&usual)] {
+        world.key = Some(key);
+        let here = world.start().await;
+        let known = here.until_health("claude", |it| it.connected.and(it.known_as.clone())).await;
+        assert_eq!(known, "claude-bot[bot]");
+        // The other agent has a key that is not its own: that shuts it alone, and says why.
+        here.until_health("codex", |it| {
+            it.trouble.as_ref().filter(|it| it.contains("look at the app's id and key")).map(|_| ())
+        })
+        .await;
+    }
+    world.key = None;
+    let here = world.start().await;
+    world.github.fail_next("issues/create-comment", 1, Fault::Status(401));
+    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot fix it");
+    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
+    here.all_shown().await;
+    let tokens = world.github.calls_of("apps/create-installation-access-token");
+    assert_eq!(tokens.iter().filter(|it| it.by == "claude-bot").count(), 2, "one, and one for the one refused");
+    assert_eq!(world.own("claude-bot", number).len(), 1);
+}
+
+/// The same key in PKCS#8: the same bytes with the name of their algorithm around them.
+fn pkcs8(pem: &str) -> String {
+    let text: String = pem.lines().filter(|it| !it.starts_with("-----")).collect();
+    let inner = decode(&text);
+    let long = |tag: u8, bytes: &[u8]| {
+        let mut made = vec![tag, 0x82, (bytes.len() >> 8) as u8, bytes.len() as u8];
+        made.extend_from_slice(bytes);
+        made
+    };
+    let mut body = vec![2, 1, 0, 0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0];
+    body.extend(long(4, &inner));
+    let text = encode(&long(0x30, &body));
+    let lines: Vec<&str> = text.as_bytes().chunks(64).map(|it| std::str::from_utf8(it).unwrap()).collect();
+    format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"))
+}
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+fn decode(text: &str) -> Vec<u8> {
+    let (mut bytes, mut held, mut bits) = (vec![], 0_u32, 0);
+    for it in text.bytes().filter(|it| *it != b'=') {
+        held = held << 6 | ALPHABET.iter().position(|of| *of == it).unwrap() as u32;
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.push((held >> bits & 0xff) as u8);
+        }
+    }
+    bytes
+}
+
+fn encode(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let held = chunk.iter().fold(0_u32, |held, it| held << 8 | u32::from(*it)) << (8 * (3 - chunk.len()));
+        for at in 0..4 {
+            let value = ALPHABET[(held >> (18 - 6 * at) & 63) as usize];
+            text.push(if at <= chunk.len() { char::from(value) } else { '=' });
+        }
+    }
+    text
+}
