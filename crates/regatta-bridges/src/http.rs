@@ -29,6 +29,11 @@ impl Answer {
         let seconds: f64 = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
         (0.0..86_400.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
     }
+
+    /// A header as text.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
 }
 
 /// One call.

@@ -399,11 +399,16 @@ impl Job {
         };
         let (agents, from) = (self.desk.engine.agents().clone(), live.read + 1);
         let read = tokio::task::spawn_blocking(move || agents.transcript(attempt, from, AT_A_TIME)).await;
-        if let Ok(Ok(lines)) = read {
-            for line in lines {
-                live.read = live.read.max(line.record.n);
-                line.said.iter().for_each(|it| live.hear(it));
+        match read {
+            Ok(Ok(lines)) => {
+                for line in lines {
+                    live.read = live.read.max(line.record.n);
+                    line.said.iter().for_each(|it| live.hear(it));
+                }
             }
+            // The turn's end is shown all the same.
+            Ok(Err(error)) => tracing::debug!(%attempt, "how far it is cannot be read: {error}"),
+            Err(error) => tracing::debug!(%attempt, "how far it is cannot be read: {error}"),
         }
         self.memory.live = Some((attempt, live));
     }

@@ -86,10 +86,16 @@ impl Town {
         all.into_iter().filter(|it| it.user == app.bot_user && it.ts != root).collect()
     }
 
-    /// Waits until an app has a message in a thread that says this; gives it.
-    #[track_caller]
+    /// Waits until an app has a message in a thread that says this and is no longer on its way; gives it.
     fn hears(&self, app: &App, root: &str, words: &str) -> Message {
-        let said = |it: &Message| it.user == app.bot_user && shown(it).contains(words);
+        self.sees(app, root, words, false)
+    }
+
+    fn sees(&self, app: &App, root: &str, words: &str, on_its_way: bool) -> Message {
+        let said = |it: &Message| {
+            let text = shown(it);
+            it.user == app.bot_user && text.contains(words) && text.starts_with('⏳') == on_its_way
+        };
         let wait = self.slack.find(|view| view.thread("dev", root).find(|it| said(it)).cloned(), LONG);
         self.runtime.block_on(wait)
     }
@@ -218,6 +224,8 @@ fn questions_are_buttons_and_strangers_do_nothing() {
 fn stop_works_and_an_away_service_delays_only_itself() {
     let claude = json!([
         { "say": "Working on it." },
+        { "tool": { "title": "Read a.txt", "kind": "read" } },
+        { "tool": { "title": "Read it again", "kind": "read" } },
         { "sleep": "1h" },
         { "say": "never" },
         { "end_turn": true },
@@ -225,7 +233,7 @@ fn stop_works_and_an_away_service_delays_only_itself() {
     ]);
     let town = Town::new(&claude, &json!([{ "say": "hm" }]));
     let root = town.say("@claude begin", None);
-    let working = town.hears(&town.claude, &root, "Working on it.");
+    let working = town.sees(&town.claude, &root, "Working on it.", true);
     town.say("and something else", Some(&root));
     town.hears(&town.claude, &root, "I will get to this next");
     let stop = working.buttons().into_iter().find(|it| it.1.starts_with("stop:")).unwrap().0;
