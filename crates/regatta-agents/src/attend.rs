@@ -383,7 +383,10 @@ pub(crate) fn transcript(
             lines.push(Line { record, said });
         }
     }
-    adapter.keep_cursor(cursor);
+    // Who looks before the program has begun does not know yet how it speaks, and must not remember that.
+    if cursor.next > 1 {
+        adapter.keep_cursor(cursor);
+    }
     Ok(lines)
 }
 

@@ -227,8 +227,6 @@ fn stop_works_and_an_away_service_delays_only_itself() {
         { "tool": { "title": "Read a.txt", "kind": "read" } },
         { "tool": { "title": "Read it again", "kind": "read" } },
         { "sleep": "1h" },
-        { "say": "never" },
-        { "end_turn": true },
         { "say": "The second turn is done." },
     ]);
     let town = Town::new(&claude, &json!([{ "say": "hm" }]));
