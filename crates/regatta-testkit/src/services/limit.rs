@@ -102,22 +102,24 @@ impl Limiter {
     pub(crate) fn take(&mut self, rules: &[Rule], scale: Scale, now: Instant) -> Result<(), Refused> {
         let mut refused: Option<Refused> = None;
         for rule in rules {
-            let mut wait = self.wait(rule, scale, now);
+            let own = self.wait(rule, scale, now);
             let told = self.told.get(&rule.key).map(|it| it.saturating_duration_since(now)).unwrap_or_default();
-            wait = wait.max(told);
-            if wait.is_zero() {
+            if own.is_zero() && told.is_zero() {
                 self.told.remove(&rule.key);
                 continue;
             }
-            let seconds = scale.seconds(wait);
+            if !own.is_zero() {
+                // Only the limit itself names a time: whoever comes too soon does not make it later.
+                let until = now + Duration::from_secs_f64(scale.seconds(own));
+                let named = self.told.entry(rule.key.clone()).or_insert(until);
+                *named = (*named).max(until);
+            }
+            let seconds = scale.seconds(own.max(told));
             if refused.as_ref().is_none_or(|it| it.seconds < seconds) {
                 refused = Some(Refused { key: rule.key.clone(), seconds, too_soon: !told.is_zero() });
             }
         }
         if let Some(refused) = refused {
-            let until = now + Duration::from_secs_f64(refused.seconds);
-            let told = self.told.entry(refused.key.clone()).or_insert(until);
-            *told = (*told).max(until);
             return Err(refused);
         }
         for rule in rules {
@@ -189,6 +191,19 @@ mod tests {
         assert_eq!((refused.seconds, refused.too_soon), (1.0, true), "it was told to wait");
         assert_eq!(limiter.take(&rules, Scale::REAL, start + 60 * SECOND), Ok(()));
         assert!(limiter.take(&rules, Scale::REAL, start + 61 * SECOND).is_err(), "of the four, three count");
+    }
+
+    /// Whoever asks without rest waits no longer than was said at first.
+    #[test]
+    fn asking_too_soon_does_not_move_the_end() {
+        let (mut limiter, start) = (Limiter::default(), Instant::now());
+        let rules = [Rule::bucket("x", SECOND, 1)];
+        let scale = Scale::faster(10.0);
+        assert!(limiter.take(&rules, scale, start).is_ok());
+        for at in 1..1000 {
+            assert!(limiter.take(&rules, scale, start + at * SECOND / 10_000).is_err(), "{at}");
+        }
+        assert!(limiter.take(&rules, scale, start + SECOND / 10 + SECOND / 500).is_ok());
     }
 
     #[test]

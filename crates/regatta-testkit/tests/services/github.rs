@@ -1,6 +1,6 @@
 //! GitHub's double: keys and tokens, webhooks and redeliveries, what is written, limits, faults.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use regatta_testkit::services::github::{App, CONTENT_PER_MINUTE, GitHub};
 use regatta_testkit::services::{Fault, Scale, Wrong};
@@ -261,6 +261,18 @@ async fn content_is_limited_by_the_minute_and_pages_hold_thirty() {
     assert!(listed.header("link").unwrap().contains("page=2>; rel=\"next\""));
     assert_eq!(api(&github, &other, "POST", &path, json!({"body": "x"})).await.status, 201, "another app's own limit");
     assert_eq!(github.violations().iter().map(|it| it.wrong).collect::<Vec<_>>(), [Wrong::Limit]);
+}
+
+#[tokio::test]
+async fn more_than_a_hundred_at_once_are_too_many() {
+    let (github, claude, _) = two().await;
+    let token = token(&github, &claude).await;
+    github.fail_next("repos/get", 150, Fault::Delay(Duration::from_secs(2)));
+    let many = (0..150).map(|_| api(&github, &token, "GET", "/repos/acme/shop", Value::Null));
+    let all = futures_util::future::join_all(many).await;
+    let refused = all.iter().filter(|it| it.status == 403).count();
+    assert!((1..=50).contains(&refused), "{refused}");
+    assert!(github.violations().iter().all(|it| it.wrong == Wrong::Limit));
 }
 
 #[tokio::test]

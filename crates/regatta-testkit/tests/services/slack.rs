@@ -158,6 +158,18 @@ async fn a_socket_is_refreshed_and_an_eleventh_is_refused() {
     assert_eq!((&frame["type"], &frame["reason"]), (&json!("disconnect"), &json!("refresh_requested")));
     drop(socket);
     slack.wait_for(|view| view.sockets("claude") == 0, PATIENCE).await;
+    // A warning is no end yet: what happens is still told, and then the socket closes.
+    slack.limits(Scale::REAL.deadlines(10.0));
+    let mut socket = Socket::open(&slack, &claude).await;
+    slack.disconnect("claude", "warning");
+    assert_eq!(socket.next().await["reason"], "warning");
+    slack.say("ann", "dev", "still there?", None);
+    let frame = socket.next().await;
+    assert_eq!(frame["payload"]["event"]["text"], "still there?");
+    socket.acknowledge(&frame).await;
+    assert_eq!(socket.next().await["type"], "closed");
+    slack.limits(Scale::REAL);
+    slack.wait_for(|view| view.sockets("claude") == 0, PATIENCE).await;
     let mut open = vec![];
     for _ in 0..10 {
         open.push(Socket::open(&slack, &claude).await);
@@ -283,6 +295,8 @@ async fn what_slack_refuses_is_refused_by_its_name_and_written_down() {
 #[tokio::test]
 async fn limits_are_counted_by_app_method_and_channel() {
     let (slack, claude, codex, dev) = two().await;
+    // Twenty times slower, so that a busy machine is not taken for a patient client.
+    slack.limits(Scale::faster(0.05));
     let post = json!({"channel": dev, "text": "x"});
     let mut statuses = vec![];
     for _ in 0..5 {
@@ -290,7 +304,9 @@ async fn limits_are_counted_by_app_method_and_channel() {
     }
     assert_eq!(statuses, [200, 200, 200, 429, 429], "bursts of three, one a second");
     let refused = api(&slack, &claude.bot_token, "chat.postMessage", post.clone()).await;
-    assert_eq!((refused.header("retry-after"), &refused.body["error"]), (Some("1"), &json!("ratelimited")));
+    assert_eq!(refused.body["error"], "ratelimited");
+    let wait: f64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!(wait > 0.0 && wait <= 20.0, "{wait}");
     assert_eq!(api(&slack, &codex.bot_token, "chat.postMessage", post.clone()).await.status, 200);
     let wrong: Vec<Wrong> = slack.violations().iter().map(|it| it.wrong).collect();
     assert_eq!(wrong, [Wrong::Limit, Wrong::TooSoon, Wrong::TooSoon]);
@@ -309,12 +325,9 @@ async fn a_scaled_limit_names_a_scaled_wait() {
     let (slack, claude, _, dev) = two().await;
     slack.limits(Scale::faster(2.0));
     let post = json!({"channel": dev, "text": "x"});
-    let refused = loop {
-        let got = api(&slack, &claude.bot_token, "chat.postMessage", post.clone()).await;
-        if got.status == 429 {
-            break got;
-        }
-    };
+    let many = (0..20).map(|_| api(&slack, &claude.bot_token, "chat.postMessage", post.clone()));
+    let all = futures_util::future::join_all(many).await;
+    let refused = all.into_iter().find(|it| it.status == 429).expect("twenty at once are too many");
     let wait: f64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!(wait > 0.0 && wait <= 0.5, "{wait}");
 }

@@ -145,21 +145,26 @@ async fn limits_hold_for_a_chat_and_for_a_group() {
     let (telegram, bot, dev) = group().await;
     let ann = telegram.direct("ann", "claude_bot");
     let send = |chat: i64| api(&telegram, &bot, "sendMessage", json!({"chat_id": chat, "text": "x"}));
+    // Twenty times slower, so that a busy machine is not taken for a patient client.
+    telegram.limits(Scale::faster(0.05));
     let mut statuses = vec![];
     for _ in 0..4 {
         statuses.push(send(ann).await.status);
     }
     assert_eq!(statuses, [200, 200, 200, 429]);
     let refused = send(ann).await;
-    assert_eq!((&refused.body["parameters"]["retry_after"], refused.header("retry-after")), (&json!(1), Some("1")));
+    let wait = refused.body["parameters"]["retry_after"].as_f64().unwrap();
+    assert!(wait > 0.0 && wait <= 20.0, "{wait}");
     assert_eq!(send(dev).await.status, 200, "another chat");
-    // A hundred times faster, the group's minute is 600 ms: whoever asks without rest meets it after twenty.
-    telegram.limits(Scale::faster(100.0));
-    let mut good = 1;
+    let (telegram, bot, dev) = group().await;
+    // Ten times faster, the group's minute is six seconds: whoever asks without rest meets it after twenty.
+    telegram.limits(Scale::faster(10.0));
+    let mut good = 0;
     let met = |it: &regatta_testkit::services::Violation| it.what.contains("the group dev");
     let asking = async {
         while !telegram.violations().iter().any(met) {
-            good += u32::from(send(dev).await.status == 200);
+            let got = api(&telegram, &bot, "sendMessage", json!({"chat_id": dev, "text": "x"})).await;
+            good += u32::from(got.status == 200);
         }
     };
     tokio::time::timeout(PATIENCE, asking).await.expect("the group's limit is met");

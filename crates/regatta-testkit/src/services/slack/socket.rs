@@ -103,6 +103,7 @@ async fn talk(desk: &Arc<Desk<Workspace>>, at: usize, connection: u64, line: &mu
     let mut pings = tokio::time::interval(PING);
     pings.tick().await;
     let mut end: Option<tokio::time::Instant> = None;
+    let mut leaving = false;
     loop {
         changes.borrow_and_update();
         if !desk.view(|view| view.apps[at].mute) {
@@ -111,14 +112,17 @@ async fn talk(desk: &Arc<Desk<Workspace>>, at: usize, connection: u64, line: &mu
                 if line.send(text(&frame)).await.is_err() {
                     return;
                 }
+                // After a warning everything goes on for a while.
+                leaving |= order != "warning";
                 let patience = if order == "warning" { WARNING } else { Duration::from_secs(1) };
                 let scaled = desk.view(|view| view.scale().deadline(patience));
                 end = Some(tokio::time::Instant::now() + scaled);
             }
-            while end.is_none() {
+            let next = || {
                 let now = Instant::now();
-                let next = desk.change_quietly(|world, ledger| world.apps[at].next(connection, now, ledger));
-                let Some(next) = next else { break };
+                desk.change_quietly(|world, ledger| world.apps[at].next(connection, now, ledger))
+            };
+            while let Some(next) = if leaving { None } else { next() } {
                 if line.send(text(&next)).await.is_err() {
                     return;
                 }
