@@ -54,7 +54,7 @@ pub struct Call {
 pub enum Wrong {
     /// A rate limit was exceeded.
     Limit,
-    /// It was called again before the time that a refusal had named.
+    /// It was called again before the time that a refusal had named, and could have known it.
     TooSoon,
     /// An acknowledgement, an answer or a first sign came late.
     Late,

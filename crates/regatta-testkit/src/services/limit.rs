@@ -87,14 +87,17 @@ pub(crate) struct Refused {
     pub(crate) too_soon: bool,
 }
 
+/// What comes so soon after a refusal was on its way before it.
+const CROSSED: Duration = Duration::from_millis(100);
+
 /// What has been used up.
 #[derive(Default)]
 pub(crate) struct Limiter {
     windows: BTreeMap<String, VecDeque<(Instant, u32)>>,
     /// When a bucket will be full again.
     buckets: BTreeMap<String, Instant>,
-    /// Until when a refusal told to wait.
-    told: BTreeMap<String, Instant>,
+    /// Until when a refusal told to wait, and when it first did.
+    told: BTreeMap<String, (Instant, Instant)>,
 }
 
 impl Limiter {
@@ -103,7 +106,9 @@ impl Limiter {
         let mut refused: Option<Refused> = None;
         for rule in rules {
             let own = self.wait(rule, scale, now);
-            let told = self.told.get(&rule.key).map(|it| it.saturating_duration_since(now)).unwrap_or_default();
+            let named = self.told.get(&rule.key).copied();
+            let told = named.map(|it| it.0.saturating_duration_since(now)).unwrap_or_default();
+            let crossed = named.is_none_or(|it| now.saturating_duration_since(it.1) < CROSSED);
             if own.is_zero() && told.is_zero() {
                 self.told.remove(&rule.key);
                 continue;
@@ -111,12 +116,12 @@ impl Limiter {
             if !own.is_zero() {
                 // Only the limit itself names a time: whoever comes too soon does not make it later.
                 let until = now + Duration::from_secs_f64(scale.seconds(own));
-                let named = self.told.entry(rule.key.clone()).or_insert(until);
-                *named = (*named).max(until);
+                let named = self.told.entry(rule.key.clone()).or_insert((until, now));
+                named.0 = named.0.max(until);
             }
             let seconds = scale.seconds(own.max(told));
             if refused.as_ref().is_none_or(|it| it.seconds < seconds) {
-                refused = Some(Refused { key: rule.key.clone(), seconds, too_soon: !told.is_zero() });
+                refused = Some(Refused { key: rule.key.clone(), seconds, too_soon: !told.is_zero() && !crossed });
             }
         }
         if let Some(refused) = refused {
@@ -141,7 +146,7 @@ impl Limiter {
 
     /// Tells this key to wait, though nothing was used up.
     pub(crate) fn tell(&mut self, key: &str, until: Instant) {
-        self.told.insert(key.to_owned(), until);
+        self.told.insert(key.to_owned(), (until, Instant::now()));
     }
 
     fn wait(&mut self, rule: &Rule, scale: Scale, now: Instant) -> Duration {
@@ -215,6 +220,16 @@ mod tests {
         assert!(limiter.take(&rules, Scale::REAL, start + SECOND).is_ok());
         assert!(limiter.take(&rules, Scale::REAL, start + SECOND).is_err());
         assert!(limiter.take(&rules, Scale::REAL, start + 3 * SECOND).is_ok());
+    }
+
+    #[test]
+    fn what_crossed_a_refusal_could_not_know_it() {
+        let (mut limiter, start) = (Limiter::default(), Instant::now());
+        let rules = [Rule::window("x", 1, 60 * SECOND)];
+        assert!(limiter.take(&rules, Scale::REAL, start).is_ok());
+        let too_soon = |after: u32| start + SECOND + Duration::from_millis(after.into());
+        let mut ask = |after| limiter.take(&rules, Scale::REAL, too_soon(after)).unwrap_err().too_soon;
+        assert_eq!([ask(0), ask(50), ask(200)], [false, false, true]);
     }
 
     #[test]
