@@ -137,7 +137,8 @@ impl World {
             clock: Arc::new(MachineClock),
         };
         let settings = Settings { grace: Some(Duration::from_millis(300)), ..Settings::default() };
-        let engine = Engine::start(ports, settings).unwrap().0;
+        let start = tokio::task::spawn_blocking(move || Engine::start(ports, settings).map(|it| it.0));
+        let engine = start.await.unwrap().unwrap();
         if engine.board().projects.is_empty() {
             self.furnish(&engine).await;
         }

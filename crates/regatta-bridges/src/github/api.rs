@@ -99,7 +99,7 @@ impl Api {
             self.state().app_token = None;
             answer = self.once(&self.app_token()?, method.clone(), path, body).await?;
         }
-        self.judged(answer, &method, path)
+        judged(answer, &method, path)
     }
 
     /// Calls as the app's installation at a repository; the path is below that.
@@ -118,7 +118,7 @@ impl Api {
             let token = self.repo_token(repo).await?;
             answer = self.once(&token, method.clone(), &path, body).await?;
         }
-        self.judged(answer, &method, &path)
+        judged(answer, &method, &path)
     }
 
     async fn once(&self, token: &str, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, Trouble> {
@@ -139,25 +139,6 @@ impl Api {
             state.shut_until = Some(state.shut_until.map_or(until, |it| it.max(until)));
         }
         Ok(answer)
-    }
-
-    /// What an answer means.
-    fn judged(&self, answer: Answer, method: &Method, path: &str) -> Result<Answer, Trouble> {
-        let path = path.split('?').next().unwrap_or_default();
-        let words = || format!("{method} {path}: GitHub says {} {}", answer.status, said(&answer));
-        match answer.status {
-            200..=299 => Ok(answer),
-            401 => Err(Trouble::Locked(format!("{}; look at the app's id and key", words()))),
-            403 | 429 if is_limit(&answer) => {
-                Err(Trouble::Later(pause_of(&answer, wall() / 1_000).unwrap_or(USUAL_PAUSE)))
-            }
-            403 if said(&answer).contains("not accessible by integration") => {
-                Err(Trouble::Locked(format!("{}; give the app that permission", words())))
-            }
-            300..=399 => Err(Trouble::Never(format!("{}: the repository has moved", words()))),
-            408 | 409 | 500.. => Err(Trouble::Unknown(words())),
-            _ => Err(Trouble::Never(words())),
-        }
     }
 
     fn app_token(&self) -> Result<String, Trouble> {
@@ -278,6 +259,23 @@ impl Api {
     }
 }
 
+/// What an answer means.
+fn judged(answer: Answer, method: &Method, path: &str) -> Result<Answer, Trouble> {
+    let path = path.split('?').next().unwrap_or_default();
+    let words = || format!("{method} {path}: GitHub says {} {}", answer.status, said(&answer));
+    match answer.status {
+        200..=299 => Ok(answer),
+        401 => Err(Trouble::Locked(format!("{}; look at the app's id and key", words()))),
+        403 | 429 if is_limit(&answer) => Err(Trouble::Later(pause_of(&answer, wall() / 1_000).unwrap_or(USUAL_PAUSE))),
+        403 if said(&answer).contains("not accessible by integration") => {
+            Err(Trouble::Locked(format!("{}; give the app that permission", words())))
+        }
+        300..=399 => Err(Trouble::Never(format!("{}: the repository has moved", words()))),
+        408 | 409 | 500.. => Err(Trouble::Unknown(words())),
+        _ => Err(Trouble::Never(words())),
+    }
+}
+
 /// Whether there is another page.
 pub(crate) fn has_next(answer: &Answer) -> bool {
     answer.header("link").is_some_and(|it| it.contains("rel=\"next\""))
@@ -331,4 +329,65 @@ fn pause_of(answer: &Answer, now_s: u64) -> Option<Duration> {
         return Some(Duration::from_secs(reset.saturating_sub(now_s).clamp(1, 3_600) + 1));
     }
     refused.then_some(USUAL_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn answer(status: u16, headers: &[(&'static str, &str)], message: &str) -> Answer {
+        let pair = |it: &(&'static str, &str)| (HeaderName::from_static(it.0), HeaderValue::from_str(it.1).unwrap());
+        let headers: HeaderMap = headers.iter().map(pair).collect();
+        Answer { status, headers, body: json!({"message": message, "errors": [{"message": "why"}]}) }
+    }
+
+    /// Whether it may come to pass, has come to pass, or never will: what is sent again depends on it.
+    #[test]
+    fn what_an_answer_means() {
+        let mean = |it: Answer| match judged(it, &Method::POST, "/repos/a/b/issues/1/comments?x=secret") {
+            Ok(_) => "ok".to_owned(),
+            Err(Trouble::Later(pause)) => format!("later {}", pause.as_secs()),
+            Err(Trouble::Unknown(why)) => format!("unknown {why}"),
+            Err(Trouble::Never(why)) => format!("never {why}"),
+            Err(Trouble::Locked(why)) => format!("locked {why}"),
+        };
+        let (left, soon) = (("x-ratelimit-remaining", "0"), (wall() / 1_000 + 100).to_string());
+        for (it, meant) in [
+            (answer(200, &[], ""), "ok"),
+            (answer(201, &[("retry-after", "9")], ""), "ok"),
+            (answer(403, &[("retry-after", "7")], "You have exceeded a secondary rate limit."), "later 7"),
+            (answer(403, &[], "You have exceeded a secondary rate limit."), "later 60"),
+            (answer(429, &[], ""), "later 60"),
+            (answer(403, &[left, ("x-ratelimit-reset", soon.as_str())], "API rate limit exceeded"), "later 10"),
+            (answer(403, &[left, ("x-ratelimit-reset", "1")], "API rate limit exceeded"), "later 2"),
+            (answer(403, &[], "Resource not accessible by integration"), "locked"),
+            (answer(401, &[], "Bad credentials"), "locked"),
+            (answer(403, &[], "Unable to create comment because issue is locked."), "never"),
+            (answer(404, &[], "Not Found"), "never"),
+            (answer(410, &[], "This issue was deleted"), "never"),
+            (answer(422, &[], "Validation Failed"), "never"),
+            (answer(301, &[], "Moved Permanently"), "never"),
+            (answer(500, &[], ""), "unknown"),
+            (answer(502, &[("retry-after", "9")], "Bad Gateway"), "unknown"),
+        ] {
+            let words = format!("{} {}", it.status, said(&it));
+            let found = mean(it);
+            assert!(found.starts_with(meant), "{words}: {found}");
+            assert!(!found.contains("secret"), "{found}");
+        }
+    }
+
+    #[test]
+    fn a_repository_is_nothing_else_in_an_address() {
+        for good in ["acme/shop", "a-b/c.d_e"] {
+            assert!(checked(good).is_ok(), "{good}");
+        }
+        for bad in ["", "acme", "acme/", "/shop", "a/b/c", "a/..", "../x", "a/b?c", "a/b#c", "a b/c", "a/%2e%2e", "é/x"]
+        {
+            assert!(matches!(checked(bad), Err(Trouble::Never(_))), "{bad}");
+        }
+        assert_eq!(escaped("acme:regatta/T7-fix it"), "acme%3Aregatta%2FT7-fix%20it");
+    }
 }

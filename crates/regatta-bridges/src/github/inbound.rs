@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use reqwest::Method;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use tokio::time::{Instant, timeout_at};
 
 use crate::desk::Desk;
 use crate::registry::{Secret, Standing};
@@ -19,8 +21,8 @@ use super::{checks, markup};
 
 /// GitHub sends no more.
 const LARGEST: usize = 25 * 1024 * 1024;
-/// How long reading the thread may hold up the answer to a delivery.
-const READ_THREAD: Duration = Duration::from_millis(1_800);
+/// How long looking up who asks and reading the thread may hold up the answer to a delivery.
+const READ_WITHIN: Duration = Duration::from_millis(2_200);
 /// The most of a thread that is handed along.
 const LONGEST_CONTEXT: usize = 16_000;
 const LONGEST_HUNK: usize = 2_000;
@@ -127,13 +129,13 @@ impl GitHub {
         if !called && !(it.follows && desk.has_conversation(&key)) {
             return Ok(None); // not for us, and nothing is looked up for it
         }
-        let wants_context = called && desk.wants_context(it.repo);
-        let (by, context) = tokio::join!(self.standing(desk, it.repo, it.by, it.association), async {
-            match wants_context {
-                true => self.context(it.repo, number, &it.source).await,
-                false => None,
-            }
-        });
+        let until = Instant::now() + READ_WITHIN;
+        let by = self.standing(desk, it.repo, it.by, it.association).await?;
+        // Nobody who may not ask makes us read whole threads.
+        let context = match called && desk.may(&by) && desk.wants_context(it.repo) {
+            true => timeout_at(until, self.context(it.repo, number, &it.source)).await.ok().flatten(),
+            false => None,
+        };
         let context: Vec<String> = context.into_iter().chain(it.about).collect();
         let number = number.to_string();
         let place = [("repo", it.repo), ("number", &number), ("kind", it.kind), ("reply_to", &it.reply_to)];
@@ -149,7 +151,7 @@ impl GitHub {
                 .collect::<BTreeMap<_, _>>(),
             title: text("title"),
             url: Some(text("html_url")).filter(|it| !it.is_empty()),
-            by: by?,
+            by,
             text: markup::plain(&it.text, &me.slug),
             source: it.source,
             called,
@@ -160,20 +162,17 @@ impl GitHub {
 
     /// What people see of an issue or pull request before a message.
     async fn context(&self, repo: &str, number: u64, source: &str) -> Option<String> {
-        let read = async {
-            let issue = self.api.repo(repo, reqwest::Method::GET, &format!("/issues/{number}"), None).await.ok()?.body;
-            let own = source.strip_prefix("comment:").and_then(|it| it.parse::<u64>().ok());
-            let is_own = |it: &Value| own.is_some() && it["id"].as_u64() == own;
-            let comments = self.api.list(repo, &format!("/issues/{number}/comments"), is_own).await.ok()?;
-            let line = |it: &Value| {
-                let text = markup::plain(it["body"].as_str().unwrap_or_default(), "");
-                format!("{}: {text}", it["user"]["login"].as_str().unwrap_or("somebody"))
-            };
-            let first = format!("{}\n{}", issue["title"].as_str().unwrap_or_default(), line(&issue));
-            let before = comments.iter().take_while(|it| !is_own(it)).map(line);
-            Some((first, before.collect::<Vec<_>>().join("\n")))
+        let issue = self.api.repo(repo, Method::GET, &format!("/issues/{number}"), None).await.ok()?.body;
+        let own = source.strip_prefix("comment:").and_then(|it| it.parse::<u64>().ok());
+        let is_own = |it: &Value| own.is_some() && it["id"].as_u64() == own;
+        let comments = self.api.list(repo, &format!("/issues/{number}/comments"), is_own).await.ok()?;
+        let line = |it: &Value| {
+            let text = markup::plain(it["body"].as_str().unwrap_or_default(), "");
+            format!("{}: {text}", it["user"]["login"].as_str().unwrap_or("somebody"))
         };
-        let (first, rest) = tokio::time::timeout(READ_THREAD, read).await.ok()??;
+        let first = format!("{}\n{}", issue["title"].as_str().unwrap_or_default(), line(&issue));
+        let before: Vec<String> = comments.iter().take_while(|it| !is_own(it)).map(line).collect();
+        let rest = before.join("\n");
         // What it is about comes first; of a long thread, the end counts.
         let first: String = first.chars().take(LONGEST_CONTEXT / 2).collect();
         let over = rest.chars().count().saturating_sub(LONGEST_CONTEXT - first.chars().count());

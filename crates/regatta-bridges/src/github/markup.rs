@@ -276,7 +276,7 @@ fn hush(said: &mut String, text: &str) {
 
 /// The length of an entity that stands for `@`.
 fn entity(text: &str) -> Option<usize> {
-    let end = text.get(..text.len().min(12))?.find(';')? + 1;
+    let end = text.char_indices().take(12).find(|it| it.1 == ';')?.0 + 1;
     let name = text[..end].to_ascii_lowercase();
     let name = name.strip_prefix('&')?.strip_suffix(';')?;
     let number = match name.strip_prefix('#') {
@@ -399,6 +399,7 @@ mod tests {
             ("_@ann_ \\@ann", "_@\u{200b}ann_ \\@\u{200b}ann"),
             ("> @ann", "> @\u{200b}ann"),
             ("&#64;ann &#x40;ann &commat;ann", "@\u{200b}ann @\u{200b}ann @\u{200b}ann"),
+            ("&#064;éééé", "@\u{200b}éééé"),
             ("@claude-bot/@codex-bot", "@\u{200b}claude-bot/@\u{200b}codex-bot"),
             ("https://@ann x://a.b/@ann", "https://@\u{200b}ann x://a.b/@\u{200b}ann"),
             ("a <!-- regatta:V1:1:0 --> b", "a &lt;!-- regatta:V1:1:0 --> b"),

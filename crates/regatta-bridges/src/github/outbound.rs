@@ -61,7 +61,12 @@ impl GitHub {
         };
         // Whoever reacts again is told what is there, so it needs no looking for.
         let body = json!({"content": "eyes"});
-        self.api.repo(repo_of(shot), Method::POST, &path, Some(&body)).await.map(|_| String::new())
+        match self.api.repo(repo_of(shot), Method::POST, &path, Some(&body)).await {
+            Ok(_) => Ok(String::new()),
+            // An app that may not react can still answer.
+            Err(Trouble::Locked(why)) if why.contains("GitHub says 403") => Err(Trouble::Never(why)),
+            Err(trouble) => Err(trouble),
+        }
     }
 
     async fn card(&self, shot: &Shot, card: &Card) -> Result<String, Trouble> {
@@ -274,4 +279,78 @@ fn in_words(buttons: &[Button], text: &str) -> Vec<String> {
         lines.push("<sub>Say `stop` to end it.</sub>".to_owned());
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn github() -> GitHub {
+        let http = crate::http::Http::new().unwrap();
+        let key = crate::registry::Secret::new("");
+        GitHub::new(Arc::new(Api::new(http, "http://127.0.0.1:9".into(), "1".into(), &key)))
+    }
+
+    #[test]
+    fn however_long_an_answer_is_each_comment_is_taken_and_nothing_is_lost() {
+        let line = "@ann @bob look at `@x` here\n";
+        let text = format!("```rust\n{}```\n{}", "let x = 1;\n".repeat(9_000), line.repeat(4_000));
+        let plan = vec![("@ann ".repeat(60), ToolStatus::Pending); 50];
+        let card = Card { tone: Tone::Done, text, plan, ..Card::default() };
+        let pieces = github().pieces(&card);
+        let bodies: Vec<String> =
+            pieces.iter().map(|it| format!("{}\n\n{}", spoken(it), hidden("regatta:V1:1:0"))).collect();
+        assert!(bodies.len() > 3);
+        for body in &bodies {
+            assert!(body.chars().count() <= 65_536, "{}", body.chars().count());
+            assert_eq!(body.matches("```").count() % 2, 0, "code is open at the end");
+            assert!(body.ends_with("<!-- regatta:V1:1:0 -->"));
+            assert!(!body.contains("@ann") && !body.contains("@bob"));
+        }
+        let whole = bodies.concat();
+        assert_eq!(whole.matches("let x = 1;").count(), 9_000);
+        assert_eq!(whole.matches("`@x`").count(), 4_000);
+    }
+
+    #[test]
+    fn buttons_are_said_in_words() {
+        let button = |label: &str, value: &str| Button { label: label.into(), value: value.into(), danger: false };
+        let said = |text: &str, buttons: Vec<Button>| spoken(&Card { text: text.into(), buttons, ..Card::default() });
+        let ask = vec![button("Allow", "allow:Q1"), button("Always", "always:Q1"), button("Deny", "deny:Q1")];
+        assert_eq!(said("May I?", ask.clone()), "May I?\n\nSay `allow` or `deny`.");
+        assert_eq!(said("Say `allow` or `deny`.", ask), "Say `allow` or `deny`.", "once is enough");
+        let choices = vec![button("Red", "choice-0:Q1"), button("@ann", "choice-1:Q1")];
+        assert_eq!(said("Which?", choices), "Which?\n\n1. Red\n2. @\u{200b}ann");
+        assert_eq!(said("Done.", vec![button("Land", "land:V1")]), "Done.\n\nSay `land` to have it merged.");
+        assert!(said("", vec![button("Stop", "stop:V1")]).contains("`stop`"));
+        assert_eq!(said("", vec![]), "…");
+    }
+
+    #[test]
+    fn an_answer_goes_where_it_was_asked_for() {
+        let at = |pairs: &[(&str, &str)]| {
+            let place: BTreeMap<String, String> = pairs.iter().map(|it| (it.0.to_owned(), it.1.to_owned())).collect();
+            let sight = Sight::Card(Card::default());
+            place_of(&Shot { place, mark: "m".into(), begun: false, shown_as: None, stage: 1, sight })
+        };
+        assert_eq!(at(&[("reply_to", "")]), Place::Issue);
+        assert_eq!(at(&[("reply_to", "50")]), Place::Line(50));
+        assert_eq!(at(&[("reply_to", "50"), ("source", "comment:7")]), Place::Issue);
+        assert_eq!(at(&[("reply_to", ""), ("source", "review_comment:55:50")]), Place::Line(50));
+    }
+
+    #[test]
+    fn a_reaction_is_a_write_and_a_comment_is_content() {
+        let keys = |sight: Sight| {
+            let shot = Shot { place: BTreeMap::new(), mark: "m".into(), begun: false, shown_as: None, stage: 1, sight };
+            github().limits(&shot).into_iter().map(|it| it.key).collect::<Vec<_>>()
+        };
+        assert_eq!(keys(Sight::Seen { source: "comment:1".into() }), ["writes"]);
+        let all = ["writes", "content a minute", "content an hour"];
+        assert_eq!(keys(Sight::Card(Card::default())), all);
+        let text = String::new;
+        assert_eq!(keys(Sight::Pull { title: text(), body: text(), head: text(), base: text() }), all);
+    }
 }
