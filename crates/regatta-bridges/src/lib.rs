@@ -18,6 +18,7 @@ mod outbox; // what is due, in order, once
 mod routes; // where deliveries come in
 mod slack;
 mod telegram;
+mod webhook; // what happens, told to whoever wants to know
 
 use std::sync::Arc;
 
@@ -70,6 +71,16 @@ impl Bridges {
             tracing::warn!("{} at {} is off: {}", off.agent, off.service, off.why);
         }
         Ok(Bridges { registry, people, tasks, routes, engine })
+    }
+
+    /// Tells every `[[bridges.webhook]]` what happens, from where it was told last: that is kept in `data`.
+    pub fn tell(&mut self, data: &std::path::Path) -> Result<(), String> {
+        let http = Http::new()?;
+        for it in &self.registry.receivers {
+            let task = webhook::run(self.engine.clone(), http.clone(), it.clone(), data.to_owned());
+            self.tasks.push(tokio::spawn(task));
+        }
+        Ok(())
     }
 
     /// The door for deliveries.

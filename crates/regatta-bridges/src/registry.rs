@@ -137,6 +137,25 @@ pub struct Webhook {
     pub events: Vec<String>,
 }
 
+/// Somebody who is told what happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receiver {
+    pub url: String,
+    pub events: Vec<String>,
+    /// Where its secret is to be found, and the secret; without one it is told nothing.
+    pub variable: String,
+    pub secret: Option<Secret>,
+}
+
+impl Receiver {
+    /// Who it is, without what its address may have that is secret.
+    pub fn host(&self) -> &str {
+        let rest = self.url.split_once("://").map_or(self.url.as_str(), |it| it.1);
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        host.rsplit('@').next().unwrap_or_default()
+    }
+}
+
 /// A secret. It prints as nothing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -209,6 +228,8 @@ pub struct Registry {
     pub agents: Vec<(AgentName, AgentEntry)>,
     pub instances: Vec<Instance>,
     pub off: Vec<Off>,
+    /// Who is told what happens.
+    pub receivers: Vec<Receiver>,
     pub config: Config,
 }
 
@@ -259,7 +280,15 @@ pub fn read(
     let listed = listed(agents, &ask)?;
     let default = default_of(&listed)?;
     let services = services(&config, &ask)?;
-    let mut found = Registry { config, ..Registry::default() };
+    let mut receivers = Vec::new();
+    for Webhook { url, secret: variable, events } in config.webhook.clone() {
+        if !url.starts_with("https://") && !url.starts_with("http://") {
+            return Err(unusable("a [[bridges.webhook]] has no url", "write url = \"https://…\""));
+        }
+        let secret = if variable.is_empty() { None } else { ask(&variable)?.map(Secret) };
+        receivers.push(Receiver { url, events, variable, secret });
+    }
+    let mut found = Registry { config, receivers, ..Registry::default() };
     for (name, entry) in listed {
         let agent = AgentName::new(&name).map_err(|it| unusable(it.to_string(), "give the agent another name"))?;
         let is_default = name == default;

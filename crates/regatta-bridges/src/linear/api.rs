@@ -197,7 +197,8 @@ fn pause_of(answer: &Answer) -> Duration {
     if let Some(pause) = answer.retry_after() {
         return pause;
     }
-    let number = |name: &str| answer.header(name).and_then(|it| it.trim().parse::<f64>().ok());
+    let header = |name: &str| answer.headers.get(name).and_then(|it| it.to_str().ok());
+    let number = |name: &str| header(name).and_then(|it| it.trim().parse::<f64>().ok());
     let limits = ["x-ratelimit-requests", "x-ratelimit-complexity", "x-ratelimit-endpoint-requests"];
     let used_up = |limit: &&str| number(&format!("{limit}-remaining")).is_some_and(|it| it < 1.0);
     let resets = limits.into_iter().filter(used_up).filter_map(|it| number(&format!("{it}-reset")));
