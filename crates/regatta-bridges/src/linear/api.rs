@@ -12,7 +12,7 @@ use crate::http::{Answer, Call, Http};
 use crate::registry::{Secret, Standing};
 use crate::service::Trouble;
 
-const VIEWER: &str = "query Viewer { viewer { id name displayName organization { id } } }";
+const VIEWER: &str = "query Viewer { viewer { id name displayName } organization { id } }";
 const PERSON: &str = "query Person($id: String!) { user(id: $id) { id name displayName active guest app } }";
 const RECENT: &str = "query RecentAgentSessions { agentSessions(first: 50, orderBy: updatedAt) { nodes { \
     id status url createdAt updatedAt appUser { id } creator { id name } comment { id body } \
@@ -88,7 +88,7 @@ impl Api {
             id: text(&viewer["id"]),
             name: text(&viewer["name"]),
             display_name: text(&viewer["displayName"]),
-            organization: text(&viewer["organization"]["id"]),
+            organization: text(&said["organization"]["id"]),
         };
         *self.me.lock().unwrap_or_else(PoisonError::into_inner) = Some(me.clone());
         Ok(me)

@@ -1,0 +1,260 @@
+//! Linear, end to end: against a double that is strict, counts and punishes.
+
+#![expect(clippy::unwrap_used, reason = "a story that cannot go on fails")]
+
+mod world;
+
+use std::time::Duration;
+
+use regatta_bridges::registry::Secret;
+use regatta_bridges::signature;
+use regatta_core::conversation::TurnState;
+use regatta_testkit::services::linear::{App, Linear};
+use regatta_testkit::services::{Fault, Scale};
+use serde_json::{Value, json};
+use world::{SOON, World};
+
+const ROUTE: &str = "/webhooks/linear";
+
+/// Linear with an agent of ours, somebody who may ask, and an issue; and a Regatta that has not begun yet.
+async fn setting() -> (Linear, App, World) {
+    let linear = Linear::start().await;
+    linear.limits(Scale::faster(20.0));
+    let app = linear.app("claude");
+    linear.person("ann");
+    linear.issue("ENG-1", "Login fails", "Since Monday.");
+    let mut world = World::new(&["claude"]).await;
+    world.config.allow = vec!["linear:team".into()];
+    world.config.url.insert("linear".into(), format!("{}/graphql", linear.base_url()));
+    world.vars.insert("LINEAR_ACCESS_TOKEN".into(), app.access_token.clone());
+    world.vars.insert("LINEAR_AGENT_ID".into(), app.app_user_id.clone());
+    world.vars.insert("LINEAR_WEBHOOK_SECRET".into(), app.webhook_secret.clone());
+    (linear, app, world)
+}
+
+/// What was said for good, by the agent.
+fn said(linear: &Linear, session: &str) -> Vec<(String, String)> {
+    let session = linear.session(session);
+    let lasting = session.done().filter(|it| !it.ephemeral);
+    lasting.map(|it| (it.kind.clone(), it.body().to_owned())).collect()
+}
+
+async fn until_status(linear: &Linear, session: &str, status: &str) {
+    linear.wait_for(|view| view.session(session).is_some_and(|it| it.status == status), SOON).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_from_created_to_response() {
+    let (linear, _, mut world) = setting().await;
+    world.start().await;
+    linear.webhook("claude", &world.url(ROUTE));
+    let session = linear.mention("ann", "ENG-1", "claude", "fix it, with a plan, and wait");
+    // A sign of life, then the plan while it works.
+    linear.wait_for(|view| view.session(&session).is_some_and(|it| it.plan.is_array()), SOON).await;
+    let shown = linear.session(&session);
+    assert_eq!(
+        shown.plan,
+        json!([{"content": "look", "status": "completed"}, {"content": "mend", "status": "inProgress"}])
+    );
+    let first = shown.done().next().unwrap();
+    assert_eq!((first.kind.as_str(), first.ephemeral), ("thought", true));
+    assert_eq!(shown.status, "active");
+    linear.prompt("ann", &session, "what was it?");
+    world.until(1, "the second waits", |it| it.queued() == 1).await;
+    world.agents.let_go("go");
+    linear
+        .wait_for(|view| view.activities(&session).iter().filter(|it| it.kind == "response").count() == 2, SOON)
+        .await;
+    world.until_quiet(1).await;
+    let said = said(&linear, &session);
+    let kinds: Vec<&str> = said.iter().map(|it| it.0.as_str()).collect();
+    assert_eq!(kinds.iter().filter(|it| **it == "response").count(), 2, "{said:?}");
+    assert!(said.iter().any(|it| it.1.starts_with("**Fixed** the login bug")), "{said:?}");
+    assert!(said.last().unwrap().1.contains("I was told: what was it?"), "{said:?}");
+    assert_eq!(linear.session(&session).status, "complete");
+    let it = &world.conversations()[0];
+    assert_eq!((it.key.clone(), it.title.as_str()), (format!("linear:{session}"), "ENG-1 Login fails"));
+    assert_eq!(it.turns[0].text, "fix it, with a plan, and wait");
+    linear.assert_well_behaved();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_signal_ends_the_turn_with_a_last_word() {
+    let (linear, _, mut world) = setting().await;
+    world.start().await;
+    linear.webhook("claude", &world.url(ROUTE));
+    let session = linear.delegate("ann", "ENG-1", "claude");
+    until_status(&linear, &session, "complete").await;
+    linear.prompt("ann", &session, "wait for me");
+    world.until(1, "it works", |it| it.working().is_some_and(|it| it.n == 2)).await;
+    until_status(&linear, &session, "active").await;
+    linear.stop("ann", &session);
+    until_status(&linear, &session, "complete").await;
+    world.until_quiet(1).await;
+    let said = said(&linear, &session);
+    assert!(said.last().unwrap().1.starts_with("Stopped: ann stopped it"), "{said:?}");
+    assert_eq!(linear.session(&session).status, "complete");
+    assert_eq!(world.conversations()[0].turns[1].state, TurnState::Stopped);
+    linear.assert_well_behaved();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permission_is_an_elicitation_that_stays_the_last_word_until_it_is_answered() {
+    let (linear, _, mut world) = setting().await;
+    world.start().await;
+    linear.webhook("claude", &world.url(ROUTE));
+    let session = linear.mention("ann", "ENG-1", "claude", "ask me");
+    until_status(&linear, &session, "awaitingInput").await;
+    let asked = linear.activities(&session).iter().rfind(|it| it.kind == "elicitation").unwrap().clone();
+    assert_eq!(asked.signal.as_deref(), Some("select"));
+    let options = asked.signal_metadata["options"].as_array().unwrap().clone();
+    let values: Vec<&str> = options.iter().filter_map(|it| it["value"].as_str()).collect();
+    assert_eq!(values, ["allow:Q1", "always:Q1", "deny:Q1"]);
+    // Looks at a turn that waits say nothing, however many there are.
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert_eq!(linear.session(&session).status, "awaitingInput");
+    linear.prompt("ann", &session, "deny:Q1");
+    until_status(&linear, &session, "complete").await;
+    world.until_quiet(1).await;
+    assert!(said(&linear, &session).last().unwrap().1.contains("Deny"), "{:?}", said(&linear, &session));
+    assert_eq!(world.conversations()[0].turn_count, 1, "an answer was taken for a prompt");
+    linear.assert_well_behaved();
+}
+
+/// Nothing is lost and nothing is there twice, though Regatta ends in the middle of a turn and Linear's answer to the
+/// last word is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_in_the_middle_of_a_turn_posts_nothing_twice() {
+    let (linear, _, mut world) = setting().await;
+    world.start().await;
+    linear.webhook("claude", &world.url(ROUTE));
+    let session = linear.mention("ann", "ENG-1", "claude", "wait, then fix it");
+    linear.wait_for(|view| view.activities(&session).len() >= 2, SOON).await;
+    world.until(1, "it works", |it| it.working().is_some()).await;
+    world.end().await;
+    world.start().await;
+    linear.fail_next("agentActivityCreate", 1, Fault::DropAfterDoing);
+    world.agents.let_go("go");
+    until_status(&linear, &session, "complete").await;
+    world.until_quiet(1).await;
+    let said = said(&linear, &session);
+    assert_eq!(said.iter().filter(|it| it.0 == "response").count(), 1, "{said:?}");
+    assert_eq!(world.conversations().len(), 1);
+    assert_eq!(world.conversations()[0].turn_count, 1);
+    assert_eq!(world.agents.programs().values().sum::<usize>(), 1, "its program was started again");
+    linear.assert_well_behaved();
+}
+
+/// What was begun while nobody listened is found at the start; told of afterwards, it is the same delivery (B1).
+#[tokio::test(flavor = "multi_thread")]
+async fn b1_a_missed_session_is_taken_up_at_start_and_once() {
+    let (linear, _, mut world) = setting().await;
+    let session = linear.mention("ann", "ENG-1", "claude", "fix it");
+    world.start().await;
+    until_status(&linear, &session, "complete").await;
+    linear.webhook("claude", &world.url(ROUTE));
+    linear.wait_for(|view| view.deliveries("claude").iter().all(|it| it.taken()), SOON).await;
+    world.until_quiet(1).await;
+    // A prompt while it is away comes with the next start; what was answered before does not.
+    world.end().await;
+    linear.webhook("claude", "http://127.0.0.1:1/nobody");
+    linear.prompt("ann", &session, "and again");
+    world.start().await;
+    world.until(1, "the second came", |it| it.turn_count == 2).await;
+    world.until_quiet(1).await;
+    assert_eq!(world.conversations()[0].turn_count, 2);
+    assert_eq!(said(&linear, &session).iter().filter(|it| it.0 == "response").count(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_and_an_absence_delay_and_lose_nothing() {
+    let (linear, _, mut world) = setting().await;
+    world.start().await;
+    linear.webhook("claude", &world.url(ROUTE));
+    linear.fail_next("agentActivityCreate", 1, Fault::RetryAfter(0.3));
+    let session = linear.mention("ann", "ENG-1", "claude", "wait and fix it");
+    linear.wait_for(|view| view.activities(&session).len() >= 2, SOON).await;
+    linear.go_away().await;
+    world.agents.let_go("go");
+    world.until(1, "it is done", |it| it.turns[0].state == TurnState::Done).await;
+    linear.come_back().await;
+    until_status(&linear, &session, "complete").await;
+    world.until_quiet(1).await;
+    assert_eq!(said(&linear, &session).iter().filter(|it| it.0 == "response").count(), 1);
+    linear.assert_well_behaved();
+}
+
+/// A turn that works and says nothing shows that it lives, long before Linear calls its session stale.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_turn_beats() {
+    let (linear, _, mut world) = setting().await;
+    world.config.clock = 1_200.0; // 14 minutes are 0.7 s
+    world.start().await;
+    linear.webhook("claude", &world.url(ROUTE));
+    let session = linear.mention("ann", "ENG-1", "claude", "wait");
+    let same = |view: &regatta_testkit::services::View<'_, regatta_testkit::services::linear::World>| {
+        let last = view.activities(&session).last().map(|it| it.content.clone());
+        view.activities(&session).iter().filter(|it| Some(&it.content) == last.as_ref()).count() >= 4
+    };
+    linear.wait_for(same, SOON).await;
+    assert!(linear.session(&session).done().all(|it| it.ephemeral), "a beat stays for ever");
+    world.agents.let_go("go");
+    until_status(&linear, &session, "complete").await;
+}
+
+async fn post(url: &str, signature: Option<&str>, body: &[u8]) -> u16 {
+    let mut request = reqwest::Client::new().post(url).body(body.to_vec());
+    if let Some(signature) = signature {
+        request = request.header("linear-signature", signature);
+    }
+    request.send().await.unwrap().status().as_u16()
+}
+
+fn now_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_millis()).unwrap()
+}
+
+/// What an older bridge got wrong: an absent secret let everything in, and another agent's was as good as one's own.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_comes_in_without_the_agents_own_secret() {
+    let (linear, app, mut world) = setting().await;
+    let other = linear.app("codex");
+    world.vars.remove("LINEAR_WEBHOOK_SECRET");
+    world.start().await;
+    let event = |agent: &App, at: u64| -> Value {
+        json!({
+            "type": "AgentSessionEvent", "action": "created", "appUserId": agent.app_user_id, "organizationId": "O",
+            "agentSession": {"id": "11111111-1111-4111-8111-111111111111", "issue": {"identifier": "ENG-1"}},
+            "promptContext": "fix it", "webhookTimestamp": at,
+        })
+    };
+    let sign = |agent: &App, body: &str| signature::hex(&Secret::new(&agent.webhook_secret), &[body.as_bytes()]);
+    let url = world.url(ROUTE);
+    let good = event(&app, now_ms()).to_string();
+    let empty = signature::hex(&Secret::new(""), &[good.as_bytes()]);
+    for given in [None, Some(empty.as_str()), Some(sign(&app, &good).as_str())] {
+        assert_eq!(post(&url, given, good.as_bytes()).await, 503, "no secret is set");
+    }
+    world.end().await;
+    world.vars.insert("LINEAR_WEBHOOK_SECRET".into(), app.webhook_secret.clone());
+    world.start().await;
+    let good = event(&app, now_ms()).to_string();
+    assert_eq!(post(&url, None, good.as_bytes()).await, 401);
+    assert_eq!(post(&url, Some(&sign(&other, &good)), good.as_bytes()).await, 401, "another agent's secret");
+    assert_eq!(post(&url, Some(&empty), good.as_bytes()).await, 401);
+    let changed = good.replace("fix it", "rm it");
+    assert_eq!(post(&url, Some(&sign(&app, &good)), changed.as_bytes()).await, 401);
+    for skew in [-61_000_i64, 61_000, -3_600_000] {
+        let stale = event(&app, now_ms().saturating_add_signed(skew)).to_string();
+        assert_eq!(post(&url, Some(&sign(&app, &stale)), stale.as_bytes()).await, 401, "{skew}");
+    }
+    assert_eq!(post(&url, Some(&sign(&app, "no")), b"no").await, 400);
+    let foreign = event(&other, now_ms()).to_string();
+    assert_eq!(post(&url, Some(&sign(&app, &foreign)), foreign.as_bytes()).await, 200, "signed, and not for us");
+    assert!(world.conversations().is_empty(), "something was taken");
+    // Who is not on the list is heard, and nothing is done.
+    assert_eq!(post(&url, Some(&sign(&app, &good)), good.as_bytes()).await, 200);
+    let held = world.conversations();
+    assert_eq!((held.len(), held[0].turn_count, held[0].held.len()), (1, 0, 1));
+}
