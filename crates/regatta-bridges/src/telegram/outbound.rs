@@ -80,6 +80,7 @@ impl Telegram {
         let mut body = message(shot, text, keyboard)?;
         set_topic(&mut body, shot);
         if let Some(reply) = shot.place.get("reply") {
+            let reply = shot.place.get("source").unwrap_or(reply);
             body["reply_parameters"] = json!({"message_id": number(reply), "allow_sending_without_reply": true});
         }
         let said = self.say("sendMessage", body, text).await?;
