@@ -301,9 +301,32 @@ fn start(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refusal> 
         ..lead
     };
     change(draft, mission.id, lead, Some(workers), Some(State::Active));
+    // What the workers before these were given and have not begun is anybody's again.
+    for child in open_children(draft.board(), mission.id) {
+        give_back(draft, child.id, now)?;
+    }
+    tidy(draft);
     let text = format!("{name} leads {}: {}", mission.id, mission.title);
     say(draft, mission.id, "spawn-ack", text.clone(), now)?;
     tell_siblings(draft, &mission.project, mission.id, &text);
+    Ok(())
+}
+
+/// Gives a task back to its mission that waits for a worker who no longer works for it: nobody would ever take it.
+pub(crate) fn give_back(draft: &mut Draft, id: TaskId, now: Now) -> Result<(), Refusal> {
+    let board = draft.board();
+    let Some(task) = board.tasks.get(&id).filter(|it| it.status.is_waiting() && it.duty.is_none()) else {
+        return Ok(());
+    };
+    let (Some(name), Some(mission)) = (&task.assignee, task.mission.and_then(|it| board.missions.get(&it))) else {
+        return Ok(());
+    };
+    let led = mission.lead.is_some() && mission.state == State::Active;
+    let named = board.agents.get(name).is_none_or(|it| it.of.is_some());
+    let member = board.launches.values().any(|it| it.members.iter().any(|it| it.agent == *name));
+    if led && named && !member && !mission.agents.contains(name) {
+        task::assign(draft, id, None, How::Direct, now)?;
+    }
     Ok(())
 }
 

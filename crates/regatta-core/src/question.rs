@@ -3,6 +3,8 @@
 //! Both are tasks of the project's own agent, `shop-dev`, that leave a report and land nothing. They take none of the
 //! machine's room and none of the leads', so that a question never waits for a mission.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{self, Role};
@@ -15,7 +17,7 @@ use crate::ids::{AgentName, ChannelName, Label, MessageId, Now, ProjectName, Tas
 use crate::lead;
 use crate::project::Project;
 use crate::refusal::Refusal;
-use crate::task::{self, Add, Duty, How, Status, Task};
+use crate::task::{self, Add, Duty, Edit, How, Status, Task};
 
 /// A question, its answers, and what a follow-up goes on with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,7 +137,9 @@ pub(crate) fn follow_up(
         thread.root, message.sender, message.text
     );
     let duty = Duty::Answer { channel: message.channel.clone(), root: thread.root };
-    let before = draft.board().tasks.contains_key(&thread.task).then_some(thread.task);
+    // One that failed is not waited for.
+    let at_work = |it: &&Arc<Task>| it.status != Status::NeedsHuman;
+    let before = draft.board().tasks.get(&thread.task).filter(at_work).map(|it| it.id);
     let add = Add {
         effort: Some(thread.effort.name().into()),
         model: thread.model.clone(),
@@ -219,7 +223,7 @@ pub(crate) fn finish(
     }
     let said: String = said.chars().take(bus::LONGEST_TEXT / 4).collect();
     match &task.duty {
-        Some(Duty::Answer { channel, root }) => {
+        Some(duty @ Duty::Answer { channel, root }) => {
             let posted = answer(draft, &attempt.agent, (channel, *root), said, now)?;
             let thread = thread(draft.board(), &task.project, *root).cloned();
             if let Some(mut thread) = thread {
@@ -227,9 +231,8 @@ pub(crate) fn finish(
                 let resume = attempt.talk.session.is_some().then(|| attempt::resume_of(attempt, true));
                 thread.resume = resume.clone().filter(|_| thread.task == task.id);
                 // The next turn stands in line already.
-                let next = draft.board().tasks.values().find(|it| it.blocked_by.contains(&task.id)).cloned();
-                if let Some((next, duty)) = next.and_then(|it| Some((it.id, it.duty.clone()?))) {
-                    task::set_duty(draft, next, duty, resume)?;
+                for next in next_turns(draft.board(), task) {
+                    task::set_duty(draft, next.id, duty.clone(), resume.clone())?;
                 }
                 draft.record(Event::ThreadChanged(Threaded { project: task.project.clone(), thread }));
             }
@@ -337,6 +340,23 @@ fn thread<'a>(board: &'a Board, project: &ProjectName, root: MessageId) -> Optio
     board.projects.get(project)?.intake.threads.iter().find(|it| it.root == root)
 }
 
+/// The turns of the same thread that wait for this one.
+fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
+    let Some(Duty::Answer { root, .. }) = &task.duty else { return vec![] };
+    let same = |it: &&Arc<Task>| matches!(&it.duty, Some(Duty::Answer { root: other, .. }) if other == root);
+    let waiting = board.dependents_of(task.id).into_iter().filter_map(|it| board.tasks.get(&it));
+    waiting.filter(same).cloned().collect()
+}
+
+/// A turn of a thread came to nothing: what was asked after it does not wait for it any longer.
+pub(crate) fn pass_over(draft: &mut Draft, task: &Task) -> Result<(), Refusal> {
+    for next in next_turns(draft.board(), task).iter().filter(|it| it.status.is_waiting()) {
+        let blocked_by = next.blocked_by.iter().copied().filter(|it| *it != task.id).collect();
+        task::edit(draft, next.id, Edit { blocked_by: Some(blocked_by), ..Edit::default() })?;
+    }
+    Ok(())
+}
+
 /// An answer or a triage did not come about: whoever asked is told, with what they can do.
 pub(crate) fn lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
     let (channel, to) = match &task.duty {
@@ -344,6 +364,7 @@ pub(crate) fn lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Re
         Some(Duty::Triage { channel, message }) => (channel.clone(), *message),
         Some(Duty::Lead | Duty::Converse { .. }) | None => return Ok(()),
     };
+    pass_over(draft, task)?;
     let again = if draft.board().tasks.get(&task.id).is_some_and(|it| it.status == Status::NeedsHuman) {
         format!("regatta retry {}", task.id)
     } else {

@@ -128,6 +128,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             let how = format!("{} by {}", it.decision().answer.phrase(), it.decision().by);
             conversation::decided(draft, *it.approval(), how, now);
         }
+        Event::TaskReturned(it) => lead::give_back(draft, *it.task(), now)?,
         Event::TaskValidating(it) => effects.push(Effect::Validate { attempt: *it.attempt() }),
         Event::LandingQueued(it) => landing::advance(draft, &it.landing().project.clone(), now),
         Event::LandingAsked(it) => {
@@ -164,6 +165,8 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             if let Some(task) = before.tasks.get(it.task()).cloned() {
                 lead::task_lost(draft, &task, it.reason(), now)?;
                 conversation::settled(draft, &task, None, now)?;
+                landing::join::dropped(draft, &task);
+                question::pass_over(draft, &task)?;
             }
         }
         Event::TaskNeedsHuman(it) => {

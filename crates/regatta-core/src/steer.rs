@@ -7,6 +7,7 @@ use crate::board::Draft;
 use crate::budget;
 use crate::event::{Event, facts};
 use crate::ids::{AttemptId, Now, TaskId};
+use crate::landing;
 use crate::refusal::Refusal;
 use crate::session::Stop;
 use crate::task::{self, Add, Edit, Pause, Status};
@@ -114,6 +115,7 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
         if old.id != id || draft.board().settled(id) != Some(old.status) || old.status == Status::Completed {
             return Err(Refusal::Illegal { task: id, from: old.status, to: Status::Pending });
         }
+        landing::join::refuse_work(draft.board(), old)?;
         let again = task::add(
             draft,
             Add {
@@ -157,6 +159,7 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
         return Ok(again);
     }
     let task = task::find(draft.board(), id)?;
+    landing::join::refuse_work(draft.board(), &task)?;
     match task.status {
         Status::NeedsHuman => task::try_again(draft, id, task.reason.as_deref().unwrap_or("tried again"))?,
         status if status.is_waiting() => {}

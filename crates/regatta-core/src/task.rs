@@ -362,6 +362,7 @@ pub fn assign(draft: &mut Draft, id: TaskId, to: Option<AgentName>, how: How, no
             by: task.attempt.map_or(task.status.to_string(), |it| it.to_string()),
         });
     }
+    crate::landing::join::refuse_work(draft.board(), &task)?;
     let Some(to) = to else {
         next_status(id, task.status, Status::Unassigned)?;
         draft.record(Event::TaskAssigned(Assigned { task: id, to: None, status: Status::Unassigned }));

@@ -119,7 +119,7 @@ pub fn diverged(
 fn open(board: &Board, project: &ProjectName) -> Option<Task> {
     let joins = |it: &&std::sync::Arc<Task>| {
         let ready = matches!(it.status, Status::Landing | Status::NeedsHuman | Status::InReview);
-        ready && it.project == *project && it.submission.as_ref().is_some_and(|it| it.joins.is_some())
+        ready && it.project == *project && is_joining(it)
     };
     board.tasks.values().find(joins).map(|it| Task::clone(it))
 }
@@ -207,11 +207,45 @@ pub(super) fn fails(draft: &mut Draft, landing: &Landing, why: &Fixup, now: Now)
 /// Who holds a queue that holds itself.
 const HOLDER: &str = "regatta";
 
+/// Whether it is the task that brings in what a remote has.
+fn is_joining(task: &Task) -> bool {
+    task.submission.as_ref().is_some_and(|it| it.joins.is_some())
+}
+
+/// Refuses to hand the task that brings in what a remote has to an agent: there is nothing in it to work on.
+pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
+    let Some(remote) = task.submission.as_ref().and_then(|it| it.joins.as_deref()) else { return Ok(()) };
+    let trunk = board.projects.get(&task.project).map(|it| it.trunk.to_string()).unwrap_or_default();
+    let id = task.id;
+    let hint = match board.tasks.contains_key(&id) {
+        true => format!(
+            "mend it in your checkout of {trunk}: git pull --rebase {remote} {trunk}, then regatta land {id}; or regatta drop \
+             {id}, and the next landing tries it again"
+        ),
+        false => "nothing is to be done: the next landing tries it again".into(),
+    };
+    Err(Refusal::invalid(format!("{id} brings in what {remote}/{trunk} has, which is no agent's work"), hint))
+}
+
+/// The task that brings in what a remote has was dropped: the queue no longer holds itself for it. What is there is still
+/// not here, so the next push finds it again.
+pub(crate) fn dropped(draft: &mut Draft, task: &Task) {
+    let_go(draft, task);
+    let queue = draft.board().projects.get(&task.project).map(|it| it.queue.clone());
+    if let Some(unpushed) = queue.and_then(|it| it.unpushed).filter(|_| is_joining(task)) {
+        let reason = format!(
+            "{} has commits that are not here, and {}, which was to bring them in, was dropped; the next landing tries again",
+            unpushed.remote, task.id
+        );
+        let unpushed = Unpushed { reason, ..unpushed };
+        draft.record(Event::QueueUnpushed(NotPushed { project: task.project.clone(), unpushed }));
+    }
+}
+
 /// Somebody says that what the remote has can be brought in now: the queue no longer holds itself for it.
 pub(super) fn let_go(draft: &mut Draft, task: &Task) {
-    let joins = task.submission.as_ref().is_some_and(|it| it.joins.is_some());
     let held = draft.board().projects.get(&task.project).and_then(|it| it.queue.held.as_ref());
-    if joins && held.is_some_and(|it| it.by == HOLDER) {
+    if is_joining(task) && held.is_some_and(|it| it.by == HOLDER) {
         draft.record(Event::QueueReleased(GoneOn { project: task.project.clone() }));
     }
 }

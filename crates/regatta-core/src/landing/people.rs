@@ -10,7 +10,7 @@ use crate::ids::{AttemptId, LandingId, Now, ProjectName, TaskId};
 use crate::pattern::Uri;
 use crate::project::Review;
 use crate::refusal::Refusal;
-use crate::task::{self, Expects, IssueType, Status, Submission, Task};
+use crate::task::{self, Expects, Status, Submission, Task};
 use crate::{claim, manifest, steer};
 
 use super::queue::{enter, enter_as, fresh, order, regatta};
@@ -186,6 +186,7 @@ pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal
     else {
         return Err(Refusal::NothingToLand { task: id, status: task.status });
     };
+    join::refuse_work(draft.board(), &task)?;
     if let Some(landing) = task.landing {
         withdraw(draft, landing, "it is being revised")?;
     }
@@ -208,25 +209,14 @@ pub fn undo(draft: &mut Draft, done: &Task, by: &Actor, now: Now) -> Result<Plac
     if let Some(own) = done.submission.as_ref().filter(|_| done.shares_commit) {
         commit = own.commit.clone();
     }
+    let why = format!("Takes back commit {commit}, which landed {id}.");
     let undoing = task::add(
         draft,
         task::Add {
-            project: done.project.clone(),
-            subject: format!("Undo {id}: {}", done.subject),
-            description: format!("Takes back commit {commit}, which landed {id}."),
-            issue_type: IssueType::Chore,
             files: done.files.clone(),
-            validation: task::Validation::default(),
-            blocked_by: vec![],
             priority: done.priority,
             expects: Expects::Changes,
-            effort: None,
-            model: None,
-            provider: None,
-            script: None,
-            alias: None,
-            ratchet: None,
-            backlog: false,
+            ..task::Add::report(done.project.clone(), &format!("Undo {id}: {}", done.subject), why)
         },
         None,
         now,

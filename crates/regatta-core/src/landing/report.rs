@@ -208,23 +208,15 @@ fn follow_up(draft: &mut Draft, id: LandingId, dropped: &Dropped, now: Now) -> R
         dropped.reference,
         dropped.commit
     );
+    let subject = format!("Look at what {} dropped in {}", task.id, first_few(&names));
     let ask = task::Add {
-        project: task.project.clone(),
-        subject: format!("Look at what {} dropped in {}", task.id, first_few(&names)).chars().take(300).collect(),
-        description,
         issue_type: task.issue_type,
         files: dropped.paths.iter().filter_map(|it| PathPattern::new(it).ok()).collect(),
         validation: task.validation.clone(),
         blocked_by: vec![task.id],
         priority: task.priority,
         expects: Expects::Changes,
-        effort: None,
-        model: None,
-        provider: None,
-        script: None,
-        alias: None,
-        ratchet: None,
-        backlog: false,
+        ..task::Add::report(task.project.clone(), &subject, description)
     };
     task::add(draft, ask, None, now).map(|_| ())
 }

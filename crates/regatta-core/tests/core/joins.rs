@@ -7,9 +7,9 @@ use regatta_core::landing::join::Diverged;
 use regatta_core::landing::{Moved, Tried};
 use regatta_core::project::QueueMode;
 use regatta_core::schedule::WaitKind;
-use regatta_core::task::{Add, Status};
+use regatta_core::task::{Add, How, Status};
 
-use crate::world::{SECOND, World, commit, shop, work};
+use crate::world::{SECOND, World, agent, commit, shop, work};
 
 /// A world that pushes to `origin`, with landings of these priorities in its queue.
 fn pushing(priorities: &[u8]) -> (World, Vec<LandingId>) {
@@ -96,6 +96,51 @@ fn q6_what_does_not_go_together_is_a_persons() {
     assert_eq!(world.landing(place.landing), "trying");
     world.tried(place.landing, Tried::AlreadyThere { tip: commit(950) });
     assert_eq!((world.status(task), world.landing(waiting)), (Status::Completed, "trying"));
+}
+
+/// What brings in what a remote has is no agent's work: whoever would give it to one is told what to do instead. Dropped,
+/// it lets the queue go on, and the next push finds again what is missing here.
+#[test]
+fn what_a_remote_has_is_given_to_no_agent_and_dropped_frees_the_queue() {
+    let (mut world, landings) = pushing(&[2]);
+    world.land(landings[0]);
+    diverged(&mut world);
+    let join = joining(&world);
+    let task = world.board.landings[&join].task;
+    let revise = |task| Command::Revise { task, text: "do it better".into() };
+    assert_eq!(world.refused("ann", revise(task)).code(), "invalid", "while it is tried, too");
+    world.tried(join, Tried::Conflict { at: join, paths: vec!["src/0.rs".into()] });
+    for ask in [
+        revise(task),
+        Command::RetryTask { task, failed: None },
+        Command::AssignTask { task, to: Some(agent("ada")), how: How::Queue },
+    ] {
+        let refusal = world.refused("ann", ask.clone());
+        let hint = refusal.hint();
+        assert!(hint.contains("git pull --rebase origin main") && hint.contains("regatta drop"), "{ask:?}: {hint}");
+    }
+    assert_eq!((held_by(&world).as_deref(), world.status(task)), (Some("regatta"), Status::NeedsHuman));
+
+    world.ask("ann", Command::CancelTask { task, reason: "dropped".into() });
+    assert_eq!(held_by(&world), None, "nobody waits for it any longer");
+    let unpushed = world.board.projects[&shop()].queue.unpushed.clone();
+    assert!(unpushed.is_some_and(|it| it.reason.contains("was dropped")), "what is missing is still said");
+    let gone = Box::new(world.stored(task));
+    assert!(world.refused("ann", Command::RetryTask { task, failed: Some(gone) }).hint().contains("next landing"));
+    diverged(&mut world);
+    assert_ne!(world.board.landings[&joining(&world)].task, task, "the next push queues it anew");
+}
+
+/// Who holds a queue by hand holds it, whatever becomes of what a remote has.
+#[test]
+fn a_queue_held_by_hand_stays_so_when_what_a_remote_has_is_dropped() {
+    let (mut world, landings) = pushing(&[2]);
+    world.land(landings[0]);
+    diverged(&mut world);
+    let task = world.board.landings[&joining(&world)].task;
+    world.ask("ann", Command::HoldQueue { project: shop(), reason: "a release".into() });
+    world.ask("ann", Command::CancelTask { task, reason: "dropped".into() });
+    assert_eq!(held_by(&world).as_deref(), Some("ann"));
 }
 
 /// A remote that cannot be reached holds up nobody: the others land meanwhile, and it is tried again.

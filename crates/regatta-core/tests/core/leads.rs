@@ -314,6 +314,33 @@ fn an_answer_that_does_not_come_is_said() {
     assert_eq!(said.reply_to, Some(asked));
 }
 
+/// W1: what is asked in a thread behind a turn that came to nothing, or was cancelled, is answered all the same.
+#[test]
+fn w1_a_turn_that_failed_holds_up_nobody_behind_it() {
+    for cancelled in [false, true] {
+        let mut world = led(1, |_| {});
+        let asked = says(&mut world, "ann", "!q why?", None);
+        says(&mut world, "ann", "and when?", Some(asked));
+        let [first, second] = answers(&world)[..] else { panic!() };
+        assert_eq!(world.reasons(second)[0], WaitKind::Dep);
+        if cancelled {
+            world.ask("ann", Command::CancelTask { task: first, reason: "never mind".into() });
+        } else {
+            for _ in 0..3 {
+                let grant = begin(&mut world, first);
+                end(&mut world, &grant, " ");
+            }
+        }
+        let grant = begin(&mut world, second);
+        end(&mut world, &grant, "tomorrow");
+        assert!(after(&world, asked).iter().any(|it| it.text == "tomorrow"));
+        says(&mut world, "ann", "and who?", Some(asked));
+        let third = *answers(&world).last().unwrap();
+        let grant = begin(&mut world, third);
+        end(&mut world, &grant, "you");
+    }
+}
+
 #[test]
 fn triage_answers_makes_a_task_or_asks_for_a_lead() {
     let mut world = led(1, |_| {});
@@ -438,6 +465,32 @@ fn a_mission_that_is_handed_over_keeps_its_workers_at_work() {
     assert!(world.board.agents.contains_key(&old));
     lands(&mut world, &work);
     assert!(!world.board.agents.contains_key(&old), "its worker is forgotten when it is done");
+}
+
+/// J1, W1: what was given to a worker that no longer works for the mission is not left to it: nobody polls for it.
+#[test]
+fn j1_what_a_worker_of_the_lead_before_was_given_is_not_stranded() {
+    let mut world = led(1, |_| {});
+    says(&mut world, "ann", "!mission x", None);
+    turn(&mut world, 1);
+    let (begun, waits) = (child(&mut world, 1, "one", &["a"]), child(&mut world, 1, "two", &["b"]));
+    let worker = world.board.missions[&MissionId(1)].agents[0].clone();
+    for task in [begun, waits] {
+        world.ask("ann", Command::AssignTask { task, to: Some(worker.clone()), how: How::Queue });
+    }
+    let work = world.poll_supervised(worker.as_str()).expect("the first is begun");
+    world.ask("ann", Command::HandOverMission { mission: MissionId(1), to: None });
+    assert!(!world.board.missions[&MissionId(1)].agents.contains(&worker), "others work for it now");
+    assert_eq!(world.task(waits).assignee, None, "what had not begun is anybody's");
+    assert_eq!(world.status(begun), Status::InProgress, "what had goes on");
+    // It comes back: not to who is gone.
+    let Grant { attempt, token, .. } = work;
+    world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Lost });
+    assert_eq!((world.status(begun), &world.task(begun).assignee), (Status::Unassigned, &None));
+    assert!(!world.board.agents.contains_key(&worker), "nothing is left of it");
+    world.advance(HOUR);
+    let taken: std::collections::BTreeSet<_> = [works(&mut world, 1), works(&mut world, 1)].map(|it| it.task).into();
+    assert_eq!(taken, [begun, waits].into());
 }
 
 #[test]
