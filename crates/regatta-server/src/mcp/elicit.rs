@@ -5,8 +5,10 @@
 //! again with what its user said. Which question it was about comes back with it and is believed only where it is the
 //! attempt's own.
 //!
-//! Only for attempts that somebody else runs. At a program that Regatta started nobody sits: what its client says of a
-//! person would be the program's own word, and nobody permits himself what he was not permitted.
+//! Only questions, and only of attempts that somebody else runs. What a client says of its user comes with the attempt's
+//! own token, so it may be the agent's own word: that is good enough for a question, which is the agent's to make use of,
+//! and never for a permission. Nobody permits himself what he was not permitted. At a program that Regatta started
+//! nobody sits, so it is not asked at all.
 
 use std::sync::Arc;
 
@@ -23,22 +25,22 @@ use crate::Shared;
 use crate::calls::{self, Guest};
 use crate::tokens::Visitor;
 
-/// The tools that ask a person.
-const ASKING: [&str; 2] = ["ask", "request_approval"];
+/// The tool that asks a person something. What asks for a permission goes to the inbox alone.
+const ASKING: &str = "ask";
 /// What the one request in an answer of ours is called.
 const WANTED: &str = "answer";
 
 /// Carries out a call that asks, if its client can be asked; `None` when it is to be carried out as any other.
 pub(super) async fn call(shared: &Arc<Shared>, guest: &Guest, params: &Value) -> Result<Option<Value>, Fault> {
     let name = params["name"].as_str().unwrap_or_default();
-    if !ASKING.contains(&name) || !somebody_sits_there(shared, &guest.visitor) || !shows_forms(params) {
+    if name != ASKING || !somebody_sits_there(shared, &guest.visitor) || !shows_forms(params) {
         return Ok(None);
     }
     let arguments = params.get("arguments").filter(|it| it.is_object()).cloned().unwrap_or_else(|| json!({}));
     match params["requestState"].as_str() {
         // An earlier question that is waited for was shown when it was asked.
         None if arguments.get("id").is_some_and(|it| !it.is_null()) => Ok(None),
-        None => ask(shared, guest, name, &arguments).await.map(Some),
+        None => ask(shared, guest, &arguments).await.map(Some),
         Some(id) => hear(shared, guest, id, params, &arguments).await.map(Some),
     }
 }
@@ -55,14 +57,14 @@ fn shows_forms(params: &Value) -> bool {
 }
 
 /// Puts the question, and answers with what is wanted of the client's user.
-async fn ask(shared: &Arc<Shared>, guest: &Guest, name: &str, arguments: &Value) -> Result<Value, Fault> {
+async fn ask(shared: &Arc<Shared>, guest: &Guest, arguments: &Value) -> Result<Value, Fault> {
     let mut at_once = arguments.clone();
     at_once["wait_seconds"] = json!(0);
-    let asked = tools::call(shared, guest.clone(), name, Some(&at_once)).await?;
+    let asked = tools::call(shared, guest.clone(), ASKING, Some(&at_once)).await?;
     let open = &asked["structuredContent"];
     let (id, settled) = (open["id"].as_str(), open["answered"] == true || open["withdrawn"] == true);
     let Some(id) = id.filter(|_| !settled && asked["isError"] != true) else { return Ok(asked) };
-    let wanted = form(name, arguments);
+    let wanted = form(arguments);
     Ok(json!({
         "resultType": "input_required",
         "inputRequests": { WANTED: { "method": "elicitation/create", "params": wanted } },
@@ -71,24 +73,14 @@ async fn ask(shared: &Arc<Shared>, guest: &Guest, name: &str, arguments: &Value)
 }
 
 /// What the client shows its user.
-fn form(name: &str, arguments: &Value) -> Value {
-    let text = |field: &str| arguments[field].as_str().unwrap_or_default();
-    let (message, field) = if name == "request_approval" {
-        let about = match text("command") {
-            "" => text("title").to_owned(),
-            command => format!("{}: {command}", text("title")),
-        };
-        (format!("May it? {about}"), json!({ "type": "boolean", "title": "Allow it", "default": false }))
-    } else {
-        let choices: Vec<&str> =
-            arguments["choices"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let field = match choices.is_empty() {
-            true => json!({ "type": "string", "title": "Answer" }),
-            false => json!({ "type": "string", "title": "Answer", "enum": choices }),
-        };
-        (text("question").to_owned(), field)
+fn form(arguments: &Value) -> Value {
+    let choices: Vec<&str> = arguments["choices"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let field = match choices.is_empty() {
+        true => json!({ "type": "string", "title": "Answer" }),
+        false => json!({ "type": "string", "title": "Answer", "enum": choices }),
     };
     let schema = json!({ "type": "object", "properties": { WANTED: field }, "required": [WANTED] });
+    let message = arguments["question"].as_str().unwrap_or_default();
     json!({ "mode": "form", "message": message, "requestedSchema": schema })
 }
 
@@ -112,7 +104,7 @@ async fn hear(
     if !wait.is_null() {
         again["wait_seconds"] = wait;
     }
-    tools::call(shared, guest.clone(), "ask", Some(&again)).await
+    tools::call(shared, guest.clone(), ASKING, Some(&again)).await
 }
 
 async fn decide(shared: &Arc<Shared>, guest: &Guest, id: &str, said: &Value) -> Result<(), Fault> {
@@ -123,9 +115,14 @@ async fn decide(shared: &Arc<Shared>, guest: &Guest, id: &str, said: &Value) -> 
         return Err(Fault::new(BAD_PARAMS, "the requestState is none of yours"));
     };
     let answer = match (&found.ask.want, said) {
-        (Want::Permission { .. }, Value::Bool(true)) => Answer::Allow,
-        (Want::Permission { .. }, Value::Bool(false)) => Answer::Deny { words: None },
         (Want::Question { .. }, Value::String(text)) => Answer::Text { text: text.clone() },
+        (Want::Permission { .. }, _) => {
+            let hint = "it waits in the inbox: regatta allow, regatta deny";
+            return Err(Fault::new(
+                BAD_PARAMS,
+                format!("{id} is not answered with the token that asks for it; {hint}"),
+            ));
+        }
         _ => return Err(Fault::new(BAD_PARAMS, "the answer is not of the kind that was asked for")),
     };
     calls::wrote_beside(shared, &guest.visitor, guest.origin, ("inbox.answer", id));
@@ -157,12 +154,10 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_what_is_asked() {
-        let question = form("ask", &json!({ "question": "Blue or red?", "choices": ["blue", "red"] }));
+        let question = form(&json!({ "question": "Blue or red?", "choices": ["blue", "red"] }));
         assert_eq!(question["message"], "Blue or red?");
         assert_eq!(question["requestedSchema"]["properties"]["answer"]["enum"], json!(["blue", "red"]));
-        let may = form("request_approval", &json!({ "title": "Install zod", "command": "npm i zod" }));
-        assert_eq!(may["message"], "May it? Install zod: npm i zod");
-        assert_eq!(may["requestedSchema"]["properties"]["answer"]["type"], "boolean");
-        assert_eq!(may["requestedSchema"]["properties"]["answer"]["default"], false, "nobody says yes by accident");
+        let open = form(&json!({ "question": "Which port?" }));
+        assert_eq!(open["requestedSchema"]["properties"]["answer"], json!({ "type": "string", "title": "Answer" }));
     }
 }

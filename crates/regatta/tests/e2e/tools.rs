@@ -388,11 +388,6 @@ fn a_question_goes_to_whoever_sits_at_the_client() {
         let (result, shown) = ask(accept(json!({ "answer": "red" })), "ask", input).await;
         assert_eq!(said(&result), "red");
         assert_eq!((shown.len(), &shown[0]["message"]), (1, &json!("Blue or red?")), "{shown:?}");
-        let input = json!({ "title": "Install zod", "kind": "fetch", "command": "npm i zod" });
-        let (result, _) = ask(accept(json!({ "answer": false })), "request_approval", input.clone()).await;
-        assert!(said(&result).starts_with("Denied"), "{}", said(&result));
-        let (result, _) = ask(accept(json!({ "answer": true })), "request_approval", input).await;
-        assert!(said(&result).starts_with("Allowed"), "{}", said(&result));
         // Nobody wants to say: it waits in the inbox, as it would without all this.
         let input = json!({ "question": "Which port?", "wait_seconds": 0 });
         let (result, shown) = ask(ElicitResult::new(ElicitationAction::Decline), "ask", input).await;
@@ -400,15 +395,16 @@ fn a_question_goes_to_whoever_sits_at_the_client() {
         assert!(world.ok(&["inbox"]).contains("Which port?"));
     });
     let decided: Vec<Value> = world.events().into_iter().filter(|it| it["kind"] == "approval.decided").collect();
-    assert_eq!(decided.len(), 3, "{decided:?}");
-    assert!(decided.iter().all(|it| it["by"] == "person:user-of-ann"), "{decided:?}");
+    assert_eq!(decided.len(), 1, "{decided:?}");
+    assert_eq!(decided[0]["by"], "person:user-of-ann");
     assert!(world.json(&["audit"]).to_string().contains("inbox.answer"));
 }
 
-/// Nobody permits himself what he was not permitted: at a program that Regatta runs nobody sits, so its client is not
-/// asked; and what comes back is believed only about the attempt's own question.
+/// Nobody permits himself what he was not permitted: a client is shown no request for a permission, and what it sends
+/// back for one with the attempt's own token is refused, whoever runs it. At a program that Regatta runs nobody sits, so
+/// its client is not asked at all; and what comes back is believed only about the attempt's own question.
 #[test]
-fn an_agent_that_regatta_runs_cannot_answer_itself() {
+fn an_attempts_token_permits_itself_nothing() {
     let world = World::set_up();
     let mine = granted(&world, "ann", "worker");
     let other = granted(&world, "bob", "worker");
@@ -436,6 +432,27 @@ fn an_agent_that_regatta_runs_cannot_answer_itself() {
     let foreign = call(mine, open["id"].as_str());
     assert!(foreign["error"]["message"].as_str().is_some_and(|it| it.contains("none of yours")), "{foreign}");
     assert_eq!(call(mine, None)["result"]["resultType"], "input_required");
+
+    // What asks for a permission is in the inbox alone, and answered from there alone.
+    let may = json!({ "title": "Install zod", "kind": "fetch", "command": "npm i zod", "wait_seconds": 0 });
+    let approve = |name: &'static str, state: Option<&str>| {
+        let mut params = json!({ "name": name, "arguments": may, "_meta": meta });
+        if let Some(state) = state {
+            params["requestState"] = json!(state);
+            params["arguments"] = json!({ "wait_seconds": 0 });
+            params["inputResponses"] = json!({ "answer": { "action": "accept", "content": { "answer": true } } });
+        }
+        let heads = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"), ("mcp-name", name)];
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        post(&door, Some(mine), &heads, &body).json()
+    };
+    let asked = approve("request_approval", None);
+    assert_eq!(asked["result"]["resultType"], "complete", "its client is not shown it: {asked}");
+    let wanted = asked["result"]["structuredContent"]["id"].as_str().unwrap().to_owned();
+    let refused = approve("ask", Some(&wanted));
+    assert!(refused["error"]["message"].as_str().is_some_and(|it| it.contains("token that asks for it")), "{refused}");
+    approve("request_approval", Some(&wanted));
+    assert!(world.ok(&["inbox"]).contains("npm i zod"), "it still waits for a person");
 
     world.ok(&["agent", "add", "robot", "--runtime", "scripted", "--confine", "off"]);
     let (gate, place) = (world.root.join("gate"), world.root.join("token-of-robot"));
