@@ -23,6 +23,8 @@ pub(crate) struct UserRepo {
     /// What all linked worktrees share: refs and objects.
     pub(crate) common: PathBuf,
     pub(crate) bare: bool,
+    /// Its file system takes names that differ by case for the same.
+    pub(crate) folds_case: bool,
 }
 
 /// A tracked file that differs from HEAD or from the index.
@@ -104,7 +106,9 @@ impl GitAdapter {
         } else {
             return Err(words::inside_git_directory(&path));
         };
-        Ok(UserRepo { top, git_dir: path_from(git_dir), common: path_from(common), bare })
+        let common = path_from(common);
+        let folds_case = self.folds_case(&top, &common)?;
+        Ok(UserRepo { top, git_dir: path_from(git_dir), common, bare, folds_case })
     }
 
     /// The ref that HEAD names, whether or not it exists.

@@ -16,6 +16,7 @@ use regatta_engine::failpoint;
 use regatta_engine::ports::git::{GitError, Move, Repo, TrunkPermit};
 
 use crate::carry::Cargo;
+use crate::casing::refuse_same_names;
 use crate::difference::{Difference, File};
 use crate::inspect::{UserRepo, in_progress};
 use crate::places::Key;
@@ -103,6 +104,10 @@ impl GitAdapter {
             }
             None => return Err(words::not_a_descendant(step.old, step.new)),
         };
+        // Trials refuse it one by one; what comes by another way ends here.
+        if step.user.mixes_names() {
+            self.with_odb(&vault, |odb| refuse_same_names(odb, step.old, step.new))?;
+        }
         self.carry(&vault, &step.user.common, &cargo, step.new)?;
         Ok(cargo)
     }

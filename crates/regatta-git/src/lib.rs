@@ -25,6 +25,7 @@
 
 mod capture;
 mod carry;
+mod casing;
 mod copy;
 mod difference;
 mod disk;
@@ -149,7 +150,10 @@ impl Git for GitAdapter {
         self.look_at_trunk(repo)
     }
     fn contains(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
-        self.trunk_contains(repo, tip, commit)
+        Ok(self.found_as(repo, tip, commit)?.is_some())
+    }
+    fn stands_as(&self, repo: &Repo, commit: &CommitId) -> Result<Option<CommitId>, GitError> {
+        self.found_as(repo, &self.tip(repo)?, commit)
     }
     fn holds(&self, repo: &Repo, commit: &CommitId) -> Result<bool, GitError> {
         self.is_ancestor(repo, &self.tip(repo)?, commit)

@@ -39,22 +39,28 @@ impl GitAdapter {
         Ok(TrunkFacts { tip, upstream: (!upstream.is_empty()).then(|| upstream.to_owned()), behind })
     }
 
-    /// Whether `commit` is in the trunk's history up to `tip`. One that the repository no longer has is not.
-    /// Whether the history of `tip` has the commit, or what it became when the trunk was brought onto a remote's.
-    pub(crate) fn trunk_contains(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
+    /// As which commit the history of `tip` has this one: itself, or what it became when the trunk was brought onto a
+    /// remote's.
+    pub(crate) fn found_as(
+        &self,
+        repo: &Repo,
+        tip: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Option<CommitId>, GitError> {
         let mut at = commit.clone();
         for _ in 0..MOST_TIMES {
             if self.is_ancestor(repo, tip, &at)? {
-                return Ok(true);
+                return Ok(Some(at));
             }
             match self.became(repo, &at)? {
                 Some(next) => at = next,
-                None => return Ok(false),
+                None => return Ok(None),
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
+    /// Whether `commit` is in the trunk's history up to `tip`. One that the repository no longer has is not.
     pub(crate) fn is_ancestor(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
         const DOING: &str = "look for a commit in the trunk";
         let user = self.discover_at(&repo.path)?;

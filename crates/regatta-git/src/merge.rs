@@ -12,6 +12,7 @@ use regatta_core::ids::CommitId;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{Authorship, Dropped, GitError, Repo, Settled, Side, Trial};
 
+use crate::casing::refuse_same_names;
 use crate::odb::{Commit, Odb};
 use crate::run::{split, text_of};
 use crate::weave::weave;
@@ -51,12 +52,16 @@ impl GitAdapter {
         for (commit, _) in changes {
             vault = self.vault_with(repo, commit)?;
         }
+        let mixes_names = self.discover_at(&repo.path)?.mixes_names();
         self.with_odb(&vault, |odb| {
             let mut at = tip.clone();
             let mut found = Vec::with_capacity(changes.len());
             for change in changes {
                 let trial = self.merge_next(odb, &vault, &at, change, style)?;
                 if let Trial::Clean(next) = &trial {
+                    if mixes_names {
+                        refuse_same_names(odb, &at, next)?;
+                    }
                     at = next.clone();
                 }
                 let conflicts = matches!(trial, Trial::Conflict(_));

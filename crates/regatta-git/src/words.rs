@@ -196,6 +196,17 @@ pub(crate) fn wrong_permit(permitted: &str, asked: &str) -> GitError {
     )
 }
 
+pub(crate) fn same_names(new: &str, other: &str) -> GitError {
+    error(
+        "same_names",
+        format!(
+            "It brings {new}, which differs from {other} by case alone, and your file system takes them for one file \
+             (core.ignorecase): have it named otherwise with regatta revise, or drop it."
+        ),
+        "Have it named otherwise with `regatta revise`, or drop it with `regatta drop`.",
+    )
+}
+
 pub(crate) fn not_a_descendant(old: &CommitId, new: &CommitId) -> GitError {
     error(
         "not_a_descendant",

@@ -367,6 +367,10 @@ pub trait Git: Send + Sync {
     /// Whether `commit`, or what it became when the trunk was brought onto a remote's, is in the trunk's history up to
     /// `tip`.
     fn contains(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError>;
+    /// As which commit the trunk has `commit` now: itself, or what it became when the trunk was brought onto a remote's.
+    fn stands_as(&self, repo: &Repo, commit: &CommitId) -> Result<Option<CommitId>, GitError> {
+        Ok(self.contains(repo, &self.tip(repo)?, commit)?.then(|| commit.clone()))
+    }
     /// Whether the trunk has this very commit now.
     fn holds(&self, repo: &Repo, commit: &CommitId) -> Result<bool, GitError> {
         self.contains(repo, &self.tip(repo)?, commit)

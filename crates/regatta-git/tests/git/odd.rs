@@ -115,6 +115,60 @@ fn submodules_lfs_pointers_large_and_binary_files_modes_and_links_land_as_they_a
     assert!(git(world.user(), &["submodule", "status"]).contains("lib"));
 }
 
+/// Where the user's file system takes names that differ by case for the same, one that comes beside another is refused
+/// before anything moves; whatever else changes lands, and where case counts it is a file like any other.
+#[test]
+fn names_that_differ_by_case_alone_are_refused_where_they_are_one_file() {
+    let cases: [&[(&str, &str)]; 4] = [
+        &[("A.txt", "beside a.txt\n")],
+        &[("SRC/other.rs", "beside src/lib.rs\n")],
+        &[("src/Lib.rs/inner", "a directory beside a file\n")],
+        &[("new/\u{dc}ber.txt", "1\n"), ("new/\u{fc}ber.txt", "2\n")],
+    ];
+    for files in cases {
+        let world = World::new();
+        git(world.user(), &["config", "core.ignorecase", "true"]);
+        let old = world.tip();
+        // The workspace is on a file system that keeps case apart, as an agent's machine may be.
+        let workspace = world.prepare(A1);
+        for (path, text) in files {
+            write(workspace.path.join(path), text);
+        }
+        let commit = world.capture(A1).commit;
+        let before = git(world.user(), &["rev-parse", "HEAD", "main"]);
+        let refused = world.git.trial_merge(&world.repo, &old, &commit, &by("land it"), Style::Squash).unwrap_err();
+        assert!(refused.code == "same_names" && refused.what.contains("by case alone"), "{files:?}: {refused:?}");
+        // By another way, too: nothing moves.
+        git(world.user(), &["config", "core.ignorecase", "false"]);
+        let new = world.clean_trial(&commit);
+        git(world.user(), &["config", "core.ignorecase", "true"]);
+        let refused = world.git.move_trunk(&world.permit(), &world.repo, &old, &new).unwrap_err();
+        assert_eq!((refused.code, world.status().as_str()), ("same_names", ""), "{files:?}");
+        assert_eq!(git(world.user(), &["rev-parse", "HEAD", "main"]), before, "{files:?}");
+        // A change that brings no such name is not held up.
+        write(world.prepare(A2).path.join("a.txt"), "two\n");
+        let plain = world.clean_trial(&world.capture(A2).commit);
+        assert_eq!(world.land(&old, &plain), Move::Moved);
+        // Where case counts, both land.
+        git(world.user(), &["config", "core.ignorecase", "false"]);
+        let both = world.clean_trial(&commit);
+        assert_eq!((world.land(&plain, &both), world.status().as_str()), (Move::Moved, ""), "{files:?}");
+    }
+}
+
+/// A file that is renamed by case alone is one file before and after.
+#[test]
+fn a_rename_by_case_alone_lands_where_case_does_not_count() {
+    let world = World::new();
+    git(world.user(), &["config", "core.ignorecase", "true"]);
+    let old = world.tip();
+    let workspace = world.prepare(A1).path;
+    fs::rename(workspace.join("a.txt"), workspace.join("A.txt")).unwrap();
+    let new = world.clean_trial(&world.capture(A1).commit);
+    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(git(world.user(), &["ls-tree", "--name-only", "main", "a.txt", "A.txt"]), "A.txt");
+}
+
 #[test]
 fn a_rename_on_one_side_meets_an_edit_on_the_other() {
     let world = World::new();
