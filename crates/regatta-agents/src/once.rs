@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use regatta_engine::ports::agents::{AgentError, Check, CheckResult};
 
-use crate::check::{GRACE, TAIL, engaged};
+use crate::check::{GRACE, TAIL, Wanted, engaged};
 use crate::drivers::TOKEN_VARIABLE;
 use crate::process::MARK;
 use crate::rundir::{Input, LaunchRecord, Mode, RunDir, fresh_mark, lock, write_atomic};
@@ -19,20 +19,40 @@ const TIMED_OUT: &str = "timed_out";
 /// Says how it was shut in.
 const SANDBOX: &str = "sandbox";
 
-pub(crate) fn run(adapter: &AgentsAdapter, name: &str, check: &Check) -> Result<CheckResult, AgentError> {
+/// How often it is asked whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Runs it, joins it, or reads how it ended. One that is no longer wanted is not begun, and nothing is said of it; if it
+/// runs, it is ended, and that is how it ended for good.
+pub(crate) fn run(
+    adapter: &AgentsAdapter,
+    name: &str,
+    (check, wanted): (&Check, Wanted<'_>),
+) -> Result<Option<CheckResult>, AgentError> {
     let plain = name.chars().all(|it| it.is_ascii_alphanumeric() || "-_.".contains(it));
     if !plain || name.is_empty() || name.starts_with('.') || name.len() > 200 {
         return Err(words::bad_name(name));
     }
     let path = adapter.commands_path().join(name);
     let dir = RunDir::create(path.clone()).map_err(|error| words::file("create", &path, error))?;
+    let unwanted = || wanted.is_some_and(|it| !it());
+    if unwanted() && matches!(phase(&dir)?, Phase::Untouched) {
+        return Ok(None);
+    }
     start(adapter, &dir, check)?;
     let exit = match adapter.settled(&dir)? {
         Phase::Alive(_, shim) => {
             let now = Instant::now();
             let deadline = now.checked_add(check.timeout).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
-            if shim.wait_until(deadline).map_err(|error| words::kernel("wait", error))? {
+            let mut gone = false;
+            while !gone && !unwanted() && Instant::now() < deadline {
+                let until = if wanted.is_some() { deadline.min(Instant::now() + LOOK) } else { deadline };
+                gone = shim.wait_until(until).map_err(|error| words::kernel("wait", error))?;
+            }
+            if gone {
                 adapter.after_shim(&dir, Duration::ZERO)?
+            } else if unwanted() {
+                adapter.end(&dir, GRACE)?
             } else {
                 // Said first: whoever reads the record after a crash must not take its end for its own word.
                 write_atomic(&dir.path(TIMED_OUT), b"").map_err(|error| words::file("write", &dir.0, error))?;
@@ -45,7 +65,7 @@ pub(crate) fn run(adapter: &AgentsAdapter, name: &str, check: &Check) -> Result<
     };
     let output = journal::tail(&dir.0, TAIL).map_err(|error| words::file("read the journal in", &dir.0, error))?;
     let sandbox = std::fs::read_to_string(dir.path(SANDBOX)).ok();
-    engaged(CheckResult { exit, timed_out: dir.path(TIMED_OUT).exists(), output, sandbox })
+    engaged(CheckResult { exit, timed_out: dir.path(TIMED_OUT).exists(), output, sandbox }).map(Some)
 }
 
 /// Starts it, unless it was ever started.

@@ -430,15 +430,14 @@ impl Agents for AgentsAdapter {
 
     fn check(&self, check: &Check) -> Result<CheckResult, AgentError> {
         match &check.once {
-            Some(name) => once::run(self, name, check),
+            Some(name) => once::run(self, name, (check, None)).map(|it| it.expect("it is wanted to its end")),
             None => check::run(self, check, None).map(|it| it.expect("it is wanted to its end")),
         }
     }
 
     fn check_while(&self, check: &Check, wanted: &dyn Fn() -> bool) -> Result<Option<CheckResult>, AgentError> {
         match &check.once {
-            // What must not be repeated is not broken off either.
-            Some(name) => once::run(self, name, check).map(Some),
+            Some(name) => once::run(self, name, (check, Some(wanted))),
             None => check::run(self, check, Some(wanted)),
         }
     }

@@ -178,6 +178,8 @@ struct Shared {
     /// Whether the runner may start attempts. It holds this while one is granted, so that who forbids it knows
     /// that none is on its way.
     may_start: Mutex<bool>,
+    /// How many commands of hooks run.
+    commands: perform::Commands,
     /// What the engine cannot be without: its end waits for them.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// What performs effects: its end does not wait for a check that takes an hour.
@@ -231,6 +233,7 @@ impl Engine {
             alarm,
             stopping: AtomicBool::new(false),
             may_start: Mutex::new(true),
+            commands: perform::Commands::default(),
             threads: Mutex::new(Vec::new()),
             hands: Arc::default(),
         });
@@ -409,7 +412,12 @@ impl Engine {
         Ok(reply.await.map_err(|_| Failure::Stopping)??)
     }
 
-    /// Ends every attempt whose program is ours; their tasks wait again. Returns how many could not be ended:
+    /// Whether something may be started: not while everything is being stopped.
+    pub(crate) fn may_start(&self) -> bool {
+        *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends every attempt whose program is ours, and every hook's command; tasks wait again. Returns how many are left:
     /// 0 means that none is left (P10: it never says so while one is).
     pub fn stop_attempts(&self, reason: &str) -> Result<usize, Failure> {
         // From here on nothing more is started, nor on its way. The engine itself goes on: it has to stop them.
@@ -423,7 +431,7 @@ impl Engine {
             }
         }
         perform::wait_until_stopped(self);
-        let left = self.board().attempts.values().filter(|it| it.supervised).count();
+        let left = self.board().attempts.values().filter(|it| it.supervised).count() + self.shared.commands.count();
         if left > 0 {
             *self.shared.may_start.lock().unwrap_or_else(PoisonError::into_inner) = true;
         }

@@ -16,6 +16,7 @@ pub(crate) mod workspaces; // made ready, and cleared up
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -202,12 +203,39 @@ pub fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
     }
 }
 
-/// Waits until no attempt of ours is left, or the grace and a little more have passed.
+/// How many commands run that are to end before the daemon says that it is down.
+#[derive(Default)]
+pub(crate) struct Commands(AtomicUsize);
+
+/// One of them, until it is dropped.
+pub(crate) struct Running<'a>(&'a AtomicUsize);
+
+impl Commands {
+    pub(crate) fn enter(&self) -> Running<'_> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Running(&self.0)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Waits until no attempt of ours and no hook's command is left, or the grace and a little more have passed.
 pub(crate) fn wait_until_stopped(engine: &Engine) {
     let mut board = engine.watch();
     let deadline = Instant::now() + engine.grace() + Duration::from_secs(10);
     while board.borrow_and_update().attempts.values().any(|it| it.supervised) && Instant::now() < deadline {
         let _ended = block_on_until(board.changed(), deadline);
+    }
+    while engine.shared.commands.count() > 0 && Instant::now() < deadline {
+        std::thread::sleep(LOOK_UP);
     }
 }
 

@@ -34,8 +34,16 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
             }
         },
     };
+    // Counted before it is looked whether it may begin: who stops us says so before it counts.
+    let _running = engine.shared.commands.enter();
+    let wanted = || engine.may_start();
     // The shim would say so too, but in the words of a system call.
-    let result = if check.dir.is_dir() { engine.shared.agents.check(&check) } else { Err(no_such_place(&check.dir)) };
+    let result = match check.dir.is_dir() {
+        true => engine.shared.agents.check_while(&check, &wanted).transpose(),
+        false => Some(Err(no_such_place(&check.dir))),
+    };
+    // It was not begun: the effect stays, and the next start begins it.
+    let Some(result) = result else { return };
     failpoint::at("hook.ran");
     let (ended, output, shut_in) = how_it_ended(result);
     let output = (engine.shared.settings.redact.0)(&output);

@@ -311,7 +311,8 @@ pub trait Agents: Send + Sync {
     /// Runs a check to its end; ends its whole tree when the time is up.
     fn check(&self, check: &Check) -> Result<CheckResult, AgentError>;
     /// The same for a check that may no longer be wanted before it has ended: its whole tree is then ended at once, and
-    /// nothing is said. `wanted` is asked again and again, a few times a second.
+    /// nothing is said. `wanted` is asked again and again, a few times a second. Of one that runs `once` nothing is said
+    /// only if it was never begun: how it was ended is its record.
     fn check_while(&self, check: &Check, wanted: &dyn Fn() -> bool) -> Result<Option<CheckResult>, AgentError> {
         if !wanted() {
             return Ok(None);

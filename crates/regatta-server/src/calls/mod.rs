@@ -444,7 +444,8 @@ impl Caller<'_> {
             let engine = self.engine().clone();
             let left = blocking(move || engine.stop_attempts("the daemon was told to stop")).await?.map_err(refused)?;
             if left > 0 {
-                let what = format!("{left} agents could not be stopped, so the daemon stays up to watch them");
+                let what =
+                    format!("{left} agents or commands could not be stopped, so the daemon stays up to watch them");
                 return Err(Problem::new(
                     500,
                     "still_running",

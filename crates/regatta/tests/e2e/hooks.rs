@@ -51,6 +51,34 @@ fn lines(path: &std::path::Path) -> Vec<String> {
     std::fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
+/// P3, P10: `down` ends the command of a hook, too, and says that it is down only when nothing of it runs. How it ended
+/// is its record: the next start does not run it again. What was not begun is begun then.
+#[test]
+fn p3_down_ends_the_command_of_a_hook_and_the_next_start_does_not_repeat_it() {
+    let world = without_router();
+    let pids = world.root.join("pids");
+    let command = script(&world, "long", &format!("echo $$ >> {}\nsleep 600 & wait\n", pids.display()));
+    let hook = add(&world, &["--channel", "shop", "--prefix", "!go", "--", &command]);
+    send(&world, "shop", "!go");
+    assert!(until(LONG, || lines(&pids).len() == 1), "it runs");
+    let pid: u32 = lines(&pids)[0].parse().unwrap();
+    world.ok(&["down"]);
+    assert!(!alive(pid), "P3: nothing of it is left");
+    world.ok(&["up"]);
+    let log = ended(&world, &hook, 1);
+    assert_eq!(log[0]["ended"], json!({ "signalled": 15 }), "{log:?}");
+    assert_eq!(lines(&pids).len(), 1, "it was run once");
+    // A daemon that is only replaced leaves it running (P1).
+    send(&world, "shop", "!go");
+    assert!(until(LONG, || lines(&pids).len() == 2));
+    let pid: u32 = lines(&pids)[1].parse().unwrap();
+    world.ok(&["down", "--keep-agents"]);
+    assert!(alive(pid), "P1: it goes on");
+    world.ok(&["up"]);
+    world.ok(&["down"]);
+    assert!(!alive(pid), "P3: whoever comes back ends it as well");
+}
+
 /// It fires once for each message that is meant, knows what it is about by both names, has no other environment (S3),
 /// and its token is in no output (S4).
 #[test]
