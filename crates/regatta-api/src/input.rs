@@ -29,7 +29,7 @@ macro_rules! inputs {
         pub struct $name { $($(#[$meta])* pub $field: $type),* }
     )*};
 }
-use inputs;
+pub(crate) use inputs;
 
 inputs! {
     Nothing {}

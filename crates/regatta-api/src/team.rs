@@ -10,14 +10,7 @@ use regatta_core::team::{Backup, Edit, Team};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-macro_rules! inputs {
-    ($($(#[$doc:meta])* $name:ident { $($(#[$meta:meta])* $field:ident : $type:ty),* $(,)? })*) => {$(
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-        $(#[$doc])*
-        #[serde(deny_unknown_fields)]
-        pub struct $name { $($(#[$meta])* pub $field: $type),* }
-    )*};
-}
+use crate::input::inputs;
 
 inputs! {
     Named { team: TeamName }

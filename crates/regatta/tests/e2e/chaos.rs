@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::http::{Door, Reply};
 use crate::kills::Dice;
+use crate::runners::add_far;
 use crate::world::{LONG, World, alive, kill, until};
 
 fn number(name: &str) -> Option<u64> {
@@ -211,19 +212,7 @@ fn d1_j2_j6_kills_of_the_daemon_and_its_runner_lose_nothing() {
     let world = World::set_up();
     let says = world.root.join("says");
     let count = 6 + usize::try_from(kills / 4).unwrap();
-    world.ok(&[
-        "agent",
-        "add",
-        "far",
-        "--runtime",
-        "scripted",
-        "--max-tasks",
-        "9",
-        "--label",
-        "far",
-        "--confine",
-        "off",
-    ]);
+    add_far(&world);
     world.ok(&["agent", "add", "out", "--runtime", "outside", "--max-tasks", "5"]);
     std::fs::write(world.root.join("box.token"), world.ok(&["token", "add", "box", "--scope", "runner"])).unwrap();
     let mut runner = Machine { child: None };

@@ -87,22 +87,16 @@ fn waits(id: &str, file: &str, gate: &Path) -> String {
     )
 }
 
+/// Adds an agent that runs only at runners.
+pub(crate) fn add_far(world: &World) {
+    let shape = ["--runtime", "scripted", "--max-tasks", "9", "--label", "far", "--confine", "off"];
+    world.ok(&[&["agent", "add", "far"][..], &shape].concat());
+}
+
 /// A world whose agent runs only at runners, and whose programs may look at the gate.
 fn remote() -> (World, PathBuf) {
     let world = World::set_up();
-    world.ok(&[
-        "agent",
-        "add",
-        "far",
-        "--runtime",
-        "scripted",
-        "--max-tasks",
-        "9",
-        "--label",
-        "far",
-        "--confine",
-        "off",
-    ]);
+    add_far(&world);
     let gate = world.root.join("gate");
     (world, gate)
 }
