@@ -62,6 +62,9 @@ pub struct TaskView {
     /// Where its unfinished work is on the daemon's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+    /// What the commit it landed as became when the trunk was brought onto a remote's. Only where one task is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now_as: Option<CommitId>,
 }
 
 impl TaskView {
@@ -80,6 +83,7 @@ impl TaskView {
             gates: vec![],
             attempts: vec![],
             workspace: None,
+            now_as: None,
         }
     }
 
@@ -659,7 +663,8 @@ pub struct StatusView {
     pub waiting: usize,
     pub landing: usize,
     pub needs_you: usize,
-    pub landed: u64,
+    /// Tasks that are done: what they changed has landed, or what they found out was reported.
+    pub completed: u64,
     pub failed: u64,
     pub projects: Vec<ProjectView>,
     pub missions: Vec<MissionId>,

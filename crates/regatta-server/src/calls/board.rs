@@ -17,7 +17,7 @@ impl Caller<'_> {
             board.tasks.values().filter(|it| wanted(&it.project)).map(|it| self.seen(&board, it)).collect();
         let count = |word: &str| tasks.iter().filter(|it| it.word == word).count();
         let project = ask.project.clone();
-        let (landed, failed) = self
+        let (completed, failed) = self
             .read(move |history| {
                 let count = |status| {
                     let filter =
@@ -32,7 +32,7 @@ impl Caller<'_> {
             waiting: count("waiting"),
             landing: count("landing"),
             needs_you: count("needs you"),
-            landed,
+            completed,
             failed,
             projects: self.project_views(&board, ask.project.clone()).await?,
             missions: board.missions.values().filter(|it| wanted(&it.project)).map(|it| it.id).collect(),

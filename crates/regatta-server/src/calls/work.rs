@@ -289,6 +289,18 @@ impl Caller<'_> {
         path.is_dir().then(|| path.to_string_lossy().into_owned())
     }
 
+    /// As what the trunk has a task's commit now, if that is another one than it landed as. Only bringing in what a remote
+    /// has does that, so only where something is pushed is it looked for.
+    async fn replanted_as(&self, task: &task::Task) -> Result<Option<regatta_core::ids::CommitId>, Problem> {
+        let project = self.board().projects.get(&task.project).cloned();
+        let pushes = project.filter(|it| it.settings.landing.push.is_some());
+        let (Some(project), Some(landed)) = (pushes, task.landed.clone()) else { return Ok(None) };
+        let (git, repo, commit) = (self.engine().git().clone(), Repo::of(&project), landed.clone());
+        let found = blocking(move || git.stands_as(&repo, &commit)).await?;
+        // A repository that is not there just now is no reason to show nothing of the task.
+        Ok(found.ok().flatten().filter(|it| *it != landed))
+    }
+
     pub(super) async fn show(&self, id: &str) -> Json {
         let board = self.board();
         if let Ok(name) = AgentName::new(id)
@@ -317,6 +329,7 @@ impl Caller<'_> {
                 view.attempts =
                     self.read(move |history| history.attempts_of(task)).await?.iter().map(without_token).collect();
                 view.workspace = self.workspace_now(&view.task);
+                view.now_as = self.replanted_as(&view.task).await?;
                 answer(board.revision, &view)
             }
         }

@@ -59,7 +59,10 @@ pub(super) fn queue(app: &App, word: Option<QueueWord>, all: bool) -> Said {
         Some(QueueWord::Hold { words }) => {
             let ask = input::QueueHold { project, reason: words.join(" ") };
             let got: Got<serde_json::Value> = client.call(&Call::QueueHold(ask))?;
-            app.out.answer("queue", &got.data, &["regatta queue release".into()], |_| "the queue is held\n".into())
+            app.out.answer("queue", &got.data, &["regatta queue release".into()], |_| {
+                "the queue is held: what is being tried is tried to its end, and nothing more is begun or moved\n"
+                    .into()
+            })
         }
         Some(QueueWord::Release) => {
             let got: Got<serde_json::Value> = client.call(&Call::QueueRelease(input::Scope { project }))?;

@@ -43,12 +43,12 @@ pub(super) fn status(app: &App) -> Said {
             .collect();
         let failed = if it.failed == 0 { String::new() } else { format!("{} failed · ", it.failed) };
         let mut text = format!(
-            "{} working · {} waiting · {} need you · queue {} · {} landed · {failed}{}\n",
+            "{} working · {} waiting · {} need you · queue {} · {} done · {failed}{}\n",
             it.working,
             it.waiting,
             it.needs_you,
             it.landing,
-            it.landed,
+            it.completed,
             if tips.is_empty() { "no project yet".into() } else { tips.join(" · ") }
         );
         for it in it.projects.iter().flat_map(|it| &it.radar.collisions) {
@@ -119,7 +119,10 @@ fn draw_task(out: &Out, view: &TaskView) -> String {
     if !it.spent.usage.is_nothing() {
         fact("spent", super::decide::spent(&it.spent));
     }
-    fact("landed", it.landed.as_ref().map(ToString::to_string).unwrap_or_default());
+    fact("landed", view.now_as.as_ref().or(it.landed.as_ref()).map(ToString::to_string).unwrap_or_default());
+    if let (Some(_), Some(first)) = (&view.now_as, &it.landed) {
+        fact("first as", format!("{first}, before the trunk was brought onto what its remote had"));
+    }
     fact("reason", line(it.reason.as_deref().unwrap_or_default()));
     fact("output", line(it.output.as_deref().unwrap_or_default()));
     let result = view.attempts.iter().rev().find_map(|it| it.result.as_ref());
@@ -157,16 +160,15 @@ fn draw_attempt(it: &Attempt) -> String {
 
 /// Draws a mission and its tasks.
 pub(crate) fn draw_mission(out: &Out, it: &MissionView) -> String {
-    let landed = it.tasks.iter().filter(|it| matches!(it.word.as_str(), "landed" | "done")).count();
+    let count = |word: &str| it.tasks.iter().filter(|it| it.word == word).count();
+    // What leaves a report lands nothing.
+    let ended = match (count("landed"), count("done")) {
+        (landed, 0) => format!("{landed} of {} landed", it.tasks.len()),
+        (landed, done) => format!("{landed} landed and {done} done of {}", it.tasks.len()),
+    };
     let serial = it.mission.serialised.as_ref();
     let serial = serial.map_or(String::new(), |it| format!("no files are shared any longer: {}\n", line(it)));
-    format!(
-        "{} {}   {landed} of {} landed\n{serial}{}",
-        it.mission.id,
-        line(&it.mission.title),
-        it.tasks.len(),
-        table(&rows(out, &it.tasks))
-    )
+    format!("{} {}   {ended}\n{serial}{}", it.mission.id, line(&it.mission.title), table(&rows(out, &it.tasks)))
 }
 
 pub(super) fn why(app: &App, id: &str) -> Said {

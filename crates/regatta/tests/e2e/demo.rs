@@ -55,7 +55,7 @@ fn a_served_demo_of_six_agents_can_be_asked() {
     world.repo = PathBuf::from(data["repo"].as_str().unwrap());
     let pid = world.card().unwrap()["pid"].clone();
     let status = world.json(&["status"]);
-    assert_eq!(status["landed"], 13, "{status}");
+    assert_eq!(status["completed"], 13, "{status}");
     assert_eq!(world.json(&["agent", "list"]).as_array().unwrap().len(), 6);
     assert_eq!(world.json(&["task", "list", "--all"]).as_array().unwrap().len(), 13);
     assert_eq!(world.json(&["up"])["pid"], pid, "the same daemon answers");

@@ -84,6 +84,12 @@ fn q3_what_landed_is_brought_onto_what_somebody_else_pushed() {
     assert_eq!(tasks.split_whitespace().filter(|it| *it == task).count(), 1, "Q7: {tasks}");
     assert_eq!(world.git(&["status", "--porcelain"]), "");
     world.assert_green_everywhere();
+    // Whoever asks what became of it is told the commit that is there now, and the one it was.
+    let shown = world.json(&["show", &task]);
+    let there = world.git(&["log", "--grep", &format!("^Regatta-Task: {task}$"), "--format=%H", "main"]);
+    assert_eq!((shown["now_as"].as_str(), shown["landed"].as_str()), (Some(there.trim()), Some(landed.as_str())));
+    let text = world.ok(&["show", &task]);
+    assert!(text.contains(there.trim()) && text.contains(&format!("{landed}, before the trunk")), "{text}");
     // What landed can be taken back under its old name.
     world.ok(&["undo", &task, "--wait"]);
     it.until_pushed();
@@ -105,6 +111,8 @@ fn q6_what_does_not_go_together_waits_for_a_person_who_is_told_what_to_do() {
     assert!(world.ok(&["status"]).contains("is held by regatta"));
     assert!(world.ok(&["inbox"]).contains(&join), "{}", world.ok(&["inbox"]));
     assert!(world.ok(&["why", &join]).contains("git pull --rebase"));
+    let refused = world.refused(&["revise", &join, "do it better"], 2);
+    assert!(refused["hint"].as_str().is_some_and(|it| it.contains("git pull --rebase origin main")), "{refused}");
     // As it says: rebased by hand, with both sides in the file.
     let mut pull = std::process::Command::new("git");
     world.clean(&mut pull);

@@ -433,7 +433,7 @@ fn a_status_counts_its_own_project_only() {
     world.ok(&["init", "--yes", "-C", text(&other)]);
     let counts = |place: &std::path::Path| {
         let status = world.json(&["status", "-C", text(place)]);
-        (status["landed"].clone(), status["failed"].clone())
+        (status["completed"].clone(), status["failed"].clone())
     };
     assert_eq!(counts(&world.repo), (1.into(), 1.into()));
     assert_eq!(counts(&other), (0.into(), 0.into()));

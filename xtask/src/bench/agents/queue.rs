@@ -138,10 +138,10 @@ fn correct(args: &Args, report: &mut Report, landings: u64) -> anyhow::Result<()
     place.until(|status| status["landing"].as_u64() >= Some(landings.min(HELD)))?;
     place.ask(&["queue", "release"])?;
     let number = |status: &Value, name: &str| status[name].as_u64().unwrap_or(0);
-    place.until(|it| number(it, "landed") >= landings || number(it, "needs_you") + number(it, "failed") > 0)?;
+    place.until(|it| number(it, "completed") >= landings || number(it, "needs_you") + number(it, "failed") > 0)?;
     let took = began.elapsed();
     let status = place.ask(&["status"])?;
-    ensure!(number(&status, "landed") >= landings, "some did not land: {}", place.ask(&["queue"])?);
+    ensure!(number(&status, "completed") >= landings, "some did not land: {}", place.ask(&["queue"])?);
     let seen = Seen::of(&place.events()?);
     place.down(daemon)?;
 
@@ -286,7 +286,7 @@ fn pace(args: &Args, mode: &str, validation: u64) -> anyhow::Result<Duration> {
     place.until(|status| status["landing"] == 0)?;
     let took = began.elapsed();
     let bad = (1..=50).filter(|it| it % 20 == 7).count();
-    let landed = place.ask(&["status"])?["landed"].as_u64().unwrap_or(0);
+    let landed = place.ask(&["status"])?["completed"].as_u64().unwrap_or(0);
     ensure!(landed as usize == 50 - bad, "{landed} landed");
     place.down(daemon)?;
     Ok(took)
