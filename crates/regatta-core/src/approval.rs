@@ -188,6 +188,14 @@ pub fn decide(
     {
         return Err(Refusal::invalid(format!("{name} cannot answer its own request"), "a person or its lead must"));
     }
+    // A lead answers its workers' questions; what somebody may do is a person's to say, and a hook's command reads what
+    // strangers wrote.
+    if let (Actor::Agent(name), Want::Permission { .. }) = (&by, &approval.ask.want) {
+        return Err(Refusal::invalid(
+            format!("{name} is an agent, and permissions are a person's to give"),
+            format!("a person says it: regatta allow {id}, regatta deny {id}"),
+        ));
+    }
     check_answer(&approval, &answer)?;
     let mut decision = Decision { answer, by, wall: now.wall, rule: None };
     let mut alike = vec![id];

@@ -618,6 +618,37 @@ fn what_is_over_gets_no_rule() {
     }
 }
 
+/// What a worker may do is a person's to say: no agent permits it, neither its lead nor a hook's. Its questions a lead
+/// answers.
+#[test]
+fn no_agent_permits_anything() {
+    let mut world = led(1, |_| {});
+    says(&mut world, "ann", "!mission x", None);
+    turn(&mut world, 1);
+    child(&mut world, 1, "one", &["a"]);
+    let Grant { attempt, token, .. } = works(&mut world, 1);
+    let tool = Tool { kind: ToolKind::Execute, command: Some("make".into()), ..Tool::default() };
+    let wants = [
+        Want::Permission { tool, options: vec![] },
+        Want::Question { text: "Which?".into(), choices: vec![], schema: None },
+    ];
+    for (n, want) in (1..).zip(wants) {
+        let said = Said::Asked(regatta_core::session::Ask { id: n.to_string(), want });
+        world.ask("regatta", Command::ReportSaid { attempt, token, n, said });
+    }
+    let [permission, question] = world.board.approvals.keys().copied().collect::<Vec<_>>()[..] else { panic!() };
+    let lead = name(&world, 1);
+    for who in [lead.as_str(), "hook/H1", "ada"] {
+        for answer in [Answer::Allow, Answer::Deny { words: None }] {
+            let refusal = world.refused(who, Command::Decide { approval: permission, answer, reach: Reach::Once });
+            assert!(refusal.message().contains("a person's to give"), "{who}: {}", refusal.message());
+        }
+    }
+    let text = Answer::Text { text: "That one".into() };
+    world.ask(lead.as_str(), Command::Decide { approval: question, answer: text, reach: Reach::Once });
+    world.ask("ann", Command::Decide { approval: permission, answer: Answer::Allow, reach: Reach::Once });
+}
+
 /// A triage that asks for what cannot be had ends all the same, and says why.
 #[test]
 fn a_triage_that_cannot_be_followed_is_answered() {
