@@ -3,6 +3,9 @@
 //!
 //! A few times with every run of the tests; `REGATTA_CHAOS_KILLS=200` says how often, `REGATTA_CHAOS_SEED=…` gives the same
 //! dice again. The table is printed with `--nocapture`.
+//!
+//! Planted once, to see that it can fail: a writer that answers `task.add` 60 ms before it commits. The second kill took an
+//! acknowledged task, and its id was given again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;

@@ -1,4 +1,6 @@
 //! Landing as `[landing]` sets it: conflicts settled by ownership, releases made when they are due.
+//!
+//! Planted once each: ownership that settles nothing, and a release that does not wait for `release://shop`.
 
 use std::path::Path;
 

@@ -39,6 +39,8 @@ fn bearer(granted: &Value) -> &str {
     granted["bearer"].as_str().unwrap()
 }
 
+/// Planted once: a guard that takes who shows no token for the owner is found here and in `routes.rs`.
+///
 /// S1, S2 and S10: every verb × (no token, wrong scope, foreign Host, foreign Origin, expired token, the token of an
 /// attempt that has ended): refused, and nothing changes. With the right scope the same verb is reached.
 #[test]
