@@ -44,14 +44,16 @@ pub(crate) fn run(
         Phase::Alive(_, shim) => {
             let now = Instant::now();
             let deadline = now.checked_add(check.timeout).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
-            let mut gone = false;
-            while !gone && !unwanted() && Instant::now() < deadline {
+            // Looked at once each time: whoever changes their mind meanwhile does not make it a question of time.
+            let (mut gone, mut broken_off) = (false, false);
+            while !gone && !broken_off && Instant::now() < deadline {
                 let until = if wanted.is_some() { deadline.min(Instant::now() + LOOK) } else { deadline };
                 gone = shim.wait_until(until).map_err(|error| words::kernel("wait", error))?;
+                broken_off = !gone && unwanted();
             }
             if gone {
                 adapter.after_shim(&dir, Duration::ZERO)?
-            } else if unwanted() {
+            } else if broken_off {
                 adapter.end(&dir, GRACE)?
             } else {
                 // Said first: whoever reads the record after a crash must not take its end for its own word.

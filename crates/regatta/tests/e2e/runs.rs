@@ -169,7 +169,7 @@ fn failures_are_found_from_the_work_and_retried_three_times() {
     assert!(!world.repo.join("bad").exists() && !world.repo.join("elsewhere.txt").exists());
     world.assert_green_everywhere();
     let status = world.ok(&["status"]);
-    assert!(status.contains("1 landed · 1 failed · main"), "what failed is not forgotten: {status}");
+    assert!(status.contains("1 done · 1 failed · main"), "what failed is not forgotten: {status}");
     let plan =
         world.plan(&(writes("red", "bad", "x", "") + &writes("after", "after.txt", "x", "blocked_by = [\"red\"]")));
     let ran = world.run(&["run", &plan, "--agents", "scripted", "--wait"]);
@@ -396,7 +396,7 @@ fn any_place_in_the_repository_will_do() {
     let mut command = world.command(&["status", "-C", text(&world.repo)]);
     command.current_dir("/");
     let ran = run(command, None);
-    assert!(ran.code == 0 && ran.out.contains("1 landed"), "{ran:?}");
+    assert!(ran.code == 0 && ran.out.contains("1 done"), "{ran:?}");
 
     let linked = world.root.join("linked");
     world.git(&["worktree", "add", "-q", "-b", "feature", text(&linked)]);
