@@ -31,6 +31,7 @@ fn answers() -> Vec<(&'static str, Schema)> {
     vec![
         ("status", schema_for!(view::StatusView)),
         ("why", schema_for!(view::WhyView)),
+        ("agent.why", schema_for!(view::AgentWhyView)),
         ("task.list", schema_for!(Vec<view::TaskView>)),
         ("task.show", schema_for!(view::TaskView)),
         ("task.add", schema_for!(view::TaskView)),

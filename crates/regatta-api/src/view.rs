@@ -2,6 +2,7 @@
 
 mod bridge; // conversations and bridges
 mod mission; // how missions stand
+mod past; // why something waits, and what was before
 mod talk; // the bus and the hooks
 
 use regatta_core::agent::{self, Agent, Capacity};
@@ -16,6 +17,7 @@ use regatta_core::ids::{
     AgentName, ApprovalId, AttemptId, ClaimId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId, WaitId,
 };
 use regatta_core::landing::{End, Landing, State};
+use regatta_core::life::Life;
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project::{RuleAction, StandingRule};
 use regatta_core::refusal::Holder;
@@ -31,6 +33,7 @@ use crate::verb::Scope as TokenScope;
 
 pub use bridge::{BridgeView, ConversationLineView, HealthView};
 pub use mission::{GuideView, MissionLineView, MissionView};
+pub use past::{AgentWhyView, PastView, WhyView};
 pub use talk::*;
 
 /// An answer: the data, and the revision it was true at.
@@ -62,9 +65,15 @@ pub struct TaskView {
     /// Where its unfinished work is on the daemon's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+<<<<<<< HEAD
     /// What the commit it landed as became when the trunk was brought onto a remote's. Only where one task is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now_as: Option<CommitId>,
+=======
+    /// What it was at, from its beginning on. Only where one task is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub life: Option<Life>,
+>>>>>>> 9bbe9de (life: what a task waited for, stretch by stretch, from the log; why tells now, next and before (W1 over time))
 }
 
 impl TaskView {
@@ -83,7 +92,11 @@ impl TaskView {
             gates: vec![],
             attempts: vec![],
             workspace: None,
+<<<<<<< HEAD
             now_as: None,
+=======
+            life: None,
+>>>>>>> 9bbe9de (life: what a task waited for, stretch by stretch, from the log; why tells now, next and before (W1 over time))
         }
     }
 
@@ -692,21 +705,6 @@ pub struct ProjectView {
     /// What has landed and could not be pushed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpushed: Option<regatta_core::landing::join::Unpushed>,
-}
-
-/// Why something waits.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct WhyView {
-    pub task: TaskView,
-    pub past: Vec<PastView>,
-}
-
-/// Something that happened to it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct PastView {
-    pub attempt: AttemptId,
-    pub wall: u64,
-    pub text: String,
 }
 
 /// An event as it goes over the wire.

@@ -28,6 +28,7 @@ pub mod explore; // which files a task touches
 pub mod gates; // six questions before a start
 pub mod graph; // blockers, cycles, waves
 pub mod isolation; // when an attempt was not on its own
+pub mod life; // what a task was at, and what it waited for, over time
 pub mod manifest; // what a task may touch and what it holds
 pub mod policy; // what an agent may do unasked
 pub mod provider; // who takes no work for now

@@ -262,7 +262,7 @@ pub(crate) fn full(board: &Board, runner: Option<&RunnerName>, agent: &Agent) ->
 }
 
 /// Why no runner at all may run an agent, if that is so.
-pub(crate) fn nowhere(board: &Board, agent: &Agent) -> Option<String> {
+pub fn nowhere(board: &Board, agent: &Agent) -> Option<String> {
     let labels = &agent.profile.labels;
     if labels.is_empty() || board.runners.values().any(|it| it.state == State::Up && it.serves(agent)) {
         return None;

@@ -20,7 +20,7 @@ use crate::task::{Expects, Status, Task};
 use crate::{agent, attempt, budget, claim, manifest, mission, provider, radar, runner, standing, task};
 
 /// The closed set of things a task can wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WaitKind {
@@ -240,7 +240,7 @@ fn open_step(board: &Board, mission: &Mission) -> Option<Step> {
 }
 
 /// Why the machine takes no more attempts, if it does not.
-pub(crate) fn machine_full(board: &Board) -> Option<String> {
+pub fn machine_full(board: &Board) -> Option<String> {
     let most = board.limits.max_attempts;
     // Most boards have no runner but the daemon's own.
     let running = match board.runners.is_empty() {
@@ -582,6 +582,36 @@ pub struct Outlook {
     pub stuck: usize,
     /// Landings that wait for a person to clean up the checkout.
     pub held: usize,
+}
+
+impl WaitKind {
+    /// Its word, as it is typed and written.
+    pub fn word(self) -> &'static str {
+        match self {
+            WaitKind::Dep => "dep",
+            WaitKind::Claim => "claim",
+            WaitKind::Slot => "slot",
+            WaitKind::Machine => "machine",
+            WaitKind::Gate => "gate",
+            WaitKind::Wave => "wave",
+            WaitKind::Lane => "lane",
+            WaitKind::RateLimit => "rate_limit",
+            WaitKind::Budget => "budget",
+            WaitKind::Policy => "policy",
+            WaitKind::Review => "review",
+            WaitKind::Question => "question",
+            WaitKind::Permission => "permission",
+            WaitKind::Queue => "queue",
+            WaitKind::Conflict => "conflict",
+            WaitKind::Provider => "provider",
+            WaitKind::Runner => "runner",
+            WaitKind::Backoff => "backoff",
+            WaitKind::Offer => "offer",
+            WaitKind::Lead => "lead",
+            WaitKind::Disk => "disk",
+            WaitKind::Paused => "paused",
+        }
+    }
 }
 
 impl Outlook {

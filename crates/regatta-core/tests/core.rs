@@ -37,6 +37,8 @@ mod lanes;
 mod leads;
 #[path = "core/lines.rs"]
 mod lines;
+#[path = "core/lives.rs"]
+mod lives;
 #[path = "core/manifests.rs"]
 mod manifests;
 #[path = "core/missions.rs"]

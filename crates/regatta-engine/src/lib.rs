@@ -6,6 +6,7 @@
 
 pub mod failpoint; // where a test may end the program
 pub mod meters; // what the writer counts
+pub mod past; // the board at any revision, and what a task was at
 pub mod ports; // what the engine needs from the world
 pub mod prices; // what models cost
 pub mod timer; // where time enters

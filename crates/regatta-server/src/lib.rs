@@ -126,6 +126,8 @@ pub(crate) struct Shared {
     /// Who may start git for another machine.
     pub(crate) git_turns: Arc<Semaphore>,
     pub(crate) pages: pages::Pages,
+    /// What was read of the log so far.
+    pub(crate) past: regatta_engine::past::Past,
     pub(crate) recovered: Option<String>,
     pub(crate) bridges: Option<Box<dyn Bridges>>,
 }
@@ -151,6 +153,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         codes: web::enter::Codes::default(),
         git_turns: Arc::new(Semaphore::new(git::AT_ONCE)),
         pages: pages::Pages::default(),
+        past: regatta_engine::past::Past::default(),
         recovered: doors.recovered,
         bridges: doors.bridges,
     });

@@ -734,6 +734,7 @@ fn tell(steps: &[Step]) -> Result<(), TestCaseError> {
         for step in steps {
             story.take(step);
         }
+        crate::lives::check(&story.world);
     }));
     told.map_err(|why| {
         let why = why.downcast_ref::<String>().cloned().unwrap_or_default();
@@ -747,7 +748,7 @@ proptest! {
 
     /// L1 L2 L5 L6 L7 L8 L9 L10 L11 L12 J2 J3 J4 J5 J6 J7 J9 J10 Q8 Q10 W1 D4, after every command, and:
     /// rows give the board back, revisions have no gaps, the ready index is what a scan finds, and a poll
-    /// gives what a scan gives.
+    /// gives what a scan gives; and in the end the log tells every task's life without a hole (W1).
     #[test]
     fn every_law_holds_whatever_happens(steps in prop::collection::vec(step(), 1..60)) {
         tell(&steps)?;

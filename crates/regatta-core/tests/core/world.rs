@@ -14,6 +14,7 @@ use regatta_core::ids::{
     AgentName, AttemptId, BranchName, ClaimId, CommitId, LandingId, Now, ProjectName, RequestKey, TaskId, WaitId,
 };
 use regatta_core::landing::{Moved, Tried};
+use regatta_core::life::Life;
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project;
 use regatta_core::refusal::Refusal;
@@ -118,6 +119,8 @@ pub(crate) struct World {
     /// Rows as a store keeps them.
     store: BTreeMap<RowKey, Row>,
     laws: Laws,
+    /// What each task was at, as it was looked at after every commit.
+    pub(crate) lives: BTreeMap<TaskId, Life>,
     pub(crate) trunk: u64,
     /// Stories too long for it are not judged after every command, but from their log.
     pub(crate) unjudged: bool,
@@ -146,6 +149,7 @@ impl World {
             folded: Board::default(),
             store: BTreeMap::new(),
             laws: Laws::default(),
+            lives: BTreeMap::new(),
             trunk: 1,
             unjudged: false,
         }
@@ -267,6 +271,11 @@ impl World {
         assert!(self.folded == self.board, "D4: the fold of the events is not the board");
         assert!(self.reloaded() == self.board, "the rows do not give the board back");
         self.laws.check_commit(before, &self.board, &done.events, &done.effects, self.now);
+        if !done.events.is_empty() {
+            for id in (1..=self.board.counters.task).map(TaskId) {
+                self.lives.entry(id).or_default().see(&self.board, id, self.now);
+            }
+        }
         Ok(done.outcome)
     }
 

@@ -25,8 +25,9 @@ pub(crate) use ledger::{revision_of, wrote_beside};
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::verb::{Scope, Verb};
 use regatta_api::view::{
-    AgentView, Answer, BudgetsView, CheckView, ClaimView, ClaimsView, GrantedAttempt, GrantedClaim, InboxView,
-    LandingView, MissionView, PastView, ProjectView, QueueView, StatusView, TaskView, WaitView, WhyView, without_token,
+    AgentView, AgentWhyView, Answer, BudgetsView, CheckView, ClaimView, ClaimsView, GrantedAttempt, GrantedClaim,
+    InboxView, LandingView, MissionView, PastView, ProjectView, QueueView, StatusView, TaskView, WaitView, WhyView,
+    without_token,
 };
 use regatta_api::{Call, Problem};
 use regatta_core::agent::{self, Runtime};

@@ -1,5 +1,7 @@
 //! Verbs of the work: tasks, missions, landing.
 
+use regatta_core::ids::{ApprovalId, LandingId};
+
 use super::*;
 use crate::hub::{Leave, Waiting};
 
@@ -260,8 +262,35 @@ impl Caller<'_> {
         answer(revision, &missions)
     }
 
+    /// A task's life so far, from the log.
+    async fn life(&self, id: TaskId) -> Result<regatta_core::life::Life, Problem> {
+        let (shared, until) = (self.shared.clone(), self.board().revision);
+        let told = blocking(move || shared.past.life(&**shared.engine.history(), id, until)).await?;
+        Ok(told.map_err(|it| refused(Failure::Store(it)))?.shown(self.engine().now().wall))
+    }
+
+    /// The task that is meant: named, or the one that a request or a landing is about.
+    fn meant(&self, id: &str) -> Result<TaskId, Problem> {
+        let board = self.board();
+        let kind = id.chars().next().map(|it| it.to_ascii_uppercase());
+        let about = match kind {
+            Some('Q') => id.parse().ok().and_then(|it: ApprovalId| board.approvals.get(&it)).map(|it| it.task),
+            Some('L') => id.parse().ok().and_then(|it: LandingId| board.landings.get(&it)).map(|it| it.task),
+            Some('A') => id.parse().ok().and_then(|it: AttemptId| board.attempts.get(&it)).map(|it| it.task),
+            _ => None,
+        };
+        about.map_or_else(|| parse(id), Ok)
+    }
+
     pub(super) async fn why(&self, id: &str) -> Json {
-        let task = self.task_view(parse(id)?).await?.with_gates(&self.board(), self.engine().now());
+        if let Ok(name) = AgentName::new(id)
+            && let Some(agent) = self.board().agents.get(&name)
+        {
+            return answer(self.board().revision, &AgentWhyView::of(&self.board(), agent, self.engine().now()));
+        }
+        let mut task = self.task_view(self.meant(id)?).await?.with_gates(&self.board(), self.engine().now());
+        task.life = Some(self.life(task.task.id).await?);
+        let clear = WhyView::clear_of(&self.board(), &task, self.engine().now());
         let id = task.task.id;
         let attempts = self.read(move |history| history.attempts_of(id)).await?;
         let past = attempts
@@ -277,7 +306,7 @@ impl Caller<'_> {
                 PastView { attempt: it.id, wall: it.started_wall, text }
             })
             .collect();
-        answer(self.board().revision, &WhyView { task, past })
+        answer(self.board().revision, &WhyView { task, past, clear })
     }
 
     /// Where a task's unfinished work is on this machine, if it is anywhere.
@@ -329,7 +358,11 @@ impl Caller<'_> {
                 view.attempts =
                     self.read(move |history| history.attempts_of(task)).await?.iter().map(without_token).collect();
                 view.workspace = self.workspace_now(&view.task);
+<<<<<<< HEAD
                 view.now_as = self.replanted_as(&view.task).await?;
+=======
+                view.life = Some(self.life(task).await?);
+>>>>>>> 9bbe9de (life: what a task waited for, stretch by stretch, from the log; why tells now, next and before (W1 over time))
                 answer(board.revision, &view)
             }
         }

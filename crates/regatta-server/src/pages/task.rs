@@ -5,6 +5,8 @@ use regatta_api::view::{TaskView, without_token};
 use regatta_core::attempt::{Attempt, Cause};
 use regatta_core::board::Board;
 use regatta_core::ids::TaskId;
+use regatta_core::life::{Doing, Life, Stretch};
+use regatta_core::schedule::WaitKind;
 use regatta_core::task::{Status, Task};
 use regatta_engine::ports::store::StoreError;
 
@@ -23,10 +25,11 @@ pub(super) fn page(scene: &Scene<'_>, id: TaskId) -> Result<Option<TaskPage>, St
     let last = tries.last();
     let agent = task.agent.as_ref().and_then(|it| board.agents.get(it));
     let view = TaskView::of(board, &task, scene.now).with_gates(board, scene.now);
+    let life = scene.shared.past.life(scene.history, id, board.revision)?;
     Ok(Some(TaskPage {
         at: at(board, &task),
         checklist: checklist(board, &task),
-        time: time(board, &task, &tries, &view),
+        time: time(board, &task, &tries, &life),
         log: last.map(|it| it.id),
         wanted: agent.and_then(|it| it.profile.model.clone()).unwrap_or_default(),
         running: last.and_then(|it| it.talk.model.clone()).unwrap_or_default(),
@@ -82,49 +85,27 @@ fn checklist(board: &Board, task: &Task) -> Vec<Check> {
     all
 }
 
-/// Where the time went: its attempts, and the waits between them.
-fn time(board: &Board, task: &Task, tries: &[Attempt], view: &TaskView) -> Vec<Bar> {
-    let mut bars: Vec<Bar> = Vec::new();
-    let mut since = task.created_wall;
-    let mut wait = "waited to start".to_owned();
-    for it in tries {
-        if it.started_wall > since {
-            bars.push(Bar {
-                from: since,
-                to: Some(it.started_wall),
-                at: At::Waiting,
-                task: None,
-                text: std::mem::take(&mut wait),
-            });
-        }
-        let end = it.ended.as_ref();
-        let text = match end {
-            Some(end) if end.detail.is_empty() => format!("{} by {}", it.id, it.agent),
-            Some(end) => format!("{} by {}: {}", it.id, it.agent, end.detail.lines().next().unwrap_or_default()),
-            None => format!("{} by {} is at work", it.id, it.agent),
+/// Where the time went: its life, stretch by stretch; an attempt that came to nothing is drawn as one.
+fn time(board: &Board, task: &Task, tries: &[Attempt], life: &Life) -> Vec<Bar> {
+    let bar = |it: &Stretch| {
+        let tried = it.attempt.and_then(|id| tries.iter().find(|one| one.id == id)).and_then(|it| it.ended.as_ref());
+        let lost = tried.filter(|it| !matches!(it.cause, Cause::Submitted | Cause::Reported | Cause::Rested));
+        let text = match lost {
+            Some(end) if !end.detail.is_empty() => {
+                format!("{}: {}", it.text, end.detail.lines().next().unwrap_or_default())
+            }
+            _ => it.text.clone(),
         };
-        let to = end.map(|it| it.wall.max(since));
-        let good = end.is_none_or(|it| matches!(it.cause, Cause::Submitted | Cause::Reported));
-        let now = if end.is_none() { at(board, task) } else { At::Working };
-        let drawn = if good { now } else { At::Failed };
-        bars.push(Bar { from: it.started_wall.max(since), to, at: drawn, task: None, text });
-        since = to.unwrap_or(since);
-        wait = "waited to go on".into();
-    }
-    let working = tries.last().is_some_and(|it| it.ended.is_none());
-    let over = matches!(task.status, Status::Completed | Status::Failed | Status::Cancelled);
-    if over && task.updated_wall > since && task.landed.is_some() {
-        bars.push(Bar {
-            from: since,
-            to: Some(task.updated_wall),
-            at: At::Landing,
-            task: None,
-            text: "landing".into(),
-        });
-    }
-    if !over && !working {
-        let text = view.waits.first().map(|it| it.text.clone()).unwrap_or_default();
-        bars.push(Bar { from: since, to: None, at: at(board, task), task: None, text });
-    }
-    bars
+        let drawn = match it.doing {
+            _ if it.to_wall.is_none() => at(board, task),
+            Doing::Waiting(WaitKind::Permission | WaitKind::Question) => At::Needs,
+            Doing::Working | Doing::Checking if lost.is_some() => At::Failed,
+            Doing::Working | Doing::Checking => At::Working,
+            Doing::Waiting(WaitKind::Review) => At::Review,
+            Doing::Waiting(WaitKind::Queue) => At::Landing,
+            Doing::Waiting(_) => At::Waiting,
+        };
+        Bar { from: it.from_wall, to: it.to_wall, at: drawn, task: None, text }
+    };
+    life.stretches.iter().map(bar).collect()
 }

@@ -3,14 +3,16 @@
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::page::OpenView;
-use regatta_api::view::{AgentView, EventView, MissionView, StatusView, TaskView, WhyView};
+use regatta_api::view::{AgentView, AgentWhyView, EventView, MissionView, PastView, StatusView, TaskView, WhyView};
 use regatta_core::attempt::Attempt;
 use regatta_core::gates::Says;
+use regatta_core::life::{Doing, Life, Sum};
+use regatta_core::schedule::{WaitKind, WaitReason};
 use regatta_core::task::Status;
 
 use crate::args::Events;
 use crate::client::{Got, Seen};
-use crate::out::{Failed, Out, Said, ago, failed, line, plain, table};
+use crate::out::{Failed, Out, Said, ago, failed, line, plain, span, table};
 
 use super::App;
 use super::task::rows;
@@ -137,6 +139,7 @@ fn draw_task(out: &Out, view: &TaskView) -> String {
     for reason in &view.waits {
         fact("waits", line(&reason.text));
     }
+    fact("time", view.life.as_ref().map(time_spent).unwrap_or_default());
     for attempt in &view.attempts {
         fact("attempt", draw_attempt(attempt).trim_end().to_owned());
     }
@@ -172,30 +175,43 @@ pub(crate) fn draw_mission(out: &Out, it: &MissionView) -> String {
 }
 
 pub(super) fn why(app: &App, id: &str) -> Said {
-    let got: Got<WhyView> = app.call(&Call::Why(input::Id { id: id.into() }))?;
-    let it = &got.data;
+    let got: Got<serde_json::Value> = app.call(&Call::Why(input::Id { id: id.into() }))?;
+    if got.data.get("capacity").is_some() {
+        return why_agent(app, &read(got.data)?);
+    }
+    let it: WhyView = read(got.data)?;
     let ways = ways_out(&it.task, !it.past.is_empty());
     let mut next: Vec<String> = ways.iter().map(|it| it.0.clone()).collect();
     next.push(format!("regatta show {}", it.task.task.id));
-    app.out.answer("why", it, &next, |out| {
-        let mut text =
-            format!("{} \"{}\"   {}\n", it.task.task.id, line(&it.task.task.subject), out.state(&it.task.word));
+    app.out.answer("why", &it, &next, |out| {
+        let task = &it.task.task;
+        let life = it.task.life.as_ref();
+        let last = life.and_then(|it| it.stretches.last()).filter(|it| it.to_wall.is_none());
+        let since = last.map_or(String::new(), |it| format!(" {}", ago(it.from_wall)));
+        let mut text = format!("{} \"{}\"   {}{since}\n", task.id, line(&task.subject), out.state(&it.task.word));
         let mut facts = Vec::new();
+        if it.task.waits.is_empty()
+            && let Some(last) = last
+        {
+            facts.push(vec!["now".into(), doing(last.doing).into(), line(&last.text)]);
+        }
         for (nth, reason) in it.task.waits.iter().enumerate() {
-            let kind = serde_json::to_value(reason.kind)
-                .ok()
-                .and_then(|it| it.as_str().map(str::to_owned))
-                .unwrap_or_default();
-            facts.push(vec![if nth == 0 { "now".into() } else { "and".into() }, kind, line(&reason.text)]);
+            let when = if nth == 0 { "now" } else { "then" };
+            facts.push(vec![when.into(), reason.kind.word().into(), line(&reason.text)]);
         }
         // What blocks is among the reasons already.
         for gate in it.task.gates.iter().filter(|it| it.says == Says::Warn) {
             facts.push(vec!["gate".into(), gate.gate.name().into(), line(&gate.reason)]);
         }
-        for past in &it.past {
-            facts.push(vec!["past".into(), format!("{} ago", ago(past.wall)), line(&past.text)]);
-        }
         text += &table(&facts);
+        if !it.clear.is_empty() {
+            let clear: Vec<String> =
+                it.clear.iter().map(|it| format!("{} {}", it.kind.word(), line(&it.text))).collect();
+            text += &format!("clear  {}\n", clear.join(" · "));
+        }
+        text += &table(&life.map(past).unwrap_or_default());
+        let tried = |it: &PastView| vec!["tried".into(), format!("{} ago", ago(it.wall)), line(&it.text)];
+        text += &table(&it.past.iter().map(tried).collect::<Vec<_>>());
         let ways: Vec<Vec<String>> =
             ways.iter().map(|(way, what)| vec!["try".into(), way.clone(), (*what).into()]).collect();
         text += &table(&ways);
@@ -203,11 +219,99 @@ pub(super) fn why(app: &App, id: &str) -> Said {
     })
 }
 
-/// What can be done about a task that ended without its work.
+fn why_agent(app: &App, it: &AgentWhyView) -> Said {
+    let next: Vec<String> =
+        it.agent.tasks.iter().chain(&it.line).take(2).map(|it| format!("regatta why {it}")).collect();
+    app.out.answer("agent.why", it, &next, |out| {
+        let at: Vec<String> = it.agent.tasks.iter().map(ToString::to_string).collect();
+        let mut text = format!("{}   {} {}\n", it.agent.agent.name, out.state(&it.agent.state), at.join(" "));
+        text = text.trim_end().to_owned() + "\n";
+        let fact = |(nth, it): (usize, &WaitReason)| {
+            vec![if nth == 0 { "now" } else { "then" }.to_owned(), it.kind.word().into(), line(&it.text)]
+        };
+        text += &table(&it.waits.iter().enumerate().map(fact).collect::<Vec<_>>());
+        if !it.line.is_empty() {
+            let names: Vec<String> = it.line.iter().map(ToString::to_string).collect();
+            text += &format!("line  {}\n", names.join(" "));
+        }
+        text
+    })
+}
+
+/// What a task was at, in a word.
+fn doing(it: Doing) -> &'static str {
+    match it {
+        Doing::Working => "working",
+        Doing::Checking => "checking",
+        Doing::Waiting(kind) => kind.word(),
+    }
+}
+
+/// The hour of a date, as this machine's clock shows it.
+pub(crate) fn hour(wall: u64) -> String {
+    let at = i64::try_from(wall).ok().and_then(|it| jiff::Timestamp::from_millisecond(it).ok());
+    let zone = jiff::tz::TimeZone::system();
+    at.map_or_else(|| "?".into(), |it| it.to_zoned(zone).strftime("%H:%M:%S").to_string())
+}
+
+/// How many of the last stretches `why` tells one by one.
+const LAST: usize = 12;
+
+/// What was before now: each stretch with its hours and how long it took.
+fn past(life: &Life) -> Vec<Vec<String>> {
+    let over: Vec<_> = life.stretches.iter().filter(|it| it.to_wall.is_some()).collect();
+    let skipped = over.len().saturating_sub(LAST);
+    let mut rows = Vec::new();
+    let earlier = life.left_out + skipped as u64;
+    if earlier > 0 {
+        rows.push(vec!["past".into(), format!("{earlier} earlier stretches"), String::new(), "see --json".into()]);
+    }
+    for it in &over[skipped..] {
+        let to = it.to_wall.unwrap_or(it.from_wall);
+        let hours = format!("{}-{}", hour(it.from_wall), hour(to));
+        let what = format!("{} {}", doing(it.doing), brief_span(to - it.from_wall));
+        rows.push(vec!["past".into(), hours, what, line(&it.text)]);
+    }
+    rows
+}
+
+/// A duration that may be under a second.
+fn brief_span(ms: u64) -> String {
+    if ms < 1_000 { format!("{ms}ms") } else { span(ms) }
+}
+
+/// Where a task's time went, the longest first.
+fn time_spent(life: &Life) -> String {
+    let part = |it: &Sum| format!("{} {}", brief_span(it.ms), doing(it.doing));
+    life.sums.iter().filter(|it| it.ms > 0).map(part).collect::<Vec<_>>().join(" · ")
+}
+
+/// What can be done about a task that waits, or that ended without its work.
 fn ways_out(view: &TaskView, tried: bool) -> Vec<(String, &'static str)> {
     let it = &view.task;
     let mut ways = Vec::new();
     if !matches!(it.status, Status::Failed | Status::Cancelled) {
+        let first = view.waits.first().map(|it| it.kind);
+        match first {
+            Some(WaitKind::Dep) => {
+                ways.extend(
+                    it.blocked_by.iter().take(3).map(|it| (format!("regatta why {it}"), "what holds that one")),
+                );
+            }
+            Some(WaitKind::Claim) if !it.files.is_empty() => {
+                ways.push((format!("regatta edit {} --files …", it.id), "fewer files, free now"));
+                ways.push(("regatta claim list".into(), "who holds what, until when"));
+            }
+            Some(WaitKind::Slot | WaitKind::Runner) if it.assignee.is_some() => {
+                ways.push((format!("regatta assign {} NAME", it.id), "give it to somebody with room"));
+            }
+            Some(WaitKind::Paused) => ways.push((format!("regatta resume {}", it.id), "let it go on")),
+            Some(WaitKind::Backoff) => ways.push((format!("regatta retry {}", it.id), "try it now")),
+            Some(WaitKind::Review) => ways.push((format!("regatta diff {}", it.id), "what it changes")),
+            Some(WaitKind::Queue) => ways.push((format!("regatta land {} --first", it.id), "before the others")),
+            Some(WaitKind::Budget) => ways.push(("regatta budget list".into(), "what is spent of what")),
+            _ => {}
+        }
         return ways;
     }
     if tried {

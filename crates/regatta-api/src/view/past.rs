@@ -1,0 +1,132 @@
+//! Why something waits, now, next and before.
+
+use regatta_core::board::Board;
+use regatta_core::ids::{AttemptId, Now, TaskId};
+use regatta_core::schedule::{WaitKind, WaitReason, machine_full};
+use regatta_core::task::Task;
+use regatta_core::{agent, budget, provider, runner};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{AgentView, TaskView};
+
+/// Why a task waits: now (the first of its waits), next (the rest of them), and before (its life).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WhyView {
+    pub task: TaskView,
+    pub past: Vec<PastView>,
+    /// What was looked at and does not hold it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clear: Vec<WaitReason>,
+}
+
+/// Something that happened to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PastView {
+    pub attempt: AttemptId,
+    pub wall: u64,
+    pub text: String,
+}
+
+impl WhyView {
+    /// What does not hold a task that waits for an agent.
+    pub fn clear_of(board: &Board, view: &TaskView, now: Now) -> Vec<WaitReason> {
+        let task = &view.task;
+        if !task.status.is_waiting() {
+            return vec![];
+        }
+        let holds = |kind: WaitKind| view.waits.iter().any(|it| it.kind == kind);
+        let mut clear = Vec::new();
+        let mut say = |kind: WaitKind, text: String| {
+            if !holds(kind) {
+                clear.push(WaitReason { kind, text });
+            }
+        };
+        if !task.blocked_by.is_empty() {
+            let names: Vec<String> = task.blocked_by.iter().map(ToString::to_string).collect();
+            say(WaitKind::Dep, format!("{} done", names.join(" ")));
+        }
+        if !task.files.is_empty() {
+            say(WaitKind::Claim, "its files are free".into());
+        }
+        if let Some(text) = day_left(board, now) {
+            say(WaitKind::Budget, text);
+        }
+        say(WaitKind::Policy, "no rule blocks it".into());
+        let family = candidates(board, task).find(|it| provider::parked(board, it).is_none());
+        if let Some(agent) = family
+            && !holds(WaitKind::RateLimit)
+        {
+            say(WaitKind::Provider, format!("{} takes work", agent.name));
+        }
+        clear
+    }
+}
+
+/// What is left of today's budget, if there is one.
+fn day_left(board: &Board, now: Now) -> Option<String> {
+    let cap = board.budgets.get(&budget::Scope::Day)?.ceiling.micro_usd?;
+    let spent = budget::spent_on(board, budget::day_of(now), None).usage.micro_usd.unwrap_or(0);
+    let usd = |micro: u64| format!("${}.{:02}", micro / 1_000_000, micro % 1_000_000 / 10_000);
+    Some(format!("{} of {}", usd(spent), usd(cap)))
+}
+
+fn candidates<'a>(board: &'a Board, task: &'a Task) -> impl Iterator<Item = &'a agent::Agent> {
+    let mission = task.mission.and_then(|it| board.missions.get(&it));
+    let of_mission = mission.map_or(&[][..], |it| &it.agents[..]).iter();
+    let named = task.assignee.iter().chain(of_mission.filter(|_| task.assignee.is_none()));
+    named.filter_map(|it| board.agents.get(it).map(|it| &**it))
+}
+
+/// Why an agent does nothing, or what it does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AgentWhyView {
+    #[serde(flatten)]
+    pub agent: AgentView,
+    /// What keeps it from more work, the first thing first.
+    pub waits: Vec<WaitReason>,
+    /// The tasks that stand in its own line.
+    pub line: Vec<TaskId>,
+}
+
+impl AgentWhyView {
+    /// Looks at an agent as a poll would.
+    pub fn of(board: &Board, it: &agent::Agent, now: Now) -> AgentWhyView {
+        let agent = AgentView::of(board, it, now);
+        let mut waits = Vec::new();
+        let mut say = |kind, text: String| waits.push(WaitReason { kind, text });
+        if let Some(why) = &agent.agent.offline {
+            say(WaitKind::Runner, format!("it is offline: {why}"));
+        }
+        if let Some(parked) = provider::parked(board, it) {
+            let kind = if parked.until_at.is_some() { WaitKind::RateLimit } else { WaitKind::Provider };
+            say(kind, provider::describe(parked, now));
+        }
+        if agent.capacity.available == 0 {
+            let at: Vec<String> = agent.tasks.iter().map(ToString::to_string).collect();
+            let text =
+                format!("it works on {} of at most {}: {}", agent.capacity.current, agent.capacity.max, at.join(" "));
+            say(WaitKind::Slot, text);
+        }
+        if let Some(text) = runner::nowhere(board, it) {
+            say(WaitKind::Runner, text);
+        }
+        if let Some(text) = machine_full(board) {
+            say(WaitKind::Machine, text);
+        }
+        let own = |task: &&std::sync::Arc<Task>| task.assignee.as_ref() == Some(&it.name) && task.status.is_waiting();
+        let line: Vec<TaskId> = board.tasks.values().filter(own).map(|it| it.id).take(50).collect();
+        if waits.is_empty() && agent.capacity.current == 0 {
+            let reason =
+                |id: &TaskId| Some((*id, TaskView::of(board, board.tasks.get(id)?, now).waits.into_iter().next()?));
+            match line.first().and_then(reason) {
+                Some((id, first)) => waits.push(WaitReason { text: format!("{id} is next: {}", first.text), ..first }),
+                None => waits.push(WaitReason {
+                    kind: WaitKind::Dep,
+                    text: "nothing in its line, and nothing ready for it in a mission or the pool".into(),
+                }),
+            }
+        }
+        AgentWhyView { agent, waits, line }
+    }
+}

@@ -1,0 +1,152 @@
+//! The past, from the stored log: the board at any revision, and what a task was at from its beginning on.
+//!
+//! The log is folded from its start (D4). Boards on the way are kept as marks, thinned out as the log grows, so that
+//! the next question begins near its answer; they share what they have in common. A life that somebody looks at is
+//! kept, too, and goes on from where it was.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use regatta_core::board::Board;
+use regatta_core::event::Recorded;
+use regatta_core::ids::TaskId;
+use regatta_core::life::{Life, Telling};
+
+use crate::ports::store::{History, StoreError};
+
+/// How many boards are kept on the way, and how far apart they are at first.
+const MOST_MARKS: usize = 12;
+const APART: u64 = 2_000;
+/// How many lives are kept to be gone on with.
+const MOST_LIVES: usize = 24;
+/// How many events are read at once.
+const PAGE: usize = 500;
+
+/// What was read of the past so far.
+#[derive(Default)]
+pub struct Past {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    marks: BTreeMap<u64, Board>,
+    /// How far apart they are by now.
+    apart: u64,
+    lives: BTreeMap<TaskId, (Telling, u64)>,
+    /// How often a life was asked for: who was asked for long ago makes room.
+    asked: u64,
+}
+
+impl Kept {
+    fn mark(&mut self, board: &Board) {
+        self.apart = self.apart.max(APART);
+        let last = self.marks.range(..=board.revision).next_back().map_or(0, |it| *it.0);
+        let next = self.marks.range(board.revision..).next().map(|it| *it.0);
+        if board.revision < last + self.apart || next.is_some_and(|it| it < board.revision + self.apart) {
+            return;
+        }
+        self.marks.insert(board.revision, board.clone());
+        if self.marks.len() > MOST_MARKS {
+            self.apart *= 2;
+            let (mut before, apart) = (0, self.apart);
+            self.marks.retain(|at, _| {
+                let stays = *at >= before + apart;
+                before = if stays { *at } else { before };
+                stays
+            });
+        }
+    }
+}
+
+impl Past {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The board as it was at a revision. Between the events of one commit there is none that anybody saw; this gives
+    /// what the events until then say.
+    pub fn board_at(&self, history: &dyn History, revision: u64) -> Result<Board, StoreError> {
+        let mut board = self.kept().marks.range(..=revision).next_back().map(|it| it.1.clone()).unwrap_or_default();
+        let after = board.revision;
+        pages(history, after, revision, |page| {
+            page.iter().for_each(|it| board.fold(it));
+            self.kept().mark(&board);
+        })?;
+        Ok(board)
+    }
+
+    /// What a task was at, up to a revision. Lasting stretches have no end.
+    pub fn life(&self, history: &dyn History, task: TaskId, until: u64) -> Result<Life, StoreError> {
+        let mut telling = {
+            let mut kept = self.kept();
+            match kept.lives.remove(&task).filter(|it| it.0.board().revision <= until) {
+                Some((telling, _)) => telling,
+                None => {
+                    // The last board on which the task is not yet.
+                    let before = kept.marks.values().rev().find(|it| it.counters.task < task.0);
+                    Telling::begin(before.cloned().unwrap_or_default(), task)
+                }
+            }
+        };
+        pages(history, telling.board().revision, until, |page| {
+            page.iter().for_each(|it| telling.hear(it));
+            self.kept().mark(telling.board());
+        })?;
+        telling.rest();
+        let life = telling.life().clone();
+        let mut kept = self.kept();
+        kept.asked += 1;
+        let asked = kept.asked;
+        kept.lives.insert(task, (telling, asked));
+        if kept.lives.len() > MOST_LIVES
+            && let Some(oldest) = kept.lives.iter().min_by_key(|it| it.1.1).map(|it| *it.0)
+        {
+            kept.lives.remove(&oldest);
+        }
+        Ok(life)
+    }
+}
+
+/// Reads the events after one revision up to another, a page at a time.
+fn pages(
+    history: &dyn History,
+    mut after: u64,
+    until: u64,
+    mut each: impl FnMut(&[Recorded]),
+) -> Result<(), StoreError> {
+    while after < until {
+        let mut page = history.events(after, PAGE)?;
+        page.retain(|it| it.revision <= until);
+        let Some(last) = page.last() else { break };
+        after = last.revision;
+        each(&page);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board(revision: u64) -> Board {
+        Board { revision, ..Board::default() }
+    }
+
+    /// However long the log gets, few boards are kept, and they are spread over it.
+    #[test]
+    fn marks_thin_out_as_the_log_grows() {
+        let mut kept = Kept::default();
+        for revision in (0..1_000_000).step_by(500) {
+            kept.mark(&board(revision));
+        }
+        assert!(kept.marks.len() <= MOST_MARKS && kept.marks.len() >= MOST_MARKS / 3, "{:?}", kept.marks.keys());
+        let at: Vec<u64> = kept.marks.keys().copied().collect();
+        assert!(at.windows(2).all(|it| it[1] - it[0] >= kept.apart), "{at:?}");
+        assert!(at.last().is_some_and(|it| *it >= 1_000_000 - 2 * kept.apart), "the end is near one: {at:?}");
+        // What is asked for again makes no second mark beside the first.
+        let before = at.len();
+        (0..1_000_000).step_by(500).for_each(|it| kept.mark(&board(it)));
+        assert_eq!(kept.marks.len(), before);
+    }
+}
