@@ -79,7 +79,15 @@ inputs! {
     /// One thing, and what is said of it.
     Said { id: String, #[serde(default)] text: String }
     /// An answer to an inbox item.
-    Decide { id: ApprovalId, answer: Answer, #[serde(default)] reach: Reach }
+    Decide {
+        id: ApprovalId,
+        answer: Answer,
+        #[serde(default)] reach: Reach,
+        /// Answer all that ask the very same, whoever asks it.
+        #[serde(default)] alike: bool,
+    }
+    /// Something in the inbox, and for how long it is put off; without a time it is there again.
+    Snooze { id: regatta_core::inbox::Item, #[serde(default)] ms: Option<u64> }
     PolicyAdd {
         #[serde(default = "everybody")] scope: policy::Scope,
         effect: policy::Effect,
@@ -247,6 +255,9 @@ inputs! {
         #[serde(default)] to: Option<AgentName>,
     }
     /// A lead's word that its mission is done.
+    /// A mission as it stood at a revision; at its last, if none is named.
+    MissionReplay { id: String, #[serde(default)] at: Option<u64> }
+    MissionCompare { ids: Vec<regatta_core::ids::MissionId> }
     MissionFinish { task: TaskId, attempt: AttemptId, token: u64, report: String }
     MissionAdopt {
         task: TaskId,

@@ -32,6 +32,8 @@ fn answers() -> Vec<(&'static str, Schema)> {
         ("status", schema_for!(view::StatusView)),
         ("why", schema_for!(view::WhyView)),
         ("agent.why", schema_for!(view::AgentWhyView)),
+        ("mission.replay", schema_for!(view::ReplayView)),
+        ("mission.compare", schema_for!(Vec<view::FiguresView>)),
         ("task.list", schema_for!(Vec<view::TaskView>)),
         ("task.show", schema_for!(view::TaskView)),
         ("task.add", schema_for!(view::TaskView)),

@@ -198,6 +198,8 @@ verbs! {
     "route" Route(input::Route) Operate "Has a message routed; one that was does nothing";
     "guide" Guide(input::Guide) View + Runner + Attempt "Shows how an agent's day goes";
     "mission.show" MissionShow(input::Id) View + Lead "Shows how a mission stands";
+    "mission.replay" MissionReplay(input::MissionReplay) View "Shows a mission as it stood at any revision";
+    "mission.compare" MissionCompare(input::MissionCompare) View "Puts missions side by side: time, landed, retries, cost, conflicts";
     "stop" Stop(input::Stop) Operate "Stops a task, a mission or everything";
     "resume" Resume(input::Id) Operate "Lets a mission, a task or an agent go on";
     "pause" Pause(input::Said) Operate "Holds a task; its session waits";
@@ -205,6 +207,7 @@ verbs! {
     "tell" Tell(input::Said) Operate + Lead "Says something to whoever works on a task";
     "inbox.list" InboxList(input::Scope) View + Lead "Lists what needs a person";
     "inbox.answer" InboxAnswer(input::Decide) Operate + Lead "Answers a permission request or a question";
+    "inbox.snooze" InboxSnooze(input::Snooze) Operate "Puts something that needs a person off for a while; it comes back by itself";
     "attempt.ask" AttemptAsk(input::AttemptAsk) Operate + Attempt "Asks a person, and waits for the answer";
     "attempt.answer" AttemptAnswer(input::AttemptAnswer) View + Attempt "Waits for the answer to an attempt's request";
     "siblings" Siblings(input::Attempt) View + Attempt "Says who else works in an attempt's project";

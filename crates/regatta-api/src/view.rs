@@ -1,12 +1,13 @@
 //! What is shown. A view is drawn as it is: no door computes a status from it.
 
 mod bridge; // conversations and bridges
+mod inbox; // what needs a person
 mod mission; // how missions stand
 mod past; // why something waits, and what was before
+mod replay; // missions looked back at
 mod talk; // the bus and the hooks
 
 use regatta_core::agent::{self, Agent, Capacity};
-use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
 use regatta_core::bus::Message;
@@ -23,17 +24,19 @@ use regatta_core::project::{RuleAction, StandingRule};
 use regatta_core::refusal::Holder;
 use regatta_core::schedule::{self, WaitReason};
 use regatta_core::scope::{self, Escape};
-use regatta_core::session::{Ask, Want};
+use regatta_core::session::Want;
 use regatta_core::task::{Status, Task};
-use regatta_core::{budget, policy, provider};
+use regatta_core::{budget, provider};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::verb::Scope as TokenScope;
 
 pub use bridge::{BridgeView, ConversationLineView, HealthView};
+pub use inbox::InboxView;
 pub use mission::{GuideView, MissionLineView, MissionView};
 pub use past::{AgentWhyView, PastView, WhyView};
+pub use replay::{FiguresView, MarkView, ReplayView};
 pub use talk::*;
 
 /// An answer: the data, and the revision it was true at.
@@ -65,15 +68,12 @@ pub struct TaskView {
     /// Where its unfinished work is on the daemon's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-<<<<<<< HEAD
     /// What the commit it landed as became when the trunk was brought onto a remote's. Only where one task is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now_as: Option<CommitId>,
-=======
     /// What it was at, from its beginning on. Only where one task is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life: Option<Life>,
->>>>>>> 9bbe9de (life: what a task waited for, stretch by stretch, from the log; why tells now, next and before (W1 over time))
 }
 
 impl TaskView {
@@ -92,11 +92,8 @@ impl TaskView {
             gates: vec![],
             attempts: vec![],
             workspace: None,
-<<<<<<< HEAD
             now_as: None,
-=======
             life: None,
->>>>>>> 9bbe9de (life: what a task waited for, stretch by stretch, from the log; why tells now, next and before (W1 over time))
         }
     }
 
@@ -220,83 +217,6 @@ pub struct EvidenceView {
     /// The last of what it printed.
     pub output: String,
     pub ms: u64,
-}
-
-/// Something that needs a person.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct InboxView {
-    /// `Q7`, the task itself when it is the task that waits, or a conversation that somebody wants to begin.
-    pub id: String,
-    /// permission, question, task or request.
-    pub kind: String,
-    /// Nothing when it is about no task yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub task: Option<TaskId>,
-    pub project: ProjectName,
-    pub agent: Option<AgentName>,
-    /// What is asked, in one line.
-    pub subject: String,
-    /// Why a person must decide it.
-    pub why: String,
-    /// What may be answered.
-    pub choices: Vec<String>,
-    pub since_wall: u64,
-    pub escalated: bool,
-    /// The whole request, where it is an agent's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ask: Option<Ask>,
-}
-
-impl InboxView {
-    /// Everything open, longest waiting first.
-    pub fn all(board: &Board, project: Option<&ProjectName>) -> Vec<InboxView> {
-        let asked = board.approvals.values().filter(|it| it.is_open()).map(|it| {
-            let (kind, choices) = match &it.ask.want {
-                Want::Permission { .. } => ("permission", vec!["allow".to_owned(), "deny".to_owned()]),
-                Want::Question { choices, .. } => ("question", choices.clone()),
-            };
-            InboxView {
-                id: it.id.to_string(),
-                kind: kind.into(),
-                task: Some(it.task),
-                project: it.project.clone(),
-                agent: Some(it.agent.clone()),
-                subject: it.subject(),
-                why: why(board, it),
-                choices,
-                since_wall: it.asked_wall,
-                escalated: it.escalated,
-                ask: Some(it.ask.clone()),
-            }
-        });
-        let tasks = board.tasks.values().filter(|it| it.status == Status::NeedsHuman).map(|it| InboxView {
-            id: it.id.to_string(),
-            kind: "task".into(),
-            task: Some(it.id),
-            project: it.project.clone(),
-            agent: it.agent.clone(),
-            subject: it.subject.clone(),
-            why: it.reason.clone().unwrap_or_default(),
-            choices: vec!["retry".into(), "cancel".into()],
-            since_wall: it.updated_wall,
-            escalated: false,
-            ask: None,
-        });
-        let mut all: Vec<InboxView> = asked
-            .chain(tasks)
-            .chain(bridge::held(board))
-            .filter(|it| project.is_none_or(|only| *only == it.project))
-            .collect();
-        all.sort_by_key(|it| it.since_wall);
-        all
-    }
-}
-
-fn why(board: &Board, it: &Approval) -> String {
-    match (&it.ask.want, board.attempts.get(&it.attempt), board.agents.get(&it.agent)) {
-        (Want::Permission { tool, .. }, Some(attempt), Some(agent)) => policy::judge(board, attempt, agent, tool).1,
-        _ => "only a person can answer it".into(),
-    }
 }
 
 /// One record of an attempt's journal, and what it means.

@@ -12,6 +12,7 @@ use crate::board::{Board, Draft};
 use crate::command::Actor;
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, ApprovalId, AttemptId, MissionId, Now, ProjectName, TaskId};
+use crate::inbox::Snooze;
 use crate::policy::{self, Effect, Matter, Scope};
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Tool, Want};
@@ -58,6 +59,9 @@ pub struct Approval {
     /// When it is called out louder, on the fleet clock; never more than that.
     pub escalate_at: Option<u64>,
     pub escalated: bool,
+    /// Until when somebody put it off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snoozed: Option<Snooze>,
     pub decision: Option<Decision>,
     /// Its attempt is over, or took the request back.
     pub closed: bool,
@@ -110,6 +114,7 @@ pub(crate) fn ask(draft: &mut Draft, attempt: &Attempt, ask: Ask, now: Now) -> R
         asked_wall: now.wall,
         escalate_at,
         escalated: false,
+        snoozed: None,
         decision: None,
         closed: false,
     };

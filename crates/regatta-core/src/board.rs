@@ -30,6 +30,7 @@ use crate::ids::{
     AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, ConversationId, FiringId, HookId, LandingId, LaunchId,
     MessageId, MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId, TeamName, WaitId,
 };
+use crate::inbox::Item;
 use crate::landing::Landing;
 use crate::launch::Launch;
 use crate::mission::Mission;
@@ -98,6 +99,8 @@ pub enum Due {
     /// A task that was put off.
     Task(TaskId),
     Approval(ApprovalId),
+    /// Something in the inbox that was put off.
+    Snooze(Item),
     Provider(String),
     Runner(RunnerName),
     /// A mission's lead: it is summed up, or its time is over.
@@ -344,6 +347,9 @@ impl Board {
         if let Some(at) = task.not_before {
             self.due.insert((at, Due::Task(task.id)));
         }
+        if let Some(it) = task.snoozed {
+            self.due.insert((it.until_at, Due::Snooze(Item::Task(task.id))));
+        }
     }
 
     fn unindex_task(&mut self, task: &Task) {
@@ -363,6 +369,9 @@ impl Board {
         }
         if let Some(at) = task.not_before {
             self.due.remove(&(at, Due::Task(task.id)));
+        }
+        if let Some(it) = task.snoozed {
+            self.due.remove(&(it.until_at, Due::Snooze(Item::Task(task.id))));
         }
     }
 
@@ -551,6 +560,8 @@ impl Board {
             let mut task = Task::clone(task);
             change(&mut task);
             task.updated_wall = now.wall;
+            // Only what needs a person can be put off.
+            task.snoozed = task.snoozed.filter(|_| matches!(task.status, Status::NeedsHuman | Status::InReview));
             if task.status.is_terminal() {
                 (task.attempt, task.landing, task.offer_until) = (None, None, None);
                 (task.not_before, task.resume) = (None, None);

@@ -17,8 +17,8 @@ use crate::ids::{
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Said};
 use crate::{
-    agent, approval, attempt, budget, bus, claim, conversation, explore, gates, hook, isolation, landing, launch, lead,
-    mission, policy, project, provider, radar, react, route, runner, schedule, scope, steer, task, team,
+    agent, approval, attempt, budget, bus, claim, conversation, explore, gates, hook, inbox, isolation, landing,
+    launch, lead, mission, policy, project, provider, radar, react, route, runner, schedule, scope, steer, task, team,
 };
 
 /// Who asks.
@@ -244,6 +244,11 @@ pub enum Command {
         approval: ApprovalId,
         answer: Answer,
         reach: approval::Reach,
+    },
+    /// Puts something in the inbox off; with no time it is there again.
+    Snooze {
+        item: inbox::Item,
+        ms: Option<u64>,
     },
     AddRule {
         scope: policy::Scope,
@@ -654,6 +659,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::Decide { approval, answer, reach } => {
             done(approval::decide(draft, approval, answer, reach, request.by, now)?)
         }
+        Command::Snooze { item, ms } => done(inbox::snooze(draft, item, ms, now)?),
         Command::AddRule { scope, effect, matter } => Outcome::Rule(policy::add(draft, scope, effect, matter)?),
         Command::RemoveRule { rule } => done(policy::remove(draft, rule)?),
         Command::SetBudget { scope, ceiling } => done(budget::set(draft, scope, ceiling)?),
@@ -745,6 +751,7 @@ fn tick(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
             Due::Time(id) => steer::time_out(draft, id, now)?,
             Due::Task(id) => task::due(draft, id),
             Due::Approval(id) => approval::escalate(draft, id, now),
+            Due::Snooze(item) => inbox::wake(draft, item, now),
             Due::Provider(name) => provider::expire(draft, &name, now),
             Due::Mission(id) => lead::tick(draft, id, now)?,
             Due::Conversation(id) => conversation::tick(draft, id, now)?,

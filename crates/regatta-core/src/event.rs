@@ -6,8 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    agent, approval, attempt, budget, bus, claim, conversation, fleet, hook, isolation, landing, launch, lead, mission,
-    policy, project, provider, question, radar, rotate, route, runner, scope, steer, task, team,
+    agent, approval, attempt, budget, bus, claim, conversation, fleet, hook, inbox, isolation, landing, launch, lead,
+    mission, policy, project, provider, question, radar, rotate, route, runner, scope, steer, task, team,
 };
 
 /// Declares event payloads: private fields, public getters.
@@ -103,6 +103,7 @@ events! {
     ApprovalDecided(approval::Decided) "approval.decided" |it| it.approval().to_string();
     ApprovalEscalated(approval::Escalated) "approval.escalated" |it| it.approval().to_string();
     ApprovalWithdrawn(approval::Withdrawn) "approval.withdrawn" |it| it.approval().to_string();
+    ItemSnoozed(inbox::Snoozed) "inbox.snoozed" |it| it.item().to_string();
     RuleAdded(policy::Added) "policy.added" |it| it.rule().id.to_string();
     RuleRemoved(policy::Removed) "policy.removed" |it| it.rule().to_string();
     BudgetSet(budget::Set) "budget.set" |it| it.budget().scope.to_string();

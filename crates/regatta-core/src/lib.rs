@@ -27,6 +27,7 @@ pub mod budget; // what may be spent, and what was
 pub mod explore; // which files a task touches
 pub mod gates; // six questions before a start
 pub mod graph; // blockers, cycles, waves
+pub mod inbox; // what needs a person, put off for a while
 pub mod isolation; // when an attempt was not on its own
 pub mod life; // what a task was at, and what it waited for, over time
 pub mod manifest; // what a task may touch and what it holds

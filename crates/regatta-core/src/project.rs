@@ -14,8 +14,8 @@ use crate::refusal::Refusal;
 use crate::route::Intake;
 
 pub use settings::{
-    Checkout, Commits, Derived, Knowledge, Landing, Leads, OnConflict, OnEscape, QueueMode, Review, Router, RuleAction,
-    Run, Settings, StandingRule, Style, Triage, Workspace,
+    Checkout, Commits, Derived, Knowledge, Landing, Leads, Notify, OnConflict, OnEscape, QueueMode, Review, Router,
+    RuleAction, Run, Settings, StandingRule, Style, Triage, Workspace,
 };
 pub use span::Span;
 

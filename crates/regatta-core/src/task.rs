@@ -20,6 +20,7 @@ use crate::ids::{
     AgentName, AttemptId, BranchName, ChannelName, CommitId, ConversationId, LandingId, MessageId, MissionId, Now,
     ProjectName, TaskId,
 };
+use crate::inbox::Snooze;
 use crate::launch::Standing;
 use crate::pattern::{PathPattern, Uri};
 use crate::refusal::Refusal;
@@ -232,6 +233,9 @@ pub struct Task {
     pub reason: Option<String>,
     /// What kind of decision a person owes, while it needs one.
     pub needs: Option<WaitKind>,
+    /// Until when somebody put the decision off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snoozed: Option<Snooze>,
     /// What was found to do outside its manifest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub escapes: Vec<Escape>,

@@ -23,6 +23,8 @@ mod dangers;
 mod gates;
 #[path = "core/hooks.rs"]
 mod hooks;
+#[path = "core/inboxes.rs"]
+mod inboxes;
 #[path = "core/isolation.rs"]
 mod isolation;
 #[path = "core/joins.rs"]

@@ -76,6 +76,12 @@ impl Past {
         Ok(board)
     }
 
+    /// A revision from which on to read for what is not yet on a board that `earlier` holds of: that of the last such
+    /// board that is known.
+    pub fn before(&self, earlier: impl Fn(&Board) -> bool) -> u64 {
+        self.kept().marks.values().rev().find(|it| earlier(it)).map_or(0, |it| it.revision)
+    }
+
     /// What a task was at, up to a revision. Lasting stretches have no end.
     pub fn life(&self, history: &dyn History, task: TaskId, until: u64) -> Result<Life, StoreError> {
         let mut telling = {

@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use regatta_core::ids::{AgentName, BranchName, ClaimId, ProjectName, TaskId};
+use regatta_core::ids::{AgentName, BranchName, ClaimId, MissionId, ProjectName, TaskId};
 
 use crate::settings::duration_ms;
 
@@ -45,7 +45,10 @@ Work      run        start a plan: tasks in, validated commits out
           tell       say something to whoever works on a task
 See       status     what everybody is doing
           show       a task, an attempt, an agent or a mission
-          why        why a task waits
+          why        why a task waits: now, next and before
+          watch      everything, live, in this terminal; the inbox by key
+          graph      what waits for what; cost: what was spent
+          replay     a mission as it stood at any revision; compare two
           open       an address that lets a browser in
           events     what happened, from any revision on
           logs       what an attempt's program printed
@@ -185,10 +188,28 @@ pub(crate) enum Word {
         /// T21, A5, M3 or an agent's name
         id: String,
     },
-    /// Say why a task waits
+    /// Say why a task waits, what comes next, and what it waited for before
     Why {
-        /// The task
+        /// The task, a request or landing of it, or an agent
         id: String,
+    },
+    /// Show everything live in this terminal, and answer the inbox by key
+    Watch,
+    /// Show what waits for what
+    Graph(Graph),
+    /// Show what was spent today, and on what
+    Cost {
+        /// Sum it up by agent, provider or mission
+        #[arg(long, value_enum, default_value_t = CostBy::Agent)]
+        by: CostBy,
+    },
+    /// Show a mission as it stood at any revision
+    Replay(Replay),
+    /// Put missions side by side: time, landed, retries, cost, conflicts
+    Compare {
+        /// The missions
+        #[arg(required = true, num_args = 2..=8, value_name = "MISSION")]
+        ids: Vec<MissionId>,
     },
     /// Print an address that lets a browser in, once
     Open,

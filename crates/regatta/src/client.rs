@@ -264,6 +264,24 @@ impl Client {
         })
     }
 
+    /// Looks at topics of the live stream; `each` says whether to go on. It ends when the stream does.
+    pub(crate) fn live(&self, topics: &str, mut each: impl FnMut(Message) -> bool) -> Result<(), Failed> {
+        self.runtime.block_on(async {
+            let mut sender = self.open().await?;
+            let request = self
+                .request("GET", &format!("/api/v1/live?topics={topics}"))
+                .body(Full::default())
+                .map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+            let response = sender.send_request(request).await.map_err(|_| unreachable())?;
+            let status = response.status();
+            if !status.is_success() {
+                let body = response.into_body().collect().await.map_err(|_| unreachable())?.to_bytes();
+                return Err(problem(status.as_u16(), &body).into());
+            }
+            read_messages(response.into_body(), &mut each).await
+        })
+    }
+
     /// Where the daemon is, for people.
     pub(crate) fn place(&self) -> &Place {
         &self.place
@@ -276,6 +294,55 @@ pub(crate) enum Seen {
     Event(Box<EventView>),
     /// Nothing for a moment: time to redraw, or to look at the clock.
     Quiet,
+}
+
+/// What a reader of the live stream sees.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Data {
+        /// `reset`, or nothing for a frame.
+        event: String,
+        data: String,
+    },
+    /// The daemon says that it is there.
+    Alive,
+    /// Nothing for a moment.
+    Quiet,
+}
+
+async fn read_messages(mut body: Incoming, each: &mut impl FnMut(Message) -> bool) -> Result<(), Failed> {
+    let mut text: Vec<u8> = Vec::new();
+    loop {
+        let frame = tokio::select! {
+            frame = body.frame() => frame,
+            () = tokio::time::sleep(Duration::from_millis(100)) => {
+                if !each(Message::Quiet) { return Ok(()) }
+                continue;
+            }
+        };
+        let Some(frame) = frame else { return Ok(()) };
+        let frame = frame.map_err(|_| unreachable())?;
+        // Only what is new can hold the end of a message: a frame may be long and come in many pieces.
+        let mut from = text.len().saturating_sub(1);
+        text.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it));
+        while let Some(end) = text[from..].windows(2).position(|it| it == b"\n\n") {
+            let message: Vec<u8> = text.drain(..from + end + 2).collect();
+            from = 0;
+            if !each(message_of(&message)) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// One message of a stream: its event's name and its data.
+fn message_of(text: &[u8]) -> Message {
+    let text = String::from_utf8_lossy(text);
+    let of = |name: &str| text.lines().find_map(|it| it.strip_prefix(name)).map(str::to_owned);
+    match of("data: ") {
+        Some(data) => Message::Data { event: of("event: ").unwrap_or_default(), data },
+        None => Message::Alive,
+    }
 }
 
 async fn read_events(mut body: Incoming, each: &mut impl FnMut(Seen) -> Result<bool, Failed>) -> Result<(), Failed> {

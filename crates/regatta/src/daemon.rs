@@ -293,6 +293,7 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
     set_limits(&engine)?;
     let entrance = Entrance { keyring, tcp, outside, traces, found, web_dir: wished.web_dir.clone() };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
+    runtime.spawn(crate::notices::tell(engine.clone()));
     let housekeeper = engine.clone();
     runtime.spawn(async move {
         let mut round = tokio::time::interval(clear);

@@ -263,7 +263,7 @@ fn about(event: &EventView) -> Option<TaskId> {
 }
 
 /// What is worth a line of its own.
-fn milestone(event: &EventView) -> Option<String> {
+pub(crate) fn milestone(event: &EventView) -> Option<String> {
     let text = |name: &str| event.data.get(name).and_then(|it| it.as_str()).unwrap_or_default().to_owned();
     let what = match event.kind.as_str() {
         "task.started" => format!("started by {}", text("agent")),

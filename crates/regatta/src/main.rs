@@ -12,12 +12,14 @@ mod daemon; // being it
 mod follow; // watching a mission to its end
 mod interrupt; // Ctrl-C, when more than one counts
 mod machine; // what fits onto it
+mod notices; // what interrupts a person
 mod out; // how everything is said
 mod plan; // reading plan files
 mod runner; // working for a daemon elsewhere
 mod schema; // JSON Schema of what goes in and comes out
 mod secure; // TLS to a daemon elsewhere
 mod settings; // flag > environment > regatta.toml > config.toml > default
+mod watch; // the whole picture in a terminal
 mod wire; // the only place that names adapters
 mod words; // one file per group of commands
 

@@ -306,9 +306,24 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
-/// Makes text from elsewhere safe to show: no control characters reach the terminal.
+/// Makes text from elsewhere safe to show: no control characters reach the terminal, and none that turn what is read
+/// around or that nobody sees.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|it| if it.is_control() && it != '\n' { ' ' } else { it }).collect()
+    text.chars().map(|it| if it != '\n' && odd(it) { ' ' } else { it }).collect()
+}
+
+/// The same for what is drawn cell by cell: a tab is a space, and a line's end is none.
+pub(crate) fn inert(text: &str) -> String {
+    text.chars().filter(|it| *it != '\r').map(|it| if odd(it) { ' ' } else { it }).collect()
+}
+
+/// Characters that a terminal obeys, or that are not what they look like.
+fn odd(it: char) -> bool {
+    it.is_control()
+        || matches!(it,
+            '\u{ad}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// The first line of a text, safe to show.
@@ -330,6 +345,7 @@ mod tests {
         assert_eq!(text.lines().count(), 2);
         assert_eq!(text.lines().map(width).collect::<Vec<_>>(), [15, 15]);
         assert_eq!(plain("a\x1b[2Jb\u{7}"), "a [2Jb ");
+        assert_eq!(plain("ab\u{202e}cd\u{200b}\ne"), "ab cd \ne", "nothing turns what is read around");
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(crate) struct File {
     pub(crate) leads: project::Leads,
     pub(crate) router: project::Router,
     pub(crate) lanes: Lanes,
+    pub(crate) notify: project::Notify,
     pub(crate) rule: Vec<project::StandingRule>,
     pub(crate) daemon: Daemon,
     /// Agents that people talk to in outside services, and how. Only the user's own file is asked.
@@ -224,6 +225,10 @@ pub(crate) fn project(repo: &Path) -> Result<project::Settings, Failed> {
             }
         };
     }
+    if let Some(quiet) = file.notify.quiet.as_ref().filter(|it| crate::notices::Quiet::parse(it).is_none()) {
+        let what = format!("quiet under [notify] is {quiet:?}");
+        return Err(failed("bad_config", what, "it is two hours of the day, such as \"22:00-07:00\""));
+    }
     Ok(project::Settings {
         landing,
         workspace: file.workspace,
@@ -232,6 +237,7 @@ pub(crate) fn project(repo: &Path) -> Result<project::Settings, Failed> {
         leads: file.leads,
         router: file.router,
         lanes: file.lanes,
+        notify: file.notify,
         rule: file.rule,
     })
 }

@@ -127,6 +127,7 @@ pub(super) fn held(board: &Board) -> impl Iterator<Item = InboxView> {
             choices: vec!["accept".into(), "refuse".into()],
             since_wall: first.wall,
             escalated: false,
+            snoozed_until_wall: None,
             ask: None,
         })
     })

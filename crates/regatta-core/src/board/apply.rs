@@ -12,6 +12,7 @@ use crate::event::{Event, Recorded};
 use crate::fleet::Answer;
 use crate::hook::{self, Firing, Hook};
 use crate::ids::{AgentName, ApprovalId, AttemptId, CommitId, HookId, MissionId, Now, RunnerName, TaskId};
+use crate::inbox::Item;
 use crate::launch::{Entry, Launch};
 use crate::mission::Mission;
 use crate::project::Project;
@@ -320,6 +321,14 @@ impl Board {
             Event::ApprovalWithdrawn(it) => {
                 self.change_approval(*it.approval(), rows, |approval| approval.closed = true);
             }
+            Event::ItemSnoozed(it) => match it.item() {
+                Item::Approval(id) => self.change_approval(*id, rows, |approval| approval.snoozed = *it.snooze()),
+                Item::Task(id) => {
+                    // It waits for as long as before: putting it off is no change of it.
+                    let since = self.tasks.get(id).map_or(now.wall, |it| it.updated_wall);
+                    self.change_task(*id, Now { wall: since, ..now }, rows, |task| task.snoozed = *it.snooze());
+                }
+            },
             Event::RuleAdded(it) => {
                 let rule = Arc::new(it.rule().clone());
                 self.counters.rule = self.counters.rule.max(rule.id.0);
@@ -610,8 +619,16 @@ impl Board {
     }
 
     pub(super) fn put_approval(&mut self, approval: Arc<Approval>, rows: &mut Rows) {
-        if let Some(at) = self.approvals.get(&approval.id).and_then(|it| it.escalate_at) {
-            self.due.remove(&(at, Due::Approval(approval.id)));
+        if let Some(old) = self.approvals.get(&approval.id).cloned() {
+            if let Some(at) = old.escalate_at {
+                self.due.remove(&(at, Due::Approval(approval.id)));
+            }
+            if let Some(it) = old.snoozed {
+                self.due.remove(&(it.until_at, Due::Snooze(Item::Approval(approval.id))));
+            }
+        }
+        if let (Some(it), true) = (approval.snoozed, approval.is_open()) {
+            self.due.insert((it.until_at, Due::Snooze(Item::Approval(approval.id))));
         }
         if let (Some(at), true, false) = (approval.escalate_at, approval.is_open(), approval.escalated) {
             self.due.insert((at, Due::Approval(approval.id)));

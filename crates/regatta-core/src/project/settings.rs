@@ -23,6 +23,7 @@ pub struct Settings {
     pub leads: Leads,
     pub router: Router,
     pub lanes: Lanes,
+    pub notify: Notify,
     /// `[[rule]]`: what past work taught, applied before a start and before a landing.
     pub rule: Vec<StandingRule>,
 }
@@ -31,6 +32,22 @@ impl Settings {
     pub(super) fn is_default(&self) -> bool {
         *self == Settings::default()
     }
+}
+
+/// `[notify]`: how a person hears of what needs them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct Notify {
+    /// A shell command, run for each notice; the notice is in REGATTA_NOTICE, as JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Show the machine's own notices.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub desktop: bool,
+    /// Hours in which nothing is sent, such as 22:00-07:00; what waited then is told when they end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quiet: Option<String>,
 }
 
 /// What happens to the user's own checkout of the trunk when the trunk moves.

@@ -155,6 +155,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         reason: None,
         needs: None,
         shares_commit: false,
+        snoozed: None,
         escapes: vec![],
         warnings: vec![],
         output: None,

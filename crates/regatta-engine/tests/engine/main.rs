@@ -9,6 +9,7 @@ mod crash; // a crash between every two steps
 mod forgetting;
 mod judging;
 mod landings; // from a task to the trunk
+mod past; // the board at any revision, and what a task was at
 mod radar; // collisions of work in progress
 mod restarts; // shutdown, stop, and going on
 mod support;

@@ -31,7 +31,7 @@ impl Caller<'_> {
             working: count("working"),
             waiting: count("waiting"),
             landing: count("landing"),
-            needs_you: count("needs you"),
+            needs_you: InboxView::all(&board, ask.project.as_ref()).iter().filter(|it| it.is_awake()).count(),
             completed,
             failed,
             projects: self.project_views(&board, ask.project.clone()).await?,

@@ -123,7 +123,18 @@ impl Caller<'_> {
     pub(super) async fn decide(&self, ask: input::Decide) -> Json {
         let approval: ApprovalId = ask.id;
         let before = self.board().approvals.values().filter(|it| it.is_open()).count();
-        let (revision, _) = self.ask(Command::Decide { approval, answer: ask.answer, reach: ask.reach }).await?;
+        let alike = if ask.alike { self.alike(approval) } else { vec![] };
+        let say = |approval, reach| Command::Decide { approval, answer: ask.answer.clone(), reach };
+        let (mut revision, _) = self.ask(say(approval, ask.reach)).await?;
+        for other in alike {
+            // Whoever was answered meanwhile, or by the rule that the first answer made, is left as it is. A key stands
+            // for one request, so these have none: asked again, they are answered already.
+            let request =
+                Request { by: self.by.clone(), key: None, command: say(other, regatta_core::approval::Reach::Once) };
+            if let Ok(reply) = self.engine().ask(request).await {
+                revision = reply.revision;
+            }
+        }
         let board = self.board();
         let left = board.approvals.values().filter(|it| it.is_open()).count();
         let decided = board.approvals.get(&approval).cloned();
@@ -137,9 +148,23 @@ impl Caller<'_> {
                 "subject": decided.as_ref().map(|it| it.subject()),
                 "rule": rule,
                 "answered": before.saturating_sub(left),
-                "left": InboxView::all(&board, None).len(),
+                "left": InboxView::all(&board, None).iter().filter(|it| it.is_awake()).count(),
             }),
         )
+    }
+
+    /// The open requests that ask the very same as one, but for itself.
+    fn alike(&self, id: ApprovalId) -> Vec<ApprovalId> {
+        let all = InboxView::all(&self.board(), None);
+        let Some(group) = all.iter().find(|it| it.id == id.to_string()).map(InboxView::group) else { return vec![] };
+        let others = all.iter().filter(|it| it.group() == group).filter_map(|it| it.id.parse().ok());
+        others.filter(|it| *it != id).collect()
+    }
+
+    pub(super) async fn snooze(&self, ask: input::Snooze) -> Json {
+        let (revision, _) = self.ask(Command::Snooze { item: ask.id, ms: ask.ms }).await?;
+        let all = InboxView::all(&self.board(), None);
+        answer(revision, &all.into_iter().find(|it| it.id == ask.id.to_string()))
     }
 
     pub(super) async fn policy_add(&self, ask: input::PolicyAdd) -> Json {

@@ -11,6 +11,7 @@ mod lead; // missions with a lead, the router, guides
 mod ledger; // who asked for what
 mod msg; // messages
 mod own; // what an attempt's token reaches
+mod replay; // missions looked back at
 mod runner; // runners on other machines
 mod scope; // escapes, standing rules, what checks said
 mod talk; // claims
@@ -160,6 +161,8 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::Route(ask) => it.route(ask).await,
         Call::Guide(ask) => it.guide(&ask),
         Call::MissionShow(ask) => it.mission_show(&ask.id).await,
+        Call::MissionReplay(ask) => it.mission_replay(ask).await,
+        Call::MissionCompare(ask) => it.mission_compare(ask).await,
         Call::Stop(ask) => it.stop(ask).await,
         Call::Resume(ask) => it.resume(&ask.id).await,
         Call::Pause(ask) => it.pause(ask).await,
@@ -167,6 +170,7 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::Tell(ask) => it.tell(ask).await,
         Call::InboxList(ask) => it.inbox(ask),
         Call::InboxAnswer(ask) => it.decide(ask).await,
+        Call::InboxSnooze(ask) => it.snooze(ask).await,
         Call::AttemptAsk(ask) => it.attempt_ask(ask).await,
         Call::AttemptAnswer(ask) => it.attempt_answer(ask).await,
         Call::Siblings(ask) => it.siblings(ask.attempt).await,

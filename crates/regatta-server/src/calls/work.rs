@@ -358,11 +358,8 @@ impl Caller<'_> {
                 view.attempts =
                     self.read(move |history| history.attempts_of(task)).await?.iter().map(without_token).collect();
                 view.workspace = self.workspace_now(&view.task);
-<<<<<<< HEAD
                 view.now_as = self.replanted_as(&view.task).await?;
-=======
                 view.life = Some(self.life(task).await?);
->>>>>>> 9bbe9de (life: what a task waited for, stretch by stretch, from the log; why tells now, next and before (W1 over time))
                 answer(board.revision, &view)
             }
         }

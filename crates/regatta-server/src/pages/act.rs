@@ -57,6 +57,15 @@ fn quoted(text: &str) -> String {
 /// What may be said to an inbox item.
 pub(super) fn item(it: &InboxView) -> Vec<Action> {
     let id = &it.id;
+    let hour = json!({ "id": id, "ms": 3_600_000 });
+    let later = act("Later: in 1 h", "inbox.snooze", hour, format!("regatta inbox snooze {id} 1h")).key('z');
+    let mut all = answers(it);
+    all.push(later);
+    all
+}
+
+fn answers(it: &InboxView) -> Vec<Action> {
+    let id = &it.id;
     let answer = |say: Value, reach: &str| json!({ "id": id, "answer": say, "reach": reach });
     match it.ask.as_ref().map(|it| &it.want) {
         Some(Want::Permission { .. }) => {
@@ -248,6 +257,7 @@ mod tests {
                 choices: vec![],
                 since_wall: 0,
                 escalated: false,
+                snoozed_until_wall: None,
                 ask: Some(serde_json::from_value(ask).unwrap()),
             }
         };

@@ -308,27 +308,7 @@ impl Scene<'_> {
     }
 
     fn row(&self, it: &Task) -> RowView {
-        let reason = || schedule::wait_reasons(self.board, it, self.now).into_iter().next().map(|it| it.text);
-        let text = if it.attempt.is_some() {
-            it.progress.lines().next().unwrap_or_default().to_owned()
-        } else {
-            reason().or_else(|| it.reason.clone()).unwrap_or_default()
-        };
-        RowView {
-            id: it.id,
-            project: it.project.clone(),
-            mission: it.mission,
-            subject: it.subject.clone(),
-            word: view::word(it).into(),
-            at: at(self.board, it),
-            agent: it.agent.clone().or_else(|| it.assignee.clone()),
-            text,
-            since_wall: it.updated_wall,
-            blocked_by: it.blocked_by.clone(),
-            wave: it.wave,
-            priority: it.priority,
-            micro_usd: it.spent.usage.micro_usd,
-        }
+        row(self.board, it, self.now)
     }
 
     fn files(&self) -> Vec<FilesView> {
@@ -375,6 +355,31 @@ impl Scene<'_> {
     }
 }
 
+/// A task in a line, as a board has it.
+pub(crate) fn row(board: &Board, it: &Task, now: Now) -> RowView {
+    let reason = || schedule::wait_reasons(board, it, now).into_iter().next().map(|it| it.text);
+    let text = if it.attempt.is_some() {
+        it.progress.lines().next().unwrap_or_default().to_owned()
+    } else {
+        reason().or_else(|| it.reason.clone()).unwrap_or_default()
+    };
+    RowView {
+        id: it.id,
+        project: it.project.clone(),
+        mission: it.mission,
+        subject: it.subject.clone(),
+        word: view::word(it).into(),
+        at: at(board, it),
+        agent: it.agent.clone().or_else(|| it.assignee.clone()),
+        text,
+        since_wall: it.updated_wall,
+        blocked_by: it.blocked_by.clone(),
+        wave: it.wave,
+        priority: it.priority,
+        micro_usd: it.spent.usage.micro_usd,
+    }
+}
+
 fn path_of(uri: &Uri, project: &str) -> Option<String> {
     let text = uri.to_string();
     let rest = text.strip_prefix("file://")?.strip_prefix(project)?;
@@ -404,35 +409,11 @@ pub(super) fn at(board: &Board, it: &Task) -> At {
     }
 }
 
-/// Everything that needs a person, longest waiting first; work in review is asked about, too.
+/// Everything that needs a person and that nobody put off, longest waiting first.
 pub(super) fn items(board: &Board) -> Vec<ItemView> {
-    let mut all = InboxView::all(board, None);
-    let reviews = board.tasks.values().filter(|it| it.status == Status::InReview);
-    for task in reviews {
-        if all.iter().any(|it| it.task == Some(task.id)) {
-            continue;
-        }
-        let files = task.submission.as_ref().map_or(0, |it| it.changed.len());
-        all.push(InboxView {
-            id: task.id.to_string(),
-            kind: "review".into(),
-            task: Some(task.id),
-            project: task.project.clone(),
-            agent: task.agent.clone(),
-            subject: format!("{} · {files} file{} changed", task.subject, if files == 1 { "" } else { "s" }),
-            why: task.reason.clone().unwrap_or_else(|| "somebody must review it".into()),
-            choices: vec![],
-            since_wall: task.updated_wall,
-            escalated: false,
-            ask: None,
-        });
-    }
-    all.sort_by_key(|it| it.since_wall);
-    let drawn = |it: InboxView| {
-        let group = if it.ask.is_some() { format!("{} {}", it.kind, it.subject) } else { it.id.clone() };
-        ItemView { actions: act::item(&it), group, item: it }
-    };
-    all.into_iter().map(drawn).collect()
+    let all = InboxView::all(board, None).into_iter().filter(InboxView::is_awake);
+    let drawn = |it: InboxView| ItemView { actions: act::item(&it), group: it.group(), item: it };
+    all.map(drawn).collect()
 }
 
 /// What is spent, in words; what is not known is not called nothing.

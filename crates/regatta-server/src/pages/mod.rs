@@ -21,6 +21,8 @@ use axum::routing::get;
 
 use crate::Shared;
 
+pub(crate) use draw::row;
+
 /// What is kept for the pages.
 #[derive(Default)]
 pub(crate) struct Pages {

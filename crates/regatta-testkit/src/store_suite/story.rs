@@ -15,6 +15,7 @@ use regatta_core::ids::{
     AgentName, ApprovalId, BranchName, ChannelName, CommitId, HookId, LandingId, MessageId, MissionId, Now,
     ProjectName, RequestKey, RunnerName, TaskId, WaitId,
 };
+use regatta_core::inbox::Item;
 use regatta_core::isolation::Sign;
 use regatta_core::landing::join::Diverged;
 use regatta_core::landing::{Moved, Tried};
@@ -536,6 +537,7 @@ fn agents_that_talk(it: &mut Teller) {
     }
     it.later(61 * 60_000); // called out, and given more time
     it.shell(Command::Tick);
+    it.ann(Command::Snooze { item: Item::Approval(ApprovalId(1)), ms: Some(60_000) });
     it.ann(Command::Decide { approval: ApprovalId(1), answer: Answer::Deny { words: None }, reach: Reach::Once });
     says(it, &grant, Said::Withdrew { ask: "2".into() });
     it.ann(Command::Tell { task, text: "and then this".into() });

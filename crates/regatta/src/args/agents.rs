@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_core::budget;
 use regatta_core::ids::{AgentName, ApprovalId, RuleId};
+use regatta_core::inbox::Item;
 
 use crate::settings::duration_ms;
 
@@ -165,14 +166,36 @@ pub(crate) enum ReachArg {
 
 #[derive(Debug, Args)]
 pub(crate) struct Inbox {
+    #[command(subcommand)]
+    pub(crate) word: Option<InboxWord>,
     /// Exit with 3 if anything waits
     #[arg(long)]
     pub(crate) check: bool,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum InboxWord {
+    /// Put something off for a while; it comes back by itself
+    Snooze {
+        /// Q7, or the task that needs you
+        id: Item,
+        /// For how long: 30m, 2h, 1d
+        #[arg(value_parser = duration_ms)]
+        time: u64,
+    },
+    /// Bring something back that was put off
+    Wake {
+        /// Q7, or the task that needs you
+        id: Item,
+    },
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Allow {
     pub(crate) id: ApprovalId,
+    /// And all that ask the very same
+    #[arg(long)]
+    pub(crate) all: bool,
     /// How far it reaches
     #[arg(long = "for", value_enum, default_value_t)]
     pub(crate) reach: ReachArg,
@@ -181,6 +204,9 @@ pub(crate) struct Allow {
 #[derive(Debug, Args)]
 pub(crate) struct Deny {
     pub(crate) id: ApprovalId,
+    /// And all that ask the very same
+    #[arg(long)]
+    pub(crate) all: bool,
     /// How far it reaches
     #[arg(long = "for", value_enum, default_value_t)]
     pub(crate) reach: ReachArg,

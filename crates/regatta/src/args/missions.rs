@@ -1,7 +1,7 @@
 //! What may be typed about missions with a lead, and how an agent's day goes.
 
-use clap::{Args, Subcommand};
-use regatta_core::ids::{AgentName, MessageId, TaskId};
+use clap::{Args, Subcommand, ValueEnum};
+use regatta_core::ids::{AgentName, MessageId, MissionId, TaskId};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MissionWord {
@@ -75,4 +75,29 @@ pub(crate) struct Migrate {
     /// Take back what was changed the last time
     #[arg(long)]
     pub(crate) undo: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    /// The mission
+    pub(crate) mission: MissionId,
+    /// Show it as it stood at that revision; without it, what happened in it and how it stands now
+    #[arg(long, value_name = "REVISION", conflicts_with = "step")]
+    pub(crate) at: Option<u64>,
+    /// Show it at each thing that happened, one after the other
+    #[arg(long)]
+    pub(crate) step: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Graph {
+    /// A mission, or a task with what is around it; all that is open here if not given
+    pub(crate) id: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CostBy {
+    Agent,
+    Provider,
+    Mission,
 }

@@ -7,8 +7,15 @@ use super::*;
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The plan, in TOML or JSON; - reads standard input; none takes the tasks that wait on the board (asks first, or needs --yes)
+    /// The plan, in TOML or JSON, or a goal in words, of which an agent makes a plan first; - reads standard input; none takes the tasks that wait on the board (asks first, or needs --yes)
+    #[arg(value_name = "PLAN|GOAL")]
     pub(crate) plan: Option<PathBuf>,
+    /// Have this agent make the plan of a goal; the first of the agents if not given
+    #[arg(long, value_name = "NAME")]
+    pub(crate) planner: Option<AgentName>,
+    /// Let a scripted planner follow these steps
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) planner_script: Option<PathBuf>,
     /// Run a wave of quests instead: the JSON that `ol hero hunt` writes
     #[arg(long, value_name = "FILE", conflicts_with = "plan")]
     pub(crate) from_wave: Option<PathBuf>,

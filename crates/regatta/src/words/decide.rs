@@ -7,40 +7,64 @@ use regatta_api::view::{AgentView, BudgetsView, InboxView, TaskView};
 use regatta_core::approval::Reach;
 use regatta_core::budget::{self, Ceiling, Spend};
 use regatta_core::ids::{AgentName, ApprovalId, TaskId};
+use regatta_core::inbox::Item;
 use regatta_core::policy::{self, Effect, Matter, Rule};
 use regatta_core::refusal::seconds;
 use regatta_core::session::Answer;
 
-use crate::args::{Allow, BudgetWord, Deny, EffectArg, Inbox, PolicyWord, ReachArg};
+use crate::args::{Allow, BudgetWord, Deny, EffectArg, Inbox, InboxWord, PolicyWord, ReachArg};
 use crate::client::Got;
 use crate::out::{Failed, Said, ago, failed, plain, table, usage};
 
 use super::App;
+use super::see::hour;
 
 pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
+    match &ask.word {
+        Some(InboxWord::Snooze { id, time }) => return snooze(app, *id, Some(*time)),
+        Some(InboxWord::Wake { id }) => return snooze(app, *id, None),
+        None => {}
+    }
     let client = app.client()?;
     let project = app.project(&client)?;
     let got: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project }))?;
-    let next = got.data.first().map(|it| match it.kind.as_str() {
+    // What somebody put off is not gone: it is told apart, with when it comes back.
+    let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) = got.data.iter().cloned().partition(InboxView::is_awake);
+    let same = |it: &InboxView| awake.iter().filter(|other| other.group() == it.group()).count() > 1;
+    let next = awake.first().map(|it| match it.kind.as_str() {
+        "permission" if same(it) => format!("regatta allow {} --all", it.id),
         "permission" => format!("regatta allow {}", it.id),
         "question" => format!("regatta answer {} '…'", it.id),
+        "review" => format!("regatta diff {0} · regatta land {0}", it.id),
         _ => format!("regatta answer {} retry", it.id),
     });
     app.out.answer("inbox", &got.data, &next.into_iter().collect::<Vec<_>>(), |_| {
-        if got.data.is_empty() {
-            return "nothing needs you\n".into();
+        let mut text = if awake.is_empty() { "nothing needs you\n".into() } else { table(&grouped(&awake)) };
+        if !asleep.is_empty() {
+            let until = |it: &InboxView| format!("{} until {}", it.id, hour(it.snoozed_until_wall.unwrap_or(0)));
+            let all: Vec<String> = asleep.iter().map(until).collect();
+            text += &format!("put off: {}\n", all.join(" · "));
         }
-        table(&grouped(&got.data))
+        text
     })?;
-    if ask.check && !got.data.is_empty() { Err(Failed::Code(3)) } else { Ok(()) }
+    if ask.check && !awake.is_empty() { Err(Failed::Code(3)) } else { Ok(()) }
 }
 
-/// Identical requests are one row: answering one for the task answers all.
+fn snooze(app: &App, id: Item, ms: Option<u64>) -> Said {
+    let got: Got<Option<InboxView>> = app.call(&Call::InboxSnooze(input::Snooze { id, ms }))?;
+    let until = got.data.as_ref().and_then(|it| it.snoozed_until_wall);
+    let (next, text) = match until {
+        Some(wall) => (format!("regatta inbox wake {id}"), format!("{id} comes back at {}\n", hour(wall))),
+        None => ("regatta inbox".to_owned(), format!("{id} is in the inbox\n")),
+    };
+    app.out.answer("inbox.snooze", &got.data, &[next], |_| text)
+}
+
+/// Requests that ask the very same are one row, whoever asks it: `--all` answers them at once.
 fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
     let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
     for it in items {
-        let task = it.task.map_or(String::new(), |it| it.to_string());
-        let key = format!("{} {task} {} {}", it.kind, it.subject, it.why);
+        let key = it.group();
         if let Some(row) = rows.iter_mut().find(|row| row.0 == key && it.kind == "permission") {
             row.1 += 1;
             continue;
@@ -73,11 +97,11 @@ fn reach(it: ReachArg) -> Reach {
 }
 
 pub(super) fn allow(app: &App, ask: &Allow) -> Said {
-    decide(app, "allow", ask.id, Answer::Allow, reach(ask.reach))
+    decide(app, "allow", (ask.id, ask.all), Answer::Allow, reach(ask.reach))
 }
 
 pub(super) fn deny(app: &App, ask: &Deny) -> Said {
-    decide(app, "deny", ask.id, Answer::Deny { words: ask.because.clone() }, reach(ask.reach))
+    decide(app, "deny", (ask.id, ask.all), Answer::Deny { words: ask.because.clone() }, reach(ask.reach))
 }
 
 pub(super) fn answer(app: &App, id: &str, words: &[String]) -> Said {
@@ -111,16 +135,16 @@ pub(super) fn answer(app: &App, id: &str, words: &[String]) -> Said {
     }
     let id: ApprovalId =
         id.parse().map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "see regatta inbox"))?;
-    decide(app, "answer", id, Answer::Text { text }, Reach::Once)
+    decide(app, "answer", (id, false), Answer::Text { text }, Reach::Once)
 }
 
-fn decide(app: &App, kind: &str, id: ApprovalId, answer: Answer, reach: Reach) -> Said {
+fn decide(app: &App, kind: &str, (id, alike): (ApprovalId, bool), answer: Answer, reach: Reach) -> Said {
     let verb = match &answer {
         Answer::Allow => "allowed",
         Answer::Deny { .. } => "denied",
         Answer::Text { .. } | Answer::Cancelled => "answered",
     };
-    let got: Got<serde_json::Value> = app.call(&Call::InboxAnswer(input::Decide { id, answer, reach }))?;
+    let got: Got<serde_json::Value> = app.call(&Call::InboxAnswer(input::Decide { id, answer, reach, alike }))?;
     let it = &got.data;
     let text = |name: &str| it[name].as_str().map(plain).unwrap_or_default();
     let left = it["left"].as_u64().unwrap_or(0);

@@ -8,6 +8,8 @@ mod decide;
 mod demo;
 mod doctor;
 mod fill;
+mod goal;
+mod graph;
 mod hook;
 mod land;
 mod logs;
@@ -19,6 +21,7 @@ mod name;
 mod plan;
 mod plumbing;
 mod preview;
+mod replay;
 mod run;
 mod runner;
 mod scope;
@@ -231,6 +234,11 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Show { id }) => see::show(app, &id),
         Some(Word::Why { id }) => see::why(app, &id),
         Some(Word::Open) => see::open(app),
+        Some(Word::Watch) => crate::watch::watch(app),
+        Some(Word::Graph(it)) => graph::graph(app, &it),
+        Some(Word::Cost { by }) => graph::cost(app, by),
+        Some(Word::Replay(it)) => replay::replay(app, &it),
+        Some(Word::Compare { ids }) => replay::compare(app, &ids),
         Some(Word::Events(it)) => see::events(app, &it),
         Some(Word::Logs { id, check: true, .. }) => scope::checks(app, logs::attempt_of(&app.client()?, &id)?),
         Some(Word::Logs { id, follow, raw, .. }) => logs::logs(app, &id, follow, raw),
@@ -306,6 +314,8 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
 fn ended(code: ExitCode) -> Said {
     if code == ExitCode::SUCCESS { Ok(()) } else { Err(Failed::Code(if code == ExitCode::from(2) { 2 } else { 1 })) }
 }
+
+pub(crate) use see::hour;
 
 /// Tasks as rows of a table.
 pub(crate) fn task_rows(out: &Out, tasks: &[regatta_api::view::TaskView]) -> Vec<Vec<String>> {

@@ -21,6 +21,7 @@ use crate::settings::{self, value};
 
 use super::App;
 use super::fill;
+use super::goal;
 use super::preview::{Preview, Rules, counted};
 use super::summary;
 use super::wave;
@@ -41,11 +42,19 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
         return resume(app, ask, mission);
     }
     // What is wrong with a file is said before anything is started, the daemon too.
-    let given = match (&ask.from_wave, &ask.plan) {
+    let words = goal::of(ask.plan.as_deref());
+    let mut file = ask.plan.clone().filter(|it| words.is_none() && it != std::path::Path::new("-"));
+    let mut given = match (&ask.from_wave, &ask.plan) {
         (Some(file), _) => Some(wave::read(app, ask, file)?),
+        (None, Some(_)) if words.is_some() => None,
         (None, Some(file)) => Some(of_plan(ask, plan::read(file)?)),
         (None, None) => None,
     };
+    if let Some(words) = &words {
+        let made = goal_plan(app, ask, words)?;
+        given = Some(of_plan(ask, made.plan));
+        file = Some(made.file);
+    }
     let set = settings::project(&app.here()?)?.run;
     let wave_commits = wave_commits(ask, given.as_ref().and_then(|it| it.commits), set.commits);
     let mode = match (ask.mode, set.mode) {
@@ -63,7 +72,8 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     let mut rules = Rules { waves, wave_commits, isolate: ask.isolate, run: set, serial: vec![] };
     if let (Some(work), true) = (&given, ask.plan_only) {
         work.notes.iter().for_each(|it| app.out.note(it));
-        return app.out.answer("plan", &work.tasks, &[], |_| work.preview.draw(&rules, &[]));
+        let next: Vec<String> = file.iter().map(|it| format!("regatta run {}", it.display())).collect();
+        return app.out.answer("plan", &work.tasks, &next, |_| work.preview.draw(&rules, &[]));
     }
     let client = app.client()?;
     let Some(project) = app.project(&client)? else {
@@ -99,20 +109,78 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
         adopt: vec![],
     };
     let work = if ask.fill_manifests { fill::fill(app, &client, work, &start, ask.events)? } else { work };
-    app.out.note(work.preview.draw(&rules, &agents).trim_end());
-    work.notes.iter().for_each(|it| app.out.note(it));
-    if ask.plan_only {
-        return Ok(());
-    }
-    warn_if_dirty(app);
-    if app.may_ask() && !confirmed("start it?")? {
-        return app
-            .out
-            .answer("run", &serde_json::json!({ "started": false }), &[], |_| "nothing was started\n".into());
+    let mut work = work;
+    loop {
+        app.out.note(work.preview.draw(&rules, &agents).trim_end());
+        work.notes.iter().for_each(|it| app.out.note(it));
+        if ask.plan_only {
+            return Ok(());
+        }
+        if words.is_some() {
+            let project = start.project.clone().unwrap_or_else(|| unreachable!("it was found above"));
+            app.out.note(&goal::estimate(&client, &project, work.tasks.len())?);
+        }
+        warn_if_dirty(app);
+        // What is on the board already is changed there, not in a file.
+        let editable = file.as_ref().filter(|_| !work.tasks.is_empty());
+        match decision(app, editable.is_some())? {
+            Decision::Start => break,
+            Decision::Edit => {
+                if let Some(file) = editable {
+                    let title = work.title.clone();
+                    work = of_plan(ask, plan::Plan { title, ..goal::edit(app, file)? });
+                }
+            }
+            Decision::Leave => {
+                let next: Vec<String> = file.iter().map(|it| format!("regatta run {}", it.display())).collect();
+                return app.out.answer("run", &serde_json::json!({ "started": false }), &next, |_| {
+                    "nothing was started\n".into()
+                });
+            }
+        }
     }
     (start.tasks, start.adopt) = (work.tasks, work.adopt);
     let got: Got<MissionView> = client.call(&Call::MissionStart(start))?;
     started(app, &client, ask, got, open.revision)
+}
+
+/// Has a plan made of words. Whoever makes it works on this repository, so that must be set up first.
+fn goal_plan(app: &App, ask: &Run, words: &str) -> Result<goal::Made, Failed> {
+    let client = app.client()?;
+    let project = app.project(&client)?;
+    let project = project.ok_or_else(|| {
+        failed("no_project", "this repository is not under management yet", "set it up: regatta init")
+    })?;
+    let agents = choose_agents(&client, ask, &settings::all(&app.here()?)?)?;
+    goal::plan(app, &client, ask, (words, &project), &agents)
+}
+
+/// What a person says to a plan.
+enum Decision {
+    Start,
+    Edit,
+    Leave,
+}
+
+/// Asks whether to start, where somebody is there to be asked.
+fn decision(app: &App, editable: bool) -> Result<Decision, Failed> {
+    if !app.may_ask() {
+        return Ok(Decision::Start);
+    }
+    if !editable {
+        return Ok(if confirmed("start it?")? { Decision::Start } else { Decision::Leave });
+    }
+    let mut stderr = std::io::stderr();
+    let _gone = write!(stderr, "start it? [Y] yes  [e] edit the plan  [n] no ");
+    let _gone = stderr.flush();
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer).map_err(|it| failed("io", it.to_string(), "say --yes"))?;
+    Ok(match answer.trim().to_ascii_lowercase().as_str() {
+        "" if read > 0 => Decision::Start,
+        "y" | "yes" => Decision::Start,
+        "e" | "edit" => Decision::Edit,
+        _ => Decision::Leave,
+    })
 }
 
 /// Whether each wave is one commit: what was typed counts first, then the plan, then the settings.

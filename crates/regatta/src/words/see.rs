@@ -3,9 +3,12 @@
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::page::OpenView;
-use regatta_api::view::{AgentView, AgentWhyView, EventView, MissionView, PastView, StatusView, TaskView, WhyView};
+use regatta_api::view::{
+    AgentView, AgentWhyView, BudgetsView, EventView, MissionView, PastView, StatusView, TaskView, WhyView,
+};
 use regatta_core::attempt::Attempt;
 use regatta_core::gates::Says;
+use regatta_core::ids::MissionId;
 use regatta_core::life::{Doing, Life, Sum};
 use regatta_core::schedule::{WaitKind, WaitReason};
 use regatta_core::task::Status;
@@ -33,10 +36,14 @@ pub(super) fn status(app: &App) -> Said {
     let project = app.project(&client)?;
     let got: Got<StatusView> = client.call(&Call::Status(input::Scope { project }))?;
     let it = &got.data;
-    let mut next = vec!["regatta events --follow".to_owned()];
+    let mut next = vec!["regatta watch".to_owned(), it.url.clone()];
     if let Some(task) = it.tasks.iter().find(|it| it.word == "needs you") {
         next.insert(0, format!("regatta why {}", task.task.id));
+    } else if it.needs_you > 0 {
+        next.insert(0, "regatta inbox".to_owned());
     }
+    let budgets: Got<BudgetsView> = client.call(&Call::BudgetList(input::Nothing {}))?;
+    let spent = money(&budgets.data);
     app.out.answer("status", it, &next, |out| {
         let tips: Vec<String> = it
             .projects
@@ -45,7 +52,7 @@ pub(super) fn status(app: &App) -> Said {
             .collect();
         let failed = if it.failed == 0 { String::new() } else { format!("{} failed · ", it.failed) };
         let mut text = format!(
-            "{} working · {} waiting · {} need you · queue {} · {} done · {failed}{}\n",
+            "{} working · {} waiting · {} need you · queue {} · {} done · {failed}{spent}{}\n",
             it.working,
             it.waiting,
             it.needs_you,
@@ -63,9 +70,36 @@ pub(super) fn status(app: &App) -> Said {
             }
             text += &super::land::unpushed(it.unpushed.as_ref());
         }
-        text += &table(&rows(out, &it.tasks));
+        text += &by_mission(out, it);
         text
     })
+}
+
+/// What was spent today, of what, for the line that says how the fleet is; nothing where nothing was.
+fn money(it: &BudgetsView) -> String {
+    let usd = |micro: u64| format!("${:.2}", micro as f64 / 1e6);
+    let cap = it.budgets.iter().find(|it| it.scope == regatta_core::budget::Scope::Day);
+    let cap = cap.and_then(|it| it.ceiling.micro_usd).map_or(String::new(), |it| format!(" of {}", usd(it)));
+    match it.today.usage.micro_usd {
+        Some(micro) => format!("{}{cap} · ", usd(micro)),
+        None if it.today.usage.tokens() > 0 => "no price reported · ".into(),
+        None => String::new(),
+    }
+}
+
+/// The tasks under their missions; those of none come last, and where there is only one kind there is no heading.
+fn by_mission(out: &Out, it: &StatusView) -> String {
+    let of = |mission: Option<MissionId>| -> Vec<TaskView> {
+        it.tasks.iter().filter(|it| it.task.mission == mission).cloned().collect()
+    };
+    let mut groups: Vec<(String, Vec<TaskView>)> =
+        it.missions.iter().map(|id| (id.to_string(), of(Some(*id)))).collect();
+    groups.push(("in no mission".into(), of(None)));
+    groups.retain(|it| !it.1.is_empty());
+    if groups.len() < 2 {
+        return table(&rows(out, &it.tasks));
+    }
+    groups.iter().map(|(name, tasks)| format!("{name}\n{}", table(&rows(out, tasks)))).collect()
 }
 
 pub(super) fn show(app: &App, id: &str) -> Said {
@@ -239,7 +273,7 @@ fn why_agent(app: &App, it: &AgentWhyView) -> Said {
 }
 
 /// What a task was at, in a word.
-fn doing(it: Doing) -> &'static str {
+pub(super) fn doing(it: Doing) -> &'static str {
     match it {
         Doing::Working => "working",
         Doing::Checking => "checking",

@@ -50,8 +50,10 @@ fn word(word: &str) -> String {
     let digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
     let shown = if core.len() >= 10 && core.bytes().all(|it| it.is_ascii_hexdigit()) {
         "COMMIT"
-    } else if core.strip_suffix(['s', 'm']).is_some_and(digits) {
+    } else if core.strip_suffix("ms").or_else(|| core.strip_suffix(['s', 'm'])).is_some_and(digits) {
         "AGE"
+    } else if core.len() == 17 && core.split([':', '-']).count() == 6 && core.split([':', '-']).all(digits) {
+        "HOURS"
     } else if core.starts_with("http://127.0.0.1:") {
         "URL"
     } else if core.len() > 2 && digits(core) {

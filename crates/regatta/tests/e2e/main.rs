@@ -29,6 +29,7 @@ mod kills; // kill -9, two hundred times
 mod leads; // several leads at once, by messages
 mod lines; // the lines that scripts rely on
 mod lists; // pages, conditions, bounds
+mod lookback; // why, replay, compare, plans of words, the inbox put off
 mod looks; // colours, widths, words
 mod lost_work; // the ways in which others lost work
 mod outside; // an agent that nobody started polls, works and finishes
@@ -44,5 +45,6 @@ mod scopes; // who may do what
 mod seed; // the surface that older clients know
 mod streams; // events without gaps
 mod teams; // mixed teams: lanes, a kill, a stop, a file
+mod terminal; // the whole picture in a real terminal
 mod tools; // what agents call
 mod watching; // following a run, leaving it, stopping it

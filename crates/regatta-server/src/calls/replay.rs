@@ -1,0 +1,214 @@
+//! Missions looked back at: replay and compare.
+
+use std::collections::BTreeMap;
+
+use regatta_api::page::RowView;
+use regatta_api::view::{FiguresView, MarkView, ReplayView};
+use regatta_core::attempt::Attempt;
+use regatta_core::budget::Spend;
+use regatta_core::event::{Event, Recorded};
+use regatta_core::ids::Now;
+use regatta_core::life::Sum;
+use regatta_core::mission::Mission;
+use regatta_core::refusal::Refusal;
+use regatta_core::task::{Status, Task};
+
+use super::*;
+use crate::pages;
+
+/// How many moments of a mission are named.
+const MOST_MARKS: usize = 1_000;
+/// How many missions are put side by side, and of how many tasks of one the lives are added up.
+const MOST_COMPARED: usize = 8;
+const MOST_LIVES: usize = 300;
+
+impl Caller<'_> {
+    pub(super) async fn mission_replay(&self, ask: input::MissionReplay) -> Json {
+        let (shared, id): (_, MissionId) = (self.shared.clone(), parse(&ask.id)?);
+        let until = self.board().revision;
+        let view = blocking(move || replay(&shared, id, ask.at, until)).await??;
+        answer(until, &view)
+    }
+
+    pub(super) async fn mission_compare(&self, ask: input::MissionCompare) -> Json {
+        if ask.ids.is_empty() || ask.ids.len() > MOST_COMPARED {
+            let what = format!("1 to {MOST_COMPARED} missions are put side by side");
+            return Err(Problem::new(400, "bad_input", what, "name two: regatta compare M3 M7"));
+        }
+        let (shared, until) = (self.shared.clone(), self.board().revision);
+        let views = blocking(move || {
+            ask.ids.iter().map(|it| figures(&shared, *it, until)).collect::<Result<Vec<FiguresView>, Problem>>()
+        });
+        answer(until, &views.await??)
+    }
+}
+
+fn no_mission(mission: MissionId) -> Problem {
+    Problem::from(&Refusal::NoSuchMission { mission })
+}
+
+fn replay(shared: &Shared, id: MissionId, at: Option<u64>, until: u64) -> Result<ReplayView, Problem> {
+    let history = &**shared.engine.history();
+    let (mission, _) = history.mission(id).map_err(unread)?.ok_or_else(|| no_mission(id))?;
+    let filter = TaskFilter { mission: Some(id), ..TaskFilter::default() };
+    let tasks = history.tasks(&filter).map_err(unread)?;
+    let told = marks(shared, id, &tasks, until)?;
+    let at = at.unwrap_or(told.last);
+    if at < told.first || at > told.last {
+        return Err(Problem::new(
+            400,
+            "bad_revision",
+            format!("{id} began at revision {} and its last is {}; {at} is not between them", told.first, told.last),
+            format!("see its moments: regatta replay {id}"),
+        ));
+    }
+    let board = Arc::new(shared.past.board_at(history, at).map_err(unread)?);
+    let event = history.events(at - 1, 1).map_err(unread)?.into_iter().next();
+    let now = event.as_ref().map_or(Now { at: board.at, wall: mission.created_wall }, |it| it.now);
+    let queue = (1..).zip(board.queue_of(&mission.project));
+    let queue = queue.map(|(place, it)| LandingView::of(it, board.tasks.get(&it.task).map(|it| &**it), Some(place)));
+    Ok(ReplayView {
+        mission: id,
+        project: mission.project.clone(),
+        title: mission.title.clone(),
+        first: told.first,
+        last: told.last,
+        at,
+        wall: now.wall,
+        event: event.map(|it| format!("{} {}", it.event.kind(), it.event.subject())).unwrap_or_default(),
+        tasks: rows(&board, &tasks, now),
+        queue: queue.collect(),
+        marks: told.marks,
+    })
+}
+
+/// A mission's tasks as they stood: those that were over by then ended as they did (J7), the others as the board had
+/// them, and those that were not there yet are not shown.
+fn rows(board: &Arc<Board>, tasks: &[Task], now: Now) -> Vec<RowView> {
+    let row = |it: &Task| match (board.tasks.get(&it.id), board.settled(it.id)) {
+        (Some(then), _) => Some(pages::row(board, then, now)),
+        (None, Some(_)) => Some(pages::row(board, it, now)),
+        (None, None) => None,
+    };
+    tasks.iter().filter_map(row).collect()
+}
+
+struct Told {
+    first: u64,
+    last: u64,
+    marks: Vec<MarkView>,
+}
+
+/// What happened in a mission, from its start to its end or to now.
+fn marks(shared: &Shared, id: MissionId, tasks: &[Task], until: u64) -> Result<Told, Problem> {
+    let history = &**shared.engine.history();
+    let mut told = Told { first: 0, last: until, marks: vec![] };
+    let mine: std::collections::BTreeSet<TaskId> = tasks.iter().map(|it| it.id).collect();
+    let mut after = shared.past.before(|board| board.counters.mission < id.0);
+    'reading: while after < until {
+        let page = history.events(after, 500).map_err(unread)?;
+        let Some(last) = page.last() else { break };
+        after = last.revision;
+        for it in &page {
+            if told.first == 0 && !matches!(&it.event, Event::MissionStarted(event) if event.mission().id == id) {
+                continue;
+            }
+            if told.first == 0 {
+                told.first = it.revision;
+            }
+            if let Some(text) = moment(it, id, &mine) {
+                told.marks.push(MarkView { revision: it.revision, wall: it.now.wall, text });
+            }
+            if matches!(&it.event, Event::MissionEnded(event) if *event.mission() == id) {
+                told.last = it.revision;
+                break 'reading;
+            }
+        }
+    }
+    if told.first == 0 {
+        return Err(no_mission(id));
+    }
+    if told.marks.len() > MOST_MARKS {
+        // Evenly thinned: the first and the last stay.
+        let every = told.marks.len().div_ceil(MOST_MARKS);
+        let last = told.marks.len() - 1;
+        let mut nth = 0;
+        told.marks.retain(|_| {
+            nth += 1;
+            (nth - 1) % every == 0 || nth - 1 == last
+        });
+    }
+    Ok(told)
+}
+
+/// What is worth a look.
+fn moment(it: &Recorded, id: MissionId, mine: &std::collections::BTreeSet<TaskId>) -> Option<String> {
+    let of = |task: &TaskId| mine.contains(task);
+    Some(match &it.event {
+        Event::MissionStarted(event) if event.mission().id == id => "the mission begins".into(),
+        Event::MissionEnded(event) if *event.mission() == id => "the mission ends".into(),
+        Event::TaskAdded(event) if of(&event.task().id) => format!("{} is added", event.task().id),
+        Event::TaskStarted(event) if of(event.task()) => format!("{} is started by {}", event.task(), event.agent()),
+        Event::TaskValidating(event) if of(event.task()) => format!("{} is checked", event.task()),
+        Event::TaskSubmitted(event) if of(event.task()) => format!("{} enters the queue", event.task()),
+        Event::TaskReturned(event) if of(event.task()) => format!("{} comes back: {}", event.task(), event.reason()),
+        Event::TaskInReview(event) if of(event.task()) => format!("{} is in review", event.task()),
+        Event::TaskNeedsHuman(event) if of(event.task()) => format!("{} needs you: {}", event.task(), event.reason()),
+        Event::TaskCompleted(event) if of(event.task()) => match event.landed() {
+            Some(_) => format!("{} landed", event.task()),
+            None => format!("{} is done", event.task()),
+        },
+        Event::TaskFailed(event) if of(event.task()) => format!("{} failed: {}", event.task(), event.reason()),
+        Event::TaskCancelled(event) if of(event.task()) => format!("{} was cancelled", event.task()),
+        Event::ApprovalAsked(event) if of(&event.approval().task) => {
+            let it = event.approval();
+            format!("{} of {} asks: {}", it.id, it.task, it.subject())
+        }
+        _ => return None,
+    })
+}
+
+fn figures(shared: &Shared, id: MissionId, until: u64) -> Result<FiguresView, Problem> {
+    let history = &**shared.engine.history();
+    let (mission, running): (Mission, bool) = history.mission(id).map_err(unread)?.ok_or_else(|| no_mission(id))?;
+    let filter = TaskFilter { mission: Some(id), ..TaskFilter::default() };
+    let tasks = history.tasks(&filter).map_err(unread)?;
+    let mut attempts: Vec<Attempt> = Vec::new();
+    let mut retries = 0;
+    for it in &tasks {
+        let tries = history.attempts_of(it.id).map_err(unread)?;
+        retries += tries.len().saturating_sub(1);
+        attempts.extend(tries);
+    }
+    let mut time: BTreeMap<_, (u32, u64)> = BTreeMap::new();
+    for it in tasks.iter().take(MOST_LIVES) {
+        let life = shared.past.life(history, it.id, until).map_err(unread)?.shown(shared.engine.now().wall);
+        for Sum { doing, times, ms } in life.sums {
+            let sum = time.entry(doing).or_default();
+            (sum.0, sum.1) = (sum.0 + times, sum.1 + ms);
+        }
+    }
+    let mut time: Vec<Sum> = time.into_iter().map(|(doing, (times, ms))| Sum { doing, times, ms }).collect();
+    time.sort_by_key(|it| std::cmp::Reverse(it.ms));
+    let agents: std::collections::BTreeSet<_> = attempts.iter().map(|it| it.agent.clone()).collect();
+    let last = tasks.iter().map(|it| it.updated_wall).max().unwrap_or(mission.created_wall);
+    let last = if running { shared.engine.now().wall } else { last };
+    let count = |statuses: &[Status]| tasks.iter().filter(|it| statuses.contains(&it.status)).count();
+    let spent = tasks.iter().fold(Spend::default(), |sum, it| sum.plus(&it.spent));
+    Ok(FiguresView {
+        mission: id,
+        title: mission.title,
+        running,
+        agents: agents.len(),
+        tasks: tasks.len(),
+        landed: count(&[Status::Completed]),
+        failed: count(&[Status::Failed, Status::Cancelled]),
+        retries,
+        fixups: tasks.iter().map(|it| it.fixups).sum(),
+        conflicts: tasks.iter().filter(|it| !it.conflicts.is_empty()).count(),
+        wall_ms: last.saturating_sub(mission.created_wall),
+        work_ms: spent.wall_ms,
+        spent,
+        time,
+    })
+}

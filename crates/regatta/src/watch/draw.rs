@@ -1,0 +1,600 @@
+//! How the model looks: pure functions from it to a screen of any size.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
+use regatta_api::page::{At, Bar, ItemView, LaneView, RowView};
+
+use super::keys::HELP;
+use super::model::{Focus, Link, Model, Over, Page, Side};
+use crate::out::{inert, span};
+use crate::words::hour;
+
+/// From which width on a task's log and diff stand side by side, and lanes show their last hour.
+const WIDE: u16 = 110;
+
+pub(super) fn draw(model: &Model, frame: &mut Frame<'_>) {
+    let [head, body, foot] =
+        Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+    top(model, frame, head);
+    match model.page {
+        Page::Now => now(model, frame, body),
+        Page::Tasks => tasks(model, frame, body, true),
+        Page::Queue => queue(model, frame, body, true),
+        Page::Cost => cost(model, frame, body),
+        Page::Agents => lanes(model, frame, body, true),
+        Page::Task(_) => task(model, frame, body),
+    }
+    bottom(model, frame, foot);
+    if let Some(over) = &model.over {
+        lying_over(model, over, frame);
+    }
+    if !model.unicode {
+        fold(frame.buffer_mut());
+    }
+}
+
+/// Writes everything in ASCII, for a terminal that has no other signs.
+fn fold(buffer: &mut ratatui::buffer::Buffer) {
+    for cell in &mut buffer.content {
+        let sign = match cell.symbol() {
+            it if it.is_ascii() => continue,
+            "·" => "|",
+            "…" => ".",
+            "×" => "x",
+            "“" | "”" => "\"",
+            _ => "?",
+        };
+        cell.set_symbol(sign);
+    }
+}
+
+/// A text of somebody else's, in one line.
+fn one(text: &str) -> String {
+    inert(text.lines().next().unwrap_or_default())
+}
+
+fn style(model: &Model, at: At) -> Style {
+    let plain = Style::default();
+    if !model.colour {
+        return match at {
+            At::Needs | At::Failed => plain.add_modifier(Modifier::BOLD),
+            _ => plain,
+        };
+    }
+    match at {
+        At::Failed => plain.fg(Color::Red),
+        At::Needs => plain.fg(Color::Magenta).add_modifier(Modifier::BOLD),
+        At::Waiting => plain.fg(Color::Yellow),
+        At::Landing | At::Review => plain.fg(Color::Cyan),
+        At::Working => plain.fg(Color::Blue),
+        At::Landed => plain.fg(Color::Green),
+        At::Idle | At::Offline => plain.add_modifier(Modifier::DIM),
+    }
+}
+
+/// A state is a glyph and a word; the colour only says it again.
+fn glyph(model: &Model, at: At) -> &'static str {
+    let (sign, plain) = match at {
+        At::Failed => ("✕", "x"),
+        At::Needs => ("!", "!"),
+        At::Waiting => ("‖", "="),
+        At::Landing => ("⇢", "-"),
+        At::Review => ("◇", "?"),
+        At::Working => ("▶", ">"),
+        At::Idle => ("·", "."),
+        At::Offline => ("○", "o"),
+        At::Landed => ("✓", "+"),
+    };
+    if model.unicode { sign } else { plain }
+}
+
+fn word(at: At) -> &'static str {
+    match at {
+        At::Failed => "failed",
+        At::Needs => "needs you",
+        At::Waiting => "waiting",
+        At::Landing => "landing",
+        At::Review => "review",
+        At::Working => "working",
+        At::Idle => "idle",
+        At::Offline => "offline",
+        At::Landed => "landed",
+    }
+}
+
+fn block<'a>(model: &Model, title: String, focused: bool) -> Block<'a> {
+    let style = match (focused, model.colour) {
+        (true, true) => Style::default().fg(Color::Cyan),
+        (true, false) => Style::default().add_modifier(Modifier::BOLD),
+        (false, _) => Style::default().add_modifier(Modifier::DIM),
+    };
+    let set = if model.unicode { ratatui::symbols::border::PLAIN } else { ASCII };
+    Block::bordered().border_set(set).border_style(style).title(title)
+}
+
+const ASCII: ratatui::symbols::border::Set<'static> = ratatui::symbols::border::Set {
+    top_left: "+",
+    top_right: "+",
+    bottom_left: "+",
+    bottom_right: "+",
+    vertical_left: "|",
+    vertical_right: "|",
+    horizontal_top: "-",
+    horizontal_bottom: "-",
+};
+
+/// The first of so many rows that are shown, so that the chosen one is among them.
+fn first(chosen: Option<usize>, room: usize, many: usize) -> usize {
+    let at = chosen.unwrap_or(0);
+    if at < room { 0 } else { (at + 1 - room).min(many.saturating_sub(room)) }
+}
+
+/// Whether what is shown is so, and from when it is if not. Never stale data under a green light.
+pub(super) fn link_text(model: &Model) -> (String, bool) {
+    let from = model.data_wall.map_or_else(|| "none yet".to_owned(), |it| format!("from {}", hour(it)));
+    match &model.link {
+        Link::Opening => ("connecting".into(), false),
+        Link::Live if model.paused.is_some() => (format!("updates held, data {from}"), false),
+        Link::Live => ("live".into(), true),
+        Link::Away(_) => (format!("reconnecting, data {from}"), false),
+    }
+}
+
+fn top(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+    let [one_line, two] = Layout::vertical([Constraint::Length(1), Constraint::Length(1)]).areas(area);
+    let bold = Style::default().add_modifier(Modifier::BOLD);
+    let (text, good) = link_text(model);
+    let state = match (good, model.colour) {
+        (true, true) => Style::default().fg(Color::Green),
+        (false, true) => Style::default().fg(Color::Yellow).add_modifier(Modifier::BOLD),
+        (true, false) => Style::default(),
+        (false, false) => Style::default().add_modifier(Modifier::REVERSED),
+    };
+    let sign = match (good, model.unicode) {
+        (true, true) => "●",
+        (false, true) => "○",
+        (true, false) => "*",
+        (false, false) => "o",
+    };
+    let right = format!(" {sign} {text} ");
+    let width = u16::try_from(right.chars().count()).unwrap_or(u16::MAX).min(one_line.width);
+    let [left, status] = Layout::horizontal([Constraint::Min(0), Constraint::Length(width)]).areas(one_line);
+    let mut spans = vec![Span::styled("regatta ", bold)];
+    if let Some(head) = &model.head {
+        let places: Vec<String> = head.projects.iter().take(3).map(|it| format!("{}·{}", it.name, it.trunk)).collect();
+        spans.push(Span::raw(format!("{}  ", one(&places.join(" ")))));
+    }
+    let pages = [
+        (Page::Now, "Now"),
+        (Page::Tasks, "Tasks"),
+        (Page::Queue, "Queue"),
+        (Page::Cost, "Cost"),
+        (Page::Agents, "Agents"),
+    ];
+    for (page, name) in pages {
+        let style = if model.page == page { bold.add_modifier(Modifier::UNDERLINED) } else { Style::default() };
+        spans.extend([Span::styled(name, style), Span::raw(" ")]);
+    }
+    frame.render_widget(Paragraph::new(Line::from(spans)), left);
+    frame.render_widget(Paragraph::new(Span::styled(right, state)), status);
+    let mut sentence = Vec::new();
+    match &model.head {
+        Some(head) => {
+            for (nth, part) in head.sentence.iter().enumerate() {
+                let dot = if model.unicode { " · " } else { " | " };
+                sentence.push(Span::raw(if nth == 0 { "" } else { dot }));
+                let style = if part.strong { bold } else { Style::default() };
+                sentence.push(Span::styled(one(&part.text), style));
+            }
+            sentence.push(Span::raw(format!("  slots {}/{}", head.running, head.slots)));
+        }
+        None => {
+            let text = match &model.link {
+                Link::Away(why) => format!("the daemon is away: {} · start it: regatta up", one(why)),
+                _ => "reading what everybody is doing".into(),
+            };
+            sentence.push(Span::raw(text));
+        }
+    }
+    frame.render_widget(Paragraph::new(Line::from(sentence)), two);
+}
+
+fn bottom(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+    let (text, style) = match (&model.toast, model.going) {
+        (_, true) => ("go to: n now  t tasks  q queue  c cost  a agents".to_owned(), Style::default()),
+        (Some((good, text)), _) => {
+            let colour = if *good { Color::Green } else { Color::Red };
+            (one(text), if model.colour { Style::default().fg(colour) } else { Style::default() })
+        }
+        (None, _) => {
+            let keys = match model.page {
+                Page::Now => "j k choose  1-9 answer  r reply  Tab next list  Enter open  g go  ? help  q leave",
+                Page::Task(_) => "L land  R revise  X drop  T take over  l log  d diff  n p file  Esc back  ? help",
+                _ => "j k move  Enter open  / filter  g go  . hold updates  ? help  q leave",
+            };
+            (keys.to_owned(), Style::default().add_modifier(Modifier::DIM))
+        }
+    };
+    frame.render_widget(Paragraph::new(Span::styled(text, style)), area);
+}
+
+fn now(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+    let low = area.height < 30;
+    let waiting: usize = model.trains.values().map(|it| it.queue.queue.len()).sum();
+    let line = u16::try_from(waiting).unwrap_or(u16::MAX).saturating_add(3).min(if low { 4 } else { 8 });
+    let [upper, list, train] =
+        Layout::vertical([Constraint::Percentage(50), Constraint::Min(3), Constraint::Length(line)]).areas(area);
+    let share = if area.width >= WIDE { 40 } else { 48 };
+    let [left, right] = Layout::horizontal([Constraint::Percentage(share), Constraint::Min(0)]).areas(upper);
+    inbox(model, frame, left);
+    lanes(model, frame, right, false);
+    tasks(model, frame, list, false);
+    queue(model, frame, train, false);
+}
+
+fn age(model: &Model, since: u64) -> String {
+    span(model.wall().saturating_sub(since))
+}
+
+fn inbox(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+    let groups = model.groups();
+    let many: usize = groups.iter().map(|it| it.items.len()).sum();
+    let frame_of = block(model, format!(" Needs you ({many}) "), model.focus == Focus::Inbox);
+    let inner = frame_of.inner(area);
+    frame.render_widget(frame_of, area);
+    if groups.is_empty() {
+        let text = if model.head.is_some() { "nothing needs you" } else { "" };
+        frame.render_widget(Paragraph::new(text), inner);
+        return;
+    }
+    let only = groups.len() == 1;
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    let mut chosen_at = 0;
+    for group in &groups {
+        let Some(it) = group.items.first() else { continue };
+        let chosen = only || model.chosen.as_deref() == Some(group.key);
+        if chosen {
+            chosen_at = lines.len();
+        }
+        lines.extend(card(model, it, (group.items.len(), usize::from(inner.width)), chosen));
+    }
+    // The chosen card is in view, with its answers.
+    let room = usize::from(inner.height);
+    let from = chosen_at.min(lines.len().saturating_sub(room));
+    let shown: Vec<Line<'_>> = lines.into_iter().skip(from).take(room).collect();
+    frame.render_widget(Paragraph::new(shown), inner);
+}
+
+/// Short texts in as many lines as they need, none of them torn.
+fn wrapped(texts: impl Iterator<Item = String>, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for text in texts {
+        match lines.last_mut().filter(|it| it.chars().count() + 2 + text.chars().count() <= width) {
+            Some(last) => *last += &format!("  {text}"),
+            None => lines.push(format!("  {text}")),
+        }
+    }
+    lines
+}
+
+fn card<'a>(model: &Model, it: &ItemView, (many, width): (usize, usize), chosen: bool) -> Vec<Line<'a>> {
+    let bold = Style::default().add_modifier(Modifier::BOLD);
+    let mark = if chosen { ">" } else { " " };
+    let agent = it.item.agent.as_ref().map(ToString::to_string).unwrap_or_default();
+    let times = if many > 1 { format!(" × {many}") } else { String::new() };
+    let late = if it.item.escalated { " waits long" } else { "" };
+    let head = format!(
+        "{mark}{} {} {} {}{times}{late} {}",
+        it.item.id,
+        it.item.kind,
+        it.item.task,
+        agent,
+        age(model, it.item.since_wall)
+    );
+    let style = if chosen { style(model, At::Needs) } else { Style::default() };
+    let mut lines = vec![Line::styled(one(&head), style), Line::styled(format!("  {}", one(&it.item.subject)), bold)];
+    if chosen {
+        if !it.item.why.is_empty() {
+            lines.push(Line::styled(format!("  {}", one(&it.item.why)), Style::default().add_modifier(Modifier::DIM)));
+        }
+        let answer = |(nth, action): (usize, &regatta_api::page::Action)| format!("{} {}", nth + 1, one(&action.label));
+        let answers = it.actions.iter().take(9).enumerate().map(answer);
+        lines.extend(wrapped(answers, width).into_iter().map(Line::raw));
+    }
+    lines
+}
+
+fn lanes(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
+    let all = model.shown_lanes();
+    let focused = whole || model.focus == Focus::Lanes;
+    let frame_of = block(model, format!(" {} agents ", all.len()), focused);
+    let inner = frame_of.inner(area);
+    frame.render_widget(frame_of, area);
+    if all.is_empty() {
+        let text = if model.head.is_some() { "no agent yet: regatta provider, or regatta agent add" } else { "" };
+        frame.render_widget(Paragraph::new(text), inner);
+        return;
+    }
+    let room = usize::from(inner.height);
+    let at = if focused { model.scroll } else { 0 };
+    let from = first(Some(at), room, all.len());
+    let timeline = if inner.width >= 90 { usize::from(inner.width) / 3 } else { 0 };
+    let names = all.iter().map(|it| it.agent.to_string().chars().count()).max().unwrap_or(8).min(20);
+    let row = |(nth, it): (usize, &&LaneView)| {
+        let task = it.task.map(|it| it.to_string()).unwrap_or_default();
+        let mark = if focused && nth == at { ">" } else { " " };
+        let mut spans = vec![
+            Span::styled(format!("{mark}{} ", glyph(model, it.at)), style(model, it.at)),
+            Span::raw(format!("{:<names$.names$} ", one(&it.agent.to_string()))),
+        ];
+        if timeline > 0 {
+            let bars = model.bars.get(&format!("bars/{}", it.agent)).map_or(&[][..], |it| &it.bars[..]);
+            spans.extend(over_time(model, bars, timeline));
+            spans.push(Span::raw(" "));
+        }
+        let text = if it.text.is_empty() { word(it.at).to_owned() } else { it.text.clone() };
+        spans.push(Span::styled(format!("{task:<4} "), style(model, it.at)));
+        spans.push(Span::raw(format!("{} {}", one(&text), age(model, it.since_wall))));
+        Line::from(spans)
+    };
+    let lines: Vec<Line<'_>> = all.iter().enumerate().skip(from).take(room).map(row).collect();
+    frame.render_widget(Paragraph::new(lines), inner);
+}
+
+/// The last hour of a lane, or as much of it as there is, a sign for each part of it.
+fn over_time<'a>(model: &Model, bars: &[Bar], width: usize) -> Vec<Span<'a>> {
+    let now = model.wall();
+    let oldest = model.bars.values().flat_map(|it| &it.bars).map(|it| it.from).min().unwrap_or(now);
+    let span = (now.saturating_sub(oldest)).clamp(10_000, 3_600_000);
+    let begin = now.saturating_sub(span);
+    let sign = |at: At| match (at, model.unicode) {
+        (At::Working, true) => "▇",
+        (At::Waiting, true) => "░",
+        (At::Working, false) => "#",
+        (At::Waiting, false) => "-",
+        (other, _) => glyph(model, other),
+    };
+    let cell = |nth: usize| {
+        let (from, to) = (begin + span * nth as u64 / width as u64, begin + span * (nth as u64 + 1) / width as u64);
+        let inside = bars.iter().filter(|it| it.from < to && it.to.unwrap_or(now.max(to)) > from);
+        // Of what happened in one cell the most urgent is shown.
+        match inside.map(|it| it.at).min() {
+            Some(at) => Span::styled(sign(at), style(model, at)),
+            None => Span::raw(" "),
+        }
+    };
+    (0..width).map(cell).collect()
+}
+
+fn tasks(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
+    let rows = model.shown_rows();
+    let filter = if model.filter.is_empty() { String::new() } else { format!("· /{} ", one(&model.filter)) };
+    let focused = whole || model.focus == Focus::Tasks;
+    let of = if rows.len() == model.rows.len() { String::new() } else { format!(" of {}", model.rows.len()) };
+    let frame_of = block(model, format!(" {}{of} tasks {filter}", rows.len()), focused);
+    let inner = frame_of.inner(area);
+    frame.render_widget(frame_of, area);
+    if rows.is_empty() {
+        let text = match (model.head.is_some(), model.filter.is_empty()) {
+            (false, _) => "",
+            (true, true) => "no task yet: regatta run, regatta add, or regatta demo",
+            (true, false) => "no task has these words: Esc shows all",
+        };
+        frame.render_widget(Paragraph::new(text), inner);
+        return;
+    }
+    let room = usize::from(inner.height);
+    let at = model.row.and_then(|id| rows.iter().position(|it| it.id == id));
+    let from = first(at, room, rows.len());
+    let subject = usize::from(inner.width).saturating_sub(54).clamp(12, 48);
+    let row = |it: &&RowView| {
+        let chosen = model.row == Some(it.id);
+        let mark = if chosen && focused { ">" } else { " " };
+        let agent = it.agent.as_ref().map_or_else(|| "-".into(), ToString::to_string);
+        let cost = it.micro_usd.map_or(String::new(), |it| format!(" {}", usd(it)));
+        let line = Line::from(vec![
+            Span::raw(format!("{mark}{:<5}", it.id.to_string())),
+            Span::styled(format!("{} {:<9} ", glyph(model, it.at), one(&it.word)), style(model, it.at)),
+            Span::raw(format!("{:<subject$.subject$} {:<12.12} ", one(&it.subject), one(&agent))),
+            Span::raw(format!("{}{cost} {}", one(&it.text), age(model, it.since_wall))),
+        ]);
+        if chosen && focused { line.style(Style::default().add_modifier(Modifier::BOLD)) } else { line }
+    };
+    let lines: Vec<Line<'_>> = rows.iter().skip(from).take(room).map(row).collect();
+    frame.render_widget(Paragraph::new(lines), inner);
+}
+
+fn usd(micro: u64) -> String {
+    let cents = (micro + 5_000) / 10_000;
+    format!("${}.{:02}", cents / 100, cents % 100)
+}
+
+fn queue(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
+    let focused = whole || model.focus == Focus::Queue;
+    let waiting: usize = model.trains.values().map(|it| it.queue.queue.len()).sum();
+    let frame_of = block(model, format!(" Landing queue · {waiting} in line "), focused);
+    let inner = frame_of.inner(area);
+    frame.render_widget(frame_of, area);
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    for it in model.trains.values() {
+        let tip = it.tip.as_ref().map_or("", |it| it.as_str().get(..10).unwrap_or(it.as_str()));
+        let held = it.queue.held.as_ref().map_or(String::new(), |it| format!("  held by {}: {}", it.by, it.reason));
+        let head = format!("{} {} {tip}  {}{held}", it.queue.project, it.queue.trunk, it.text);
+        lines.push(Line::styled(one(&head), Style::default().add_modifier(Modifier::BOLD)));
+        for car in &it.queue.queue {
+            let place = car.position.map_or("  ".into(), |it| format!("{it:>2}"));
+            let text = format!("{place} {} {}  {} {}", car.task, one(&car.state), one(&car.subject), one(&car.detail));
+            lines.push(Line::styled(text, style(model, At::Landing)));
+        }
+        if whole {
+            for car in &it.queue.recent {
+                let text = format!("   {} {}  {} {}", car.task, one(&car.state), one(&car.subject), one(&car.detail));
+                let at = if car.commit.is_some() { At::Landed } else { At::Failed };
+                lines.push(Line::styled(text, style(model, at)));
+            }
+        }
+    }
+    let room = usize::from(inner.height);
+    let from = if focused { model.scroll.min(lines.len().saturating_sub(room)) } else { 0 };
+    frame.render_widget(Paragraph::new(lines.into_iter().skip(from).take(room).collect::<Vec<_>>()), inner);
+}
+
+fn cost(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+    let frame_of = block(model, " Spent today ".into(), true);
+    let inner = frame_of.inner(area);
+    frame.render_widget(frame_of, area);
+    let Some(it) = &model.spend else { return };
+    let mut lines = vec![Line::styled(one(&it.text), Style::default().add_modifier(Modifier::BOLD)), Line::raw("")];
+    // What is not known is not called nothing.
+    let price = |spend: &regatta_core::budget::Spend| match spend.usage.micro_usd {
+        Some(micro) => usd(micro),
+        None => "no price".into(),
+    };
+    let row = |name: &str, kind: &str, spend: &regatta_core::budget::Spend| {
+        let tokens = crate::follow::tokens(spend.usage.tokens());
+        Line::raw(format!("{:<24.24} {:<12.12} {tokens:>9} tokens {:>10}", one(name), one(kind), price(spend)))
+    };
+    lines.extend(it.by_agent.iter().map(|(name, kind, spend)| row(name.as_str(), kind, spend)));
+    if !it.by_mission.is_empty() {
+        lines.push(Line::raw(""));
+        lines.extend(it.by_mission.iter().map(|(id, title, spend)| row(&format!("{id} {title}"), "", spend)));
+    }
+    frame.render_widget(Paragraph::new(lines), inner);
+}
+
+fn task(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+    let facts_height = if area.height < 26 { 5 } else { 9 };
+    let [facts, panes] = Layout::vertical([Constraint::Length(facts_height), Constraint::Min(0)]).areas(area);
+    about(model, frame, facts);
+    if area.width >= WIDE {
+        let [left, right] = Layout::horizontal([Constraint::Percentage(50), Constraint::Min(0)]).areas(panes);
+        log(model, frame, left);
+        diff(model, frame, right);
+    } else {
+        match model.side {
+            Side::Log => log(model, frame, panes),
+            Side::Diff => diff(model, frame, panes),
+        }
+    }
+}
+
+fn about(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+    let Some(it) = &model.task else {
+        let Page::Task(id) = model.page else { return };
+        frame.render_widget(block(model, format!(" {id} "), false), area);
+        return;
+    };
+    let task = &it.task.task;
+    let title = format!(" {} {} ", task.id, one(&task.subject));
+    let frame_of = block(model, title, false);
+    let inner = frame_of.inner(area);
+    frame.render_widget(frame_of, area);
+    let agent = task.agent.as_ref().or(task.assignee.as_ref()).map_or_else(|| "-".into(), ToString::to_string);
+    let mut lines = vec![Line::from(vec![
+        Span::styled(format!("{} {} ", glyph(model, it.at), one(&it.task.word)), style(model, it.at)),
+        Span::raw(format!("{agent}  {}", one(&it.branch))),
+    ])];
+    if let Some(reason) = it.task.waits.first() {
+        lines.push(Line::raw(format!("{}  {}", reason.kind.word(), one(&reason.text))));
+    } else if let Some(live) = &it.task.live {
+        lines.push(Line::raw(one(live)));
+    }
+    if !it.time.is_empty() {
+        let mut spans = vec![Span::raw("time  ")];
+        for bar in it.time.iter().rev().take(12).rev() {
+            let long = span(bar.to.unwrap_or(model.wall()).saturating_sub(bar.from));
+            spans.push(Span::styled(format!("{}{long} ", glyph(model, bar.at)), style(model, bar.at)));
+        }
+        lines.push(Line::from(spans));
+    }
+    for check in &it.checklist {
+        let (sign, plain) = match check.good {
+            Some(true) => ("✓", "+"),
+            Some(false) => ("✕", "x"),
+            None => ("·", "."),
+        };
+        lines.push(Line::raw(format!("{} {}", if model.unicode { sign } else { plain }, one(&check.text))));
+    }
+    frame.render_widget(Paragraph::new(lines), inner);
+}
+
+fn log(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+    let new = if model.log.follow { String::new() } else { format!("· {} more below ", model.log.up) };
+    let name = model.log.attempt.map_or_else(String::new, |it| format!("{it} "));
+    let frame_of = block(model, format!(" Log {name}{new}"), model.side == Side::Log);
+    let inner = frame_of.inner(area);
+    frame.render_widget(frame_of, area);
+    if let Some(problem) = &model.log.problem {
+        frame.render_widget(Paragraph::new(one(problem)).wrap(Wrap { trim: false }), inner);
+        return;
+    }
+    let empty = if model.log.attempt.is_some() { "nothing said yet" } else { "no attempt yet" };
+    let lines: Vec<Line<'_>> = match model.log.lines.is_empty() {
+        true => vec![Line::raw(empty)],
+        false => model.log.view(usize::from(inner.height)).iter().map(|it| Line::raw(it.clone())).collect(),
+    };
+    frame.render_widget(Paragraph::new(lines), inner);
+}
+
+fn diff(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+    let files = model.diff.files.len();
+    let title = if files == 0 { " Diff ".into() } else { format!(" Diff · {files} files ") };
+    let frame_of = block(model, title, model.side == Side::Diff);
+    let inner = frame_of.inner(area);
+    frame.render_widget(frame_of, area);
+    if let Some(problem) = &model.diff.problem {
+        frame.render_widget(Paragraph::new(one(problem)).wrap(Wrap { trim: false }), inner);
+        return;
+    }
+    if model.diff.task.is_none() {
+        frame.render_widget(Paragraph::new("d reads what it changes"), inner);
+        return;
+    }
+    let colour = |text: &str| {
+        let plain = Style::default();
+        match text.chars().next() {
+            _ if !model.colour => plain,
+            Some('+') => plain.fg(Color::Green),
+            Some('-') => plain.fg(Color::Red),
+            Some('@') => plain.fg(Color::Cyan),
+            Some('d') if text.starts_with("diff ") => plain.add_modifier(Modifier::BOLD),
+            _ => plain,
+        }
+    };
+    let lines: Vec<Line<'_>> =
+        model.diff.view(usize::from(inner.height)).iter().map(|it| Line::styled(it.clone(), colour(it))).collect();
+    frame.render_widget(Paragraph::new(lines), inner);
+}
+
+fn lying_over(model: &Model, over: &Over, frame: &mut Frame<'_>) {
+    let (title, lines) = match over {
+        Over::Help => {
+            let row = |(keys, what): &(&str, &str)| Line::raw(format!("{keys:<12} {what}"));
+            (" Keys ", HELP.iter().map(row).collect::<Vec<_>>())
+        }
+        Over::Words { action, text, .. } => {
+            let form = action.form.as_ref().map(|it| format!("the fields of this form, as JSON: {it}"));
+            let mut lines = vec![Line::raw(one(&action.label))];
+            lines.extend(form.map(|it| Line::raw(one(&it))));
+            lines.extend([Line::raw(format!("> {}_", one(text))), Line::raw("Enter sends it, Esc leaves it")]);
+            (" In your own words ", lines)
+        }
+        Over::Sure { action, group } => {
+            let many = if group.len() > 1 { format!(" ({} times)", group.len()) } else { String::new() };
+            let what = Line::raw(format!("{}{many}? It cannot be taken back.", one(&action.label)));
+            let cli = Line::raw(format!("same from a shell: {}", one(&action.cli)));
+            (" Sure? ", vec![what, cli, Line::raw("y does it, n or Esc leaves it")])
+        }
+        Over::Filter { .. } => (" Only tasks with these words ", vec![Line::raw(format!("/{}_", one(&model.filter)))]),
+    };
+    let screen = frame.area();
+    let width = screen.width.saturating_sub(4).min(72);
+    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(screen.height);
+    let area =
+        Rect { x: screen.x + (screen.width - width) / 2, y: screen.y + (screen.height - height) / 2, width, height };
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(lines).block(block(model, title.into(), true)), area);
+}

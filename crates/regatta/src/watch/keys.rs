@@ -1,0 +1,290 @@
+//! The keyboard, with the page's own keys. Nothing is decided by a key that was meant for something else: Escape only
+//! closes, Enter only opens or sends words that were typed, and what cannot be taken back is asked about once.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use regatta_api::page::Action;
+use regatta_core::ids::TaskId;
+
+use super::model::{Focus, Model, Over, Page, Side, Wish};
+use super::pane::{Diff, Log};
+
+/// What each key does, for the help and the bar below.
+pub(super) const HELP: [(&str, &str); 17] = [
+    ("j k", "move in the list, or scroll the pane"),
+    ("Tab", "the next list or pane"),
+    ("1-9", "choose an answer of the chosen request"),
+    ("r", "reply to it in your own words"),
+    ("z", "put it off for an hour"),
+    ("Enter", "open the chosen task"),
+    ("g n t q c a", "go to Now, Tasks, Queue, Cost, Agents"),
+    ("L R X", "on a task: land, revise, drop"),
+    ("T", "on a task: how to take over"),
+    ("l d", "on a task: its log, its diff"),
+    ("n p", "on a task: next and previous file of the diff"),
+    ("f", "on a task: follow the end of the log"),
+    ("/", "show only tasks that have these words"),
+    (".", "hold updates; again lets them in"),
+    ("Esc", "close what lies over, go back; it never decides"),
+    ("?", "this help"),
+    ("q Ctrl-C", "leave; the agents go on"),
+];
+
+/// Takes one key.
+pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Wish> {
+    if key.kind == KeyEventKind::Release {
+        return vec![];
+    }
+    if key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c' | 'd')) {
+        return vec![Wish::Quit];
+    }
+    if model.over.is_some() {
+        return over(model, key);
+    }
+    if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
+        return vec![];
+    }
+    if std::mem::take(&mut model.going) {
+        return go(model, key.code);
+    }
+    model.toast = None;
+    match key.code {
+        KeyCode::Char('q') => vec![Wish::Quit],
+        KeyCode::Char('?') => {
+            model.over = Some(Over::Help);
+            vec![]
+        }
+        KeyCode::Char('g') => {
+            model.going = true;
+            vec![]
+        }
+        KeyCode::Char('.') => {
+            match model.paused {
+                Some(_) => model.unpause(),
+                None => model.paused = Some(vec![]),
+            }
+            vec![]
+        }
+        KeyCode::Char('/') => {
+            model.over = Some(Over::Filter { before: model.filter.clone() });
+            if !matches!(model.page, Page::Now | Page::Tasks) {
+                return go(model, KeyCode::Char('t'));
+            }
+            model.focus = Focus::Tasks;
+            vec![]
+        }
+        KeyCode::Esc => match model.page {
+            Page::Task(_) => go(model, KeyCode::Char('n')),
+            _ => {
+                model.filter.clear();
+                vec![]
+            }
+        },
+        KeyCode::Tab | KeyCode::BackTab => {
+            turn(model, key.code == KeyCode::BackTab);
+            vec![]
+        }
+        KeyCode::Char('j') | KeyCode::Down => step(model, 1),
+        KeyCode::Char('k') | KeyCode::Up => step(model, -1),
+        KeyCode::PageDown => step(model, 10),
+        KeyCode::PageUp => step(model, -10),
+        code => match model.page {
+            Page::Task(id) => on_task(model, id, code),
+            _ => on_lists(model, code),
+        },
+    }
+}
+
+fn go(model: &mut Model, code: KeyCode) -> Vec<Wish> {
+    let (page, focus) = match code {
+        KeyCode::Char('n') => (Page::Now, Focus::Inbox),
+        KeyCode::Char('t') => (Page::Tasks, Focus::Tasks),
+        KeyCode::Char('q') => (Page::Queue, Focus::Queue),
+        KeyCode::Char('c') => (Page::Cost, Focus::Queue),
+        KeyCode::Char('a') => (Page::Agents, Focus::Lanes),
+        _ => return vec![],
+    };
+    (model.page, model.focus, model.scroll) = (page, focus, 0);
+    vec![Wish::Topics]
+}
+
+fn open(model: &mut Model, id: TaskId) -> Vec<Wish> {
+    (model.page, model.side, model.scroll, model.task) = (Page::Task(id), Side::Log, 0, None);
+    (model.log, model.diff, model.row) = (Log::default(), Diff::default(), Some(id));
+    vec![Wish::Topics, Wish::Log]
+}
+
+fn turn(model: &mut Model, back: bool) {
+    if let Page::Task(_) = model.page {
+        model.side = if model.side == Side::Log { Side::Diff } else { Side::Log };
+        return;
+    }
+    if model.page != Page::Now {
+        return;
+    }
+    let round = [Focus::Inbox, Focus::Lanes, Focus::Tasks, Focus::Queue];
+    let at = round.iter().position(|it| *it == model.focus).unwrap_or(0);
+    model.focus = round[(at + if back { round.len() - 1 } else { 1 }) % round.len()];
+    model.scroll = 0;
+}
+
+fn step(model: &mut Model, by: isize) -> Vec<Wish> {
+    if let Page::Task(_) = model.page {
+        match model.side {
+            Side::Log => model.log.scroll(by),
+            Side::Diff => model.diff.scroll(by),
+        }
+        return vec![];
+    }
+    let moved = |many: usize, at: Option<usize>| {
+        let first = if at.is_none() { 0 } else { by };
+        at.unwrap_or(0).saturating_add_signed(first).min(many.saturating_sub(1))
+    };
+    match model.focus {
+        Focus::Inbox => {
+            let keys: Vec<String> = model.groups().iter().map(|it| it.key.to_owned()).collect();
+            let at = keys.iter().position(|it| Some(it) == model.chosen.as_ref());
+            model.chosen = keys.get(moved(keys.len(), at)).cloned();
+        }
+        Focus::Tasks => {
+            let ids: Vec<TaskId> = model.shown_rows().iter().map(|it| it.id).collect();
+            let at = ids.iter().position(|it| Some(*it) == model.row);
+            model.row = ids.get(moved(ids.len(), at)).copied();
+        }
+        Focus::Lanes => {
+            model.scroll = model.scroll.saturating_add_signed(by).min(model.lanes.len().saturating_sub(1));
+        }
+        Focus::Queue => {
+            let many: usize = model.trains.values().map(|it| 2 + it.queue.queue.len() + it.queue.recent.len()).sum();
+            model.scroll = model.scroll.saturating_add_signed(by).min(many.saturating_sub(1));
+        }
+    }
+    vec![]
+}
+
+fn on_lists(model: &mut Model, code: KeyCode) -> Vec<Wish> {
+    match code {
+        KeyCode::Char(digit @ '1'..='9') if model.page == Page::Now => {
+            let nth = digit as usize - '1' as usize;
+            let (first, all) = match model.chosen_group() {
+                None if model.groups().is_empty() => return vec![],
+                None => {
+                    model.toast = Some((false, "choose one first: j and k move".into()));
+                    return vec![];
+                }
+                Some(group) => {
+                    let nth_of = |it: &&regatta_api::page::ItemView| it.actions.get(nth).cloned();
+                    (group.items.first().and_then(nth_of), group.items.iter().filter_map(nth_of).collect::<Vec<_>>())
+                }
+            };
+            first.map_or_else(Vec::new, |action| start(model, action, all))
+        }
+        KeyCode::Char('r') if model.page == Page::Now => {
+            let found = model.chosen_group().and_then(|it| {
+                let words = |it: &&&Action| it.words.is_some();
+                it.items.first().and_then(|it| it.actions.iter().find(|it| words(&it)).cloned())
+            });
+            found.map_or_else(Vec::new, |action| start(model, action, vec![]))
+        }
+        KeyCode::Char('z') if model.page == Page::Now => {
+            let later = |it: &regatta_api::page::ItemView| it.actions.iter().find(|it| it.key == Some('z')).cloned();
+            let all: Vec<Action> =
+                model.chosen_group().map(|it| it.items.iter().filter_map(|it| later(it)).collect()).unwrap_or_default();
+            if all.is_empty() { vec![] } else { vec![Wish::Do(all)] }
+        }
+        KeyCode::Enter => match model.focus {
+            Focus::Tasks => model.row.map_or_else(Vec::new, |id| open(model, id)),
+            Focus::Inbox => {
+                let id = model.chosen_group().and_then(|it| it.items.first().map(|it| it.item.task));
+                id.map_or_else(Vec::new, |id| open(model, id))
+            }
+            Focus::Lanes => {
+                let id = model.shown_lanes().get(model.scroll).and_then(|it| it.task);
+                id.map_or_else(Vec::new, |id| open(model, id))
+            }
+            Focus::Queue => vec![],
+        },
+        _ => vec![],
+    }
+}
+
+fn on_task(model: &mut Model, id: TaskId, code: KeyCode) -> Vec<Wish> {
+    let KeyCode::Char(key) = code else { return vec![] };
+    let action = model.task.as_ref().and_then(|it| it.actions.iter().find(|it| it.key == Some(key)).cloned());
+    if let Some(action) = action {
+        return start(model, action, vec![]);
+    }
+    match key {
+        'n' | 'p' => {
+            model.side = Side::Diff;
+            model.diff.file(if key == 'n' { 1 } else { -1 });
+            return if model.diff.task == Some(id) { vec![] } else { vec![Wish::Diff] };
+        }
+        'd' => {
+            model.side = Side::Diff;
+            return vec![Wish::Diff];
+        }
+        'l' => {
+            model.side = Side::Log;
+            return vec![Wish::Log];
+        }
+        'f' => {
+            model.side = Side::Log;
+            (model.log.follow, model.log.up) = (true, 0);
+        }
+        'T' => {
+            model.toast = Some((true, format!("work in its workspace yourself: regatta takeover {id}")));
+        }
+        'L' | 'R' | 'X' => {
+            let word = model.task.as_ref().map_or("not read yet".to_owned(), |it| it.task.word.clone());
+            model.toast = Some((false, format!("{id} is {word}: that cannot be done now")));
+        }
+        _ => {}
+    }
+    vec![]
+}
+
+/// Begins an action: at once, or when its words are there, or when the person is sure.
+fn start(model: &mut Model, action: Action, group: Vec<Action>) -> Vec<Wish> {
+    let group = if group.is_empty() { vec![action.clone()] } else { group };
+    if action.words.is_some() {
+        model.over = Some(Over::Words { action: Box::new(action), group, text: String::new() });
+        return vec![];
+    }
+    if action.grave {
+        model.over = Some(Over::Sure { action: Box::new(action), group });
+        return vec![];
+    }
+    vec![Wish::Do(group)]
+}
+
+fn over(model: &mut Model, key: KeyEvent) -> Vec<Wish> {
+    let Some(mut over) = model.over.take() else { return vec![] };
+    match (&mut over, key.code) {
+        (Over::Filter { before }, KeyCode::Esc) => {
+            model.filter = std::mem::take(before);
+            return vec![];
+        }
+        (Over::Filter { .. }, KeyCode::Enter) => return vec![],
+        (Over::Filter { .. }, KeyCode::Backspace) => _ = model.filter.pop(),
+        (Over::Filter { .. }, KeyCode::Char(it)) if model.filter.len() < 200 => model.filter.push(it),
+        (_, KeyCode::Esc) => return vec![],
+        (Over::Help, KeyCode::Char('?' | 'q') | KeyCode::Enter) => return vec![],
+        (Over::Sure { group, .. }, KeyCode::Char('y' | 'Y')) => return vec![Wish::Do(std::mem::take(group))],
+        (Over::Sure { .. }, KeyCode::Char('n' | 'N')) => return vec![],
+        (Over::Words { text, .. }, KeyCode::Backspace) => _ = text.pop(),
+        (Over::Words { text, .. }, KeyCode::Char(it)) if text.len() < 4_000 => text.push(it),
+        (Over::Words { group, text, .. }, KeyCode::Enter) if !text.trim().is_empty() => {
+            let say = |action: &Action| {
+                let mut action = action.clone();
+                if let Some(place) = action.words.as_ref().and_then(|it| action.input.pointer_mut(it)) {
+                    *place = serde_json::Value::String(text.trim().to_owned());
+                }
+                action
+            };
+            return vec![Wish::Do(group.iter().map(say).collect())];
+        }
+        _ => {}
+    }
+    model.over = Some(over);
+    vec![]
+}

@@ -1,0 +1,312 @@
+//! `watch`: the whole picture in a terminal, live, and the inbox answered by key.
+//!
+//! [`model`] is what is known and where the person is, [`keys`] what a key does to it, [`draw`] how it looks: all pure.
+//! Here is the rest: the terminal, the daemon's [`line`], and who carries out what the keys want. Where nobody watches,
+//! it is one line for each thing that happens.
+
+mod draw; // how it looks
+mod keys; // what a key does
+mod line; // the daemon's stream
+mod model; // what is known
+mod pane; // log and diff
+#[cfg(test)]
+mod tests;
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use ratatui::crossterm::event::{self, Event, KeyEvent};
+use regatta_api::page::Action;
+use regatta_api::view::{DiffView, LineView};
+use regatta_api::{Call, input};
+use regatta_core::ids::{AttemptId, TaskId};
+use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::client::{Client, Got, Seen};
+use crate::out::{self, Failed, Said, failed};
+use crate::words::App;
+
+use model::{Model, Page, Wish};
+use pane::Diff;
+
+/// How often the screen is drawn at most, and how often at least: ages grow.
+const FRAME: Duration = Duration::from_millis(50);
+const TICK: Duration = Duration::from_millis(500);
+/// How often a log in view is read on.
+const READ_ON: Duration = Duration::from_millis(700);
+/// How many records of a log are read at once.
+const PIECE: usize = 200;
+
+/// What reaches the screen.
+enum News {
+    Key(KeyEvent),
+    /// The window has another size.
+    Resized,
+    Heard {
+        event: String,
+        data: String,
+    },
+    Alive,
+    Lost(String),
+    Log(AttemptId, Result<Vec<LineView>, String>),
+    Diff(TaskId, Result<String, String>),
+    /// How an action went.
+    Done(Result<String, String>),
+    /// A signal says to leave.
+    End(u8),
+}
+
+/// What is carried out beside the screen.
+enum Errand {
+    Do(Vec<Action>),
+    Log(AttemptId, u64),
+    Diff(TaskId),
+}
+
+pub(crate) fn watch(app: &App) -> Said {
+    let client = app.client()?;
+    if app.out.json || !out::watched() || !std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+        return lines(app, &client);
+    }
+    let (news, heard) = channel();
+    let wanted = line::Wanted::default();
+    let mut model = Model::new(app.out.unicode, app.out.colour);
+    wanted.set(model.topics());
+    let errands = run_errands(app, &news)?;
+    listen_for_signals(&news)?;
+    {
+        // A connection of its own: its thread is in the stream all the time.
+        let (client, wanted, news) = (app.client()?, wanted.clone(), news.clone());
+        std::thread::spawn(move || line::listen(&client, &wanted, &news));
+    }
+    // From here on the terminal is ours; it is given back however this ends, a panic included.
+    let broken = |it: std::io::Error| failed("io", format!("the terminal cannot be used: {it}"), "try another one");
+    let mut terminal = ratatui::try_init().map_err(broken)?;
+    let keys = news.clone();
+    std::thread::spawn(move || read_keys(&keys));
+    let screen = Screen { heard, wanted, errands };
+    let ended = screen.run(&mut model, &mut terminal);
+    let restored = ratatui::try_restore().map_err(broken);
+    let code = ended.map_err(broken)?;
+    restored?;
+    if code == 0 { Ok(()) } else { Err(Failed::Code(code)) }
+}
+
+/// Where nobody watches: one line for each thing that happens, from now on.
+fn lines(app: &App, client: &Client) -> Said {
+    let out = &app.out;
+    let now: Got<Value> = client.call(&Call::AgentList(input::Nothing {}))?;
+    client.events(now.revision, true, |seen| {
+        if let Seen::Event(event) = seen {
+            if out.json {
+                let text =
+                    serde_json::to_string(&event).map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+                out.print(&format!("{text}\n"))?;
+            } else if let Some(text) = crate::follow::milestone(&event) {
+                out.print(&format!("{text}\n"))?;
+            }
+        }
+        Ok(true)
+    })
+}
+
+fn read_keys(to: &Sender<News>) {
+    while let Ok(event) = event::read() {
+        let news = match event {
+            Event::Key(key) => News::Key(key),
+            Event::Resize(..) => News::Resized,
+            _ => continue,
+        };
+        if to.send(news).is_err() {
+            return;
+        }
+    }
+    // Without keys nobody could leave: the terminal is gone.
+    let _nobody = to.send(News::End(1));
+}
+
+fn listen_for_signals(to: &Sender<News>) -> Result<(), Failed> {
+    let broken = |it: std::io::Error| failed("io", format!("signals cannot be heard: {it}"), "try again");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+    let (mut ends, mut hung, mut breaks) = {
+        let _inside = runtime.enter();
+        let of = |kind| signal(kind).map_err(broken);
+        (of(SignalKind::terminate())?, of(SignalKind::hangup())?, of(SignalKind::interrupt())?)
+    };
+    let to = to.clone();
+    std::thread::spawn(move || {
+        let code = runtime.block_on(async {
+            tokio::select! {
+                _ = ends.recv() => 143,
+                _ = hung.recv() => 129,
+                _ = breaks.recv() => 130,
+            }
+        });
+        let _nobody = to.send(News::End(code));
+    });
+    Ok(())
+}
+
+/// A thread that carries errands out one after the other, so that the screen waits for none of them.
+fn run_errands(app: &App, to: &Sender<News>) -> Result<Sender<Errand>, Failed> {
+    let (client, to, (errands, todo)) = (app.client()?, to.clone(), channel());
+    std::thread::spawn(move || {
+        for errand in todo {
+            let news = match errand {
+                Errand::Do(actions) => News::Done(carry_out(&client, &actions)),
+                Errand::Log(attempt, from) => {
+                    let call = Call::Transcript(input::Transcript { attempt, from, limit: PIECE });
+                    News::Log(attempt, ask::<Vec<LineView>>(&client, &call))
+                }
+                Errand::Diff(task) => {
+                    let call = Call::Diff(input::Id { id: task.to_string() });
+                    News::Diff(task, ask::<DiffView>(&client, &call).map(|it| it.patch))
+                }
+            };
+            if to.send(news).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(errands)
+}
+
+/// Asks the daemon that is there. One that was stopped is not started again: somebody meant it.
+fn ask<T: serde::de::DeserializeOwned>(client: &Client, call: &Call) -> Result<T, String> {
+    match client.call_while_up(call) {
+        Ok(Some(got)) => Ok(got.data),
+        Ok(None) => Err("the daemon is away; start it: regatta up".into()),
+        Err(failed) => Err(failed.words()),
+    }
+}
+
+/// Answers all that ask the same. Whoever was answered meanwhile is left as it is, and said.
+fn carry_out(client: &Client, actions: &[Action]) -> Result<String, String> {
+    let mut done = 0;
+    let mut problem = None;
+    for action in actions {
+        let call = serde_json::to_vec(&action.input)
+            .map_err(|it| it.to_string())
+            .and_then(|input| Call::parse(&action.verb, &input).map_err(|it| it.message));
+        match call.and_then(|call| ask::<Value>(client, &call)) {
+            Ok(_) => done += 1,
+            Err(why) => problem = Some(why),
+        }
+    }
+    let first = actions.first().map(|it| it.cli.as_str()).unwrap_or_default();
+    match (problem, actions.len()) {
+        (None, 1) => Ok(format!("done · same from a shell: {first}")),
+        (None, many) => Ok(format!("{many} answered at once · same from a shell: {first}")),
+        (Some(why), 1) => Err(why),
+        (Some(why), many) => Err(format!("{done} of {many} answered; {why}")),
+    }
+}
+
+struct Screen {
+    heard: Receiver<News>,
+    wanted: line::Wanted,
+    errands: Sender<Errand>,
+}
+
+impl Screen {
+    fn run(self, model: &mut Model, terminal: &mut ratatui::DefaultTerminal) -> std::io::Result<u8> {
+        let (mut read_at, mut reading) = (Instant::now(), false);
+        loop {
+            model.now_wall = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+            terminal.draw(|frame| draw::draw(model, frame))?;
+            let drawn = Instant::now();
+            // Everything that comes within a frame's time is drawn at once.
+            let mut patience = TICK;
+            loop {
+                let news = match self.heard.recv_timeout(patience) {
+                    Ok(news) => news,
+                    Err(RecvTimeoutError::Timeout) => break,
+                    Err(RecvTimeoutError::Disconnected) => return Ok(1),
+                };
+                let keyed = matches!(news, News::Key(_) | News::Resized);
+                reading &= !matches!(news, News::Log(..));
+                if let Some(code) = self.take(model, news) {
+                    return Ok(code);
+                }
+                if keyed || drawn.elapsed() >= FRAME {
+                    break;
+                }
+                patience = FRAME.saturating_sub(drawn.elapsed());
+            }
+            if let (Page::Task(_), false) = (model.page, reading)
+                && read_at.elapsed() > READ_ON
+            {
+                (read_at, reading) = (Instant::now(), self.read_log(model));
+            }
+        }
+    }
+
+    /// Reads a task's log on; whether there was one to read.
+    fn read_log(&self, model: &mut Model) -> bool {
+        let last = model.task.as_ref().and_then(|it| it.log);
+        if last.is_some() && last != model.log.attempt {
+            model.log = last.map(pane::Log::of).unwrap_or_default();
+        }
+        match model.log.attempt {
+            Some(attempt) => self.errands.send(Errand::Log(attempt, model.log.next)).is_ok(),
+            None => false,
+        }
+    }
+
+    /// Takes in what came; a code when it is time to leave.
+    fn take(&self, model: &mut Model, news: News) -> Option<u8> {
+        match news {
+            News::Key(key) => {
+                for wish in keys::press(model, key) {
+                    match wish {
+                        Wish::Quit => return Some(0),
+                        Wish::Topics => self.wanted.set(model.topics()),
+                        Wish::Do(actions) => _ = self.errands.send(Errand::Do(actions)),
+                        Wish::Log => _ = self.read_log(model),
+                        Wish::Diff => {
+                            if let Page::Task(id) = model.page {
+                                let _gone = self.errands.send(Errand::Diff(id));
+                            }
+                        }
+                    }
+                }
+            }
+            News::Resized => {}
+            News::Alive => model.link = model::Link::Live,
+            News::Heard { event, data } => hear(model, &event, &data),
+            News::Lost(why) => model.lost(why),
+            News::Log(attempt, piece) if model.log.attempt == Some(attempt) => match piece {
+                Ok(piece) => {
+                    model.log.problem = None;
+                    model.log.take(&piece);
+                }
+                Err(why) => model.log.problem = Some(why),
+            },
+            News::Log(..) => {}
+            News::Diff(task, patch) if model.page == Page::Task(task) => match patch {
+                Ok(patch) => model.diff = Diff::of(task, &patch),
+                Err(why) => model.diff.problem = Some(why),
+            },
+            News::Diff(..) => {}
+            News::Done(Ok(text)) => model.toast = Some((true, text)),
+            News::Done(Err(why)) => model.toast = Some((false, why)),
+            News::End(code) => return Some(code),
+        }
+        None
+    }
+}
+
+/// Takes a message of the stream in. One that cannot be read is of another version, and is said so.
+fn hear(model: &mut Model, event: &str, data: &str) {
+    if event == "reset" {
+        let topics = serde_json::from_str::<Value>(data).ok();
+        let topics = topics.as_ref().and_then(|it| it.get("topics")?.as_array().cloned()).unwrap_or_default();
+        topics.iter().filter_map(|it| it.as_str()).for_each(|it| model.reset(it));
+        return;
+    }
+    match serde_json::from_str(data) {
+        Ok(frame) => model.take(frame),
+        Err(_) => model.toast = Some((false, "the daemon is of another version: regatta up --restart".into())),
+    }
+}

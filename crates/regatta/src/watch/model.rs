@@ -1,0 +1,313 @@
+//! What the screen shows: the entities of the live stream, and where the person is. Nothing here draws or waits.
+
+use std::collections::BTreeMap;
+
+use regatta_api::page::{Action, BarsView, HeadView, ItemView, LaneView, RowView, SpendView, TaskPage, TrainView};
+use regatta_core::ids::TaskId;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::pane::{Diff, Log};
+
+/// What a person looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Page {
+    Now,
+    Tasks,
+    Queue,
+    Cost,
+    Agents,
+    Task(TaskId),
+}
+
+/// Which list of a page the keys speak to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Focus {
+    Inbox,
+    Lanes,
+    Tasks,
+    Queue,
+}
+
+/// Which pane of a task the keys speak to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Log,
+    Diff,
+}
+
+/// Whether what is shown is so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Link {
+    /// Nothing came yet.
+    Opening,
+    Live,
+    /// The daemon is away, or does not answer; why, in words.
+    Away(String),
+}
+
+/// What lies over the page.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Over {
+    Help,
+    /// Words for an action.
+    Words {
+        action: Box<Action>,
+        group: Vec<Action>,
+        text: String,
+    },
+    /// An action that cannot be taken back.
+    Sure {
+        action: Box<Action>,
+        group: Vec<Action>,
+    },
+    /// A part of a name that rows must have.
+    Filter {
+        before: String,
+    },
+}
+
+/// What the keys want done outside.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Wish {
+    Quit,
+    /// Carry out an action, or the same one for many that ask the same.
+    Do(Vec<Action>),
+    /// Look at other topics.
+    Topics,
+    /// Read a task's log or its change.
+    Log,
+    Diff,
+}
+
+/// A part of a frame.
+#[derive(Debug, Deserialize)]
+struct Part {
+    t: String,
+    k: String,
+    v: Value,
+}
+
+/// What came over the stream at once.
+#[derive(Debug, Deserialize)]
+pub(super) struct Frame {
+    seq: u64,
+    /// The daemon's date.
+    at: u64,
+    p: Vec<Part>,
+}
+
+#[derive(Debug)]
+pub(super) struct Model {
+    pub(super) page: Page,
+    pub(super) focus: Focus,
+    pub(super) side: Side,
+    pub(super) link: Link,
+    /// The daemon's date when it last said something of what is shown.
+    pub(super) data_wall: Option<u64>,
+    /// This machine's date, for ages.
+    pub(super) now_wall: u64,
+    pub(super) seq: u64,
+    pub(super) head: Option<HeadView>,
+    pub(super) items: BTreeMap<String, ItemView>,
+    pub(super) lanes: BTreeMap<String, LaneView>,
+    pub(super) bars: BTreeMap<String, BarsView>,
+    pub(super) trains: BTreeMap<String, TrainView>,
+    pub(super) rows: BTreeMap<String, RowView>,
+    pub(super) spend: Option<SpendView>,
+    pub(super) task: Option<TaskPage>,
+    /// The chosen card of the inbox, by what it asks.
+    pub(super) chosen: Option<String>,
+    /// The chosen task.
+    pub(super) row: Option<TaskId>,
+    /// How far the list in focus is scrolled, where nothing is chosen in it.
+    pub(super) scroll: usize,
+    pub(super) filter: String,
+    pub(super) over: Option<Over>,
+    pub(super) toast: Option<(bool, String)>,
+    /// `g` was pressed: the next key names a page.
+    pub(super) going: bool,
+    /// Updates wait until the person wants them.
+    pub(super) paused: Option<Vec<Frame>>,
+    pub(super) log: Log,
+    pub(super) diff: Diff,
+    pub(super) unicode: bool,
+    pub(super) colour: bool,
+}
+
+/// How many frames wait while updates are paused; what is newer replaces what is older, so the last are enough.
+const MOST_PAUSED: usize = 500;
+
+/// Items that ask the same, longest waiting first.
+pub(super) struct Group<'a> {
+    pub(super) key: &'a str,
+    pub(super) items: Vec<&'a ItemView>,
+}
+
+impl Model {
+    pub(super) fn new(unicode: bool, colour: bool) -> Model {
+        Model {
+            page: Page::Now,
+            focus: Focus::Inbox,
+            side: Side::Log,
+            link: Link::Opening,
+            data_wall: None,
+            now_wall: 0,
+            seq: 0,
+            head: None,
+            items: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            bars: BTreeMap::new(),
+            trains: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            spend: None,
+            task: None,
+            chosen: None,
+            row: None,
+            scroll: 0,
+            filter: String::new(),
+            over: None,
+            toast: None,
+            going: false,
+            paused: None,
+            log: Log::default(),
+            diff: Diff::default(),
+            unicode,
+            colour,
+        }
+    }
+
+    /// The topics that the page needs, each from what was seen of it; what was never seen comes whole.
+    pub(super) fn topics(&self) -> String {
+        let mut names = vec!["head", "inbox", "lanes", "bars", "queue", "spend", "tasks"];
+        let id;
+        if let Page::Task(task) = self.page {
+            id = task.to_string();
+            names.push(&id);
+        }
+        names.join(",")
+    }
+
+    /// Takes a frame in, or keeps it for later.
+    pub(super) fn take(&mut self, frame: Frame) {
+        self.link = Link::Live;
+        match &mut self.paused {
+            Some(waiting) => {
+                if waiting.len() >= MOST_PAUSED {
+                    // Too much for a pause: it ends, rather than the memory.
+                    self.unpause();
+                    self.apply(frame);
+                } else {
+                    waiting.push(frame);
+                }
+            }
+            None => self.apply(frame),
+        }
+    }
+
+    pub(super) fn unpause(&mut self) {
+        for frame in self.paused.take().unwrap_or_default() {
+            self.apply(frame);
+        }
+    }
+
+    /// Forgets a topic: all of it comes anew.
+    pub(super) fn reset(&mut self, topic: &str) {
+        match topic {
+            "inbox" => self.items.clear(),
+            "lanes" => self.lanes.clear(),
+            "bars" => self.bars.clear(),
+            "queue" => self.trains.clear(),
+            "tasks" => self.rows.clear(),
+            "head" => self.head = None,
+            "spend" => self.spend = None,
+            _ => self.task = None,
+        }
+    }
+
+    fn apply(&mut self, frame: Frame) {
+        (self.seq, self.data_wall) = (frame.seq, Some(frame.at));
+        for Part { t, k, v } in frame.p {
+            match t.as_str() {
+                "head" => self.head = read(v),
+                "spend" => self.spend = read(v),
+                "inbox" => put(&mut self.items, k, v),
+                "lanes" => put(&mut self.lanes, k, v),
+                "bars" => put(&mut self.bars, k, v),
+                "queue" => put(&mut self.trains, k, v),
+                "tasks" => put(&mut self.rows, k, v),
+                _ => self.task = read(v),
+            }
+        }
+        if self.chosen.as_ref().is_some_and(|it| !self.items.values().any(|item| item.group == *it)) {
+            self.chosen = None;
+        }
+    }
+
+    /// The daemon is away: what is shown stays, and says from when it is.
+    pub(super) fn lost(&mut self, why: String) {
+        self.link = Link::Away(why);
+    }
+
+    /// What needs the person, grouped by what is asked.
+    pub(super) fn groups(&self) -> Vec<Group<'_>> {
+        let mut items: Vec<&ItemView> = self.items.values().collect();
+        items.sort_by_key(|it| (it.item.since_wall, it.item.id.clone()));
+        let mut groups: Vec<Group<'_>> = Vec::new();
+        for it in items {
+            match groups.iter_mut().find(|group| group.key == it.group) {
+                Some(group) => group.items.push(it),
+                None => groups.push(Group { key: &it.group, items: vec![it] }),
+            }
+        }
+        groups
+    }
+
+    /// The group that the digits speak to: the chosen one, or the only one.
+    pub(super) fn chosen_group(&self) -> Option<Group<'_>> {
+        let mut groups = self.groups();
+        match &self.chosen {
+            Some(key) => groups.into_iter().find(|it| it.key == key),
+            None if groups.len() == 1 => groups.pop(),
+            None => None,
+        }
+    }
+
+    /// The rows that pass the filter: most urgent first, then by number.
+    pub(super) fn shown_rows(&self) -> Vec<&RowView> {
+        let wanted = self.filter.to_lowercase();
+        let passes = |it: &&RowView| {
+            wanted.is_empty()
+                || [it.id.to_string(), it.subject.clone(), it.word.clone(), it.text.clone()]
+                    .iter()
+                    .chain(it.agent.as_ref().map(ToString::to_string).iter())
+                    .any(|part| part.to_lowercase().contains(&wanted))
+        };
+        let mut rows: Vec<&RowView> = self.rows.values().filter(passes).collect();
+        rows.sort_by_key(|it| (it.at, it.id));
+        rows
+    }
+
+    /// The lanes, most urgent first.
+    pub(super) fn shown_lanes(&self) -> Vec<&LaneView> {
+        let mut lanes: Vec<&LaneView> = self.lanes.values().collect();
+        lanes.sort_by(|a, b| (a.at, &a.agent).cmp(&(b.at, &b.agent)));
+        lanes
+    }
+
+    /// The daemon's date now, as well as this machine can tell.
+    pub(super) fn wall(&self) -> u64 {
+        self.now_wall
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: Value) -> Option<T> {
+    serde_json::from_value(value).ok()
+}
+
+fn put<T: serde::de::DeserializeOwned>(into: &mut BTreeMap<String, T>, key: String, value: Value) {
+    match read(value) {
+        Some(it) => into.insert(key, it),
+        None => into.remove(&key),
+    };
+}

@@ -1,0 +1,218 @@
+//! The panes of a task: what its program said, and what its work changes. Text of others is made harmless here.
+
+use regatta_api::view::LineView;
+use regatta_core::ids::{AttemptId, TaskId};
+use regatta_core::session::{Said, ToolStatus, Want};
+
+use crate::out::inert;
+
+/// How many lines of a log are kept, and how long one may be.
+const MOST_LINES: usize = 5_000;
+const LONGEST: usize = 1_000;
+/// How many lines of a change are shown.
+const MOST_PATCH: usize = 20_000;
+
+/// What an attempt's program said, as far as it was read.
+#[derive(Debug)]
+pub(super) struct Log {
+    pub(super) attempt: Option<AttemptId>,
+    pub(super) lines: Vec<String>,
+    /// The place in the journal to read on from.
+    pub(super) next: u64,
+    /// The end is in view, and stays so.
+    pub(super) follow: bool,
+    /// How many lines from the end, while not following.
+    pub(super) up: usize,
+    pub(super) problem: Option<String>,
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        Log { attempt: None, lines: vec![], next: 0, follow: true, up: 0, problem: None }
+    }
+}
+
+impl Log {
+    pub(super) fn of(attempt: AttemptId) -> Log {
+        Log { attempt: Some(attempt), ..Log::default() }
+    }
+
+    /// Takes in the next piece of the journal.
+    pub(super) fn take(&mut self, piece: &[LineView]) {
+        for it in piece {
+            self.next = self.next.max(it.n + 1);
+            for text in said(it) {
+                let before = self.lines.len();
+                self.lines.extend(text.split('\n').map(cut));
+                if !self.follow {
+                    self.up += self.lines.len() - before;
+                }
+            }
+        }
+        let over = self.lines.len().saturating_sub(MOST_LINES);
+        self.lines.drain(..over);
+        self.up = self.up.min(self.lines.len());
+    }
+
+    /// Scrolls up (negative) or down; at the end it follows again.
+    pub(super) fn scroll(&mut self, by: isize) {
+        self.up = self.up.saturating_add_signed(-by).min(self.lines.len().saturating_sub(1));
+        self.follow = self.up == 0;
+    }
+
+    /// The lines in view.
+    pub(super) fn view(&self, height: usize) -> &[String] {
+        let end = self.lines.len() - self.up.min(self.lines.len());
+        &self.lines[end.saturating_sub(height)..end]
+    }
+}
+
+/// One line of any length, harmless, and short enough to draw.
+fn cut(line: &str) -> String {
+    let short: String = line.chars().take(LONGEST).collect();
+    let left = line.chars().skip(LONGEST).count();
+    let short = inert(&short);
+    if left == 0 { short } else { format!("{short} … {left} more characters") }
+}
+
+fn said(it: &LineView) -> Vec<String> {
+    if it.said.is_empty() {
+        // What a program printed and no driver made sense of is for people.
+        return if matches!(it.stream.as_str(), "err" | "mark") { vec![it.line.clone()] } else { vec![] };
+    }
+    it.said.iter().filter_map(one).collect()
+}
+
+fn one(said: &Said) -> Option<String> {
+    Some(match said {
+        Said::Started { model, .. } => match model {
+            Some(model) => format!("· session opened ({model})"),
+            None => "· session opened".into(),
+        },
+        Said::TurnStarted { n } if *n > 0 => format!("· turn {}", n + 1),
+        Said::Message { text } | Said::Notice { text } => text.trim_end().to_owned(),
+        Said::Thought { text } => format!("  {}", text.trim()),
+        Said::Tool(tool) => {
+            let sign = match tool.status {
+                ToolStatus::Pending | ToolStatus::InProgress => "▸",
+                ToolStatus::Completed => "✓",
+                ToolStatus::Failed => "✕",
+            };
+            let what = tool.command.as_deref().filter(|it| !it.is_empty()).unwrap_or(&tool.title);
+            format!("{sign} {}", what.lines().next().unwrap_or_default())
+        }
+        Said::Asked(ask) => match &ask.want {
+            Want::Permission { tool, .. } => format!("? may it {}", tool.command.as_deref().unwrap_or(&tool.title)),
+            Want::Question { text, .. } => format!("? {text}"),
+        },
+        Said::Limited { detail, .. } => format!("! the provider's limit: {detail}"),
+        Said::TurnEnded { detail, .. } if !detail.is_empty() => format!("· {detail}"),
+        _ => return None,
+    })
+}
+
+/// What a task's work changes.
+#[derive(Debug, Default)]
+pub(super) struct Diff {
+    pub(super) task: Option<TaskId>,
+    pub(super) lines: Vec<String>,
+    /// Where each file begins.
+    pub(super) files: Vec<usize>,
+    pub(super) top: usize,
+    pub(super) problem: Option<String>,
+}
+
+impl Diff {
+    pub(super) fn of(task: TaskId, patch: &str) -> Diff {
+        let total = patch.lines().count();
+        let mut lines: Vec<String> = patch.lines().take(MOST_PATCH).map(cut).collect();
+        if total > MOST_PATCH {
+            lines.push(format!("… {} more lines: regatta diff {task}", total - MOST_PATCH));
+        }
+        let files = lines.iter().enumerate().filter(|it| it.1.starts_with("diff --git ")).map(|it| it.0).collect();
+        Diff { task: Some(task), lines, files, top: 0, problem: None }
+    }
+
+    pub(super) fn scroll(&mut self, by: isize) {
+        self.top = self.top.saturating_add_signed(by).min(self.lines.len().saturating_sub(1));
+    }
+
+    /// The next file, or the one before.
+    pub(super) fn file(&mut self, by: isize) {
+        let found = match by {
+            1.. => self.files.iter().find(|it| **it > self.top),
+            _ => self.files.iter().rev().find(|it| **it < self.top),
+        };
+        self.top = found.copied().unwrap_or(self.top);
+    }
+
+    pub(super) fn view(&self, height: usize) -> &[String] {
+        let end = (self.top + height).min(self.lines.len());
+        &self.lines[self.top.min(end)..end]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(n: u64, text: &str) -> LineView {
+        let said = vec![Said::Message { text: text.into() }];
+        LineView { n, at_wall: 0, stream: "out".into(), line: text.into(), said }
+    }
+
+    /// S12, in a terminal: whatever a program says, no control, no direction and no endless line reaches the screen.
+    #[test]
+    fn a_hostile_log_is_inert_s12() {
+        let mut log = Log::of(AttemptId(1));
+        let bad = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}gnp.exe\u{9b}31m\r\u{8}zero\u{200b}width";
+        log.take(&[line(1, bad), line(2, &"x".repeat(10_000_000)), line(3, "a\nb\nc")]);
+        assert_eq!((log.lines.len(), log.next), (5, 4));
+        for text in &log.lines {
+            let odd = |it: char| it.is_control() || matches!(it, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}');
+            assert!(!text.chars().any(odd), "{text:?}");
+            assert!(text.chars().count() <= LONGEST + 40, "{}", text.chars().count());
+        }
+        assert!(log.lines[1].ends_with("more characters"));
+        // A flood is kept within bounds.
+        let many = "line\n".repeat(20_000);
+        log.take(&[line(4, &many)]);
+        assert_eq!(log.lines.len(), MOST_LINES);
+    }
+
+    /// Whoever scrolled up stays where they were while more comes, and the end follows again.
+    #[test]
+    fn a_log_follows_until_somebody_scrolls_up() {
+        let mut log = Log::of(AttemptId(1));
+        let lines: Vec<LineView> = (0..50).map(|it| line(it, &format!("line {it}"))).collect();
+        log.take(&lines);
+        assert_eq!(log.view(2), ["line 48", "line 49"]);
+        log.scroll(-10);
+        let before = log.view(2).to_vec();
+        log.take(&[line(50, "line 50"), line(51, "line 51")]);
+        assert_eq!(log.view(2), before, "what was read stays in view");
+        log.scroll(100);
+        assert!(log.follow);
+        assert_eq!(log.view(1), ["line 51"]);
+        assert_eq!(Log::default().view(5), [] as [String; 0]);
+    }
+
+    #[test]
+    fn a_change_is_walked_file_by_file() {
+        let patch = "diff --git a/x b/x\n+one\n-two\ndiff --git a/y b/y\n+three\n";
+        let mut diff = Diff::of(TaskId(9), patch);
+        assert_eq!((diff.lines.len(), diff.files.clone()), (5, vec![0, 3]));
+        diff.file(1);
+        assert_eq!(diff.view(1), ["diff --git a/y b/y"]);
+        diff.file(1);
+        assert_eq!(diff.top, 3, "there is no next one");
+        diff.file(-1);
+        assert_eq!(diff.top, 0);
+        diff.scroll(-5);
+        assert_eq!(diff.top, 0);
+        diff.scroll(500);
+        assert_eq!(diff.view(10), ["+three"]);
+        let long = Diff::of(TaskId(9), &"+x\n".repeat(MOST_PATCH + 7));
+        assert!(long.lines.last().is_some_and(|it| it.contains("7 more lines")));
+    }
+}

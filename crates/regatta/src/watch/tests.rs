@@ -1,0 +1,324 @@
+//! The screen at three sizes, what the keys do, and what is shown when the daemon is away; without a terminal.
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use serde_json::{Value, json};
+
+use super::model::{Focus, Link, Model, Over, Page, Side, Wish};
+use super::{draw, hear, keys};
+
+const NOW: u64 = 1_760_000_000_000;
+
+/// What a screen of that size shows, line by line.
+fn shown(model: &Model, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw::draw(model, frame)).unwrap();
+    let buffer = terminal.backend().buffer().clone();
+    let line = |y: u16| -> String {
+        let text: String = (0..width).map(|x| buffer[(x, y)].symbol()).collect();
+        text.trim_end().to_owned() + "\n"
+    };
+    (0..height).map(line).collect()
+}
+
+fn press(model: &mut Model, keys: &str) -> Vec<Wish> {
+    let code = |it: char| match it {
+        '\n' => KeyCode::Enter,
+        '\t' => KeyCode::Tab,
+        '\u{1b}' => KeyCode::Esc,
+        '\u{8}' => KeyCode::Backspace,
+        it => KeyCode::Char(it),
+    };
+    keys.chars().flat_map(|it| keys::press(model, KeyEvent::new(code(it), KeyModifiers::NONE))).collect()
+}
+
+fn action(label: &str, verb: &str, cli: &str) -> Value {
+    json!({ "label": label, "verb": verb, "input": { "id": "Q1" }, "cli": cli })
+}
+
+fn item(id: &str, task: &str, subject: &str, group: &str) -> Value {
+    let mut deny = action("Deny", "inbox.answer", &format!("regatta deny {id}"));
+    deny["input"] = json!({ "id": id, "answer": { "say": "deny", "words": null }, "reach": "once" });
+    let mut allow = action("Allow once", "inbox.answer", &format!("regatta allow {id}"));
+    allow["input"] = json!({ "id": id, "answer": { "say": "allow" }, "reach": "once" });
+    let mut always = allow.clone();
+    (always["label"], always["grave"]) = (json!("Always allow"), json!(true));
+    let mut reply = action("Reply…", "inbox.answer", &format!("regatta answer {id} …"));
+    reply["input"] = json!({ "id": id, "answer": { "say": "text", "text": "" }, "reach": "once" });
+    reply["words"] = json!("/answer/text");
+    json!({
+        "id": id, "kind": "permission", "task": task, "project": "shop", "agent": "gemini-1", "subject": subject,
+        "why": "network, not in the allow list", "choices": ["allow", "deny"], "since_wall": NOW - 120_000,
+        "escalated": false, "group": group, "actions": [allow, deny, always, reply],
+    })
+}
+
+fn row(id: u64, subject: &str, word: &str, at: &str, text: &str) -> Value {
+    json!({
+        "id": format!("T{id}"), "project": "shop", "mission": "M3", "subject": subject, "word": word, "at": at,
+        "agent": "claude-1", "text": text, "since_wall": NOW - 60_000 * id, "blocked_by": [], "wave": 1, "priority": 2,
+        "micro_usd": 310_000,
+    })
+}
+
+fn lane(name: &str, at: &str, task: &str, text: &str) -> Value {
+    json!({
+        "agent": name, "provider": "anthropic", "at": at, "text": text, "task": task, "subject": "login form",
+        "since_wall": NOW - 30_000, "capacity": { "current": 1, "max": 1, "available": 0 }, "wanted": "", "running": "",
+        "actions": [],
+    })
+}
+
+fn frame(seq: u64, parts: &[(&str, &str, Value)]) -> String {
+    let parts: Vec<Value> = parts.iter().map(|(t, k, v)| json!({ "t": t, "k": k, "v": v })).collect();
+    json!({ "seq": seq, "at": NOW, "p": parts }).to_string()
+}
+
+fn head() -> Value {
+    json!({
+        "sentence": [{ "text": "4 working", "strong": true }, { "text": "1 waiting" }, { "text": "2 need you", "strong": true }],
+        "needs_you": 2, "running": 3, "slots": 8, "agents": 4, "size": "few",
+        "projects": [{ "name": "shop", "trunk": "main", "path": "/srv/shop" }],
+        "missions": [{ "id": "M3", "title": "Add login", "landed": 3, "tasks": 7 }],
+        "version": "0.1.0", "composer": action("Plan", "mission.ask", "regatta run …"),
+    })
+}
+
+fn train() -> Value {
+    let car = json!({
+        "landing": "L4", "task": "T22", "subject": "rate limiter", "position": 1, "state": "testing", "detail": "",
+        "agent": "codex-1", "commit": null, "branch": "regatta/T22-rate-limiter", "files": [], "conflicts": 0, "fixups": 0,
+        "queued_wall": NOW,
+    });
+    json!({
+        "project": "shop", "trunk": "main", "held": null, "slots": 2, "queue": [car], "recent": [],
+        "tip": null, "text": "1 in line", "actions": [], "each": [],
+    })
+}
+
+/// A small fleet: two requests, three agents, four tasks, one landing.
+fn fleet() -> Model {
+    let mut model = Model::new(true, true);
+    model.now_wall = NOW;
+    let bars = json!({ "agent": "claude-2", "bars": [
+        { "from": NOW - 600_000, "to": NOW - 300_000, "at": "waiting" }, { "from": NOW - 300_000, "at": "working" },
+    ] });
+    let text = frame(
+        8_840,
+        &[
+            ("head", "head", head()),
+            ("inbox", "item/Q7", item("Q7", "T23", "npm install zod@4", "permission npm install zod@4")),
+            ("inbox", "item/Q8", item("Q8", "T24", "cargo publish", "permission cargo publish")),
+            ("lanes", "lane/gemini-1", lane("gemini-1", "needs", "T23", "Q7 npm install zod@4")),
+            ("lanes", "lane/claude-2", lane("claude-2", "working", "T24", "running cargo test")),
+            ("lanes", "lane/codex-1", lane("codex-1", "landing", "T22", "testing")),
+            ("bars", "bars/claude-2", bars),
+            ("tasks", "task/T22", row(22, "rate limiter", "landing", "landing", "queue 1 of 2")),
+            ("tasks", "task/T23", row(23, "login form", "working", "needs", "npm install zod@4")),
+            ("tasks", "task/T24", row(24, "login endpoint", "working", "working", "running cargo test")),
+            ("tasks", "task/T25", row(25, "tests", "waiting", "waiting", "needs T23 and T24")),
+            ("queue", "train/shop", train()),
+        ],
+    );
+    hear(&mut model, "reset", r#"{"topics":["head","inbox","lanes","bars","tasks","queue"]}"#);
+    hear(&mut model, "", &text);
+    assert_eq!(model.trains.len(), 1, "the sample is as the daemon sends it");
+    assert_eq!((model.items.len(), model.lanes.len(), model.rows.len(), model.bars.len()), (2, 3, 4, 1));
+    model
+}
+
+/// At 80×24, 120×40 and 200×60 all of it is there: the sentence, the inbox, the lanes, the tasks, the queue, the keys.
+/// The screen of 120×40 is the picture in the documentation; `UPDATE_GOLDEN=1` writes it anew.
+#[test]
+fn the_whole_picture_at_three_sizes() {
+    let mut model = fleet();
+    press(&mut model, "j");
+    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+        let screen = shown(&model, width, height);
+        let wanted = [
+            "shop·main",
+            "● live",
+            "4 working · 1 waiting · 2 need you",
+            "Needs you (2)",
+            ">Q7 permission T23 gemini-1",
+            "npm install zod@4",
+            "1 Allow once  2 Deny",
+            "3 agents",
+            "▶ claude-2",
+            "! gemini-1",
+            "4 tasks",
+            "T24",
+            "login endpoint",
+            "needs T23 and T24",
+            "Landing queue · 1 in line",
+            "T22 testing",
+            "? help",
+        ];
+        for text in wanted {
+            assert!(screen.contains(text), "{width}x{height} lacks {text:?}:\n{screen}");
+        }
+        assert_eq!(screen.lines().count(), usize::from(height));
+    }
+    let picture = shown(&model, 120, 40);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/screens/watch.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path, &picture).unwrap();
+    }
+    let known = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(known == picture, "the picture changed: UPDATE_GOLDEN=1 cargo test -p regatta watch\n{picture}");
+}
+
+/// However small the window is, nothing breaks; and without a fleet it says what to do.
+#[test]
+fn any_window_and_an_empty_fleet() {
+    let mut model = fleet();
+    for page in [Page::Now, Page::Tasks, Page::Queue, Page::Cost, Page::Agents, Page::Task("T24".parse().unwrap())] {
+        model.page = page;
+        for (width, height) in [(1, 1), (2, 3), (10, 4), (40, 12), (80, 24), (300, 3), (3, 100)] {
+            let _drawn = shown(&model, width, height);
+        }
+    }
+    let mut empty = Model::new(false, false);
+    hear(&mut empty, "", &frame(1, &[("head", "head", head())]));
+    let screen = shown(&empty, 80, 24);
+    for text in ["nothing needs you", "no agent yet", "no task yet: regatta run"] {
+        assert!(screen.contains(text), "{text}: {screen}");
+    }
+    assert!(screen.is_ascii(), "an ASCII terminal gets ASCII: {screen}");
+}
+
+/// Never stale data under a green light: when the daemon is away the screen says so, and from when its data are.
+#[test]
+fn a_lost_line_is_said_with_the_age_of_the_data() {
+    let mut model = Model::new(true, true);
+    assert!(shown(&model, 80, 24).contains("connecting"));
+    model.lost("the daemon cannot be reached".into());
+    let screen = shown(&model, 80, 24);
+    assert!(screen.contains("reconnecting, data none yet") && screen.contains("regatta up"), "{screen}");
+    let mut model = fleet();
+    model.lost("it ended the stream".into());
+    let screen = shown(&model, 80, 24);
+    let from = format!("reconnecting, data from {}", crate::words::hour(NOW));
+    assert!(screen.contains(&from), "{screen}");
+    assert!(!screen.contains("live"), "{screen}");
+    assert!(screen.contains("T24"), "what was known stays: {screen}");
+    hear(&mut model, "", &frame(8_841, &[]));
+    assert!(shown(&model, 80, 24).contains("● live"));
+    // Held updates are no live data either.
+    press(&mut model, ".");
+    hear(&mut model, "", &frame(8_842, &[("tasks", "task/T24", Value::Null)]));
+    let screen = shown(&model, 80, 24);
+    assert!(screen.contains("updates held, data from") && screen.contains("login endpoint"), "{screen}");
+    press(&mut model, ".");
+    assert!(!shown(&model, 80, 24).contains("login endpoint"), "what came meanwhile counts");
+}
+
+/// Digits answer the chosen request, as on the page; with several and none chosen they do nothing.
+#[test]
+fn digits_answer_the_chosen_request_and_no_other_key_decides() {
+    let mut model = fleet();
+    assert_eq!(press(&mut model, "1"), [], "nothing is chosen");
+    assert!(shown(&model, 80, 24).contains("choose one first"));
+    assert_eq!(press(&mut model, "\n\u{1b} yYxX"), [], "and no other key decides");
+    press(&mut model, "jj");
+    let wishes = press(&mut model, "2");
+    let [Wish::Do(actions)] = &wishes[..] else { panic!("{wishes:?}") };
+    assert_eq!(actions.len(), 1);
+    assert_eq!((actions[0].verb.as_str(), &actions[0].input["id"]), ("inbox.answer", &json!("Q8")));
+    assert_eq!(actions[0].input["answer"]["say"], "deny");
+    assert_eq!(press(&mut model, "9"), [], "there is no ninth");
+    // What cannot be taken back is asked about once.
+    assert_eq!(press(&mut model, "3"), []);
+    assert!(shown(&model, 80, 24).contains("Always allow? It cannot be taken back"));
+    assert_eq!(press(&mut model, "\u{1b}"), [], "Escape never decides");
+    press(&mut model, "3");
+    assert!(matches!(&press(&mut model, "y")[..], [Wish::Do(it)] if it[0].label == "Always allow"));
+    // In one's own words.
+    press(&mut model, "r");
+    assert!(shown(&model, 80, 24).contains("In your own words"));
+    assert_eq!(press(&mut model, "\n"), [], "no words are no answer");
+    let wishes = press(&mut model, "no!\u{8}, use q\n");
+    let [Wish::Do(actions)] = &wishes[..] else { panic!("{wishes:?}") };
+    assert_eq!(actions[0].input["answer"]["text"], "no, use q", "letters are words here, not keys");
+}
+
+/// Requests that ask the same are one card, answered at once.
+#[test]
+fn what_asks_the_same_is_answered_at_once() {
+    let mut model = Model::new(true, true);
+    model.now_wall = NOW;
+    let many: Vec<(String, Value)> = (1..=26)
+        .map(|it| (format!("item/Q{it}"), item(&format!("Q{it}"), "T1", "cargo test", "permission cargo test")))
+        .collect();
+    let parts: Vec<(&str, &str, Value)> = many.iter().map(|(k, v)| ("inbox", k.as_str(), v.clone())).collect();
+    hear(&mut model, "", &frame(1, &parts));
+    let screen = shown(&model, 80, 24);
+    assert!(screen.contains("× 26") && screen.matches("cargo test").count() == 1, "{screen}");
+    let wishes = press(&mut model, "1");
+    assert!(matches!(&wishes[..], [Wish::Do(it)] if it.len() == 26), "the only card is chosen");
+}
+
+#[test]
+fn pages_lists_and_panes_are_walked_by_key() {
+    let mut model = fleet();
+    assert_eq!(press(&mut model, "gt"), [Wish::Topics]);
+    assert_eq!((model.page, model.focus), (Page::Tasks, Focus::Tasks));
+    press(&mut model, "jj");
+    assert_eq!(model.row.map(|it| it.to_string()).as_deref(), Some("T25"), "most urgent first: T23 needs, T25 waits");
+    press(&mut model, "/endpoint\n");
+    let screen = shown(&model, 80, 24);
+    assert!(screen.contains("1 of 4 tasks") && screen.contains("T24") && !screen.contains("T25"), "{screen}");
+    press(&mut model, "j");
+    assert_eq!(press(&mut model, "\n"), [Wish::Topics, Wish::Log]);
+    assert_eq!(model.page, Page::Task("T24".parse().unwrap()));
+    assert!(model.topics().ends_with(",T24"), "{}", model.topics());
+    assert_eq!(press(&mut model, "d"), [Wish::Diff]);
+    assert_eq!(model.side, Side::Diff);
+    model.diff = super::Diff::of("T24".parse().unwrap(), "diff --git a/x b/x\n+\u{1b}[31mred\n-old\n");
+    let screen = shown(&model, 80, 24);
+    assert!(screen.contains("+ [31mred") && screen.contains("-old"), "{screen}");
+    let wide = shown(&model, 120, 40);
+    assert!(wide.contains(" Log ") && wide.contains(" Diff "), "side by side where there is room: {wide}");
+    assert_eq!(press(&mut model, "L"), [], "it cannot land yet");
+    assert!(model.toast.as_ref().is_some_and(|it| !it.0));
+    press(&mut model, "?");
+    assert!(shown(&model, 80, 24).contains("it never decides"));
+    press(&mut model, "\u{1b}");
+    assert_eq!((press(&mut model, "\u{1b}"), model.page), (vec![Wish::Topics], Page::Now));
+    assert_eq!(press(&mut model, "q"), [Wish::Quit]);
+    let stop = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    model.over = Some(Over::Help);
+    assert_eq!(keys::press(&mut model, stop), [Wish::Quit], "Ctrl-C leaves from everywhere");
+}
+
+/// S12: whatever an agent calls itself or says, the screen shows characters and obeys nothing.
+#[test]
+fn hostile_text_is_shown_inert_s12() {
+    let bad = format!("\u{1b}[2J\u{1b}]52;c;AAAA\u{7}\u{202e}evil\u{9b}H{}", "x".repeat(1_000_000));
+    let mut model = Model::new(true, true);
+    model.now_wall = NOW;
+    let text = frame(
+        1,
+        &[
+            ("inbox", "item/Q1", item("Q1", "T1", &bad, &bad)),
+            ("lanes", "lane/a", lane("a", "working", "T1", &bad)),
+            ("tasks", "task/T1", row(1, &bad, &bad, "working", &bad)),
+        ],
+    );
+    hear(&mut model, "", &text);
+    for page in [Page::Now, Page::Tasks, Page::Agents] {
+        model.page = page;
+        let screen = shown(&model, 120, 40);
+        assert!(screen.contains("evil"), "{screen}");
+        let odd = |it: char| {
+            (it.is_control() && it != '\n') || matches!(it, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+        };
+        assert!(!screen.chars().any(odd), "{screen:?}");
+        assert_eq!(screen.lines().count(), 40);
+    }
+    // A message that is none is said, not obeyed.
+    hear(&mut model, "", "{\"seq\":");
+    assert!(model.toast.as_ref().is_some_and(|it| it.1.contains("another version")));
+    assert_eq!(model.link, Link::Live);
+}

@@ -1,0 +1,209 @@
+//! Looking back: why a task waited, a mission at any revision, two missions side by side, a plan made of words, and an
+//! inbox that can be put off.
+
+use serde_json::{Value, json};
+
+use crate::world::{LONG, World, until};
+
+const TWO: &str = r#"
+title = "Two files"
+
+[[task]]
+id = "b"
+subject = "Write b"
+files = ["b.txt"]
+script = [{ sleep = "300ms" }, { write = { path = "b.txt", text = "b\n" } }]
+
+[[task]]
+id = "c"
+subject = "Write c"
+files = ["c.txt"]
+blocked_by = ["b"]
+script = [{ write = { path = "c.txt", text = "c\n" } }]
+"#;
+
+fn ran(plan: &str) -> World {
+    let world = World::set_up();
+    let plan = world.plan(plan);
+    world.ok(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
+    world
+}
+
+/// W1: `why` tells what a task waited for, with hours and durations, when it is long over; `show` where its time went.
+#[test]
+fn w1_why_tells_the_past_with_its_durations() {
+    let world = ran(TWO);
+    let why = world.json(&["why", "T2"]);
+    let life = &why["task"]["life"];
+    let kinds: Vec<&Value> = life["stretches"].as_array().unwrap().iter().map(|it| &it["doing"]).collect();
+    assert_eq!(kinds[0], &json!({ "waiting": "dep" }), "{life}");
+    assert!(kinds.contains(&&json!("working")) && kinds.contains(&&json!({ "waiting": "queue" })), "{life}");
+    let stretches = life["stretches"].as_array().unwrap();
+    assert!(stretches.iter().all(|it| it["to_wall"].is_u64()), "it is over: {life}");
+    for pair in stretches.windows(2) {
+        assert_eq!(pair[0]["to_wall"], pair[1]["from_wall"], "no hole: {life}");
+    }
+    let waited = stretches[0]["to_wall"].as_u64().unwrap() - stretches[0]["from_wall"].as_u64().unwrap();
+    assert!(waited >= 300, "b took its time: {waited}");
+    let text = world.ok(&["why", "T2"]);
+    assert!(text.contains("past") && text.contains("dep ") && text.contains("needs T1"), "{text}");
+    let text = world.ok(&["show", "T2"]);
+    assert!(text.lines().any(|it| it.starts_with("time ") && it.contains(" dep")), "{text}");
+    // An agent with nothing to do says so; a request or an attempt stands for its task.
+    let agent = world.json(&["why", "scripted"]);
+    assert_eq!(agent["waits"].as_array().unwrap().len(), 1, "{agent}");
+    assert_eq!(world.refused(&["why", "nobody"], 2)["code"], "bad_id");
+}
+
+/// The board at any revision of a mission, from the log: before, in the middle and at the end; then two side by side.
+#[test]
+fn a_mission_is_replayed_and_compared() {
+    let world = ran(TWO);
+    let whole = world.json(&["replay", "M1"]);
+    let (first, last) = (whole["first"].as_u64().unwrap(), whole["last"].as_u64().unwrap());
+    assert!(first < last, "{whole}");
+    let marks = whole["marks"].as_array().unwrap();
+    let at = |text: &str| {
+        let mark = marks.iter().find(|it| it["text"].as_str().unwrap().starts_with(text));
+        mark.unwrap_or_else(|| panic!("{text} in {marks:?}"))["revision"].as_u64().unwrap()
+    };
+    let words = |at: u64| -> Vec<String> {
+        let then = world.json(&["replay", "M1", "--at", &at.to_string()]);
+        assert_eq!(then["at"], at);
+        let rows = then["tasks"].as_array().unwrap().clone();
+        rows.iter().map(|it| format!("{} {}", it["id"].as_str().unwrap(), it["word"].as_str().unwrap())).collect()
+    };
+    assert_eq!(words(first), [] as [String; 0], "its tasks come after it");
+    assert_eq!(words(at("T1 is started")), ["T1 working", "T2 waiting"]);
+    assert_eq!(words(at("T1 landed")), ["T1 landed", "T2 waiting"]);
+    assert_eq!(words(at("T2 is started")), ["T1 landed", "T2 working"]);
+    assert_eq!(words(last), ["T1 landed", "T2 landed"]);
+    let out = world.refused(&["replay", "M1", "--at", &(last + 1).to_string()], 2);
+    assert_eq!(out["code"], "bad_revision");
+    assert_eq!(world.refused(&["replay", "M9"], 1)["code"], "no_such_mission");
+    let steps = world.ok(&["replay", "M1", "--step"]);
+    assert_eq!(steps.matches(&format!(" of {}   ", marks.len())).count(), marks.len(), "{steps}");
+    // Another one, in which a task changes nothing, again and again.
+    let plan = world.plan("[[task]]\nsubject = \"Nothing\"\nfiles = [\"d.txt\"]\nscript = [{ say = \"no idea\" }]\n");
+    world.run(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
+    let both = world.json(&["compare", "M1", "M2"]);
+    assert_eq!(both.as_array().unwrap().len(), 2);
+    assert_eq!((&both[0]["landed"], &both[0]["tasks"], &both[0]["retries"]), (&json!(2), &json!(2), &json!(0)));
+    assert!(both[0]["wall_ms"].as_u64().unwrap() >= 300, "{both}");
+    assert!(both[1]["retries"].as_u64().unwrap() >= 1, "{both}");
+    let text = world.ok(&["compare", "M1", "M2"]);
+    for row in ["landed", "time", "retries", "cost", "conflicts"] {
+        assert!(text.lines().any(|it| it.starts_with(row)), "{row} in {text}");
+    }
+    assert!(text.contains("no price reported"), "what is not known is not nothing: {text}");
+    assert_eq!(world.run(&["compare", "M1"]).code, 2);
+}
+
+/// A goal in words: an agent makes the plan, it is checked as any other and shown; `--plan-only` starts nothing, `--yes`
+/// starts it; a plan that cannot be read goes back to whoever made it.
+#[test]
+fn words_become_a_plan_and_then_work() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "thinker", "--runtime", "scripted"]);
+    world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
+    let made = "```toml\n[[task]]\nid = \"b\"\nsubject = \"Write b\"\nfiles = [\"b.txt\"]\nscript = [{ write = { path = \"b.txt\", text = \"b\\n\" } }]\n\n[[task]]\nid = \"c\"\nsubject = \"Write c\"\nfiles = [\"b.txt\", \"c.txt\"]\nblocked_by = [\"b\"]\nscript = [{ write = { path = \"c.txt\", text = \"c\\n\" } }]\n```\n";
+    let planner = |detail: &str| {
+        let result = json!({ "status": "done", "detail": detail }).to_string();
+        let leave = format!("printf '%s' '{result}' > \"$REGATTA_RESULT\"");
+        let script = world.root.join("planner.json");
+        std::fs::write(&script, json!([{ "say": "thinking" }, { "run": leave }]).to_string()).unwrap();
+        script.to_str().unwrap().to_owned()
+    };
+    let script = planner(&format!("Here is the plan.\n\n{made}"));
+    let words = "Write b and then c";
+    let base = ["run", words, "--planner", "thinker", "--planner-script", &script, "--agents", "bob"];
+    let ran = world.run(&[&base[..], &["--plan-only"]].concat());
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.out.contains(&format!("plan \"{words}\"  2 tasks")), "{ran:?}");
+    assert!(ran.out.contains("needs b") && ran.out.contains("owner"), "{ran:?}");
+    assert_eq!(world.json(&["task", "list", "--all"]).as_array().unwrap().len(), 1, "only the planning was a task");
+    let ran = world.run(&[&base[..], &["--yes", "--wait"]].concat());
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.err.contains("estimate  ") && ran.out.contains("2 of 2 landed"), "{ran:?}");
+    assert_eq!((world.read("b.txt"), world.read("c.txt")), ("b\n".into(), "c\n".into()));
+    // What cannot be read goes back with its mistakes, three times at most.
+    planner("[[task]]\nsubjekt = \"x\"\n");
+    let ran = world.run(&[&base[..], &["--yes"]].concat());
+    assert_ne!(ran.code, 0, "{ran:?}");
+    assert!(ran.err.contains("made no plan that can be read in 3 rounds"), "{ran:?}");
+    let tasks = world.json(&["task", "list", "--all"]);
+    let rounds: Vec<&Value> =
+        tasks.as_array().unwrap().iter().filter(|it| it["subject"] == format!("Plan: {words}")).collect();
+    assert_eq!(rounds.len(), 5, "one, one, and three: {tasks}");
+    assert!(rounds[4]["description"].as_str().unwrap().contains("could not be used"), "{tasks}");
+    // A file that is not there is no goal.
+    assert_eq!(world.refused(&["run", "no-such.toml", "--yes"], 2)["code"], "usage");
+}
+
+/// What is put off leaves the inbox and comes back by itself, undecided; what asks the same is answered at once.
+#[test]
+fn an_item_is_put_off_and_comes_back_and_twins_are_answered_together() {
+    let world = World::set_up();
+    for name in ["ann", "bob"] {
+        world.ok(&["agent", "add", name, "--runtime", "scripted"]);
+        let script = json!([
+            { "permission": { "what": "npm install zod", "default": "deny" } },
+            { "write": { "path": format!("{name}.txt"), "text": "x\n" } },
+        ]);
+        let file = format!("{name}.txt");
+        world.ok(&["add", "Work", "--files", &file, "--script", &script.to_string()]);
+    }
+    world.ok(&["run", "--agents", "ann", "bob", "--yes"]);
+    let inbox = || world.json(&["inbox"]).as_array().unwrap().clone();
+    assert!(until(LONG, || inbox().len() == 2), "{:?}", inbox());
+    let text = world.ok(&["inbox"]);
+    assert!(text.contains("npm install zod × 2"), "one row for both: {text}");
+    let put_off = world.json(&["inbox", "snooze", "Q1", "2h"]);
+    assert!(put_off["snoozed_until_wall"].is_u64(), "{put_off}");
+    let text = world.ok(&["inbox"]);
+    assert!(text.contains("put off: Q1 until ") && !text.contains("× 2"), "{text}");
+    assert_eq!(world.run(&["inbox", "--check"]).code, 3, "the other still waits");
+    // A second is over before long: nothing was decided by it.
+    world.ok(&["inbox", "snooze", "Q1", "1s"]);
+    assert!(until(LONG, || inbox().iter().all(|it| it["snoozed_until_wall"].is_null())), "{:?}", inbox());
+    assert_eq!(inbox().len(), 2);
+    assert_eq!(world.refused(&["inbox", "snooze", "Q1", "30d"], 2)["code"], "invalid");
+    let done = world.json(&["allow", "Q1", "--all"]);
+    assert_eq!((&done["answered"], &done["left"]), (&json!(2), &json!(0)), "{done}");
+    assert!(until(LONG, || ["T1", "T2"].iter().all(|it| world.json(&["show", it])["word"] == "landed")));
+}
+
+/// `[notify]`: the command hears of a request, as JSON; in quiet hours it hears nothing.
+#[test]
+fn a_notice_is_sent_and_quiet_hours_hold_it() {
+    let world = World::set_up();
+    let file = world.root.join("notices");
+    let toml = format!(
+        "{}\n[notify]\ncommand = \"printf '%s\\\\n' \\\"$REGATTA_NOTICE\\\" >> '{}'\"\n",
+        world.read("regatta.toml"),
+        file.display()
+    );
+    world.write("regatta.toml", &toml);
+    world.ok(&["init", "--yes"]);
+    world.commit("Tell me");
+    world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
+    let script = json!([{ "ask": { "question": "Which colour?", "choices": ["red"], "default": "red" } }]);
+    world.ok(&["add", "Work", "--type", "chore", "--script", &script.to_string()]);
+    world.ok(&["run", "--agents", "bob", "--yes"]);
+    let told = || std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(until(LONG, || told().lines().count() == 1), "{}", world.run(&["inbox"]).out);
+    let notice: Value = serde_json::from_str(told().trim()).unwrap();
+    assert_eq!((&notice["kind"], &notice["body"]), (&json!("question"), &json!("Which colour?")), "{notice}");
+    assert_eq!((&notice["title"], &notice["task"]), (&json!("T1 bob - question"), &json!("T1")));
+    // Hours that are never over: nothing is sent. Another project's hours would not matter.
+    world.write("regatta.toml", &format!("{toml}quiet = \"00:00-23:59\"\n"));
+    world.ok(&["init", "--yes"]);
+    world.ok(&["agent", "add", "eve", "--runtime", "scripted"]);
+    world.ok(&["add", "More", "--type", "chore", "--script", &script.to_string()]);
+    world.ok(&["run", "--agents", "eve", "--yes"]);
+    assert!(until(LONG, || world.json(&["inbox"]).as_array().unwrap().len() == 2));
+    world.ok(&["answer", "Q2", "red"]);
+    assert_eq!(told().lines().count(), 1, "nothing in quiet hours");
+    world.write("regatta.toml", &format!("{toml}quiet = \"late\"\n"));
+    assert_eq!(world.refused(&["init", "--yes"], 1)["code"], "bad_config");
+}

@@ -1,0 +1,226 @@
+//! `regatta watch` in a real terminal: what it shows at 80×24, an answer by key, a daemon that goes away, and the
+//! terminal as it was afterwards. tmux is the terminal; without it these tests say so and pass.
+
+use std::process::{Command, Stdio};
+
+use crate::world::{LONG, World, until};
+
+/// A terminal of a size of its own, with a shell in it.
+struct Tmux<'a> {
+    world: &'a World,
+    /// A server of this test's own: nobody else's sessions are seen or ended.
+    socket: String,
+}
+
+impl Tmux<'_> {
+    /// Nothing where there is no tmux.
+    fn open(world: &World, width: u16, height: u16) -> Option<Tmux<'_>> {
+        let found = Command::new("tmux").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if !found.is_ok_and(|it| it.success()) {
+            eprintln!("not tried: there is no tmux here (apt install tmux)");
+            return None;
+        }
+        let socket = world.root.join("tmp/tmux").to_str().unwrap().to_owned();
+        let tmux = Tmux { world, socket };
+        let (width, height) = (width.to_string(), height.to_string());
+        tmux.ok(&[
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-s",
+            "test",
+            "-x",
+            &width,
+            "-y",
+            &height,
+            "PS1='$ ' exec sh",
+        ]);
+        Some(tmux)
+    }
+
+    fn ok(&self, args: &[&str]) -> String {
+        let mut command = Command::new("tmux");
+        self.world.clean(&mut command);
+        command.env("TERM", "xterm-256color").current_dir(&self.world.repo);
+        let done = command.arg("-u").arg("-S").arg(&self.socket).args(args).output().unwrap();
+        assert!(done.status.success(), "tmux {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+
+    fn types(&self, text: &str) {
+        self.ok(&["send-keys", "-t", "test", "-l", text]);
+    }
+
+    fn presses(&self, key: &str) {
+        self.ok(&["send-keys", "-t", "test", key]);
+    }
+
+    /// A command line for the shell.
+    fn enters(&self, line: &str) {
+        self.types(line);
+        self.presses("Enter");
+    }
+
+    fn screen(&self) -> String {
+        self.ok(&["capture-pane", "-p", "-t", "test"])
+    }
+
+    #[track_caller]
+    fn waits_for(&self, text: &str) -> String {
+        let mut last = String::new();
+        let came = until(LONG, || {
+            last = self.screen();
+            last.contains(text)
+        });
+        assert!(came, "{text:?} never came:\n{last}");
+        last
+    }
+
+    fn watches(&self) {
+        self.enters(&format!("{} watch", env!("CARGO_BIN_EXE_regatta")));
+    }
+
+    /// The terminal is as it was: the screen of before, keys echoed, lines as a shell wants them, a cursor.
+    #[track_caller]
+    fn is_as_before(&self) {
+        self.waits_for("before the screen");
+        // The line that is typed does not hold what it prints.
+        self.enters("stty -a | grep -o -e '-*icanon' -e '-*echo ' | tr '\\n' ' '; echo end-of-$((1 + 1))");
+        let shown = self.waits_for("end-of-2");
+        let modes = shown.lines().find(|it| it.contains("end-of-2")).unwrap_or_default();
+        assert!(modes.contains("icanon") && modes.contains("echo"), "{shown}");
+        assert!(!modes.contains("-icanon") && !modes.contains("-echo"), "keys are echoed, lines are lines: {shown}");
+        let flags = self.ok(&["display-message", "-p", "-t", "test", "#{alternate_on} #{cursor_flag}"]);
+        assert_eq!(flags.trim(), "0 1", "the other screen is left, and the cursor is there");
+    }
+}
+
+impl Drop for Tmux<'_> {
+    fn drop(&mut self) {
+        let mut command = Command::new("tmux");
+        self.world.clean(&mut command);
+        let _gone = command.arg("-S").arg(&self.socket).arg("kill-server").stderr(Stdio::null()).status();
+    }
+}
+
+const ASKS: &str = r#"
+title = "Tidy the flags"
+
+[[task]]
+id = "flag"
+subject = "Old flag"
+files = ["b.txt"]
+script = [
+  { say = "\u001b[2J\u001b]0;owned\u0007looking at the flag" },
+  { ask = { question = "Keep the old flag?", choices = ["keep", "remove"] } },
+  { write = { path = "b.txt", text = "b\n" } },
+]
+
+[[task]]
+id = "after"
+subject = "What follows"
+files = ["c.txt"]
+blocked_by = ["flag"]
+script = [{ write = { path = "c.txt", text = "c\n" } }]
+"#;
+
+/// At 80×24: the question is shown, answered by its number, the task lands before one's eyes, its log is inert, and the
+/// terminal is left as it was.
+#[test]
+fn a_question_is_answered_in_the_terminal_view() {
+    let world = World::set_up();
+    let plan = world.plan(ASKS);
+    world.ok(&["up"]);
+    let Some(tmux) = Tmux::open(&world, 80, 24) else { return };
+    tmux.enters("echo before the screen");
+    tmux.waits_for("before the screen\n");
+    world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
+    tmux.watches();
+    let screen = tmux.waits_for("Keep the old flag?");
+    for text in ["● live", "Needs you (1)", "1 keep  2 remove", "scripted", "T2", "needs T1", "Landing queue"] {
+        assert!(screen.contains(text), "{text:?}:\n{screen}");
+    }
+    // A stray key decides nothing; the number does.
+    tmux.presses("Enter");
+    tmux.waits_for("Log");
+    let log = tmux.waits_for("looking at the flag");
+    assert!(log.contains("[2J"), "what a terminal would obey is shown as characters:\n{log}");
+    tmux.presses("Escape");
+    tmux.waits_for("Needs you (1)");
+    assert_eq!(world.json(&["inbox"]).as_array().unwrap().len(), 1, "nothing is decided yet");
+    tmux.presses("2");
+    tmux.waits_for("Needs you (0)");
+    tmux.waits_for("T1   ✓ landed");
+    tmux.waits_for("T2   ✓ landed");
+    assert_eq!(world.json(&["show", "T1"])["word"], "landed");
+    tmux.presses("q");
+    tmux.is_as_before();
+}
+
+/// A daemon that goes away is said, with the age of the data; nobody starts it again; when it is back the view is live.
+/// SIGTERM leaves the terminal as it was.
+#[test]
+fn a_lost_daemon_is_said_and_a_signal_restores_the_terminal() {
+    let world = World::set_up();
+    world.ok(&["up"]);
+    world.ok(&["add", "Something to see", "--files", "b.txt"]);
+    let Some(tmux) = Tmux::open(&world, 120, 40) else { return };
+    tmux.enters("echo before the screen");
+    tmux.waits_for("before the screen\n");
+    tmux.watches();
+    tmux.waits_for("Something to see");
+    tmux.waits_for("● live");
+    world.ok(&["down"]);
+    let screen = tmux.waits_for("reconnecting, data from");
+    assert!(screen.contains("Something to see") && !screen.contains("● live"), "{screen}");
+    tmux.presses("g");
+    tmux.presses("t");
+    tmux.waits_for("1 tasks");
+    assert!(world.card().is_none(), "whoever only looks starts no daemon");
+    world.ok(&["up"]);
+    tmux.waits_for("● live");
+    world.ok(&["add", "Another one", "--files", "c.txt"]);
+    tmux.waits_for("Another one");
+    let pid = tmux.ok(&["display-message", "-p", "-t", "test", "#{pane_pid}"]);
+    let watch = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", pid.trim())).unwrap();
+    let killed = Command::new("kill").args(["-TERM", watch.trim()]).status().unwrap();
+    assert!(killed.success());
+    tmux.is_as_before();
+    tmux.enters("echo it was $?");
+}
+
+/// In a pipe it is a line for each thing that happens, without a single escape.
+#[test]
+fn in_a_pipe_it_is_one_line_for_each_event() {
+    let world = World::set_up();
+    world.ok(&["up"]);
+    let mut child = world.command(&["watch"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let (told, heard) = std::sync::mpsc::channel();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        while std::io::BufRead::read_line(&mut out, &mut line).is_ok_and(|it| it > 0) {
+            if told.send(std::mem::take(&mut line)).is_err() {
+                return;
+            }
+        }
+    });
+    let plan = world.plan("[[task]]\nsubject = \"Quick\"\nfiles = [\"b.txt\"]\nscript = [{ write = { path = \"b.txt\", text = \"b\\n\" } }]\n");
+    // It looks from when it was started: run until it has heard one.
+    let mut text = String::new();
+    assert!(
+        until(LONG, || {
+            if text.is_empty() {
+                world.run(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
+            }
+            text.extend(heard.try_iter());
+            text.contains("landed")
+        }),
+        "{text}"
+    );
+    let line = text.lines().find(|it| it.contains("landed")).unwrap();
+    assert!(line.contains(" T") && !text.contains('\u{1b}'), "{text:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
