@@ -128,7 +128,10 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             let how = format!("{} by {}", it.decision().answer.phrase(), it.decision().by);
             conversation::decided(draft, *it.approval(), how, now);
         }
-        Event::TaskReturned(it) => lead::give_back(draft, *it.task(), now)?,
+        Event::TaskReturned(it) => {
+            lead::give_back(draft, *it.task(), now)?;
+            conversation::returned(draft, *it.task(), now)?;
+        }
         Event::TaskValidating(it) => effects.push(Effect::Validate { attempt: *it.attempt() }),
         Event::LandingQueued(it) => landing::advance(draft, &it.landing().project.clone(), now),
         Event::LandingAsked(it) => {
@@ -185,7 +188,6 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             policy::end_scope(draft, &policy::Scope::Mission(*it.mission()));
             budget::end_scope(draft, budget::Scope::Mission(*it.mission()));
         }
-        Event::TaskReturned(it) => conversation::returned(draft, *it.task(), now)?,
         Event::ConversationExpired(it) => {
             effects.extend(it.workspace().map(|attempt| Effect::RemoveWorkspace { attempt }));
         }

@@ -290,7 +290,7 @@ fn card<'a>(model: &Model, it: &ItemView, (many, width): (usize, usize), chosen:
         "{mark}{} {} {} {}{times}{late} {}",
         it.item.id,
         it.item.kind,
-        it.item.task,
+        it.item.task.map(|it| it.to_string()).unwrap_or_default(),
         agent,
         age(model, it.item.since_wall)
     );

@@ -194,7 +194,7 @@ fn on_lists(model: &mut Model, code: KeyCode) -> Vec<Wish> {
         KeyCode::Enter => match model.focus {
             Focus::Tasks => model.row.map_or_else(Vec::new, |id| open(model, id)),
             Focus::Inbox => {
-                let id = model.chosen_group().and_then(|it| it.items.first().map(|it| it.item.task));
+                let id = model.chosen_group().and_then(|it| it.items.first().and_then(|it| it.item.task));
                 id.map_or_else(Vec::new, |id| open(model, id))
             }
             Focus::Lanes => {

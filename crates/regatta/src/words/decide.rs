@@ -75,6 +75,7 @@ fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
             why += &format!(" [{}]", it.choices.iter().map(|it| plain(it)).collect::<Vec<_>>().join(" | "));
         }
         let subject = plain(&it.subject);
+        let task = it.task.map_or(String::new(), |it| it.to_string());
         rows.push((key, 1, vec![it.id.clone(), it.kind.clone(), task, agent, ago(it.since_wall), subject, why]));
     }
     rows.into_iter()

@@ -57,6 +57,7 @@ impl Server {
             traces: None,
             web_dir: None,
             recovered: None,
+            bridges: None,
         };
         runtime.spawn(async move {
             let signal = async move {
