@@ -260,20 +260,41 @@ impl Acp {
         }
         self.books.session = Some(session.clone());
         self.choices = choices(result);
-        let model = self.choices.iter().find(|it| it.setting == Setting::Model).map(|it| it.current.clone());
         self.session = Session::Open(session.clone());
-        let mut said = vec![Said::Started { session: Some(session), model: model.filter(|it| !it.is_empty()) }];
+        let mut said = vec![Said::Started { session: Some(session), model: self.model() }];
         said.extend(self.settle());
         said
+    }
+
+    /// The model that answers now, as far as the program says.
+    fn model(&self) -> Option<String> {
+        let found = self.choices.iter().find(|it| it.setting == Setting::Model).map(|it| it.current.clone());
+        found.filter(|it| !it.is_empty())
+    }
+
+    /// Says which model answers from now on, if that is another than before.
+    fn another_model(&self, before: Option<&String>) -> Vec<Said> {
+        let now = self.model();
+        let Session::Open(session) = &self.session else { return vec![] };
+        if now.is_none() || now.as_ref() == before {
+            return vec![];
+        }
+        vec![Said::Started { session: Some(session.clone()), model: now }]
     }
 
     pub(super) fn was_set(&mut self, setting: Setting, outcome: Result<Value, Fault>) -> Vec<Said> {
         match outcome {
             Ok(result) => {
+                let before = self.model();
                 if result["configOptions"].is_array() {
                     self.choices = choices(&result);
+                } else if setting == Setting::Model {
+                    // The older way answers with nothing: what was asked for is what is had.
+                    self.took_model();
                 }
-                self.settle()
+                let mut said = self.another_model(before.as_ref());
+                said.extend(self.settle());
+                said
             }
             Err(fault) if fault.code == NO_METHOD || setting == Setting::Effort => {
                 let text = format!("It does not let its {} be set.", setting.name());
@@ -380,8 +401,21 @@ impl Acp {
         }
     }
 
-    /// Takes note of settings that changed by themselves.
-    pub(super) fn reconfigured(&mut self, update: &Value) {
+    /// Takes the model that was asked for as the one that is had.
+    fn took_model(&mut self) {
+        let Some(wanted) = self.setup.profile.model.clone() else { return };
+        for it in self.choices.iter_mut().filter(|it| it.setting == Setting::Model) {
+            let same = |one: &str| one.eq_ignore_ascii_case(&wanted);
+            let exact = it.values.iter().find(|one| one.0 == wanted);
+            if let Some((value, _)) = exact.or_else(|| it.values.iter().find(|one| same(&one.0) || same(&one.1))) {
+                it.current.clone_from(value);
+            }
+        }
+    }
+
+    /// Takes note of settings that changed by themselves; another model is worth a word.
+    pub(super) fn reconfigured(&mut self, update: &Value) -> Vec<Said> {
+        let before = self.model();
         for choice in options(&update["configOptions"]) {
             match self.choices.iter_mut().find(|it| it.setting == choice.setting) {
                 Some(known) => *known = choice,
@@ -392,5 +426,6 @@ impl Acp {
             let modes = self.choices.iter_mut().filter(|it| it.setting == Setting::Mode);
             modes.for_each(|it| mode.clone_into(&mut it.current));
         }
+        self.another_model(before.as_ref())
     }
 }

@@ -249,6 +249,8 @@ fn a_loaded_session_tells_its_history_without_work_and_settings_are_made_again()
     let model = only(stage.lines());
     assert_eq!((&model["method"], &model["params"]["modelId"]), (&json!("session/set_model"), &json!("big-1")));
     answer(&mut stage, &model, json!({}));
+    let took = Said::Started { session: Some("s1".to_owned()), model: Some("big-1".to_owned()) };
+    assert!(stage.said.contains(&took), "the model that was set is the one that answers: {:?}", stage.said);
     let mode = only(stage.lines());
     assert_eq!((&mode["method"], &mode["params"]["modeId"]), (&json!("session/set_mode"), &json!("agent")));
     answer(&mut stage, &mode, json!({}));
@@ -316,6 +318,12 @@ fn options_set_model_then_effort_then_mode_and_an_unknown_mode_stops_before_it_c
         let model = only(stage.lines());
         assert_eq!(model["params"], json!({ "sessionId": "s1", "configId": "x", "value": "opus" }));
         answer(&mut stage, &model, json!({ "configOptions": after }));
+        let models = |it: &Said| match it {
+            Said::Started { model, .. } => model.clone(),
+            _ => None,
+        };
+        let models: Vec<String> = stage.said.iter().filter_map(models).collect();
+        assert_eq!(models, ["haiku", "opus"], "which model answers is said when it was set");
         if !works {
             assert_eq!(stage.say(), vec![Say::Close]);
             let judged = stage.judge(&Exit::Code(0));

@@ -55,10 +55,7 @@ impl Acp {
                 vec![Said::Plan { entries: entries.collect() }]
             }
             "usage_update" => self.filled(update),
-            "config_option_update" | "current_mode_update" => {
-                self.reconfigured(update);
-                vec![]
-            }
+            "config_option_update" | "current_mode_update" => self.reconfigured(update),
             "session_info_update" => {
                 self.told_aside(&update["_meta"]["codex"]);
                 vec![]
