@@ -35,6 +35,12 @@ inputs! {
     Nothing {}
     /// One thing, as a person types it: `T21`, `A5`, `M3`, or an agent's name.
     Id { id: String }
+    /// Which change to show.
+    Diff {
+        id: String,
+        /// Only what changed since it was last sent back.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")] since_review: bool,
+    }
     Name { name: AgentName }
     AgentClose {
         name: AgentName,

@@ -23,6 +23,43 @@ pub struct OpenView {
     pub lasts_ms: u64,
 }
 
+/// How something stands that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    Ok,
+    Warn,
+    Bad,
+}
+
+/// One thing that was looked at, and its fix.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckLine {
+    pub id: String,
+    pub level: Level,
+    pub text: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fix: String,
+}
+
+/// One of the programs that are known, and whether it is here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProviderLine {
+    pub preset: String,
+    pub provider: String,
+    pub program: Option<String>,
+    pub version: Option<String>,
+    pub signed_in: String,
+    pub fix: Option<String>,
+}
+
+/// What a doctor finds on the daemon's machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DoctorView {
+    pub checks: Vec<CheckLine>,
+    pub providers: Vec<ProviderLine>,
+}
+
 /// What a lane, a task or a stretch of time is at. Each has one glyph and one colour on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -228,7 +228,7 @@ verbs! {
     "queue" Queue(input::Scope) View + Lead "Shows the landing queue";
     "queue.hold" QueueHold(input::QueueHold) Operate "Stops a landing queue";
     "queue.release" QueueRelease(input::Scope) Operate "Lets a landing queue go on";
-    "diff" Diff(input::Id) View + Lead "Shows what a task's finished work changes";
+    "diff" Diff(input::Diff) View + Lead "Shows what a task's finished work changes";
     "revise" Revise(input::Said) Operate + Lead "Sends finished work back with words";
     "drop" Drop(input::Said) Operate "Drops finished work; it is kept for thirty days";
     "undo" Undo(input::Id) Operate "Takes back what a task landed, through the same queue";
@@ -289,6 +289,7 @@ verbs! {
     "audit" Audit(input::Audit) Admin "Lists who asked for which change, from where, and what came of it";
     "limits.set" LimitsSet(input::Limits) Admin "Sets the machine's limits";
     "backup" Backup(input::File) Admin "Writes a copy of the store";
+    "doctor" Doctor(input::Nothing) View "Says what is wrong on the daemon's machine, and which programs are there";
     "check" Check(input::Nothing) Operate "Checks the store for damage";
     "down" Down(input::Down) Admin "Stops the daemon";
 }

@@ -221,6 +221,9 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "Spend::is_nothing")]
     pub spent: Spend,
     pub submission: Option<Submission>,
+    /// The finished work that somebody looked at last and sent back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reviewed: Option<CommitId>,
     pub landing: Option<LandingId>,
     /// The trunk's commit that carries it.
     pub landed: Option<CommitId>,
@@ -515,6 +518,11 @@ pub(crate) fn try_again(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(
     bring_back(draft, id, reason, Again::default())
 }
 
+/// Brings a task back whose finished work somebody looked at.
+pub(crate) fn send_back(draft: &mut Draft, id: TaskId, reviewed: CommitId, reason: &str) -> Result<(), Refusal> {
+    bring_back(draft, id, reason, Again { reviewed: Some(reviewed), ..Again::default() })
+}
+
 /// How a task comes back for another attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -532,6 +540,9 @@ pub struct Again {
     /// Its finished work is to be mended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Fixup>,
+    /// This finished work was looked at and sent back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reviewed: Option<CommitId>,
 }
 
 /// Lets a task start at once that was put off, or rests.

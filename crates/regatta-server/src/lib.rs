@@ -36,6 +36,8 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use regatta_api::Problem;
+use regatta_api::page::DoctorView;
+use regatta_api::view::AgentView;
 use regatta_core::conversation::Service;
 use regatta_core::ids::AgentName;
 use regatta_engine::Engine;
@@ -74,6 +76,8 @@ pub struct Doors {
     pub recovered: Option<String>,
     /// Conversations in outside services, if there are such.
     pub bridges: Option<Box<dyn Bridges>>,
+    /// Looks at this machine.
+    pub doctor: Doctor,
 }
 
 /// What the doors need of the bridges.
@@ -85,6 +89,9 @@ pub trait Bridges: Send + Sync {
     /// Where deliveries come in, below `/webhooks/`. A signature is what lets somebody in there.
     fn router(&self) -> Router;
 }
+
+/// Looks at this machine for these agents' sake.
+pub type Doctor = Arc<dyn Fn(&[AgentView]) -> DoctorView + Send + Sync>;
 
 /// A door that is not only this machine's.
 pub struct Outside {
@@ -130,6 +137,7 @@ pub(crate) struct Shared {
     pub(crate) past: regatta_engine::past::Past,
     pub(crate) recovered: Option<String>,
     pub(crate) bridges: Option<Box<dyn Bridges>>,
+    pub(crate) doctor: Doctor,
 }
 
 /// Serves until somebody asks for `down` or `signal` ends. Requests under way are finished first.
@@ -156,6 +164,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         past: regatta_engine::past::Past::default(),
         recovered: doors.recovered,
         bridges: doors.bridges,
+        doctor: doors.doctor,
     });
     let router = router(shared.clone());
     tokio::spawn(async move {

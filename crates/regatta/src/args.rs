@@ -262,14 +262,23 @@ pub(crate) enum Word {
     Diff {
         /// The task
         id: TaskId,
+        /// Show only what changed since you last sent it back
+        #[arg(long)]
+        since_review: bool,
+        /// Show only how many lines of which files changed
+        #[arg(long)]
+        stat: bool,
     },
     /// Send finished work back to be worked on again
     Revise {
         /// The task
         id: TaskId,
         /// What is to be different
-        #[arg(required = true, value_name = "TEXT")]
+        #[arg(required_unless_present = "comment", value_name = "TEXT")]
         words: Vec<String>,
+        /// A word about one line, PATH:LINE:TEXT; may be given again
+        #[arg(long, value_name = "PATH:LINE:TEXT")]
+        comment: Vec<String>,
     },
     /// Drop finished work; it is kept for thirty days
     Drop {

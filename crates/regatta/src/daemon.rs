@@ -381,7 +381,8 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
         }
     };
     let dir = place.dir.clone();
-    let doors = Doors { engine, keyring, tcp, outside, unix, dir, traces, web_dir, recovered, bridges };
+    let doctor = crate::words::doctor::of_daemon(dir.clone());
+    let doors = Doors { engine, keyring, tcp, outside, unix, dir, traces, web_dir, recovered, bridges, doctor };
     regatta_server::serve(doors, signalled).await.map_err(|it| place.broken(&it))
 }
 

@@ -180,6 +180,7 @@ impl Board {
                     task.tries = if again.tried { task.tries + 1 } else { 0 };
                     task.not_before = again.not_before;
                     task.resume = again.resume.clone();
+                    task.reviewed = again.reviewed.clone().or(task.reviewed.take());
                     if let Some(fixup) = &again.fixup {
                         task.conflicts.extend(fixup.paths.iter().cloned());
                         task.conflicts.sort_unstable();

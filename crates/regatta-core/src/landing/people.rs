@@ -190,7 +190,7 @@ pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal
     if let Some(landing) = task.landing {
         withdraw(draft, landing, "it is being revised")?;
     }
-    task::try_again(draft, id, "it is being revised")?;
+    task::send_back(draft, id, submission.commit.clone(), "it is being revised")?;
     task::due(draft, id);
     let commit = &submission.commit;
     let words = format!(

@@ -149,6 +149,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         notes: vec![],
         spent: Spend::default(),
         submission: None,
+        reviewed: None,
         landing: None,
         landed: None,
         progress: String::new(),

@@ -480,6 +480,8 @@ fn revised_work_goes_back_with_the_words() {
     assert_eq!((states(&world, &landings), world.status(TaskId(1))), (vec!["gone", "trying"], Status::Unassigned));
     let task = world.task(TaskId(1));
     assert_eq!((task.failures, task.notes.len()), (0, 1));
+    let looked_at = task.submission.as_ref().map(|it| it.commit.clone());
+    assert!(looked_at.is_some() && task.reviewed == looked_at, "what was sent back is what was reviewed");
     assert!(
         task.notes[0].starts_with("shorter, please") && task.notes[0].contains("git cherry-pick"),
         "{:?}",

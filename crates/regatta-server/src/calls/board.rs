@@ -198,9 +198,11 @@ impl Caller<'_> {
     }
 
     pub(super) fn agent_list(&self) -> Json {
+        answer(self.board().revision, &self.agents())
+    }
+
+    pub(super) fn agents(&self) -> Vec<AgentView> {
         let board = self.board();
-        let views: Vec<AgentView> =
-            board.agents.values().map(|it| AgentView::of(&board, it, self.engine().now())).collect();
-        answer(board.revision, &views)
+        board.agents.values().map(|it| AgentView::of(&board, it, self.engine().now())).collect()
     }
 }

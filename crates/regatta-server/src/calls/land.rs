@@ -12,6 +12,12 @@ use super::*;
 /// How many past landings are shown.
 const MOST_SHOWN: usize = 100;
 
+/// Nobody sent the task's work back, so there is no review to compare with.
+pub(crate) fn never_reviewed(id: TaskId) -> Problem {
+    let what = format!("nobody has sent {id} back yet, so there is nothing to compare with");
+    Problem::new(409, "never_reviewed", what, format!("see the whole change: regatta diff {id}"))
+}
+
 impl Caller<'_> {
     pub(super) async fn land(&self, ask: input::Land) -> Json {
         let id = if ask.claim.is_some() { self.worked_in(&ask.id).await? } else { parse(&ask.id)? };
@@ -97,8 +103,8 @@ impl Caller<'_> {
         self.done(Command::ReleaseQueue { project }).await
     }
 
-    pub(super) async fn diff(&self, id: &str) -> Json {
-        let (id, board): (TaskId, _) = (parse(id)?, self.board());
+    pub(super) async fn diff(&self, ask: input::Diff) -> Json {
+        let (id, board): (TaskId, _) = (parse(&ask.id)?, self.board());
         let task = self.task_view(id).await?.task;
         let work = task.submission.clone();
         let work = work.ok_or_else(|| Problem::from(&Refusal::NothingToLand { task: id, status: task.status }))?;
@@ -106,9 +112,14 @@ impl Caller<'_> {
         let project =
             project.ok_or_else(|| Problem::from(&Refusal::NoSuchProject { project: task.project.clone() }))?;
         let (git, repo) = (self.engine().git().clone(), Repo::of(&project));
-        let (base, commit) = (work.base.clone(), work.commit.clone());
-        let patch = blocking(move || git.diff(&repo, &base, &commit)).await?.map_err(from_git)?;
-        let view = DiffView { task: id, base: work.base, commit: work.commit, files: work.changed, patch };
+        let base = match (ask.since_review, &task.reviewed) {
+            (true, Some(reviewed)) => reviewed.clone(),
+            (true, None) => return Err(never_reviewed(id)),
+            (false, _) => work.base,
+        };
+        let (from, commit) = (base.clone(), work.commit.clone());
+        let patch = blocking(move || git.diff(&repo, &from, &commit)).await?.map_err(from_git)?;
+        let view = DiffView { task: id, base, commit: work.commit, files: work.changed, patch };
         answer(board.revision, &view)
     }
 

@@ -21,6 +21,7 @@ mod work; // tasks, missions
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use land::never_reviewed;
 use ledger::Ledger;
 pub(crate) use ledger::{revision_of, wrote_beside};
 use regatta_api::input::{self, RuntimeName};
@@ -191,7 +192,7 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::Queue(ask) => it.queue(ask).await,
         Call::QueueHold(ask) => it.queue_hold(ask).await,
         Call::QueueRelease(ask) => it.queue_release(ask).await,
-        Call::Diff(ask) => it.diff(&ask.id).await,
+        Call::Diff(ask) => it.diff(ask).await,
         Call::Revise(ask) => it.revise(ask).await,
         Call::Drop(ask) => it.drop_work(ask).await,
         Call::Undo(ask) => it.undo(&ask.id).await,
@@ -262,6 +263,11 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::Check(_) => {
             it.engine().check().await.map_err(refused)?;
             answer(it.board().revision, &"ok")
+        }
+        Call::Doctor(_) => {
+            let (doctor, agents) = (it.shared.doctor.clone(), it.agents());
+            let view = blocking(move || doctor(&agents)).await?;
+            answer(it.board().revision, &view)
         }
         Call::Down(ask) => it.down(ask.keep_agents).await,
     }

@@ -257,7 +257,8 @@ fn steered(call: &Call) -> Result<Option<TaskId>, Problem> {
         Call::TaskAssign(ask) => ask.task,
         Call::TaskCancel(ask) => ask.task,
         Call::Tell(ask) | Call::Revise(ask) => parse(&ask.id)?,
-        Call::Retry(ask) | Call::Diff(ask) => parse(&ask.id)?,
+        Call::Retry(ask) => parse(&ask.id)?,
+        Call::Diff(ask) => parse(&ask.id)?,
         Call::Land(ask) => parse(&ask.id)?,
         _ => return Ok(None),
     }))

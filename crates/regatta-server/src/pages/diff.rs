@@ -42,8 +42,8 @@ struct Changed {
     lines: Vec<(char, String)>,
 }
 
-/// A task's change, by the commit that ends it.
-type Known = (TaskId, CommitId, Arc<Vec<Changed>>);
+/// A task's change, by the commits between which it is.
+type Known = (TaskId, (CommitId, CommitId), Arc<Vec<Changed>>);
 
 /// Patches that were looked at lately.
 #[derive(Default)]
@@ -52,17 +52,17 @@ pub(super) struct Patches {
 }
 
 impl Patches {
-    fn find(&self, task: TaskId, commit: &CommitId) -> Option<Arc<Vec<Changed>>> {
+    fn find(&self, task: TaskId, ends: &(CommitId, CommitId)) -> Option<Arc<Vec<Changed>>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.iter().find(|it| it.0 == task && it.1 == *commit).map(|it| it.2.clone())
+        kept.iter().find(|it| it.0 == task && it.1 == *ends).map(|it| it.2.clone())
     }
 
-    fn keep(&self, task: TaskId, commit: CommitId, files: Arc<Vec<Changed>>) {
+    fn keep(&self, task: TaskId, ends: (CommitId, CommitId), files: Arc<Vec<Changed>>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == KEPT {
             kept.pop_front();
         }
-        kept.push_back((task, commit, files));
+        kept.push_back((task, ends, files));
     }
 }
 
@@ -84,9 +84,22 @@ struct FileLine<'a> {
 pub(super) struct Asked {
     #[serde(default)]
     split: bool,
+    /// Only what changed since it was last sent back.
+    #[serde(default)]
+    since_review: bool,
+    /// Lines that differ in their spaces alone are the same.
+    #[serde(default)]
+    spaces: bool,
 }
 
-async fn patch(shared: &Arc<Shared>, entered: &Entered, id: &str) -> Result<(Task, Arc<Vec<Changed>>), Problem> {
+/// A change, and what it is compared with.
+struct Patch {
+    task: Task,
+    base: CommitId,
+    files: Arc<Vec<Changed>>,
+}
+
+async fn patch(shared: &Arc<Shared>, entered: &Entered, id: &str, since_review: bool) -> Result<Patch, Problem> {
     calls::sees_all(&entered.visitor, "look at the pages", "use a token with the scope viewer or wider")?;
     let bad = |_| Problem::new(400, "bad_id", "that is no task", "see what there is: regatta status");
     let id: TaskId = id.parse().map_err(bad)?;
@@ -98,19 +111,29 @@ async fn patch(shared: &Arc<Shared>, entered: &Entered, id: &str) -> Result<(Tas
     let task = found.ok_or_else(|| Problem::from(&Refusal::NoSuchTask { task: id }))?;
     let work = task.submission.clone();
     let work = work.ok_or_else(|| Problem::from(&Refusal::NothingToLand { task: id, status: task.status }))?;
-    if let Some(files) = shared.pages.patches.find(id, &work.commit) {
-        return Ok((task, files));
+    let base = match (since_review, &task.reviewed) {
+        (true, Some(reviewed)) => reviewed.clone(),
+        (true, None) => return Err(calls::never_reviewed(id)),
+        (false, _) => work.base.clone(),
+    };
+    let ends = (base.clone(), work.commit.clone());
+    if let Some(files) = shared.pages.patches.find(id, &ends) {
+        return Ok(Patch { task, base, files });
     }
     let project = board.projects.get(&task.project).cloned();
     let project = project.ok_or_else(|| Problem::from(&Refusal::NoSuchProject { project: task.project.clone() }))?;
-    let (git, repo, commit) = (shared.engine.git().clone(), Repo::of(&project), work.commit.clone());
-    let text = calls::blocking(move || git.diff(&repo, &work.base, &work.commit)).await?;
+    let (git, repo, from, to) = (shared.engine.git().clone(), Repo::of(&project), base.clone(), work.commit.clone());
+    let text = calls::blocking(move || git.diff(&repo, &from, &to)).await?;
     let text = text.map_err(|it| Problem::new(422, it.code, it.what, it.hint))?;
     let mut files = read(&text);
+    if since_review {
+        // What others landed meanwhile is between the two as well, and is not this task's.
+        files.retain(|it| work.changed.contains(&it.path) || task.files.iter().any(|file| file.matches(&it.path)));
+    }
     files.sort_by_key(|it| !outside(&task, &it.path));
     let files = Arc::new(files);
-    shared.pages.patches.keep(id, commit, files.clone());
-    Ok((task, files))
+    shared.pages.patches.keep(id, ends, files.clone());
+    Ok(Patch { task, base, files })
 }
 
 fn outside(task: &Task, path: &str) -> bool {
@@ -121,15 +144,14 @@ fn outside(task: &Task, path: &str) -> bool {
 pub(super) async fn list(
     State(shared): State<Arc<Shared>>,
     Path(id): Path<String>,
+    bounds::Asked(asked): bounds::Asked<Asked>,
     entered: Entered,
 ) -> Result<Response, Refused> {
-    let (task, files) = patch(&shared, &entered, &id).await?;
-    let line = |it: &Changed| serde_json::to_value(of(it, outside(&task, &it.path))).unwrap_or_default();
-    let all: Vec<serde_json::Value> = files.iter().map(line).collect();
-    let work = task.submission.as_ref();
-    let answer = serde_json::json!({
-        "base": work.map(|it| &it.base), "commit": work.map(|it| &it.commit), "files": all,
-    });
+    let it = patch(&shared, &entered, &id, asked.since_review).await?;
+    let line = |file: &Changed| serde_json::to_value(of(file, outside(&it.task, &file.path))).unwrap_or_default();
+    let all: Vec<serde_json::Value> = it.files.iter().map(line).collect();
+    let work = it.task.submission.as_ref();
+    let answer = serde_json::json!({ "base": it.base, "commit": work.map(|it| &it.commit), "files": all });
     Ok(axum::Json(answer).into_response())
 }
 
@@ -149,8 +171,9 @@ pub(super) async fn one(
     bounds::Asked(asked): bounds::Asked<Asked>,
     entered: Entered,
 ) -> Result<Response, Refused> {
-    let (_, files) = patch(&shared, &entered, &id).await?;
-    let drawn = calls::blocking(move || files.get(nth).map(|it| draw(it, asked.split))).await?;
+    let files = patch(&shared, &entered, &id, asked.since_review).await?.files;
+    let shown = Shown { split: asked.split, spaces: asked.spaces };
+    let drawn = calls::blocking(move || files.get(nth).map(|it| draw(it, shown))).await?;
     let text =
         drawn.ok_or_else(|| Problem::new(404, "no_such_file", "the change has no such file", "load the page again"))?;
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())
@@ -206,8 +229,19 @@ fn plain_name(name: &str) -> String {
     name.trim_end_matches(['\t', '\r']).trim_matches('"').to_owned()
 }
 
+/// How a change is shown.
+#[derive(Clone, Copy, Default)]
+struct Shown {
+    /// Old and new side by side.
+    split: bool,
+    /// Spaces alone are no change.
+    spaces: bool,
+}
+
 /// Draws a file's lines as rows of a table.
-fn draw(file: &Changed, split: bool) -> String {
+fn draw(file: &Changed, Shown { split, spaces }: Shown) -> String {
+    let bare = spaces.then(|| without_spaces(file));
+    let file = bare.as_ref().unwrap_or(file);
     let mut out = String::new();
     let (mut old, mut new, mut at) = (0_usize, 0_usize, 0);
     while at < file.lines.len().min(MOST_LINES) {
@@ -267,6 +301,67 @@ fn sheets(rows: &str, split: bool) -> String {
         from = to;
     }
     out
+}
+
+/// A change in which lines that differ in their spaces alone stand as they are now.
+fn without_spaces(file: &Changed) -> Changed {
+    let mut lines = Vec::with_capacity(file.lines.len());
+    let mut at = 0;
+    while at < file.lines.len() {
+        let end = at + file.lines[at..].iter().take_while(|it| matches!(it.0, '+' | '-')).count();
+        if end == at {
+            lines.push(file.lines[at].clone());
+            at += 1;
+            continue;
+        }
+        let of = |sign: char| file.lines[at..end].iter().filter(|it| it.0 == sign).map(|it| it.1.as_str()).collect();
+        let (gone, come): (Vec<&str>, Vec<&str>) = (of('-'), of('+'));
+        let (mut old, mut new) = (0, 0);
+        for (one, other) in same_but_spaces(&gone, &come) {
+            lines.extend(gone[old..one].iter().map(|it| ('-', (*it).to_owned())));
+            lines.extend(come[new..other].iter().map(|it| ('+', (*it).to_owned())));
+            lines.push((' ', come[other].to_owned()));
+            (old, new) = (one + 1, other + 1);
+        }
+        lines.extend(gone[old..].iter().map(|it| ('-', (*it).to_owned())));
+        lines.extend(come[new..].iter().map(|it| ('+', (*it).to_owned())));
+        at = end;
+    }
+    Changed { lines, ..file.clone() }
+}
+
+/// Pairs of lines, in order, that are the same but for their spaces: as many as there are, in blocks of a size that a
+/// person would compare.
+fn same_but_spaces(gone: &[&str], come: &[&str]) -> Vec<(usize, usize)> {
+    const MOST: usize = 250_000;
+    let bare = |it: &&str| it.chars().filter(|it| !it.is_whitespace()).collect::<String>();
+    let (a, b): (Vec<String>, Vec<String>) = (gone.iter().map(bare).collect(), come.iter().map(bare).collect());
+    if a.len() * b.len() > MOST {
+        return (0..a.len().min(b.len())).filter(|it| a[*it] == b[*it]).map(|it| (it, it)).collect();
+    }
+    let wide = b.len() + 1;
+    let mut most = vec![0_u32; (a.len() + 1) * wide];
+    for one in (0..a.len()).rev() {
+        for other in (0..b.len()).rev() {
+            most[one * wide + other] = if a[one] == b[other] {
+                most[(one + 1) * wide + other + 1] + 1
+            } else {
+                most[(one + 1) * wide + other].max(most[one * wide + other + 1])
+            };
+        }
+    }
+    let (mut one, mut other, mut pairs) = (0, 0, Vec::new());
+    while one < a.len() && other < b.len() {
+        if a[one] == b[other] {
+            pairs.push((one, other));
+            (one, other) = (one + 1, other + 1);
+        } else if most[(one + 1) * wide + other] >= most[one * wide + other + 1] {
+            one += 1;
+        } else {
+            other += 1;
+        }
+    }
+    pairs
 }
 
 /// `@@ -41,7 +41,9 @@`
@@ -389,13 +484,13 @@ mod tests {
 
     #[test]
     fn lines_are_numbered_and_changed_words_are_marked() {
-        let made = draw(&read(PATCH)[0], false);
+        let made = draw(&read(PATCH)[0], Shown::default());
         assert!(made.contains("<tr><td>41</td><td>41</td><td></td><td>let user;</td></tr>"), "{made}");
         assert!(made.contains("<tr class=\"d\"><td>42</td><td></td><td>-</td>"), "{made}");
         assert!(made.contains("if <del>user.password == form.password</del> {"), "{made}");
         assert!(made.contains("if <ins>verify(&amp;form.password)</ins> {"), "{made}");
         assert!(made.contains("<td>43</td><td>44</td><td></td><td>ok</td>"), "{made}");
-        let split = draw(&read(PATCH)[0], true);
+        let split = draw(&read(PATCH)[0], Shown { split: true, spaces: false });
         assert!(split.contains("<td>42</td><td class=\"d\">"), "{split}");
         assert!(split.contains("<td></td><td></td><td>43</td><td class=\"i\">"), "{split}");
     }
@@ -405,19 +500,30 @@ mod tests {
     fn hostile_lines_and_names_are_harmless_s12() {
         let bad = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1,2 @@ <script>\n-<b>\n+<script>alert('1')</script>\n+\u{202e}\u{1b}[31m\n";
         for split in [false, true] {
-            let made = draw(&read(bad)[0], split);
+            let made = draw(&read(bad)[0], Shown { split, spaces: split });
             let bare = ["<script", "<b>", "onerror", "\u{202e}", "\u{1b}"];
             assert!(bare.iter().all(|it| !made.contains(it)), "{made}");
         }
         let long = format!("diff --git a/x b/x\n@@ -1 +1 @@\n+{}\n", "y".repeat(10_000_000));
-        let made = draw(&read(&long)[0], false);
+        let made = draw(&read(&long)[0], Shown::default());
         assert!(made.len() < 2 * markup::LONGEST && made.contains("9996000 more characters"), "{}", made.len());
+    }
+
+    #[test]
+    fn spaces_alone_are_no_change_where_nobody_wants_to_see_them() {
+        let patch = "diff --git a/x b/x\n@@ -1,4 +1,5 @@\n-fn a() {\n-b();\n-old();\n+if c {\n+    fn a() {\n+    b();\n+new();\n end\n";
+        let made = without_spaces(&read(patch)[0]);
+        let shape: String = made.lines.iter().map(|it| format!("{}{}\n", it.0, it.1)).collect();
+        assert_eq!(shape, "@@@ -1,4 +1,5 @@\n+if c {\n     fn a() {\n     b();\n-old();\n+new();\n end\n");
+        let drawn = draw(&read(patch)[0], Shown { split: false, spaces: true });
+        assert!(drawn.contains("<tr><td>1</td><td>2</td><td></td><td>    fn a() {</td></tr>"), "{drawn}");
+        assert!(drawn.contains("<td>4</td><td>5</td><td></td><td>end</td>"), "lines keep their numbers: {drawn}");
     }
 
     #[test]
     fn rows_come_in_tables_that_can_be_left_for_later() {
         let lines: String = (0..250).map(|it| format!("+line {it} </tr>\n")).collect();
-        let made = draw(&read(&format!("diff --git a/x b/x\n@@ -0,0 +1,250 @@\n{lines}"))[0], false);
+        let made = draw(&read(&format!("diff --git a/x b/x\n@@ -0,0 +1,250 @@\n{lines}"))[0], Shown::default());
         assert_eq!(made.matches("<table").count(), 3);
         assert_eq!((made.matches("<tr").count(), made.matches("</tr>").count()), (251, 251));
         assert!(made.starts_with("<div class=\"part\"><table") && made.ends_with("</tr></table></div>"));

@@ -112,16 +112,21 @@ impl Scene<'_> {
 
     fn head(&self) -> Result<HeadView, StoreError> {
         let board = self.board;
-        let count = |word: &str| board.tasks.values().filter(|it| view::word(it) == word).count();
+        // As the lanes and the list have it: who asks does not work meanwhile.
+        let mut counts: BTreeMap<At, usize> = BTreeMap::new();
+        for it in board.tasks.values() {
+            *counts.entry(at(board, it)).or_default() += 1;
+        }
+        let count = |at: At| counts.get(&at).copied().unwrap_or_default();
         let needs_you = items(board).len();
         let missions = self.missions()?;
         let part = |text: String, strong: bool, to: &str| Part { text, strong, to: Some(to.into()) };
         let mut sentence = vec![
-            part(format!("{} working", count("working")), true, "/tasks?at=working"),
-            part(format!("{} waiting", count("waiting")), false, "/tasks?at=waiting"),
+            part(format!("{} working", count(At::Working)), true, "/tasks?at=working"),
+            part(format!("{} waiting", count(At::Waiting)), false, "/tasks?at=waiting"),
             part(format!("{needs_you} need{} you", if needs_you == 1 { "s" } else { "" }), needs_you > 0, "/inbox"),
         ];
-        let landing = count("landing");
+        let landing = count(At::Landing);
         if landing > 0 {
             sentence.push(part(format!("{landing} landing"), false, "/queue"));
         }
@@ -226,8 +231,15 @@ impl Scene<'_> {
         let train = |project: &Arc<regatta_core::project::Project>| {
             let recent = self.history.landings(&project.name, RECENT)?;
             let ended = recent.into_iter().filter(|it| it.end.is_some());
+            let mut took = Vec::new();
             let recent: Vec<LandingView> = ended
-                .map(|it| Ok(LandingView::of(&it, self.history.task(it.task)?.as_ref(), None)))
+                .map(|it| {
+                    let task = self.history.task(it.task)?;
+                    if let Some(done) = task.as_ref().filter(|it| it.landed.is_some()) {
+                        took.push(done.updated_wall.saturating_sub(it.queued_wall));
+                    }
+                    Ok(LandingView::of(&it, task.as_ref(), None))
+                })
                 .collect::<Result<_, StoreError>>()?;
             let queued = || (1..).zip(board.queue_of(&project.name));
             let drawn = |(at, it): (usize, &Arc<regatta_core::landing::Landing>)| {
@@ -235,10 +247,7 @@ impl Scene<'_> {
             };
             let queue: Vec<LandingView> = queued().map(drawn).collect();
             let each = queued().filter_map(|(_, it)| Some((it.id, act::task(board.tasks.get(&it.task)?, Some(it)))));
-            let text = match queue.len() {
-                0 => "nothing waits to land".to_owned(),
-                many => format!("{many} in line"),
-            };
+            let text = queue_text(queue.len(), took);
             Ok(TrainView {
                 tip: recent.iter().find_map(|it| it.commit.clone()),
                 text,
@@ -416,6 +425,21 @@ pub(super) fn items(board: &Board) -> Vec<ItemView> {
     all.map(drawn).collect()
 }
 
+/// How long the line is, in words, and how long one took of late: the one in the middle, which a single long one moves
+/// nowhere.
+fn queue_text(many: usize, mut took: Vec<u64>) -> String {
+    took.sort_unstable();
+    let text = match many {
+        0 => "nothing waits to land".to_owned(),
+        many => format!("{many} in line"),
+    };
+    match took.get(took.len() / 2).map(|it| it.div_ceil(1_000).max(1)) {
+        None => text,
+        Some(seconds @ 0..120) => format!("{text} · one took about {seconds} s to land"),
+        Some(seconds) => format!("{text} · one took about {} min to land", seconds.div_ceil(60)),
+    }
+}
+
 /// What is spent, in words; what is not known is not called nothing.
 fn spend_text(today: &Spend, cap: Option<u64>, line: &[(u64, u64)], wall: u64) -> String {
     let usd = |micro: u64| {
@@ -466,6 +490,13 @@ mod tests {
             "$1.00 of $4.00 · at this rate the cap is reached in 0 h 30 min"
         );
         assert_eq!(spend_text(&spend(Some(5_000_000), 9), Some(4_000_000), &line, 600_000), "$5.00 of $4.00");
+    }
+
+    #[test]
+    fn a_queue_says_how_long_one_takes() {
+        assert_eq!(queue_text(0, vec![]), "nothing waits to land");
+        assert_eq!(queue_text(2, vec![900_000, 1_200, 1_900]), "2 in line · one took about 2 s to land");
+        assert_eq!(queue_text(1, vec![150_000]), "1 in line · one took about 3 min to land");
     }
 
     #[test]

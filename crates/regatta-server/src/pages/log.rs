@@ -92,8 +92,9 @@ fn row(out: &mut String, wall: u64, class: &str, html: &str) {
 fn draw(out: &mut String, wall: u64, said: &Said) {
     match said {
         Said::Started { model, .. } => {
-            let model = model.as_deref().map(|it| format!(" ({it})")).unwrap_or_default();
-            row(out, wall, "note", &markup::text(&format!("session opened{model}")));
+            // It is said again when another model answers.
+            let text = model.as_deref().map_or("session opened".to_owned(), |it| format!("session with {it}"));
+            row(out, wall, "note", &markup::text(&text));
         }
         Said::TurnStarted { n } => row(out, wall, "note", &format!("turn {}", n + 1)),
         Said::Message { text: it } => row(out, wall, "", &text(it)),

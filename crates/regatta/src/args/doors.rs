@@ -49,7 +49,7 @@ pub(crate) struct Listen {
     #[arg(long)]
     pub(crate) insecure_listen: bool,
     /// Serve the web page from this directory instead, while working on it
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "REGATTA_WEB_DIR", hide_env = true)]
     pub(crate) web_dir: Option<PathBuf>,
 }
 

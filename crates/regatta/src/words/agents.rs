@@ -4,6 +4,7 @@ use regatta_agents::discover::{self, Found, Machine, SignIn};
 use regatta_agents::presets::{self, Drive, Preset};
 use regatta_api::Call;
 use regatta_api::input::{self, RuntimeName};
+use regatta_api::page::ProviderLine;
 use regatta_api::view::AgentView;
 use regatta_core::agent::{Key, KeySource, Level, Profile, Role, Runtime};
 
@@ -233,23 +234,28 @@ fn details(it: &AgentView) -> String {
     table(&rows)
 }
 
+/// The known programs, and what there is of them on this machine.
+pub(super) fn providers() -> Vec<ProviderLine> {
+    let machine = Machine::here();
+    presets::PRESETS.iter().map(|it| line_of(&discover::find(it, &machine))).collect()
+}
+
+fn line_of(it: &Found) -> ProviderLine {
+    ProviderLine {
+        preset: it.preset.name.into(),
+        provider: it.preset.provider.into(),
+        program: it.program.as_ref().map(|it| it.to_string_lossy().into_owned()),
+        version: it.version.clone(),
+        signed_in: signed_in(it).into(),
+        fix: it.fix.clone(),
+    }
+}
+
 /// What of the known programs is on this machine.
 pub(super) fn provider(app: &App) -> Said {
     let machine = Machine::here();
     let found: Vec<Found> = presets::PRESETS.iter().map(|it| discover::find(it, &machine)).collect();
-    let data: Vec<serde_json::Value> = found
-        .iter()
-        .map(|it| {
-            serde_json::json!({
-                "preset": it.preset.name,
-                "provider": it.preset.provider,
-                "program": it.program.as_ref().map(|it| it.to_string_lossy()),
-                "version": it.version,
-                "signed_in": signed_in(it),
-                "fix": it.fix,
-            })
-        })
-        .collect();
+    let data: Vec<ProviderLine> = found.iter().map(line_of).collect();
     let ready = found.iter().find(|it| it.program.is_some());
     let next: Vec<String> =
         ready.map(|it| format!("regatta agent add {0} --preset {0}", it.preset.name)).into_iter().collect();

@@ -1,13 +1,16 @@
 //! `doctor`: what is wrong, and the exact fix. Checks are data.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use regatta_agents::discover::{self, Machine, SignIn};
 use regatta_agents::presets;
 use regatta_api::Call;
 use regatta_api::input;
+use regatta_api::page::{CheckLine, DoctorView, Level};
 use regatta_api::view::AgentView;
 use regatta_core::agent::Level as Confined;
 use regatta_engine::ports::git::Git;
-use serde::Serialize;
 
 use crate::client::{Client, Got};
 use crate::out::{Failed, Said, table};
@@ -15,26 +18,18 @@ use crate::{daemon, settings, wire};
 
 use super::App;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Level {
-    Ok,
-    Warn,
-    Bad,
+/// Looks at the daemon's machine for whoever asks over a door: what needs no working directory.
+pub(crate) fn of_daemon(dir: PathBuf) -> regatta_server::Doctor {
+    Arc::new(move |agents| {
+        let mut checks = vec![git_program(), disk(&dir)];
+        checks.extend(agents.iter().flat_map(of_agent));
+        checks.push(sandbox());
+        DoctorView { checks, providers: super::agents::providers() }
+    })
 }
 
-/// One thing that was looked at.
-#[derive(Debug, Serialize)]
-struct Check {
-    id: &'static str,
-    level: Level,
-    text: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    fix: String,
-}
-
-fn check(id: &'static str, level: Level, text: impl Into<String>, fix: impl Into<String>) -> Check {
-    Check { id, level, text: text.into(), fix: fix.into() }
+fn check(id: &str, level: Level, text: impl Into<String>, fix: impl Into<String>) -> CheckLine {
+    CheckLine { id: id.to_owned(), level, text: text.into(), fix: fix.into() }
 }
 
 pub(super) fn doctor(app: &App) -> Said {
@@ -75,14 +70,14 @@ pub(super) fn doctor(app: &App) -> Said {
     if bad == 0 { Ok(()) } else { Err(Failed::Code(1)) }
 }
 
-fn from_failed(id: &'static str, error: &Failed) -> Check {
+fn from_failed(id: &str, error: &Failed) -> CheckLine {
     match error {
         Failed::Problem(it) => check(id, Level::Bad, it.message.clone(), it.hint.clone()),
         Failed::Code(code) => check(id, Level::Bad, format!("failed with {code}"), ""),
     }
 }
 
-fn git_program() -> Check {
+fn git_program() -> CheckLine {
     match regatta_git::version() {
         Ok((version, true)) => check("git", Level::Ok, version, ""),
         Ok((version, false)) => check("git", Level::Bad, format!("{version} is too old"), "install git 2.39 or later"),
@@ -90,7 +85,7 @@ fn git_program() -> Check {
     }
 }
 
-fn disk(dir: &std::path::Path) -> Check {
+fn disk(dir: &std::path::Path) -> CheckLine {
     match rustix::fs::statvfs(dir) {
         Ok(it) => {
             let free = it.f_bavail.saturating_mul(it.f_frsize) / (1 << 20);
@@ -109,7 +104,7 @@ fn disk(dir: &std::path::Path) -> Check {
     }
 }
 
-fn repository(app: &App, data_dir: &std::path::Path) -> Result<Check, Failed> {
+fn repository(app: &App, data_dir: &std::path::Path) -> Result<CheckLine, Failed> {
     Ok(match wire::git(data_dir).inspect(&app.here()?) {
         Err(error) => check("repo", Level::Warn, error.what, error.hint),
         Ok(facts) if facts.unborn => check("repo", Level::Bad, "no commit yet", "git commit --allow-empty -m start"),
@@ -136,7 +131,7 @@ fn repository(app: &App, data_dir: &std::path::Path) -> Result<Check, Failed> {
     })
 }
 
-fn store_and_agents(app: &App) -> Vec<Check> {
+fn store_and_agents(app: &App) -> Vec<CheckLine> {
     let client: Client = match app.client() {
         Ok(client) => client,
         Err(error) => return vec![from_failed("daemon", &error)],
@@ -158,26 +153,31 @@ fn store_and_agents(app: &App) -> Vec<Check> {
             "regatta agent add NAME --runtime command --command '…'",
         )),
         Ok(got) => {
-            for it in &got.data {
-                if let Some(argv) = it.agent.runtime.argv() {
-                    checks.push(program_of(it, argv.first().map(String::as_str).unwrap_or_default()));
-                }
-                if it.agent.profile.confine == Some(Confined::Off) {
-                    let text = format!("{} has no sandbox: it can do whatever you can", it.agent.name);
-                    checks.push(check("sandbox", Level::Warn, text, "regatta agent add … --confine workspace"));
-                }
-                if let Some(why) = &it.parked {
-                    let fix = format!("mend it, then: regatta resume {}", it.agent.name);
-                    checks.push(check("agent", Level::Warn, why.clone(), fix));
-                }
-            }
+            checks.extend(got.data.iter().flat_map(of_agent));
         }
     }
     checks
 }
 
+/// What is to be said of an agent.
+fn of_agent(it: &AgentView) -> Vec<CheckLine> {
+    let mut checks = Vec::new();
+    if let Some(argv) = it.agent.runtime.argv() {
+        checks.push(program_of(it, argv.first().map(String::as_str).unwrap_or_default()));
+    }
+    if it.agent.profile.confine == Some(Confined::Off) {
+        let text = format!("{} has no sandbox: it can do whatever you can", it.agent.name);
+        checks.push(check("sandbox", Level::Warn, text, "regatta agent add … --confine workspace"));
+    }
+    if let Some(why) = &it.parked {
+        let fix = format!("mend it, then: regatta resume {}", it.agent.name);
+        checks.push(check("agent", Level::Warn, why.clone(), fix));
+    }
+    checks
+}
+
 /// Whether an agent's program is there and somebody is signed in to it.
-fn program_of(it: &AgentView, program: &str) -> Check {
+fn program_of(it: &AgentView, program: &str) -> CheckLine {
     let preset = it.agent.profile.preset.as_deref().and_then(presets::find).map(|it| it.0);
     let seen = preset.map(|it| discover::find(it, &Machine::here()));
     match (&seen, found(program)) {
@@ -201,7 +201,7 @@ fn program_of(it: &AgentView, program: &str) -> Check {
 }
 
 /// How agents are shut in on this machine.
-fn sandbox() -> Check {
+fn sandbox() -> CheckLine {
     let found = wire::sandboxes();
     match found.iter().find(|it| it.1.is_none()) {
         Some((name, _)) => check("sandbox", Level::Ok, name.clone(), ""),

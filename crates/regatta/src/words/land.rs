@@ -145,16 +145,43 @@ fn drawn(it: &QueueView) -> String {
     text + &table(&waiting.chain(recent).collect::<Vec<_>>())
 }
 
-pub(super) fn diff(app: &App, id: TaskId) -> Said {
-    let got: Got<DiffView> = app.call(&Call::Diff(input::Id { id: id.to_string() }))?;
+pub(super) fn diff(app: &App, id: TaskId, since_review: bool, stat: bool) -> Said {
+    let got: Got<DiffView> = app.call(&Call::Diff(input::Diff { id: id.to_string(), since_review }))?;
     app.out.answer("diff", &got.data, &[format!("regatta land {id}")], |_| {
+        if stat {
+            return table(&counted(&got.data.patch));
+        }
         // An agent's text: nothing in it may steer the terminal. Tabs are part of what is shown.
         got.data.patch.lines().map(|it| it.split('\t').map(plain).collect::<Vec<_>>().join("\t") + "\n").collect()
     })
 }
 
-pub(super) fn revise(app: &App, id: TaskId, words: &[String]) -> Said {
-    let got: Got<TaskView> = app.call(&Call::Revise(input::Said { id: id.to_string(), text: words.join(" ") }))?;
+/// A row for each file of a patch: its path, and how many lines came and went.
+fn counted(patch: &str) -> Vec<Vec<String>> {
+    let mut files: Vec<(String, usize, usize)> = Vec::new();
+    let mut inside = false;
+    for it in patch.lines() {
+        if let Some(names) = it.strip_prefix("diff --git ") {
+            let name = names.rsplit(" b/").next().unwrap_or(names);
+            files.push((plain(name), 0, 0));
+            inside = false;
+            continue;
+        }
+        inside |= it.starts_with("@@");
+        let Some(file) = files.last_mut().filter(|_| inside) else { continue };
+        match it.bytes().next() {
+            Some(b'+') => file.1 += 1,
+            Some(b'-') => file.2 += 1,
+            _ => {}
+        }
+    }
+    files.into_iter().map(|(name, added, gone)| vec![name, format!("+{added}"), format!("-{gone}")]).collect()
+}
+
+pub(super) fn revise(app: &App, id: TaskId, words: &[String], comments: &[String]) -> Said {
+    let words = Some(words.join(" ")).filter(|it| !it.is_empty());
+    let text = words.into_iter().chain(comments.iter().cloned()).collect::<Vec<_>>().join("\n");
+    let got: Got<TaskView> = app.call(&Call::Revise(input::Said { id: id.to_string(), text }))?;
     app.out.answer("revise", &got.data, &[format!("regatta why {id}")], |_| format!("{id} goes back with your words\n"))
 }
 

@@ -6,7 +6,7 @@ mod bridge;
 mod claim;
 mod decide;
 mod demo;
-mod doctor;
+pub(crate) mod doctor;
 mod fill;
 mod goal;
 mod graph;
@@ -248,8 +248,8 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Land { id: Some(id), wait, first, .. }) => land::land(app, id, wait, first),
         Some(Word::Land { .. }) => Err(Failed::Code(2)), // it has either
         Some(Word::Queue { word, all }) => land::queue(app, word, all),
-        Some(Word::Diff { id }) => land::diff(app, id),
-        Some(Word::Revise { id, words }) => land::revise(app, id, &words),
+        Some(Word::Diff { id, since_review, stat }) => land::diff(app, id, since_review, stat),
+        Some(Word::Revise { id, words, comment }) => land::revise(app, id, &words, &comment),
         Some(Word::Drop { id, because }) => land::drop_work(app, id, because),
         Some(Word::Undo { id, wait }) => land::undo(app, id, wait),
         Some(Word::Stop(it)) => work::stop(app, it),

@@ -58,6 +58,7 @@ impl Server {
             web_dir: None,
             recovered: None,
             bridges: None,
+            doctor: std::sync::Arc::new(|_| Default::default()),
         };
         runtime.spawn(async move {
             let signal = async move {
