@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use regatta_api::Call;
 use regatta_api::input;
-use regatta_api::view::{EventView, MissionView, TaskView};
+use regatta_api::view::{EventView, InboxView, MissionView, TaskView};
 use regatta_core::ids::{MissionId, TaskId};
 use regatta_core::task::Status;
 
@@ -23,6 +23,19 @@ pub(crate) enum Ending {
     TimedOut,
     /// The watcher left; the team goes on.
     Detached,
+    /// Somebody waits for a person, where following ends with that.
+    Needed,
+}
+
+/// When following ends because a person is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// It does not.
+    Settled,
+    /// As soon as one is.
+    Needed,
+    /// When nothing else goes on.
+    OnlyNeeded,
 }
 
 /// The most rows of the live table.
@@ -42,12 +55,35 @@ pub(crate) fn follow(
     after: u64,
     events: bool,
 ) -> Result<Ending, Failed> {
+    watch(app, client, first, after, (events, Until::Settled))
+}
+
+/// Follows a mission until somebody must be asked. It is called again when they were.
+pub(crate) fn until_needed(
+    app: &App,
+    client: &Client,
+    first: Got<MissionView>,
+    after: u64,
+    ends: Until,
+) -> Result<Ending, Failed> {
+    watch(app, client, first, after, (false, ends))
+}
+
+fn watch(
+    app: &App,
+    client: &Client,
+    first: Got<MissionView>,
+    after: u64,
+    (events, ends): (bool, Until),
+) -> Result<Ending, Failed> {
     let id = first.data.mission.id;
     let mut watch = Watch {
         interrupts: Interrupts::listen()?,
         client,
         id,
         events,
+        ends,
+        needed: false,
         screen: Screen::new(&app.out),
         until: app.timeout().map(|it| Instant::now() + it),
         seen: after,
@@ -115,6 +151,9 @@ struct Watch<'a> {
     client: &'a Client,
     id: MissionId,
     events: bool,
+    ends: Until,
+    /// A person is needed, and following ends with that.
+    needed: bool,
     screen: Screen<'a>,
     until: Option<Instant>,
     seen: u64,
@@ -147,6 +186,8 @@ impl Watch<'_> {
             }
             if self.settled_at.is_some_and(|it| self.seen >= it) {
                 ending = Some(Ending::Settled);
+            } else if self.needed {
+                ending = Some(Ending::Needed);
             } else if self.until.is_some_and(|it| Instant::now() > it) {
                 ending = Some(Ending::TimedOut);
             }
@@ -164,6 +205,10 @@ impl Watch<'_> {
         let got: Got<MissionView> = self.client.call_aside(Call::MissionShow(input::Id { id: self.id.to_string() }))?;
         self.mission = got.data;
         self.settled_at = self.mission.settled.then_some(got.revision);
+        if self.ends != Until::Settled {
+            let asks: Vec<InboxView> = self.client.call_aside(Call::InboxList(input::Scope { project: None }))?.data;
+            self.needed = needs_person(&self.mission, &asks, self.ends);
+        }
         self.screen.draw(&self.mission);
         Ok(())
     }
@@ -221,6 +266,16 @@ impl Watch<'_> {
             format!("all work is kept; go on: regatta run --resume {}", self.id),
         ))
     }
+}
+
+/// Whether somebody waits for a person, or for nothing but that.
+fn needs_person(mission: &MissionView, asks: &[InboxView], ends: Until) -> bool {
+    let asked = |it: &TaskView| asks.iter().any(|ask| ask.task == it.task.id) || it.word == "review";
+    let over = |it: &TaskView| it.task.status.is_terminal();
+    let open = |id: &TaskId| mission.tasks.iter().any(|it| it.task.id == *id && !over(it));
+    let held_up = |it: &TaskView| it.task.status.is_waiting() && it.task.blocked_by.iter().any(open);
+    let rests = |it: &TaskView| asked(it) || over(it) || held_up(it);
+    mission.tasks.iter().any(asked) && (ends == Until::Needed || mission.tasks.iter().all(rests))
 }
 
 /// How many tasks of a mission are where, in a line.

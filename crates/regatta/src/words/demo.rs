@@ -1,4 +1,7 @@
 //! `demo`: a small real repository, seven tasks, three scripted agents at once, everything landed and checked.
+//!
+//! One of them asks, and one's work is looked at before it lands, so that there is something to decide: in the terminal,
+//! on the page, or by itself where nobody is there to be asked. With `--serve` it leaves both to whoever comes.
 
 use std::path::Path;
 use std::time::Instant;
@@ -6,16 +9,20 @@ use std::time::Instant;
 use regatta_api::Call;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::page::OpenView;
-use regatta_api::view::{AgentView, MissionView, ProjectView};
+use regatta_api::view::{AgentView, InboxView, MissionView, ProjectView, TaskView};
 use regatta_core::agent::Role;
-use regatta_core::ids::AgentName;
+use regatta_core::approval::Reach;
+use regatta_core::ids::{AgentName, MissionId};
 use regatta_core::mission;
+use regatta_core::pattern::PathPattern;
+use regatta_core::session::Answer;
 use serde::Serialize;
 
 use crate::args::Demo;
 use crate::client::{Client, Got};
-use crate::follow::{self, Ending};
-use crate::out::{Failed, Said, failed, table};
+use crate::follow::{self, Ending, Until};
+use crate::interrupt::Interrupts;
+use crate::out::{Failed, Said, failed, plain, table};
 use crate::plan;
 
 use super::App;
@@ -80,6 +87,7 @@ id = "usage"
 subject = "Explain the usage"
 files = ["greet.sh"]
 script = [
+  { ask = { question = "Say the usage in one line, or with an example?", choices = ["one line", "with an example"] } },
   { replace = { path = "greet.sh", from = "language=\"${1:-en}\"", to = "if [ \"$1\" = --help ]; then echo \"usage: greet.sh [LANGUAGE]\"; exit 0; fi\nlanguage=\"${1:-en}\"" } },
 ]
 validation = { tests = "sh ./greet.sh --help | grep -q usage" }
@@ -119,6 +127,8 @@ struct Outcome {
     seconds: f64,
     url: Option<String>,
     data_dir: String,
+    /// How much is left for a person to decide.
+    needs_you: usize,
 }
 
 pub(super) fn demo(app: &App, ask: &Demo) -> Said {
@@ -142,8 +152,12 @@ pub(super) fn demo(app: &App, ask: &Demo) -> Said {
     let keep = ask.keep || ask.serve;
     let stopped = if ask.serve { Ok(()) } else { stop_for(&client) };
     let kept = keep.then(|| place.keep());
-    let (said, landed_all) = played?;
+    let (mut said, landed_all) = played?;
     stopped?;
+    if ask.serve {
+        let page: Got<OpenView> = client.call(&Call::Open(input::Nothing {}))?;
+        said.web = Some(page.data.url);
+    }
     said_goodbye(app, ask, kept.as_deref(), &said)?;
     if landed_all { Ok(()) } else { Err(Failed::Code(8)) }
 }
@@ -156,9 +170,10 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
         trunk: None,
         validation: vec!["sh ./test.sh".into()],
         validation_timeout_ms: Some(60_000),
-        settings: regatta_core::project::Settings::default(),
+        settings: settings()?,
     };
     let project: Got<ProjectView> = client.call(&Call::ProjectAdd(add))?;
+    let live = live(ask.size);
     let mut agents = Vec::new();
     for nth in 1..=ask.size {
         let name = AgentName::new(&format!("scripted-{nth}"))
@@ -177,13 +192,13 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
         agents.push(name);
     }
     let _limits: Got<String> =
-        client.call(&Call::LimitsSet(input::Limits { max_attempts: Some(ask.size), ..input::Limits::default() }))?;
+        client.call(&Call::LimitsSet(input::Limits { max_attempts: Some(live), ..input::Limits::default() }))?;
     let plan = plan::parse(&plan_for(ask.size), false, "demo.toml")?;
     let start = input::MissionStart {
         project: Some(project.data.name),
         title: plan.title.clone(),
         agents,
-        max_workers: ask.size,
+        max_workers: live,
         mode: mission::Mode::Flow,
         isolate: false,
         wave_commits: false,
@@ -193,8 +208,7 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
     let got: Got<MissionView> = client.call(&Call::MissionStart(start))?;
     let id = got.data.mission.id;
     app.out.note(&format!("{id} \"{}\"   {} tasks", got.data.mission.title, got.data.tasks.len()));
-    let after = got.revision;
-    let ending = follow::follow(app, client, got, after, false)?;
+    let (ending, open) = attend(app, ask, client, got)?;
     let last: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
     let landed = last.data.tasks.iter().filter(|it| it.word == "landed").count();
     let told = Told {
@@ -209,12 +223,142 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
             seconds: (began.elapsed().as_millis() as f64) / 1_000.0,
             url: crate::daemon::read_card(client.place()).map(|it| it.url).filter(|_| ask.serve),
             data_dir: client.place().dir.display().to_string(),
+            needs_you: open.len(),
         },
+        open,
+        web: None,
     };
     match ending {
         Ending::TimedOut => Err(Failed::Code(124)),
         Ending::Detached => Err(Failed::Code(130)),
-        Ending::Settled => Ok((told, landed == last.data.tasks.len())),
+        // What is left to a person is not failed.
+        Ending::Settled | Ending::Needed => {
+            let good = landed == last.data.tasks.len() || !told.open.is_empty();
+            Ok((told, good))
+        }
+    }
+}
+
+/// How many of that many agents work at once: each is two processes and a checkout, and a laptop has a few cores.
+fn live(size: u32) -> u32 {
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    size.min(u32::try_from(cores.saturating_mul(12)).unwrap_or(24).max(8))
+}
+
+/// The README is what strangers read first, so somebody looks at what changes it.
+fn settings() -> Result<regatta_core::project::Settings, Failed> {
+    let mut settings = regatta_core::project::Settings::default();
+    let readme = PathPattern::new("README.md").map_err(|it| failed("bug", it.to_string(), "please report this"))?;
+    settings.landing.protected = vec![readme];
+    Ok(settings)
+}
+
+/// Something that waits for a person.
+enum Open {
+    Asked(Box<InboxView>),
+    Review(Box<TaskView>),
+}
+
+impl Open {
+    /// Who wants what, and the choices.
+    fn words(&self) -> String {
+        match self {
+            Open::Asked(it) => {
+                let who = it.agent.as_ref().map_or(String::new(), |it| format!(" {it}"));
+                let choices = if it.kind == "permission" { ask_permission() } else { numbered(&it.choices) };
+                format!("{} {}{who} asks: {}   {choices}", it.id, it.task, plain(&it.subject))
+            }
+            Open::Review(it) => {
+                let id = it.task.id;
+                format!("{id} \"{}\" is done: regatta diff {id}   1 land it", plain(&it.task.subject))
+            }
+        }
+    }
+
+    /// The same from a shell.
+    fn line(&self) -> String {
+        match self {
+            Open::Asked(it) if it.kind == "permission" => format!("regatta allow {}", it.id),
+            Open::Asked(it) => {
+                let first = it.choices.first().map_or("…", String::as_str);
+                format!("regatta answer {} '{}'", it.id, plain(first))
+            }
+            Open::Review(it) => format!("regatta land {}", it.task.id),
+        }
+    }
+
+    /// Decides it: the first choice, unless another is named by its number or its words.
+    fn decide(&self, client: &Client, said: &str) -> Result<(), Failed> {
+        let call = match self {
+            Open::Asked(it) => {
+                let id = it.id.parse().map_err(|_| failed("bug", "an item has no number", "please report this"))?;
+                let answer = match (it.kind.as_str(), said) {
+                    ("permission", "2") => Answer::Deny { words: None },
+                    ("permission", _) => Answer::Allow,
+                    _ => {
+                        let nth = said.parse::<usize>().ok().and_then(|nth| it.choices.get(nth.wrapping_sub(1)));
+                        let other =
+                            if said.is_empty() { it.choices.first().map_or("yes", String::as_str) } else { said };
+                        Answer::Text { text: nth.map_or(other, String::as_str).to_owned() }
+                    }
+                };
+                Call::InboxAnswer(input::Decide { id, answer, reach: Reach::Task })
+            }
+            Open::Review(it) => {
+                let id = it.task.id.to_string();
+                Call::Land(input::Land { id, first: false, claim: None, token: None })
+            }
+        };
+        match client.call::<serde_json::Value>(&call) {
+            Ok(_) => Ok(()),
+            // Somebody was faster, on the page.
+            Err(Failed::Problem(it)) if matches!(it.code.as_str(), "already_answered" | "nothing_to_land") => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn ask_permission() -> String {
+    numbered(&["allow".to_owned(), "deny".to_owned()])
+}
+
+fn numbered(choices: &[String]) -> String {
+    (1..).zip(choices).map(|(nth, it)| format!("{nth} {}", plain(it))).collect::<Vec<_>>().join("   ")
+}
+
+/// What waits for a person.
+fn open(client: &Client, mission: MissionId) -> Result<Vec<Open>, Failed> {
+    let asks: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project: None }))?;
+    let all: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: mission.to_string() }))?;
+    let asked = asks.data.into_iter().filter(|it| it.ask.is_some()).map(|it| Open::Asked(Box::new(it)));
+    let review = all.data.tasks.into_iter().filter(|it| it.word == "review").map(|it| Open::Review(Box::new(it)));
+    Ok(asked.chain(review).collect())
+}
+
+/// Follows the mission, and has what comes up decided: by whoever is at the terminal, or by itself where nobody is. What
+/// is left to people who come later is given back.
+fn attend(app: &App, ask: &Demo, client: &Client, first: Got<MissionView>) -> Result<(Ending, Vec<Open>), Failed> {
+    let (id, asks) = (first.data.mission.id, app.may_ask_now());
+    let left = ask.serve && !app.global.no_input;
+    let until = if left { Until::OnlyNeeded } else { Until::Needed };
+    let mut got = first;
+    let mut after = got.revision;
+    loop {
+        let ending = follow::until_needed(app, client, got, after, until)?;
+        if matches!(ending, Ending::TimedOut | Ending::Detached) {
+            return Ok((ending, vec![]));
+        }
+        let open = open(client, id)?;
+        if left || open.is_empty() && ending == Ending::Settled {
+            return Ok((ending, open));
+        }
+        for it in open {
+            app.out.note(&it.words());
+            let said = if asks { Interrupts::listen()?.ask(">").ok_or(Failed::Code(130))? } else { String::new() };
+            it.decide(client, said.trim())?;
+        }
+        got = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
+        after = got.revision;
     }
 }
 
@@ -222,26 +366,38 @@ struct Told {
     table: String,
     graph: String,
     outcome: Outcome,
+    open: Vec<Open>,
+    /// Another way in for a browser, since each works once.
+    web: Option<String>,
 }
 
 fn said_goodbye(app: &App, ask: &Demo, kept: Option<&Path>, told: &Told) -> Said {
     let it = &told.outcome;
-    app.out.answer("demo", it, &[], |_| {
+    let shell = format!("export REGATTA_DATA_DIR={} && cd {}", it.data_dir, it.repo);
+    let mut next = Vec::new();
+    if ask.serve {
+        next.push(shell.clone());
+        next.extend(told.open.iter().map(Open::line));
+        next.push("regatta open".into());
+        next.push("regatta status".into());
+        next.push("regatta down".into());
+    }
+    app.out.answer("demo", it, &next, |_| {
         let mut text = format!("{}\n{}\n", told.table.trim_end(), told.graph.trim_end());
         text += &format!(
             "done   {} of {} landed in {:.1} s by {} agents · $0.00 (scripted)\n",
             it.landed, it.tasks, it.seconds, it.agents
         );
+        for it in &told.open {
+            text += &format!("needs  {}\n", it.words());
+        }
         match kept {
             Some(_) => text += &format!("look   git -C {} log --graph --stat\n", it.repo),
             None => text += "look   regatta demo --keep   keeps the repository to look at\n",
         }
         if ask.serve {
-            text += &format!(
-                "daemon REGATTA_DATA_DIR={} regatta status   ({})\n",
-                it.data_dir,
-                it.url.as_deref().unwrap_or("up")
-            );
+            text += &format!("web    {}\n", told.web.as_deref().unwrap_or("regatta open"));
+            text += &format!("shell  {shell}\n       regatta status · regatta down\n");
         }
         text += "yours  cd your-repo && regatta init && regatta run PLAN.toml --agents scripted\n";
         text
@@ -253,9 +409,11 @@ fn plan_for(size: u32) -> String {
     let mut text = PLAN.to_owned();
     for nth in 3..size {
         let (word, pause) = (format!("x{nth}"), f64::from(nth % 5) / 10.0);
+        // A few ask the same, so that they can be answered together: fewer than work at once, whose places they hold.
+        let ask = if nth % 10 == 5 && nth < 70 { "{ permission = \"npm install languages@4\" }, " } else { "" };
         text += &format!(
             "\n[[task]]\nid = \"{word}\"\nsubject = \"Greet in language {nth}\"\nfiles = [\"words/{word}.txt\"]\n\
-             script = [{{ write = {{ path = \"words/{word}.txt\", text = \"greeting {nth}\\n\" }} }}, {{ sleep = {pause} }}]\n\
+             script = [{ask}{{ write = {{ path = \"words/{word}.txt\", text = \"greeting {nth}\\n\" }} }}, {{ sleep = {pause} }}]\n\
              \n[[task]]\nid = \"note-{word}\"\nsubject = \"Note language {nth}\"\nissue_type = \"docs\"\nfiles = [\"notes/{word}.md\"]\n\
              blocked_by = [\"{word}\"]\nscript = [{{ write = {{ path = \"notes/{word}.md\", text = \"Language {nth}.\\n\" }} }}]\n"
         );

@@ -129,7 +129,7 @@ fn explore(
     let got: Got<MissionView> = client.call(&Call::MissionStart(ask))?;
     let (id, after) = (got.data.mission.id, got.revision);
     match follow::follow(app, client, got, after, events)? {
-        Ending::Settled => give_up(app, client, (id, project)),
+        Ending::Settled | Ending::Needed => give_up(app, client, (id, project)),
         Ending::TimedOut => Err(Failed::Code(124)),
         Ending::Detached => {
             app.out.note("nothing else was started: its tasks are in the backlog (regatta task list)");

@@ -44,6 +44,9 @@ pub(super) fn status(app: &App) -> Said {
     }
     let budgets: Got<BudgetsView> = client.call(&Call::BudgetList(input::Nothing {}))?;
     let spent = money(&budgets.data);
+    if it.working + it.waiting + it.needs_you + it.landing == 0 {
+        next.push("regatta down".into());
+    }
     app.out.answer("status", it, &next, |out| {
         let tips: Vec<String> = it
             .projects
@@ -217,6 +220,9 @@ pub(super) fn why(app: &App, id: &str) -> Said {
     let ways = ways_out(&it.task, !it.past.is_empty());
     let mut next: Vec<String> = ways.iter().map(|it| it.0.clone()).collect();
     next.push(format!("regatta show {}", it.task.task.id));
+    if it.task.task.status.is_terminal() {
+        next.push("regatta status".into());
+    }
     app.out.answer("why", &it, &next, |out| {
         let task = &it.task.task;
         let life = it.task.life.as_ref();

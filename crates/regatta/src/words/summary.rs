@@ -155,6 +155,6 @@ pub(super) fn finish(app: &App, client: &Client, id: MissionId, ending: Ending) 
         Ending::Settled if summary.escalated > 0 => Err(Failed::Code(3)),
         Ending::Settled if got.data.tasks.iter().any(broke) => Err(Failed::Code(7)),
         Ending::Settled if summary.landed > 0 => Err(Failed::Code(8)),
-        Ending::Settled => Err(Failed::Code(1)),
+        Ending::Settled | Ending::Needed => Err(Failed::Code(1)),
     }
 }
