@@ -146,6 +146,7 @@ export function hostile() {
         { tool: { title: HOSTILE } },
         { run: "head -c 300000 /dev/zero | tr '\\0' x" },
         edit('src/evil.html', `${HOSTILE}\n${'y'.repeat(200000)}\n`),
+        { run: "head -c 10000000 /dev/zero | tr '\\0' z >> src/evil.html" },
         edit('auth/evil.html', `${HOSTILE}\n`),
         { ask: { question: `Hostile ${HOSTILE}`, choices: [HOSTILE.slice(0, 60), 'no'] } },
       ],

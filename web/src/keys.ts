@@ -3,8 +3,8 @@
 import { signal } from '@preact/signals';
 import { choose, chosen, move } from './inbox';
 import { paused, apply, topic } from './live/client';
-import { get, go, place, set } from './route';
-import { pending, press, toast } from './ui';
+import { go, place } from './route';
+import { pending, press } from './ui';
 import type { TaskPage } from './views';
 
 export const PAGES: [string, string, string][] = [
@@ -51,49 +51,8 @@ function step(by: number): boolean {
   return true;
 }
 
-/** The next file of a change. */
-function file(by: number): void {
-  const files = [...document.querySelectorAll<HTMLElement>('[data-file]')];
-  const top = files.findIndex((it) => it.getBoundingClientRect().top > 60);
-  const at = by > 0 ? top : (top < 0 ? files.length : top) - 2;
-  const next = files[Math.max(0, Math.min(files.length - 1, at < 0 && by > 0 ? files.length - 1 : at))];
-  next?.scrollIntoView({ block: 'start' });
-  next?.querySelector('summary')?.focus({ preventScroll: true });
-}
-
-function onTask(key: string, id: string): boolean {
-  const it = topic(id).one<TaskPage>(id);
-  const action = it?.actions.find((one) => one.key === key);
-  if (action) {
-    press(action);
-    return true;
-  }
-  switch (key) {
-    case 'n':
-    case 'p':
-      file(key === 'n' ? 1 : -1);
-      return true;
-    case 'T':
-      toast(true, 'Work in its workspace yourself, in a terminal:', `regatta takeover ${id}`);
-      return true;
-    case 'c':
-      document.getElementById('comment')?.focus();
-      return true;
-    case 'u':
-      set('diff', get('diff') === 'split' ? null : 'split');
-      return true;
-    case 'w':
-      set('log', get('log') === 'raw' ? null : 'raw');
-      return true;
-    case 'f': {
-      const box = document.querySelector('.say-box');
-      if (box) box.scrollTop = box.scrollHeight;
-      return true;
-    }
-    default:
-      return false;
-  }
-}
+/** Keys of the page that is open, for as long as it is. */
+export const own: { keys: ((key: string) => boolean) | null } = { keys: null };
 
 /** What one key does; whether it did anything. */
 export function pressed(event: KeyboardEvent): boolean {
@@ -123,10 +82,10 @@ export function pressed(event: KeyboardEvent): boolean {
   else if (key === 'g') going = Date.now() + 1_500;
   else if (key === '/') document.getElementById('filter')?.focus() ?? document.getElementById('composer')?.focus();
   else if (key === '.') pause();
+  else if (own.keys?.(key)) return true;
   else if (key === 'j' || key === 'k') return inbox ? move(key === 'j' ? 1 : -1) : step(key === 'j' ? 1 : -1);
   else if (inbox && /^[1-9]$/.test(key)) return choose(Number(key));
   else if (inbox && key === 'r') return reply();
-  else if (path.startsWith('/t/')) return onTask(key, path.slice(3));
   else return false;
   return true;
 }

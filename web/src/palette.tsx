@@ -2,6 +2,7 @@
 
 import { useSignal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
+import { withDrafts } from './drafts';
 import { plain } from './format';
 import { PAGES, letters, over, pause, setLetters } from './keys';
 import { topic } from './live/client';
@@ -34,7 +35,7 @@ function entries(): Entry[] {
   const path = place.peek().path;
   if (path.startsWith('/t/')) {
     const id = path.slice(3);
-    for (const it of topic(id).one<TaskPage>(id)?.actions ?? []) found.push({ label: `${it.label} ${id}`, hint: it.cli, run: () => press(it) });
+    for (const it of topic(id).one<TaskPage>(id)?.actions ?? []) found.push({ label: `${it.label} ${id}`, hint: it.cli, run: () => press(withDrafts(it, id)) });
   }
   for (const it of topic('inbox').all<Item>().slice(0, 50)) {
     for (const action of it.actions) found.push({ label: `${action.label} · ${it.id} ${it.subject}`, hint: action.cli, run: () => press(action) });
@@ -117,7 +118,9 @@ const HELP: [string, string][] = [
   ['L R X', 'on a task: land, revise or tell, drop or cancel'],
   ['n p', 'on a task: next and previous file'],
   ['T', 'on a task: how to take over in a terminal'],
-  ['c u f w', 'on a task: comment, split, follow the log, raw log'],
+  ['c', 'on a task: comment on the line; it goes with Revise'],
+  ['u s i', 'on a task: split, without spaces, since your last review'],
+  ['f w', 'on a task: follow the log, raw log'],
   ['Esc', 'closes; it never decides anything'],
 ];
 

@@ -1,12 +1,13 @@
 import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { filled } from './ask';
+import { comment, withDrafts } from './drafts';
 import { groups } from './inbox';
 import { fits } from './palette';
 import { byProvider } from './pages/cost';
 import { parsed } from './pages/events';
 import { folders } from './pages/files';
-import { lineOf } from './pages/task';
+import { lineOf, place } from './pages/diff';
 import { matches } from './pages/tasks';
 import { call, enter, key } from './session';
 import { Text, withWords } from './ui';
@@ -63,7 +64,31 @@ describe('parts', () => {
     const place = document.createElement('div');
     place.innerHTML = '<table class="diff"><tr class="hunk"><td colspan="4">@@ -1 +1 @@</td></tr><tr class="d"><td>42</td><td></td><td>-</td><td>7</td></tr><tr><td>43</td><td>44</td><td></td><td>x</td></tr></table>';
     const cells = [...place.querySelectorAll('td')];
-    expect(cells.map((it) => lineOf(it))).toEqual([null, '42', null, null, null, '44', '44', null, null]);
+    expect(cells.map((it) => lineOf(it))).toEqual([null, 42, null, null, null, 44, 44, null, null]);
+  });
+
+  it('comments stand under their lines, and go with Revise', () => {
+    localStorage.clear();
+    comment('T2', 'b.rs', 3, 'shorter');
+    comment('T2', 'a.rs', 44, 'use `verify`, it\'s there');
+    comment('T2', 'b.rs', 9, '  ');
+    const revise = { label: 'Revise…', verb: 'revise', input: { id: 'T2', text: '' }, cli: 'regatta revise T2 …', words: '/text' };
+    const made = withDrafts(revise, 'T2');
+    expect(made.label).toBe('Revise with 2 comments');
+    expect(made.words).toBeUndefined();
+    expect(made.input).toEqual({ id: 'T2', text: "a.rs:44: use `verify`, it's there\nb.rs:3: shorter" });
+    expect(made.cli).toBe("regatta revise T2 --comment 'a.rs:44: use `verify`, it'\\''s there' --comment 'b.rs:3: shorter'");
+    const box = document.createElement('div');
+    box.innerHTML = '<table class="diff"><tr class="d"><td>44</td><td></td><td>-</td><td>old</td></tr><tr class="i"><td></td><td>44</td><td>+</td><td>new</td></tr></table>';
+    place(box, 'T2', [{ path: 'a.rs', line: 44, text: 'x' }]);
+    expect([...box.querySelectorAll('tr')].map((it) => it.className)).toEqual(['d', 'i', 'draft']);
+    expect(box.querySelector('textarea')?.value).toBe('x');
+    place(box, 'T2', []);
+    expect(box.querySelectorAll('.draft').length).toBe(0);
+    made.after?.();
+    expect(withDrafts(revise, 'T2')).toBe(revise);
+    expect(localStorage.getItem('regatta-drafts-T2')).toBeNull();
+    expect(withDrafts({ ...revise, verb: 'land' }, 'T2').label).toBe('Revise…');
   });
 
   it('a form becomes the object its agent asked for', () => {

@@ -99,6 +99,7 @@ export async function perform(it: Action, words?: string): Promise<boolean> {
   try {
     await call(it.verb, input);
     toast(true, `${it.label.replace('…', '')}: done`, it.cli.replace('…', words ? JSON.stringify(words) : ''));
+    it.after?.();
     return true;
   } catch (error) {
     complain(error);

@@ -12,6 +12,8 @@ export interface Action {
   key?: string;
   words?: string;
   form?: Form;
+  /** What the page does when it is done; never sent. */
+  after?: () => void;
 }
 
 /** The restricted JSON Schema that agents send. */
@@ -170,6 +172,8 @@ export interface TaskPage {
   spent?: Spend;
   mission: string | null;
   submission: { commit: string; base: string; changed: string[] } | null;
+  /** The work that was looked at last and sent back. */
+  reviewed?: string;
   landed: string | null;
   gates?: { gate: string; says: string; reason: string }[];
   warnings?: string[];

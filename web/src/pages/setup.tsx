@@ -39,6 +39,119 @@ interface Token {
   expired: boolean;
 }
 
+interface Check {
+  id: string;
+  level: 'ok' | 'warn' | 'bad';
+  text: string;
+  fix?: string;
+}
+
+interface Provider {
+  preset: string;
+  provider: string;
+  program: string | null;
+  version: string | null;
+  signed_in: string;
+  fix: string | null;
+}
+
+interface Doctor {
+  checks: Check[];
+  providers: Provider[];
+}
+
+const LEVELS = { ok: ['✓', 'good', 'well'], warn: ['!', 'late', 'look at it'], bad: ['✕', 'bad', 'mend it'] } as const;
+
+/** What the daemon found on its machine, worst first. */
+function Doctors({ it }: { it: { data: Doctor | null; problem: string } }) {
+  const rank = (level: Check['level']) => ['bad', 'warn', 'ok'].indexOf(level);
+  const checks = [...(it.data?.checks ?? [])].sort((a, b) => rank(a.level) - rank(b.level));
+  const bad = checks.filter((one) => one.level === 'bad').length;
+  return (
+    <Panel
+      title="Doctor"
+      aside={
+        <span class="aside">
+          {it.data && (bad === 0 ? 'all is well' : `${bad} to mend`)} <code>regatta doctor</code>
+        </span>
+      }
+    >
+      {it.problem && <p class="error">{it.problem}</p>}
+      {!it.data && !it.problem && <p class="empty">looking…</p>}
+      {checks.length > 0 && (
+        <div class="scroll">
+          <table class="list">
+            <thead>
+              <tr>
+                <th>State</th>
+                <th>What</th>
+                <th>Found</th>
+                <th>Fix</th>
+              </tr>
+            </thead>
+            <tbody>
+              {checks.map((one, nth) => (
+                <tr key={`${one.id}${nth}`} data-row tabIndex={0}>
+                  <td class={LEVELS[one.level][1]}>
+                    {LEVELS[one.level][0]} {LEVELS[one.level][2]}
+                  </td>
+                  <td>{one.id}</td>
+                  <td>{plain(one.text, 300)}</td>
+                  <td class="mono">{plain(one.fix ?? '', 300)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Panel>
+  );
+}
+
+/** The programs that are known; those that are here come first. */
+function Providers({ it }: { it: { data: Doctor | null; problem: string } }) {
+  const all = [...(it.data?.providers ?? [])].sort((a, b) => Number(a.program === null) - Number(b.program === null));
+  const here = all.filter((one) => one.program !== null).length;
+  return (
+    <Panel
+      title="Providers"
+      aside={
+        <span class="aside">
+          {it.data && `${here} of ${all.length} known programs are on this machine`} <code>regatta provider</code>
+        </span>
+      }
+    >
+      {!it.data && !it.problem && <p class="empty">looking…</p>}
+      {all.length > 0 && (
+        <div class="scroll">
+          <table class="list">
+            <thead>
+              <tr>
+                <th>Preset</th>
+                <th>Provider</th>
+                <th>Version</th>
+                <th>Signed in</th>
+                <th>Next</th>
+              </tr>
+            </thead>
+            <tbody>
+              {all.map((one) => (
+                <tr key={one.preset} data-row tabIndex={0}>
+                  <td>{one.preset}</td>
+                  <td>{one.provider}</td>
+                  <td>{one.program === null ? <span class="dim">not installed</span> : plain(one.version ?? 'installed', 60)}</td>
+                  <td>{one.program === null ? '' : one.signed_in}</td>
+                  <td class="mono">{plain(one.fix ?? (one.program === null ? '' : `regatta agent add ${one.preset} --preset ${one.preset}`), 200)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Panel>
+  );
+}
+
 const short = (it: unknown) => plain(typeof it === 'string' ? it : JSON.stringify(it), 160);
 
 export function Setup() {
@@ -48,8 +161,11 @@ export function Setup() {
   const policy = useCall<Rule[]>('policy.list');
   const rules = useCall<Standing[]>('rule.list');
   const tokens = useCall<Token[]>('token.list');
+  const doctor = useCall<Doctor>('doctor');
   return (
     <>
+      <Doctors it={doctor} />
+      <Providers it={doctor} />
       <Panel title="Projects" aside={<code class="aside">regatta project list</code>}>
         {head?.projects.length ? (
           <table class="list">
@@ -124,7 +240,7 @@ export function Setup() {
       </Panel>
       <Panel title="This machine">
         <p>
-          Regatta {head?.version ?? ''} · see what is wrong, and the fix: <code>regatta doctor</code> · find programs: <code>regatta provider</code> · settings: <code>regatta config show --origin</code>
+          Regatta {head?.version ?? ''} · settings and where each comes from: <code>regatta config show --origin</code>
         </p>
       </Panel>
     </>

@@ -1,156 +1,17 @@
-import { type Signal, signal, useSignal } from '@preact/signals';
+import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
+import { draftsOf, keep, withDrafts } from '../drafts';
 import { age, plain, usd } from '../format';
 import { Card, groups } from '../inbox';
 import { topic } from '../live/client';
 import { get, set } from '../route';
-import { Refused, call, read } from '../session';
+import { read } from '../session';
+import { own } from '../keys';
 import { add, put } from '../trusted';
-import { Age, Do, Empty, Mark, Panel, TaskLink, clock, complain, toast, useTopics } from '../ui';
+import { Age, Do, Empty, Mark, Panel, TaskLink, clock, complain, useTopics } from '../ui';
 import { type Item, STATES, type TaskPage } from '../views';
-
-interface FileLine {
-  path: string;
-  was: string | null;
-  note: string;
-  added: number;
-  removed: number;
-  outside: boolean;
-  closed: boolean;
-}
-
-interface Listed {
-  base: string;
-  commit: string;
-  files: FileLine[];
-}
-
-// Comments are drafts until Revise, and outlive the tab.
-const drafts = new Map<string, Signal<string>>();
-
-function draftOf(task: string): Signal<string> {
-  let it = drafts.get(task);
-  if (!it) drafts.set(task, (it = signal(localStorage.getItem(`regatta-draft-${task}`) ?? '')));
-  return it;
-}
-
-function keepDraft(task: string, text: string): void {
-  draftOf(task).value = text;
-  if (text) localStorage.setItem(`regatta-draft-${task}`, text);
-  else localStorage.removeItem(`regatta-draft-${task}`);
-}
-
-/** Which line a click on a line's number means: the new one, or the old one where it is gone. */
-export function lineOf(target: Element): string | null {
-  const cell = target.closest('.diff td');
-  const row = cell?.parentElement;
-  if (!cell || !row || row.classList.contains('hunk')) return null;
-  const number = cell.textContent?.trim() ?? '';
-  if (!/^\d+$/.test(number) || cell === row.lastElementChild) return null;
-  const cells = [...row.children].map((it) => it.textContent?.trim() ?? '');
-  const split = row.closest('.split') !== null;
-  return (split ? cells[2] || cells[0] : cells[1] || cells[0]) || null;
-}
-
-/** One file of the change, drawn by the daemon when somebody looks at it. */
-function FileDiff({ task, nth, file, split }: { task: string; nth: number; file: FileLine; split: boolean }) {
-  const place = useRef<HTMLDivElement>(null);
-  const box = useRef<HTMLDetailsElement>(null);
-  const failed = useSignal('');
-  const comment = (event: MouseEvent) => {
-    const line = lineOf(event.target as Element);
-    if (!line) return;
-    const before = draftOf(task).peek();
-    keepDraft(task, `${before}${before ? '\n' : ''}${file.path}:${line}: `);
-    document.getElementById('comment')?.focus();
-  };
-  useEffect(() => {
-    const details = box.current;
-    if (!details) return;
-    let loaded = false;
-    const load = async () => {
-      if (loaded || !details.open) return;
-      loaded = true;
-      try {
-        const html = await read(`/api/v1/page/diff/${task}/${nth}${split ? '?split=true' : ''}`);
-        if (place.current) {
-          put(place.current, html);
-          place.current.style.minHeight = '';
-        }
-      } catch (error) {
-        loaded = false;
-        failed.value = error instanceof Refused ? error.problem.message : String(error);
-      }
-    };
-    // Only what is looked at is fetched.
-    const seen = new IntersectionObserver((entries) => entries.some((it) => it.isIntersecting) && void load(), { rootMargin: '300px' });
-    seen.observe(details);
-    details.addEventListener('toggle', load);
-    return () => {
-      seen.disconnect();
-      details.removeEventListener('toggle', load);
-    };
-  }, [task, nth, split]);
-  return (
-    <details ref={box} class="file" open={!file.closed} data-file={nth}>
-      <summary>
-        <b class="mono">{plain(file.path, 300)}</b> {file.was && <span>from {plain(file.was, 300)}</span>} <span class="plus">+{file.added}</span> <span class="minus">−{file.removed}</span> {file.note}
-        {file.outside && <b class="bad"> outside its manifest</b>}
-        {file.closed && <span class="aside"> large or made by a program: closed</span>}
-      </summary>
-      <div ref={place} class="lines" onClick={comment} style={{ minHeight: `${Math.min(20_000, file.added + file.removed + 3) * 19}px` }} tabIndex={0} role="region" aria-label={`Changes in ${file.path}`}>
-        {failed.value}
-      </div>
-    </details>
-  );
-}
-
-function Diff({ it }: { it: TaskPage }) {
-  const listed = useSignal<Listed | null>(null);
-  const problem = useSignal('');
-  const split = get('diff') === 'split';
-  const commit = it.submission?.commit ?? '';
-  useEffect(() => {
-    listed.value = null;
-    problem.value = '';
-    if (!commit) return;
-    read(`/api/v1/page/diff/${it.id}`).then(
-      (text) => (listed.value = JSON.parse(text) as Listed),
-      (error) => (problem.value = error instanceof Refused ? `${error.problem.message}. ${error.problem.hint}` : String(error)),
-    );
-  }, [it.id, commit]);
-  const files = listed.value?.files ?? [];
-  const sum = (of: (file: FileLine) => number) => files.reduce((all, file) => all + of(file), 0);
-  const outside = files.filter((file) => file.outside).length;
-  const aside = commit ? (
-    <span class="aside">
-      +{sum((file) => file.added)} −{sum((file) => file.removed)} · against {listed.value?.base.slice(0, 7) ?? ''} · {outside === 0 ? `scope clean: ${files.length} of ${files.length} are in the manifest` : `${outside} outside the manifest`} ·{' '}
-      <button type="button" class="plain" aria-pressed={split} onClick={() => set('diff', split ? null : 'split')}>
-        {split ? 'unified' : 'split'} <kbd>u</kbd>
-      </button>{' '}
-      <kbd>n</kbd> <kbd>p</kbd> file
-    </span>
-  ) : undefined;
-  return (
-    <Panel class="diffs" title={commit ? `${files.length} file${files.length === 1 ? '' : 's'}` : 'Change'} aside={aside}>
-      {problem.value && <p class="error">{problem.value}</p>}
-      {!commit && (
-        <div class="brief">
-          <p class="empty">Nothing is finished yet. {plain(it.progress, 300)}</p>
-          {it.description && <pre class="what">{plain(it.description, 4_000)}</pre>}
-          {it.files.length > 0 && (
-            <p>
-              It may touch: <code>{it.files.map((one) => plain(one, 200)).join(' ')}</code>
-            </p>
-          )}
-        </div>
-      )}
-      {files.map((file, nth) => (
-        <FileDiff key={`${file.path}${split}`} task={it.id} nth={nth} file={file} split={split} />
-      ))}
-    </Panel>
-  );
-}
+import { Diff } from './diff';
+import { onTask, takeOver } from './task-keys';
 
 /** What its program said, a piece at a time. It follows until somebody scrolls up. */
 function Log({ attempt, live }: { attempt: string; live: boolean }) {
@@ -239,30 +100,32 @@ function Time({ it }: { it: TaskPage }) {
   );
 }
 
-function Comment({ it }: { it: TaskPage }) {
-  const draft = draftOf(it.id);
-  const keep = (text: string) => keepDraft(it.id, text);
-  const send = async () => {
-    try {
-      await call('revise', { id: it.id, text: draft.peek().trim() });
-      keep('');
-      toast(true, `${it.id} goes back to be worked on`, `regatta revise ${it.id} …`);
-    } catch (error) {
-      complain(error);
-    }
-  };
+/** What was collected, and words about the whole. */
+function Collected({ it }: { it: TaskPage }) {
+  const made = draftsOf(it.id).value;
   return (
-    <div class="comment">
-      <textarea id="comment" rows={3} aria-label="Comments for Revise" placeholder="Click a line’s number, or write: src/api/limit.rs:41: use a token bucket. A draft until you press Revise." value={draft.value} onInput={(event) => keep(event.currentTarget.value)} />
-      <button type="button" class="do" disabled={!draft.value.trim()} onClick={send} title={`regatta revise ${it.id} …`}>
-        Revise with {draft.value.trim() ? `${draft.value.trim().split('\n').length} line${draft.value.trim().includes('\n') ? 's' : ''}` : 'a comment'}
-      </button>
-    </div>
+    <Panel title="Your comments" aside={<span class="aside">drafts until Revise</span>} class="comment">
+      <ul class="spans">
+        {made.comments.map((one) => (
+          <li key={`${one.path}:${one.line}`}>
+            <code>
+              {plain(one.path, 120)}:{one.line}
+            </code>{' '}
+            {plain(one.text, 160) || '…'}
+          </li>
+        ))}
+      </ul>
+      <textarea id="comment" rows={2} aria-label="Words about the whole change" placeholder="About the whole change. For a line, click its number, or press c." value={made.words} onInput={(event) => keep(it.id, { ...draftsOf(it.id).peek(), words: event.currentTarget.value })} />
+    </Panel>
   );
 }
 
 export function Task({ id }: { id: string }) {
   useTopics(id, 'head', 'inbox');
+  useEffect(() => {
+    own.keys = (key) => onTask(key, id);
+    return () => (own.keys = null);
+  }, [id]);
   const known = topic(id).known.value;
   void topic(id).changed.value;
   const it = topic(id).one<TaskPage>(id);
@@ -278,6 +141,7 @@ export function Task({ id }: { id: string }) {
   }
   const models = it.wanted || it.running ? ` (${it.running && it.running !== it.wanted ? `wanted ${it.wanted || 'any'}, got ${it.running}` : it.wanted || it.running})` : '';
   const attempt = get('attempt') || it.log;
+  const actions = it.actions.map((one) => withDrafts(one, id));
   const asked = groups(
     topic('inbox')
       .all<Item>()
@@ -349,22 +213,23 @@ export function Task({ id }: { id: string }) {
               </ul>
             </Panel>
           )}
-          {it.submission && !it.landed && <Comment it={it} />}
+          {it.submission && !it.landed && <Collected it={it} />}
         </div>
       </div>
       <footer class="actions">
-        {it.actions.map((action) => (
-          <Do key={action.label} action={action} />
+        {actions.map((action) => (
+          <Do key={action.verb + action.label} action={action} />
         ))}
-        <span class="cli">
-          take over in a terminal: <code>regatta takeover {it.id}</code>
-          {it.actions[0] && (
-            <>
-              {' '}
-              · same from a shell: <code>{plain(it.actions[0].cli, 120)}</code>
-            </>
-          )}
-        </span>
+        {!it.landed && (
+          <button type="button" class="do" title={`regatta takeover ${it.id}`} onClick={() => takeOver(it.id)}>
+            Take over <kbd>T</kbd>
+          </button>
+        )}
+        {actions[0] && (
+          <span class="cli">
+            same from a shell: <code>{plain((actions.find((one) => one.after) ?? actions[0]).cli, 160)}</code>
+          </span>
+        )}
       </footer>
     </>
   );

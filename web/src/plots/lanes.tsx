@@ -18,6 +18,9 @@ const WINDOWS: [string, number][] = [
   ['24h', 24 * 3_600_000],
 ];
 
+/** What the window is fitted to where nobody chose one: what there is fills at least half of it. */
+const FITS: [string, number][] = [['10s', 10_000], ['20s', 20_000], ['30s', 30_000], ['1m', 60_000], ['2m', 120_000], ['5m', 300_000], ['10m', 600_000], ['20m', 1_200_000], ['30m', 1_800_000], ...WINDOWS.slice(3)];
+
 /** The window that shows what there is: an hour, less if there is less, more if all is older. */
 export function windowFor(bars: Bar[][], now: number, asked: string): { ms: number; text: string; widened: boolean } {
   const chosen = WINDOWS.find((it) => it[0] === asked);
@@ -33,7 +36,7 @@ export function windowFor(bars: Bar[][], now: number, asked: string): { ms: numb
   const hour = 3_600_000;
   const quiet = last > 0 && last < now - hour;
   const span = quiet ? now - last : Math.min(now - first, hour);
-  const fit = WINDOWS.find((it) => it[1] >= span) ?? WINDOWS[WINDOWS.length - 1];
+  const fit = FITS.find((it) => it[1] >= span) ?? FITS[FITS.length - 1];
   const [name, ms] = fit ?? ['1h', hour];
   return { ms, text: quiet ? `nothing in the last hour; last ${name}` : `last ${name}`, widened: quiet };
 }

@@ -15,8 +15,8 @@ describe('bars', () => {
 
   it('have a window that shows what there is', () => {
     const now = 100 * 3_600_000;
-    expect(windowFor([], now, '')).toMatchObject({ ms: 60_000, widened: false });
-    expect(windowFor([[{ from: now - 120_000, at: 'working' }]], now, '').ms).toBe(300_000);
+    expect(windowFor([], now, '')).toMatchObject({ ms: 10_000, widened: false });
+    expect(windowFor([[{ from: now - 120_000, at: 'working' }]], now, '').ms).toBe(120_000);
     expect(windowFor([[{ from: now - 9e7, at: 'working' }]], now, '').ms).toBe(3_600_000);
     const old = windowFor([[{ from: now - 8e6, to: now - 7.2e6, at: 'working' }]], now, '');
     expect(old).toMatchObject({ ms: 6 * 3_600_000, widened: true });

@@ -1,0 +1,51 @@
+// The newcomer's own command: `regatta demo --serve`, as it runs, with its page.
+
+import { spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { World } from './world.mjs';
+
+export class Played extends World {
+  constructor(binary, dist, size) {
+    super(binary, dist);
+    this.text = '';
+    this.env = { ...this.env, TMPDIR: mkdtempSync(join(tmpdir(), 'regatta-played-')), ...(dist ? { REGATTA_WEB_DIR: dist } : {}) };
+    this.child = spawn(binary, ['demo', '--serve', '--size', String(size)], { cwd: this.dir, env: this.env, stdio: ['ignore', 'pipe', 'pipe'] });
+    for (const pipe of [this.child.stdout, this.child.stderr]) pipe.on('data', (it) => (this.text += it));
+    this.over = new Promise((done) => this.child.on('exit', done));
+  }
+
+  /** The first thing of this shape that it printed. */
+  async printed(shape, ms = 60_000) {
+    const end = Date.now() + ms;
+    for (;;) {
+      const found = shape.exec(this.text);
+      if (found) return found[1];
+      if (Date.now() > end) throw new Error(`the demo printed no ${shape}: ${this.text}`);
+      await new Promise((done) => setTimeout(done, 20));
+    }
+  }
+
+  /** Its page, with a code; from then on it can be called. */
+  async page() {
+    const url = await this.printed(/^web +(http\S+)/m);
+    this.repo = await this.printed(/^repo +(\S+)/m);
+    this.env.REGATTA_DATA_DIR = join(this.repo, '..', 'data');
+    this.url = new URL(url).origin;
+    this.token = readFileSync(join(this.env.REGATTA_DATA_DIR, 'token'), 'utf8').trim();
+    this.pid = JSON.parse(readFileSync(join(this.env.REGATTA_DATA_DIR, 'daemon.json'), 'utf8')).pid;
+    return url;
+  }
+
+  async end() {
+    try {
+      if (this.token) this.run('down');
+    } finally {
+      this.child.kill();
+      await this.over;
+      rmSync(this.env.TMPDIR, { recursive: true, force: true });
+      rmSync(this.dir, { recursive: true, force: true });
+    }
+  }
+}

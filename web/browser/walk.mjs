@@ -1,0 +1,92 @@
+// The newcomer's walk: from the README to a stopped daemon. Nothing is known beforehand but what a person wants (see it,
+// answer, land, know why, stop): each command is taken from a `next:` line or another line that was printed, each click
+// is on something that can be seen, of the step before.
+
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+
+const bare = (text) => text.replace(/\u001b\[[0-9;?]*[A-Za-z]/g, '').replace(/\r/g, '');
+
+/** One shell of a newcomer, on a terminal: what is exported stays. */
+class Shell {
+  constructor(binary, env, dir) {
+    this.env = env;
+    this.dir = dir;
+    this.binary = binary;
+  }
+
+  type(line) {
+    const all = `cd '${this.dir}' && ${line} && printf '\\n@@ %s %s\\n' "$REGATTA_DATA_DIR" "$PWD"`;
+    const text = bare(execFileSync('script', ['-qec', `stty cols 200; sh -c ${quoted(all)}`, '/dev/null'], { env: this.env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] }));
+    const [, data, dir] = /^@@ (\S*) (.+)$/m.exec(text) ?? [];
+    if (!dir) throw new Error(`it did not end well: ${line}\n${text}`);
+    this.dir = dir;
+    if (data) this.env = { ...this.env, REGATTA_DATA_DIR: data };
+    return text.replace(/^@@ .*$/m, '');
+  }
+}
+
+const quoted = (text) => `'${text.replace(/'/g, `'\\''`)}'`;
+
+/** Walks; says each step. Gives how many there were. */
+export async function walk({ binary, browser, dist, until, check, say }) {
+  const readme = readFileSync(new URL('../../README.md', import.meta.url), 'utf8');
+  const home = mkdtempSync(join(tmpdir(), 'regatta-walk-'));
+  // The program is built; what `cargo run --release --` would start is at hand under its name.
+  const env = { ...process.env, HOME: home, TMPDIR: home, PATH: `${dirname(binary)}:${process.env.PATH}`, TERM: 'xterm', CI: '', ...(dist ? { REGATTA_WEB_DIR: dist } : {}) };
+  delete env.CI;
+  delete env.REGATTA_DATA_DIR;
+  const shell = new Shell(binary, env, home);
+  let steps = 0;
+  const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
+  try {
+    /** What a step does must stand in what the step before showed. */
+    const take = (shape, shown, what) => {
+      const found = shape.exec(shown);
+      if (!found) throw new Error(`nothing to ${what} in:\n${shown}`);
+      steps += 1;
+      say(`${steps}. ${what}: ${found[1].slice(0, 110)}`);
+      return found[1];
+    };
+    const next = (text) => text.split('\n').filter((it) => it.startsWith('next: ')).at(-1)?.slice(6).split(' · ').join('\n') ?? '';
+
+    const start = take(/^cargo run --release -- (demo --serve)/m, readme, 'see it work');
+    const told = shell.type(`regatta ${start}`);
+    const page = await context.newPage();
+    await page.goto(take(/^web +(http\S+#\S+)$/m, told.slice(told.lastIndexOf('done ')), 'open the page'));
+    const seen = async () => page.evaluate(() => [...document.querySelectorAll('main button, main a, main code')].filter((it) => it.checkVisibility()).map((it) => it.innerText.replace(/\s+/g, ' ').trim()).join('\n'));
+    const press = async (name) => page.locator('main').getByRole('button', { name, exact: false }).first().click();
+
+    await until('the question', async () => (await page.locator('.card').count()) > 0);
+    const card = (await page.locator('.card.active .row').first().innerText()).replace(/\s+\d\s*/g, '\n');
+    await press(take(/^(\S[^\n]*)/, card, 'answer it'));
+    await until('work to look at', async () => /review/.test(await page.locator('.inbox').innerText()));
+    const task = take(/^(T\d+)$/m, await seen(), 'look at the work');
+    await page.locator('main').getByRole('link', { name: task, exact: true }).first().click();
+    await until('the change', async () => (await page.locator('.diff tr.i').count()) > 0);
+    await press(take(/^(Land) L$/m, await seen(), 'land it'));
+    await until('it to land', async () => /landed as/.test(await page.locator('main').innerText()));
+    const why = take(new RegExp(`^(regatta why ${task})$`, 'm'), await seen(), 'ask why');
+    // The terminal still shows what the demo ended with.
+    const enter = take(/^(export REGATTA_DATA_DIR=.*)$/m, next(told), 'go there in the terminal');
+    shell.type(enter);
+    const answered = shell.type(why);
+    check(answered.includes(task) && answered.includes('landed'), 'why says how it went');
+    const status = shell.type(take(/^(regatta status)$/m, next(answered), 'see that all is done'));
+    check(/7 landed/.test(status), 'all seven tasks landed', status.split('\n')[0]);
+    const stop = take(/^(regatta down)$/m, next(status), 'stop');
+    shell.type(stop);
+    check(steps <= 12, 'a newcomer comes from the README to the end in at most 12 steps, each shown by the one before', `${steps} steps`);
+    return steps;
+  } finally {
+    await context.close();
+    try {
+      shell.type('regatta down');
+    } catch {
+      // it was down, as it should be
+    }
+    rmSync(home, { recursive: true, force: true });
+  }
+}
