@@ -134,8 +134,7 @@ export function press(it: Action): void {
 export function Do({ action, nth }: { action: Action; nth?: number }) {
   return (
     <button type="button" class={`do ${action.first ? 'first' : ''} ${action.grave ? 'grave' : ''}`} title={action.cli} onClick={() => press(action)}>
-      {plain(action.label, 80)}
-      {nth !== undefined && nth <= 9 && <kbd>{nth}</kbd>}
+      {plain(action.label, 80)} {nth !== undefined && nth <= 9 && <kbd>{nth}</kbd>}
       {action.key && <kbd>{action.key}</kbd>}
     </button>
   );
