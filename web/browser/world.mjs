@@ -9,6 +9,30 @@ const PROVIDERS = ['claude', 'codex', 'gemini', 'opencode'];
 
 export const HOSTILE = '<script>window.hacked=1</script><img src=x onerror="window.hacked=1"> \u001b[31mred\u001b[0m\u001b]0;title\u0007 \u202eevil\u202c [click](javascript:window.hacked=1)';
 
+const TEAM = `name = "harbour"
+motto = "many crews, separate lanes"
+
+[lead]
+name = "amy"
+provider = "codex"
+backend = "scripted"
+
+[[member]]
+name = "alice"
+provider = "codex"
+
+[[member]]
+name = "tom"
+provider = "opencode"
+backend = "scripted"
+script = '[{"say": "here"}]'
+
+[[member]]
+name = "bob"
+provider = "opencode"
+backend = "no-such-program"
+`;
+
 export class World {
   constructor(binary, dist) {
     this.binary = binary;
@@ -84,6 +108,15 @@ export class World {
       after: it.after ?? [],
     }));
     return this.call('mission.start', { title, agents: this.agents, max_workers: this.agents.length, tasks: planned });
+  }
+
+  /** A mixed team: launched, stopped, and launched again. One member's program is not there. */
+  async team() {
+    writeFileSync(join(this.dir, 'team.toml'), TEAM);
+    this.run('team', 'create', '--file', join(this.dir, 'team.toml'));
+    this.run('team', 'launch', 'harbour', '--wait', '60s');
+    this.run('team', 'stop', 'harbour');
+    this.run('team', 'launch', 'harbour', '--wait', '60s');
   }
 
   open() {

@@ -10,7 +10,7 @@ import { link, paused, topic, waiting } from './live/client';
 import { Now } from './pages/now';
 import { follow, place } from './route';
 import { theme } from './theme';
-import { pending, toasts, useTopics } from './ui';
+import { hinted, pending, toasts, useTopics } from './ui';
 import type { Head } from './views';
 
 /** A page that is loaded when somebody goes there. */
@@ -210,6 +210,11 @@ export function App() {
           </div>
         ))}
       </div>
+      {hinted.value && !path.startsWith('/t/') && (
+        <p class="hinted cli" aria-hidden="true">
+          same from a shell: <code>{plain(hinted.value, 200)}</code>
+        </p>
+      )}
       <Announce needs={head?.needs_you ?? 0} />
       {pending.value && <Ask />}
       {over.value === 'palette' && <Palette />}

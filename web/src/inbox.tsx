@@ -4,7 +4,7 @@ import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { plain } from './format';
 import { topic } from './live/client';
-import { Age, Do, Empty, Panel, TaskLink, perform, press, toast, useTopics } from './ui';
+import { Age, Do, Empty, Panel, TaskLink, perform, press, says, toast, useTopics } from './ui';
 import type { Item } from './views';
 
 /** The card that the digits speak to. */
@@ -83,7 +83,7 @@ export function Card({ group, nth, open }: { group: Group; nth: number; open: bo
         <div class="row">
           {it.actions.map((action, at) =>
             group.items.length > 1 && action.words === undefined && !action.grave ? (
-              <button key={action.label} type="button" class={`do ${action.first ? 'first' : ''}`} title={`${action.cli} … and ${group.items.length - 1} more`} onClick={() => void together(group, at)}>
+              <button key={action.label} type="button" class={`do ${action.first ? 'first' : ''}`} {...says(`${action.cli} … and ${group.items.length - 1} more`)} onClick={() => void together(group, at)}>
                 {plain(action.label, 80)} all {group.items.length} <kbd>{at + 1}</kbd>
               </button>
             ) : (

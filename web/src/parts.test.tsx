@@ -5,7 +5,7 @@ import { comment, withDrafts } from './drafts';
 import { groups } from './inbox';
 import { fits } from './palette';
 import { byProvider } from './pages/cost';
-import { parsed } from './pages/events';
+import { brief, parsed } from './pages/events';
 import { folders } from './pages/files';
 import { lineOf, place } from './pages/diff';
 import { matches } from './pages/tasks';
@@ -122,6 +122,11 @@ describe('parts', () => {
     const spend = (input: number, micro_usd?: number): Spend => ({ usage: { input, cached_input: 0, cache_write: 0, output: 0, micro_usd }, turns: 1, attempts: 1, wall_ms: 0 });
     const made = byProvider([['a', 'x', spend(1)], ['b', 'x', spend(2)], ['c', 'y', spend(3, 7)]]);
     expect(made.map(([name, it]) => [name, it.usage.input, it.usage.micro_usd])).toEqual([['x', 3, undefined], ['y', 3, 7]]);
+  });
+
+  it('an event is told in a line', () => {
+    expect(brief({ attempt: 'A4', cause: 'submitted', detail: '', spend: { turns: 0, usage: { input: 22000 } } }, 'A4')).toBe('cause submitted · spend usage input 22000');
+    expect(brief({ files: ['a', 'b'], many: [1, 2, 3, 4, 5], no: null })).toBe('files a, b · many 5 of them');
   });
 
   it('events are read from a stream that ended', () => {

@@ -131,9 +131,19 @@ export function press(it: Action): void {
   else void perform(it);
 }
 
+/** How what has the focus, or is pointed at, is typed in a shell. */
+export const hinted = signal('');
+
+/** What makes a button say how it is typed. */
+export function says(cli: string) {
+  const on = () => (hinted.value = cli);
+  const off = () => hinted.peek() === cli && (hinted.value = '');
+  return { title: cli, onFocus: on, onMouseEnter: on, onBlur: off, onMouseLeave: off };
+}
+
 export function Do({ action, nth }: { action: Action; nth?: number }) {
   return (
-    <button type="button" class={`do ${action.first ? 'first' : ''} ${action.grave ? 'grave' : ''}`} title={action.cli} onClick={() => press(action)}>
+    <button type="button" class={`do ${action.first ? 'first' : ''} ${action.grave ? 'grave' : ''}`} {...says(action.cli)} onClick={() => press(action)}>
       {plain(action.label, 80)} {nth !== undefined && nth <= 9 && <kbd>{nth}</kbd>}
       {action.key && <kbd>{action.key}</kbd>}
     </button>

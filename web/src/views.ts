@@ -137,6 +137,7 @@ export interface Spending {
   by_agent: [string, string, Spend][];
   by_mission: [string, string, Spend][];
   budgets: { scope: unknown; ceiling: Record<string, number>; spent: Spend | null }[];
+  came: { word: string; tasks: number; spent: Spend; lost?: boolean }[];
 }
 
 export interface Row {

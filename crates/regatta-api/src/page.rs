@@ -248,6 +248,20 @@ pub struct SpendView {
     pub by_agent: Vec<(AgentName, String, budget::Spend)>,
     pub by_mission: Vec<(MissionId, String, budget::Spend)>,
     pub budgets: Vec<BudgetView>,
+    /// What became of the tasks that ended lately, and what each kind cost.
+    pub came: Vec<CameOf>,
+}
+
+/// Tasks that ended alike.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CameOf {
+    /// landed, done, failed or dropped.
+    pub word: String,
+    pub tasks: usize,
+    pub spent: budget::Spend,
+    /// What came to nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
 }
 
 /// A task in a line.

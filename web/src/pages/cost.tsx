@@ -52,6 +52,57 @@ export function byProvider(of: Spending['by_agent']): [string, Spend][] {
   return [...found];
 }
 
+const COLOURS = ['working', 'review', 'landing', 'needs', 'waiting', 'landed'];
+
+/** Today's money as one bar, a stretch for each provider. */
+function Shares({ of }: { of: [string, Spend][] }) {
+  const known = of.flatMap(([name, it]) => (it.usage.micro_usd ? [[name, it.usage.micro_usd] as const] : []));
+  const all = known.reduce((sum, it) => sum + it[1], 0);
+  if (all === 0) return null;
+  let x = 0;
+  return (
+    <>
+      <svg class="time" viewBox="0 0 300 18" preserveAspectRatio="none" height={18} role="img" aria-label={`Today by provider: ${known.map(([name, micro]) => `${name} ${usd(micro)}`).join(', ')}`}>
+        {known.map(([name, micro], nth) => {
+          const wide = (micro / all) * 300;
+          x += wide;
+          return <rect key={name} class={`at-${COLOURS[nth % COLOURS.length]}`} x={x - wide} width={Math.max(0.5, wide - 0.7)} y={0} height={18} />;
+        })}
+      </svg>
+      <ul class="legend">
+        {known.map(([name, micro], nth) => (
+          <li key={name}>
+            <span class={`swatch at-${COLOURS[nth % COLOURS.length]}`} aria-hidden="true" /> {plain(name, 40)} {usd(micro)}, {Math.round((100 * micro) / all)} %
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+/** What the money brought: what landed, and what came to nothing. */
+function Came({ of }: { of: Spending['came'] }) {
+  return (
+    <Panel title="What came of it" aside={<span class="aside">of the tasks that ended lately</span>}>
+      {of.length === 0 ? (
+        <p class="empty">No task has ended yet.</p>
+      ) : (
+        <ul class="spans">
+          {of.map((it) => (
+            <li key={it.word}>
+              <b class={it.lost ? 'bad' : ''}>
+                {it.tasks} {it.word}
+              </b>{' '}
+              {it.spent.usage.micro_usd === undefined ? 'no price reported' : `${usd(it.spent.usage.micro_usd)}, ${usd(it.spent.usage.micro_usd / it.tasks)} each`}
+              {it.lost && it.spent.usage.micro_usd ? ': spent for nothing' : ''}
+            </li>
+          ))}
+        </ul>
+      )}
+    </Panel>
+  );
+}
+
 export function Cost() {
   useTopics('spend');
   void topic('spend').changed.value;
@@ -65,6 +116,7 @@ export function Cost() {
             <p class="empty">Nobody has used anything today.</p>
           ) : (
             <div class="scroll">
+              <Shares of={byProvider(it.by_agent)} />
               <table class="list">
                 <Head first="Provider" />
                 <tbody>
@@ -108,6 +160,7 @@ export function Cost() {
           )}
         </Panel>
       )}
+      {it && <Came of={it.came} />}
       {it && (
         <Panel title="Budgets" aside={<code class="aside">regatta budget set day --usd 20</code>}>
           {it.budgets.length === 0 ? (

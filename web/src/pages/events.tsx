@@ -100,13 +100,27 @@ function Bus() {
                 </button>
               </td>
               <td>{plain(it.by.replace(/:$/, ''), 60)}</td>
-              <td class="mono dim">{plain(JSON.stringify(it.data), 160)}</td>
+              <td class="dim" title={plain(JSON.stringify(it.data), 900)}>
+                {plain(brief(it.data, it.subject), 200)}
+              </td>
             </tr>
           ))}
         </tbody>
       </table>
     </div>
   );
+}
+
+/** What an event tells, in a line: names and values, without what the line says already. */
+export function brief(data: unknown, about = '', deep = 0): string {
+  if (data === null || data === undefined || data === '' || data === false) return '';
+  if (Array.isArray(data)) return data.length > 4 ? `${data.length} of them` : data.map((it) => brief(it, about, deep + 1)).filter(Boolean).join(', ');
+  if (typeof data !== 'object') return String(data);
+  const parts = Object.entries(data).flatMap(([name, value]) => {
+    const text = value === about ? '' : brief(value, about, deep + 1);
+    return text === '' || text === '0' || deep > 2 ? [] : [`${name.replace(/_/g, ' ')} ${text}`];
+  });
+  return parts.slice(0, deep === 0 ? 12 : 5).join(deep === 0 ? ' · ' : ', ');
 }
 
 function AuditLog() {

@@ -1,17 +1,29 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { draftsOf, keep, withDrafts } from '../drafts';
-import { age, plain, usd } from '../format';
+import { age, clockTime, plain, usd } from '../format';
 import { Card, groups } from '../inbox';
 import { topic } from '../live/client';
 import { get, set } from '../route';
 import { read } from '../session';
 import { own } from '../keys';
 import { add, put } from '../trusted';
-import { Age, Do, Empty, Mark, Panel, TaskLink, clock, complain, useTopics } from '../ui';
+import { Age, Do, Empty, Mark, Panel, TaskLink, clock, complain, hinted, says, useTopics } from '../ui';
 import { type Item, STATES, type TaskPage } from '../views';
 import { Diff } from './diff';
 import { onTask, takeOver } from './task-keys';
+
+/** Says when something was said, where that is another second than before it. */
+function timed(box: Element): void {
+  let last = '';
+  for (const it of box.children) {
+    const wall = Number((it as HTMLElement).dataset.wall ?? 0);
+    const said = wall > 0 ? clockTime(wall) : '';
+    const place = it.querySelector<HTMLElement>('summary') ?? (it as HTMLElement);
+    if (said && said !== last && !place.dataset.time) place.dataset.time = said;
+    last = said || last;
+  }
+}
 
 /** What its program said, a piece at a time. It follows until somebody scrolls up. */
 function Log({ attempt, live }: { attempt: string; live: boolean }) {
@@ -33,6 +45,7 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
         const below = box.scrollHeight - box.scrollTop - box.clientHeight;
         if (piece.html) {
           add(box, piece.html);
+          timed(box);
           // What is far above is let go of: it can be fetched again.
           while (box.childElementCount > 2_000) box.firstElementChild?.remove();
           if (below < 40) box.scrollTop = box.scrollHeight;
@@ -221,13 +234,13 @@ export function Task({ id }: { id: string }) {
           <Do key={action.verb + action.label} action={action} />
         ))}
         {!it.landed && (
-          <button type="button" class="do" title={`regatta takeover ${it.id}`} onClick={() => takeOver(it.id)}>
+          <button type="button" class="do" {...says(`regatta takeover ${it.id}`)} onClick={() => takeOver(it.id)}>
             Take over <kbd>T</kbd>
           </button>
         )}
         {actions[0] && (
           <span class="cli">
-            same from a shell: <code>{plain((actions.find((one) => one.after) ?? actions[0]).cli, 160)}</code>
+            same from a shell: <code>{plain(hinted.value || (actions.find((one) => one.after) ?? actions[0]).cli, 200)}</code>
           </span>
         )}
       </footer>

@@ -129,7 +129,7 @@ function Graph({ rows, around }: { rows: Row[]; around: string }) {
                 {STATES[it.at].glyph} {it.row ? it.id : ''} {it.row ? STATES[it.at].word : ''}
               </text>
               <text class="dim" x={it.x * BOX.across + 12} y={it.y * BOX.down + 36}>
-                {plain(it.label, 24)}
+                {plain(it.label, 21)}
               </text>
               <title>{plain(it.label, 200)}</title>
             </a>

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use regatta_api::Problem;
 use regatta_api::page::{
-    At, BarsView, FilesView, HeadView, HeldView, ItemView, LaneView, MissionLine, Part, PathView, ProjectLine, RowView,
-    SharesView, Size, SpendView, TeamPage, TrainView,
+    At, BarsView, CameOf, FilesView, HeadView, HeldView, ItemView, LaneView, MissionLine, Part, PathView, ProjectLine,
+    RowView, SharesView, Size, SpendView, TeamPage, TrainView,
 };
 use regatta_api::team::TeamView;
 use regatta_api::view::{self, BudgetsView, InboxView, LandingView, QueueView, RunnerView};
@@ -300,7 +300,28 @@ impl Scene<'_> {
             by_agent: budgets.by_agent.into_iter().map(|(name, it)| (name.clone(), family(&name), it)).collect(),
             by_mission,
             budgets: budgets.budgets,
+            came: self.came()?,
         })
+    }
+
+    /// What became of the tasks that ended lately, and what that cost.
+    fn came(&self) -> Result<Vec<CameOf>, StoreError> {
+        let mut all: BTreeMap<(bool, &str), (usize, Spend)> = BTreeMap::new();
+        for it in self.shared.hub.finished_after(0).into_iter().rev().take(MOST_ENDED) {
+            let Some(task) = self.history.task(it.task)? else { continue };
+            let kind = match task.status {
+                Status::Completed if task.landed.is_some() => (false, "landed"),
+                Status::Completed => (false, "done"),
+                Status::Failed => (true, "failed"),
+                Status::Cancelled => (true, "dropped"),
+                _ => continue,
+            };
+            let sum = all.entry(kind).or_default();
+            sum.0 += 1;
+            sum.1 = sum.1.plus(&task.spent);
+        }
+        let made = |((lost, word), (tasks, spent)): ((bool, &str), _)| CameOf { word: word.into(), tasks, spent, lost };
+        Ok(all.into_iter().map(made).collect())
     }
 
     fn rows(&self) -> Result<Vec<RowView>, StoreError> {

@@ -63,6 +63,29 @@ fn a_served_demo_of_six_agents_can_be_asked() {
     assert_eq!(world.processes(), [] as [u32; 0], "P3");
 }
 
+/// A demo that stays leaves what needs a person to whoever comes, and says what to type; typed so, everything lands.
+#[test]
+fn a_demo_that_stays_leaves_the_decisions_to_people() {
+    let mut world = World::new();
+    let ran = world.run(&["demo", "--serve", "--json"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let said: serde_json::Value = serde_json::from_str(ran.out.trim()).unwrap();
+    let data = &said["data"];
+    assert_eq!((&data["needs_you"], &data["landed"]), (&1.into(), &5.into()), "{said}");
+    world.data = PathBuf::from(data["data_dir"].as_str().unwrap());
+    world.repo = PathBuf::from(data["repo"].as_str().unwrap());
+    let next: Vec<&str> = said["next"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    assert_eq!(next[1], "regatta answer Q1 'one line'", "{next:?}");
+    assert_eq!(world.json(&["status"])["needs_you"], 1, "who asks needs a person");
+    world.ok(&["answer", "Q1", "one line"]);
+    let reviewed = || world.json(&["show", "T6"])["word"] == "review";
+    assert!(crate::world::until(crate::world::LONG, reviewed), "T6 is not in review");
+    world.ok(&["land", "T6", "--wait"]);
+    assert_eq!(world.json(&["status"])["landed"], 7);
+    world.json(&["down"]);
+    assert_eq!(world.processes(), [] as [u32; 0], "P3");
+}
+
 /// For people: the table, the graph of commits, and what to type next.
 #[test]
 fn the_demo_ends_with_what_to_type_next() {

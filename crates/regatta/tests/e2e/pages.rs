@@ -99,3 +99,51 @@ fn the_buttons_of_an_item_answer_it() {
     );
     assert_eq!(entity(&frames, "lane/ann")["at"], "working");
 }
+
+/// What the page is given, whole: each view's golden. Dates and whatever is this run's own are taken out.
+#[test]
+fn the_views_of_the_page_look_like_this() {
+    let world = World::set_up();
+    world.ok(&["up"]);
+    let door = Door::of(&world.data);
+    let profile = json!({ "model": "big" });
+    let agent = json!({ "name": "ann", "runtime": "outside", "provider": "claude", "profile": profile });
+    door.ask("agent.add", agent);
+    door.ask("agent.add", json!({ "name": "bob", "runtime": "outside" }));
+    door.ask("budget.set", json!({ "scope": "day", "ceiling": { "micro_usd": 4_000_000 } }));
+    world.ok(&["add", "First", "--files", "a.txt,src/**", "--validate", "true", "--assign", "ann"]);
+    world.ok(&["add", "Second", "--files", "src/b.txt", "--validate", "true", "--blocked-by", "T1"]);
+    let granted = door.ask("task.poll", json!({ "agent": "ann" }));
+    let speaks = |more: Value| {
+        let mut all = json!({ "task": "T1", "attempt": granted["attempt"], "token": granted["token"] });
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        all
+    };
+    door.ask("attempt.ask", speaks(json!({ "question": "Keep v1?", "choices": ["keep", "410 Gone"] })));
+    let (_, frames) = look(&door, "head,inbox,lanes,queue,spend,tasks,files,runners,teams,T1,T2");
+    let mut all: Vec<Value> = frames[0]["p"].as_array().unwrap().clone();
+    all.iter_mut().for_each(bare);
+    let text = serde_json::to_string_pretty(&all).unwrap().replace(world.root.to_str().unwrap(), "ROOT");
+    crate::golden::check("pages.json", &(text + "\n"));
+}
+
+/// Takes out dates, revisions and how much the machine holds.
+fn bare(it: &mut Value) {
+    match it {
+        Value::Array(all) => all.iter_mut().for_each(bare),
+        Value::Object(all) => {
+            for (key, value) in all.iter_mut() {
+                let own = matches!(key.as_str(), "slots" | "token" | "version" | "tip" | "base" | "line")
+                    || key.ends_with("_wall")
+                    || key.ends_with("_at");
+                // A date, wherever it stands.
+                if (own && !value.is_null()) || value.as_u64().is_some_and(|it| it > 1_000_000_000_000) {
+                    *value = Value::from("OWN");
+                } else {
+                    bare(value);
+                }
+            }
+        }
+        _ => {}
+    }
+}
