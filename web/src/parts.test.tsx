@@ -9,6 +9,7 @@ import { brief, parsed } from './pages/events';
 import { folders } from './pages/files';
 import { lineOf, place } from './pages/diff';
 import { matches } from './pages/tasks';
+import { differs } from './pages/team';
 import { call, enter, key } from './session';
 import { Text, withWords } from './ui';
 import type { Item, Row, Spend } from './views';
@@ -127,6 +128,12 @@ describe('parts', () => {
   it('an event is told in a line', () => {
     expect(brief({ attempt: 'A4', cause: 'submitted', detail: '', spend: { turns: 0, usage: { input: 22000 } } }, 'A4')).toBe('cause submitted · spend usage input 22000');
     expect(brief({ files: ['a', 'b'], many: [1, 2, 3, 4, 5], no: null })).toBe('files a, b · many 5 of them');
+  });
+
+  it('a member is other than wanted only where something was wanted', () => {
+    expect(differs({ provider: 'codex' }, { provider: 'codex', model: 'small' })).toBe(false);
+    expect(differs({ provider: 'codex', model: 'big' }, { provider: 'codex', model: 'small' })).toBe(true);
+    expect(differs({ model: 'big' }, undefined)).toBe(false);
   });
 
   it('events are read from a stream that ended', () => {

@@ -7,6 +7,11 @@ function who(it: Identity | undefined): string {
   return [it?.provider, it?.backend, it?.model, it?.effort].filter(Boolean).join(' ');
 }
 
+/** Whether something that was asked for is not what was got. What nobody asked for may be anything. */
+export function differs(asked: Identity | undefined, got: Identity | undefined): boolean {
+  return (['provider', 'backend', 'model', 'effort'] as const).some((it) => asked?.[it] && got?.[it] && asked[it] !== got[it]);
+}
+
 function Members({ it }: { it: View }) {
   const wanted = [it.desired.lead, ...it.desired.members];
   return (
@@ -29,7 +34,8 @@ function Members({ it }: { it: View }) {
             const entry = it.resolved?.members.find((one) => one.name === line.name);
             const live = it.live.find((one) => one.name === line.name);
             const got = who(entry?.got);
-            const differs = entry !== undefined && who(entry.asked) !== got;
+            const other = differs(entry?.asked, entry?.got);
+            const state = entry?.state.replace(/_/g, ' ') ?? '';
             const actions = it.each.find((one) => one[0] === line.name)?.[1] ?? [];
             return (
               <tr key={line.name} data-row tabIndex={0}>
@@ -38,8 +44,8 @@ function Members({ it }: { it: View }) {
                 </td>
                 <td>{plain(who(wish) || line.provider, 80)}</td>
                 <td>{entry?.lane?.id ?? line.lane ?? ''}</td>
-                <td class={differs ? 'bad' : ''}>
-                  {plain(got, 80)} {entry ? entry.state : ''} {differs && <b>(!)</b>}
+                <td class={other || state.includes('failed') ? 'bad' : ''}>
+                  {plain(got, 80)} <b>{state}</b> {other && <b>(!)</b>}
                 </td>
                 <td>
                   {live?.live ?? ''} {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
@@ -92,7 +98,7 @@ export function Team() {
           key={it.desired.name}
           title={`Team ${it.desired.name}`}
           aside={
-            <span class="aside">
+            <span class="aside row">
               {plain(it.summary.said, 200)}{' '}
               {it.actions.map((action) => (
                 <Do key={action.label} action={action} />
@@ -115,7 +121,7 @@ export function Team() {
               <ul class="spans">
                 {it.history.map((one) => (
                   <li key={one.id}>
-                    <b>{one.id}</b> {one.members.map((member) => `${member.name} ${member.state}`).join(' · ')} <Age since={one.begun_wall} />
+                    <b>{one.id}</b> {one.members.map((member) => `${member.name} ${member.state.replace(/_/g, ' ')}`).join(' · ')} <Age since={one.begun_wall} />
                   </li>
                 ))}
               </ul>

@@ -114,7 +114,8 @@ impl Scene<'_> {
         let board = self.board;
         // As the lanes and the list have it: who asks does not work meanwhile.
         let mut counts: BTreeMap<At, usize> = BTreeMap::new();
-        for it in board.tasks.values() {
+        // A team's standing sessions are no work: the team's page says how they are.
+        for it in board.tasks.values().filter(|it| it.standing.is_none()) {
             *counts.entry(at(board, it)).or_default() += 1;
         }
         let count = |at: At| counts.get(&at).copied().unwrap_or_default();
