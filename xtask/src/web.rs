@@ -2,8 +2,9 @@
 //!
 //! Installs its packages as the lock file names them, builds it, runs its own tests, and then has Chromium do what a
 //! person would with the page inside the real program: three, thirty and three hundred agents, answers by key, a cut
-//! line, a hostile program's output, axe on every page, and what it all costs. `--write` keeps the pictures in
-//! `docs/screens`. It needs Node 20 or later; Chromium is installed by apt if it is missing.
+//! line, a hostile program's output, axe on every page, the newcomer's walk, and what it all costs. `--write` keeps the
+//! pictures in `docs/screens`, `--both` takes each in both themes, `--minutes 10` watches the heap and the daemon's
+//! memory that long, `--only walk,fleet300` runs a part. It needs Node 20 or later; Chromium is installed by apt if it is missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,6 +34,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let mut test = Command::new("node");
     test.arg("browser/run.mjs").arg(binary(args)?).current_dir(&web).env("CHROMIUM", chromium);
     test.args(["--minutes", args.text("minutes").unwrap_or("0.5")]);
+    if let Some(only) = args.text("only") {
+        test.args(["--only", only]);
+    }
+    if args.flag("both") {
+        test.arg("--both");
+    }
     if args.flag("write") {
         test.arg("--screens").arg(root().join("docs/screens"));
     }

@@ -199,18 +199,7 @@ impl Stretches for VecDeque<Bar> {
 
 /// The provider of an agent, or how it is driven where none is named.
 pub(super) fn family(agent: &Agent) -> String {
-    let runtime = || {
-        let kind = serde_json::to_value(&agent.runtime).ok();
-        let kind = kind.and_then(|it| match it {
-            serde_json::Value::String(name) => Some(name),
-            serde_json::Value::Object(it) => {
-                it.get("kind").and_then(|it| it.as_str()).map(str::to_owned).or_else(|| it.keys().next().cloned())
-            }
-            _ => None,
-        });
-        kind.unwrap_or_else(|| "agent".into())
-    };
-    agent.provider.clone().unwrap_or_else(runtime)
+    agent.provider.clone().unwrap_or_else(|| agent.runtime.name().to_owned())
 }
 
 /// What everybody is at. An agent with nothing to do waits for what its mission waits for, if it is in one.
