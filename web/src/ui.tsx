@@ -97,8 +97,10 @@ export async function perform(it: Action, words?: string): Promise<boolean> {
   if (busy.peek().has(name)) return false;
   busy.value = new Set(busy.peek()).add(name);
   try {
-    await call(it.verb, input);
-    toast(true, `${it.label.replace('…', '')}: done`, it.cli.replace('…', words ? JSON.stringify(words) : ''));
+    const said = await call<{ rule?: unknown } | null>(it.verb, input);
+    // What was allowed for good is a rule, and is shown.
+    const rule = typeof said?.rule === 'string' && said.rule ? ` · ${said.rule}` : '';
+    toast(true, `${it.label.replace('…', '')}: done${rule}`, it.cli.replace('…', words ? JSON.stringify(words) : ''));
     it.after?.();
     return true;
   } catch (error) {
