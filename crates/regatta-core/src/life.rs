@@ -200,22 +200,21 @@ fn lasting(mut text: String) -> String {
 #[derive(Clone, Debug)]
 pub struct Telling {
     board: Board,
-    task: TaskId,
-    life: Life,
+    lives: Vec<(TaskId, Life)>,
     /// When the last event was, which is not looked at yet: its commit may go on.
     pending: Option<Now>,
 }
 
 impl Telling {
-    /// Begins on a board on which the task is not yet.
-    pub fn begin(board: Board, task: TaskId) -> Telling {
-        Telling { board, task, life: Life::default(), pending: None }
+    /// Begins on a board on which the tasks are not yet.
+    pub fn begin(board: Board, tasks: &[TaskId]) -> Telling {
+        Telling { board, lives: tasks.iter().map(|it| (*it, Life::default())).collect(), pending: None }
     }
 
     /// Takes the next event. All events of a commit have one time, and what lies between them nobody ever saw.
     pub fn hear(&mut self, recorded: &Recorded) {
         if let Some(then) = self.pending.filter(|it| *it != recorded.now) {
-            self.life.see(&self.board, self.task, then);
+            self.look(then);
         }
         self.board.fold(recorded);
         self.pending = Some(recorded.now);
@@ -224,12 +223,19 @@ impl Telling {
     /// Takes in that the last commit is whole.
     pub fn rest(&mut self) {
         if let Some(then) = self.pending.take() {
-            self.life.see(&self.board, self.task, then);
+            self.look(then);
         }
     }
 
-    pub fn life(&self) -> &Life {
-        &self.life
+    fn look(&mut self, then: Now) {
+        for (task, life) in &mut self.lives {
+            life.see(&self.board, *task, then);
+        }
+    }
+
+    /// What became of each task, in the order in which they were named.
+    pub fn lives(&self) -> &[(TaskId, Life)] {
+        &self.lives
     }
 
     /// The board as of the last event.

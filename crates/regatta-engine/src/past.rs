@@ -76,6 +76,19 @@ impl Past {
         Ok(board)
     }
 
+    /// What several tasks were at, up to a revision, in one reading.
+    pub fn lives(&self, history: &dyn History, tasks: &[TaskId], until: u64) -> Result<Vec<Life>, StoreError> {
+        let Some(first) = tasks.iter().min() else { return Ok(vec![]) };
+        let before = self.kept().marks.values().rev().find(|it| it.counters.task < first.0).cloned();
+        let mut telling = Telling::begin(before.unwrap_or_default(), tasks);
+        pages(history, telling.board().revision, until, |page| {
+            page.iter().for_each(|it| telling.hear(it));
+            self.kept().mark(telling.board());
+        })?;
+        telling.rest();
+        Ok(telling.lives().iter().map(|it| it.1.clone()).collect())
+    }
+
     /// A revision from which on to read for what is not yet on a board that `earlier` holds of: that of the last such
     /// board that is known.
     pub fn before(&self, earlier: impl Fn(&Board) -> bool) -> u64 {
@@ -91,7 +104,7 @@ impl Past {
                 None => {
                     // The last board on which the task is not yet.
                     let before = kept.marks.values().rev().find(|it| it.counters.task < task.0);
-                    Telling::begin(before.cloned().unwrap_or_default(), task)
+                    Telling::begin(before.cloned().unwrap_or_default(), &[task])
                 }
             }
         };
@@ -100,7 +113,7 @@ impl Past {
             self.kept().mark(telling.board());
         })?;
         telling.rest();
-        let life = telling.life().clone();
+        let life = telling.lives().first().map(|it| it.1.clone()).unwrap_or_default();
         let mut kept = self.kept();
         kept.asked += 1;
         let asked = kept.asked;

@@ -60,6 +60,6 @@ pub struct FiguresView {
     /// All attempts together.
     pub work_ms: u64,
     pub spent: Spend,
-    /// Where the time of its tasks went, the longest first.
+    /// Where the time of its tasks went, the longest first; not of very large ones.
     pub time: Vec<Sum>,
 }

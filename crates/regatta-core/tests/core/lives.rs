@@ -11,11 +11,11 @@ use crate::world::{SECOND, World, agent, work};
 
 /// A task's life, from the log alone.
 pub(crate) fn told(world: &World, id: TaskId) -> Life {
-    let mut telling = Telling::begin(Board::default(), id);
+    let mut telling = Telling::begin(Board::default(), &[id]);
     world.log.iter().for_each(|it| telling.hear(it));
     telling.rest();
     assert!(telling.board().revision == world.board.revision, "the whole log was heard");
-    telling.life().clone()
+    telling.lives()[0].1.clone()
 }
 
 /// W1 over time: from its first commit to its end a task is in exactly one stretch, each begins where the one before

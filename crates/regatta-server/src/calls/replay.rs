@@ -18,9 +18,9 @@ use crate::pages;
 
 /// How many moments of a mission are named.
 const MOST_MARKS: usize = 1_000;
-/// How many missions are put side by side, and of how many tasks of one the lives are added up.
+/// How many missions are put side by side, and up to how many tasks of one their lives are added up.
 const MOST_COMPARED: usize = 8;
-const MOST_LIVES: usize = 300;
+const MOST_LIVES: usize = 60;
 
 impl Caller<'_> {
     pub(super) async fn mission_replay(&self, ask: input::MissionReplay) -> Json {
@@ -181,11 +181,14 @@ fn figures(shared: &Shared, id: MissionId, until: u64) -> Result<FiguresView, Pr
         attempts.extend(tries);
     }
     let mut time: BTreeMap<_, (u32, u64)> = BTreeMap::new();
-    for it in tasks.iter().take(MOST_LIVES) {
-        let life = shared.past.life(history, it.id, until).map_err(unread)?.shown(shared.engine.now().wall);
-        for Sum { doing, times, ms } in life.sums {
-            let sum = time.entry(doing).or_default();
-            (sum.0, sum.1) = (sum.0 + times, sum.1 + ms);
+    // What was over when the mission was, was over; of a very large one only the figures are told.
+    if tasks.len() <= MOST_LIVES {
+        let (ids, last) = (tasks.iter().map(|it| it.id).collect::<Vec<_>>(), marks(shared, id, &tasks, until)?.last);
+        for life in shared.past.lives(history, &ids, last).map_err(unread)? {
+            for Sum { doing, times, ms } in life.shown(shared.engine.now().wall).sums {
+                let sum = time.entry(doing).or_default();
+                (sum.0, sum.1) = (sum.0 + times, sum.1 + ms);
+            }
         }
     }
     let mut time: Vec<Sum> = time.into_iter().map(|(doing, (times, ms))| Sum { doing, times, ms }).collect();
