@@ -149,7 +149,9 @@ mod tests {
     use super::*;
 
     fn board(revision: u64) -> Board {
-        Board { revision, ..Board::default() }
+        let mut board = Board::default();
+        board.revision = revision;
+        board
     }
 
     /// However long the log gets, few boards are kept, and they are spread over it.

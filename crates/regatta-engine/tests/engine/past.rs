@@ -3,7 +3,7 @@
 use regatta_core::ids::TaskId;
 use regatta_core::life::Life;
 use regatta_engine::past::Past;
-use regatta_engine::ports::store::{History, Store};
+use regatta_engine::ports::store::Store;
 use regatta_testkit::memory::MemoryStore;
 use regatta_testkit::store_suite::story;
 

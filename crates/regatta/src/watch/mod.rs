@@ -160,7 +160,7 @@ fn run_errands(app: &App, to: &Sender<News>) -> Result<Sender<Errand>, Failed> {
                     News::Log(attempt, ask::<Vec<LineView>>(&client, &call))
                 }
                 Errand::Diff(task) => {
-                    let call = Call::Diff(input::Id { id: task.to_string() });
+                    let call = Call::Diff(input::Diff { id: task.to_string(), since_review: false });
                     News::Diff(task, ask::<DiffView>(&client, &call).map(|it| it.patch))
                 }
             };

@@ -266,7 +266,12 @@ impl Open {
             Open::Asked(it) => {
                 let who = it.agent.as_ref().map_or(String::new(), |it| format!(" {it}"));
                 let choices = if it.kind == "permission" { ask_permission() } else { numbered(&it.choices) };
-                format!("{} {}{who} asks: {}   {choices}", it.id, it.task, plain(&it.subject))
+                format!(
+                    "{} {}{who} asks: {}   {choices}",
+                    it.id,
+                    it.task.map(|it| it.to_string()).unwrap_or_default(),
+                    plain(&it.subject)
+                )
             }
             Open::Review(it) => {
                 let id = it.task.id;
@@ -302,7 +307,7 @@ impl Open {
                         Answer::Text { text: nth.map_or(other, String::as_str).to_owned() }
                     }
                 };
-                Call::InboxAnswer(input::Decide { id, answer, reach: Reach::Task })
+                Call::InboxAnswer(input::Decide { id, answer, reach: Reach::Task, alike: false })
             }
             Open::Review(it) => {
                 let id = it.task.id.to_string();

@@ -126,7 +126,7 @@ fn think(
     let (id, after) = (got.data.mission.id, got.revision);
     let of = got.data.tasks.first().map(|it| it.task.id);
     match follow::follow(app, client, got, after, ask.events)? {
-        Ending::Settled => {}
+        Ending::Settled | Ending::Needed => {}
         Ending::TimedOut => return Err(Failed::Code(124)),
         Ending::Detached => {
             app.out.note(&format!("the planning goes on · watch it: regatta run --resume {id}"));
