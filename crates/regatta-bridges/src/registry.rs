@@ -556,3 +556,138 @@ pub fn may(config: &Config, service: Service, who: &Standing) -> bool {
             || (who.may_write && is(entry, "write"))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_env(vars: &[(&str, &str)]) -> Result<Registry, Unusable> {
+        let vars: BTreeMap<String, String> = vars.iter().map(|it| (it.0.to_owned(), it.1.to_owned())).collect();
+        read(&[], Config::default(), &|name| Ok(vars.get(name).cloned()))
+    }
+
+    fn on(it: &Registry) -> Vec<String> {
+        it.instances.iter().map(|it| format!("{}:{}", it.service, it.agent)).collect()
+    }
+
+    const TWO: (&str, &str) =
+        ("AGENTS_JSON", r#"{"my-claude": {"command": "claude-agent-acp"}, "codex": {"command": "codex-acp"}}"#);
+
+    #[test]
+    fn nothing_set_is_one_agent_called_default_and_nobody_anywhere() {
+        let it = read_env(&[]).unwrap();
+        assert_eq!(it.agents[0].0.as_str(), "default");
+        assert_eq!(it.agents[0].1.command.as_deref(), Some(USUAL_COMMAND));
+        assert!(it.instances.is_empty() && it.off.is_empty());
+        let it = read_env(&[("ACP_AGENT_COMMAND", "my-agent --acp"), ("TELEGRAM_BOT_TOKEN", "1:x")]).unwrap();
+        assert_eq!(it.agents[0].1.command.as_deref(), Some("my-agent --acp"));
+        assert_eq!(on(&it), ["telegram:default"]);
+    }
+
+    #[test]
+    fn without_a_default_the_first_counts_and_two_are_an_error() {
+        let it = read_env(&[TWO, ("TELEGRAM_BOT_TOKEN", "1:x")]).unwrap();
+        assert_eq!(on(&it), ["telegram:my-claude"]);
+        let both = r#"{"a": {"command": "x", "default": true}, "b": {"command": "y", "default": true}}"#;
+        let it = read_env(&[("AGENTS_JSON", both)]).unwrap_err();
+        assert!(it.what.contains("a and b"), "{it}");
+        for bad in ["", "{}", "[]", "{\"a\": {}}", "{\"a\": {\"comand\": \"x\"}}", "{\"../a\": {\"command\": \"x\"}}"] {
+            assert_eq!(read_env(&[("AGENTS_JSON", bad)]).is_err(), !bad.is_empty(), "{bad}");
+        }
+        let twins = r#"{"my-a": {"command": "x"}, "my_a": {"command": "y"}}"#;
+        assert!(read_env(&[("AGENTS_JSON", twins)]).unwrap_err().what.contains("MY_A"));
+    }
+
+    /// What an older bridge got wrong: an agent without its own token answered under another one's name.
+    #[test]
+    fn a_missing_token_for_the_second_agent_never_falls_back_to_the_first_ones() {
+        let all = [
+            TWO,
+            ("SLACK_BOT_TOKEN", "xoxb-1"),
+            ("SLACK_APP_TOKEN", "xapp-1"),
+            ("SLACK_APP_TOKEN__CODEX", "xapp-2"),
+            ("LINEAR_ACCESS_TOKEN", "t"),
+            ("LINEAR_AGENT_ID", "i"),
+            ("LINEAR_WEBHOOK_SECRET", "s"),
+            ("LINEAR_AGENT_ID__CODEX", "i2"),
+        ];
+        let it = read_env(&all).unwrap();
+        assert_eq!(on(&it), ["slack:my-claude", "linear:my-claude"]);
+        let off: Vec<&str> = it.off.iter().map(|it| it.why.as_str()).collect();
+        assert!(off[0].starts_with("SLACK_BOT_TOKEN__CODEX is not set"), "{off:?}");
+        assert!(off[1].starts_with("LINEAR_ACCESS_TOKEN__CODEX is not set"), "{off:?}");
+        // The suffix of a name with a hyphen has an underscore.
+        let swapped = r#"{"codex": {"command": "y"}, "my-claude": {"command": "x"}}"#;
+        let it = read_env(&[("AGENTS_JSON", swapped), ("TELEGRAM_BOT_TOKEN__MY_CLAUDE", "2:y")]).unwrap();
+        assert_eq!(on(&it), ["telegram:my-claude"]);
+    }
+
+    /// What an older bridge got wrong: a route without a secret took everything.
+    #[test]
+    fn an_absent_secret_is_said_and_the_route_stays() {
+        let it = read_env(&[("GITHUB_APP_ID", "1"), ("GITHUB_PRIVATE_KEY", "a\\nb")]).unwrap();
+        let Credentials::Github { private_key, webhook_secret, .. } = &it.instances[0].credentials else { panic!() };
+        assert_eq!((private_key.reveal(), webhook_secret), ("a\nb", &None));
+        assert!(it.instances[0].warning.as_ref().unwrap().contains("503"));
+        assert_eq!(it.instances[0].route.as_deref(), Some("/webhooks/github"));
+    }
+
+    #[test]
+    fn services_can_be_limited_and_a_wrong_name_is_said() {
+        let vars = [("TELEGRAM_BOT_TOKEN", "1:x"), ("SLACK_BOT_TOKEN", "b"), ("SLACK_APP_TOKEN", "a")];
+        let limited = [&vars[..], &[("ENABLED_SERVICES", "slack, ")]].concat();
+        assert_eq!(on(&read_env(&limited).unwrap()), ["slack:default"]);
+        let wrong = [&vars[..], &[("ENABLED_SERVICES", "slakc")]].concat();
+        assert!(read_env(&wrong).unwrap_err().what.contains("slakc"));
+    }
+
+    #[test]
+    fn who_may_ask() {
+        let config = |allow: &[&str], bots: &[&str]| Config {
+            allow: allow.iter().map(|it| (*it).to_owned()).collect(),
+            bots: bots.iter().map(|it| (*it).to_owned()).collect(),
+            ..Config::default()
+        };
+        let ann = Standing { id: "U1".into(), name: "ann".into(), in_team: true, ..Standing::default() };
+        let eve = Standing { id: "U9".into(), name: "U1".into(), ..Standing::default() };
+        let bot = Standing { is_bot: true, ..ann.clone() };
+        let writer = Standing { id: "octo".into(), may_write: true, ..Standing::default() };
+        for (allow, service, who, may_they) in [
+            (&["slack:U1"][..], Service::Slack, &ann, true),
+            (&["slack:U1"], Service::Linear, &ann, false),
+            (&["slack:U1"], Service::Slack, &eve, false), // a display name is anybody's to choose
+            (&["slack:team"], Service::Slack, &ann, true),
+            (&["slack:team"], Service::Slack, &eve, false),
+            (&["slack:U1", "slack:team"], Service::Slack, &bot, false),
+            (&["github:write"], Service::Github, &writer, true),
+            (&["github:write"], Service::Github, &ann, false),
+            (&[], Service::Github, &writer, false),
+        ] {
+            assert_eq!(may(&config(allow, &[]), service, who), may_they, "{allow:?} {who:?}");
+        }
+        assert!(may(&config(&[], &["slack:U1"]), Service::Slack, &bot));
+        assert!(!format!("{:?}", Secret::new("xoxb-1")).contains("xoxb"));
+    }
+
+    #[test]
+    fn a_mapping_holds_whichever_agent_is_asked() {
+        let shop = ProjectName::new("shop").unwrap();
+        let docs = ProjectName::new("docs").unwrap();
+        let map = Mapping {
+            slack: Some("C1".into()),
+            project: Some(docs.clone()),
+            directory: Some("web".into()),
+            prompt: Some("Be brief.".into()),
+            deliver: Some(Deliver::Pull),
+            ..Mapping::default()
+        };
+        let it = Registry { config: Config { map: vec![map], ..Config::default() }, ..Registry::default() };
+        let both = [docs.clone(), shop.clone()];
+        let rules = it.rules(Service::Slack, "C1", &both).unwrap();
+        assert_eq!((rules.project, rules.deliver), (docs.clone(), Deliver::Pull));
+        assert!(rules.prompt.unwrap().contains("`web`"));
+        assert!(it.rules(Service::Slack, "C2", &both).unwrap_err().contains("[[bridges.map]]"));
+        assert_eq!(it.rules(Service::Slack, "C2", std::slice::from_ref(&shop)).unwrap().project, shop);
+        assert!(it.rules(Service::Slack, "C1", &[shop]).unwrap_err().contains("docs"));
+    }
+}

@@ -126,7 +126,8 @@ impl GitHub {
             Some(whom) => whom["login"].as_str().is_some_and(is_us),
             None => mentions.iter().any(|it| is_us(it)),
         };
-        if !called && !(it.follows && desk.has_conversation(&key)) {
+        let ours = called || (it.follows && desk.has_conversation(&key));
+        if !ours {
             return Ok(None); // not for us, and nothing is looked up for it
         }
         let until = Instant::now() + READ_WITHIN;

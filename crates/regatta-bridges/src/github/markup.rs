@@ -127,8 +127,8 @@ fn spans(text: &str, within: Range<usize>, kind: Kind) -> Vec<(Range<usize>, Kin
     };
     while at < within.end {
         let rest = &text[at..within.end];
-        if rest.starts_with('\\') {
-            at += 1 + rest[1..].chars().next().map_or(0, char::len_utf8);
+        if let Some(escaped) = rest.strip_prefix('\\') {
+            at += 1 + escaped.chars().next().map_or(0, char::len_utf8);
         } else if rest.starts_with('`') {
             let long = rest.bytes().take_while(|it| *it == b'`').count();
             match closing(&rest[long..], long) {

@@ -206,10 +206,9 @@ fn emphasis(rest: &str, before: char, links: bool) -> Option<(String, usize)> {
     loop {
         let at = from + inner[from..].find(mark)?;
         let (said, after) = (&inner[..at], inner[at + mark.len()..].chars().next());
-        let ends = !said.is_empty()
-            && !said.ends_with(char::is_whitespace)
-            && !(by_word && after.is_some_and(char::is_alphanumeric))
-            && !(mark.len() == 1 && after == mark.chars().next());
+        let doubled = mark.len() == 1 && after == mark.chars().next();
+        let goes_on = by_word && after.is_some_and(char::is_alphanumeric);
+        let ends = !said.is_empty() && !said.ends_with(char::is_whitespace) && !goes_on && !doubled;
         if ends {
             return Some((format!("<{tag}>{}</{tag}>", inline(said, links)), mark.len() * 2 + at));
         }

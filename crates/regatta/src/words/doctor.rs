@@ -8,7 +8,7 @@ use regatta_agents::presets;
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::page::{CheckLine, DoctorView, Level};
-use regatta_api::view::AgentView;
+use regatta_api::view::{AgentView, BridgeView};
 use regatta_core::agent::Level as Confined;
 use regatta_engine::ports::git::Git;
 
@@ -156,7 +156,19 @@ fn store_and_agents(app: &App) -> Vec<CheckLine> {
             checks.extend(got.data.iter().flat_map(of_agent));
         }
     }
+    match client.call::<Vec<BridgeView>>(&Call::BridgeList(input::Nothing {})) {
+        Err(error) => checks.push(from_failed("bridges", &error)),
+        Ok(got) => checks.extend(got.data.iter().map(of_bridge)),
+    }
     checks
+}
+
+/// How an agent is at an outside service.
+fn of_bridge(it: &BridgeView) -> CheckLine {
+    let whole = it.off.is_none() && it.warning.is_none() && it.health.connected.is_some();
+    let level = if whole { Level::Ok } else { Level::Warn };
+    let fix = if whole { "" } else { "see docs/bridges.md and .env.example, then regatta down and up" };
+    check(&format!("bridge {}", it.name), level, super::bridge::state(it), fix)
 }
 
 /// What is to be said of an agent.

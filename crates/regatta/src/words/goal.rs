@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(block(&format!("Here it is:\n\n```toml\n{toml}```\nGood luck!")), (toml.to_owned(), false));
         assert_eq!(block(&format!("```\n{toml}```")), (toml.to_owned(), false));
         assert_eq!(block("```json\n{\"task\": []}\n```"), ("{\"task\": []}\n".to_owned(), true));
-        assert_eq!(block("{\"task\": []}").1, true);
+        assert!(block("{\"task\": []}").1);
         assert_eq!(block("```toml\nno end"), ("no end".to_owned(), false));
     }
 

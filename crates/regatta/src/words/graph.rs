@@ -82,7 +82,7 @@ fn around(task: TaskId, all: Vec<TaskView>) -> Vec<TaskView> {
             .iter()
             .flat_map(|it| {
                 let (id, needs) = (it.task.id, &it.task.blocked_by);
-                let up = near.contains(&id).then(|| needs.clone()).unwrap_or_default();
+                let up = if near.contains(&id) { needs.clone() } else { Vec::default() };
                 let down = needs.iter().any(|it| near.contains(it)).then_some(id);
                 up.into_iter().chain(down)
             })
