@@ -67,8 +67,14 @@ impl GitAdapter {
         let said = self
             .git
             .users_online(&user.top, "push the branch")
-            .args(["push", "--porcelain", "--no-follow-tags", "--no-recurse-submodules", "--no-verify"])
-            .arg("--end-of-options")
+            .args([
+                "push",
+                "--porcelain",
+                "--no-follow-tags",
+                "--no-recurse-submodules",
+                "--no-verify",
+                "--end-of-options",
+            ])
             .arg(remote)
             .arg(format!("+{commit}:refs/heads/{branch}"))
             .run()?;
