@@ -81,7 +81,7 @@ fn a_demo_that_stays_leaves_the_decisions_to_people() {
     let reviewed = || world.json(&["show", "T6"])["word"] == "review";
     assert!(crate::world::until(crate::world::LONG, reviewed), "T6 is not in review");
     world.ok(&["land", "T6", "--wait"]);
-    assert_eq!(world.json(&["status"])["landed"], 7);
+    assert_eq!(world.json(&["status"])["completed"], 7);
     world.json(&["down"]);
     assert_eq!(world.processes(), [] as [u32; 0], "P3");
 }
