@@ -28,7 +28,7 @@ mod web; // the page's files, and a browser's way in
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Path, State};
@@ -242,7 +242,7 @@ fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/api/v1/events", get(stream::events))
         .route("/api/v1/{verb}", post(call))
-        .route("/api/v1/openapi.json", get(|| async { axum::Json(regatta_api::openapi::document()) }))
+        .route("/api/v1/openapi.json", get(document))
         .route("/api/v1/", get(|| async { axum::response::Html(regatta_api::openapi::page()) }))
         .route("/api/agents", get(seed::agents).post(seed::register))
         .route("/me", get(seed::me))
@@ -274,6 +274,18 @@ fn router(shared: Arc<Shared>) -> Router {
         .layer(axum::middleware::from_fn_with_state(shared.clone(), web::serve))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::check))
         .with_state(shared)
+}
+
+/// The document of all verbs. It takes its time to draw and never changes, so it is drawn once, and not where everybody
+/// else is answered.
+async fn document() -> Result<Response, Refused> {
+    static DRAWN: OnceLock<axum::body::Bytes> = OnceLock::new();
+    let draw = || DRAWN.get_or_init(|| regatta_api::openapi::document().to_string().into()).clone();
+    let text = match DRAWN.get() {
+        Some(text) => text.clone(),
+        None => calls::blocking(draw).await?,
+    };
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
 async fn call(
