@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use regatta_core::board::Board;
 use regatta_core::command::{Actor, Command, Outcome, Request};
-use regatta_core::conversation::{Ask, Author, Hear, Heard, Service, by_key};
+use regatta_core::conversation::{Ask, Author, Conversation, Hear, Heard, Service, by_key};
 use regatta_core::ids::{AgentName, ApprovalId, ProjectName, RequestKey};
 use regatta_core::session::{Answer, Want};
 use regatta_engine::{Engine, Failure};
@@ -124,6 +124,11 @@ impl Desk {
     /// Whether an agent of ours is in a thread already: then messages there may be for it.
     pub fn has_conversation(&self, key: &str) -> bool {
         by_key(&self.board(), key).is_some()
+    }
+
+    /// The open conversation of a key.
+    pub(crate) fn conversation(&self, key: &str) -> Option<Arc<Conversation>> {
+        by_key(&self.board(), key).cloned()
     }
 
     /// Whether somebody on the list may ask; bots and strangers may not.

@@ -98,24 +98,28 @@ impl Linear {
     async fn missed_of(&self, desk: &Desk, me: &Me, session: &Value) -> Vec<Incoming> {
         let open =
             matches!(session["status"].as_str(), Some("pending" | "active" | "awaitingInput" | "stale" | "stopping"));
-        let empty = vec![];
-        let activities = session["activities"]["nodes"].as_array().unwrap_or(&empty);
         let at = |it: &Value| date(&it["createdAt"]);
-        let last_own = activities.iter().filter(|it| self.is_own(it)).map(at).max();
+        let mut activities: Vec<&Value> = session["activities"]["nodes"].as_array().into_iter().flatten().collect();
+        activities.sort_by_key(|it| at(it));
+        let last_own = activities.iter().rposition(|it| self.is_own(it));
+        // What we know of a conversation is surer than what we showed there, and more than that when we know nothing.
+        let known = desk.conversation(&key_of(id_of(session)));
+        let from = if known.is_some() { 0 } else { last_own.map_or(0, |it| it + 1) };
         let mut found = Vec::new();
         let mut first = String::new();
-        let id = session["id"].as_str().unwrap_or_default();
-        if open && last_own.is_none() && is_recent(at(session)) && !desk.has_conversation(&key_of(id)) {
+        if open && last_own.is_none() && is_recent(at(session)) && known.is_none() {
             let by = self.api.standing(&session["creator"], &me.organization).await;
             if let Some(said) = created(session, None, by, me) {
                 first.clone_from(&said.text);
                 found.push(Incoming::Said(said));
             }
         }
-        for activity in activities.iter().filter(|it| it["content"]["__typename"] == "AgentActivityPromptContent") {
-            let answered = last_own.is_some_and(|last| at(activity) <= last);
+        for activity in &activities[from..] {
+            let prompt = activity["content"]["__typename"] == "AgentActivityPromptContent" && !self.is_own(activity);
+            let taken = desk.has_taken(&prompt_delivery(id_of(activity)));
+            let before = known.as_ref().is_some_and(|it| at(activity) < it.created_wall);
             let beginning = activity["content"]["body"].as_str().is_some_and(|it| cut(it.trim()) == first);
-            if answered || beginning || self.is_own(activity) || !is_recent(at(activity)) {
+            if !prompt || taken || before || beginning || !is_recent(at(activity)) {
                 continue;
             }
             let by = self.api.standing(author_of(activity), &me.organization).await;
@@ -206,6 +210,10 @@ impl Inbound for Linear {
 
 fn key_of(session: &str) -> String {
     format!("linear:{session}")
+}
+
+fn id_of(it: &Value) -> &str {
+    it["id"].as_str().unwrap_or_default()
 }
 
 fn author_of(activity: &Value) -> &Value {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use regatta_core::conversation::{Conversation, by_key, waits_for};
+use regatta_core::conversation::waits_for;
 use regatta_core::session::ToolStatus;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -50,10 +50,6 @@ impl Linear {
         Linear { api, desk, told: Mutex::default() }
     }
 
-    fn conversation(&self, session: &str) -> Option<Arc<Conversation>> {
-        by_key(&self.desk.board(), &format!("linear:{session}")).cloned()
-    }
-
     fn told<T>(&self, session: &str, change: impl FnOnce(&mut Told) -> T) -> T {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= MOST_KNOWN && !told.contains_key(session) {
@@ -76,7 +72,7 @@ impl Linear {
     }
 
     async fn card(&self, shot: &Shot, card: &Card, session: &str) -> Result<String, Trouble> {
-        let it = self.conversation(session);
+        let it = self.desk.conversation(&format!("linear:{session}"));
         let now = Now {
             works: it.as_ref().is_some_and(|it| it.working().is_some()),
             waits: it.as_ref().is_some_and(|it| waits_for(&self.desk.board(), it).is_some()),

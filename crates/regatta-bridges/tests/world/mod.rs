@@ -68,7 +68,8 @@ fn work(program: &Program) -> Exit {
         return exit;
     }
     if told.contains("ask") {
-        let tool = Tool { kind: ToolKind::Execute, command: Some("rm -rf build".into()), ..Tool::default() };
+        let (command, paths) = (Some("npm install zod".into()), vec!["/etc/hosts".into()]);
+        let tool = Tool { kind: ToolKind::Execute, command, paths, ..Tool::default() };
         let options = vec![AskOption { id: "yes".into(), name: "Yes".into(), kind: OptionKind::AllowOnce }];
         program.say(Said::Asked(Ask { id: "7".into(), want: Want::Permission { tool, options } }));
         match program.until_wished(|it| it.answers.iter().any(|it| it.0 == "7")) {
@@ -82,6 +83,18 @@ fn work(program: &Program) -> Exit {
     }
     program.say(Said::TurnEnded { stop: Stop::EndTurn, class: None, detail: answer });
     Exit::Code(0)
+}
+
+pub(crate) fn register(name: &str) -> Command {
+    Command::RegisterAgent(agent::Register {
+        name: AgentName::new(name).unwrap(),
+        runtime: agent::Runtime::Acp { argv: vec!["talks".into()] },
+        role: agent::Role::Worker,
+        provider: Some("acme".into()),
+        profile: agent::Profile::default(),
+        description: String::new(),
+        max_tasks: 3,
+    })
 }
 
 impl World {
@@ -145,15 +158,7 @@ impl World {
             settings: project::Settings::default(),
         })];
         for name in &self.names {
-            commands.push(Command::RegisterAgent(agent::Register {
-                name: AgentName::new(name).unwrap(),
-                runtime: agent::Runtime::Acp { argv: vec!["talks".into()] },
-                role: agent::Role::Worker,
-                provider: Some("acme".into()),
-                profile: agent::Profile::default(),
-                description: String::new(),
-                max_tasks: 3,
-            }));
+            commands.push(register(name));
         }
         for command in commands {
             engine.ask(Request { by: by(), key: None, command }).await.unwrap();
@@ -175,6 +180,11 @@ impl World {
 
     pub(crate) fn bridges(&self) -> &Bridges {
         &self.live.as_ref().unwrap().bridges
+    }
+
+    /// Begins to tell the receivers of webhooks.
+    pub(crate) fn tell(&mut self, data: &Path) {
+        self.live.as_mut().unwrap().bridges.tell(data).unwrap();
     }
 
     pub(crate) fn conversations(&self) -> Vec<Conversation> {

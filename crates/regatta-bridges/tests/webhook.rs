@@ -1,0 +1,132 @@
+//! Signed webhooks to a receiver that checks, fails and comes back.
+
+#![expect(clippy::unwrap_used, reason = "a story that cannot go on fails")]
+
+mod world;
+
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use regatta_bridges::registry::Webhook;
+use regatta_core::command::{Actor, Request};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use world::{SOON, World, register};
+
+/// What a receiver was sent, and what it answers next.
+#[derive(Clone)]
+struct Receiver {
+    told: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
+    answers: Arc<Mutex<Vec<u16>>>,
+    count: watch::Sender<usize>,
+}
+
+async fn take(State(it): State<Receiver>, headers: HeaderMap, body: Bytes) -> StatusCode {
+    let answer = it.answers.lock().unwrap().pop().unwrap_or(204);
+    it.told.lock().unwrap().push((headers, body));
+    it.count.send_modify(|it| *it += 1);
+    StatusCode::from_u16(answer).unwrap()
+}
+
+impl Receiver {
+    async fn start() -> (Receiver, String) {
+        let it = Receiver { told: Arc::default(), answers: Arc::default(), count: watch::channel(0).0 };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook/very-secret-path", listener.local_addr().unwrap());
+        let router = Router::new().route("/hook/very-secret-path", post(take)).with_state(it.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        (it, url)
+    }
+
+    /// Everything it was told, when it was told of this agent so many times.
+    async fn until(&self, agent: &str, times: usize) -> Vec<(HeaderMap, Value)> {
+        let mut changes = self.count.subscribe();
+        let deadline = tokio::time::Instant::now() + SOON;
+        loop {
+            changes.borrow_and_update();
+            let told: Vec<(HeaderMap, Bytes)> = self.told.lock().unwrap().clone();
+            let told: Vec<(HeaderMap, Value)> =
+                told.into_iter().map(|(headers, body)| (headers, serde_json::from_slice(&body).unwrap())).collect();
+            if told.iter().filter(|it| it.1["data"]["subject"] == agent).count() >= times {
+                return told;
+            }
+            tokio::time::timeout_at(deadline, changes.changed()).await.unwrap().unwrap();
+        }
+    }
+}
+
+/// Something happens.
+async fn happens(world: &World, name: &str) {
+    let by = Actor::Person("ann".into());
+    world.engine().ask(Request { by, key: None, command: register(name) }).await.unwrap();
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).unwrap().to_str().unwrap()
+}
+
+fn revisions(told: &[(HeaderMap, Value)]) -> Vec<u64> {
+    told.iter().filter_map(|it| it.1["data"]["revision"].as_u64()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_is_told_in_order_signed_and_from_where_it_was_told_last() {
+    let (receiver, url) = Receiver::start().await;
+    let data = tempfile::tempdir().unwrap();
+    let mut world = World::new(&["claude"]).await;
+    world.vars.insert("HOOK".into(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into());
+    world.config.webhook = vec![Webhook { url, secret: "HOOK".into(), events: vec!["agent.".into()] }];
+    world.start().await;
+    world.tell(data.path());
+    happens(&world, "ann").await;
+    let told = receiver.until("ann", 1).await;
+    assert_eq!(told[0].1["type"], told[0].1["data"]["kind"]);
+    assert!(told[0].1["type"].as_str().unwrap().starts_with("agent."), "{:?}", told[0].1);
+    // Away for two attempts: the same event comes again under the same id, and no other before it.
+    receiver.answers.lock().unwrap().extend([503, 500]);
+    happens(&world, "bob").await;
+    let told = receiver.until("bob", 3).await;
+    let last: Vec<&str> = told[told.len() - 3..].iter().map(|it| header(&it.0, "webhook-id")).collect();
+    assert_eq!((last[0], last[1]), (last[2], last[2]), "a repetition has another id");
+    let mut before = revisions(&told);
+    before.dedup();
+    assert!(before.is_sorted(), "{before:?}");
+    // What happens while nobody tells is told at the next start; of before at most what was not written down yet.
+    world.end().await;
+    world.start().await;
+    happens(&world, "cid").await;
+    world.tell(data.path());
+    let after = receiver.until("cid", 1).await;
+    let fresh = revisions(&after[told.len()..]);
+    assert!(fresh.iter().all(|it| it >= before.last().unwrap()), "{before:?} {fresh:?}");
+    let (headers, body) = receiver.told.lock().unwrap().last().unwrap().clone();
+    let signed = [header(&headers, "webhook-id"), header(&headers, "webhook-timestamp")].join(".");
+    assert!(verifies(&signed, &body, header(&headers, "webhook-signature")));
+    assert!(!verifies(&signed, b"{}", header(&headers, "webhook-signature")));
+    assert!(!String::from_utf8_lossy(&body).contains("\"token\""), "a fencing token was told");
+}
+
+/// As a receiver checks it, with a library that is not ours.
+fn verifies(signed: &str, body: &[u8], given: &str) -> bool {
+    use ring::hmac;
+    let secret: [u8; 24] = [
+        0x31, 0xf2, 0x90, 0xf6, 0xbf, 0x06, 0x29, 0x8a, 0xab, 0x4f, 0x08, 0xd4, 0x3c, 0x3f, 0x08, 0x2c, 0xf6, 0x48,
+        0xa3, 0x62, 0xda, 0x2d, 0xa4, 0xb0,
+    ];
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
+    let content = [signed.as_bytes(), b".", body].concat();
+    let digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let text = given.strip_prefix("v1,").unwrap().trim_end_matches('=');
+    let bits: String = text.chars().map(|it| format!("{:06b}", digits.find(it).unwrap())).collect();
+    let bytes: Vec<u8> = bits
+        .as_bytes()
+        .chunks_exact(8)
+        .map(|it| u8::from_str_radix(std::str::from_utf8(it).unwrap(), 2).unwrap())
+        .collect();
+    hmac::verify(&key, &content, &bytes).is_ok()
+}
