@@ -16,6 +16,8 @@ mod agents; // programs that talk: asked, told, held, limited, shut in
 mod audit; // who asked for what
 mod bad_input; // what is typed or found is wrong: a sentence, a next step, an exit code
 mod bridges; // agents in Slack and elsewhere
+mod bridges_load; // thousands of deliveries, forged ones, many conversations
+mod bridges_rules; // what an older bridge got wrong
 mod bus; // messages: threads, search, mail, files, cursors
 mod chaos; // kill -9 of a runner and of the daemon, at random
 mod coming_together; // landing as its settings say

@@ -1,0 +1,713 @@
+//! Bridges under load: what is delivered again and again, what is forged, and many conversations at once.
+//!
+//! The full sizes are asked for by `REGATTA_FORGED` and `REGATTA_CONVERSATIONS`; what runs by itself is smaller.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use regatta_bridges::registry::Secret;
+use regatta_bridges::signature;
+use regatta_testkit::services::slack::{self, App, Slack};
+use regatta_testkit::services::{Scale, Violation, Wrong, github, linear};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::chaos::kill_daemon;
+use crate::http::Door;
+use crate::kills::Dice;
+use crate::world::{LONG, World, until};
+
+/// A repository and a daemon whose bridges are told where the services are.
+pub(crate) struct Quay {
+    pub(crate) world: World,
+    variables: Vec<(String, String)>,
+}
+
+/// How an app of Slack takes its events.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum By {
+    Socket,
+    Requests,
+}
+
+/// What the user's settings say.
+pub(crate) struct Told<'a> {
+    /// The first is the default.
+    pub(crate) agents: &'a [&'a str],
+    pub(crate) allow: Vec<String>,
+    pub(crate) urls: Vec<(&'static str, String)>,
+    pub(crate) clock: f64,
+}
+
+impl Quay {
+    /// Starts a daemon with these settings and variables. Agents are added by [`Quay::agent`].
+    pub(crate) fn new(told: &Told<'_>, variables: Vec<(String, String)>) -> Quay {
+        let world = World::set_up();
+        let dir = world.root.join("home/.config/regatta");
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut text = String::new();
+        for (nth, name) in told.agents.iter().enumerate() {
+            text += &format!("[agents.{name}]\ndefault = {}\n", nth == 0);
+        }
+        text += &format!("[bridges]\nallow = {}\nclock = {:.1}\n[bridges.url]\n", json!(told.allow), told.clock);
+        for (service, url) in &told.urls {
+            text += &format!("{service} = {}\n", json!(url));
+        }
+        std::fs::write(dir.join("config.toml"), text).unwrap();
+        world.ok(&["down"]);
+        let quay = Quay { world, variables };
+        quay.up(&[]);
+        quay
+    }
+
+    /// Adds a scripted agent.
+    pub(crate) fn agent(&self, name: &str, max_tasks: usize, script: &Value) {
+        let file = self.world.root.join(format!("home/{name}.json"));
+        std::fs::write(&file, script.to_string()).unwrap();
+        let env = format!("REGATTA_SCRIPT_FILE={}", file.display());
+        let most = max_tasks.to_string();
+        let add = ["agent", "add", name, "--runtime", "scripted", "--confine", "off", "--max-tasks", &most];
+        self.world.ok(&[&add[..], &["--env", &env]].concat());
+    }
+
+    /// Starts the daemon, without the variables that end so.
+    pub(crate) fn up(&self, without: &[&str]) {
+        let mut command = self.world.command(&["up"]);
+        let kept = self.variables.iter().filter(|it| !without.iter().any(|end| it.0.ends_with(end)));
+        command.envs(kept.map(|it| (&it.0, &it.1)));
+        let ran = command.output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    }
+
+    /// Where the daemon is now.
+    pub(crate) fn address(&self) -> String {
+        let url = self.world.card().map(|it| it["url"].as_str().unwrap_or_default().to_owned());
+        url.unwrap_or_default().trim_start_matches("http://").trim_end_matches('/').to_owned()
+    }
+
+    /// One request on a connection of its own; nothing when the daemon did not answer.
+    pub(crate) fn send(&self, letter: &Letter) -> Option<u16> {
+        let address = self.address();
+        Line::new(&address).ask(&letter.bytes(&address)).ok()
+    }
+
+    pub(crate) fn conversations(&self) -> Vec<Value> {
+        self.world.json(&["bridge", "conversations"]).as_array().unwrap().clone()
+    }
+
+    /// How many events of a kind there are.
+    pub(crate) fn events(&self, kind: &str) -> usize {
+        self.world.events().iter().filter(|it| it["kind"] == kind).count()
+    }
+}
+
+/// What makes an app of Slack this agent's.
+pub(crate) fn slack_variables(app: &App, suffix: &str, by: By) -> Vec<(String, String)> {
+    let second = match by {
+        By::Socket => (format!("SLACK_APP_TOKEN{suffix}"), app.app_token.clone()),
+        By::Requests => (format!("SLACK_SIGNING_SECRET{suffix}"), app.signing_secret.clone()),
+    };
+    vec![(format!("SLACK_BOT_TOKEN{suffix}"), app.bot_token.clone()), second]
+}
+
+/// A runtime for doubles of services.
+pub(crate) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+pub(crate) fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Letter {
+    pub(crate) method: &'static str,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Letter {
+    pub(crate) fn new(path: &str, headers: Vec<(&'static str, String)>, body: impl Into<Vec<u8>>) -> Letter {
+        Letter { method: "POST", path: path.to_owned(), headers, body: body.into() }
+    }
+
+    /// As Slack signs it, so long ago.
+    pub(crate) fn slack(path: &str, secret: &str, body: &str, age: u64) -> Letter {
+        let at = (wall().as_secs() - age).to_string();
+        let parts = [b"v0:".as_slice(), at.as_bytes(), b":", body.as_bytes()];
+        let signed = format!("v0={}", signature::hex(&Secret::new(secret), &parts));
+        Letter::new(path, vec![("x-slack-request-timestamp", at), ("x-slack-signature", signed)], body)
+    }
+
+    pub(crate) fn github(path: &str, secret: &str, event: &str, body: &str) -> Letter {
+        let signed = format!("sha256={}", signature::hex(&Secret::new(secret), &[body.as_bytes()]));
+        let guid = format!("{:x}", wall().as_nanos());
+        let headers =
+            vec![("x-hub-signature-256", signed), ("x-github-event", event.to_owned()), ("x-github-delivery", guid)];
+        Letter::new(path, headers, body)
+    }
+
+    pub(crate) fn linear(path: &str, secret: &str, body: &str) -> Letter {
+        let signed = signature::hex(&Secret::new(secret), &[body.as_bytes()]);
+        Letter::new(path, vec![("linear-signature", signed)], body)
+    }
+
+    fn without_signature(mut self) -> Letter {
+        self.headers.retain(|it| !it.0.contains("signature"));
+        self
+    }
+
+    fn head(&self, host: &str, length: &str) -> String {
+        let headers: String = self.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let kind = "content-type: application/json\r\n";
+        format!("{} {} HTTP/1.1\r\nhost: {host}\r\n{kind}{length}\r\n{headers}\r\n", self.method, self.path)
+    }
+
+    pub(crate) fn bytes(&self, host: &str) -> Vec<u8> {
+        let mut bytes = self.head(host, &format!("content-length: {}", self.body.len())).into_bytes();
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+}
+
+/// A connection that is kept as long as the daemon keeps it.
+struct Line {
+    address: String,
+    stream: Option<BufReader<TcpStream>>,
+}
+
+impl Line {
+    fn new(address: &str) -> Line {
+        Line { address: address.to_owned(), stream: None }
+    }
+
+    /// Sends some bytes and reads the status of what is answered.
+    fn ask(&mut self, bytes: &[u8]) -> std::io::Result<u16> {
+        let kept = self.stream.is_some();
+        match self.exchange(bytes) {
+            // A connection that was kept may have been closed meanwhile.
+            Err(_) if kept => {
+                self.stream = None;
+                self.exchange(bytes)
+            }
+            other => other,
+        }
+    }
+
+    fn exchange(&mut self, bytes: &[u8]) -> std::io::Result<u16> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => {
+                let stream = TcpStream::connect(&self.address)?;
+                stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+                stream.set_nodelay(true)?;
+                BufReader::new(stream)
+            }
+        };
+        // Who is refused early may find the line cut before all is sent; the answer still counts.
+        let _cut = stream.get_mut().write_all(bytes);
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        let cut = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the answer was cut");
+        let status = line.split(' ').nth(1).and_then(|it| it.parse().ok()).ok_or_else(cut)?;
+        let (mut length, mut closes) = (0, false);
+        loop {
+            line.clear();
+            if stream.read_line(&mut line)? == 0 {
+                return Err(cut());
+            }
+            let header = line.trim_end().to_ascii_lowercase();
+            if header.is_empty() {
+                break;
+            }
+            if let Some(it) = header.strip_prefix("content-length: ") {
+                length = it.parse().map_err(|_| cut())?;
+            }
+            closes |= header == "connection: close";
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body)?;
+        self.stream = (!closes).then_some(stream);
+        Ok(status)
+    }
+}
+
+/// B1: what a service tells again and again, in any order and while the daemon is killed, is handled once, and nothing
+/// is missing. Each of a hundred messages is told ten times, by both kinds of events that Slack has for a mention.
+#[test]
+fn b1_a_thousand_redeliveries_of_a_hundred_deliveries_are_a_hundred() {
+    let seed = number("REGATTA_SEED").unwrap_or(20_261_116) as u64;
+    println!("REGATTA_SEED={seed}");
+    let runtime = runtime();
+    let slack = runtime.block_on(Slack::start());
+    slack.limits(Scale::faster(60.0));
+    let claude = slack.app("claude");
+    let ann = slack.person("ann");
+    slack.channel("dev", &["ann", "claude"]);
+    let told = Told {
+        agents: &["claude"],
+        allow: vec![format!("slack:{ann}")],
+        urls: vec![("slack", format!("{}/api", slack.base_url()))],
+        clock: 60.0,
+    };
+    let quay = Quay::new(&told, slack_variables(&claude, "", By::Requests));
+    quay.agent("claude", 1, &json!([{ "sleep": "1h" }]));
+    let said: Vec<String> = (0..100).map(|n| slack.say("ann", "dev", &format!("@claude do {n}"), None)).collect();
+    let envelopes = slack.envelopes("claude");
+    let events: Vec<String> = envelopes.iter().map(|it| it.payload.to_string()).collect();
+    assert_eq!(events.len(), 200, "a mention is told as app_mention and as message");
+    let mut order: Vec<usize> = (0..1_000).map(|nth| nth % events.len()).collect();
+    let mut dice = Dice(seed);
+    for at in (1..order.len()).rev() {
+        order.swap(at, dice.below(at as u64 + 1) as usize);
+    }
+
+    let (next, taken, again) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(which) = order.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    // As Slack does: whatever is not answered with 200 is sent again.
+                    let sent = until(LONG, || {
+                        let letter = Letter::slack("/webhooks/slack", &claude.signing_secret, &events[*which], 0);
+                        let kept = quay.send(&letter) == Some(200);
+                        again.fetch_add(usize::from(!kept), Ordering::SeqCst);
+                        kept
+                    });
+                    assert!(sent, "it is never taken: {}", events[*which]);
+                    taken.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        for share in [200, 450, 700] {
+            assert!(until(LONG, || taken.load(Ordering::SeqCst) >= share), "only {taken:?} of {share}");
+            kill_daemon(&quay.world);
+            quay.up(&[]);
+        }
+    });
+    println!("1,000 tellings of 100 messages, 3 kills: {} had to be sent again", again.load(Ordering::SeqCst));
+
+    let all = quay.conversations();
+    assert_eq!(all.len(), 100);
+    assert!(all.iter().all(|it| it["turns"] == 1), "B1: one was handled twice: {all:#?}");
+    assert_eq!(quay.events("delivery.taken"), 100, "B1");
+    assert_eq!(quay.events("task.added"), 100, "B1");
+    // Everybody is shown once that they were heard.
+    let seen = |ts: &String| slack.reactions("dev", ts) == [("eyes".to_owned(), claude.bot_user.clone())];
+    assert!(until(LONG, || said.iter().all(seen)), "somebody was not heard");
+    // Who is killed forgets how much it has sent in the last minute, and is told so by Slack; nothing else is wrong.
+    let limits = |it: &Violation| matches!(it.wrong, Wrong::Limit | Wrong::TooSoon);
+    let wrong: Vec<Violation> = slack.violations().into_iter().filter(|it| !limits(it)).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// One way to be no delivery, and how it is answered; nothing where the line is cut before.
+struct Forged {
+    what: &'static str,
+    bytes: Vec<u8>,
+    answer: Option<u16>,
+}
+
+/// Three services with two agents each.
+struct Services {
+    _runtime: Runtime,
+    slack: Slack,
+    github: github::GitHub,
+    linear: linear::Linear,
+    slack_apps: [App; 2],
+    github_apps: [github::App; 2],
+    linear_apps: [linear::App; 2],
+    ann: String,
+}
+
+impl Services {
+    fn start() -> Services {
+        let runtime = runtime();
+        let slack = runtime.block_on(Slack::start());
+        let github = runtime.block_on(github::GitHub::start());
+        let linear = runtime.block_on(linear::Linear::start());
+        let ann = slack.person("ann");
+        let slack_apps = [slack.app("claude"), slack.app("codex")];
+        slack.channel("dev", &["ann", "claude", "codex"]);
+        let github_apps = [github.app("claude-bot"), github.app("codex-bot")];
+        github.repo("acme/shop", &["claude-bot", "codex-bot"]);
+        github.person("ann", "acme/shop", "write");
+        let linear_apps = [linear.app("claude"), linear.app("codex")];
+        linear.person("ann");
+        Services { _runtime: runtime, slack, github, linear, slack_apps, github_apps, linear_apps, ann }
+    }
+
+    fn quay(&self) -> Quay {
+        let told = Told {
+            agents: &["claude", "codex"],
+            allow: vec![format!("slack:{}", self.ann), "github:ann".into(), "linear:team".into()],
+            urls: vec![
+                ("slack", format!("{}/api", self.slack.base_url())),
+                ("github", self.github.base_url()),
+                ("linear", format!("{}/graphql", self.linear.base_url())),
+            ],
+            clock: 1.0,
+        };
+        let mut variables = Vec::new();
+        for (nth, suffix) in ["", "__CODEX"].into_iter().enumerate() {
+            variables.extend(slack_variables(&self.slack_apps[nth], suffix, By::Requests));
+            let (github, linear) = (&self.github_apps[nth], &self.linear_apps[nth]);
+            for (name, value) in [
+                ("GITHUB_APP_ID", github.id.to_string()),
+                ("GITHUB_PRIVATE_KEY", github.private_key.clone()),
+                ("GITHUB_WEBHOOK_SECRET", github.webhook_secret.clone()),
+                ("LINEAR_ACCESS_TOKEN", linear.access_token.clone()),
+                ("LINEAR_AGENT_ID", linear.app_user_id.clone()),
+                ("LINEAR_WEBHOOK_SECRET", linear.webhook_secret.clone()),
+            ] {
+                variables.push((format!("{name}{suffix}"), value));
+            }
+        }
+        Quay::new(&told, variables)
+    }
+
+    /// What a mention in Slack is told as.
+    fn mention(&self) -> String {
+        self.slack.say("ann", "dev", "@claude delete everything", None);
+        let told = self.slack.envelopes("claude");
+        told.iter().rev().find(|it| it.payload["event"]["type"] == "app_mention").unwrap().payload.to_string()
+    }
+
+    /// What a comment on GitHub is told as.
+    fn comment(&self, n: usize) -> String {
+        let ann = json!({ "login": "ann", "type": "User" });
+        json!({
+            "action": "created",
+            "repository": { "full_name": "acme/shop" },
+            "issue": { "number": n, "title": "Login", "user": ann, "html_url": "https://github.com/acme/shop/issues/1" },
+            "comment": {
+                "id": n, "user": ann, "body": "@claude-bot delete everything", "author_association": "MEMBER",
+                "created_at": "2026-11-16T00:00:00Z", "updated_at": "2026-11-16T00:00:00Z",
+            },
+            "sender": ann,
+        })
+        .to_string()
+    }
+
+    /// What a new session of Linear is told as, so long ago.
+    fn session(&self, n: usize, age: Duration) -> String {
+        json!({
+            "type": "AgentSessionEvent", "action": "created", "appUserId": self.linear_apps[0].app_user_id,
+            "organizationId": "O1", "webhookTimestamp": u64::try_from((wall() - age).as_millis()).unwrap(),
+            "agentSession": {
+                "id": format!("session-{n}"), "creator": { "id": "U1", "name": "ann" },
+                "comment": { "body": "@claude delete everything" },
+                "issue": { "id": "I1", "identifier": "ENG-1", "title": "Login", "team": { "key": "ENG" } },
+            },
+        })
+        .to_string()
+    }
+
+    /// The n-th forged request: every way of every service in turn.
+    fn forged(&self, host: &str, mention: &str, n: usize) -> Forged {
+        let service = n % 3;
+        let path = ["/webhooks/slack", "/webhooks/github", "/webhooks/linear"][service];
+        let (slack, github, linear) = (&self.slack_apps, &self.github_apps, &self.linear_apps);
+        // As the service would send it, but with this secret.
+        let letter = |secret: [&str; 3]| match service {
+            0 => Letter::slack(path, secret[0], mention, 0),
+            1 => Letter::github(path, secret[1], "issue_comment", &self.comment(n)),
+            _ => Letter::linear(path, secret[2], &self.session(n, Duration::ZERO)),
+        };
+        let secrets =
+            |nth: usize| [&*slack[nth].signing_secret, &*github[nth].webhook_secret, &*linear[nth].webhook_secret];
+        let good = letter(secrets(0));
+        let whole = |what, letter: &Letter, answer| Forged { what, bytes: letter.bytes(host), answer: Some(answer) };
+        match (n / 3) % 9 {
+            0 => whole("a secret of nobody", &letter(["x"; 3]), 401),
+            1 => whole("no signature", &good.without_signature(), 401),
+            2 => whole("the other agent's secret", &letter(secrets(1)), 401),
+            3 => match service {
+                0 => whole("an old date", &Letter::slack(path, &slack[0].signing_secret, mention, 301), 401),
+                2 => {
+                    let body = self.session(n, Duration::from_secs(61));
+                    whole("an old date", &Letter::linear(path, &linear[0].webhook_secret, &body), 401)
+                }
+                _ => {
+                    // GitHub's have no date: half of a signature instead.
+                    let mut half = good.clone();
+                    half.headers[0].1.truncate(40);
+                    whole("half of a signature", &half, 401)
+                }
+            },
+            4 => {
+                let mut other = good.clone();
+                other.body.push(b' ');
+                whole("another body", &other, 401)
+            }
+            5 => {
+                let bytes = good.head(host, "content-length: 1000000000").into_bytes();
+                Forged { what: "too large by its own word", bytes, answer: Some(413) }
+            }
+            6 => {
+                let mut bytes = good.head(host, "transfer-encoding: chunked").into_bytes();
+                for _ in 0..16 {
+                    bytes.extend_from_slice(b"4000\r\n");
+                    bytes.extend(std::iter::repeat_n(b'x', 0x4000));
+                    bytes.extend_from_slice(b"\r\n");
+                }
+                Forged { what: "no end, and cut off", bytes, answer: None }
+            }
+            7 => {
+                let path = [format!("{path}/nobody"), "/webhooks/x".to_owned()][n % 2].clone();
+                whole("no such route", &Letter { path, ..good }, 404)
+            }
+            _ => whole("another method", &Letter { method: ["GET", "PUT", "DELETE"][n % 3], ..good }, 405),
+        }
+    }
+}
+
+/// What a process has in memory, in KiB.
+fn resident(pid: u64) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// B1: what is forged, stale, too large or endless does nothing, whatever its number, and fills no memory. What is
+/// right is taken by the same routes afterwards.
+#[test]
+fn b1_ten_thousand_forged_stale_or_oversized_requests_do_nothing_and_memory_stays_flat() {
+    let count = number("REGATTA_FORGED").unwrap_or(2_000);
+    let services = Services::start();
+    let quay = services.quay();
+    for name in ["claude", "codex"] {
+        quay.agent(name, 1, &json!([{ "sleep": "1h" }]));
+    }
+    let pid = quay.world.card().unwrap()["pid"].as_u64().unwrap();
+    let (host, mention) = (quay.address(), services.mention());
+    let before = quay.world.events().len();
+    let next = AtomicUsize::new(0);
+    let send = |end: usize| {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut line = Line::new(&host);
+                    loop {
+                        let n = next.fetch_add(1, Ordering::SeqCst);
+                        if n >= end {
+                            next.fetch_sub(1, Ordering::SeqCst);
+                            return;
+                        }
+                        let it = services.forged(&host, &mention, n);
+                        let Some(answer) = it.answer else {
+                            // Somebody who hangs up in the middle.
+                            let mut stream = TcpStream::connect(&host).unwrap();
+                            let _cut = stream.write_all(&it.bytes);
+                            continue;
+                        };
+                        let got = line.ask(&it.bytes).unwrap_or_else(|error| panic!("{n}: {}: {error}", it.what));
+                        assert_eq!(got, answer, "{n}: {}", it.what);
+                        if it.what == "too large by its own word" {
+                            line = Line::new(&host); // its body was never sent
+                        }
+                    }
+                });
+            }
+        });
+    };
+    // The first tenth is what a program needs to have been in use.
+    send(count / 10);
+    let begun = resident(pid);
+    send(count / 2);
+    let middle = resident(pid);
+    send(count);
+    let end = resident(pid);
+    println!("{count} forged requests: {begun} KiB after a tenth, {middle} KiB in the middle, {end} KiB at the end");
+    assert!(end <= middle + middle / 10 + 4 * 1_024, "memory grows: {begun}, {middle}, {end} KiB");
+
+    assert!(quay.conversations().is_empty());
+    assert_eq!(quay.events("delivery.taken"), 0);
+    assert_eq!(quay.world.events().len(), before, "something happened");
+    quay.world.ok(&["status"]);
+    let refused = |it: &Value| it["refused"].as_u64().unwrap_or(0);
+    let list = quay.world.json(&["bridge", "list"]);
+    assert!(list.as_array().unwrap().iter().map(refused).sum::<u64>() as usize >= count / 2, "{list}");
+    // The routes are open to what is right.
+    let good = Letter::slack("/webhooks/slack", &services.slack_apps[0].signing_secret, &mention, 0);
+    assert_eq!(quay.send(&good), Some(200));
+    let good = Letter::github("/webhooks/github", &services.github_apps[0].webhook_secret, "ping", "{}");
+    assert_eq!(quay.send(&good), Some(200));
+    let good = services.session(count, Duration::ZERO).replace("AgentSessionEvent", "AppUserNotification");
+    let good = Letter::linear("/webhooks/linear", &services.linear_apps[0].webhook_secret, &good);
+    assert_eq!(quay.send(&good), Some(200));
+    assert_eq!(quay.conversations().len(), 1);
+}
+
+/// How long everything may take in a large run on a small machine.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// How many conversations one agent has, and over how many channels.
+const EACH: usize = 20;
+const CHANNELS: usize = 4;
+
+/// What became of one conversation, each since the double began.
+#[derive(Debug)]
+struct Course {
+    app: usize,
+    channel: usize,
+    said: Duration,
+    /// When the first sign was there, when its turn ended, and when that was to be seen.
+    sign: Duration,
+    ended: Duration,
+    shown: Duration,
+}
+
+/// When the last of these would be there if nothing but the service's limits held it up: posts into one channel come
+/// one a second after a burst, and no method is called oftener in a minute than its tier says.
+fn permitted(of: &[Course], last: impl Fn(&Course) -> Duration, posts: bool) -> Duration {
+    let mut latest = Duration::ZERO;
+    let tier = slack::tier(if posts { "chat.update" } else { "reactions.add" }).unwrap() as usize;
+    for app in 0..=of.iter().map(|it| it.app).max().unwrap_or(0) {
+        let mut demands: Vec<Duration> = of.iter().filter(|it| it.app == app).map(&last).collect();
+        demands.sort();
+        let from = of.iter().filter(|it| it.app == app).map(|it| it.said).min().unwrap_or_default();
+        for (nth, demand) in demands.iter().enumerate() {
+            let window = Duration::from_secs(60) * u32::try_from(nth / tier).unwrap();
+            latest = latest.max((*demand).max(from + window));
+        }
+        for channel in (0..CHANNELS).filter(|_| posts) {
+            let count = of.iter().filter(|it| it.app == app && it.channel == channel).count();
+            let held = u32::try_from(count).unwrap().saturating_sub(slack::BURST);
+            latest = latest.max(from + Duration::from_secs(1) * held);
+        }
+    }
+    latest
+}
+
+/// As many conversations at once as there are, each streaming, with Slack's own limits and its own clock: what it
+/// would punish does not happen, each thread has one message, and that shows the end.
+#[test]
+fn two_hundred_conversations_at_once() {
+    let count = number("REGATTA_CONVERSATIONS").unwrap_or(EACH);
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap();
+    let load: f64 = load.split(' ').next().and_then(|it| it.parse().ok()).unwrap();
+    let runtime = runtime();
+    let slack = runtime.block_on(Slack::start());
+    let names: Vec<String> = (0..count.div_ceil(EACH)).map(|nth| format!("agent{nth}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let apps: Vec<App> = names.iter().map(|it| slack.app(it)).collect();
+    let ann = slack.person("ann");
+    let channels: Vec<String> = (0..CHANNELS).map(|nth| format!("dev{nth}")).collect();
+    for channel in &channels {
+        slack.channel(channel, &[&["ann"], &names[..]].concat());
+    }
+    let told = Told {
+        agents: &names,
+        allow: vec![format!("slack:{ann}")],
+        urls: vec![("slack", format!("{}/api", slack.base_url()))],
+        clock: 1.0,
+    };
+    let mut variables = vec![("REGATTA_MAX_ATTEMPTS".to_owned(), (count + 1).to_string())];
+    for (nth, app) in apps.iter().enumerate() {
+        let suffix = if nth == 0 { String::new() } else { format!("__{}", app.name.to_ascii_uppercase()) };
+        variables.extend(slack_variables(app, &suffix, By::Socket));
+    }
+    let quay = Quay::new(&told, variables);
+    let script = json!([
+        { "plan": ["Look", "Do"] },
+        { "tool": { "title": "Read a.txt", "kind": "read" } },
+        { "say": "I have looked." },
+        { "sleep": "4s" },
+        { "tool": { "title": "Read it again", "kind": "read" } },
+        { "say": "That is all." },
+        { "end_turn": true },
+    ]);
+    names.iter().for_each(|it| quay.agent(it, EACH, &script));
+    quay.world.ok(&["bridge", "test"]);
+
+    // One, alone.
+    let over = |channel: &str, root: &str, app: &App| {
+        let ends = |text: &str| text.contains("That is all.") && !text.starts_with('⏳');
+        let thread = slack.thread(channel, root);
+        let of = thread.iter().find(|it| it.user == app.bot_user && ends(it.blocks[0]["text"].as_str().unwrap_or("")));
+        of.map(|it| it.changed)
+    };
+    let posted = |channel: &str, ts: &str| slack.view(|view| view.message(channel, ts).map(|it| it.posted)).unwrap();
+    let sign = |ts: &str| {
+        let calls = slack.calls_of("reactions.add");
+        calls.iter().find(|it| it.input["timestamp"] == ts && it.error.is_none()).map(|it| it.done)
+    };
+    let alone = slack.say("ann", "dev0", "@agent0 begin", None);
+    assert!(until(LONG, || sign(&alone).is_some()), "no sign of life");
+    println!("one conversation: the first sign after {:?}", sign(&alone).unwrap() - posted("dev0", &alone));
+    assert!(until(LONG, || over("dev0", &alone, &apps[0]).is_some()), "it does not end");
+
+    let wall_at_zero = wall() - slack.started().elapsed();
+    let said: Vec<(usize, usize, String)> = (0..count)
+        .map(|nth| {
+            let (app, channel) = (nth / EACH, nth % CHANNELS);
+            let ts = slack.say("ann", &channels[channel], &format!("@{} do {nth}", names[app]), None);
+            (app, channel, ts)
+        })
+        .collect();
+    let ended = |(app, channel, ts): &(usize, usize, String)| over(&channels[*channel], ts, &apps[*app]).is_some();
+    let mut left: Vec<_> = said.iter().collect();
+    let all = until(PATIENCE, || {
+        left.retain(|it| !ended(it));
+        left.is_empty()
+    });
+    assert!(all, "{} of {count} do not come to their end: {left:?}", left.len());
+
+    let door = Door::of(&quay.world.data);
+    let ids = quay.conversations();
+    let ids = ids.iter().map(|it| (it["key"].as_str().unwrap().to_owned(), it["id"].clone()));
+    let ids: std::collections::HashMap<String, Value> = ids.collect();
+    let course = |(app, channel, ts): &(usize, usize, String)| {
+        let id = ids.iter().find(|it| it.0.contains(ts.as_str())).map(|it| it.1.clone()).unwrap();
+        let whole = door.ask("conversation.show", json!({ "conversation": id }));
+        let ended = Duration::from_millis(whole["turns"][0]["ended_wall"].as_u64().unwrap());
+        Course {
+            app: *app,
+            channel: *channel,
+            said: posted(&channels[*channel], ts),
+            sign: sign(ts).unwrap_or_else(|| panic!("{ts} has no first sign")),
+            ended: ended.saturating_sub(wall_at_zero),
+            shown: over(&channels[*channel], ts, &apps[*app]).unwrap(),
+        }
+    };
+    let courses: Vec<Course> = said.iter().map(course).collect();
+    for (app, channel, ts) in &said {
+        let thread = slack.thread(&channels[*channel], ts);
+        let own = thread.iter().filter(|it| it.user == apps[*app].bot_user).count();
+        assert_eq!((own, thread.len()), (1, 1), "one message in each thread: {thread:?}");
+        let eyes = [("eyes".to_owned(), apps[*app].bot_user.clone())];
+        assert_eq!(slack.reactions(&channels[*channel], ts), eyes);
+    }
+    slack.assert_well_behaved();
+
+    let zero = courses.iter().map(|it| it.said).min().unwrap();
+    let worst = |of: &dyn Fn(&Course) -> Duration| courses.iter().map(of).max().unwrap();
+    // A second is what one conversation alone may take.
+    let ratio = |came: Duration, may: Duration| (came - zero).as_secs_f64() / (may - zero).as_secs_f64().max(1.0);
+    let signs = ratio(worst(&|it| it.sign), permitted(&courses, |it| it.said, false));
+    let finals = ratio(worst(&|it| it.shown), permitted(&courses, |it| it.ended, true));
+    println!(
+        "{count} conversations of {} agents (load {load}): all first signs after {:?} ({signs:.2} of what is permitted), \
+         all ends shown after {:?} ({finals:.2}); the worst sign came {:?} after its message, the worst end {:?} after \
+         its turn",
+        names.len(),
+        worst(&|it| it.sign) - zero,
+        worst(&|it| it.shown) - zero,
+        worst(&|it| it.sign - it.said),
+        worst(&|it| it.shown.saturating_sub(it.ended)),
+    );
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    if load < cores as f64 / 2.0 {
+        assert!(signs <= 1.2, "first signs are late: {signs:.2}");
+        assert!(finals <= 1.2, "ends are shown late: {finals:.2}");
+    }
+}
+
+/// A number from the environment: how large a run is wanted.
+pub(crate) fn number(name: &str) -> Option<usize> {
+    std::env::var(name).ok().and_then(|it| it.parse().ok())
+}
