@@ -188,26 +188,6 @@ fn of_agent(it: &AgentView) -> Vec<CheckLine> {
     checks
 }
 
-/// Which agent is at which service, and what a pair lacks.
-fn bridges(client: &Client) -> Vec<Check> {
-    let got: Result<Got<Vec<BridgeView>>, Failed> = client.call(&Call::BridgeList(input::Nothing {}));
-    match got {
-        Err(error) => vec![from_failed("bridges", &error)],
-        Ok(got) => got.data.iter().map(bridge).collect(),
-    }
-}
-
-fn bridge(it: &BridgeView) -> Check {
-    let lacks = it.off.as_ref().or(it.warning.as_ref());
-    let level = if lacks.or(it.health.trouble.as_ref()).is_some() { Level::Warn } else { Level::Ok };
-    let fix = match (lacks, level) {
-        (_, Level::Ok) => "",
-        (Some(_), _) => "mend that, then: regatta down && regatta up",
-        (None, _) => "regatta bridge test",
-    };
-    check("bridge", level, format!("{} {}", it.name, super::bridge::state(it)), fix)
-}
-
 /// Whether an agent's program is there and somebody is signed in to it.
 fn program_of(it: &AgentView, program: &str) -> CheckLine {
     let preset = it.agent.profile.preset.as_deref().and_then(presets::find).map(|it| it.0);
