@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         data_dir: make("data"),
         run_dir: make("data/run"),
         workspace: make("data/workspace"),
+        begins: None,
         home: make("data/home"),
         tmp: make("data/tmp"),
         outbox: make("data/outbox"),

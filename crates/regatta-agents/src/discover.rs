@@ -5,7 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,8 +14,11 @@ use std::time::{Duration, Instant};
 
 use crate::presets::{Preset, Version};
 
-/// How long a program may take to say its version.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a program may take to say its version: some take six seconds on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How much of what it prints is read.
+const MOST_SAID: u64 = 1024 * 1024;
 
 /// How long it may take to end when it has said all.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -79,7 +82,8 @@ pub fn find(preset: &'static Preset, machine: &Machine) -> Found {
     let program = preset.programs.iter().find_map(|it| machine.find(it));
     let missing = preset.needs.filter(|it| machine.find(it).is_none());
     let version = program.as_ref().and_then(|it| match preset.version {
-        Version::Flag(flag) => ask_version(it, flag, machine),
+        // Who is too slow to say it was still installed from something.
+        Version::Flag(flag) => ask_version(it, flag, machine).or_else(|| package(it).and_then(|it| it.1)),
         Version::Package => package(it).and_then(|it| it.1),
     });
     let sign_in = sign_in(preset, machine);
@@ -128,32 +132,60 @@ fn package(program: &Path) -> Option<(String, Option<String>)> {
     Some((content["name"].as_str()?.to_owned(), content["version"].as_str().map(str::to_owned)))
 }
 
-/// Asks the program itself, with nothing in its environment but what it needs to run and what keeps it from updating.
 fn ask_version(program: &Path, flag: &str, machine: &Machine) -> Option<String> {
-    let mut child = Command::new(program)
-        .arg(flag)
-        .env_clear()
-        .env("PATH", &machine.path)
-        .env("HOME", &machine.home)
-        .envs([("CI", "1"), ("NO_COLOR", "1"), ("NO_UPDATE_NOTIFIER", "1"), ("DISABLE_AUTOUPDATER", "1")])
-        .envs([("OPENCODE_DISABLE_AUTOUPDATE", "1"), ("AIDER_CHECK_UPDATE", "false"), ("PI_OFFLINE", "1")])
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let mut output = child.stdout.take()?;
-    let (sender, said) = channel();
-    std::thread::spawn(move || {
-        let mut text = Vec::new();
-        drop(output.by_ref().take(64 * 1024).read_to_end(&mut text));
-        drop(sender.send(text));
-    });
-    let said = said.recv_timeout(PATIENCE);
-    let status = end(&mut child, said.is_ok())?;
-    let text = String::from_utf8(said.ok()?).ok()?;
-    status.success().then(|| number(&text)).flatten()
+    let question = Question { args: &[flag], ..Question::default() };
+    question.ask(program, machine).and_then(|it| number(&it))
+}
+
+/// What a program is asked, with nothing in its environment but what it needs to run and what keeps it from updating.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Question<'a> {
+    pub args: &'a [&'a str],
+    /// Said to it; its input stays open until it has answered.
+    pub told: &'a str,
+    /// By which line its answer is known; without this it has answered when it has ended well.
+    pub answer: Option<fn(&str) -> bool>,
+    /// More variables.
+    pub env: &'a [(String, String)],
+}
+
+impl Question<'_> {
+    /// All that it printed, or with `answer` only that line. Nothing when it failed, or was too slow.
+    pub(crate) fn ask(&self, program: &Path, machine: &Machine) -> Option<String> {
+        let mut child = Command::new(program)
+            .args(self.args)
+            .env_clear()
+            .env("PATH", &machine.path)
+            .env("HOME", &machine.home)
+            .envs([("CI", "1"), ("NO_COLOR", "1"), ("NO_UPDATE_NOTIFIER", "1"), ("DISABLE_AUTOUPDATER", "1")])
+            .envs([("OPENCODE_DISABLE_AUTOUPDATE", "1"), ("AIDER_CHECK_UPDATE", "false"), ("PI_OFFLINE", "1")])
+            .envs(self.env.iter().map(|it| (&it.0, &it.1)))
+            .process_group(0)
+            .stdin(if self.told.is_empty() { Stdio::null() } else { Stdio::piped() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        // Who does not listen is found by the silence that follows.
+        let mut input = child.stdin.take();
+        let _unheard = input.as_mut().map(|it| it.write_all(self.told.as_bytes()));
+        let output = BufReader::new(child.stdout.take()?.take(MOST_SAID));
+        let (sender, said) = channel();
+        let answer = self.answer;
+        std::thread::spawn(move || {
+            let lines = output.lines().map_while(Result::ok);
+            let text: String = match answer {
+                Some(answer) => lines.into_iter().find(|it| answer(it)).unwrap_or_default(),
+                None => lines.fold(String::new(), |text, line| text + &line + "\n"),
+            };
+            drop(sender.send(text));
+        });
+        let said = said.recv_timeout(PATIENCE);
+        drop(input);
+        let status = end(&mut child, said.is_ok())?;
+        let text = said.ok()?;
+        (status.success() || self.answer.is_some() && !text.is_empty()).then_some(text)
+    }
 }
 
 /// Waits a moment for a program that has said all, and not at all for another; then ends it and whoever it started.

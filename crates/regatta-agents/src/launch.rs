@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use regatta_core::agent::{Level, Runtime};
+use regatta_core::ids::AgentName;
 use regatta_engine::ports::agents::{AgentError, Launch, Started};
 
 use crate::confine::{self, Confine, Network, Prepared};
@@ -54,8 +55,9 @@ pub(crate) fn write(
         seed: launch.attempt.to_string(),
         sandboxed_root: false,
     };
+    let begins = begins(&setup, &launch.agent)?;
     furnish_files(&setup, &home.path)?;
-    let prepared = shut_in(adapter, dir, launch, &setup, &home)?;
+    let prepared = shut_in((adapter, dir), launch, &setup, &home, &begins)?;
     setup.sandboxed_root = prepared.mechanism.is_some() && rustix::process::getuid().is_root();
 
     let keys = keys::resolve(&launch.profile.keys, |name| std::env::var(name).ok(), &user_home, keys::PATIENCE)?;
@@ -80,7 +82,7 @@ pub(crate) fn write(
         v: 1,
         mode: Mode::Attempt,
         argv,
-        dir: workspace,
+        dir: begins,
         mark,
         input: drivers::input(&launch.runtime),
         secrets,
@@ -112,6 +114,16 @@ fn ours(dir: &RunDir, launch: &Launch, workspace: &Path, mark: &str) -> Vec<(&'s
     ours
 }
 
+/// The directory in which the program begins: in the workspace, whatever links there are, and there.
+fn begins(setup: &Setup, agent: &AgentName) -> Result<PathBuf, AgentError> {
+    let Some(asked) = &setup.profile.cwd else { return Ok(setup.workspace.clone()) };
+    let inside = |it: PathBuf| setup.workspace.canonicalize().is_ok_and(|root| it.starts_with(root)) && it.is_dir();
+    match setup.begins().canonicalize().is_ok_and(inside) {
+        true => Ok(setup.begins()),
+        false => Err(words::no_cwd(agent, asked)),
+    }
+}
+
 /// Puts the files in the agent's home that its program wants there, where it has none of its own.
 fn furnish_files(setup: &Setup, home: &Path) -> Result<(), AgentError> {
     for (name, content) in drivers::files(setup) {
@@ -140,11 +152,11 @@ fn named_files(command: &[String]) -> impl Iterator<Item = PathBuf> {
 
 /// Finds how the program is shut in.
 fn shut_in(
-    adapter: &AgentsAdapter,
-    dir: &RunDir,
+    (adapter, dir): (&AgentsAdapter, &RunDir),
     launch: &Launch,
     setup: &Setup,
     home: &Home,
+    begins: &Path,
 ) -> Result<Prepared, AgentError> {
     let level = level(launch);
     let network = Network::of(level, launch.profile.network, &launch.profile.egress);
@@ -169,6 +181,7 @@ fn shut_in(
         data_dir: adapter.data_dir.clone(),
         run_dir: dir.0.clone(),
         workspace: setup.workspace.clone(),
+        begins: Some(begins.to_owned()),
         home: home.path.clone(),
         tmp: dir.path("tmp"),
         outbox: dir.path("outbox"),
@@ -179,4 +192,42 @@ fn shut_in(
         read: home.read.iter().cloned().chain(named_files(&command)).collect(),
         write: home.write.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regatta_core::agent::Profile;
+
+    #[test]
+    fn s6_a_program_begins_in_its_workspace_and_nowhere_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let workspace = dir.path().join("work");
+        std::fs::create_dir_all(workspace.join("web/src")).unwrap();
+        std::fs::create_dir(dir.path().join("other")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("other"), workspace.join("out")).unwrap();
+        std::fs::write(workspace.join("file"), "").unwrap();
+        let agent = AgentName::new("harbour/tom").unwrap();
+        let begins = |cwd: Option<&str>| {
+            let profile = Profile { cwd: cwd.map(str::to_owned), ..Profile::default() };
+            let setup = Setup {
+                runtime: Runtime::Scripted,
+                profile,
+                workspace: workspace.clone(),
+                resume: None,
+                used: Default::default(),
+                mcp_url: None,
+                regatta: None,
+                seed: String::new(),
+                sandboxed_root: false,
+            };
+            begins(&setup, &agent)
+        };
+        assert_eq!(begins(None).unwrap(), workspace);
+        assert_eq!(begins(Some("web/src")).unwrap(), workspace.join("web/src"));
+        for bad in ["no-such", "file", "out", "..", "../other", "/tmp"] {
+            let error = begins(Some(bad)).unwrap_err();
+            assert!(error.what.contains(&format!("`{bad}`")), "{error:?}");
+        }
+    }
 }

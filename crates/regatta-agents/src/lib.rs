@@ -37,6 +37,7 @@ pub mod keys;
 mod launch;
 pub mod leash; // a runner's programs end when it hears of nobody
 mod memory;
+pub mod models;
 mod once;
 pub mod presets;
 mod process;

@@ -24,6 +24,17 @@ pub enum Version {
     Package,
 }
 
+/// Which models a program has, as far as it can say so without a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Models {
+    /// It prints them, one to a line, when it is given these arguments.
+    Lines(&'static [&'static str]),
+    /// Codex's `app-server` lists them.
+    CodexServer,
+    /// It cannot say.
+    Unknown,
+}
+
 /// A program that is known by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
@@ -44,6 +55,9 @@ pub struct Preset {
     /// The command that installs it.
     pub install: &'static str,
     pub version: Version,
+    pub models: Models,
+    /// It has a fast mode, and a switch for it that we know.
+    pub fast_mode: bool,
     /// How a person takes up a session of it in a terminal; `{session}` stands for the session. Empty when it cannot.
     pub interactive: &'static [&'static str],
     /// The command by which a person signs in.
@@ -69,6 +83,8 @@ const PLAIN: Preset = Preset {
     old: &[],
     install: "",
     version: Version::Flag("--version"),
+    models: Models::Unknown,
+    fast_mode: false,
     interactive: &[],
     sign_in: "",
     keys: &[],
@@ -105,6 +121,7 @@ pub const PRESETS: &[Preset] = &[
         interactive: &["claude", "--resume", "{session}"],
         provider: "anthropic",
         drive: Drive::Claude,
+        fast_mode: true,
         programs: &["claude"],
         install: "npm install -g @anthropic-ai/claude-code",
         sign_in: "claude /login",
@@ -131,6 +148,8 @@ pub const PRESETS: &[Preset] = &[
         interactive: &["codex", "resume", "{session}"],
         provider: "codex",
         drive: Drive::CodexServer,
+        models: Models::CodexServer,
+        fast_mode: true,
         programs: &["codex"],
         aliases: &["codex-app-server"],
         install: "npm install -g @openai/codex",
@@ -144,6 +163,8 @@ pub const PRESETS: &[Preset] = &[
         interactive: &["codex", "resume", "{session}"],
         provider: "codex",
         drive: Drive::CodexExec,
+        models: Models::CodexServer,
+        fast_mode: true,
         programs: &["codex"],
         install: "npm install -g @openai/codex",
         sign_in: "codex login",
@@ -172,6 +193,7 @@ pub const PRESETS: &[Preset] = &[
         provider: "opencode",
         programs: &["opencode"],
         args: &["acp"],
+        models: Models::Lines(&["models"]),
         aliases: &["opencode-ai"],
         install: "npm install -g opencode-ai",
         sign_in: "opencode auth login",

@@ -4,7 +4,8 @@ use regatta_core::agent::Runtime;
 use regatta_engine::ports::agents::{Problem, Resolved, Wanted};
 
 use crate::discover::{self, Machine, SignIn};
-use crate::presets::{self, Drive, PRESETS, Preset};
+use crate::models;
+use crate::presets::{self, Drive, Models, PRESETS, Preset};
 use crate::words;
 
 /// The provider whose agent is this program itself.
@@ -12,21 +13,18 @@ const SCRIPTED: &str = "scripted";
 
 /// Finds the program for what is wanted, and what stands against starting it.
 pub fn resolve(wanted: &Wanted, machine: &Machine) -> Resolved {
-    let notes = match wanted.fast_mode {
-        true => vec!["no program here is known to have a fast mode, so it was not asked for".to_owned()],
-        false => vec![],
-    };
     // As a backend it stands in for any provider's program: a team can be tried before anything is installed.
     if wanted.provider == SCRIPTED || wanted.backend.as_deref() == Some(SCRIPTED) {
         let sign_in = Some("no sign-in is needed".to_owned());
         let program = std::env::current_exe().ok();
         let version = Some(env!("CARGO_PKG_VERSION").to_owned());
         let (runtime, backend) = (Some(Runtime::Scripted), Some(SCRIPTED.to_owned()));
-        return Resolved { runtime, backend, program, version, sign_in, notes, ..Resolved::default() };
+        let (fast_mode, notes) = fast_mode(wanted, SCRIPTED, false);
+        return Resolved { runtime, backend, program, version, sign_in, fast_mode, notes, ..Resolved::default() };
     }
     let preset = match choose(wanted, machine) {
         Ok(preset) => preset,
-        Err(error) => return Resolved { notes, problem: Some((Problem::Missing, error)), ..Resolved::default() },
+        Err(error) => return Resolved { problem: Some((Problem::Missing, error)), ..Resolved::default() },
     };
     let found = discover::find(preset, machine);
     let given = preset.keys.iter().find(|it| wanted.keys.iter().any(|key| key == *it));
@@ -45,11 +43,14 @@ pub fn resolve(wanted: &Wanted, machine: &Machine) -> Resolved {
         // The program may know better than the signs do: nobody is kept from trying, but it is said.
         _ => None,
     };
-    let mut notes = notes;
+    let (fast_mode, mut notes) = fast_mode(wanted, preset.name, preset.fast_mode);
     if sign_in.is_none() && problem.is_none() {
         notes.extend(found.fix.as_ref().map(|it| format!("there is no sign of a sign-in: {it}")));
     }
     notes.extend(found.old.iter().map(|it| format!("an old program is there: {it}")));
+    let asked = wanted.model.as_ref().zip(found.program.as_ref()).filter(|_| problem.is_none());
+    let models = asked.and_then(|(_, program)| models::of(preset, program, machine, &wanted.env));
+    notes.extend(asked.and_then(|(model, _)| about_model(preset, model, models.as_deref())));
     let path = found.program.as_ref().map(|it| it.display().to_string());
     Resolved {
         runtime: problem.is_none().then(|| preset.runtime(path.as_deref())),
@@ -57,10 +58,39 @@ pub fn resolve(wanted: &Wanted, machine: &Machine) -> Resolved {
         program: found.program,
         version: found.version,
         sign_in,
+        fast_mode,
+        models,
         notes,
         keys: preset.keys.iter().filter(|it| is_set(it)).map(|it| (*it).to_owned()).collect(),
         files: preset.credentials.iter().map(|it| format!("~/{it}")).collect(),
         problem,
+    }
+}
+
+/// Whether the program has the fast mode that is asked for, and what is said if not.
+fn fast_mode(wanted: &Wanted, name: &str, has: bool) -> (Option<bool>, Vec<String>) {
+    match (wanted.fast_mode, has) {
+        (false, _) => (None, vec![]),
+        (true, true) => (Some(true), vec![]),
+        (true, false) => {
+            (Some(false), vec![format!("{name} has no fast mode that could be switched on, so it is off")])
+        }
+    }
+}
+
+/// What is to be said of the model that is asked for. What a program lists may depend on keys that it has only when it
+/// runs: so nobody is kept from trying.
+fn about_model(preset: &Preset, model: &str, listed: Option<&[String]>) -> Option<String> {
+    let name = preset.name;
+    match (preset.models, listed) {
+        (Models::Unknown, _) => Some(format!("{name} cannot say before it runs whether it has the model {model}")),
+        (_, None) => Some(format!("{name} was asked which models it has, and did not say")),
+        (_, Some(listed)) if listed.iter().any(|it| it == model) => None,
+        (_, Some(listed)) => {
+            let some: Vec<&str> = listed.iter().take(5).map(String::as_str).collect();
+            let more = if listed.len() > some.len() { ", …" } else { "" };
+            Some(format!("{name} does not list the model {model} here; it lists {}{more}", some.join(", ")))
+        }
     }
 }
 
@@ -144,10 +174,35 @@ mod tests {
     }
 
     #[test]
+    fn fast_mode_is_had_where_the_program_has_a_switch_for_it() {
+        let (_dir, machine) = machine(&["codex", "gemini"], &[]);
+        let fast = |provider: &str| Wanted { fast_mode: true, ..wanted(provider, None) };
+        assert_eq!(resolve(&fast("codex"), &machine).fast_mode, Some(true));
+        let gemini = resolve(&fast("gemini"), &machine);
+        assert_eq!(gemini.fast_mode, Some(false));
+        assert!(gemini.notes.iter().any(|it| it.contains("no fast mode")), "{:?}", gemini.notes);
+        assert_eq!(resolve(&wanted("codex", None), &machine).fast_mode, None, "nobody asked");
+    }
+
+    #[test]
+    fn a_model_that_the_program_does_not_list_is_said_and_tried_all_the_same() {
+        let (_dir, machine) = machine(&["opencode", "gemini"], &[]);
+        let model = |provider: &str, model: &str| Wanted { model: Some(model.into()), ..wanted(provider, None) };
+        let known = resolve(&model("opencode", "1.2.3"), &machine);
+        assert_eq!(known.models.as_deref(), Some(&["1.2.3".to_owned()][..]));
+        assert!(!known.notes.iter().any(|it| it.contains("model")), "{:?}", known.notes);
+        let other = resolve(&model("opencode", "a/b"), &machine);
+        assert!(other.problem.is_none() && other.notes.iter().any(|it| it.contains("does not list the model a/b")));
+        let cannot = resolve(&model("gemini", "g"), &machine);
+        assert!(cannot.notes.iter().any(|it| it.contains("cannot say")), "{:?}", cannot.notes);
+    }
+
+    #[test]
     fn the_scripted_agent_needs_nothing_and_fast_mode_is_not_promised() {
         let (_dir, machine) = machine(&[], &[]);
         let found = resolve(&Wanted { fast_mode: true, ..wanted("scripted", None) }, &machine);
         assert_eq!((found.runtime, found.problem), (Some(Runtime::Scripted), None));
+        assert_eq!(found.fast_mode, Some(false));
         assert!(found.notes[0].contains("fast mode"));
         assert_eq!(resolve(&wanted("opencode", Some("scripted")), &machine).runtime, Some(Runtime::Scripted));
     }

@@ -127,6 +127,7 @@ pub(crate) fn prepare(adapter: &AgentsAdapter, dir: &RunDir, check: &Check) -> R
         data_dir: adapter.data_dir.clone(),
         run_dir: dir.0.clone(),
         workspace,
+        begins: None,
         home: home.path.clone(),
         tmp: dir.path("tmp"),
         outbox: dir.path("tmp"),

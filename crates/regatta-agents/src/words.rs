@@ -144,6 +144,13 @@ pub(crate) fn check_not_confined(why: &str) -> AgentError {
     }
 }
 
+pub(crate) fn no_cwd(agent: &regatta_core::ids::AgentName, asked: &str) -> AgentError {
+    AgentError {
+        what: format!("{agent} is to begin in `{asked}`, which is no directory of its workspace"),
+        hint: "Land one of that name, or change the cwd of the agent.".to_owned(),
+    }
+}
+
 pub(crate) fn not_ours(agent: &regatta_core::ids::AgentName) -> AgentError {
     AgentError {
         what: format!("{agent} has no program of ours to start"),

@@ -51,7 +51,8 @@ pub struct Answer<T> {
 pub struct TaskView {
     #[serde(flatten)]
     pub task: Task,
-    /// One of: waiting, working, review, landing, landed, done, needs you, failed, cancelled.
+    /// One of: waiting, working, review, landing, landed, done, needs you, failed, cancelled; of a member's session also
+    /// starting, idle, hung, stopping.
     pub word: String,
     pub waits: Vec<WaitReason>,
     /// What the live attempt's program is at, if Regatta runs it.
@@ -81,7 +82,7 @@ impl TaskView {
     pub fn of(board: &Board, task: &Task, now: Now) -> TaskView {
         TaskView {
             task: task.clone(),
-            word: word(task).into(),
+            word: word_on(board, task).into(),
             waits: schedule::wait_reasons(board, task, now),
             live: task
                 .attempt
@@ -123,6 +124,9 @@ impl TaskView {
             let word = if age >= silence_ms { "hung" } else { "silent" };
             if age >= silence_ms / 3 {
                 self.live = Some(word.to_owned());
+            }
+            if age >= silence_ms && self.task.standing.is_some() {
+                self.word = word.to_owned();
             }
         }
         self.heard_wall = heard_wall.filter(|_| self.live.is_some());
@@ -272,6 +276,11 @@ impl BudgetsView {
                 .collect(),
         }
     }
+}
+
+/// What people call where a task is; a member's session is where its member is.
+pub fn word_on(board: &Board, task: &Task) -> &'static str {
+    regatta_core::launch::at(board, task, None).map_or_else(|| word(task), regatta_core::launch::Live::word)
 }
 
 /// The word people see for a task's status.

@@ -112,6 +112,12 @@ pub struct Profile {
     pub model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
+    /// Whether the model answers faster for more money, where the program can have that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fast_mode: Option<bool>,
+    /// The directory of its workspace in which its program begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
     /// The program's own permission mode, where it offers several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,

@@ -5,6 +5,7 @@
 //! that a failure cannot reach another (T3).
 
 mod coordinate; // what is done next
+mod herald; // what is said of it on the bus
 mod observe; // what is seen of a member's session
 mod summary; // the one summary for every reader
 mod words; // what people read
@@ -23,7 +24,8 @@ use crate::team::Team;
 
 pub(crate) use coordinate::{advance, again_after, degrade, reconciled, restore};
 pub use coordinate::{begin, relaunch, resolved, retry, stop};
-pub use observe::{Live, live};
+pub(crate) use herald::announce;
+pub use observe::{Live, at, live};
 pub(crate) use observe::{ended, seen};
 pub use summary::{LARGEST_SUMMARY, Line, Summary, summary};
 pub use words::{describe, explain};
@@ -192,6 +194,9 @@ pub struct Identity {
     pub effort: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_mode: Option<bool>,
+    /// The directory of its workspace in which it begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
 }
 
 /// Which lane a member is on.
@@ -217,7 +222,13 @@ pub struct Program {
     /// How somebody is signed in, by the signs there are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sign_in: Option<String>,
+    /// The models it says it has, a few of them; nothing where it cannot say so before it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub models: Option<Vec<String>>,
 }
+
+/// How many models of a program are written down.
+pub const MOST_MODELS: usize = 32;
 
 /// One of a launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -301,6 +312,9 @@ pub struct Launch {
     /// When it was last compared with what lives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reconciled_wall: Option<u64>,
+    /// What was last said of it on the bus.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<String>,
     /// A later launch of the team took its place.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub superseded: bool,
@@ -385,6 +399,9 @@ pub struct Resolution {
     /// The files by which its user is signed in to it.
     #[serde(default)]
     pub files: Vec<String>,
+    /// Whether it has the fast mode that was asked for; nothing when none was.
+    #[serde(default)]
+    pub fast_mode: Option<bool>,
     /// What a person should know.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -405,8 +422,14 @@ facts! {
     Begun { launch: Launch }
     /// One member's entry, whole.
     Moved { launch: LaunchId, entry: Entry }
-    /// It is being stopped, has been compared with what lives, or was replaced.
-    Changed { launch: LaunchId, stopping: Option<String>, reconciled_wall: Option<u64>, superseded: bool }
+    /// It is being stopped, has been compared with what lives, was replaced, or was told of on the bus.
+    Changed {
+        launch: LaunchId,
+        stopping: Option<String>,
+        reconciled_wall: Option<u64>,
+        superseded: bool,
+        told: Option<String>,
+    }
 }
 
 /// A team's last launch.

@@ -83,10 +83,12 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
                 effects.push(Effect::ResolveTeam { launch: *it.launch() });
             }
             launch::advance(draft, *it.launch(), now);
+            launch::announce(draft, *it.launch(), now)?;
         }
         Event::LaunchChanged(it) => {
             launch::advance(draft, *it.launch(), now);
             launch::again_after(draft, *it.launch(), now)?;
+            launch::announce(draft, *it.launch(), now)?;
         }
         Event::FleetResumed(_) => reconcile::settle_all(draft, now),
         Event::MessagePosted(it) => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::Key;
+use crate::agent::{Key, Level};
 use crate::board::{Board, Draft};
 use crate::command::Outcome;
 use crate::event::{Event, facts};
@@ -92,7 +92,7 @@ impl Member {
     }
 }
 
-/// Variables, keys and arguments under one name.
+/// Variables, keys, arguments and what may be reached, under one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Environment {
@@ -105,6 +105,21 @@ pub struct Environment {
     /// More arguments for the program.
     #[serde(default)]
     pub args: Vec<String>,
+    /// The program's own permission mode, where it offers several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// How far it is shut in; as far as this machine can, if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confine: Option<Level>,
+    /// The only hosts it may reach, if any are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub egress: Vec<String>,
+    /// More paths that it may read, absolute or under `~`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<String>,
+    /// More paths that it may write.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub write: Vec<String>,
     #[serde(flatten)]
     pub extra: Extra,
 }

@@ -431,6 +431,7 @@ impl World {
             data_dir: self.path("data"),
             run_dir: self.path("data/run"),
             workspace: self.path("data/workspaces/shop/A1"),
+            begins: None,
             home: self.path("data/homes/tester"),
             tmp: self.path("data/run/tmp"),
             outbox: self.path("data/run/outbox"),

@@ -114,6 +114,7 @@ fn trial_in(place: &Path, mechanism: Mechanism, exe: &Path) -> Result<(), String
         data_dir: make("data")?,
         run_dir: make("data/run")?,
         workspace: make("data/workspace")?,
+        begins: None,
         home: make("data/home")?,
         tmp: make("data/tmp")?,
         outbox: make("data/outbox")?,

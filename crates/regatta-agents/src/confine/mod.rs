@@ -146,6 +146,8 @@ pub struct Confine {
     pub run_dir: PathBuf,
     /// Written: the workspace, the agent's home, its temporary files, and where it leaves its result.
     pub workspace: PathBuf,
+    /// Where in it the program begins, if not at its root.
+    pub begins: Option<PathBuf>,
     pub home: PathBuf,
     pub tmp: PathBuf,
     pub outbox: PathBuf,
@@ -263,7 +265,8 @@ fn engage(confine: &Confine, mechanism: Mechanism) -> Result<Prepared, AgentErro
     let plan = plan::plan(confine)?;
     let order_file = confine.tmp.join(ORDER);
     let network = confine.network == Network::Allowed;
-    let dir = fs::canonicalize(&confine.workspace).map_err(|error| words::unreachable(&confine.workspace, error))?;
+    let begins = confine.begins.as_ref().unwrap_or(&confine.workspace);
+    let dir = fs::canonicalize(begins).map_err(|error| words::unreachable(begins, error))?;
     let mut limits = confine.limits;
     limits.processes =
         limits.processes.map(|it| it + if mechanism == Mechanism::Landlock { tasks_of_user() } else { 0 });

@@ -353,7 +353,7 @@ impl Server {
         }
         let profile = &self.setup.profile;
         let (approval, sandbox) = codex_mode(profile);
-        let mut params = json!({ "cwd": self.setup.workspace, "approvalPolicy": approval, "sandbox": sandbox });
+        let mut params = json!({ "cwd": self.setup.begins(), "approvalPolicy": approval, "sandbox": sandbox });
         if let Some(model) = &profile.model {
             params["model"] = json!(model);
         }

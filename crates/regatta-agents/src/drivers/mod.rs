@@ -72,6 +72,11 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Where its program begins: a directory of the workspace, or all of it.
+    pub(crate) fn begins(&self) -> PathBuf {
+        self.profile.cwd.as_ref().map_or_else(|| self.workspace.clone(), |it| self.workspace.join(it))
+    }
+
     /// The native session's id, for programs that let us choose: always the same for one attempt.
     pub fn session_id(&self) -> String {
         self.resume.clone().unwrap_or_else(|| uuid(&[&self.seed, &self.workspace.to_string_lossy()]))

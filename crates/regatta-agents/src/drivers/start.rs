@@ -55,6 +55,8 @@ fn claude(setup: &Setup) -> Vec<String> {
     flag("--model", profile.model.as_deref());
     flag("--effort", profile.effort.as_deref());
     flag("--permission-mode", profile.mode.as_deref());
+    // Without a person at its keyboard it has no other switch for it.
+    flag("--settings", (profile.fast_mode == Some(true)).then_some(r#"{"fastMode":true}"#));
     flag("--append-system-prompt", profile.system_prompt.as_deref());
     if let Some(url) = &setup.mcp_url {
         // The program itself puts the variable in.
@@ -100,6 +102,9 @@ fn codex(setup: &Setup, app_server: bool) -> Vec<String> {
     }
     if let Some(effort) = &profile.effort {
         settings.push(format!("model_reasoning_effort={}", json!(effort)));
+    }
+    if profile.fast_mode == Some(true) {
+        settings.push("service_tier=\"fast\"".to_owned());
     }
     let settings = settings.into_iter().flat_map(|it| ["-c".to_owned(), it]);
     if app_server {
@@ -160,9 +165,10 @@ pub fn environment(setup: &Setup) -> Vec<(String, String)> {
         // Without it Claude refuses to work for root, even where root can do no harm.
         variables.push(("IS_SANDBOX", "1"));
     }
-    let workspace = setup.workspace.to_string_lossy();
+    let begins = setup.begins();
+    let begins = begins.to_string_lossy();
     // OpenCode believes this rather than the directory it was started in.
-    variables.push(("PWD", &workspace));
+    variables.push(("PWD", &begins));
     variables.push(("NO_COLOR", "1"));
     let own = variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
     own.chain(setup.profile.env.iter().cloned()).collect()
@@ -256,6 +262,21 @@ mod tests {
     }
 
     #[test]
+    fn fast_mode_is_switched_on_where_there_is_a_switch_and_only_when_asked() {
+        for (runtime, switch) in [
+            (Runtime::Claude { argv: words(&["claude"]) }, r#"--settings {"fastMode":true}"#),
+            (Runtime::Codex { argv: words(&["codex"]), app_server: true }, "-c service_tier=\"fast\""),
+            (Runtime::Codex { argv: words(&["codex"]), app_server: false }, "-c service_tier=\"fast\""),
+        ] {
+            let mut it = setup(runtime);
+            for (asked, on) in [(None, false), (Some(false), false), (Some(true), true)] {
+                it.profile.fast_mode = asked;
+                assert_eq!(line(&it).contains(switch), on, "{asked:?}: {}", line(&it));
+            }
+        }
+    }
+
+    #[test]
     fn codex_modes_name_how_it_asks_and_how_it_is_shut_in() {
         let mode = |mode: Option<&str>, confine| {
             let (approval, sandbox) =
@@ -275,6 +296,8 @@ mod tests {
         let last = |setup: &Setup, name: &str| environment(setup).into_iter().rfind(|it| it.0 == name).map(|it| it.1);
         assert_eq!(last(&claude, "ENABLE_TOOL_SEARCH").as_deref(), Some("true"));
         assert_eq!(last(&claude, "PWD").as_deref(), Some("/workspace"));
+        claude.profile.cwd = Some("web/src".to_owned());
+        assert_eq!(last(&claude, "PWD").as_deref(), Some("/workspace/web/src"));
         assert_eq!(last(&claude, "IS_SANDBOX"), None);
         claude.sandboxed_root = true;
         assert_eq!(last(&claude, "IS_SANDBOX").as_deref(), Some("1"));

@@ -412,6 +412,7 @@ impl Board {
                     launch.stopping = it.stopping().clone();
                     launch.reconciled_wall = *it.reconciled_wall();
                     launch.superseded = *it.superseded();
+                    launch.told = it.told().clone().or(launch.told);
                     self.put_launch(launch, now, rows);
                 }
             }

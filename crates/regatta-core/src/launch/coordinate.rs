@@ -20,12 +20,15 @@ use crate::task::{self, Add, Expects, IssueType};
 use crate::team::{self, Member, Team};
 
 use super::{
-    Begun, Changed, Entry, Evidence, Identity, Launch, MOST_EVIDENCE, Moved, Place, Program, Resolution, Sign,
-    Standing, State, Why, has_session, is_up, lives, of,
+    Begun, Changed, Entry, Evidence, Identity, Launch, MOST_EVIDENCE, MOST_MODELS, Moved, Place, Program, Resolution,
+    Sign, Standing, State, Why, has_session, is_up, lives, of,
 };
 
 /// What a scripted member does of which nothing is said: it answers that it is there.
 const PRESENT: &str = r#"[{"say": "I am here."}]"#;
+
+/// The backend that stands in for the program of any provider.
+const STAND_IN: &str = "scripted";
 
 /// Launches a team: the plan is settled and written down now, and its programs are asked next.
 pub fn begin(draft: &mut Draft, name: &TeamName, left_out: &[MemberName], now: Now) -> Result<LaunchId, Refusal> {
@@ -63,6 +66,7 @@ pub fn begin(draft: &mut Draft, name: &TeamName, left_out: &[MemberName], now: N
         lanes: plan.lanes,
         stopping: None,
         reconciled_wall: None,
+        told: None,
         superseded: false,
         revision: draft.next_revision(),
         begun_wall: now.wall,
@@ -105,6 +109,7 @@ fn entry(team: &Team, member: &Member, seat: &Seat, plan: &Plan) -> Entry {
         model: member.model.clone().or_else(|| lead.model.clone().filter(|_| of_lead)),
         effort: member.effort.clone().or_else(|| lead.effort.clone().filter(|_| of_lead)),
         fast_mode: member.fast_mode,
+        cwd: member.cwd.clone(),
     };
     let lane = plan.lane_of(&member.name);
     let mut got = Identity { provider: seat.provider.clone(), ..asked.clone() };
@@ -115,7 +120,8 @@ fn entry(team: &Team, member: &Member, seat: &Seat, plan: &Plan) -> Entry {
     }
     if lane.is_none_or(|it| it.kind == Kind::Primary) && !is_lead {
         // The primary lane has one owner, and these two are the owner's.
-        let shared = lead.backend.clone().filter(|_| seat.provider == team.provider(lead));
+        let stands_in = |it: &String| seat.provider == team.provider(lead) || it == STAND_IN;
+        let shared = lead.backend.clone().filter(stands_in);
         if got.backend != shared || got.fast_mode != lead.fast_mode {
             notes.push("backend and fast mode are the lead's on the primary lane".to_owned());
         }
@@ -151,6 +157,7 @@ fn supersede(draft: &mut Draft, team: &Team) {
             stopping: None,
             reconciled_wall: old.reconciled_wall,
             superseded: true,
+            told: None,
         }));
     }
 }
@@ -164,11 +171,14 @@ pub fn resolved(draft: &mut Draft, id: LaunchId, found: Vec<Resolution>, now: No
         if entry.state != State::Queued || entry.prepared {
             continue; // it was answered before, or left out meanwhile
         }
-        let Resolution { runtime, backend, program, keys, files, notes, problem, .. } = resolution;
+        let Resolution { runtime, backend, mut program, keys, files, fast_mode, notes, problem, .. } = resolution;
+        program.models.iter_mut().for_each(|it| it.truncate(MOST_MODELS));
         let mut entry = note(entry, Sign::Process, told(&program), now);
         entry.program = Some(program);
         entry.notes.extend(notes);
         entry.got.backend = backend.or(entry.got.backend);
+        // Asked for and not to be had is not the same as not asked for: both are in the record.
+        entry.got.fast_mode = fast_mode.or(entry.got.fast_mode);
         let cannot = |kind, text: &str| Some(super::Cause { kind, text: text.to_owned() });
         let problem = match (&runtime, problem) {
             (_, Some(problem)) => Some(problem),
@@ -216,7 +226,8 @@ fn register(
     let named = member.environment.as_ref().or(team.lead.environment.as_ref().filter(|_| shares));
     let environment = named.and_then(|it| team.environments.get(it)).cloned().unwrap_or_default();
     // Who has keys of its own is lent none of the user's.
-    let (keys, files) = if environment.keys.is_empty() { (keys, files) } else { (environment.keys, vec![]) };
+    let (keys, mut write) = if environment.keys.is_empty() { (keys, files) } else { (environment.keys, vec![]) };
+    write.extend(environment.write);
     Register {
         name: entry.agent.clone(),
         runtime,
@@ -226,10 +237,16 @@ fn register(
             preset: entry.got.backend.clone(),
             model: entry.got.model.clone(),
             effort: entry.got.effort.clone(),
+            fast_mode: entry.got.fast_mode,
+            cwd: entry.got.cwd.clone(),
+            mode: environment.mode,
             args: environment.args,
             env: environment.env.into_iter().collect(),
             keys,
-            write: files,
+            confine: environment.confine,
+            egress: environment.egress,
+            read: environment.read,
+            write,
             title: member.role.clone().unwrap_or_default(),
             ..Profile::default()
         },
@@ -375,6 +392,7 @@ fn wish_stopped(draft: &mut Draft, team: &Team, reason: &str) {
             stopping: Some(reason.to_owned()),
             reconciled_wall: None,
             superseded: false,
+            told: None,
         }));
     }
 }
@@ -403,6 +421,7 @@ fn wind_down(draft: &mut Draft, launch: &Launch, now: Now) {
             stopping: None,
             reconciled_wall: Some(now.wall),
             superseded: false,
+            told: None,
         }));
     }
     for entry in turn {
@@ -554,6 +573,7 @@ pub(crate) fn reconciled(draft: &mut Draft, id: LaunchId, now: Now) {
             stopping: None,
             reconciled_wall: Some(now.wall),
             superseded: false,
+            told: None,
         }));
     }
 }

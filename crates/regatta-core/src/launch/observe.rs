@@ -8,6 +8,7 @@ use crate::event::Event;
 use crate::ids::{AttemptId, Now, TaskId};
 use crate::refusal::Refusal;
 use crate::session::{Said, Stop};
+use crate::task::Task;
 use crate::{agent, task};
 
 use super::coordinate::{current, failed, note, put, reopen};
@@ -48,7 +49,9 @@ pub fn live(board: &Board, entry: &Entry, silent_ms: Option<u64>) -> Live {
     if session.stopping.is_some() {
         return Live::Ending;
     }
-    if board.approvals.values().any(|it| it.is_open() && it.attempt == session.id) {
+    // Asked in its session, or at one of its tasks: it is the member who waits.
+    let its = |id: AttemptId| board.attempts.get(&id).is_some_and(|it| it.agent == entry.agent);
+    if board.approvals.values().any(|it| it.is_open() && its(it.attempt)) {
         return Live::Waiting;
     }
     let hung = silent_ms.is_some_and(|it| it >= board.limits.silence_ms);
@@ -60,6 +63,43 @@ pub fn live(board: &Board, entry: &Entry, silent_ms: Option<u64>) -> Live {
         (false, State::Alive) => Live::Idle,
         _ => Live::Coming,
     }
+}
+
+impl Live {
+    /// As people read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Live::Absent => "-",
+            Live::Dead => "dead",
+            Live::Coming => "starting",
+            Live::Idle => "idle",
+            Live::Working => "working",
+            Live::Waiting => "needs you",
+            Live::Hung => "hung",
+            Live::Ending => "stopping",
+        }
+    }
+}
+
+/// What the member is at whose session a task is; nothing for any other task. Who waits for words does not work, though
+/// its standing task is in progress as long as it lives.
+pub fn at(board: &Board, task: &Task, silent_ms: Option<u64>) -> Option<Live> {
+    let attempt = board.attempts.get(&task.attempt?)?;
+    let standing = attempt.standing.as_ref()?;
+    let entry = current(board, standing.launch, &standing.member)?;
+    let asks = board.approvals.values().any(|it| it.is_open() && it.attempt == attempt.id);
+    Some(match live(board, &entry, silent_ms) {
+        // What it works on beside its session, or waits for there, is another task's.
+        Live::Working if !attempt.talk.in_turn => Live::Idle,
+        Live::Waiting if !asks => {
+            if attempt.talk.in_turn {
+                Live::Working
+            } else {
+                Live::Idle
+            }
+        }
+        other => other,
+    })
 }
 
 /// Takes what an event says of a member's session.

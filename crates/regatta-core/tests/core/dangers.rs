@@ -229,7 +229,7 @@ fn danger_13_t5_the_leads_environment_ends_at_its_own_lane() {
         env: [("WHOSE".to_owned(), text.to_owned())].into(),
         keys: vec![Key { name: "KEY".into(), from: KeySource::Env(format!("{text}_KEY")) }],
         args: vec![format!("--{text}")],
-        extra: BTreeMap::new(),
+        ..Environment::default()
     };
     let mut ask = wanted("codex", &[("alice", "codex"), ("eve", "gemini"), ("tom", "opencode"), ("bob", "opencode")]);
     ask.environments = ["lead", "own"].map(|it| (it.to_owned(), environment(it))).into();

@@ -92,9 +92,10 @@ pub(crate) fn found(text: &str) -> Resolution {
         member: name(text),
         runtime: Some(Runtime::Scripted),
         backend: Some("scripted".into()),
-        program: Program { path: Some("/usr/bin/agent".into()), version: Some("1.2".into()), sign_in: None },
+        program: Program { path: Some("/usr/bin/agent".into()), version: Some("1.2".into()), ..Program::default() },
         keys: vec![],
         files: vec![],
+        fast_mode: None,
         notes: vec![],
         problem: None,
     }
@@ -341,6 +342,50 @@ fn idle_working_waiting_hung_and_dead_are_told_apart() {
     world.ask("regatta", Command::ReportSilent { attempt, token, since_ms: Some(silence) });
     assert_eq!(state(&world, "alice"), State::Alive);
     assert!(!is_stopping(&world, "alice"));
+}
+
+/// What a standing task is at is what its member is at: it is in progress as long as the member lives, and works only in
+/// a turn.
+#[test]
+fn a_standing_task_is_idle_while_its_member_is() {
+    let mut world = mixed_and_up();
+    let at = |world: &World, silent| {
+        let task = world.task(entry(world, "tom").task.unwrap());
+        launch::at(&world.board, &task, silent)
+    };
+    assert_eq!(at(&world, Some(3_600_000)), Some(Live::Idle));
+    let other = world.add(work("one", &[]));
+    assert_eq!(launch::at(&world.board, &world.task(other), None), None, "no session of anybody's");
+    says(&mut world, "tom", 4, Said::TurnStarted { n: 1 });
+    assert_eq!(at(&world, Some(10)), Some(Live::Working));
+    assert_eq!(at(&world, Some(world.board.limits.silence_ms)), Some(Live::Hung));
+    turn_ends(&mut world, "tom", 5);
+    assert_eq!(at(&world, None), Some(Live::Idle));
+    // At work on a task beside its session it is the task that is worked on.
+    let docs = regatta_core::task::Add { issue_type: IssueType::Docs, ..work("two", &[]) };
+    world.add_for(docs, Some("harbour/tom"), How::Direct);
+    world.take_supervised("harbour/tom");
+    assert_eq!(launch::live(&world.board, &entry(&world, "tom"), None), Live::Working);
+    assert_eq!(at(&world, None), Some(Live::Idle));
+}
+
+/// T6: the bus is told what the summary says, once, and when a launch has come to something.
+#[test]
+fn t6_the_bus_is_told_what_the_summary_says() {
+    let mut world = launched("codex", &[("tom", "opencode")]);
+    let told = |world: &World| (world.board.counters.message, record(world).told);
+    resolve(&mut world, &[]);
+    comes_up(&mut world, "amy");
+    assert_eq!(told(&world), (0, None), "it is under way");
+    comes_up(&mut world, "tom");
+    assert_eq!(told(&world), (1, Some(summary(&world).said)));
+    world.restart();
+    assert_eq!(told(&world).0, 1, "nothing has changed");
+    crashes(&mut world, "tom", Class::Crashed);
+    assert_eq!(told(&world), (2, Some("1 of 2 alive; tom is down".into())));
+    stop(&mut world);
+    ends(&mut world, "amy", Exited::Lost);
+    assert_eq!(told(&world), (3, Some(summary(&world).said)));
 }
 
 #[test]

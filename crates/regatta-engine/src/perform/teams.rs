@@ -49,9 +49,13 @@ fn ask(agents: &dyn Agents, team: &Team, entry: &Entry) -> Resolution {
         provider: entry.got.provider.clone(),
         backend: entry.got.backend.clone(),
         fast_mode: entry.got.fast_mode.unwrap_or_default(),
+        model: entry.got.model.clone(),
+        env: environment.map(|it| it.env.clone().into_iter().collect()).unwrap_or_default(),
         keys: environment.map(|it| it.keys.iter().map(|it| it.name.clone()).collect()).unwrap_or_default(),
     };
-    let Resolved { runtime, backend, program, version, sign_in, keys, files, notes, problem } = agents.resolve(&wanted);
+    let found = agents.resolve(&wanted);
+    let Resolved { runtime, backend, program, version, sign_in, keys, files, fast_mode, models, notes, problem } =
+        found;
     let cause = |(kind, error): (Problem, crate::ports::agents::AgentError)| Cause {
         kind: match kind {
             Problem::Missing => Why::Program,
@@ -63,7 +67,8 @@ fn ask(agents: &dyn Agents, team: &Team, entry: &Entry) -> Resolution {
         member: entry.name.clone(),
         runtime,
         backend,
-        program: Program { path: program.map(|it| it.display().to_string()), version, sign_in },
+        program: Program { path: program.map(|it| it.display().to_string()), version, sign_in, models },
+        fast_mode,
         keys: keys.into_iter().map(|it| Key { from: KeySource::Env(it.clone()), name: it }).collect(),
         files,
         notes,

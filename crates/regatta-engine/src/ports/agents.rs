@@ -228,6 +228,10 @@ pub struct Wanted {
     /// Which of its programs, by its preset's name; the usual one, when not given.
     pub backend: Option<String>,
     pub fast_mode: bool,
+    /// Which model, if one is asked for.
+    pub model: Option<String>,
+    /// The variables that it will be given: a program may read from them which models it has.
+    pub env: Vec<(String, String)>,
     /// The names of the secrets that it will be given.
     pub keys: Vec<String>,
 }
@@ -256,6 +260,10 @@ pub struct Resolved {
     pub keys: Vec<String>,
     /// The files, under `~`, by which its user is signed in.
     pub files: Vec<String>,
+    /// Whether it has the fast mode that was asked for; nothing when none was.
+    pub fast_mode: Option<bool>,
+    /// The models that its program says it has, where it can say so without a session.
+    pub models: Option<Vec<String>>,
     /// What a person should know.
     pub notes: Vec<String>,
     /// Why it cannot be started.

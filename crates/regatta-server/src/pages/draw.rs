@@ -14,6 +14,7 @@ use regatta_core::board::Board;
 use regatta_core::budget::{self, Spend};
 use regatta_core::claim::Owner;
 use regatta_core::ids::{AgentName, MissionId, Now, TaskId};
+use regatta_core::launch::{self, Live};
 use regatta_core::pattern::Uri;
 use regatta_core::task::{Status, Task};
 use regatta_core::{agent, provider, schedule};
@@ -435,6 +436,8 @@ pub(super) fn at(board: &Board, it: &Task) -> At {
         Status::NeedsHuman => At::Needs,
         Status::InReview => At::Review,
         Status::Landing => At::Landing,
+        // A member's session is in progress as long as it lives, whatever its member does.
+        _ if launch::at(board, it, None).is_some_and(|it| it == Live::Idle) => At::Idle,
         Status::InProgress | Status::Validating => At::Working,
         Status::Backlog | Status::Unassigned | Status::Offered | Status::Pending => At::Waiting,
     }

@@ -66,6 +66,8 @@ pub struct Seen {
     /// `None` for lists of models, counts of tokens and what the server does not know.
     pub api: Option<Api>,
     pub model: String,
+    /// A faster answer is asked for, at a higher price.
+    pub fast: bool,
     /// The names of the tools that were offered.
     pub tools: Vec<String>,
     /// How many entries the conversation had.

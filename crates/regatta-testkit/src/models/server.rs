@@ -240,6 +240,7 @@ fn open(inner: &Inner, request: &Request) -> usize {
         key: request.has_key(),
         api: None,
         model: String::new(),
+        fast: false,
         tools: vec![],
         messages: 0,
         user: String::new(),
@@ -307,6 +308,7 @@ impl Exchange<'_> {
         } else {
             return self.unknown();
         };
+        self.close(|it| it.fast = body["service_tier"] == "priority" || body["speed"] == "fast");
         self.play(&asked)
     }
 

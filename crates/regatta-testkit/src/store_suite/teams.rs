@@ -62,6 +62,7 @@ fn launch(it: &mut Teller, team: &str, up: &[&str]) -> LaunchId {
         program: Program { path: Some("/bin/agent".into()), ..Program::default() },
         keys: vec![],
         files: vec![],
+        fast_mode: None,
         notes: vec!["found".into()],
         problem: None,
     });

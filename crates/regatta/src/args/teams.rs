@@ -110,10 +110,10 @@ pub(crate) struct TeamCreate {
     /// The file that says who is in it; team.toml if nobody is named here
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lead", "member"])]
     pub(crate) file: Option<PathBuf>,
-    /// Who leads, such as amy=codex
-    #[arg(long, value_name = "NAME=PROVIDER")]
+    /// Who leads, such as amy=codex; amy=codex:scripted has the built-in agent in its place
+    #[arg(long, value_name = "NAME=PROVIDER[:BACKEND]")]
     pub(crate) lead: Option<String>,
     /// Another of the team, such as tom=opencode; may be given again
-    #[arg(long, value_name = "NAME=PROVIDER", requires = "lead")]
+    #[arg(long, value_name = "NAME=PROVIDER[:BACKEND]", requires = "lead")]
     pub(crate) member: Vec<String>,
 }

@@ -1,9 +1,10 @@
 //! `doctor`: what is wrong, and the exact fix. Checks are data.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use regatta_agents::discover::{self, Machine, SignIn};
+use regatta_agents::discover::{self, Found, Machine, SignIn};
 use regatta_agents::presets;
 use regatta_api::Call;
 use regatta_api::input;
@@ -52,6 +53,7 @@ pub(super) fn doctor(app: &App) -> Said {
         checks.extend(store_and_agents(app));
     }
     checks.push(sandbox());
+    checks.extend(providers());
     let bad = checks.iter().filter(|it| it.level == Level::Bad).count();
     app.out.answer("doctor", &checks, &[], |out| {
         let rows: Vec<Vec<String>> = checks
@@ -210,6 +212,46 @@ fn program_of(it: &AgentView, program: &str) -> CheckLine {
         }
         (None, true) => check("agent", Level::Ok, format!("{}: {program}", it.agent.name), ""),
     }
+}
+
+/// What is here of each provider that a team can be made of: installed, signed in, which version. What is not installed
+/// is nobody's fault, so it is one line for all.
+fn providers() -> Vec<CheckLine> {
+    let machine = Machine::here();
+    let mut of: BTreeMap<&str, Vec<&'static presets::Preset>> = BTreeMap::new();
+    for preset in presets::PRESETS {
+        of.entry(preset.provider).or_default().push(preset);
+    }
+    let there = |it: &&presets::Preset| {
+        let path = &machine.path;
+        it.programs.iter().any(|it| discover::on_path(it, path).is_some())
+    };
+    let (mut checks, mut missing) = (vec![], vec![]);
+    for (provider, presets) in of {
+        match presets.iter().find(|it| there(it)) {
+            None => missing.push(provider),
+            Some(preset) => checks.push(provided(provider, &discover::find(preset, &machine))),
+        }
+    }
+    if !missing.is_empty() {
+        let text = format!("not installed: {}", missing.join(", "));
+        checks.push(check("providers", Level::Ok, text, "regatta provider says how to install each"));
+    }
+    checks
+}
+
+fn provided(provider: &str, found: &Found) -> CheckLine {
+    let version = found.version.as_deref().unwrap_or("of unknown version");
+    let name = found.preset.name;
+    let signed = match &found.sign_in {
+        SignIn::Key(key) => format!("signed in by {key}"),
+        SignIn::File(_) => "signed in".to_owned(),
+        SignIn::NotNeeded => "no sign-in is needed".to_owned(),
+        SignIn::None => "no sign of a sign-in".to_owned(),
+    };
+    let level = if found.fix.is_some() { Level::Warn } else { Level::Ok };
+    let text = format!("{provider}: {name} {version}, {signed}");
+    check("provider", level, text, found.fix.clone().unwrap_or_default())
 }
 
 /// How agents are shut in on this machine.

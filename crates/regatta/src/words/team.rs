@@ -7,7 +7,7 @@ use regatta_api::Call;
 use regatta_api::team::{self as wire, LiveView, TeamView};
 use regatta_core::extra::Extra;
 use regatta_core::ids::{MemberName, TeamName};
-use regatta_core::launch::{Entry, Launch, Live, Outcome, Phase, Summary};
+use regatta_core::launch::{self, Entry, Launch, Outcome, Phase, State, Summary};
 use regatta_core::team::{Backup, Create, Edit, Environment, Member};
 use serde::Deserialize;
 
@@ -83,10 +83,11 @@ fn read(path: Option<&Path>) -> Result<File, Failed> {
 }
 
 fn typed(text: &str) -> Result<Member, Failed> {
-    let hint = "write a name and a provider: amy=codex";
+    let hint = "write a name and a provider: amy=codex, or amy=codex:scripted for the built-in agent in its place";
     let (name, provider) = text.split_once('=').ok_or_else(|| usage(format!("{text:?} is no member"), hint))?;
     let name = MemberName::new(name).map_err(|it| usage(it.to_string(), hint))?;
-    Ok(Member { provider: Some(provider.to_owned()), ..Member::named(name) })
+    let (provider, backend) = provider.split_once(':').map_or((provider, None), |it| (it.0, Some(it.1.to_owned())));
+    Ok(Member { provider: Some(provider.to_owned()), backend, ..Member::named(name) })
 }
 
 fn create(app: &App, ask: TeamCreate) -> Said {
@@ -158,7 +159,8 @@ fn show(app: &App, name: TeamName) -> Said {
 /// Wanted, resolved and live, each in its own column.
 fn draw(view: &TeamView) -> String {
     let summary = &view.summary;
-    let mut text = format!("{} of {}: {}\n", summary.team, summary.project, told(view));
+    let gone = if summary.deleted { "deleted; " } else { "" };
+    let mut text = format!("{} of {}: {gone}{}\n", summary.team, summary.project, told(view));
     let mut rows = vec![["", "WANTED", "RESOLVED", "LANE", "STATE", "LIVE", "HEARD"].map(String::from).to_vec()];
     for it in &summary.members {
         let wanted = view.desired.member(&it.name);
@@ -190,42 +192,50 @@ fn told(view: &TeamView) -> String {
 }
 
 fn asked(view: &TeamView, member: &Member) -> String {
-    let more = [&member.backend, &member.model, &member.effort].into_iter().flatten();
-    std::iter::once(view.desired.provider(member)).chain(more.map(String::as_str)).collect::<Vec<_>>().join(" ")
+    let more = [&member.backend, &member.model, &member.effort];
+    words(view.desired.provider(member), more, (member.fast_mode, &member.cwd))
 }
 
 fn resolved(entry: &Entry) -> String {
-    let more = [&entry.got.backend, &entry.got.model, &entry.got.effort].into_iter().flatten();
-    std::iter::once(entry.got.provider.as_str()).chain(more.map(String::as_str)).collect::<Vec<_>>().join(" ")
+    let it = &entry.got;
+    words(&it.provider, [&it.backend, &it.model, &it.effort], (it.fast_mode, &it.cwd))
+}
+
+fn words(provider: &str, more: [&Option<String>; 3], (fast, cwd): (Option<bool>, &Option<String>)) -> String {
+    let mut all: Vec<&str> = vec![provider];
+    all.extend(more.into_iter().flatten().map(String::as_str));
+    all.extend(fast.map(|it| if it { "fast" } else { "not-fast" }));
+    let begins = cwd.as_ref().map(|it| format!(" in {it}")).unwrap_or_default();
+    all.join(" ") + &begins
 }
 
 fn lives(it: &LiveView) -> String {
-    let word = match it.live {
-        Live::Absent => "-",
-        Live::Dead => "dead",
-        Live::Coming => "coming",
-        Live::Idle => "idle",
-        Live::Working => "working",
-        Live::Waiting => "waiting for you",
-        Live::Hung => "hung",
-        Live::Ending => "ending",
-    };
+    let word = it.live.word();
     let tasks: Vec<String> = it.tasks.iter().map(ToString::to_string).collect();
     if tasks.is_empty() { word.to_owned() } else { format!("{word} on {}", tasks.join(", ")) }
 }
 
 fn details(entry: &Entry) -> String {
     let notes = entry.notes.iter().map(|it| format!("  {}: {}\n", entry.name, line(it)));
+    // The table has room for a part of it; what to do stands at its end.
+    let cause = entry.cause.as_ref().map(|it| format!("  {}: {}\n", entry.name, line(&it.text)));
     let seen = entry.evidence.last().map(|it| format!("  {}: {}\n", entry.name, line(&it.text)));
-    notes.chain(seen).collect()
+    notes.chain(cause).chain(seen).collect()
 }
 
 /// Waits for a launch; one that did not come up whole is said and fails the command.
 fn launched(app: &App, kind: &'static str, call: &Call) -> Said {
     let got: Got<TeamView> = app.call(call)?;
     let name = got.data.summary.team.clone();
-    let next = [format!("regatta team show {name}")];
-    app.out.answer(kind, &got.data, &next, |_| format!("{name}: {}\n", told(&got.data)))
+    let down = |it: &&Entry| matches!(it.state, State::FailedToStart | State::Degraded);
+    let down: Vec<&Entry> = got.data.resolved.iter().flat_map(|it| &it.members).filter(down).collect();
+    let mut next = vec![format!("regatta team show {name}")];
+    next.extend(down.first().map(|it| format!("regatta team retry {name} {}", it.name)));
+    app.out.answer(kind, &got.data, &next, |_| {
+        let each = down.iter().map(|it| format!("  {}: {}\n", it.name, line(&launch::describe(it))));
+        format!("{name}: {}\n{}", told(&got.data), each.collect::<String>())
+    })?;
+    if down.is_empty() { Ok(()) } else { Err(Failed::Code(1)) }
 }
 
 fn backup(app: &App, name: TeamName, file: &Path) -> Said {

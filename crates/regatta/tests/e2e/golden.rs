@@ -26,6 +26,11 @@ pub(crate) fn plain(text: &str, root: &Path) -> String {
             lines.push("SANDBOX\n".to_owned());
             continue;
         }
+        // So is which agents are installed: one line for those that are not, and one for each that is.
+        if let Some(first) = cells.first().filter(|it| it.ends_with(" provider") || it.ends_with(" providers")) {
+            lines.extend(first.ends_with('s').then(|| "PROVIDERS\n".to_owned()));
+            continue;
+        }
         // So is how many trees fit onto it.
         if let Some((head, slots)) = line.rsplit_once(" · ")
             && (slots.ends_with(" trees at once") || slots == "one tree at a time")

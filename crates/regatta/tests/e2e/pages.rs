@@ -6,7 +6,7 @@ use crate::http::Door;
 use crate::world::World;
 
 /// What a stream that ends says: which topics are reset, and the frames.
-fn look(door: &Door, topics: &str) -> (Vec<String>, Vec<Value>) {
+pub(crate) fn look(door: &Door, topics: &str) -> (Vec<String>, Vec<Value>) {
     let headers = [("host", door.address()), ("authorization", format!("Bearer {}", door.token))];
     let reply = door.over_tcp("GET", &format!("/api/v1/live?topics={topics}&follow=false"), &headers, b"");
     assert_eq!(reply.status, 200, "{reply:?}");
@@ -29,7 +29,7 @@ fn keys(frames: &[Value]) -> Vec<String> {
     parts.map(|it| format!("{}{}", it["k"].as_str().unwrap(), if it["v"].is_null() { " gone" } else { "" })).collect()
 }
 
-fn entity(frames: &[Value], key: &str) -> Value {
+pub(crate) fn entity(frames: &[Value], key: &str) -> Value {
     let mut parts = frames.iter().flat_map(|it| it["p"].as_array().unwrap());
     parts.find(|it| it["k"] == key).unwrap_or_else(|| panic!("no {key} in {frames:?}"))["v"].clone()
 }

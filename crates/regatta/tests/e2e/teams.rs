@@ -1,7 +1,9 @@
 //! Mixed teams with the real binary: the scripted agent stands in for the programs of two providers.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::http::Door;
+use crate::pages::{entity, look};
 use crate::world::{LONG, World, kill, until};
 
 /// Codex leads alice; tom has a lane of his own, and so has bob, whose program is not there.
@@ -49,11 +51,32 @@ fn states(world: &World) -> Vec<String> {
     members.iter().map(|it| it["state"].as_str().unwrap().to_owned()).collect()
 }
 
-/// T6: the list, the detail and the API show one summary, in every state there is here.
+/// T6: every reader shows one summary, in every state there is here: the list and the detail of the command line, as data
+/// and as people read them, the list and the detail of the API, the page, and the bus.
 fn same_summary(world: &World) -> Value {
     let listed = world.json(&["team", "list"])[0].clone();
     let shown = world.json(&["team", "show", "harbour"])["summary"].clone();
     assert_eq!(listed, shown, "T6: the list and the detail differ");
+    let door = Door::of(&world.data);
+    assert_eq!(door.ask("team.list", json!({}))[0], listed, "T6: the API's list differs");
+    assert_eq!(door.ask("team.show", json!({ "team": "harbour" }))["summary"], listed, "T6: the API's detail differs");
+    let (_, frames) = look(&door, "teams");
+    assert_eq!(entity(&frames, "team/harbour")["summary"], listed, "T6: the page differs");
+    let said = listed["said"].as_str().unwrap();
+    let told = world.ok(&["team", "list"]);
+    assert!(told.contains(said), "T6: people read another list: {told}");
+    let told = world.ok(&["team", "show", "harbour"]);
+    assert!(told.contains(said), "T6: people read another detail: {told}");
+    for member in listed["members"].as_array().unwrap() {
+        let said = member["said"].as_str().unwrap();
+        assert!(told.contains(said), "T6: people read something else of {member}: {told}");
+    }
+    // What is under way is not told; what a launch has come to is.
+    if listed["launch"].is_string() && listed["phase"] != "active" {
+        let history = door.ask("msg.history", json!({ "channel": "shop", "label": "team:harbour", "limit": 10_000 }));
+        let last = history.as_array().unwrap().last().unwrap_or_else(|| panic!("T6: the bus was told nothing"));
+        assert_eq!(last["text"], format!("team harbour: {said}"), "T6: the bus differs");
+    }
     listed
 }
 
@@ -66,7 +89,9 @@ fn p1_p10_a_mixed_team_lives_through_a_kill_and_stops_whole() {
     for line in ["member alice stays on the primary lane (codex)", "member tom goes to secondary lane opencode:tom"] {
         assert!(explained.contains(line), "{explained}");
     }
-    world.ok(&["team", "launch", "harbour", "--wait", "90s"]);
+    // Who did not come up is named with what to do, and the command says that it is not done.
+    let ran = world.run(&["team", "launch", "harbour", "--wait", "90s"]);
+    assert!(ran.code == 1 && ran.out.contains("  bob: did not start: "), "{ran:?}");
     assert_eq!(states(&world), ["alive", "alive", "alive", "failed_to_start"]);
     let summary = same_summary(&world);
     assert_eq!((&summary["phase"], &summary["outcome"]), (&"finished".into(), &"partial_failure".into()));
@@ -96,11 +121,11 @@ fn p1_p10_a_mixed_team_lives_through_a_kill_and_stops_whole() {
     world.write("team.toml", &TEAM.replace("name = \"alice\"", "name = \"eve\""));
     let refused = world.refused(&["team", "edit"], 5);
     assert!(refused["hint"].as_str().unwrap_or_default().contains("regatta team stop harbour"), "{refused}");
-    world.ok(&["team", "retry", "harbour", "bob"]);
+    assert_eq!(world.run(&["team", "retry", "harbour", "bob"]).code, 1);
     assert_eq!(states(&world), ["alive", "alive", "alive", "failed_to_start"]);
 
     // Launched again, from what the store wants; then stopped, and nothing of it lives.
-    world.ok(&["team", "relaunch", "harbour", "--wait", "90s"]);
+    assert_eq!(world.run(&["team", "relaunch", "harbour", "--wait", "90s"]).code, 1);
     assert_eq!(states(&world), ["alive", "alive", "alive", "failed_to_start"]);
     assert_eq!(world.json(&["team", "show", "harbour"])["history"].as_array().unwrap().len(), 1);
     world.ok(&["team", "stop", "harbour"]);
@@ -139,7 +164,7 @@ fn t5_a_side_lane_has_an_environment_of_its_own() {
 #[test]
 fn a_team_is_kept_in_a_file_and_put_back() {
     let world = set_up();
-    world.ok(&["team", "launch", "harbour", "--wait", "90s"]);
+    world.ok(&["team", "launch", "harbour", "--without", "bob", "--wait", "90s"]);
     let file = world.root.join("harbour.json");
     let file = file.to_str().unwrap();
     world.ok(&["team", "backup", "harbour", file]);

@@ -177,7 +177,7 @@ impl Acp {
             });
             return Some(self.request("initialize", params));
         };
-        let mut params = json!({ "cwd": self.setup.workspace, "mcpServers": self.servers(abilities) });
+        let mut params = json!({ "cwd": self.setup.begins(), "mcpServers": self.servers(abilities) });
         if let Some(words) = self.setup.profile.system_prompt.as_ref().filter(|_| abilities.system_prompt) {
             params["systemPrompt"] = json!({ "mode": "append", "content": [{ "type": "text", "text": words }] });
         }

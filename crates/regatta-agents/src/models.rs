@@ -1,0 +1,118 @@
+//! Which models a program has, by its own word: asked for once in a while, for a few seconds at most, and only of those
+//! that can say so without a session.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::discover::{Machine, Question};
+use crate::presets::{Models, Preset};
+
+/// How long an answer is believed: somebody may sign in, or edit the program's settings.
+const FRESH: Duration = Duration::from_secs(300);
+
+/// How many answers are kept.
+const MOST: usize = 64;
+
+/// What was asked: the program, the home it reads, and the variables it was given.
+type Asked = (PathBuf, PathBuf, Vec<(String, String)>);
+type Known = BTreeMap<Asked, (Instant, Option<Vec<String>>)>;
+
+static KNOWN: Mutex<Known> = Mutex::new(BTreeMap::new());
+
+/// What a program says it has; nothing when it cannot say so, or did not answer.
+pub fn of(preset: &Preset, program: &Path, machine: &Machine, env: &[(String, String)]) -> Option<Vec<String>> {
+    if preset.models == Models::Unknown {
+        return None;
+    }
+    let asked = (program.to_owned(), machine.home.clone(), env.to_vec());
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((when, said)) = known().get(&asked)
+        && when.elapsed() < FRESH
+    {
+        return said.clone();
+    }
+    let said = ask(preset, program, machine, env);
+    let mut known = known();
+    known.retain(|_, it| it.0.elapsed() < FRESH);
+    if known.len() < MOST {
+        known.insert(asked, (Instant::now(), said.clone()));
+    }
+    said
+}
+
+fn ask(preset: &Preset, program: &Path, machine: &Machine, env: &[(String, String)]) -> Option<Vec<String>> {
+    match preset.models {
+        Models::Unknown => None,
+        Models::Lines(args) => {
+            let text = Question { args, env, ..Question::default() }.ask(program, machine)?;
+            // A name has no blank in it: a sentence about something else is none.
+            let names = text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.contains(char::is_whitespace));
+            Some(names.map(str::to_owned).collect())
+        }
+        Models::CodexServer => {
+            let told = "{\"id\":1,\"method\":\"initialize\",\"params\":{\"clientInfo\":{\"name\":\"regatta\",\"version\":\"1\"}}}\n\
+                        {\"method\":\"initialized\"}\n{\"id\":2,\"method\":\"model/list\",\"params\":{}}\n";
+            let args = &["app-server", "-c", "features.plugins=false", "-c", "features.apps=false"];
+            let question = Question { args, told, answer: Some(|it| it.starts_with("{\"id\":2,")), env };
+            let said: Value = serde_json::from_str(&question.ask(program, machine)?).ok()?;
+            let listed = said["result"]["data"].as_array()?;
+            Some(listed.iter().filter_map(|it| it["model"].as_str().map(str::to_owned)).collect())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presets;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn program(dir: &Path, text: &str) -> (PathBuf, Machine) {
+        let path = dir.join("program");
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        (path, Machine { path: "/bin:/usr/bin".into(), home: dir.to_owned(), variables: vec![] })
+    }
+
+    fn preset(name: &str) -> &'static Preset {
+        presets::find(name).unwrap().0
+    }
+
+    #[test]
+    fn a_program_that_lists_its_models_is_asked_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, machine) =
+            program(dir.path(), "echo asked >> $HOME/asked\necho a/one\necho A sentence.\necho $MINE");
+        let env = [("MINE".to_owned(), "b/two".to_owned())];
+        for _ in 0..3 {
+            let said = of(preset("opencode"), &path, &machine, &env).unwrap();
+            assert_eq!(said, ["a/one", "b/two"]);
+        }
+        assert_eq!(fs::read_to_string(dir.path().join("asked")).unwrap(), "asked\n");
+        // Other variables are another question.
+        assert_eq!(of(preset("opencode"), &path, &machine, &[]).unwrap(), ["a/one"]);
+    }
+
+    #[test]
+    fn a_server_that_waits_for_more_is_heard_and_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let says = r#"read a; read b; read c; echo '{"id":1,"result":{}}'
+echo '{"id":2,"result":{"data":[{"model":"gpt-a"},{"model":"gpt-b"}]}}'; cat > /dev/null"#;
+        let (path, machine) = program(dir.path(), says);
+        assert_eq!(of(preset("codex-native"), &path, &machine, &[]).unwrap(), ["gpt-a", "gpt-b"]);
+    }
+
+    #[test]
+    fn who_cannot_say_is_not_asked_and_who_fails_has_said_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, machine) = program(dir.path(), "echo asked >> $HOME/asked; echo a/one; exit 1");
+        assert_eq!(of(preset("claude-native"), &path, &machine, &[]), None);
+        assert!(!dir.path().join("asked").exists());
+        assert_eq!(of(preset("opencode"), &path, &machine, &[]), None);
+    }
+}

@@ -1,0 +1,26 @@
+//! What is said of a launch on the bus: the words of its summary, and no others (T6).
+
+use crate::board::Draft;
+use crate::bus;
+use crate::event::Event;
+use crate::ids::{Label, LaunchId, Now};
+use crate::refusal::Refusal;
+
+use super::{Changed, Phase, summary};
+
+/// Tells the project's channel what a launch has come to, whenever that is something else than was told before. While
+/// lanes are under way there is nothing to tell.
+pub(crate) fn announce(draft: &mut Draft, id: LaunchId, now: Now) -> Result<(), Refusal> {
+    let Some(launch) = draft.board().launches.get(&id).cloned() else { return Ok(()) };
+    let Some(team) = draft.board().teams.get(&launch.team).cloned() else { return Ok(()) };
+    let said = summary(draft.board(), &team).said;
+    if launch.phase() == Phase::Active || launch.told.as_ref() == Some(&said) {
+        return Ok(());
+    }
+    let (stopping, reconciled_wall) = (launch.stopping.clone(), launch.reconciled_wall);
+    let told = Some(said.clone());
+    draft.record(Event::LaunchChanged(Changed { launch: id, stopping, reconciled_wall, superseded: false, told }));
+    let labels = Label::new(&format!("team:{}", team.name)).into_iter().collect();
+    let text = format!("team {}: {said}", team.name);
+    bus::say(draft, bus::channel_of(&team.project), text, (labels, None), now).map(|_| ())
+}
