@@ -45,7 +45,9 @@ mod runners; // other machines that work for the daemon
 mod runs; // a plan on the user's own repository
 mod scopes; // who may do what
 mod seed; // the surface that older clients know
+mod sign_off; // the live sign-off list of mixed teams
 mod streams; // events without gaps
+mod team_storms; // random teams of real processes
 mod teams; // mixed teams: lanes, a kill, a stop, a file
 mod terminal; // the whole picture in a real terminal
 mod tools; // what agents call

@@ -1,0 +1,190 @@
+//! The live sign-off list of mixed teams, with the real binary and real processes: a lead of each provider that owns a
+//! primary lane, with OpenCode beside it. The built-in agent stands in for the providers' programs; with the programs
+//! themselves the same list is `cargo xtask real-agents --layer team`.
+
+use serde_json::Value;
+
+use crate::world::{LONG, World, alive, kill, until};
+
+/// One lead, one of its own provider beside it, and two of OpenCode on lanes of their own.
+fn team(lead: &str) -> String {
+    format!(
+        "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"{lead}\"\nbackend = \"scripted\"\n\
+         [[member]]\nname = \"alice\"\ncwd = \"web\"\nscript = '[{{\"run\": \"pwd > here.txt\"}}, {{\"say\": \"here\"}}]'\n\
+         [[member]]\nname = \"tom\"\nprovider = \"opencode\"\nbackend = \"scripted\"\n\
+         [[member]]\nname = \"bob\"\nprovider = \"opencode\"\nbackend = \"scripted\"\n"
+    )
+}
+
+fn set_up(lead: &str) -> World {
+    let world = World::set_up();
+    world.write("team.toml", &team(lead));
+    world.write("web/index.html", "<p>\n");
+    world.commit("A team");
+    world.ok(&["team", "create"]);
+    world
+}
+
+fn show(world: &World) -> Value {
+    world.json(&["team", "show", "harbour"])
+}
+
+/// Everybody's state, in the order of the roster.
+fn states(world: &World) -> Vec<String> {
+    let view = show(world);
+    let members = view["resolved"]["members"].as_array().unwrap();
+    members.iter().map(|it| it["state"].as_str().unwrap().to_owned()).collect()
+}
+
+fn lanes(world: &World) -> Vec<String> {
+    let view = show(world);
+    let members = view["resolved"]["members"].as_array().unwrap();
+    members.iter().map(|it| it["lane"]["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The program of a member, not the one that watches it.
+fn program(world: &World, name: &str) -> u32 {
+    let mark = format!("REGATTA_AGENT=harbour/{name}");
+    let is = |pid: &u32| {
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        environ.split(|it| *it == 0).any(|it| it == mark.as_bytes())
+            && String::from_utf8_lossy(&line).contains("scripted-agent")
+    };
+    world.processes().into_iter().find(is).unwrap_or_else(|| panic!("{name} has no program"))
+}
+
+const UP: [&str; 4] = ["alive"; 4];
+
+/// Launch, a task each, an interrupted side lane, Regatta killed, Regatta stopped and started, relaunch, stop.
+fn whole_life(lead: &str) {
+    let world = set_up(lead);
+    world.ok(&["team", "launch", "harbour", "--wait", "90s"]);
+    assert_eq!(states(&world), UP, "{}", show(&world));
+    assert_eq!(lanes(&world), ["primary", "primary", "opencode:tom", "opencode:bob"]);
+
+    // The directory that was asked for is the one it began in, and the record says both.
+    let alice = show(&world)["resolved"]["members"][1].clone();
+    assert_eq!((&alice["asked"]["cwd"], &alice["got"]["cwd"]), (&"web".into(), &"web".into()));
+    let workspace = world.data.join("workspaces/shop").join(alice["attempt"].as_str().unwrap());
+    let here = std::fs::read_to_string(workspace.join("web/here.txt")).unwrap();
+    assert!(here.trim_end().ends_with("/web"), "{here}");
+
+    // A task each.
+    for name in ["amy", "alice", "tom", "bob"] {
+        let file = format!("web/{name}.txt");
+        // Alice begins in her own directory, also when she works.
+        let path = if name == "alice" { "alice.txt" } else { &file };
+        let script = format!(r#"[{{"write": {{"path": "{path}", "text": "{name}\n"}}}}]"#);
+        let (subject, agent) = (format!("Write {name}"), format!("harbour/{name}"));
+        let add = ["add", &subject, "--type", "docs", "--files", &file, "--exists", &file, "--assign", &agent];
+        world.ok(&[&add[..], &["--script", &script]].concat());
+    }
+    for name in ["amy", "alice", "tom", "bob"] {
+        let landed = || world.git(&["ls-tree", "--name-only", "main", "web/"]).contains(&format!("web/{name}.txt"));
+        assert!(until(LONG, landed), "the task of {name} did not land: {}", world.ok(&["status"]));
+    }
+    assert_eq!(states(&world), UP, "who has done a task is still there");
+
+    // A side lane is interrupted: only its member is down, and a retry brings only it back.
+    let before = ["amy", "alice", "bob"].map(|it| program(&world, it));
+    kill(program(&world, "tom"));
+    assert!(until(LONG, || states(&world)[2] == "degraded"), "{}", show(&world));
+    assert_eq!(states(&world), ["alive", "alive", "degraded", "alive"], "T3");
+    let summary = show(&world)["summary"].clone();
+    assert_eq!((&summary["outcome"], &summary["alive"]), (&"partial_failure".into(), &3.into()), "T2");
+    world.ok(&["team", "retry", "harbour", "tom", "--wait", "90s"]);
+    assert_eq!(states(&world), UP);
+    assert_eq!(["amy", "alice", "bob"].map(|it| program(&world, it)), before, "a retry of tom touched another");
+
+    // Regatta is killed, and the team goes on (P1).
+    let all = ["amy", "alice", "tom", "bob"].map(|it| program(&world, it));
+    let daemon = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
+    kill(daemon);
+    assert!(until(LONG, || !alive(daemon)));
+    world.ok(&["up"]);
+    assert_eq!(states(&world), UP);
+    assert_eq!(["amy", "alice", "tom", "bob"].map(|it| program(&world, it)), all, "P1");
+
+    // Regatta is stopped and started: nothing of the team lives, nothing pretends to, and nothing starts by itself.
+    world.ok(&["down"]);
+    assert!(world.programs().is_empty(), "P3");
+    world.ok(&["up"]);
+    let after = states(&world);
+    assert!(after.iter().all(|it| it == "stopped" || it == "degraded"), "{after:?}");
+    assert!(world.programs().is_empty(), "a restart launches nothing");
+
+    // Launched again, from what the store wants; today's file does not count.
+    world.write("team.toml", &team("scripted"));
+    world.ok(&["team", "relaunch", "harbour", "--wait", "90s"]);
+    assert_eq!(states(&world), UP);
+    assert_eq!(show(&world)["resolved"]["members"][0]["got"]["provider"], lead);
+    assert_eq!(show(&world)["history"].as_array().unwrap().len(), 1);
+    world.ok(&["team", "relaunch", "harbour", "--wait", "90s"]);
+    assert_eq!((states(&world), show(&world)["history"].as_array().unwrap().len()), (UP.map(String::from).to_vec(), 2));
+
+    world.ok(&["team", "stop", "harbour"]);
+    assert!(world.programs().is_empty(), "P10");
+    assert_eq!(states(&world), ["stopped"; 4]);
+}
+
+#[test]
+fn p1_p10_codex_leads_with_opencode_beside_it() {
+    whole_life("codex");
+}
+
+#[test]
+fn p1_p10_anthropic_leads_with_opencode_beside_it() {
+    whole_life("anthropic");
+}
+
+#[test]
+fn p1_p10_gemini_leads_with_opencode_beside_it() {
+    whole_life("gemini");
+}
+
+/// Two of OpenCode are allowed while each lane has a store of its own, and refused where the team has one; an OpenCode
+/// lead of a mixed team is refused until the policy names it able. A refusal leaves nothing behind.
+#[test]
+fn two_of_opencode_are_allowed_lane_scoped_and_refused_team_scoped() {
+    let world = World::set_up();
+    let settings = world.read("regatta.toml");
+    world.write("team.toml", &team("codex"));
+    world.write(
+        "regatta.toml",
+        &format!("{settings}\n[lanes.policy]\nopencode = {{ lane = \"secondary\", store = \"team\" }}\n"),
+    );
+    world.commit("One store for a team");
+    world.ok(&["init", "--yes"]);
+    let refused = world.refused(&["team", "create"], 2);
+    let said = refused["message"].as_str().unwrap();
+    assert!(said.contains("at most one opencode member, not 2: tom, bob"), "{refused}");
+    assert!(refused["hint"].as_str().unwrap().contains("store = \"lane\""), "{refused}");
+    assert_eq!(world.json(&["team", "list"]), serde_json::json!([]));
+
+    let one =
+        team("codex").replace("[[member]]\nname = \"bob\"\nprovider = \"opencode\"\nbackend = \"scripted\"\n", "");
+    world.write("team.toml", &one);
+    world.ok(&["team", "create"]);
+    world.ok(&["team", "delete", "harbour"]);
+
+    world.write("regatta.toml", &settings);
+    world.write("team.toml", &team("codex"));
+    world.commit("A store for each lane");
+    world.ok(&["init", "--yes"]);
+    world.ok(&["team", "create", "both"]);
+    let explained = world.ok(&["team", "explain", "both"]);
+    for lane in ["member tom goes to secondary lane opencode:tom", "member bob goes to secondary lane opencode:bob"] {
+        assert!(explained.contains(lane), "{explained}");
+    }
+
+    let mixed = "name = \"odd\"\n[lead]\nname = \"tom\"\nprovider = \"opencode\"\n[[member]]\nname = \"amy\"\nprovider = \"codex\"\n";
+    world.write("team.toml", mixed);
+    let refused = world.refused(&["team", "create"], 2);
+    assert!(refused["message"].as_str().unwrap().contains("opencode cannot lead a mixed team"), "{refused}");
+    let able = "\n[lanes.policy]\nopencode = { lane = \"secondary\", leads = \"any\" }\n";
+    world.write("regatta.toml", &format!("{settings}{able}"));
+    world.commit("OpenCode may lead");
+    world.ok(&["init", "--yes"]);
+    world.ok(&["team", "create"]);
+}

@@ -1,0 +1,265 @@
+//! Random teams of real processes: some members crash, fail, hang or have no program, some are killed, and Regatta itself
+//! is killed wherever it is. After each launch the sum is what the members make it (T2), nobody bears what another did
+//! (T3), every reader shows one summary (T6), and a stop leaves no process (P3, P10).
+//!
+//! A few launches with every run of the tests; `REGATTA_TEAM_LAUNCHES=300` says how many, `REGATTA_TEAM_SEED=…` gives the
+//! same dice again.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::http::Door;
+use crate::kills::Dice;
+use crate::world::{LONG, World, alive, kill, until};
+
+/// What becomes of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Fine,
+    /// Its program dies before it has answered.
+    Crashes,
+    /// Its program gives up.
+    Fails,
+    /// Its program never answers.
+    Hangs,
+    /// It has no program.
+    Missing,
+    /// Somebody kills its program once it is up.
+    Dies,
+}
+
+impl Fate {
+    fn roll(dice: &mut Dice, aside: bool) -> Fate {
+        match dice.below(12) {
+            0 => Fate::Crashes,
+            1 => Fate::Fails,
+            2 => Fate::Hangs,
+            // On the primary lane the program is the lead's.
+            3 if aside => Fate::Missing,
+            4 => Fate::Dies,
+            _ => Fate::Fine,
+        }
+    }
+
+    fn script(self, dice: &mut Dice) -> String {
+        let rest = json!({ "sleep": format!("{}ms", dice.below(300)) });
+        match self {
+            Fate::Crashes => json!([rest, { "crash": true }]),
+            Fate::Fails => json!([rest, { "fail": "it will not" }]),
+            Fate::Hangs => json!([{ "hang": true }]),
+            Fate::Fine | Fate::Missing | Fate::Dies => json!([rest, { "say": "here" }]),
+        }
+        .to_string()
+    }
+
+    fn comes_up(self) -> bool {
+        matches!(self, Fate::Fine | Fate::Dies)
+    }
+}
+
+struct Member {
+    name: String,
+    aside: bool,
+    fate: Fate,
+}
+
+/// A team of one to twelve, the lead first, and what is wanted of it.
+fn roll_team(dice: &mut Dice, team: &str) -> (Vec<Member>, Value) {
+    let lead = ["codex", "anthropic", "gemini"][usize::try_from(dice.below(3)).unwrap()];
+    let mut roster = vec![];
+    let mut wanted = vec![];
+    for nth in 0..=dice.below(12) {
+        let provider = match nth {
+            0 => lead,
+            _ => ["codex", "anthropic", "gemini", "opencode", "goose", "opencode"]
+                [usize::try_from(dice.below(6)).unwrap()],
+        };
+        let aside = ["opencode", "goose"].contains(&provider);
+        // Without a lead there is little to see, so most of them are well.
+        let fate = if nth == 0 && dice.below(3) > 0 { Fate::Fine } else { Fate::roll(dice, aside) };
+        let name = if nth == 0 { "lead".to_owned() } else { format!("m{nth}") };
+        let backend = if fate == Fate::Missing { "no-such-program" } else { "scripted" };
+        wanted.push(json!({ "name": name, "provider": provider, "backend": backend, "script": fate.script(dice) }));
+        roster.push(Member { name, aside, fate });
+    }
+    let lead = wanted.remove(0);
+    (roster, json!({ "name": team, "project": "shop", "lead": lead, "members": wanted }))
+}
+
+/// The processes that carry a member's name, or anybody's of a team.
+fn processes(world: &World, of: &str) -> Vec<u32> {
+    let mark = format!("REGATTA_AGENT={of}");
+    let named = |pid: &u32| {
+        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environ.split(|it| *it == 0).any(|it| it.starts_with(mark.as_bytes()))
+    };
+    world.processes().into_iter().filter(named).collect()
+}
+
+fn kill_daemon(world: &World) {
+    let pid = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
+    kill(pid);
+    assert!(until(LONG, || !alive(pid)), "P7: {pid} does not go");
+    world.ok(&["up"]);
+}
+
+struct Storm<'a> {
+    world: &'a World,
+    door: Door,
+    team: String,
+    roster: Vec<Member>,
+}
+
+impl Storm<'_> {
+    fn show(&self) -> Value {
+        self.door.ask("team.show", json!({ "team": self.team }))
+    }
+
+    fn states(view: &Value) -> Vec<(String, String)> {
+        let word = |it: &Value| it.as_str().unwrap().to_owned();
+        let members = view["resolved"]["members"].as_array().unwrap();
+        members.iter().map(|it| (word(&it["name"]), word(&it["state"]))).collect()
+    }
+
+    /// What each must come to when nothing more happens. `died` says whether those who are to be killed have been.
+    fn expected(&self, died: bool) -> Vec<(String, &'static str)> {
+        let lead = self.roster[0].fate;
+        let state = |it: &Member| match (it.fate, it.aside) {
+            (Fate::Missing, _) => "failed_to_start",
+            (_, true) if lead == Fate::Hangs => "queued",
+            (_, true) if !lead.comes_up() => "skipped",
+            (Fate::Fine, _) => "alive",
+            (Fate::Dies, _) if died => "degraded",
+            (Fate::Dies, _) => "alive",
+            (Fate::Crashes | Fate::Fails, _) => "failed_to_start",
+            (Fate::Hangs, _) => "pending_bootstrap",
+        };
+        self.roster.iter().map(|it| (it.name.clone(), state(it))).collect()
+    }
+
+    /// Waits until everybody is where it must come to, and checks what follows from that.
+    fn settles(&self, died: bool, seed: &str) {
+        let expected = self.expected(died);
+        let same = |view: &Value| {
+            let states = Storm::states(view);
+            states.iter().map(|it| (&it.0, it.1.as_str())).eq(expected.iter().map(|it| (&it.0, it.1)))
+        };
+        let mut view = self.show();
+        until(LONG, || {
+            view = self.show();
+            same(&view)
+        });
+        assert!(same(&view), "T3: {seed}: {:?} instead of {expected:?}: {view}", Storm::states(&view));
+        self.adds_up(&view, seed);
+        for member in view["resolved"]["members"].as_array().unwrap() {
+            let failed = ["failed_to_start", "degraded", "skipped"].contains(&member["state"].as_str().unwrap());
+            assert_eq!(
+                member["cause"].is_object(),
+                failed,
+                "T3: {seed}: a cause stands where nothing failed: {member}"
+            );
+        }
+    }
+
+    /// T2: the sum is the members'. T6: the list says the same.
+    fn adds_up(&self, view: &Value, seed: &str) {
+        let states = Storm::states(view);
+        let any = |words: &[&str]| states.iter().any(|it| words.contains(&it.1.as_str()));
+        let pending = any(&["queued", "starting", "pending_bootstrap", "pending_permission"]);
+        let outcome = match () {
+            () if pending => "partial_pending",
+            () if any(&["failed_to_start", "degraded"]) => "partial_failure",
+            () if any(&["skipped"]) => "partial_skipped",
+            () => "clean_success",
+        };
+        let summary = &view["summary"];
+        assert_eq!(summary["outcome"], outcome, "T2: {seed}: {states:?}");
+        assert_eq!(summary["phase"] == "active", pending, "T2: {seed}: {states:?}");
+        assert_eq!(summary["alive"], states.iter().filter(|it| it.1 == "alive").count(), "T2: {seed}");
+        assert_eq!(summary["expected"], self.roster.len(), "T1: {seed}");
+        // Somebody who hangs may still say something meanwhile: what is compared is of one revision.
+        let mut seen = (Value::Null, Value::Null);
+        until(LONG, || {
+            let listed = self.door.ask("team.list", json!({}));
+            let listed = listed.as_array().unwrap().iter().find(|it| it["team"] == self.team.as_str());
+            seen = (listed.unwrap().clone(), self.show()["summary"].clone());
+            seen.0["revision"] == seen.1["revision"]
+        });
+        assert_eq!(seen.0, seen.1, "T6: {seed}: the list and the detail differ");
+    }
+
+    fn kill_those_who_are_to_die(&self, seed: &str) {
+        let lead = self.roster[0].fate;
+        for it in self.roster.iter().filter(|it| it.fate == Fate::Dies && (!it.aside || lead.comes_up())) {
+            let programs = processes(self.world, &format!("{}/{}", self.team, it.name));
+            let is_program = |pid: &&u32| {
+                let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                String::from_utf8_lossy(&line).contains("scripted-agent")
+            };
+            let found = programs.iter().find(is_program);
+            kill(*found.unwrap_or_else(|| panic!("{seed}: {} is alive and has no program: {programs:?}", it.name)));
+        }
+    }
+
+    /// P10: when it says that it has stopped, nothing of it lives.
+    fn stops(&self, cut: Option<u64>, seed: &str) {
+        if let Some(after) = cut {
+            self.door.ask("team.stop", json!({ "team": self.team }));
+            std::thread::sleep(Duration::from_millis(after));
+            kill_daemon(self.world);
+        }
+        let view = self.door.ask("team.stop", json!({ "team": self.team, "wait_ms": 60_000 }));
+        let left = processes(self.world, &format!("{}/", self.team));
+        assert!(left.is_empty(), "P10: {seed}: it says that it has stopped, and {left:?} live");
+        self.adds_up(&view, seed);
+        for (name, state) in Storm::states(&view) {
+            let was = self.roster.iter().find(|it| it.name == name).unwrap().fate;
+            // Who was to be killed and was skipped, or who never began, did not fail either.
+            let may: &[&str] = match was {
+                Fate::Fine | Fate::Hangs => &["stopped", "skipped"],
+                Fate::Dies => &["stopped", "skipped", "degraded"],
+                Fate::Missing => &["failed_to_start"],
+                Fate::Crashes | Fate::Fails => &["failed_to_start", "skipped", "stopped"],
+            };
+            assert!(may.contains(&state.as_str()), "T3: {seed}: {name} was {was:?} and is {state}: {view}");
+        }
+        self.door.ask("team.delete", json!({ "team": self.team }));
+    }
+}
+
+/// T1, T2, T3, T6, P1, P3, P10 with real processes.
+#[test]
+fn t3_p10_random_teams_of_real_processes_with_kills_of_regatta() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|it| it.parse::<u64>().ok());
+    let launches = number("REGATTA_TEAM_LAUNCHES").unwrap_or(6);
+    let first = number("REGATTA_TEAM_SEED").unwrap_or(20_261_116);
+    println!("REGATTA_TEAM_SEED={first}");
+    let (began, world) = (Instant::now(), World::set_up());
+    let (mut members, mut kills, mut fates) = (0, 0, std::collections::BTreeMap::<String, u32>::new());
+    for nth in 0..launches {
+        // Each launch has dice of its own, so that one that failed can be had again alone.
+        let seed = format!("REGATTA_TEAM_SEED={} REGATTA_TEAM_LAUNCHES=1", first + nth);
+        let mut dice = Dice(first + nth);
+        let team = format!("team-{nth}");
+        let (roster, wanted) = roll_team(&mut dice, &team);
+        members += roster.len();
+        roster.iter().for_each(|it| *fates.entry(format!("{:?}", it.fate)).or_default() += 1);
+        let storm = Storm { world: &world, door: Door::of(&world.data), team, roster };
+        storm.door.ask("team.create", wanted);
+        storm.door.ask("team.launch", json!({ "team": storm.team }));
+        for _ in 0..dice.below(3) {
+            std::thread::sleep(Duration::from_millis(dice.below(600)));
+            kill_daemon(&world);
+            kills += 1;
+        }
+        storm.settles(false, &seed);
+        storm.kill_those_who_are_to_die(&seed);
+        storm.settles(true, &seed);
+        let cut = (dice.below(3) == 0).then(|| dice.below(200));
+        kills += u64::from(cut.is_some());
+        storm.stops(cut, &seed);
+    }
+    assert!(world.programs().is_empty(), "P3: {:?} were left", world.programs());
+    println!("{launches} launches, {members} members, {kills} kills of Regatta, {fates:?}, {:?}", began.elapsed());
+}
