@@ -46,13 +46,14 @@ cargo xtask bench sandbox       [--write] (docs/sandbox.md)
 cargo xtask bench stops         [--binary PATH] [--runs 1000]
 cargo xtask bench chatty        [--binary PATH] [--agents 200]
 cargo xtask bench reattach      [--binary PATH] [--agents 20] [--runs 10] [--restart]
+cargo xtask bench team          [--binary PATH] [--agents 12] [--rounds 3] [--answer-ms 1000]
 cargo xtask bench overhead      [--binary PATH] [--runs 50]
 cargo xtask bench all
 cargo xtask eval multi-lead     [--binary PATH]
 cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
 cargo xtask web                 [--binary PATH] [--minutes 0.5] [--write] (docs/screens)
-cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|all] [--binary PATH] [--install-only]
+cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|team|all] [--binary PATH] [--install-only]
 Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
 
 fn main() -> ExitCode {
@@ -99,6 +100,7 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "chatty"] => bench::agents::chatty::run(&args),
         ["bench", "reattach"] => bench::agents::reattach::run(&args),
         ["bench", "attendant"] => bench::agents::reattach::attend(&args), // started by the one above
+        ["bench", "team"] => bench::agents::team::run(&args),
         ["bench", "overhead"] => bench::agents::overhead::run(&args),
         ["bench", "all"] => {
             let all = [

@@ -3,7 +3,7 @@
 //! Installs pinned versions of the programs from the npm registry into the build directory, and runs each as an
 //! unprivileged user, with a home of its own and no key; none needs a network. Two layers: `straight`, a program on
 //! a plain pipe with its driver, and `regatta`, the same through the real binary. What passed is a table in
-//! `docs/real-agents.md`.
+//! `docs/real-agents.md`. A third, `team`, has mixed teams of them; its table is `docs/real-teams.md`.
 
 mod account; // who the programs run as, and what they leave
 mod bench; // what every scenario needs
@@ -13,9 +13,10 @@ mod pipe; // a program on a plain pipe
 mod programs; // which, and what each needs
 mod straight; // the scenarios on the pipe
 mod table; // the report
+mod teams; // mixed teams of them
 mod through; // the scenarios through the real binary
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use regatta_testkit::models::ModelServer;
@@ -31,6 +32,11 @@ use table::Table;
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let target = target()?;
     let wanted = args.text("programs");
+    let layer = args.text("layer").unwrap_or("all");
+    ensure!(["straight", "regatta", "team", "all"].contains(&layer), "--layer is straight, regatta, team or all");
+    if layer == "team" {
+        return teams(args, &target);
+    }
     let rows: Vec<Row> = ROWS.into_iter().filter(|it| named(wanted, it.program.name)).collect();
     ensure!(!rows.is_empty(), "no program is called {}", wanted.unwrap_or_default());
     let programs: Vec<&'static Program> = rows.iter().map(|it| it.program).collect();
@@ -40,8 +46,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     }
     let account = Account::choose()?;
     account.must_reach(&programs::NODE.entry(&installed.dir))?;
-    let layer = args.text("layer").unwrap_or("all");
-    ensure!(["straight", "regatta", "all"].contains(&layer), "--layer is straight, regatta or all");
     let regatta = if layer == "straight" { None } else { Some(through::binary(&target, args.text("binary"))?) };
     let runs = target.join("real-agents-runs");
     std::fs::create_dir_all(&runs)?;
@@ -85,11 +89,34 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let report = table::report(&tables, &installed, account.name());
     println!("{report}");
     // A part of a table would replace the whole.
-    if wanted.is_none() && args.text("scenarios").is_none() {
+    if wanted.is_none() && args.text("scenarios").is_none() && layer == "all" {
         let path = crate::report::root().join("docs/real-agents.md");
         std::fs::write(&path, &report)?;
     }
-    Ok(tables.iter().all(Table::is_good) && installed.missing.is_empty())
+    let good = tables.iter().all(Table::is_good) && installed.missing.is_empty();
+    Ok(if layer == "all" && wanted.is_none() { teams(args, &target)? && good } else { good })
+}
+
+/// Mixed teams, with each of the programs that can lead one.
+fn teams(args: &Args, target: &Path) -> anyhow::Result<bool> {
+    let installed = install::install(&target.join("real-agents"), &teams::programs())?;
+    if args.flag("install-only") {
+        return Ok(installed.missing.is_empty());
+    }
+    let account = Account::choose()?;
+    account.must_reach(&programs::NODE.entry(&installed.dir))?;
+    let regatta = through::binary(target, args.text("binary"))?;
+    let runs = target.join("real-agents-runs/team");
+    std::fs::create_dir_all(&runs)?;
+    let wanted = args.text("programs");
+    let table = teams::table(&installed, account, (&runs, &regatta), wanted)?;
+    let good = table.is_good();
+    let report = table::report(&[table], &installed, account.name());
+    println!("{report}");
+    if wanted.is_none() {
+        std::fs::write(crate::report::root().join("docs/real-teams.md"), &report)?;
+    }
+    Ok(good && installed.missing.is_empty())
 }
 
 fn named(wanted: Option<&str>, name: &str) -> bool {

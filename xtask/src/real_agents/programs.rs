@@ -193,6 +193,13 @@ impl Row {
         outfit
     }
 
+    /// The arguments that its preset does not bring by itself.
+    pub(crate) fn more_args<'a>(&self, outfit: &'a Outfit) -> &'a [String] {
+        let args = &outfit.argv[if self.program.script { 2 } else { 1 }..];
+        let brought = args.iter().take_while(|it| ["acp", "--acp"].contains(&it.as_str())).count();
+        &args[brought..]
+    }
+
     /// Why its program never asks for permission, if it does not.
     pub(crate) fn never_asks(&self) -> Option<&'static str> {
         (self.drive == Drive::CodexExec).then_some("`codex exec` never asks")

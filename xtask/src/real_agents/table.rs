@@ -11,38 +11,55 @@ use super::programs::{ALL, Row};
 pub(crate) struct Table {
     title: String,
     about: String,
-    rows: Vec<(String, String, [Cell; Scenario::ALL.len()])>,
+    /// The heads of its columns.
+    heads: Vec<&'static str>,
+    rows: Vec<(Vec<String>, Vec<Cell>)>,
 }
 
 impl Table {
+    /// A table of the scenarios.
     pub(crate) fn new(title: &str, about: &str) -> Table {
-        Table { title: title.to_owned(), about: about.to_owned(), rows: vec![] }
+        let heads = ["program", "runtime"].into_iter().chain(Scenario::ALL.map(Scenario::title));
+        Table::with(title, about, heads.collect())
+    }
+
+    /// A table with columns of its own.
+    pub(crate) fn with(title: &str, about: &str, heads: Vec<&'static str>) -> Table {
+        Table { title: title.to_owned(), about: about.to_owned(), heads, rows: vec![] }
     }
 
     pub(crate) fn add(&mut self, row: &Row, cells: [Cell; Scenario::ALL.len()]) {
         let program = format!("{} {}", row.program.name, row.program.version);
-        self.rows.push((program, row.drive.name().to_owned(), cells));
+        self.put(vec![program, row.drive.name().to_owned()], cells.into());
+    }
+
+    /// Adds a line: its words, then its cells.
+    pub(crate) fn put(&mut self, words: Vec<String>, cells: Vec<Cell>) {
+        self.rows.push((words, cells));
     }
 
     /// Whether every cell is passed or explained.
     pub(crate) fn is_good(&self) -> bool {
-        self.rows.iter().all(|it| it.2.iter().all(Cell::is_good))
+        self.rows.iter().all(|it| it.1.iter().all(Cell::is_good))
     }
 
     fn markdown(&self) -> String {
-        let mut out = format!("## {}\n\n{}\n\n| program | runtime |", self.title, self.about);
-        for scenario in Scenario::ALL {
-            let _infallible = write!(out, " {} |", scenario.title());
+        let mut out = format!("## {}\n\n{}\n\n|", self.title, self.about);
+        for head in &self.heads {
+            let _infallible = write!(out, " {head} |");
         }
-        out.push_str("\n|---|---|");
-        out.push_str(&"---|".repeat(Scenario::ALL.len()));
-        for (program, runtime, cells) in &self.rows {
-            let _infallible = write!(out, "\n| {program} | {runtime} |");
+        out.push_str("\n|");
+        out.push_str(&"---|".repeat(self.heads.len()));
+        for (words, cells) in &self.rows {
+            out.push_str("\n|");
+            for word in words {
+                let _infallible = write!(out, " {word} |");
+            }
             for cell in cells {
                 let _infallible = write!(out, " {} |", cell.text());
             }
         }
-        let all = self.rows.iter().flat_map(|it| &it.2);
+        let all = self.rows.iter().flat_map(|it| &it.1);
         let passed = all.clone().filter(|it| matches!(it, Cell::Passed(_))).count();
         let failed = all.clone().filter(|it| matches!(it, Cell::Failed(_))).count();
         let not_possible = all.filter(|it| matches!(it, Cell::NotPossible(_))).count();

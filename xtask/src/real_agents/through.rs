@@ -264,13 +264,13 @@ fn quoted(word: &str) -> String {
     }
 }
 
-fn parent(pid: u32) -> Option<u32> {
+pub(crate) fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
 /// The first file below a directory that holds these bytes.
-fn holds(dir: &Path, wanted: &[u8]) -> anyhow::Result<Option<PathBuf>> {
+pub(crate) fn holds(dir: &Path, wanted: &[u8]) -> anyhow::Result<Option<PathBuf>> {
     for entry in std::fs::read_dir(dir)? {
         let (path, kind) = entry.and_then(|it| Ok((it.path(), it.file_type()?)))?;
         let found = if kind.is_dir() {

@@ -6,6 +6,7 @@ pub(crate) mod overhead; // from a start to the first byte
 pub(crate) mod queue; // the landing queue as a whole
 pub(crate) mod reattach; // daemons that are killed, and agents that go on
 pub(crate) mod stops; // trees that do not want to end
+pub(crate) mod team; // twelve at once against one by one
 pub(crate) mod thousand; // many tasks, and what they leave behind
 
 pub(crate) mod place; // a repository, a data directory and a daemon on it

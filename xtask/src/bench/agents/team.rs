@@ -1,0 +1,80 @@
+//! A team of twelve against the same twelve one by one: how long until all are alive.
+//!
+//! Every member takes as long to answer as a real model does, by its script. If a launch is bounded by its slowest member
+//! and not by the sum, twelve cost little more than one.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use serde_json::json;
+
+use super::place::Place;
+use crate::args::Args;
+use crate::bench::start::binary;
+use crate::report::{Report, ms};
+
+/// What twelve at once must gain over one by one.
+const RATIO: f64 = 4.0;
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
+    let (agents, rounds): (usize, usize) = (args.number("agents", 12)?, args.number("rounds", 3)?);
+    let answer_ms: u64 = args.number("answer-ms", 1_000)?;
+    ensure!(agents > 1, "a team has more than one");
+    let binary = binary(args)?;
+    let place = Place::new(args, &binary)?;
+    let mut report = Report::new("team", args);
+    let daemon = place.up()?;
+    place.ask(&["init", "--yes", "--validate", "true"])?;
+    let script = json!([{ "sleep": format!("{answer_ms}ms") }, { "say": "here" }]).to_string();
+    let member = |name: &str, provider: &str| {
+        format!("name = \"{name}\"\nprovider = \"{provider}\"\nbackend = \"scripted\"\nscript = '{script}'\n")
+    };
+    // Half of them on the primary lane, half on lanes of their own, which begin when the lead has answered.
+    let others = |nth: usize| member(&format!("m{nth}"), if nth % 2 == 0 { "opencode" } else { "codex" });
+    let whole: String = (1..agents).map(|nth| format!("[[member]]\n{}", others(nth))).collect();
+    let make = |name: &str, text: String| -> anyhow::Result<()> {
+        let file = place.root.join(format!("{name}.toml"));
+        std::fs::write(&file, text)?;
+        place.ask(&["team", "create", name, "--file", &file.to_string_lossy()]).map(drop)
+    };
+    make("together", format!("[lead]\n{}{whole}", member("lead", "codex")))?;
+    for nth in 0..agents {
+        make(&format!("alone-{nth}"), format!("[lead]\n{}", member("lead", "codex")))?;
+    }
+    let launch = |name: &str, expected: usize| -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        let view = place.ask(&["team", "launch", name, "--wait", "5m"])?;
+        let took = began.elapsed();
+        ensure!(view["summary"]["alive"] == expected, "{name}: {}", view["summary"]);
+        Ok(took)
+    };
+    let (mut together, mut alone) = (vec![], vec![]);
+    for _ in 0..rounds {
+        together.push(launch("together", agents)?);
+        place.ask(&["team", "stop", "together"])?;
+        let mut sum = Duration::ZERO;
+        for nth in 0..agents {
+            sum += launch(&format!("alone-{nth}"), 1)?;
+        }
+        for nth in 0..agents {
+            place.ask(&["team", "stop", &format!("alone-{nth}")])?;
+        }
+        alone.push(sum);
+    }
+    place.down(daemon)?;
+    together.sort_unstable();
+    alone.sort_unstable();
+    let (together, alone) = (together[rounds / 2], alone[rounds / 2]);
+    let ratio = alone.as_secs_f64() / together.as_secs_f64();
+    report.say(format!(
+        "  {agents} members that answer after {answer_ms} ms: {} together, {} one by one (medians of {rounds}): {ratio:.1} to 1",
+        ms(together),
+        ms(alone)
+    ));
+    report.value(
+        "team",
+        json!({ "agents": agents, "together_ms": together.as_secs_f64() * 1e3, "alone_ms": alone.as_secs_f64() * 1e3, "ratio": ratio }),
+    );
+    report.target(ratio >= RATIO, "all alive at least four times sooner than one by one");
+    report.end()
+}

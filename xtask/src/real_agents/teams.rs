@@ -1,0 +1,442 @@
+//! Mixed teams of real programs: one of them leads, two of OpenCode have lanes of their own. A row is one lead, a column
+//! is one step of the team's life, in order; what comes after a step that failed is not run.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use regatta_testkit::models::{Api, ModelServer, Story, Turn};
+use serde_json::{Value, json};
+
+use super::account::{Account, MARK, called, kill, marked, sweep, until};
+use super::bench::{Bench, KEY};
+use super::cell::Cell;
+use super::install::Installed;
+use super::programs::{Asks, NODE, Outfit, Place, ROWS, Row};
+use super::table::Table;
+
+/// For a whole team to come up, or a task to land, with the slowest program on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The variable of the daemon's from which the members' keys come.
+const KEY_VARIABLE: &str = "REAL_AGENTS_KEY";
+
+/// The lead, and the two on lanes of their own.
+const LEAD: &str = "amy";
+const ASIDE: [&str; 2] = ["tom", "bob"];
+
+/// What the table is about.
+const ABOUT: &str = "One lead and two members of OpenCode, each shut in as agents are by default, with a home, a store, \
+    settings and a key of its own. Launch: all three answer their first prompt, each on its own lane, with the program \
+    and version that were found; the lead asks for fast mode, and its model, and no other, sees that it has it (Gemini \
+    has none, and the record says so). A word: what is said on the bus reaches each member's own model. A task each: three \
+    tasks are given to the three and land. Restart: the daemon is killed with -9, and the same processes go on. \
+    Interrupted: the program of one side lane is killed; only that member is down, the others are untouched, and a retry \
+    of its lane brings it back. Relaunch: another launch from what the store wants; the one before is history. Stop: \
+    nothing of the team lives (P3, P10), and no key is in the data directory (S4).";
+
+/// The steps of a team's life.
+const STEPS: [(&str, Step); 7] = [
+    ("launch", launch),
+    ("a word each", word),
+    ("a task each", tasks),
+    ("kill -9 of Regatta", restart),
+    ("interrupted side lane", interrupted),
+    ("relaunch", relaunch),
+    ("stop", stop),
+];
+
+type Step = fn(&World<'_>) -> anyhow::Result<()>;
+
+/// Who leads a team here: whatever of the primary lane holds a session by its own protocol.
+fn leads() -> impl Iterator<Item = Row> {
+    ROWS.into_iter().filter(|it| ["claude-native", "codex-native", "gemini"].contains(&it.preset))
+}
+
+/// The programs that are needed.
+pub(crate) fn programs() -> Vec<&'static super::programs::Program> {
+    leads().map(|it| it.program).chain([opencode().program]).collect()
+}
+
+fn opencode() -> Row {
+    *ROWS.iter().find(|it| it.preset == "opencode").expect("it is in the table")
+}
+
+/// Runs a team with each lead.
+pub(crate) fn table(
+    installed: &Installed,
+    account: Account,
+    (runs, regatta): (&Path, &Path),
+    wanted: Option<&str>,
+) -> anyhow::Result<Table> {
+    let heads = ["lead", "side lanes"].into_iter().chain(STEPS.map(|it| it.0)).collect();
+    let mut table = Table::with("Mixed teams", ABOUT, heads);
+    for row in leads().filter(|it| wanted.is_none_or(|names| names.split(',').any(|name| name == it.program.name))) {
+        let models = ModelServer::start([])?;
+        let (runs, regatta) = (runs.to_owned(), Some(regatta.to_owned()));
+        let bench = Bench { installed, account, models: &models, runs, regatta };
+        let missing = [row.program, opencode().program].iter().find_map(|it| bench.installed.missing.get(it.name));
+        let cells = match missing {
+            Some(why) => vec![Cell::NotRun(why.clone()); STEPS.len()],
+            None => life(&bench, row),
+        };
+        for (cell, (step, _)) in cells.iter().zip(STEPS) {
+            eprintln!("team of {}, {step}: {}", row.program.name, cell.text());
+        }
+        let aside = opencode().program;
+        let lead = format!("{} {} ({})", row.program.name, row.program.version, row.drive.name());
+        table.put(vec![lead, format!("2 × {} {}", aside.name, aside.version)], cells);
+    }
+    Ok(table)
+}
+
+/// One team's life. Whatever happens, nothing of it runs on.
+fn life(bench: &Bench<'_>, row: Row) -> Vec<Cell> {
+    let world = match World::new(bench, row) {
+        Ok(world) => world,
+        Err(error) => return vec![Cell::failed(format!("{error:#}")); STEPS.len()],
+    };
+    let mut cells: Vec<Cell> = vec![];
+    for (_, step) in STEPS {
+        let cell = match cells.iter().all(Cell::is_good) {
+            false => Cell::NotRun("a step before it failed".into()),
+            true => step(&world).map_or_else(|error| Cell::failed(format!("{error:#}")), |()| Cell::passed()),
+        };
+        cells.push(cell);
+    }
+    let ended = world.end();
+    let faults = bench.models.faults();
+    if let Some(last) = cells.last_mut().filter(|it| it.is_good()) {
+        match ended {
+            Err(error) => *last = Cell::failed(format!("{error:#}")),
+            Ok(()) if !faults.is_empty() => {
+                *last = Cell::failed(format!("the model server says: {}", faults.join("; ")));
+            }
+            Ok(()) => {}
+        }
+    }
+    cells
+}
+
+/// A managed repository with one team, wanted and not launched.
+struct World<'a> {
+    bench: &'a Bench<'a>,
+    lead: Row,
+    dir: PathBuf,
+    work: PathBuf,
+    data: PathBuf,
+    bin: PathBuf,
+    binary: PathBuf,
+    mark: String,
+}
+
+impl<'a> World<'a> {
+    fn new(bench: &'a Bench<'a>, lead: Row) -> anyhow::Result<World<'a>> {
+        let run = bench.place(&lead, "team", Asks::Never)?;
+        let binary = bench.regatta.clone().context("no binary was chosen")?;
+        bench.account.must_reach(&binary)?;
+        let (dir, work, mark) = (run.dir, run.work, run.mark);
+        let world = World { bench, lead, data: dir.join("data"), bin: dir.join("bin"), dir, work, binary, mark };
+        bench.models.tell(Story::new("", []).then_always(Turn::say("I am here.")));
+        std::fs::create_dir_all(&world.bin)?;
+        let mut team = String::from("name = \"harbour\"\n");
+        let mut environments = String::new();
+        for (name, row) in world.members() {
+            let outfit = world.outfit(name, row)?;
+            let rank = if name == LEAD { "\n[lead]\nfast_mode = true\n" } else { "\n[[member]]\n" };
+            let provider = if row.preset == "opencode" { "opencode" } else { provider(row) };
+            team += &format!(
+                "{rank}name = \"{name}\"\nprovider = \"{provider}\"\nbackend = \"{}\"\nenvironment = \"{name}\"\n",
+                row.preset
+            );
+            environments += &world.environment(name, row, &outfit);
+        }
+        std::fs::write(world.work.join("team.toml"), team + &environments)?;
+        bench.account.give(&world.dir)?;
+        world.ask(&["init", "--yes", "--validate", "test -e README"])?;
+        bench.git(&world.work, &["add", "-A"])?;
+        bench.git(&world.work, &["commit", "-q", "-m", "Use regatta"])?;
+        world.ask(&["team", "create"])?;
+        Ok(world)
+    }
+
+    fn members(&self) -> impl Iterator<Item = (&'static str, Row)> + use<> {
+        [(LEAD, self.lead)].into_iter().chain(ASIDE.map(|it| (it, opencode())))
+    }
+
+    fn mark_of(&self, name: &str) -> String {
+        format!("{}-{name}", self.mark)
+    }
+
+    /// A member's settings, and its program under the name by which it is found.
+    fn outfit(&self, name: &str, row: Row) -> anyhow::Result<Outfit> {
+        let settings = self.settings(name);
+        let models = self.bench.models.url();
+        let place = Place { installed: &self.bench.installed.dir, models: &models, settings: &settings };
+        let outfit = row.outfit(&place, Asks::Never);
+        for (path, content) in &outfit.files {
+            let path = settings.join(path);
+            std::fs::create_dir_all(path.parent().unwrap_or(&settings))?;
+            std::fs::write(path, content)?;
+        }
+        std::fs::create_dir_all(&settings)?;
+        // As npm itself would put it there.
+        let link = self.bin.join(row.program.name);
+        if !link.exists() {
+            std::os::unix::fs::symlink(row.program.entry(&self.bench.installed.dir), link)?;
+        }
+        Ok(outfit)
+    }
+
+    fn settings(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("settings-{name}"))
+    }
+
+    /// A member's environment, as `team.toml` has it.
+    fn environment(&self, name: &str, row: Row, outfit: &Outfit) -> String {
+        let mark = (MARK.to_owned(), self.mark_of(name));
+        let pairs: Vec<String> = outfit.env.iter().chain([&mark]).map(|(k, v)| format!("{k} = {}", json!(v))).collect();
+        let args = row.more_args(outfit);
+        let mode = outfit.mode.map(|it| format!("mode = \"{it}\"\n")).unwrap_or_default();
+        format!(
+            "\n[environments.{name}]\nenv = {{ {} }}\nkeys = [{{ name = \"{}\", from = {{ env = \"{KEY_VARIABLE}\" }} \
+             }}]\nargs = {}\nread = [{}]\nwrite = [{}]\n{mode}",
+            pairs.join(", "),
+            outfit.key,
+            json!(args),
+            // Wherever that is, it may be in a place that a sandbox does not show.
+            json!(self.bench.installed.dir),
+            json!(self.settings(name)),
+        )
+    }
+
+    /// The binary in the repository, as the account, with nothing of the caller's environment.
+    fn words(&self, args: &[&str]) -> Command {
+        let home = self.dir.join("home");
+        let node = NODE.entry(&self.bench.installed.dir);
+        let node = node.parent().unwrap_or(Path::new("/"));
+        let mut command = Command::new(&self.binary);
+        command
+            .args(args)
+            .current_dir(&self.work)
+            .env_clear()
+            .env("PATH", format!("{}:{}:/usr/local/bin:/usr/bin:/bin", self.bin.display(), node.display()))
+            .env("HOME", &home)
+            .env("TMPDIR", home.join("tmp"))
+            .env("LANG", "C.UTF-8")
+            .env("USER", "ann")
+            .env("REGATTA_DATA_DIR", &self.data)
+            .env("REGATTA_LISTEN", "127.0.0.1:0")
+            .env(KEY_VARIABLE, KEY)
+            .stdin(Stdio::null());
+        self.bench.account.apply(&mut command);
+        command
+    }
+
+    fn ask(&self, args: &[&str]) -> anyhow::Result<Value> {
+        let ran = self.words(&[args, &["--json"]].concat()).output()?;
+        let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+        ensure!(ran.status.success(), "regatta {}: {} {}", args.join(" "), out.trim(), err.trim());
+        let answer: Value = serde_json::from_str(&out).with_context(|| format!("regatta {} said {out:?}", args[0]))?;
+        Ok(answer["data"].clone())
+    }
+
+    fn show(&self) -> anyhow::Result<Value> {
+        self.ask(&["team", "show", "harbour"])
+    }
+
+    /// The entry of one of the team in the launch record.
+    fn entry(&self, name: &str) -> anyhow::Result<Value> {
+        let view = self.show()?;
+        let members = view["resolved"]["members"].as_array().cloned().unwrap_or_default();
+        members.into_iter().find(|it| it["name"] == name).with_context(|| format!("{name} is not in the record"))
+    }
+
+    /// Fails unless everybody is alive.
+    fn all_alive(&self) -> anyhow::Result<()> {
+        for (name, _) in self.members() {
+            let entry = self.entry(name)?;
+            ensure!(
+                entry["state"] == "alive",
+                "{name} is {}: {} {}",
+                entry["state"],
+                entry["cause"],
+                entry["evidence"]
+            );
+        }
+        let view = self.show()?;
+        ensure!(view["summary"]["outcome"] == "clean_success", "the sum is {}", view["summary"]);
+        Ok(())
+    }
+
+    /// Every process of the team.
+    fn processes(&self) -> Vec<u32> {
+        self.members().flat_map(|it| marked(&self.mark_of(it.0))).collect()
+    }
+
+    /// The processes of a member's session, without those that they started: what it works on beside comes and goes.
+    fn tops(&self, name: &str) -> anyhow::Result<Vec<u32>> {
+        let session = format!("REGATTA_ATTEMPT={}", self.entry(name)?["attempt"].as_str().unwrap_or_default());
+        let its = |pid: &u32| {
+            let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environ.split(|it| *it == 0).any(|it| it == session.as_bytes())
+        };
+        let all: Vec<u32> = marked(&self.mark_of(name)).into_iter().filter(its).collect();
+        let top = |pid: &&u32| super::through::parent(**pid).is_none_or(|it| !all.contains(&it));
+        Ok(all.iter().filter(top).copied().collect())
+    }
+
+    fn daemon(&self) -> anyhow::Result<u32> {
+        let card: Value = serde_json::from_slice(&std::fs::read(self.data.join("daemon.json"))?)?;
+        let pid = card["pid"].as_u64().and_then(|it| u32::try_from(it).ok());
+        pid.context("the daemon's card has no process number")
+    }
+
+    /// Ends the daemon, and whatever is left.
+    fn end(&self) -> anyhow::Result<()> {
+        let down = self.ask(&["down", "--timeout", "40s"]);
+        let left: Vec<String> = self.processes().into_iter().map(called).collect();
+        for (name, _) in self.members() {
+            sweep(&self.mark_of(name));
+        }
+        if down.is_err()
+            && let Ok(daemon) = self.daemon()
+        {
+            kill(daemon);
+        }
+        down.context("`regatta down` failed")?;
+        ensure!(left.is_empty(), "P3: {} was left running", left.join(", "));
+        if let Some(file) = super::through::holds(&self.data, KEY.as_bytes())? {
+            bail!("S4: the key is in {}", file.strip_prefix(&self.dir).unwrap_or(&file).display());
+        }
+        Ok(())
+    }
+}
+
+fn provider(row: Row) -> &'static str {
+    match row.preset {
+        "claude-native" => "anthropic",
+        "codex-native" => "codex",
+        _ => row.preset,
+    }
+}
+
+fn launch(world: &World<'_>) -> anyhow::Result<()> {
+    world.ask(&["team", "launch", "harbour", "--wait", "180s"])?;
+    world.all_alive()?;
+    for (name, row) in world.members() {
+        let entry = world.entry(name)?;
+        let lane = if name == LEAD { "primary".to_owned() } else { format!("opencode:{name}") };
+        ensure!(entry["lane"]["id"] == lane.as_str(), "{name} is on {}", entry["lane"]);
+        let version = entry["program"]["version"].as_str().unwrap_or_default();
+        ensure!(version == row.program.version, "{name} runs {version}, not {}", row.program.version);
+        ensure!(!marked(&world.mark_of(name)).is_empty(), "{name} is alive and has no process");
+    }
+    // Asked for, got where the program has it, and then seen by the model.
+    let has = world.lead.program.name != "gemini";
+    let got = world.entry(LEAD)?["got"]["fast_mode"].clone();
+    ensure!(got == has, "fast mode was asked for, the record says {got}");
+    let seen = world.bench.models.seen();
+    let fast = |chat: bool| seen.iter().filter(|it| it.fast && (it.api == Some(Api::Chat)) == chat).count();
+    ensure!((fast(false) > 0) == has, "the lead's model saw {} requests for fast answers", fast(false));
+    ensure!(fast(true) == 0, "T5: what was asked for the lead was asked of a side lane's model");
+    Ok(())
+}
+
+fn word(world: &World<'_>) -> anyhow::Result<()> {
+    say(world, "word")
+}
+
+/// Says something to each, and waits until each has asked its model about it.
+fn say(world: &World<'_>, what: &str) -> anyhow::Result<()> {
+    for (name, _) in world.members() {
+        let marker = format!("tale-{what}-{name}");
+        world.bench.models.tell(Story::new(&marker, [Turn::say("I hear you.")]));
+        world.ask(&["msg", "send", &format!("@harbour/{name}"), &format!("The word is {marker} and nothing else.")])?;
+    }
+    for (name, _) in world.members() {
+        let heard = || !world.bench.models.seen_of(&format!("tale-{what}-{name}")).is_empty();
+        ensure!(until(PATIENCE, heard), "{name} did not ask its model about what it was told");
+    }
+    Ok(())
+}
+
+fn tasks(world: &World<'_>) -> anyhow::Result<()> {
+    for (name, _) in world.members() {
+        let (marker, file) = (format!("tale-task-{name}"), format!("{name}.txt"));
+        let turns = [Turn::write(&file, format!("{name} was here\n")), Turn::say("It is written.")];
+        world.bench.models.tell(Story::new(&marker, turns));
+        let (subject, agent) = (format!("Write {file}"), format!("harbour/{name}"));
+        let details = format!("The word is {marker} and nothing else.");
+        let given = ["add", &subject, "--type", "docs", "--files", &file, "--exists", &file, "--assign", &agent, "-d"];
+        world.ask(&[&given[..], &[&details]].concat())?;
+    }
+    let landed = |name: &str| {
+        let shown = world.bench.git(&world.work, &["show", &format!("main:{name}.txt")]);
+        shown.is_ok_and(|it| it == format!("{name} was here"))
+    };
+    for (name, _) in world.members() {
+        if !until(PATIENCE, || landed(name)) {
+            bail!("the task of {name} did not land: {}", world.ask(&["status"])?);
+        }
+    }
+    world.all_alive()
+}
+
+fn restart(world: &World<'_>) -> anyhow::Result<()> {
+    let sessions = |world: &World<'_>| -> anyhow::Result<Vec<Value>> {
+        world.members().map(|it| Ok(world.entry(it.0)?["attempt"].clone())).collect()
+    };
+    let tops =
+        |world: &World<'_>| -> anyhow::Result<Vec<Vec<u32>>> { world.members().map(|it| world.tops(it.0)).collect() };
+    let (before, sessions_before) = (tops(world)?, sessions(world)?);
+    kill(world.daemon()?);
+    world.ask(&["up"])?;
+    world.all_alive()?;
+    ensure!(sessions(world)? == sessions_before, "the sessions are others than before");
+    let after = tops(world)?;
+    ensure!(before == after && before.iter().all(|it| !it.is_empty()), "P1: {before:?} became {after:?}");
+    say(world, "again")
+}
+
+fn interrupted(world: &World<'_>) -> anyhow::Result<()> {
+    let [tom, bob] = ASIDE;
+    let (lead_before, bob_before) = (world.entry(LEAD)?, world.entry(bob)?);
+    let programs: Vec<u32> =
+        marked(&world.mark_of(tom)).into_iter().filter(|it| called(*it).contains("opencode")).collect();
+    ensure!(!programs.is_empty(), "no program of {tom} is there");
+    programs.into_iter().for_each(kill);
+    let down = || world.entry(tom).is_ok_and(|it| it["state"] == "degraded");
+    ensure!(until(PATIENCE, down), "{tom} was killed and is {}", world.entry(tom)?["state"]);
+    let only = "T3: the end of one lane reached another";
+    ensure!(world.entry(LEAD)? == lead_before && world.entry(bob)? == bob_before, only);
+    let summary = world.show()?["summary"].clone();
+    ensure!(summary["outcome"] == "partial_failure" && summary["alive"] == 2, "T2: the sum is {summary}");
+    world.ask(&["team", "retry", "harbour", tom, "--wait", "180s"])?;
+    world.all_alive()?;
+    ensure!(world.entry(LEAD)? == lead_before && world.entry(bob)? == bob_before, only);
+    Ok(())
+}
+
+fn relaunch(world: &World<'_>) -> anyhow::Result<()> {
+    let before = world.processes();
+    world.ask(&["team", "relaunch", "harbour", "--wait", "180s"])?;
+    world.all_alive()?;
+    let history = world.show()?["history"].as_array().map_or(0, Vec::len);
+    ensure!(history == 1, "{history} launches are history, not one");
+    let stayed = world.processes().into_iter().filter(|it| before.contains(it)).count();
+    ensure!(stayed == 0, "{stayed} processes of the launch before are still there");
+    Ok(())
+}
+
+fn stop(world: &World<'_>) -> anyhow::Result<()> {
+    world.ask(&["team", "stop", "harbour", "--wait", "60s"])?;
+    // It says that it has stopped: so nothing is waited for here.
+    let left: Vec<String> = world.processes().into_iter().map(called).collect();
+    ensure!(left.is_empty(), "P10: it says that it has stopped, and {} lives", left.join(", "));
+    for (name, _) in world.members() {
+        ensure!(world.entry(name)?["state"] == "stopped", "{name} is {}", world.entry(name)?["state"]);
+    }
+    Ok(())
+}
