@@ -21,6 +21,14 @@ pub(crate) fn plain(text: &str, root: &Path) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
         let cells: Vec<String> = line.trim_end().split("  ").filter(|it| !it.is_empty()).map(cell).collect();
+        // How long a task was at what is the machine's affair, and so is what lasted too short to be seen.
+        if let Some(name) = cells.first().filter(|it| ["past", "time"].contains(&it.as_str())) {
+            let name = format!("{}\n", name.to_uppercase());
+            if lines.last() != Some(&name) {
+                lines.push(name);
+            }
+            continue;
+        }
         // How programs are shut in is the machine's affair.
         if cells.first().is_some_and(|it| it.ends_with(" sandbox")) {
             lines.push("SANDBOX\n".to_owned());
@@ -36,11 +44,6 @@ pub(crate) fn plain(text: &str, root: &Path) -> String {
             && (slots.ends_with(" trees at once") || slots == "one tree at a time")
         {
             lines.push(format!("{head} · SLOTS\n"));
-            continue;
-        }
-        // What took longest differs from run to run.
-        if cells.first().is_some_and(|it| it == "time") {
-            lines.push("time  PARTS\n".to_owned());
             continue;
         }
         let indent = if line.starts_with("  ") { "  " } else { "" };
