@@ -15,7 +15,7 @@ use regatta_core::conversation::{Ask, Conversation, Post, Pull, Service, Shown, 
 use regatta_core::ids::{AttemptId, ConversationId};
 use tokio::task::JoinSet;
 
-use crate::bucket::{Buckets, Limit};
+use crate::bucket::{Buckets, Kind, Limit};
 use crate::desk::Desk;
 use crate::render::{self, Live};
 use crate::service::{Card, Outbound, Shot, Sight, Tone, Trouble};
@@ -39,16 +39,22 @@ struct Memory {
     said: Option<Instant>,
     /// Posts that this run began, and of which no call has ended in doubt: what was not sent of them is not there.
     sure: HashSet<u64>,
+    /// What the limits held up, and until when. Something else may go before: an end does not wait behind an edit.
+    waits: Option<(Place, Instant)>,
+    /// The service failed: nothing before this.
     not_before: Option<Instant>,
     failures: u32,
 }
+
+/// Which post at which stage, and whether only how far it is.
+type Place = (u64, u32, bool);
 
 /// Shows one instance's conversations until it is aborted.
 pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, has_github: bool) {
     let buckets = Arc::new(Mutex::new(Buckets::default()));
     let mut memories: HashMap<ConversationId, Memory> = HashMap::new();
     let mut busy: HashSet<ConversationId> = HashSet::new();
-    let mut jobs: JoinSet<(ConversationId, Memory, Came)> = JoinSet::new();
+    let mut jobs: JoinSet<(ConversationId, Memory, Place, Came)> = JoinSet::new();
     let mut changes = desk.engine.watch();
     loop {
         let board = changes.borrow_and_update().clone();
@@ -69,19 +75,20 @@ pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, has_github: bool
                 }
                 let (desk, service, buckets) = (desk.clone(), service.clone(), buckets.clone());
                 let (id, board, memory) = (it.id, board.clone(), std::mem::take(memory));
+                let place = work.place();
                 busy.insert(id);
                 jobs.spawn(async move {
                     let mut job = Job { desk, service, buckets, board, it, memory };
                     let came = job.perform(work).await;
-                    (id, job.memory, came)
+                    (id, job.memory, place, came)
                 });
             }
         }
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
             Some(done) = jobs.join_next(), if !jobs.is_empty() => {
-                if let Ok((id, mut memory, came)) = done {
-                    settle(&desk, &mut memory, came);
+                if let Ok((id, mut memory, place, came)) = done {
+                    settle(&desk, &mut memory, place, came);
                     memories.insert(id, memory);
                     busy.remove(&id);
                 } else {
@@ -94,7 +101,8 @@ pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, has_github: bool
 }
 
 fn ready_at(memory: &Memory, work: &Work, pace: Duration, now: Instant) -> Instant {
-    let not_before = memory.not_before.unwrap_or(now);
+    let waits = memory.waits.filter(|it| it.0 == work.place()).map_or(now, |it| it.1);
+    let not_before = memory.not_before.unwrap_or(now).max(waits);
     match work {
         Work::Due(_) => not_before,
         Work::Progress(_) => not_before.max(memory.edited.map_or(now, |it| it + pace)),
@@ -111,11 +119,11 @@ enum Came {
     Locked(String),
 }
 
-fn settle(desk: &Desk, memory: &mut Memory, came: Came) {
+fn settle(desk: &Desk, memory: &mut Memory, place: Place, came: Came) {
     let now = Instant::now();
     match came {
-        Came::Done => (memory.not_before, memory.failures) = (None, 0),
-        Came::Wait(pause) => memory.not_before = Some(now + pause),
+        Came::Done => (memory.waits, memory.not_before, memory.failures) = (None, None, 0),
+        Came::Wait(pause) => memory.waits = Some((place, now + pause)),
         Came::Failed(why) => {
             memory.failures += 1;
             let pause = (AGAIN * 2_u32.saturating_pow(memory.failures.min(8) - 1)).min(AGAIN_AT_MOST);
@@ -139,6 +147,15 @@ enum Work {
     Due(Post),
     /// A turn that works shows how far it is.
     Progress(Post),
+}
+
+impl Work {
+    fn place(&self) -> Place {
+        match self {
+            Work::Due(post) => (post.n, post.stage, false),
+            Work::Progress(post) => (post.n, post.stage, true),
+        }
+    }
 }
 
 /// What there is to do: first signs of life, then what is due, then how far things are; oldest first.
@@ -199,9 +216,15 @@ impl Job {
     fn take(&self, shot: &Shot) -> Result<(), Duration> {
         // What only shows how far something is leaves room for what is new and what is over.
         let moves = matches!(&shot.sight, Sight::Card(it) if it.tone == Tone::Working) && shot.shown_as.is_some();
-        let keep = if moves { 0.5 } else { 0.0 };
         let limits = self.limits(shot);
+        let keep = if moves { kept_for_ends(&limits, self.working()) } else { 0.0 };
         self.buckets.lock().unwrap_or_else(PoisonError::into_inner).take(&limits, keep, Instant::now())
+    }
+
+    /// How many turns of this instance work now: each will have an end to show.
+    fn working(&self) -> usize {
+        let own = |it: &&Arc<Conversation>| it.agent == self.desk.agent && it.service == self.desk.service;
+        self.board.conversations.values().filter(own).filter(|it| it.working().is_some()).count()
     }
 
     /// One call. `Err` is why there is nothing more to do now.
@@ -414,6 +437,15 @@ impl Job {
     }
 }
 
+/// The share of the limits that edits on the way leave alone: half, or what the ends of all that works will take.
+fn kept_for_ends(limits: &[Limit], working: usize) -> f64 {
+    let share = |it: &Limit| match it.kind {
+        Kind::Window { most, .. } => working as f64 / f64::from(most.max(1)),
+        Kind::Bucket { .. } => 0.0,
+    };
+    limits.iter().map(share).fold(0.5, f64::max).min(1.0)
+}
+
 fn hash_of(card: &Card) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&card.text, &card.doing, card.tone as u8).hash(&mut hasher);
@@ -425,4 +457,37 @@ fn hash_of(card: &Card) -> u64 {
     }
     card.links.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn post(n: u64, stage: u32) -> Post {
+        Post { n, what: What::Turn { turn: 1 }, stage, shown: 0, begun: true, refs: vec![], answer: None, dead: None }
+    }
+
+    /// An edit that the limits hold up for most of a minute is no reason to show the end of the turn so late.
+    #[test]
+    fn an_end_does_not_wait_behind_an_edit_that_had_to() {
+        let (now, minute) = (Instant::now(), Duration::from_secs(60));
+        let (edit, end) = (Work::Progress(post(2, 1)), Work::Due(post(2, 2)));
+        let mut memory = Memory { waits: Some((edit.place(), now + minute)), ..Memory::default() };
+        assert_eq!(ready_at(&memory, &edit, Duration::ZERO, now), now + minute);
+        assert_eq!(ready_at(&memory, &end, Duration::ZERO, now), now);
+        // What the limits said about this very thing holds, and so does a service that fails.
+        memory.waits = Some((end.place(), now + minute));
+        assert_eq!(ready_at(&memory, &end, Duration::ZERO, now), now + minute);
+        (memory.waits, memory.not_before) = (None, Some(now + minute));
+        assert_eq!(ready_at(&memory, &end, Duration::ZERO, now), now + minute);
+    }
+
+    #[test]
+    fn edits_leave_room_for_the_end_of_everything_that_works() {
+        let limits =
+            [Limit::window("chat.update", 50, Duration::from_secs(60)), Limit::bucket("x", 3.0, Duration::ZERO)];
+        for (working, keep) in [(0, 0.5), (20, 0.5), (40, 0.8), (50, 1.0), (200, 1.0)] {
+            assert_eq!(kept_for_ends(&limits, working), keep, "{working}");
+        }
+    }
 }
