@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         format!("name = \"{name}\"\nprovider = \"{provider}\"\nbackend = \"scripted\"\nscript = '{script}'\n")
     };
     // Half of them on the primary lane, half on lanes of their own, which begin when the lead has answered.
-    let others = |nth: usize| member(&format!("m{nth}"), if nth % 2 == 0 { "opencode" } else { "codex" });
+    let others = |nth: usize| member(&format!("m{nth}"), if nth.is_multiple_of(2) { "opencode" } else { "codex" });
     let whole: String = (1..agents).map(|nth| format!("[[member]]\n{}", others(nth))).collect();
     let make = |name: &str, text: String| -> anyhow::Result<()> {
         let file = place.root.join(format!("{name}.toml"));
