@@ -351,11 +351,11 @@ fn a_standing_task_is_idle_while_its_member_is() {
     let mut world = mixed_and_up();
     let at = |world: &World, silent| {
         let task = world.task(entry(world, "tom").task.unwrap());
-        launch::at(&world.board, &task, silent)
+        launch::at(&world.board, task, silent)
     };
     assert_eq!(at(&world, Some(3_600_000)), Some(Live::Idle));
     let other = world.add(work("one", &[]));
-    assert_eq!(launch::at(&world.board, &world.task(other), None), None, "no session of anybody's");
+    assert_eq!(launch::at(&world.board, world.task(other), None), None, "no session of anybody's");
     says(&mut world, "tom", 4, Said::TurnStarted { n: 1 });
     assert_eq!(at(&world, Some(10)), Some(Live::Working));
     assert_eq!(at(&world, Some(world.board.limits.silence_ms)), Some(Live::Hung));
