@@ -202,6 +202,9 @@ async fn pulls_are_opened_once_read_and_answered_on_their_lines() {
     let reply = api(&github, &token, "POST", &path, json!({"body": "Because."})).await;
     assert_eq!((reply.status, &reply.body["in_reply_to_id"]), (201, &json!(id)));
     assert_eq!(github.review_comments(SHOP, number).len(), 2);
+    let path = format!("/repos/acme/shop/pulls/{number}/comments?direction=desc");
+    let listed = api(&github, &token, "GET", &path, Value::Null).await.body;
+    assert_eq!(listed[1]["id"], id, "the oldest is last");
     let issue = api(&github, &token, "GET", &format!("/repos/acme/shop/issues/{number}"), Value::Null).await.body;
     assert!(issue["pull_request"]["url"].is_string());
     github.assert_well_behaved();
@@ -234,6 +237,13 @@ async fn checks_belong_to_their_app_and_keep_to_their_form() {
         (&said["action"], &said["requested_action"]["identifier"]),
         (&json!("requested_action"), &json!("again"))
     );
+    let body = json!({"name": "landing", "head_sha": "a".repeat(40)});
+    let newer = api(&github, &one, "POST", "/repos/acme/shop/check-runs", body).await.body["id"].clone();
+    let path = format!("/repos/acme/shop/commits/{}/check-runs", "a".repeat(40));
+    let latest = api(&github, &one, "GET", &format!("{path}?check_name=landing"), Value::Null).await.body;
+    assert_eq!((&latest["total_count"], &latest["check_runs"][0]["id"]), (&json!(1), &newer));
+    let all = api(&github, &one, "GET", &format!("{path}?filter=all"), Value::Null).await.body;
+    assert_eq!(all["total_count"], 2);
     let versions = &github.checks(SHOP)[0].versions;
     assert_eq!(versions.last().unwrap(), &("completed".to_owned(), Some("success".to_owned())));
 }

@@ -107,7 +107,9 @@ async fn plans_links_and_pages_come_back() {
     assert_eq!((&got["status"], &got["comment"]["body"]), (&json!("active"), &json!("@claude fix it")));
     assert_eq!(got["activities"]["nodes"][1]["content"]["body"], "59");
     let got =
-        ask(&linear, &claude, "{ agentSessions { nodes { id } } viewer { id app } }", Value::Null).await.body["data"]
+        ask(&linear, &claude, "{ agentSessions { nodes { id } } viewer { id app organization { id } } }", Value::Null)
+            .await
+            .body["data"]
             .clone();
     assert_eq!(
         (&got["agentSessions"]["nodes"][0]["id"], &got["viewer"]["id"]),

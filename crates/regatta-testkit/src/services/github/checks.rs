@@ -25,7 +25,14 @@ pub(crate) fn answer(turn: &mut Turn<'_>, repo: &str, method: &str, rest: &[&str
             let place = turn.world.repo(repo).ok_or_else(not_found)?;
             let name = turn.asked.query("check_name");
             let wanted = |it: &&Check| it.head_sha == *sha && name.is_none_or(|name| it.name == name);
-            let all = place.checks.iter().filter(wanted).map(|it| show::check(turn.world, place, it)).collect();
+            let mut all: Vec<&Check> = place.checks.iter().filter(wanted).collect();
+            if turn.asked.query("filter") != Some("all") {
+                // The latest of each name and app, unless all are asked for.
+                let newest =
+                    |at: usize| !all[at + 1..].iter().any(|it| it.name == all[at].name && it.app == all[at].app);
+                all = (0..all.len()).filter(|at| newest(*at)).map(|at| all[at]).collect();
+            }
+            let all = all.into_iter().map(|it| show::check(turn.world, place, it)).collect();
             Ok(turn.page(all, Some("check_runs")))
         }
         _ => Err(not_found()),

@@ -27,7 +27,11 @@ pub(crate) fn answer(turn: &mut Turn<'_>, repo: &str, method: &str, rest: &[&str
             turn.repo(repo)?.issues.get(&number).ok_or_else(not_found)?;
             let place = turn.world.repo(repo).ok_or_else(not_found)?;
             let all = turn.world.review_comments(repo, number);
-            let all = all.iter().map(|it| show::review_comment(turn.world, place, number, it)).collect();
+            let mut all: Vec<Value> =
+                all.iter().map(|it| show::review_comment(turn.world, place, number, it)).collect();
+            if turn.asked.query("direction") == Some("desc") {
+                all.reverse();
+            }
             Ok(turn.page(all, None))
         }
         ("POST", [number, "comments", id, "replies"]) => reply(turn, repo, parse(number)?, parse(id)?),

@@ -203,9 +203,7 @@ impl Turn<'_> {
                 let me = self.world.apps[self.at].app.app_user_id.clone();
                 Ok(show::user(self.world, &me))
             }
-            "organization" => Ok(json!({
-                "__typename": "Organization", "id": self.world.organization, "name": "Regatta", "urlKey": "regatta",
-            })),
+            "organization" => Ok(show::organization(self.world)),
             "user" => Some(show::user(self.world, id)).filter(|it| !it.is_null()).ok_or_else(|| missing("User")),
             "issue" => self.world.issue(id).map(|it| show::issue(self.world, it)).ok_or_else(|| missing("Issue")),
             "comment" => {

@@ -37,7 +37,12 @@ pub(crate) fn user(world: &World, id: &str) -> Value {
     for name in empty {
         shown[name] = Value::Null;
     }
+    shown["organization"] = organization(world);
     shown
+}
+
+pub(crate) fn organization(world: &World) -> Value {
+    json!({"__typename": "Organization", "id": world.organization, "name": "Regatta", "urlKey": "regatta"})
 }
 
 pub(crate) fn issue(world: &World, of: &Issue) -> Value {
