@@ -31,7 +31,7 @@ use tokio::task::JoinHandle;
 
 type Seen<'a> = View<'a, github::World>;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 const REPO: &str = "/nowhere/shop";
 const SHOP: &str = "acme/shop";
 
@@ -284,6 +284,7 @@ async fn a_mention_is_seen_at_once_worked_on_and_answered_in_one_comment() {
     let here = world.start().await;
     let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
     let id = world.github.comment("ann", SHOP, number, "@claude-bot fix it, change it and wait");
+    here.until(|board| board.conversations.values().any(|it| it.turn_count == 1).then_some(())).await;
     let seen = |view: &Seen<'_>| {
         let comment = view.comments(SHOP, number).iter().find(|it| it.id == id)?;
         comment.reactions.iter().any(|it| it.content == "eyes").then_some(())
