@@ -15,7 +15,7 @@ use regatta_core::board::Board;
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::conversation::{Ask, Conversation, Deliver, Pushed, TurnState, What};
 use regatta_core::ids::{AgentName, BranchName, ConversationId, ProjectName};
-use regatta_core::session::{AskOption, OptionKind, Said, Stop, Tool, Want};
+use regatta_core::session::{AskOption, OptionKind, Said, Stop, Tool, ToolKind, Want};
 use regatta_core::{agent, project};
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::timer::MachineClock;
@@ -31,7 +31,7 @@ use tokio::task::JoinHandle;
 
 type Seen<'a> = View<'a, github::World>;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 const REPO: &str = "/nowhere/shop";
 const SHOP: &str = "acme/shop";
 
@@ -75,7 +75,8 @@ fn talks(program: &Program) -> Exit {
         return exit;
     }
     if prompt.contains("ask first") {
-        let tool = Tool { command: Some("npm install zod".into()), ..Tool::default() };
+        let (kind, paths) = (ToolKind::Execute, vec!["/etc/hosts".to_owned()]);
+        let tool = Tool { kind, paths, command: Some("npm install zod".into()), ..Tool::default() };
         let options = vec![AskOption { id: "y".into(), name: "Yes".into(), kind: OptionKind::AllowOnce }];
         program
             .say(Said::Asked(regatta_core::session::Ask { id: "7".into(), want: Want::Permission { tool, options } }));
@@ -525,7 +526,7 @@ async fn a_question_is_answered_with_a_word_and_stop_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pushed_work_gets_one_pull_request_and_a_check_that_can_be_run_again() {
+async fn pushed_work_gets_one_pull_request_and_one_check_with_its_landing() {
     let mut world = World::new().await;
     world.config.deliver = Deliver::Pull;
     let here = world.start().await;
