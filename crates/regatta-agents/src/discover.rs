@@ -173,9 +173,9 @@ impl Question<'_> {
         let (sender, said) = channel();
         let answer = self.answer;
         std::thread::spawn(move || {
-            let lines = output.lines().map_while(Result::ok);
+            let mut lines = output.lines().map_while(Result::ok);
             let text: String = match answer {
-                Some(answer) => lines.into_iter().find(|it| answer(it)).unwrap_or_default(),
+                Some(answer) => lines.find(|it| answer(it)).unwrap_or_default(),
                 None => lines.fold(String::new(), |text, line| text + &line + "\n"),
             };
             drop(sender.send(text));
