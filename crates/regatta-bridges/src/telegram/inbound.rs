@@ -32,10 +32,11 @@ impl Telegram {
     /// One poll: what it brings is kept, one after the other, before the next poll confirms it.
     async fn poll(&self, desk: &Desk, offset: &mut i64) -> Result<(), Trouble> {
         let me = self.api.me().await?;
-        let (id, updates) = (me.id.to_string(), self.api.updates(*offset).await?);
-        desk.known_as(&[&id, &me.username]);
-        desk.connected();
-        for update in updates {
+        if desk.people.health(desk.service, &desk.agent).connected.is_none() {
+            desk.known_as(&[&me.id.to_string(), &me.username]);
+            desk.connected();
+        }
+        for update in self.api.updates(*offset).await? {
             if desk.is_paused() {
                 return Ok(()); // it comes again
             }
