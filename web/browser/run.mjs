@@ -186,13 +186,25 @@ async function team() {
     await hostileWork(world, page);
     await largeChange(world, page);
 
-    for (const [path, name] of [['/queue', 'queue'], ['/files', 'files'], ['/cost', 'cost'], ['/agents', 'agents'], ['/team', 'team'], ['/events', 'events'], ['/setup', 'setup'], ['/inbox', 'inbox']]) {
+    for (const [path, name] of [['/queue', 'queue'], ['/files', 'files'], ['/cost', 'cost'], ['/agents', 'agents'], ['/team', 'team'], ['/events', 'events'], ['/setup', 'setup'], ['/inbox', 'inbox'], ['/conversations', 'conversations'], ['/replay?mission=M1', 'replay']]) {
       await page.goto(`${world.url}${path}`);
       if (name === 'team') await until('the team', () => has(page, 'Launches before'));
       await until(name, async () => (await page.locator('main .panel').count()) > 0 && !(await has(page, 'asking the daemon')));
       if (['cost', 'team', 'setup'].includes(name) || argv.includes('--both')) await shoot(page, name);
       await accessible(page, name);
     }
+    // Back in time: the mission as it stood before its last landings.
+    await until('the slider', async () => (await page.locator('input[type=range]').count()) === 1);
+    check((await text(page, 'tbody')).match(/landed/g)?.length === 6, 'a mission is replayed as it ended');
+    await page.locator('input[type=range]').evaluate((it) => {
+      it.value = String(Number(it.min) + 12);
+      it.dispatchEvent(new Event('input', { bubbles: true }));
+    });
+    await until('an earlier board', async () => ((await text(page, 'tbody')).match(/landed/g)?.length ?? 0) < 6);
+    check(page.url().includes('at='), 'and as it stood before, by a slider whose moment is in the address');
+    await shoot(page, 'replay');
+    await page.keyboard.press('Escape');
+    await page.locator('body').click({ position: { x: 5, y: 400 } });
     await page.keyboard.press('g');
     await page.keyboard.press('n');
     check(await until('Now by key', async () => new URL(page.url()).pathname === '/'), 'g n goes to Now');

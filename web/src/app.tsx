@@ -43,6 +43,8 @@ const Files = later(() => import('./pages/files').then((it) => it.Files));
 const Cost = later(() => import('./pages/cost').then((it) => it.Cost));
 const Agents = later<{ only?: string }>(() => import('./pages/agents').then((it) => it.Agents));
 const Team = later(() => import('./pages/team').then((it) => it.Team));
+const Conversations = later(() => import('./pages/conversations').then((it) => it.Conversations));
+const Replay = later(() => import('./pages/replay').then((it) => it.Replay));
 const Events = later(() => import('./pages/events').then((it) => it.Events));
 const Ask = later(() => import('./ask').then((it) => it.Ask));
 const Palette = later(() => import('./palette').then((it) => it.Palette));
@@ -69,6 +71,10 @@ function Page({ path }: { path: string }) {
       return <Agents />;
     case '/team':
       return <Team />;
+    case '/conversations':
+      return <Conversations />;
+    case '/replay':
+      return <Replay />;
     case '/events':
       return <Events />;
     case '/setup':

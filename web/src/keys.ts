@@ -15,6 +15,7 @@ export const PAGES: [string, string, string][] = [
   ['c', '/cost', 'Cost'],
   ['a', '/agents', 'Agents'],
   ['m', '/team', 'Team'],
+  ['v', '/conversations', 'Conversations'],
   ['e', '/events', 'Events'],
   ['s', '/setup', 'Setup'],
 ];
@@ -86,6 +87,7 @@ export function pressed(event: KeyboardEvent): boolean {
   else if (key === 'j' || key === 'k') return inbox ? move(key === 'j' ? 1 : -1) : step(key === 'j' ? 1 : -1);
   else if (inbox && /^[1-9]$/.test(key)) return choose(Number(key));
   else if (inbox && key === 'r') return reply();
+  else if (inbox && key === 'z') return later();
   else return false;
   return true;
 }
@@ -96,6 +98,16 @@ function reply(): boolean {
     .all<{ group: string; actions: TaskPage['actions'] }>()
     .find((it) => it.group === chosen.peek());
   const action = card?.actions.find((it) => it.words !== undefined);
+  if (action) press(action);
+  return action !== undefined;
+}
+
+/** Puts the chosen card off, where the daemon offers that. */
+function later(): boolean {
+  const card = topic('inbox')
+    .all<{ group: string; actions: TaskPage['actions'] }>()
+    .find((it) => it.group === chosen.peek());
+  const action = card?.actions.find((it) => it.key === 'z');
   if (action) press(action);
   return action !== undefined;
 }

@@ -4,10 +4,12 @@ import { filled } from './ask';
 import { comment, withDrafts } from './drafts';
 import { groups } from './inbox';
 import { fits } from './palette';
+import { outside } from './pages/conversations';
 import { byProvider } from './pages/cost';
 import { brief, parsed } from './pages/events';
 import { folders } from './pages/files';
 import { lineOf, place } from './pages/diff';
+import { markAt } from './pages/replay';
 import { matches } from './pages/tasks';
 import { differs } from './pages/team';
 import { call, enter, key } from './session';
@@ -134,6 +136,16 @@ describe('parts', () => {
     expect(differs({ provider: 'codex' }, { provider: 'codex', model: 'small' })).toBe(false);
     expect(differs({ provider: 'codex', model: 'big' }, { provider: 'codex', model: 'small' })).toBe(true);
     expect(differs({ model: 'big' }, undefined)).toBe(false);
+  });
+
+  it('only addresses of pages are followed', () => {
+    expect(outside('https://example.com/a')).toBe('https://example.com/a');
+    expect([outside('javascript:alert(1)'), outside('data:text/html,x'), outside(''), outside(undefined)]).toEqual([null, null, null, null]);
+  });
+
+  it('a moment belongs to the mark before it', () => {
+    const marks = [{ revision: 3 }, { revision: 7 }];
+    expect([2, 3, 6, 7, 99].map((it) => markAt(marks, it))).toEqual([-1, 0, 0, 1, 1]);
   });
 
   it('events are read from a stream that ended', () => {

@@ -224,6 +224,24 @@ export interface Team {
   each: [string, Action[]][];
 }
 
+export interface Conversation {
+  id: string;
+  service: string;
+  agent: string;
+  project: string;
+  title: string;
+  url?: string;
+  task?: string;
+  word: string;
+  turns: number;
+  queued: number;
+  last: string;
+  unshown: number;
+  dead: number;
+  updated_wall: number;
+  actions: Action[];
+}
+
 export interface Runner {
   name: string;
   state: string;

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::team::TeamView;
-use crate::view::{BudgetView, InboxView, QueueView, TaskView};
+use crate::view::{BudgetView, ConversationLineView, InboxView, QueueView, TaskView};
 
 /// A way in for a browser.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -318,6 +318,14 @@ pub struct TeamPage {
     pub actions: Vec<Action>,
     /// What may be done about one member.
     pub each: Vec<(MemberName, Vec<Action>)>,
+}
+
+/// A conversation in an outside service, and what may be done about it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConversationPage {
+    #[serde(flatten)]
+    pub line: ConversationLineView,
+    pub actions: Vec<Action>,
 }
 
 /// Who holds or wants a path.

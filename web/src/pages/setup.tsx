@@ -152,6 +152,68 @@ function Providers({ it }: { it: { data: Doctor | null; problem: string } }) {
   );
 }
 
+interface Bridge {
+  name: string;
+  agent: string;
+  service: string;
+  route?: string;
+  off?: string;
+  warning?: string;
+  connected?: number;
+  known_as?: string;
+  trouble?: string;
+  taken: number;
+  refused: number;
+  sent: number;
+  paused: boolean;
+  dead: number;
+  waiting: number;
+}
+
+/** Which agent is at which service, and how it is. */
+function Bridges({ it }: { it: { data: Bridge[] | null; problem: string } }) {
+  return (
+    <Panel title="Bridges" aside={<code class="aside">regatta bridge list</code>}>
+      {it.problem && <p class="error">{it.problem}</p>}
+      {it.data?.length === 0 && <p class="empty">No agent is at an outside service yet. What each needs: regatta bridge</p>}
+      {it.data && it.data.length > 0 && (
+        <div class="scroll">
+          <table class="list">
+            <thead>
+              <tr>
+                <th>Bridge</th>
+                <th>Known as</th>
+                <th>State</th>
+                <th>Comes in at</th>
+                <th class="right">Taken</th>
+                <th class="right">Refused</th>
+                <th class="right">Sent</th>
+                <th>What it lacks</th>
+              </tr>
+            </thead>
+            <tbody>
+              {it.data.map((one) => (
+                <tr key={one.name} data-row tabIndex={0}>
+                  <td>{one.name}</td>
+                  <td>{plain(one.known_as ?? '', 60)}</td>
+                  <td class={one.off || one.trouble ? 'bad' : one.paused ? 'late' : 'good'}>{one.off ? '✕ off' : one.paused ? '‖ paused' : one.trouble ? '✕ in trouble' : one.connected ? '✓ hears' : '✓ ready'}</td>
+                  <td class="mono">{plain(one.route ?? '', 120)}</td>
+                  <td class="right">{one.taken}</td>
+                  <td class="right">{one.refused}</td>
+                  <td class="right">{one.sent}</td>
+                  <td class="dim">
+                    {[one.off, one.trouble, one.warning].filter(Boolean).map((text) => plain(text ?? '', 200)).join(' · ')} {one.waiting > 0 && `${one.waiting} posts wait`} {one.dead > 0 && `${one.dead} posts were given up`}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Panel>
+  );
+}
+
 const short = (it: unknown) => plain(typeof it === 'string' ? it : JSON.stringify(it), 160);
 
 export function Setup() {
@@ -162,10 +224,12 @@ export function Setup() {
   const rules = useCall<Standing[]>('rule.list');
   const tokens = useCall<Token[]>('token.list');
   const doctor = useCall<Doctor>('doctor');
+  const bridges = useCall<Bridge[]>('bridge.list');
   return (
     <>
       <Doctors it={doctor} />
       <Providers it={doctor} />
+      <Bridges it={bridges} />
       <Panel title="Projects" aside={<code class="aside">regatta project list</code>}>
         {head?.projects.length ? (
           <table class="list">

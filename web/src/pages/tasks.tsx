@@ -64,7 +64,7 @@ function List({ rows, missions }: { rows: Row[]; missions: Map<string, string> }
           <tbody key={mission}>
             <tr class="group">
               <th colSpan={8} scope="rowgroup">
-                {mission ? `${mission} ${plain(missions.get(mission) ?? '', 120)}` : 'no mission'} · {of.length}
+                {mission ? `${mission} ${plain(missions.get(mission) ?? '', 120)}` : 'no mission'} · {of.length} {mission && <a href={`/replay?mission=${mission}`}>replay</a>}
               </th>
             </tr>
             {of.map((it) => (

@@ -3,6 +3,7 @@
 use regatta_api::page::Action;
 use regatta_api::team::LiveView;
 use regatta_api::view::InboxView;
+use regatta_core::conversation::Conversation;
 use regatta_core::ids::TeamName;
 use regatta_core::landing::Landing;
 use regatta_core::launch::Live;
@@ -217,6 +218,24 @@ pub(super) fn member(name: &TeamName, it: &LiveView) -> Vec<Action> {
         act("Retry", "team.retry", input, format!("regatta team retry {name} {}", it.name))
     };
     if it.live == Live::Dead { vec![retry()] } else { vec![] }
+}
+
+/// What may be done about a conversation in an outside service.
+pub(super) fn conversation(it: &Conversation) -> Vec<Action> {
+    let (id, of) = (it.id, json!({ "conversation": it.id }));
+    let mut all = Vec::new();
+    if !it.held.is_empty() {
+        let accept = format!("regatta bridge accept {id}");
+        all.push(act("Accept", "conversation.accept", of.clone(), accept).first());
+        all.push(act("Refuse", "conversation.refuse", of.clone(), format!("regatta bridge refuse {id}")));
+    }
+    if it.working().is_some() {
+        all.push(act("Stop", "conversation.stop", of.clone(), format!("regatta bridge stop {id}")));
+    }
+    if !it.closed {
+        all.push(act("Close", "conversation.close", of, format!("regatta bridge close {id}")).grave());
+    }
+    all
 }
 
 /// What may be done about an agent.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use regatta_api::Problem;
 use regatta_api::page::{
-    At, BarsView, CameOf, FilesView, HeadView, HeldView, ItemView, LaneView, MissionLine, Part, PathView, ProjectLine,
-    RowView, SharesView, Size, SpendView, TeamPage, TrainView,
+    At, BarsView, CameOf, ConversationPage, FilesView, HeadView, HeldView, ItemView, LaneView, MissionLine, Part,
+    PathView, ProjectLine, RowView, SharesView, Size, SpendView, TeamPage, TrainView,
 };
 use regatta_api::team::TeamView;
-use regatta_api::view::{self, BudgetsView, InboxView, LandingView, QueueView, RunnerView};
+use regatta_api::view::{self, BudgetsView, ConversationLineView, InboxView, LandingView, QueueView, RunnerView};
 use regatta_core::board::Board;
 use regatta_core::budget::{self, Spend};
 use regatta_core::claim::Owner;
@@ -102,6 +102,14 @@ impl Scene<'_> {
             Topic::Teams => {
                 let teams = self.teams()?;
                 teams.iter().filter_map(|it| entity(format!("team/{}", it.team.desired.name), it)).collect()
+            }
+            Topic::Conversations => {
+                let open = self
+                    .board
+                    .conversations
+                    .values()
+                    .map(|it| ConversationPage { line: ConversationLineView::of(it), actions: act::conversation(it) });
+                open.filter_map(|it| entity(format!("conversation/{}", it.line.id), &it)).collect()
             }
             Topic::Task(id) => self.task(id)?.and_then(|it| entity(id.to_string(), &it)).into_iter().collect(),
         })

@@ -62,6 +62,7 @@ pub(super) enum Topic {
     Files,
     Runners,
     Teams,
+    Conversations,
     Task(TaskId),
 }
 
@@ -79,6 +80,7 @@ impl Topic {
             "files" => Topic::Files,
             "runners" => Topic::Runners,
             "teams" => Topic::Teams,
+            "conversations" => Topic::Conversations,
             other => Topic::Task(other.parse().ok().filter(|it: &TaskId| it.to_string() == other)?),
         })
     }
@@ -169,7 +171,7 @@ pub(super) async fn live(
                 400,
                 "no_such_topic",
                 "there is no such topic",
-                "topics are head, inbox, lanes, bars, shares, queue, spend, tasks, files, runners, teams or a task",
+                "topics are head, inbox, lanes, bars, shares, queue, spend, tasks, files, runners, teams, conversations or a task",
             )
         })?;
         wanted.push(Wanted { topic, kept: shared.pages.topics.of(topic), after });
@@ -327,9 +329,7 @@ mod tests {
 
     #[test]
     fn topics_are_known_by_their_names() {
-        for name in
-            ["head", "inbox", "lanes", "bars", "shares", "queue", "spend", "tasks", "files", "runners", "teams", "T9"]
-        {
+        for name in "head inbox lanes bars shares queue spend tasks files runners teams conversations T9".split(' ') {
             assert_eq!(Topic::parse(name).map(Topic::name).as_deref(), Some(name));
         }
         for bad in ["", "Head", "t9", "T", "T9x", "T09", "lanes ", "../x"] {

@@ -24,8 +24,20 @@ include!(concat!(env!("OUT_DIR"), "/web_files.rs"));
 const UNBUILT: &str = include_str!("unbuilt.html");
 
 /// The addresses of pages; each is the same file, which reads its own address.
-const PAGES: [&str; 11] =
-    ["/", "/tasks", "/queue", "/files", "/cost", "/agents", "/events", "/team", "/conversations", "/setup", "/inbox"];
+const PAGES: [&str; 12] = [
+    "/",
+    "/tasks",
+    "/queue",
+    "/files",
+    "/cost",
+    "/agents",
+    "/events",
+    "/team",
+    "/conversations",
+    "/setup",
+    "/inbox",
+    "/replay",
+];
 /// Pages of one thing each.
 const OF_ONE: [&str; 2] = ["/t/", "/agents/"];
 
