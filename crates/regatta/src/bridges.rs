@@ -96,13 +96,17 @@ impl Running {
     /// Starts what is whole; nothing when nobody is wanted anywhere.
     pub(crate) fn start(engine: &Engine, dir: &std::path::Path) -> Result<Option<Running>, Failed> {
         let registry = read()?;
-        if registry.instances.is_empty() && registry.off.is_empty() {
+        let talks = !registry.instances.is_empty() || !registry.off.is_empty();
+        if !talks && registry.receivers.is_empty() {
             return Ok(None);
         }
-        register(engine, &registry)?;
-        let _dir = dir;
-        let started = regatta_bridges::Bridges::start(engine.clone(), registry);
-        started.map(|it| Some(Running(it))).map_err(|it| failed("bad_config", it, "see docs/bridges.md"))
+        if talks {
+            register(engine, &registry)?;
+        }
+        let bad = |what: String| failed("bad_config", what, "see docs/bridges.md");
+        let mut bridges = regatta_bridges::Bridges::start(engine.clone(), registry).map_err(bad)?;
+        bridges.tell(dir).map_err(bad)?;
+        Ok(Some(Running(bridges)))
     }
 }
 
