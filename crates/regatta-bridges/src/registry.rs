@@ -551,7 +551,8 @@ pub fn may(config: &Config, service: Service, who: &Standing) -> bool {
     }
     config.allow.iter().any(|entry| {
         (!who.id.is_empty() && is(entry, &who.id))
-            || (!who.name.is_empty() && service != Service::Slack && is(entry, &who.name))
+            // Display names of Slack and Linear are anybody's to choose; a login is not.
+            || (!who.name.is_empty() && matches!(service, Service::Github | Service::Telegram) && is(entry, &who.name))
             || (who.in_team && is(entry, "team"))
             || (who.may_write && is(entry, "write"))
     })
