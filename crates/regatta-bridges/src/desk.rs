@@ -182,6 +182,9 @@ impl Desk {
         if said.by.is_bot && !self.may(&said.by) {
             return Ok(()); // bots do not set bots to work
         }
+        if self.has_taken(&said.delivery) {
+            return Ok(()); // the writer would say the same; most of what is told again ends here
+        }
         let rules = match self.rules(&said.channel) {
             Ok(rules) => rules,
             Err(why) => {

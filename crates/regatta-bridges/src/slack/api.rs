@@ -28,6 +28,8 @@ pub(crate) struct Api {
     me: Mutex<Option<Me>>,
     people: Mutex<HashMap<String, Standing>>,
     channels: Mutex<HashMap<String, String>>,
+    /// One looks somebody up; the others find what it found.
+    looks: tokio::sync::Mutex<()>,
 }
 
 /// How many people and channels are remembered.
@@ -45,6 +47,7 @@ impl Api {
             me: Mutex::default(),
             people: Mutex::default(),
             channels: Mutex::default(),
+            looks: tokio::sync::Mutex::default(),
         }
     }
 
@@ -116,8 +119,12 @@ impl Api {
 
     /// What is known of somebody. Who cannot be looked up is a stranger with an id.
     pub(crate) async fn standing(&self, user: &str, team: Option<&str>) -> Standing {
-        let known = self.people.lock().unwrap_or_else(PoisonError::into_inner).get(user).cloned();
-        if let Some(known) = known {
+        let known = || self.people.lock().unwrap_or_else(PoisonError::into_inner).get(user).cloned();
+        if let Some(known) = known() {
+            return known;
+        }
+        let _turn = self.looks.lock().await;
+        if let Some(known) = known() {
             return known;
         }
         let stranger = Standing { id: user.to_owned(), ..Standing::default() };
@@ -147,8 +154,12 @@ impl Api {
 
     /// What a channel is called.
     pub(crate) async fn channel_name(&self, channel: &str) -> String {
-        let known = self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(channel).cloned();
-        if let Some(known) = known {
+        let known = || self.channels.lock().unwrap_or_else(PoisonError::into_inner).get(channel).cloned();
+        if let Some(known) = known() {
+            return known;
+        }
+        let _turn = self.looks.lock().await;
+        if let Some(known) = known() {
             return known;
         }
         let ask = json!({"channel": channel});

@@ -1,10 +1,12 @@
 //! What comes from Slack: envelopes of Socket Mode, or signed requests.
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::HeaderMap;
+use futures_util::stream::FuturesUnordered;
 use futures_util::{SinkExt, StreamExt};
 use regatta_core::ids::{ApprovalId, ConversationId};
 use serde_json::{Value, json};
@@ -26,6 +28,32 @@ const SILENCE: Duration = Duration::from_secs(120);
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(60);
 
+/// How many envelopes of one socket are being kept. Slack waits three seconds for each, however many come at once; what
+/// is said in one thread is kept in its order.
+const AT_ONCE: usize = 16;
+/// How many may wait for what was said before them in their thread.
+const MOST_IN_LINE: usize = 256;
+
+/// What came over the socket.
+struct Envelope {
+    id: String,
+    kind: String,
+    payload: Value,
+}
+
+impl Envelope {
+    /// The thread that it belongs to.
+    fn place(&self) -> String {
+        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+        let (event, clicked) = (&self.payload["event"], &self.payload["container"]);
+        let or = |one: &Value, other: &Value| if one.is_string() { text(one) } else { text(other) };
+        match event.is_object() {
+            true => format!("{}:{}", text(&event["channel"]), or(&event["thread_ts"], &event["ts"])),
+            false => format!("{}:{}", text(&clicked["channel_id"]), or(&clicked["thread_ts"], &clicked["message_ts"])),
+        }
+    }
+}
+
 pub(crate) struct Slack {
     api: Arc<Api>,
     signing_secret: Option<Secret>,
@@ -45,9 +73,33 @@ impl Slack {
         let unknown = |it: tokio_tungstenite::tungstenite::Error| Trouble::Unknown(format!("the socket broke: {it}"));
         let (socket, _) = connect_async(url).await.map_err(unknown)?;
         let (mut write, mut read) = socket.split();
+        let mut lines: HashMap<String, VecDeque<Envelope>> = HashMap::new();
+        let mut under_way = FuturesUnordered::new();
+        let mut heard = Instant::now();
         loop {
-            let next = tokio::time::timeout(SILENCE, read.next()).await;
-            let Ok(next) = next else { return Err(Trouble::Unknown("the socket was silent for too long".into())) };
+            let in_line: usize = lines.values().map(VecDeque::len).sum();
+            let next = tokio::select! {
+                Some((place, id, kept)) = under_way.next() => {
+                    match kept {
+                        // Acknowledged only when it is kept: what is not, Slack sends again.
+                        Ok(()) => {
+                            let ack = json!({"envelope_id": id}).to_string();
+                            write.send(Message::text(ack)).await.map_err(unknown)?;
+                        }
+                        Err(why) => tracing::warn!(agent = %desk.agent, "an envelope of Slack was not kept: {why}"),
+                    }
+                    match lines.get_mut(&place).and_then(VecDeque::pop_front) {
+                        Some(envelope) => under_way.push(self.keep(desk, place, envelope)),
+                        None => _ = lines.remove(&place),
+                    }
+                    continue;
+                }
+                next = read.next(), if under_way.len() < AT_ONCE && in_line < MOST_IN_LINE => next,
+                () = tokio::time::sleep_until((heard + SILENCE).into()) => {
+                    return Err(Trouble::Unknown("the socket was silent for too long".into()));
+                }
+            };
+            heard = Instant::now();
             let text = match next {
                 None => return Err(Trouble::Unknown("the socket was closed".into())),
                 Some(Err(error)) => return Err(unknown(error)),
@@ -67,20 +119,27 @@ impl Slack {
                 }
                 _ => {}
             }
-            let Some(envelope) = frame["envelope_id"].as_str() else { continue };
+            let Some(id) = frame["envelope_id"].as_str() else { continue };
             if desk.is_paused() {
                 continue; // it comes again
             }
-            let kept = self.handle(desk, frame["type"].as_str().unwrap_or_default(), &frame["payload"]).await;
-            match kept {
-                // Acknowledged only when it is kept: what is not, Slack sends again.
-                Ok(()) => {
-                    let ack = json!({"envelope_id": envelope}).to_string();
-                    write.send(Message::text(ack)).await.map_err(unknown)?;
+            let kind = frame["type"].as_str().unwrap_or_default().to_owned();
+            let envelope = Envelope { id: id.to_owned(), kind, payload: frame["payload"].clone() };
+            let place = envelope.place();
+            match lines.entry(place.clone()) {
+                Entry::Occupied(mut line) => line.get_mut().push_back(envelope),
+                Entry::Vacant(line) => {
+                    line.insert(VecDeque::new());
+                    under_way.push(self.keep(desk, place, envelope));
                 }
-                Err(why) => tracing::warn!(agent = %desk.agent, "an envelope of Slack was not kept: {why}"),
             }
         }
+    }
+
+    /// Keeps one envelope; says whose turn in its place is over.
+    async fn keep(&self, desk: &Desk, place: String, it: Envelope) -> (String, String, Result<(), String>) {
+        let kept = self.handle(desk, &it.kind, &it.payload).await;
+        (place, it.id, kept)
     }
 
     async fn handle(&self, desk: &Desk, kind: &str, payload: &Value) -> Result<(), String> {
