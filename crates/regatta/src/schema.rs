@@ -142,7 +142,32 @@ fn config() -> Value {
     }));
     price["required"] = json!(["model", "input", "output"]);
     schema["properties"]["price"] = json!({ "type": "array", "items": price });
+    let text = json!({ "type": "string" });
+    let agent = table(json!({ "command": text, "preset": text, "default": { "type": "boolean" } }));
+    schema["properties"]["agents"] = json!({ "type": "object", "additionalProperties": agent });
+    schema["properties"]["bridges"] = bridges(&text, &strings);
     schema
+}
+
+/// `[bridges]`, of the user's own file only.
+fn bridges(text: &Value, strings: &Value) -> Value {
+    let table =
+        |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
+    let follow_ups = json!({ "enum": ["mention", "last", "all", "never"] });
+    let (deliver, context) = (json!({ "enum": ["review", "land", "pull"] }), json!({ "enum": ["none", "thread"] }));
+    let map = table(json!({
+        "slack": text, "github": text, "linear": text, "telegram": text, "project": text, "directory": text,
+        "prompt": text, "deliver": deliver, "follow_ups": follow_ups, "context": context,
+    }));
+    let webhook = table(json!({ "url": text, "secret": text, "events": strings }));
+    table(json!({
+        "services": { "type": "array", "items": { "enum": ["slack", "github", "linear", "telegram"] } },
+        "allow": strings, "bots": strings, "follow_ups": follow_ups, "refusals": { "enum": ["silent", "reply"] },
+        "context": context, "deliver": deliver, "idle_hours": { "type": "integer", "minimum": 1 }, "project": text,
+        "dashboard": text, "map": { "type": "array", "items": map },
+        "url": { "type": "object", "additionalProperties": text }, "clock": { "type": "number" },
+        "webhook": { "type": "array", "items": webhook },
+    }))
 }
 
 #[cfg(test)]
@@ -161,6 +186,13 @@ mod tests {
         all.dedup();
         assert_eq!((all.len(), known.len()), (read.len(), read.len()), "{read:?} and {known:?}");
         assert_eq!(schema["additionalProperties"], false);
+        // And of the bridges every setting.
+        let known = schema["properties"]["bridges"]["properties"].as_object().unwrap();
+        let read = serde_json::to_value(regatta_bridges::registry::Config::default()).unwrap();
+        let mut read: Vec<&String> = read.as_object().unwrap().keys().collect();
+        let mut known: Vec<&String> = known.keys().collect();
+        (read.sort_unstable(), known.sort_unstable());
+        assert_eq!(known, read);
     }
 
     use crate::plan;

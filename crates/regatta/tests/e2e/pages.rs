@@ -137,7 +137,8 @@ fn bare(it: &mut Value) {
                     || key.ends_with("_wall")
                     || key.ends_with("_at");
                 // A date, wherever it stands.
-                if (own && !value.is_null()) || value.as_u64().is_some_and(|it| it > 1_000_000_000_000) {
+                let dated = key == "id" && value.as_str().is_some_and(|it| it.starts_with("tool-"));
+                if dated || (own && !value.is_null()) || value.as_u64().is_some_and(|it| it > 1_000_000_000_000) {
                     *value = Value::from("OWN");
                 } else {
                     bare(value);
