@@ -17,6 +17,8 @@ use super::markup;
 const LONGEST: usize = 9_000;
 const MINUTE: Duration = Duration::from_secs(60);
 const EVENT: &str = "regatta_post";
+/// Slack takes a short burst into one channel; one fewer is sent, as those sent apart may arrive together.
+const POSTS_AT_ONCE: f64 = 2.0;
 
 pub(crate) struct Slack {
     api: Arc<Api>,
@@ -70,7 +72,7 @@ impl Outbound for Slack {
             (_, None) => {
                 let mut limits = vec![
                     Limit::window("chat.postMessage", 300, MINUTE),
-                    Limit::bucket(format!("post:{channel}"), 3.0, Duration::from_secs(1)),
+                    Limit::bucket(format!("post:{channel}"), POSTS_AT_ONCE, Duration::from_secs(1)),
                 ];
                 if shot.begun {
                     limits.push(Limit::window("conversations.replies", 50, MINUTE));
