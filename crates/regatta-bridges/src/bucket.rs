@@ -113,6 +113,16 @@ impl Buckets {
         Ok(())
     }
 
+    /// A call has ended: it arrived at some time until now, so what a bucket gains counts from now.
+    pub fn arrived(&mut self, limits: &[Limit], now: Instant) {
+        for limit in limits {
+            let tokens = self.known.get_mut(&limit.key).and_then(|it| it.tokens.as_mut());
+            if let Some((_, at)) = tokens {
+                *at = now.max(*at);
+            }
+        }
+    }
+
     /// The service said no: nothing counts against these until then.
     pub fn shut(&mut self, limits: &[Limit], until: Instant) {
         for limit in limits {
@@ -172,6 +182,18 @@ mod tests {
             assert!(within <= 50, "{within} from {ms}");
         }
         assert!(sent.len() >= 240, "{}: the limit is not used", sent.len());
+    }
+
+    /// Three that were long on their way came together just now: the next one waits from then on.
+    #[test]
+    fn what_was_long_on_its_way_counts_from_its_arrival() {
+        let (mut buckets, start) = (Buckets::default(), Instant::now());
+        let limit = [Limit::bucket("post:C1", 2.0, SECOND)];
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        assert_eq!([0, 0, 1_030].map(|ms| buckets.take(&limit, 0.0, at(ms)).is_ok()), [true; 3]);
+        buckets.arrived(&limit, at(1_800));
+        assert!(buckets.take(&limit, 0.0, at(2_100)).is_err());
+        assert_eq!(buckets.take(&limit, 0.0, at(2_830)), Ok(()));
     }
 
     #[test]

@@ -230,14 +230,16 @@ impl Job {
     /// One call. `Err` is why there is nothing more to do now.
     async fn send(&self, shot: &Shot) -> Result<Result<String, String>, Came> {
         self.take(shot).map_err(Came::Wait)?;
-        match self.service.show(shot).await {
+        let came = self.service.show(shot).await;
+        let limits = self.limits(shot);
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner).arrived(&limits, Instant::now());
+        match came {
             Ok(name) => {
                 self.desk.note(|it| it.sent += 1);
                 Ok(Ok(name))
             }
             Err(Trouble::Never(why)) => Ok(Err(why)),
             Err(Trouble::Later(pause)) => {
-                let limits = self.limits(shot);
                 let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
                 buckets.shut(&limits, Instant::now() + pause);
                 drop(buckets);
