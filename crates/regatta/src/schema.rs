@@ -191,7 +191,8 @@ mod tests {
         let read = serde_json::to_value(regatta_bridges::registry::Config::default()).unwrap();
         let mut read: Vec<&String> = read.as_object().unwrap().keys().collect();
         let mut known: Vec<&String> = known.keys().collect();
-        (read.sort_unstable(), known.sort_unstable());
+        read.sort_unstable();
+        known.sort_unstable();
         assert_eq!(known, read);
     }
 

@@ -61,7 +61,10 @@ pub(super) fn item(it: &InboxView) -> Vec<Action> {
     let hour = json!({ "id": id, "ms": 3_600_000 });
     let later = act("Later: in 1 h", "inbox.snooze", hour, format!("regatta inbox snooze {id} 1h")).key('z');
     let mut all = answers(it);
-    all.push(later);
+    // A stranger's request is answered or it waits; nobody waits for it.
+    if it.kind != "request" {
+        all.push(later);
+    }
     all
 }
 
