@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Longer than anything here takes on a loaded machine; only a failing test waits for it.
-pub(crate) const LONG: Duration = Duration::from_secs(90);
+pub(crate) const LONG: Duration = Duration::from_secs(300);
 
 /// A place of a test's own. Its daemon is down, and nothing of it runs, when it goes.
 pub(crate) struct World {
