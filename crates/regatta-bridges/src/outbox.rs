@@ -53,7 +53,8 @@ type Place = (u64, u32, bool);
 pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, has_github: bool) {
     let buckets = Arc::new(Mutex::new(Buckets::default()));
     let mut memories: HashMap<ConversationId, Memory> = HashMap::new();
-    let mut busy: HashSet<ConversationId> = HashSet::new();
+    // Which job is at which conversation: one that breaks down frees its own and no other.
+    let mut busy: HashMap<ConversationId, tokio::task::Id> = HashMap::new();
     let mut jobs: JoinSet<(ConversationId, Memory, Place, Came)> = JoinSet::new();
     let mut changes = desk.engine.watch();
     loop {
@@ -63,7 +64,7 @@ pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, has_github: bool
         memories.retain(|id, _| board.conversations.contains_key(id));
         if !desk.is_paused() {
             for (it, work) in due(&desk, &board, has_github) {
-                if busy.contains(&it.id) || busy.len() >= AT_ONCE {
+                if busy.contains_key(&it.id) || busy.len() >= AT_ONCE {
                     continue;
                 }
                 let memory = memories.entry(it.id).or_default();
@@ -76,25 +77,28 @@ pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, has_github: bool
                 let (desk, service, buckets) = (desk.clone(), service.clone(), buckets.clone());
                 let (id, board, memory) = (it.id, board.clone(), std::mem::take(memory));
                 let place = work.place();
-                busy.insert(id);
-                jobs.spawn(async move {
+                let job = jobs.spawn(async move {
                     let mut job = Job { desk, service, buckets, board, it, memory };
                     let came = job.perform(work).await;
                     (id, job.memory, place, came)
                 });
+                busy.insert(id, job.id());
             }
         }
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
-            Some(done) = jobs.join_next(), if !jobs.is_empty() => {
-                if let Ok((id, mut memory, place, came)) = done {
+            Some(done) = jobs.join_next(), if !jobs.is_empty() => match done {
+                Ok((id, mut memory, place, came)) => {
                     settle(&desk, &mut memory, place, came);
                     memories.insert(id, memory);
                     busy.remove(&id);
-                } else {
-                    busy.clear(); // a job broke down: what it did is found by its mark
                 }
-            }
+                // What it did is found by its mark.
+                Err(broken) => {
+                    desk.note(|it| it.trouble = Some(format!("showing something broke down: {broken}")));
+                    busy.retain(|_, job| *job != broken.id());
+                }
+            },
             () = tokio::time::sleep_until(wake.into()) => {}
         }
     }

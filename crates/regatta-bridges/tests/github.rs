@@ -343,7 +343,7 @@ async fn two_agents_in_one_issue_are_two_and_who_calls_nobody_calls_neither() {
         here.conversations().iter().map(|it| (it.agent.to_string(), it.turn_count)).collect();
     assert_eq!(turns, BTreeMap::from([("claude".to_owned(), 1), ("codex".to_owned(), 2)]));
     let codex = here.conversations().into_iter().find(|it| it.agent.as_str() == "codex").unwrap();
-    assert!(codex.looks_at.is_some(), "a review reads the other's work");
+    assert!(codex.turns.last().is_some_and(|it| it.looks_at.is_some()), "a review reads the other's work");
     world.github.assert_well_behaved();
 }
 

@@ -152,9 +152,6 @@ pub struct Conversation {
     /// The task that its turns are attempts at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// The work it looks at and does not change: a commit, and what that is based on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub looks_at: Option<(CommitId, CommitId)>,
     /// Its turns, the latest last; of older ones only how many there were.
     pub turns: Vec<Turn>,
     pub turn_count: u64,
@@ -522,7 +519,6 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
         change(draft, it, now);
         return Ok(Heard::Commanded { conversation: id });
     }
-    it.looks_at = turn::looks_at(draft.board(), &it, &text).or(it.looks_at.take());
     let said = turn::Said { by: ask.author, text, source: ask.source, context: ask.context };
     let (n, ahead) = turn::queue(draft, it, said, now)?;
     Ok(Heard::Prompted { conversation: id, turn: n, ahead })
@@ -559,7 +555,6 @@ fn fresh(board: &Board, ask: &Hear, now: Now) -> Conversation {
         deliver: ask.deliver,
         prompt: ask.prompt.clone(),
         task: None,
-        looks_at: None,
         turns: vec![],
         turn_count: 0,
         posts: vec![],
@@ -623,7 +618,8 @@ pub(crate) fn overheard(draft: &mut Draft, message: &Message, now: Now) {
     if let Some(found) = found {
         let mut it = Conversation::clone(found);
         let text: String = message.text.chars().take(8_000).collect();
-        post::note(&mut it, Tone::Plain, format!("{}: {text}", message.sender).replace("regatta:: ", ""));
+        let text = if message.sender == Actor::Regatta { text } else { format!("{}: {text}", message.sender) };
+        post::note(&mut it, Tone::Plain, text);
         change(draft, it, now);
     }
 }

@@ -62,6 +62,9 @@ pub struct Turn {
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
+    /// The work it looks at and does not change: a commit, and what that is based on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub looks_at: Option<(CommitId, CommitId)>,
     /// What it cost, in millionths of a dollar, as far as that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub micro_usd: Option<u64>,
@@ -90,6 +93,7 @@ pub(super) fn queue(draft: &mut Draft, mut it: Conversation, said: Said, now: No
     let ahead = it.queued() + usize::from(it.working().is_some());
     it.turn_count += 1;
     let n = it.turn_count;
+    let looks_at = looks_at(draft.board(), &it, &said.text);
     it.turns.push(Turn {
         n,
         by: said.by,
@@ -100,6 +104,7 @@ pub(super) fn queue(draft: &mut Draft, mut it: Conversation, said: Said, now: No
         answer: None,
         reason: None,
         work: None,
+        looks_at,
         micro_usd: None,
         asked_wall: now.wall,
         ended_wall: None,
@@ -193,7 +198,7 @@ fn words(it: &Conversation, at: usize, has_session: bool, task: Option<&Task>) -
                 &format!("What you did before is commit {0}; `git cherry-pick {0}` brings it back.\n\n", work.commit);
         }
     }
-    if let Some((commit, base)) = &it.looks_at {
+    if let Some((commit, base)) = &turn.looks_at {
         text += &format!(
             "You look at another agent's work and change nothing: it is commit {commit}, made from {base}. \
              `git diff {base} {commit}` shows it, `git checkout --detach {commit}` brings its files here.\n\n"
@@ -215,7 +220,7 @@ fn fenced(text: &str) -> String {
 
 /// The work that a message wants looked at, and not changed: the pull request it names, or what another agent did in the
 /// same thread when a review is asked for.
-pub(super) fn looks_at(board: &Board, it: &Conversation, text: &str) -> Option<(CommitId, CommitId)> {
+fn looks_at(board: &Board, it: &Conversation, text: &str) -> Option<(CommitId, CommitId)> {
     let lower = text.to_lowercase();
     let review = lower.split(|it: char| !it.is_alphanumeric()).any(|it| matches!(it, "review" | "reviews"));
     if !review {
@@ -258,7 +263,9 @@ pub(crate) fn turned(
         task::complete(draft, task.id, None)?;
         return Ok(None);
     };
-    let work = left.work.filter(|work| !work.changed.is_empty() && it.looks_at.is_none());
+    // Only the turn that was asked to look leaves nothing: the next one may well be asked to mend what it found.
+    let looks = it.working().is_some_and(|it| it.looks_at.is_some());
+    let work = left.work.filter(|work| !work.changed.is_empty() && !looks);
     if let Some(turn) = it.turns.iter_mut().find(|it| it.state == TurnState::Working) {
         let answer = left.answer.trim();
         let answer = if answer.is_empty() { "It is done, and it said nothing more." } else { answer };

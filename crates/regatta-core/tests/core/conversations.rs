@@ -233,18 +233,23 @@ fn a_review_looks_at_the_others_work_and_leaves_none_of_its_own() {
         ("4", "review PR #42 and check the edges", true),
     ] {
         says(&mut world, elsewhere(n, text));
-        let looks = it(&world, 2).looks_at.clone();
+        let looks = it(&world, 2).turns.last().unwrap().looks_at.clone();
         assert_eq!(looks, sees.then(|| (work.commit.clone(), work.base.clone())), "{text}");
     }
     // In the same thread a review needs no number.
     says(&mut world, hear("codex", "5", "review it"));
-    assert_eq!(it(&world, 3).looks_at, Some((work.commit.clone(), work.base)));
+    assert_eq!(it(&world, 3).turns[0].looks_at, Some((work.commit.clone(), work.base)));
     let own = task(&world, 3);
     let grant = begin(&mut world, own);
     assert!(world.board.attempts[&grant.attempt].notes.concat().contains(work.commit.as_str()));
     ends(&mut world, &grant, "Two issues.", &["src/scratch.rs"]);
     assert_eq!(it(&world, 3).turns[0].work, None, "what a reviewer scribbled is offered as work");
     assert!(world.task(own).asleep);
+    // Asked to mend what it found, it works as anybody does: nothing it does then is lost.
+    says(&mut world, hear("codex", "6", "now mend both"));
+    let grant = begin(&mut world, own);
+    ends(&mut world, &grant, "Mended.", &["src/login.rs"]);
+    assert_eq!(it(&world, 3).turns[1].work.as_ref().map(|it| it.count), Some(1));
 }
 
 /// B3: who is not on the list starts nothing, however often they ask.

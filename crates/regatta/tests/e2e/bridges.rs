@@ -154,7 +154,7 @@ fn the_seeds_slack_conversation_across_a_kill() {
     town.say("@codex review it and look for edge cases", Some(&root));
     town.hears(&town.codex, &root, "Found two issues");
     let commit = town.show("claude")["turns"][0]["work"]["commit"].clone();
-    assert_eq!(town.show("codex")["looks_at"][0], commit, "it looked at something else");
+    assert_eq!(town.show("codex")["turns"][0]["looks_at"][0], commit, "it looked at something else");
     assert!(town.show("codex")["turns"][0]["work"].is_null());
 
     // Two agents are here: a message that names nobody is for nobody.
