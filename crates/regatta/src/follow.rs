@@ -55,17 +55,18 @@ pub(crate) fn follow(
     after: u64,
     events: bool,
 ) -> Result<Ending, Failed> {
-    watch(app, client, first, after, (events, Until::Settled))
+    Ok(watch(app, client, first, after, (events, Until::Settled))?.0)
 }
 
-/// Follows a mission until somebody must be asked. It is called again when they were.
+/// Follows a mission until somebody must be asked, and says up to which event it was told. It is called again from there
+/// when they were.
 pub(crate) fn until_needed(
     app: &App,
     client: &Client,
     first: Got<MissionView>,
     after: u64,
     ends: Until,
-) -> Result<Ending, Failed> {
+) -> Result<(Ending, u64), Failed> {
     watch(app, client, first, after, (false, ends))
 }
 
@@ -75,7 +76,7 @@ fn watch(
     first: Got<MissionView>,
     after: u64,
     (events, ends): (bool, Until),
-) -> Result<Ending, Failed> {
+) -> Result<(Ending, u64), Failed> {
     let id = first.data.mission.id;
     let mut watch = Watch {
         interrupts: Interrupts::listen()?,
@@ -107,7 +108,7 @@ fn watch(
     if let Ok(Ending::Detached) = ending {
         detached(app, client, id, &mut watch.interrupts)?;
     }
-    ending
+    Ok((ending?, watch.seen))
 }
 
 /// Says how to watch and how to stop; a second Ctrl-C asks whether to.

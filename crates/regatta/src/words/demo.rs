@@ -349,7 +349,8 @@ fn attend(app: &App, ask: &Demo, client: &Client, first: Got<MissionView>) -> Re
     let mut got = first;
     let mut after = got.revision;
     loop {
-        let ending = follow::until_needed(app, client, got, after, until)?;
+        let ending;
+        (ending, after) = follow::until_needed(app, client, got, after, until)?;
         if matches!(ending, Ending::TimedOut | Ending::Detached) {
             return Ok((ending, vec![]));
         }
@@ -362,8 +363,8 @@ fn attend(app: &App, ask: &Demo, client: &Client, first: Got<MissionView>) -> Re
             let said = if asks { Interrupts::listen()?.ask(">").ok_or(Failed::Code(130))? } else { String::new() };
             it.decide(client, said.trim())?;
         }
+        // What happened while we asked is told too.
         got = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
-        after = got.revision;
     }
 }
 
