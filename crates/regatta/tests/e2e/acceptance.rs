@@ -408,6 +408,11 @@ fn j5_sixty_tasks_keep_their_order_and_their_files_apart() {
                     }
                     at_work.insert(at);
                 }
+                // Whoever had to give it back, for want of a quicker machine, works on it no longer.
+                ("task.returned", Some(at)) => {
+                    println!("{mode}: t{at} came back: {}", event["data"]["reason"]);
+                    assert!(at_work.remove(&at), "{mode}: t{at} was at work");
+                }
                 // It keeps its files until it has landed.
                 ("task.completed", Some(at)) => {
                     assert!(at_work.remove(&at) && done.insert(at), "{mode}: t{at} once");

@@ -87,12 +87,13 @@ fn roll_team(dice: &mut Dice, team: &str) -> (Vec<Member>, Value) {
     (roster, json!({ "name": team, "project": "shop", "lead": lead, "members": wanted }))
 }
 
-/// The processes that carry a member's name, or anybody's of a team.
-fn processes(world: &World, of: &str) -> Vec<u32> {
-    let mark = format!("REGATTA_AGENT={of}");
+/// The processes of a team that carry one member's name, or anybody's.
+fn processes(world: &World, team: &str, member: Option<&str>) -> Vec<u32> {
     let named = |pid: &u32| {
         let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environ.split(|it| *it == 0).any(|it| it.starts_with(mark.as_bytes()))
+        let agent = environ.split(|it| *it == 0).find_map(|it| it.strip_prefix(b"REGATTA_AGENT="));
+        let agent = agent.and_then(|it| std::str::from_utf8(it).ok()).and_then(|it| it.split_once('/'));
+        agent.is_some_and(|it| it.0 == team && member.is_none_or(|name| it.1 == name))
     };
     world.processes().into_iter().filter(named).collect()
 }
@@ -192,7 +193,7 @@ impl Storm<'_> {
     fn kill_those_who_are_to_die(&self, seed: &str) {
         let lead = self.roster[0].fate;
         for it in self.roster.iter().filter(|it| it.fate == Fate::Dies && (!it.aside || lead.comes_up())) {
-            let programs = processes(self.world, &format!("{}/{}", self.team, it.name));
+            let programs = processes(self.world, &self.team, Some(&it.name));
             let is_program = |pid: &&u32| {
                 let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                 String::from_utf8_lossy(&line).contains("scripted-agent")
@@ -210,7 +211,7 @@ impl Storm<'_> {
             kill_daemon(self.world);
         }
         let view = self.door.ask("team.stop", json!({ "team": self.team, "wait_ms": 60_000 }));
-        let left = processes(self.world, &format!("{}/", self.team));
+        let left = processes(self.world, &self.team, None);
         assert!(left.is_empty(), "P10: {seed}: it says that it has stopped, and {left:?} live");
         self.adds_up(&view, seed);
         for (name, state) in Storm::states(&view) {
