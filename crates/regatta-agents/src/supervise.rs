@@ -29,8 +29,8 @@ use crate::shim::{Bell, Limits, NOT_MINE, READY};
 use crate::tree::Tree;
 use crate::{check, journal, launch, once, reaper, socket, words};
 
-/// How long a shim may take to say that its program runs.
-const START_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a shim may take to say that its program runs: on a machine where many start at once, longer than one thinks.
+const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long after the grace the shim may take; then its tree is ended over its head.
 const SHIM_PATIENCE: Duration = Duration::from_millis(1500);
