@@ -486,6 +486,7 @@ fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
 
 pub(crate) fn phase(dir: &RunDir) -> Result<Phase, AgentError> {
     if let Some(exit) = read_exit(dir)? {
+        see_off(dir)?;
         return Ok(Phase::Ended(exit));
     }
     match read_json::<ProcessIdentity>(&dir.shim_file()) {
@@ -502,6 +503,19 @@ pub(crate) fn phase(dir: &RunDir) -> Result<Phase, AgentError> {
     }
     // It may have written its record between our two looks.
     Ok(read_exit(dir)?.map_or(Phase::Vanished, Phase::Ended))
+}
+
+/// Waits for a shim that has written its record to be gone: to write it is the last thing it does, and nobody is told
+/// that nothing lives while the shim itself still does (P3, P10). One that stands still is passed over after a while:
+/// nothing of what it watched is left.
+fn see_off(dir: &RunDir) -> Result<(), AgentError> {
+    let Ok(Some(identity)) = read_json::<ProcessIdentity>(&dir.shim_file()) else { return Ok(()) };
+    match Handle::of(&identity).map_err(|error| words::kernel("open a process", error))? {
+        Some(shim) => {
+            shim.wait_until(Instant::now() + SHIM_PATIENCE).map(drop).map_err(|error| words::kernel("wait", error))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Ends the tree of a shim that is stopped or stuck, then the shim.

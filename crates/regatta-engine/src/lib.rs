@@ -454,6 +454,8 @@ impl Engine {
             tracing::info!("an effect is still being performed; the next start performs it again");
         }
         self.shared.hands.end();
+        // Whoever waits for our end finds none of its programs: nothing asks them any more.
+        self.shared.git.rest();
     }
 
     /// How long what is stopped may take to end by itself.

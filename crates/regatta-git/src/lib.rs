@@ -136,6 +136,9 @@ pub fn version() -> Result<(String, bool), GitError> {
 }
 
 impl Git for GitAdapter {
+    fn rest(&self) {
+        self.pool.empty();
+    }
     fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError> {
         self.facts(path)
     }

@@ -97,6 +97,12 @@ impl Pool {
     fn table(&self) -> MutexGuard<'_, HashMap<PathBuf, Vec<Odb>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Ends those that wait.
+    pub(crate) fn empty(&self) {
+        let waiting = std::mem::take(&mut *self.table());
+        drop(waiting);
+    }
 }
 
 impl GitAdapter {

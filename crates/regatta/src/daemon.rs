@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use regatta_engine::{Engine, Tools};
 use regatta_server::tokens::Keyring;
@@ -171,6 +173,27 @@ pub(crate) fn read_token(place: &Place) -> Result<String, Failed> {
             format!("the token in {} cannot be read: {error}", place.token().display()),
             "it is made by the daemon at its first start: regatta up",
         )),
+    }
+}
+
+/// Takes hold of a process by its number, so that its end can be waited for whoever has the number then.
+pub(crate) fn hold(pid: u32) -> Option<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
+    rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
+}
+
+/// Waits until a process that is held has ended, or the time is up.
+pub(crate) fn see_off(process: &OwnedFd, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left =
+            rustix::event::Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+        let mut fds = [rustix::event::PollFd::new(process, rustix::event::PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&left)) {
+            Err(rustix::io::Errno::INTR) => {}
+            _ => return,
+        }
     }
 }
 

@@ -379,6 +379,8 @@ pub trait Git: Send + Sync {
     fn free_disk_mb(&self) -> Option<u64> {
         None
     }
+    /// Ends the programs that are kept for the next question. It may be asked again afterwards.
+    fn rest(&self) {}
     /// Where the project's workspaces and slots read the objects that are not their own.
     fn objects(&self, repo: &Repo) -> Option<PathBuf> {
         let _ = repo;

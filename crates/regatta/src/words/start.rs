@@ -20,6 +20,9 @@ use crate::wire;
 
 use super::App;
 
+/// How long a daemon that holds nothing any more may take to be gone.
+const LAST_BREATH: Duration = Duration::from_secs(30);
+
 /// `regatta` alone: the status inside a repository that is set up, else how to start.
 pub(super) fn alone(app: &App) -> Said {
     let data_dir = app.data_dir()?;
@@ -267,23 +270,29 @@ pub(super) fn down(app: &App, keep_agents: bool) -> Said {
     app.out.answer("down", &serde_json::json!({ "was_up": true }), &[], |_| "down\n".into())
 }
 
-/// Tells the daemon to stop and waits until it has let go of its data directory.
+/// Tells the daemon to stop and waits until it has let go of its data directory and is gone.
 fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Failed> {
     let place = client.place();
-    let _pid: Option<Got<u32>> = client.call_while_up(&Call::Down(input::Down { keep_agents }))?;
+    // Taken hold of before it is asked: its answer says that it was the one, and no other ever has this handle's number.
+    let held = daemon::read_card(place).and_then(|it| Some((it.pid, daemon::hold(it.pid)?)));
+    let pid: Option<Got<u32>> = client.call_while_up(&Call::Down(input::Down { keep_agents }))?;
     let patience = Instant::now() + client::LONGEST_END;
     // It takes its card away last, so a card after that is another daemon's, which nobody asked to stop.
     let mut gone = false;
     while place.is_taken()? {
         let card = daemon::read_card(place);
         if gone && card.is_some() {
-            return Ok(());
+            break;
         }
         gone |= card.is_none();
         if Instant::now() > patience {
             return Err(failed("io", "the daemon does not end", format!("see {}", place.log().display())));
         }
         std::thread::sleep(Duration::from_millis(5));
+    }
+    // It lets go of the lock just before it ends: who hears "down" finds nothing of it (P3).
+    if let Some((_, process)) = held.filter(|it| pid.is_some_and(|got| got.data == it.0)) {
+        daemon::see_off(&process, LAST_BREATH);
     }
     Ok(())
 }

@@ -195,14 +195,26 @@ impl World {
         processes_of(&self.root)
     }
 
-    /// Every process of this world but the daemon and the git programs that it keeps for itself.
+    /// Every process of this world but the daemon and what is its own: git programs, also those that its git programs
+    /// start and those that a killed daemon left, and a child that has not become its program yet. What an agent starts
+    /// carries the agent's name.
     pub(crate) fn programs(&self) -> Vec<u32> {
         let daemon = self.card().and_then(|it| it["pid"].as_u64()).map_or(0, |it| it as u32);
-        let own_git = |pid: &u32| {
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            status.lines().any(|it| it == "Name:\tgit") && status.lines().any(|it| it == format!("PPid:\t{daemon}"))
+        let read = |pid: u32, what: &str| std::fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+        let line = read(daemon, "cmdline");
+        let its_own = |pid: u32| {
+            let status = String::from_utf8_lossy(&read(pid, "status")).into_owned();
+            let is_git = status.lines().any(|it| it == "Name:\tgit" || it.starts_with("Name:\tgit-"));
+            let agents = read(pid, "environ").split(|it| *it == 0).any(|it| it.starts_with(b"REGATTA_AGENT="));
+            let is_child = status.lines().any(|it| it == format!("PPid:\t{daemon}"));
+            is_git && !agents || is_child && read(pid, "cmdline") == line
         };
-        self.processes().into_iter().filter(|it| *it != daemon && !own_git(it)).collect()
+        self.processes().into_iter().filter(|it| *it != daemon && !its_own(*it)).collect()
+    }
+
+    /// The same, in words, for a test that says that nothing is left.
+    pub(crate) fn left(&self) -> Vec<String> {
+        self.programs().into_iter().map(told).collect()
     }
 
     /// Every event there is.
@@ -228,11 +240,12 @@ impl Drop for World {
         }
         let ended = until(Duration::from_secs(10), || self.processes().is_empty());
         let left = self.processes();
+        let words: Vec<String> = left.iter().map(|it| told(*it)).collect();
         for pid in &left {
             kill(*pid);
         }
         if !ended && !std::thread::panicking() {
-            panic!("P3: processes were left running: {left:?}");
+            panic!("P3: processes were left running: {words:?}");
         }
     }
 }
@@ -281,6 +294,17 @@ pub(crate) fn alive(pid: u32) -> bool {
     let Some((_, rest)) = text.rsplit_once(") ") else { return false };
     let threads = rest.split(' ').nth(17).and_then(|it| it.parse::<u32>().ok()).unwrap_or(0);
     !rest.starts_with(['Z', 'X']) || threads > 1
+}
+
+/// What a process is, in words: for whoever finds one that should not be there.
+pub(crate) fn told(pid: u32) -> String {
+    let read = |what: &str| {
+        let bytes = std::fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).replace('\0', " ")
+    };
+    let status = read("status");
+    let of = |field: &str| status.lines().find_map(|it| it.strip_prefix(field)).unwrap_or("gone").trim().to_owned();
+    format!("{pid} of {} ({}, {}): {}", of("PPid:"), of("Name:"), of("State:"), read("cmdline"))
 }
 
 /// Ends a process at once. Only ever one that a test of ours started.
