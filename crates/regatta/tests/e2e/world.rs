@@ -198,23 +198,24 @@ impl World {
     /// Every process of this world but the daemon and what is its own: git programs, also those that its git programs
     /// start and those that a killed daemon left, and a child that has not become its program yet. What an agent starts
     /// carries the agent's name.
-    pub(crate) fn programs(&self) -> Vec<u32> {
+    fn others(&self) -> Vec<Found> {
         let daemon = self.card().and_then(|it| it["pid"].as_u64()).map_or(0, |it| it as u32);
-        let read = |pid: u32, what: &str| std::fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
-        let line = read(daemon, "cmdline");
-        let its_own = |pid: u32| {
-            let status = String::from_utf8_lossy(&read(pid, "status")).into_owned();
-            let is_git = status.lines().any(|it| it == "Name:\tgit" || it.starts_with("Name:\tgit-"));
-            let agents = read(pid, "environ").split(|it| *it == 0).any(|it| it.starts_with(b"REGATTA_AGENT="));
-            let is_child = status.lines().any(|it| it == format!("PPid:\t{daemon}"));
-            is_git && !agents || is_child && read(pid, "cmdline") == line
+        let line = std::fs::read(format!("/proc/{daemon}/cmdline")).unwrap_or_default();
+        let its_own = |it: &Found| {
+            let not_yet = it.parent() == daemon && (it.line == line || it.line.is_empty());
+            not_yet || it.is_git() && !it.environ.split(|it| *it == 0).any(|it| it.starts_with(b"REGATTA_AGENT="))
         };
-        self.processes().into_iter().filter(|it| *it != daemon && !its_own(*it)).collect()
+        found_in(&self.root).into_iter().filter(|it| it.pid != daemon && !its_own(it)).collect()
+    }
+
+    /// Every process of this world that is not Regatta's own.
+    pub(crate) fn programs(&self) -> Vec<u32> {
+        self.others().iter().map(|it| it.pid).collect()
     }
 
     /// The same, in words, for a test that says that nothing is left.
     pub(crate) fn left(&self) -> Vec<String> {
-        self.programs().into_iter().map(told).collect()
+        self.others().iter().map(Found::words).collect()
     }
 
     /// Every event there is.
@@ -234,15 +235,15 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         if self.card().is_some() {
-            let mut down = self.command(&["down", "--timeout", "20s"]);
+            let mut down = self.command(&["down", "--timeout", "120s"]);
             down.current_dir(&self.root);
-            let _ended = run_for(down, None, Duration::from_secs(40));
+            let _ended = run_for(down, None, LONG);
         }
-        let ended = until(Duration::from_secs(10), || self.processes().is_empty());
-        let left = self.processes();
-        let words: Vec<String> = left.iter().map(|it| told(*it)).collect();
-        for pid in &left {
-            kill(*pid);
+        let ended = until(Duration::from_secs(60), || self.processes().is_empty());
+        let left = found_in(&self.root);
+        let words: Vec<String> = left.iter().map(Found::words).collect();
+        for it in &left {
+            kill(it.pid);
         }
         if !ended && !std::thread::panicking() {
             panic!("P3: processes were left running: {words:?}");
@@ -266,8 +267,53 @@ pub(crate) fn assert_green_everywhere(world: &World, repo: &Path, commits: &[Str
     }
 }
 
+/// A process as it was when it was looked at: what ends meanwhile is judged by what it was.
+struct Found {
+    pid: u32,
+    status: String,
+    environ: Vec<u8>,
+    line: Vec<u8>,
+}
+
+impl Found {
+    fn read(pid: u32) -> Option<Found> {
+        let read = |what: &str| std::fs::read(format!("/proc/{pid}/{what}")).ok();
+        let status = String::from_utf8_lossy(&read("status")?).into_owned();
+        // What is shut in may not be read whole.
+        Some(Found {
+            pid,
+            status,
+            environ: read("environ").unwrap_or_default(),
+            line: read("cmdline").unwrap_or_default(),
+        })
+    }
+
+    fn of(&self, field: &str) -> &str {
+        self.status.lines().find_map(|it| it.strip_prefix(field)).unwrap_or_default().trim()
+    }
+
+    fn parent(&self) -> u32 {
+        self.of("PPid:").parse().unwrap_or_default()
+    }
+
+    fn is_git(&self) -> bool {
+        let first = String::from_utf8_lossy(self.line.split(|it| *it == 0).next().unwrap_or_default()).into_owned();
+        let called = first.rsplit('/').next().unwrap_or_default();
+        [self.of("Name:"), called].iter().any(|it| *it == "git" || it.starts_with("git-"))
+    }
+
+    fn words(&self) -> String {
+        let line = String::from_utf8_lossy(&self.line).replace('\0', " ");
+        format!("{} of {} ({}, {}): {line}", self.pid, self.parent(), self.of("Name:"), self.of("State:"))
+    }
+}
+
 /// Every process, zombies apart, that names a path in its arguments, its environment or its directory.
 pub(crate) fn processes_of(path: &Path) -> Vec<u32> {
+    found_in(path).iter().map(|it| it.pid).collect()
+}
+
+fn found_in(path: &Path) -> Vec<Found> {
     let mark = path.as_os_str().as_encoded_bytes();
     let has = |bytes: &[u8]| bytes.windows(mark.len()).any(|it| it == mark);
     let mut found = Vec::new();
@@ -276,11 +322,11 @@ pub(crate) fn processes_of(path: &Path) -> Vec<u32> {
         if pid == std::process::id() {
             continue;
         }
-        let proc = entry.path();
-        let named = ["cmdline", "environ"].iter().any(|it| std::fs::read(proc.join(it)).is_ok_and(|it| has(&it)))
-            || std::fs::read_link(proc.join("cwd")).is_ok_and(|it| has(it.as_os_str().as_encoded_bytes()));
-        if named && alive(pid) {
-            found.push(pid);
+        let Some(it) = Found::read(pid) else { continue };
+        let inside =
+            std::fs::read_link(entry.path().join("cwd")).is_ok_and(|it| has(it.as_os_str().as_encoded_bytes()));
+        if (has(&it.line) || has(&it.environ) || inside) && alive(pid) {
+            found.push(it);
         }
     }
     found
@@ -294,17 +340,6 @@ pub(crate) fn alive(pid: u32) -> bool {
     let Some((_, rest)) = text.rsplit_once(") ") else { return false };
     let threads = rest.split(' ').nth(17).and_then(|it| it.parse::<u32>().ok()).unwrap_or(0);
     !rest.starts_with(['Z', 'X']) || threads > 1
-}
-
-/// What a process is, in words: for whoever finds one that should not be there.
-pub(crate) fn told(pid: u32) -> String {
-    let read = |what: &str| {
-        let bytes = std::fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).replace('\0', " ")
-    };
-    let status = read("status");
-    let of = |field: &str| status.lines().find_map(|it| it.strip_prefix(field)).unwrap_or("gone").trim().to_owned();
-    format!("{pid} of {} ({}, {}): {}", of("PPid:"), of("Name:"), of("State:"), read("cmdline"))
 }
 
 /// Ends a process at once. Only ever one that a test of ours started.
