@@ -53,14 +53,7 @@ impl Bench<'_> {
         let (home, work, settings) = (dir.join("home"), dir.join("work"), dir.join("settings"));
         std::fs::create_dir_all(home.join("tmp"))?;
         std::fs::create_dir_all(&work)?;
-        let models = self.models.url();
-        let outfit = row.outfit(&Place { installed: &self.installed.dir, models: &models, settings: &settings }, asks);
-        for (path, content) in &outfit.files {
-            let path = settings.join(path);
-            std::fs::create_dir_all(path.parent().unwrap_or(&settings))?;
-            std::fs::write(path, content)?;
-        }
-        std::fs::create_dir_all(&settings)?;
+        let outfit = self.outfit(row, &settings, asks)?;
         self.account.give(&dir)?;
         self.git(&work, &["init", "-q", "-b", "main"])?;
         std::fs::write(work.join("README"), "A repository to work in.\n")?;
@@ -69,6 +62,19 @@ impl Bench<'_> {
         self.git(&work, &["commit", "-q", "-m", "Start"])?;
         let mark = format!("{marker}-{}", std::process::id());
         Ok(Run { dir, home, work, outfit, marker, mark })
+    }
+
+    /// What a program is started with; its settings are written.
+    pub(crate) fn outfit(&self, row: &Row, settings: &Path, asks: Asks) -> anyhow::Result<Outfit> {
+        let models = self.models.url();
+        let outfit = row.outfit(&Place { installed: &self.installed.dir, models: &models, settings }, asks);
+        std::fs::create_dir_all(settings)?;
+        for (path, content) in &outfit.files {
+            let path = settings.join(path);
+            std::fs::create_dir_all(path.parent().unwrap_or(settings))?;
+            std::fs::write(path, content)?;
+        }
+        Ok(outfit)
     }
 
     /// Runs git as the account, with nothing of the caller's settings.

@@ -11,6 +11,8 @@ use super::programs::{self, NODE, Program};
 /// What is there, and what could not be had and why.
 pub(crate) struct Installed {
     pub(crate) dir: PathBuf,
+    /// Those that were wanted, in the order of the table.
+    pub(crate) programs: Vec<&'static Program>,
     pub(crate) missing: BTreeMap<&'static str, String>,
     /// What `node --version` says.
     pub(crate) node: String,
@@ -22,13 +24,15 @@ pub(crate) fn install(dir: &Path, wanted: &[&'static Program]) -> anyhow::Result
     get(dir, &NODE).context("node@22 could not be installed; see that `npm` works here")?;
     let node = said(&NODE.entry(dir)).context("the installed node does not run")?;
     let mut missing = BTreeMap::new();
-    for program in programs::ALL.into_iter().filter(|it| wanted.iter().any(|wanted| wanted.name == it.name)) {
+    let is_wanted = |it: &&'static Program| wanted.iter().any(|wanted| wanted.name == it.name);
+    let programs: Vec<&'static Program> = programs::ALL.into_iter().filter(is_wanted).collect();
+    for program in &programs {
         if let Err(error) = get(dir, program) {
             eprintln!("{} {} could not be installed: {error:#}", program.name, program.version);
             missing.insert(program.name, format!("could not be installed: {error:#}"));
         }
     }
-    Ok(Installed { dir: dir.to_owned(), missing, node })
+    Ok(Installed { dir: dir.to_owned(), programs, missing, node })
 }
 
 /// Installs one program, unless this version is there.

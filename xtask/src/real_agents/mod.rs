@@ -3,17 +3,20 @@
 //! Installs pinned versions of the programs from the npm registry into the build directory, and runs each as an
 //! unprivileged user, with a home of its own and no key; none needs a network. Two layers: `straight`, a program on
 //! a plain pipe with its driver, and `regatta`, the same through the real binary. What passed is a table in
-//! `docs/real-agents.md`. A third, `team`, has mixed teams of them; its table is `docs/real-teams.md`.
+//! `docs/real-agents.md`. Two more have pages of their own: `team`, mixed teams of them (`docs/real-teams.md`), and
+//! `thread`, two of them in one thread of Slack's (`docs/real-threads.md`).
 
 mod account; // who the programs run as, and what they leave
 mod bench; // what every scenario needs
 mod cell; // one cell of the table, and the columns
+mod desk; // Regatta at work on one repository
 mod install; // pinned, into the build directory
 mod pipe; // a program on a plain pipe
 mod programs; // which, and what each needs
 mod straight; // the scenarios on the pipe
 mod table; // the report
 mod teams; // mixed teams of them
+mod thread; // two of them in one thread
 mod through; // the scenarios through the real binary
 
 use std::path::{Path, PathBuf};
@@ -25,6 +28,7 @@ use crate::args::Args;
 use account::Account;
 use bench::{Bench, chosen};
 use cell::{Cell, Scenario};
+use install::Installed;
 use programs::{Program, ROWS, Row};
 use table::Table;
 
@@ -33,9 +37,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let target = target()?;
     let wanted = args.text("programs");
     let layer = args.text("layer").unwrap_or("all");
-    ensure!(["straight", "regatta", "team", "all"].contains(&layer), "--layer is straight, regatta, team or all");
-    if layer == "team" {
-        return teams(args, &target);
+    let known = ["straight", "regatta", "all"].into_iter().chain(ASIDE.iter().map(|it| it.name));
+    ensure!(known.clone().any(|it| it == layer), "--layer is one of {}", known.collect::<Vec<_>>().join(", "));
+    if let Some(it) = ASIDE.iter().find(|it| it.name == layer) {
+        return aside(it, args, &target);
     }
     let rows: Vec<Row> = ROWS.into_iter().filter(|it| named(wanted, it.program.name)).collect();
     ensure!(!rows.is_empty(), "no program is called {}", wanted.unwrap_or_default());
@@ -86,35 +91,67 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         }
         tables.push(table);
     }
-    let report = table::report(&tables, &installed, account.name());
+    let report = table::report(("Real agents", "real-agents"), &tables, &installed, account.name());
     println!("{report}");
     // A part of a table would replace the whole.
     if wanted.is_none() && args.text("scenarios").is_none() && layer == "all" {
         let path = crate::report::root().join("docs/real-agents.md");
         std::fs::write(&path, &report)?;
     }
-    let good = tables.iter().all(Table::is_good) && installed.missing.is_empty();
-    Ok(if layer == "all" && wanted.is_none() { teams(args, &target)? && good } else { good })
+    let mut good = tables.iter().all(Table::is_good) && installed.missing.is_empty();
+    if layer == "all" && wanted.is_none() {
+        for it in &ASIDE {
+            good &= aside(it, args, &target)?;
+        }
+    }
+    Ok(good)
 }
 
-/// Mixed teams, with each of the programs that can lead one.
-fn teams(args: &Args, target: &Path) -> anyhow::Result<bool> {
-    let installed = install::install(&target.join("real-agents"), &teams::programs())?;
+/// A layer with a page of its own.
+struct Aside {
+    name: &'static str,
+    title: &'static str,
+    page: &'static str,
+    programs: fn() -> Vec<&'static Program>,
+    table: fn(&Installed, Account, (&Path, &Path), Option<&str>) -> anyhow::Result<Table>,
+}
+
+const ASIDE: [Aside; 2] = [
+    Aside {
+        name: "team",
+        title: "Teams of real agents",
+        page: "docs/real-teams.md",
+        programs: teams::programs,
+        table: teams::table,
+    },
+    Aside {
+        name: "thread",
+        title: "Real agents in a thread",
+        page: "docs/real-threads.md",
+        programs: thread::programs,
+        table: thread::table,
+    },
+];
+
+/// Runs a layer that has a page of its own, and writes that when nothing was left out.
+fn aside(layer: &Aside, args: &Args, target: &Path) -> anyhow::Result<bool> {
+    let installed = install::install(&target.join("real-agents"), &(layer.programs)())?;
     if args.flag("install-only") {
         return Ok(installed.missing.is_empty());
     }
     let account = Account::choose()?;
     account.must_reach(&programs::NODE.entry(&installed.dir))?;
     let regatta = through::binary(target, args.text("binary"))?;
-    let runs = target.join("real-agents-runs/team");
+    let runs = target.join("real-agents-runs").join(layer.name);
     std::fs::create_dir_all(&runs)?;
     let wanted = args.text("programs");
-    let table = teams::table(&installed, account, (&runs, &regatta), wanted)?;
+    let table = (layer.table)(&installed, account, (&runs, &regatta), wanted)?;
     let good = table.is_good();
-    let report = table::report(&[table], &installed, account.name());
+    let command = format!("real-agents --layer {}", layer.name);
+    let report = table::report((layer.title, &command), &[table], &installed, account.name());
     println!("{report}");
     if wanted.is_none() {
-        std::fs::write(crate::report::root().join("docs/real-teams.md"), &report)?;
+        std::fs::write(crate::report::root().join(layer.page), &report)?;
     }
     Ok(good && installed.missing.is_empty())
 }

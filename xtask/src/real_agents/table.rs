@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::cell::{Cell, Scenario};
 use super::install::Installed;
-use super::programs::{ALL, Row};
+use super::programs::Row;
 
 /// A table in the making.
 pub(crate) struct Table {
@@ -68,15 +68,15 @@ impl Table {
     }
 }
 
-/// The whole report. It names no host and no path.
-pub(crate) fn report(tables: &[Table], installed: &Installed, account: &str) -> String {
-    let mut out = String::from(
-        "# Real agents\n\n\
-         Written by `cargo xtask real-agents`, which installs these programs from the npm registry and runs them \
+/// The whole report, with its title and the command that wrote it. It names no host and no path.
+pub(crate) fn report((title, command): (&str, &str), tables: &[Table], installed: &Installed, account: &str) -> String {
+    let mut out = format!(
+        "# {title}\n\n\
+         Written by `cargo xtask {command}`, which installs these programs from the npm registry and runs them \
          against the scripted model server of `crates/regatta-testkit` on loopback: no key, and no network is needed. \
          `not possible` says what a program cannot do by its own nature.\n\n",
     );
-    let versions: Vec<String> = ALL.iter().map(|it| format!("{} {}", it.package, it.version)).collect();
+    let versions: Vec<String> = installed.programs.iter().map(|it| format!("{} {}", it.package, it.version)).collect();
     let _infallible = writeln!(out, "- Programs: {}; Node {}.", versions.join(", "), installed.node);
     for (name, why) in &installed.missing {
         let _infallible = writeln!(out, "- **{name}** {why}.");
@@ -124,7 +124,7 @@ fn date(days: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::programs::ROWS;
+    use super::super::programs::{ALL, ROWS};
     use super::*;
 
     #[test]
@@ -143,8 +143,9 @@ mod tests {
         }
         assert!(table.is_good());
         let missing = [("goose", "could not be installed: no".to_owned())].into();
-        let installed = Installed { dir: "/somewhere".into(), missing, node: "v22".into() };
-        let text = report(&[table], &installed, "somebody");
+        let installed = Installed { dir: "/somewhere".into(), programs: ALL.into(), missing, node: "v22".into() };
+        let text = report(("Some", "some"), &[table], &installed, "somebody");
+        assert!(text.starts_with("# Some\n\nWritten by `cargo xtask some`"), "{text}");
         assert_eq!(text.matches("\n| ").count(), ROWS.len() + 1, "{text}");
         assert!(text.contains("**goose** could not be installed: no."), "{text}");
         assert!(text.contains(&format!("{} passed, 0 failed", ROWS.len() * Scenario::ALL.len())), "{text}");

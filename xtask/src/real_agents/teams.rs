@@ -1,26 +1,24 @@
 //! Mixed teams of real programs: one of them leads, two of OpenCode have lanes of their own. A row is one lead, a column
 //! is one step of the team's life, in order; what comes after a step that failed is not run.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use regatta_testkit::models::{Api, ModelServer, Story, Turn};
 use serde_json::{Value, json};
 
-use super::account::{Account, MARK, called, kill, marked, sweep, until};
-use super::bench::{Bench, KEY};
+use super::account::{Account, MARK, called, kill, marked, until};
+use super::bench::Bench;
 use super::cell::Cell;
+use super::desk::{self, Desk, KEY_VARIABLE, tops};
 use super::install::Installed;
-use super::programs::{Asks, NODE, Outfit, Place, ROWS, Row};
+use super::programs::{Asks, Outfit, ROWS, Row};
 use super::table::Table;
 
 /// For a whole team to come up, or a task to land, with the slowest program on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
-
-/// The variable of the daemon's from which the members' keys come.
-const KEY_VARIABLE: &str = "REAL_AGENTS_KEY";
 
 /// The lead, and the two on lanes of their own.
 const LEAD: &str = "amy";
@@ -37,7 +35,7 @@ const ABOUT: &str = "One lead and two members of OpenCode, each shut in as agent
     nothing of the team lives (P3, P10), and no key is in the data directory (S4).";
 
 /// The steps of a team's life.
-const STEPS: [(&str, Step); 7] = [
+const STEPS: [(&str, fn(&World<'_>) -> anyhow::Result<()>); 7] = [
     ("launch", launch),
     ("a word each", word),
     ("a task each", tasks),
@@ -46,8 +44,6 @@ const STEPS: [(&str, Step); 7] = [
     ("relaunch", relaunch),
     ("stop", stop),
 ];
-
-type Step = fn(&World<'_>) -> anyhow::Result<()>;
 
 /// Who leads a team here: whatever of the primary lane holds a session by its own protocol.
 fn leads() -> impl Iterator<Item = Row> {
@@ -81,9 +77,6 @@ pub(crate) fn table(
             Some(why) => vec![Cell::NotRun(why.clone()); STEPS.len()],
             None => life(&bench, row),
         };
-        for (cell, (step, _)) in cells.iter().zip(STEPS) {
-            eprintln!("team of {}, {step}: {}", row.program.name, cell.text());
-        }
         let aside = opencode().program;
         let lead = format!("{} {} ({})", row.program.name, row.program.version, row.drive.name());
         table.put(vec![lead, format!("2 × {} {}", aside.name, aside.version)], cells);
@@ -97,47 +90,31 @@ fn life(bench: &Bench<'_>, row: Row) -> Vec<Cell> {
         Ok(world) => world,
         Err(error) => return vec![Cell::failed(format!("{error:#}")); STEPS.len()],
     };
-    let mut cells: Vec<Cell> = vec![];
-    for (_, step) in STEPS {
-        let cell = match cells.iter().all(Cell::is_good) {
-            false => Cell::NotRun("a step before it failed".into()),
-            true => step(&world).map_or_else(|error| Cell::failed(format!("{error:#}")), |()| Cell::passed()),
-        };
-        cells.push(cell);
-    }
-    let ended = world.end();
-    let faults = bench.models.faults();
-    if let Some(last) = cells.last_mut().filter(|it| it.is_good()) {
-        match ended {
-            Err(error) => *last = Cell::failed(format!("{error:#}")),
-            Ok(()) if !faults.is_empty() => {
-                *last = Cell::failed(format!("the model server says: {}", faults.join("; ")));
-            }
-            Ok(()) => {}
-        }
-    }
-    cells
+    let life = &world;
+    let steps = STEPS.map(|(name, step)| -> desk::Step<'_> { (name, Box::new(move || step(life))) });
+    let marks: Vec<String> = world.members().map(|it| world.mark_of(it.0)).collect();
+    desk::life(&steps, || world.end(&marks, Duration::ZERO), (bench, &format!("team of {}", row.program.name)))
 }
 
 /// A managed repository with one team, wanted and not launched.
 struct World<'a> {
-    bench: &'a Bench<'a>,
+    desk: Desk<'a>,
     lead: Row,
-    dir: PathBuf,
-    work: PathBuf,
-    data: PathBuf,
-    bin: PathBuf,
-    binary: PathBuf,
     mark: String,
+}
+
+impl<'a> Deref for World<'a> {
+    type Target = Desk<'a>;
+
+    fn deref(&self) -> &Desk<'a> {
+        &self.desk
+    }
 }
 
 impl<'a> World<'a> {
     fn new(bench: &'a Bench<'a>, lead: Row) -> anyhow::Result<World<'a>> {
         let run = bench.place(&lead, "team", Asks::Never)?;
-        let binary = bench.regatta.clone().context("no binary was chosen")?;
-        bench.account.must_reach(&binary)?;
-        let (dir, work, mark) = (run.dir, run.work, run.mark);
-        let world = World { bench, lead, data: dir.join("data"), bin: dir.join("bin"), dir, work, binary, mark };
+        let world = World { desk: Desk::new(bench, &run)?, lead, mark: run.mark };
         bench.models.tell(Story::new("", []).then_always(Turn::say("I am here.")));
         std::fs::create_dir_all(&world.bin)?;
         let mut team = String::from("name = \"harbour\"\n");
@@ -145,18 +122,16 @@ impl<'a> World<'a> {
         for (name, row) in world.members() {
             let outfit = world.outfit(name, row)?;
             let rank = if name == LEAD { "\n[lead]\nfast_mode = true\n" } else { "\n[[member]]\n" };
-            let provider = if row.preset == "opencode" { "opencode" } else { provider(row) };
             team += &format!(
-                "{rank}name = \"{name}\"\nprovider = \"{provider}\"\nbackend = \"{}\"\nenvironment = \"{name}\"\n",
+                "{rank}name = \"{name}\"\nprovider = \"{}\"\nbackend = \"{}\"\nenvironment = \"{name}\"\n",
+                provider(row),
                 row.preset
             );
             environments += &world.environment(name, row, &outfit);
         }
         std::fs::write(world.work.join("team.toml"), team + &environments)?;
         bench.account.give(&world.dir)?;
-        world.ask(&["init", "--yes", "--validate", "test -e README"])?;
-        bench.git(&world.work, &["add", "-A"])?;
-        bench.git(&world.work, &["commit", "-q", "-m", "Use regatta"])?;
+        world.set_up()?;
         world.ask(&["team", "create"])?;
         Ok(world)
     }
@@ -171,16 +146,7 @@ impl<'a> World<'a> {
 
     /// A member's settings, and its program under the name by which it is found.
     fn outfit(&self, name: &str, row: Row) -> anyhow::Result<Outfit> {
-        let settings = self.settings(name);
-        let models = self.bench.models.url();
-        let place = Place { installed: &self.bench.installed.dir, models: &models, settings: &settings };
-        let outfit = row.outfit(&place, Asks::Never);
-        for (path, content) in &outfit.files {
-            let path = settings.join(path);
-            std::fs::create_dir_all(path.parent().unwrap_or(&settings))?;
-            std::fs::write(path, content)?;
-        }
-        std::fs::create_dir_all(&settings)?;
+        let outfit = self.bench.outfit(&row, &self.settings(name), Asks::Never)?;
         // As npm itself would put it there.
         let link = self.bin.join(row.program.name);
         if !link.exists() {
@@ -209,37 +175,6 @@ impl<'a> World<'a> {
             json!(self.bench.installed.dir),
             json!(self.settings(name)),
         )
-    }
-
-    /// The binary in the repository, as the account, with nothing of the caller's environment.
-    fn words(&self, args: &[&str]) -> Command {
-        let home = self.dir.join("home");
-        let node = NODE.entry(&self.bench.installed.dir);
-        let node = node.parent().unwrap_or(Path::new("/"));
-        let mut command = Command::new(&self.binary);
-        command
-            .args(args)
-            .current_dir(&self.work)
-            .env_clear()
-            .env("PATH", format!("{}:{}:/usr/local/bin:/usr/bin:/bin", self.bin.display(), node.display()))
-            .env("HOME", &home)
-            .env("TMPDIR", home.join("tmp"))
-            .env("LANG", "C.UTF-8")
-            .env("USER", "ann")
-            .env("REGATTA_DATA_DIR", &self.data)
-            .env("REGATTA_LISTEN", "127.0.0.1:0")
-            .env(KEY_VARIABLE, KEY)
-            .stdin(Stdio::null());
-        self.bench.account.apply(&mut command);
-        command
-    }
-
-    fn ask(&self, args: &[&str]) -> anyhow::Result<Value> {
-        let ran = self.words(&[args, &["--json"]].concat()).output()?;
-        let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-        ensure!(ran.status.success(), "regatta {}: {} {}", args.join(" "), out.trim(), err.trim());
-        let answer: Value = serde_json::from_str(&out).with_context(|| format!("regatta {} said {out:?}", args[0]))?;
-        Ok(answer["data"].clone())
     }
 
     fn show(&self) -> anyhow::Result<Value> {
@@ -283,34 +218,7 @@ impl<'a> World<'a> {
             environ.split(|it| *it == 0).any(|it| it == session.as_bytes())
         };
         let all: Vec<u32> = marked(&self.mark_of(name)).into_iter().filter(its).collect();
-        let top = |pid: &&u32| super::through::parent(**pid).is_none_or(|it| !all.contains(&it));
-        Ok(all.iter().filter(top).copied().collect())
-    }
-
-    fn daemon(&self) -> anyhow::Result<u32> {
-        let card: Value = serde_json::from_slice(&std::fs::read(self.data.join("daemon.json"))?)?;
-        let pid = card["pid"].as_u64().and_then(|it| u32::try_from(it).ok());
-        pid.context("the daemon's card has no process number")
-    }
-
-    /// Ends the daemon, and whatever is left.
-    fn end(&self) -> anyhow::Result<()> {
-        let down = self.ask(&["down", "--timeout", "40s"]);
-        let left: Vec<String> = self.processes().into_iter().map(called).collect();
-        for (name, _) in self.members() {
-            sweep(&self.mark_of(name));
-        }
-        if down.is_err()
-            && let Ok(daemon) = self.daemon()
-        {
-            kill(daemon);
-        }
-        down.context("`regatta down` failed")?;
-        ensure!(left.is_empty(), "P3: {} was left running", left.join(", "));
-        if let Some(file) = super::through::holds(&self.data, KEY.as_bytes())? {
-            bail!("S4: the key is in {}", file.strip_prefix(&self.dir).unwrap_or(&file).display());
-        }
-        Ok(())
+        Ok(tops(&all))
     }
 }
 
@@ -388,14 +296,14 @@ fn restart(world: &World<'_>) -> anyhow::Result<()> {
     let sessions = |world: &World<'_>| -> anyhow::Result<Vec<Value>> {
         world.members().map(|it| Ok(world.entry(it.0)?["attempt"].clone())).collect()
     };
-    let tops =
+    let programs =
         |world: &World<'_>| -> anyhow::Result<Vec<Vec<u32>>> { world.members().map(|it| world.tops(it.0)).collect() };
-    let (before, sessions_before) = (tops(world)?, sessions(world)?);
+    let (before, sessions_before) = (programs(world)?, sessions(world)?);
     kill(world.daemon()?);
     world.ask(&["up"])?;
     world.all_alive()?;
     ensure!(sessions(world)? == sessions_before, "the sessions are others than before");
-    let after = tops(world)?;
+    let after = programs(world)?;
     ensure!(before == after && before.iter().all(|it| !it.is_empty()), "P1: {before:?} became {after:?}");
     say(world, "again")
 }

@@ -1,17 +1,19 @@
 //! The scenarios through the real binary: a repository, a daemon, an agent, a task, and what reaches the trunk.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use regatta_testkit::models::{Act, Ended, Failure, Hold, Story, Turn};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::account::{MARK, called, kill, marked, sweep, until};
-use super::bench::{Bench, CONTENT, FILE, KEY, Run};
+use super::account::{called, kill, marked, until};
+use super::bench::{Bench, CONTENT, FILE, Run};
 use super::cell::{Cell, Scenario};
-use super::programs::{Asks, Drive, Row};
+use super::desk::{Desk, parent, sum};
+use super::programs::{Asks, Row};
 use super::straight::{hangs, writes};
 
 /// From the plan to the trunk, with the slowest program on a busy machine.
@@ -21,8 +23,6 @@ const STARTS: Duration = Duration::from_secs(90);
 /// For what should take a second or two.
 const SOON: Duration = Duration::from_secs(45);
 
-/// The variable of the daemon's from which the agents' keys come.
-const KEY_VARIABLE: &str = "REAL_AGENTS_KEY";
 /// The one task of the plan.
 const TASK: &str = "T1";
 const AGENT: &str = "real";
@@ -66,94 +66,33 @@ pub(crate) fn run(bench: &Bench<'_>, row: &Row, scenario: Scenario) -> Cell {
         Scenario::Kill => kill_agent(&world),
     });
     let ended = world.end();
-    let faults = bench.models.faults();
-    match (done, ended) {
-        (Err(error), _) => Cell::failed(format!("{error:#}")),
-        (Ok(cell), _) if !cell.is_good() => cell,
-        (Ok(_), Err(error)) => Cell::failed(format!("{error:#}")),
-        (Ok(_), Ok(())) if !faults.is_empty() => Cell::failed(format!("the model server says: {}", faults.join("; "))),
-        (Ok(cell), Ok(())) => cell,
-    }
+    sum(done, ended, bench)
 }
 
 /// A managed repository with one agent.
 struct World<'a> {
-    bench: &'a Bench<'a>,
+    desk: Desk<'a>,
     run: Run,
-    data: PathBuf,
-    binary: PathBuf,
+}
+
+impl<'a> Deref for World<'a> {
+    type Target = Desk<'a>;
+
+    fn deref(&self) -> &Desk<'a> {
+        &self.desk
+    }
 }
 
 impl<'a> World<'a> {
     /// Directories, and nothing that runs.
     fn new(bench: &'a Bench<'a>, row: &Row, scenario: Scenario, asks: Asks) -> anyhow::Result<World<'a>> {
         let run = bench.place(row, scenario.word(), asks)?;
-        let binary = bench.regatta.clone().context("no binary was chosen")?;
-        bench.account.must_reach(&binary)?;
-        Ok(World { bench, data: run.dir.join("data"), run, binary })
+        Ok(World { desk: Desk::new(bench, &run)?, run })
     }
 
     fn set_up(&self, row: &Row) -> anyhow::Result<()> {
-        self.ask(&["init", "--yes", "--validate", "test -e README"])?;
-        self.bench.git(&self.run.work, &["add", "-A"])?;
-        self.bench.git(&self.run.work, &["commit", "-q", "-m", "Use regatta"])?;
-        self.add_agent(row)
-    }
-
-    /// Registers the program, with its variables, its key and no confinement but the program's own.
-    fn add_agent(&self, row: &Row) -> anyhow::Result<()> {
-        let outfit = &self.run.outfit;
-        let runtime = match row.drive {
-            Drive::Acp => "acp",
-            Drive::Claude => "claude",
-            Drive::CodexExec => "codex",
-            Drive::CodexServer => "codex-server",
-        };
-        let command = outfit.argv.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" ");
-        let mut args: Vec<String> =
-            ["agent", "add", AGENT, "--runtime", runtime, "--command"].map(str::to_owned).into();
-        args.push(command);
-        args.extend(["--confine".into(), "off".into()]);
-        args.extend(["--key".into(), format!("{}=env:{KEY_VARIABLE}", outfit.key)]);
-        // Programs that are scripts are all called `node`; the preset says which it is.
-        args.extend(["--preset".into(), row.preset.into()]);
-        if let Some(mode) = outfit.mode {
-            args.extend(["--mode".into(), mode.into()]);
-        }
-        for (name, value) in outfit.env.iter().chain([&(MARK.to_owned(), self.run.mark.clone())]) {
-            args.extend(["--env".into(), format!("{name}={value}")]);
-        }
-        self.ask(&args.iter().map(String::as_str).collect::<Vec<_>>())?;
-        Ok(())
-    }
-
-    /// The binary in the repository, as the account, with nothing of the caller's environment.
-    fn words(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.binary);
-        command
-            .args(args)
-            .current_dir(&self.run.work)
-            .env_clear()
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            .env("HOME", &self.run.home)
-            .env("TMPDIR", self.run.home.join("tmp"))
-            .env("LANG", "C.UTF-8")
-            .env("USER", "ann")
-            .env("REGATTA_DATA_DIR", &self.data)
-            .env("REGATTA_LISTEN", "127.0.0.1:0")
-            .env(KEY_VARIABLE, KEY)
-            .stdin(Stdio::null());
-        self.bench.account.apply(&mut command);
-        command
-    }
-
-    /// Says something and gives the data of the answer.
-    fn ask(&self, args: &[&str]) -> anyhow::Result<Value> {
-        let ran = self.words(&[args, &["--json"]].concat()).output()?;
-        let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-        ensure!(ran.status.success(), "regatta {}: {} {}", args[0], out.trim(), err.trim());
-        let answer: Value = serde_json::from_str(&out).with_context(|| format!("regatta {} said {out:?}", args[0]))?;
-        Ok(answer["data"].clone())
+        self.desk.set_up()?;
+        self.add_agent(AGENT, row, &self.run.outfit, &self.run.mark)
     }
 
     /// Starts the plan in the background.
@@ -193,13 +132,6 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The daemon's process.
-    fn daemon(&self) -> anyhow::Result<u32> {
-        let card: Value = serde_json::from_slice(&std::fs::read(self.data.join("daemon.json"))?)?;
-        let pid = card["pid"].as_u64().and_then(|it| u32::try_from(it).ok());
-        pid.context("the daemon's card has no process number")
-    }
-
     /// The agent's own process: the marked one whose parent is not.
     fn agent(&self) -> anyhow::Result<u32> {
         let all = marked(&self.run.mark);
@@ -207,24 +139,9 @@ impl<'a> World<'a> {
         top.copied().context("no process of the agent is there")
     }
 
-    /// Stops everything; fails if something outlived that (P3), or the key was written down (S4).
+    /// Stops everything.
     fn end(&self) -> anyhow::Result<()> {
-        let down = self.ask(&["down", "--timeout", "40s"]);
-        let gone = until(Duration::from_secs(10), || marked(&self.run.mark).is_empty());
-        let left: Vec<String> = marked(&self.run.mark).into_iter().map(called).collect();
-        sweep(&self.run.mark);
-        if let Ok(daemon) = self.daemon()
-            && Path::new(&format!("/proc/{daemon}/environ")).exists()
-            && down.is_err()
-        {
-            kill(daemon);
-        }
-        down.context("`regatta down` failed")?;
-        ensure!(gone, "P3: `regatta down` left {} running", left.join(", "));
-        if let Some(file) = holds(&self.data, KEY.as_bytes())? {
-            bail!("S4: the key is in {}", file.strip_prefix(&self.run.dir).unwrap_or(&file).display());
-        }
-        Ok(())
+        self.desk.end(std::slice::from_ref(&self.run.mark), Duration::from_secs(10))
     }
 }
 
@@ -253,38 +170,6 @@ impl Drop for Going {
         let _gone = self.child.kill();
         let _reaped = self.child.wait();
     }
-}
-
-fn quoted(word: &str) -> String {
-    let plain = |it: char| it.is_ascii_alphanumeric() || "/-_.=@:+,".contains(it);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
-pub(crate) fn parent(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
-}
-
-/// The first file below a directory that holds these bytes.
-pub(crate) fn holds(dir: &Path, wanted: &[u8]) -> anyhow::Result<Option<PathBuf>> {
-    for entry in std::fs::read_dir(dir)? {
-        let (path, kind) = entry.and_then(|it| Ok((it.path(), it.file_type()?)))?;
-        let found = if kind.is_dir() {
-            holds(&path, wanted)?
-        } else if kind.is_file() {
-            std::fs::read(&path)?.windows(wanted.len()).any(|it| it == wanted).then_some(path)
-        } else {
-            None
-        };
-        if found.is_some() {
-            return Ok(found);
-        }
-    }
-    Ok(None)
 }
 
 /// Waits for the plan to end well and the file to be on the trunk.
@@ -447,25 +332,4 @@ fn kill_agent(world: &World<'_>) -> anyhow::Result<Cell> {
     let cell = lands(world, going)?;
     let alive: Vec<String> = marked(&world.run.mark).into_iter().filter(|it| first.contains(it)).map(called).collect();
     Ok(if alive.is_empty() { cell } else { Cell::failed(format!("of the killed program {} lives", alive.join(", "))) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_quoted_as_a_shell_reads_them() {
-        assert_eq!(quoted("/a/b-c.js"), "/a/b-c.js");
-        assert_eq!(quoted("it's {x}"), r"'it'\''s {x}'");
-        assert_eq!(quoted(""), "''");
-    }
-
-    #[test]
-    fn bytes_are_found_in_any_file_below() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
-        std::fs::write(dir.path().join("a/b/log"), [&[0u8, 255][..], b"xx-secret-yy"].concat()).unwrap();
-        assert_eq!(holds(dir.path(), b"secret").unwrap(), Some(dir.path().join("a/b/log")));
-        assert_eq!(holds(dir.path(), b"other").unwrap(), None);
-    }
 }

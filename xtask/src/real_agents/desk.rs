@@ -1,0 +1,234 @@
+//! Regatta at work on one repository, as the account: what everything through the real binary needs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+
+use super::account::{MARK, called, kill, marked, sweep, until};
+use super::bench::{Bench, KEY, Run};
+use super::cell::Cell;
+use super::programs::{Drive, NODE, Outfit, Row};
+
+/// The variable of the daemon's from which the agents' keys come.
+pub(crate) const KEY_VARIABLE: &str = "REAL_AGENTS_KEY";
+
+/// A data directory, a repository, and the binary to run on them.
+pub(crate) struct Desk<'a> {
+    pub(crate) bench: &'a Bench<'a>,
+    pub(crate) dir: PathBuf,
+    pub(crate) work: PathBuf,
+    pub(crate) data: PathBuf,
+    /// Where programs are found by their names.
+    pub(crate) bin: PathBuf,
+    /// More variables of the daemon's.
+    pub(crate) env: Vec<(String, String)>,
+    home: PathBuf,
+    binary: PathBuf,
+}
+
+impl<'a> Desk<'a> {
+    /// Directories, and nothing that runs.
+    pub(crate) fn new(bench: &'a Bench<'a>, run: &Run) -> anyhow::Result<Desk<'a>> {
+        let binary = bench.regatta.clone().context("no binary was chosen")?;
+        bench.account.must_reach(&binary)?;
+        let dir = run.dir.clone();
+        let (data, bin) = (dir.join("data"), dir.join("bin"));
+        let (work, home) = (run.work.clone(), run.home.clone());
+        Ok(Desk { bench, dir, work, data, bin, env: vec![], home, binary })
+    }
+
+    /// Takes the repository under management, as a careful user would.
+    pub(crate) fn set_up(&self) -> anyhow::Result<()> {
+        self.ask(&["init", "--yes", "--validate", "test -e README"])?;
+        self.bench.git(&self.work, &["add", "-A"])?;
+        self.bench.git(&self.work, &["commit", "-q", "-m", "Use regatta"])?;
+        Ok(())
+    }
+
+    /// The binary in the repository, as the account, with nothing of the caller's environment.
+    pub(crate) fn words(&self, args: &[&str]) -> Command {
+        let node = NODE.entry(&self.bench.installed.dir);
+        let node = node.parent().unwrap_or(Path::new("/"));
+        let mut command = Command::new(&self.binary);
+        command
+            .args(args)
+            .current_dir(&self.work)
+            .env_clear()
+            .env("PATH", format!("{}:{}:/usr/local/bin:/usr/bin:/bin", self.bin.display(), node.display()))
+            .env("HOME", &self.home)
+            .env("TMPDIR", self.home.join("tmp"))
+            .env("LANG", "C.UTF-8")
+            .env("USER", "ann")
+            .env("REGATTA_DATA_DIR", &self.data)
+            .env("REGATTA_LISTEN", "127.0.0.1:0")
+            .env(KEY_VARIABLE, KEY)
+            .envs(self.env.iter().map(|it| (&it.0, &it.1)))
+            .stdin(Stdio::null());
+        self.bench.account.apply(&mut command);
+        command
+    }
+
+    /// Says something and gives the data of the answer.
+    pub(crate) fn ask(&self, args: &[&str]) -> anyhow::Result<Value> {
+        let ran = self.words(&[args, &["--json"]].concat()).output()?;
+        let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+        ensure!(ran.status.success(), "regatta {}: {} {}", args.join(" "), out.trim(), err.trim());
+        let answer: Value = serde_json::from_str(&out).with_context(|| format!("regatta {} said {out:?}", args[0]))?;
+        Ok(answer["data"].clone())
+    }
+
+    /// Registers a program under a name, with its variables, its key and no confinement but the program's own.
+    pub(crate) fn add_agent(&self, name: &str, row: &Row, outfit: &Outfit, mark: &str) -> anyhow::Result<()> {
+        let runtime = match row.drive {
+            Drive::Acp => "acp",
+            Drive::Claude => "claude",
+            Drive::CodexExec => "codex",
+            Drive::CodexServer => "codex-server",
+        };
+        let command = outfit.argv.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" ");
+        let mut args: Vec<String> = ["agent", "add", name, "--runtime", runtime, "--command"].map(str::to_owned).into();
+        args.push(command);
+        args.extend(["--confine".into(), "off".into()]);
+        args.extend(["--key".into(), format!("{}=env:{KEY_VARIABLE}", outfit.key)]);
+        // Programs that are scripts are all called `node`; the preset says which it is.
+        args.extend(["--preset".into(), row.preset.into()]);
+        if let Some(mode) = outfit.mode {
+            args.extend(["--mode".into(), mode.into()]);
+        }
+        for (name, value) in outfit.env.iter().chain([&(MARK.to_owned(), mark.to_owned())]) {
+            args.extend(["--env".into(), format!("{name}={value}")]);
+        }
+        self.ask(&args.iter().map(String::as_str).collect::<Vec<_>>())?;
+        Ok(())
+    }
+
+    /// The daemon's process.
+    pub(crate) fn daemon(&self) -> anyhow::Result<u32> {
+        let card: Value = serde_json::from_slice(&std::fs::read(self.data.join("daemon.json"))?)?;
+        let pid = card["pid"].as_u64().and_then(|it| u32::try_from(it).ok());
+        pid.context("the daemon's card has no process number")
+    }
+
+    /// Stops everything; fails if something with one of the marks outlived that by more than the patience (P3), or the
+    /// key was written down (S4). Whatever happens, nothing of it runs on.
+    pub(crate) fn end(&self, marks: &[String], patience: Duration) -> anyhow::Result<()> {
+        let down = self.ask(&["down", "--timeout", "40s"]);
+        let living = || marks.iter().flat_map(|it| marked(it)).collect::<Vec<u32>>();
+        until(patience, || living().is_empty());
+        let left: Vec<String> = living().into_iter().map(called).collect();
+        for mark in marks {
+            sweep(mark);
+        }
+        if down.is_err()
+            && let Ok(daemon) = self.daemon()
+        {
+            kill(daemon);
+        }
+        down.context("`regatta down` failed")?;
+        ensure!(left.is_empty(), "P3: `regatta down` left {} running", left.join(", "));
+        if let Some(file) = holds(&self.data, KEY.as_bytes())? {
+            bail!("S4: the key is in {}", file.strip_prefix(&self.dir).unwrap_or(&file).display());
+        }
+        Ok(())
+    }
+}
+
+/// What came of it, from what was done, how it was ended, and what the model server found wrong.
+pub(crate) fn sum(done: anyhow::Result<Cell>, ended: anyhow::Result<()>, bench: &Bench<'_>) -> Cell {
+    let faults = bench.models.faults();
+    match (done, ended) {
+        (Err(error), _) => Cell::failed(format!("{error:#}")),
+        (Ok(cell), _) if !cell.is_good() => cell,
+        (Ok(_), Err(error)) => Cell::failed(format!("{error:#}")),
+        (Ok(_), Ok(())) if !faults.is_empty() => Cell::failed(format!("the model server says: {}", faults.join("; "))),
+        (Ok(cell), Ok(())) => cell,
+    }
+}
+
+/// One step of a life.
+pub(crate) type Step<'w> = (&'static str, Box<dyn Fn() -> anyhow::Result<()> + 'w>);
+
+/// Goes through the steps in order; what comes after one that failed is not run. How it ended counts with the last.
+pub(crate) fn life(
+    steps: &[Step<'_>],
+    end: impl FnOnce() -> anyhow::Result<()>,
+    (bench, of): (&Bench<'_>, &str),
+) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = vec![];
+    for (name, step) in steps {
+        let cell = match cells.iter().all(Cell::is_good) {
+            false => Cell::NotRun("a step before it failed".into()),
+            true => step().map_or_else(|error| Cell::failed(format!("{error:#}")), |()| Cell::passed()),
+        };
+        eprintln!("{of}, {name}: {}", cell.text());
+        cells.push(cell);
+    }
+    let ended = end();
+    if cells.iter().all(Cell::is_good)
+        && let Some(last) = cells.pop()
+    {
+        cells.push(sum(Ok(last), ended, bench));
+    }
+    cells
+}
+
+/// The processes among these that none of them started.
+pub(crate) fn tops(all: &[u32]) -> Vec<u32> {
+    all.iter().filter(|pid| parent(**pid).is_none_or(|it| !all.contains(&it))).copied().collect()
+}
+
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |it: char| it.is_ascii_alphanumeric() || "/-_.=@:+,".contains(it);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// The first file below a directory that holds these bytes.
+fn holds(dir: &Path, wanted: &[u8]) -> anyhow::Result<Option<PathBuf>> {
+    for entry in std::fs::read_dir(dir)? {
+        let (path, kind) = entry.and_then(|it| Ok((it.path(), it.file_type()?)))?;
+        let found = if kind.is_dir() {
+            holds(&path, wanted)?
+        } else if kind.is_file() {
+            std::fs::read(&path)?.windows(wanted.len()).any(|it| it == wanted).then_some(path)
+        } else {
+            None
+        };
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_as_a_shell_reads_them() {
+        assert_eq!(quoted("/a/b-c.js"), "/a/b-c.js");
+        assert_eq!(quoted("it's {x}"), r"'it'\''s {x}'");
+        assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn bytes_are_found_in_any_file_below() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::fs::write(dir.path().join("a/b/log"), [&[0u8, 255][..], b"xx-secret-yy"].concat()).unwrap();
+        assert_eq!(holds(dir.path(), b"secret").unwrap(), Some(dir.path().join("a/b/log")));
+        assert_eq!(holds(dir.path(), b"other").unwrap(), None);
+    }
+}

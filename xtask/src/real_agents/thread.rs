@@ -1,0 +1,299 @@
+//! A thread in Slack with two real agents: one works, the other looks at that work, and Regatta is killed in the middle of
+//! a turn. Slack is its double, the models are scripted; a row is one pair, a column is one step, in order.
+
+use std::ops::Deref;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use regatta_testkit::models::{ModelServer, Pace, Story, Turn};
+use regatta_testkit::services::Scale;
+use regatta_testkit::services::slack::{App, Message, Slack};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use super::account::{Account, kill, marked, until};
+use super::bench::{Bench, Run};
+use super::cell::Cell;
+use super::desk::{self, Desk, tops};
+use super::install::Installed;
+use super::programs::{Asks, Program, ROWS, Row};
+use super::table::Table;
+
+/// For an answer to be in the thread, with the slowest program on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How much faster than Slack's the double's clock runs.
+const FASTER: f64 = 20.0;
+
+/// Who works, and who looks.
+const WORKS: &str = "claude";
+const LOOKS: &str = "codex";
+
+/// The pairs, by their presets: who works, who looks.
+const PAIRS: [(&str, &str); 2] = [("claude-native", "codex-native"), ("opencode", "gemini")];
+
+/// What the table is about.
+const ABOUT: &str = "Ann speaks in a channel of a Slack workspace, a double that counts and punishes, in which two agents \
+    are, each an app of its own. Fix: she asks the first; its work is a commit on a branch of its own, and its answer is \
+    one message in the thread. Review: she asks the second in the same thread; it looks at that very commit, in a session \
+    of its own, and leaves no work. Nobody: with two agents in the thread, what names nobody is for nobody. Kill: the \
+    first is asked again, and Regatta is killed with -9 while its model is in the middle of a sentence; the same process \
+    goes on, its model has what was said before in its session and is not asked twice, the work is on the same branch, \
+    and nothing is posted twice. End: nothing of it runs (P3), no key is in the data directory (S4), and Slack was given \
+    nothing to punish.";
+
+const STEPS: [(&str, fn(&World<'_>) -> anyhow::Result<()>); 5] = [
+    ("fix", fix),
+    ("review by the other", review),
+    ("what names nobody", nobody),
+    ("kill -9 of Regatta in mid-turn", killed),
+    ("end", well_behaved),
+];
+
+fn row(preset: &str) -> Row {
+    *ROWS.iter().find(|it| it.preset == preset).expect("it is in the table")
+}
+
+/// The programs that are needed.
+pub(crate) fn programs() -> Vec<&'static Program> {
+    PAIRS.iter().flat_map(|it| [row(it.0).program, row(it.1).program]).collect()
+}
+
+/// Has the conversation with each pair.
+pub(crate) fn table(
+    installed: &Installed,
+    account: Account,
+    (runs, regatta): (&Path, &Path),
+    wanted: Option<&str>,
+) -> anyhow::Result<Table> {
+    let heads = ["works", "looks"].into_iter().chain(STEPS.map(|it| it.0)).collect();
+    let mut table = Table::with("A thread in Slack", ABOUT, heads);
+    for (works, looks) in PAIRS.map(|it| (row(it.0), row(it.1))) {
+        if !super::named(wanted, works.program.name) {
+            continue;
+        }
+        let models = ModelServer::start([])?;
+        let (runs, regatta) = (runs.to_owned(), Some(regatta.to_owned()));
+        let bench = Bench { installed, account, models: &models, runs, regatta };
+        let missing = [works.program, looks.program].iter().find_map(|it| installed.missing.get(it.name));
+        let cells = match missing {
+            Some(why) => vec![Cell::NotRun(why.clone()); STEPS.len()],
+            None => life(&bench, works, looks),
+        };
+        let words =
+            [works, looks].map(|it| format!("{} {} ({})", it.program.name, it.program.version, it.drive.name()));
+        table.put(words.into(), cells);
+    }
+    Ok(table)
+}
+
+/// One conversation. Whatever happens, nothing of it runs on.
+fn life(bench: &Bench<'_>, works: Row, looks: Row) -> Vec<Cell> {
+    let world = match World::new(bench, works, looks) {
+        Ok(world) => world,
+        Err(error) => return vec![Cell::failed(format!("{error:#}")); STEPS.len()],
+    };
+    let life = &world;
+    let steps = STEPS.map(|(name, step)| -> desk::Step<'_> { (name, Box::new(move || step(life))) });
+    let marks = [WORKS, LOOKS].map(|it| world.mark_of(it));
+    let of = format!("thread of {} and {}", works.program.name, looks.program.name);
+    desk::life(&steps, || world.end(&marks, Duration::ZERO), (bench, &of))
+}
+
+/// A workspace of Slack's, and a managed repository whose agents are in it.
+struct World<'a> {
+    desk: Desk<'a>,
+    run: Run,
+    slack: Slack,
+    /// What the double lives in.
+    _runtime: Runtime,
+    works: App,
+    looks: App,
+    /// The thread's first message.
+    root: std::cell::RefCell<String>,
+}
+
+impl<'a> Deref for World<'a> {
+    type Target = Desk<'a>;
+
+    fn deref(&self) -> &Desk<'a> {
+        &self.desk
+    }
+}
+
+impl<'a> World<'a> {
+    fn new(bench: &'a Bench<'a>, works: Row, looks: Row) -> anyhow::Result<World<'a>> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let slack = runtime.block_on(Slack::start());
+        slack.limits(Scale::faster(FASTER));
+        let (first, second) = (slack.app(WORKS), slack.app(LOOKS));
+        let ann = slack.person("ann");
+        slack.channel("dev", &["ann", WORKS, LOOKS]);
+        let run = bench.place(&works, "thread", Asks::Never)?;
+        let mut desk = Desk::new(bench, &run)?;
+        let suffixed = format!("__{}", LOOKS.to_uppercase());
+        for (app, suffix) in [(&first, ""), (&second, suffixed.as_str())] {
+            desk.env.push((format!("SLACK_BOT_TOKEN{suffix}"), app.bot_token.clone()));
+            desk.env.push((format!("SLACK_APP_TOKEN{suffix}"), app.app_token.clone()));
+        }
+        let config = run.home.join(".config/regatta");
+        std::fs::create_dir_all(&config)?;
+        let text = format!(
+            "[agents.{WORKS}]\ndefault = true\n[agents.{LOOKS}]\n[bridges]\nallow = [\"slack:{ann}\"]\n\
+             clock = {FASTER:.1}\n[bridges.url]\nslack = \"{}/api\"\n",
+            slack.base_url()
+        );
+        std::fs::write(config.join("config.toml"), text)?;
+        let settings = run.dir.join("settings-looks");
+        let outfit = bench.outfit(&looks, &settings, Asks::Never)?;
+        bench.account.give(&run.dir)?;
+        desk.set_up()?;
+        let world =
+            World { desk, run, slack, _runtime: runtime, works: first, looks: second, root: Default::default() };
+        world.add_agent(WORKS, &works, &world.run.outfit, &world.mark_of(WORKS))?;
+        world.add_agent(LOOKS, &looks, &outfit, &world.mark_of(LOOKS))?;
+        world.ask(&["bridge", "test"])?;
+        Ok(world)
+    }
+
+    fn mark_of(&self, name: &str) -> String {
+        format!("{}-{name}", self.run.mark)
+    }
+
+    /// The word by which the models know a turn.
+    fn marker(&self, what: &str) -> String {
+        format!("{}-{what}", self.run.marker)
+    }
+
+    /// Ann says something in the thread, with the word for the model; gives the message.
+    fn say(&self, text: &str, what: &str) -> String {
+        let root = self.root.borrow().clone();
+        let text = format!("{text}. The word is {} and nothing else.", self.marker(what));
+        self.slack.say("ann", "dev", &text, (!root.is_empty()).then_some(&root))
+    }
+
+    /// What an app has posted in the thread, oldest first.
+    fn posted(&self, app: &App) -> Vec<String> {
+        let root = self.root.borrow();
+        self.slack
+            .thread("dev", &root)
+            .iter()
+            .filter(|it| it.user == app.bot_user && it.ts != *root)
+            .map(shown)
+            .collect()
+    }
+
+    /// Waits until an app has a message in the thread that says this and is no longer on its way; gives all it shows.
+    fn hears(&self, app: &App, words: &str) -> anyhow::Result<String> {
+        let said = || self.posted(app).into_iter().find(|it| it.contains(words) && !it.starts_with('⏳'));
+        until(PATIENCE, || said().is_some());
+        said().with_context(|| {
+            let all = self.ask(&["bridge", "conversations"]).unwrap_or_default();
+            format!("{words:?} is not in the thread, {:?} are; {all}", self.posted(app))
+        })
+    }
+
+    /// An agent's conversation, whole.
+    fn conversation(&self, agent: &str) -> anyhow::Result<Value> {
+        let all = self.ask(&["bridge", "conversations"])?;
+        let found = all.as_array().and_then(|all| all.iter().find(|it| it["agent"] == agent));
+        let id = found.and_then(|it| it["id"].as_str()).with_context(|| format!("{agent} is in no conversation"))?;
+        self.ask(&["bridge", "show", id])
+    }
+}
+
+/// All that people see of a message.
+fn shown(it: &Message) -> String {
+    let blocks = it.blocks.as_array().cloned().unwrap_or_default();
+    blocks.iter().filter_map(|it| it["text"].as_str()).collect::<Vec<_>>().join("\n")
+}
+
+fn fix(world: &World<'_>) -> anyhow::Result<()> {
+    let turns = [Turn::write("login.txt", "fixed\n"), Turn::say("Done: the login bug is fixed.")];
+    world.bench.models.tell(Story::new(world.marker("fix"), turns));
+    let root = world.say(&format!("@{WORKS} fix the login bug"), "fix");
+    *world.root.borrow_mut() = root;
+    let answer = world.hears(&world.works, "the login bug is fixed")?;
+    ensure!(answer.contains("login.txt"), "the answer does not name what was changed: {answer}");
+    let work = world.conversation(WORKS)?["turns"][0]["work"].clone();
+    let branch = work["branch"].as_str().unwrap_or_default();
+    ensure!(branch.starts_with("regatta/T1-fix-the-login-bug") && answer.contains(branch), "{work}: {answer}");
+    let posts = world.posted(&world.works);
+    ensure!(posts.len() == 1, "it is not one message: {posts:?}");
+    Ok(())
+}
+
+fn review(world: &World<'_>) -> anyhow::Result<()> {
+    let turns = [Turn::say("Found two issues: it has no test, and no name.")];
+    world.bench.models.tell(Story::new(world.marker("review"), turns));
+    world.say(&format!("@{LOOKS} review it and look for edge cases"), "review");
+    world.hears(&world.looks, "Found two issues")?;
+    let (works, looks) = (world.conversation(WORKS)?, world.conversation(LOOKS)?);
+    let (commit, turn) = (&works["turns"][0]["work"]["commit"], &looks["turns"][0]);
+    ensure!(commit.is_string() && turn["looks_at"][0] == *commit, "it looked at {} not {commit}", turn["looks_at"]);
+    ensure!(turn["work"].is_null(), "a look left work: {}", turn["work"]);
+    ensure!(works["turn_count"] == 1, "the other one was asked, too: {works}");
+    Ok(())
+}
+
+fn nobody(world: &World<'_>) -> anyhow::Result<()> {
+    let before = (world.posted(&world.works), world.posted(&world.looks));
+    let plain = world.say("thanks, can you also check the tests", "nobody");
+    // What comes after it in the same thread was taken, so it was looked at and left.
+    let turns = [Turn::say("It is still the same.")];
+    world.bench.models.tell(Story::new(world.marker("look"), turns));
+    world.say(&format!("@{LOOKS} review it again"), "look");
+    world.hears(&world.looks, "It is still the same.")?;
+    ensure!(world.slack.reactions("dev", &plain).is_empty(), "somebody took what was for nobody");
+    let turns = [WORKS, LOOKS].map(|it| world.conversation(it).map(|it| it["turn_count"].clone()));
+    let [works, looks] = turns;
+    ensure!(works? == 1 && looks? == 2, "somebody was asked what was for nobody");
+    ensure!(world.posted(&world.works) == before.0, "who was not asked has answered");
+    ensure!(world.posted(&world.looks).len() == before.1.len() + 1, "{:?}", world.posted(&world.looks));
+    Ok(())
+}
+
+fn killed(world: &World<'_>) -> anyhow::Result<()> {
+    let (marker, models) = (world.marker("tests"), world.bench.models);
+    let words = "The tests are there, too, and I have looked at each of them for a long time.";
+    let last = Turn::say(words).paced(Pace::Hang { gate: marker.clone() });
+    models.tell(Story::new(&marker, [Turn::write("tests.txt", "tested\n"), last]));
+    world.say(&format!("@{WORKS} can you also check the tests"), "tests");
+    let hanging = || {
+        let seen = models.seen_of(&marker);
+        seen.iter().any(|it| it.ended.is_none() && it.story.as_ref().is_some_and(|it| it.1 == 1))
+    };
+    ensure!(until(PATIENCE, hanging), "the model was not asked: {}", world.conversation(WORKS)?);
+    let before = world.conversation(WORKS)?;
+    let programs = tops(&marked(&world.mark_of(WORKS)));
+    ensure!(!programs.is_empty(), "no process of the agent is there");
+    kill(world.daemon()?);
+    world.ask(&["up"])?;
+    ensure!(tops(&marked(&world.mark_of(WORKS))) == programs, "P1: the agent did not outlive the daemon");
+    models.release(&marker);
+    let answer = world.hears(&world.works, "The tests are there, too")?;
+    let after = world.conversation(WORKS)?;
+    ensure!(before["task"] == after["task"], "another task: {after}");
+    let branch = |turn: usize| after["turns"][turn]["work"]["branch"].clone();
+    ensure!(branch(0).is_string() && branch(0) == branch(1), "another branch: {} and {}", branch(0), branch(1));
+    let task = after["task"].as_str().unwrap_or_default();
+    let diff = world.ask(&["diff", task])?.to_string();
+    ensure!(diff.contains("fixed") && diff.contains("tested"), "the first turn's work is gone: {diff}");
+    // What was said before is in the session itself, not told again.
+    let seen: Vec<_> = models.seen_of(&marker).into_iter().filter(|it| !it.side).collect();
+    ensure!(seen.len() == 2, "the model was asked {} times, not twice", seen.len());
+    let first = world.marker("fix");
+    let whole = seen.iter().all(|it| it.users.iter().any(|it| it.contains(&first) && !it.contains(&marker)));
+    ensure!(whole, "another session: {:?}", seen[0].users);
+    let posts = world.posted(&world.works);
+    ensure!(posts.len() == 2, "posted twice, or not at all: {posts:?}; the answer: {answer}");
+    ensure!(world.conversation(LOOKS)?["turn_count"] == 2, "the other one was asked, too");
+    Ok(())
+}
+
+fn well_behaved(world: &World<'_>) -> anyhow::Result<()> {
+    let violations = world.slack.violations();
+    ensure!(violations.is_empty(), "Slack would have punished: {violations:?}");
+    Ok(())
+}
