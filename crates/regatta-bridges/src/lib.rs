@@ -20,7 +20,9 @@ mod slack;
 mod telegram;
 mod webhook; // what happens, told to whoever wants to know
 
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use regatta_api::view::BridgeView;
@@ -29,6 +31,7 @@ use regatta_core::ids::AgentName;
 use regatta_engine::Engine;
 use tokio::task::JoinHandle;
 
+use bucket::Buckets;
 use desk::{Desk, Directory, Health};
 use http::Http;
 use registry::{Credentials, Instance, Off, Registry};
@@ -45,8 +48,9 @@ pub struct Bridges {
 }
 
 impl Bridges {
-    /// Starts every instance that is whole. Must be called within a runtime.
-    pub fn start(engine: Engine, registry: Registry) -> Result<Bridges, String> {
+    /// Starts every instance that is whole. Must be called within a runtime. What each has sent is kept in `data`, so
+    /// that the services' limits hold across restarts, too.
+    pub fn start(engine: Engine, registry: Registry, data: Option<&Path>) -> Result<Bridges, String> {
         let (registry, people) = (Arc::new(registry), Arc::new(Directory::default()));
         let (mut tasks, mut routes) = (Vec::new(), Routes::new());
         let http = Http::new()?;
@@ -64,7 +68,8 @@ impl Bridges {
             if let Some(route) = &it.route {
                 routes.insert(route.clone(), Route { desk: desk.clone(), inbound: inbound.clone() });
             }
-            tasks.push(tokio::spawn(outbox::run(desk.clone(), outbound, has_github)));
+            let buckets = data.map_or_else(Buckets::default, |data| sent_before(data, it));
+            tasks.push(tokio::spawn(outbox::run(desk.clone(), outbound, buckets, has_github)));
             tasks.push(tokio::spawn(async move { inbound.run(&desk).await }));
         }
         for off in &registry.off {
@@ -74,10 +79,11 @@ impl Bridges {
     }
 
     /// Tells every `[[bridges.webhook]]` what happens, from where it was told last: that is kept in `data`.
-    pub fn tell(&mut self, data: &std::path::Path) -> Result<(), String> {
-        let http = Http::new()?;
+    pub fn tell(&mut self, data: &Path) -> Result<(), String> {
+        // Now, and not when its task comes to run: what happens in between is told, too.
+        let (http, from) = (Http::new()?, self.engine.board().revision);
         for it in &self.registry.receivers {
-            let task = webhook::run(self.engine.clone(), http.clone(), it.clone(), data.to_owned());
+            let task = webhook::run(self.engine.clone(), http.clone(), it.clone(), data.to_owned(), from);
             self.tasks.push(tokio::spawn(task));
         }
         Ok(())
@@ -142,6 +148,17 @@ impl Drop for Bridges {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
+}
+
+/// What an instance has sent in an earlier run.
+fn sent_before(data: &Path, it: &Instance) -> Buckets {
+    let directory = data.join("bridges");
+    let path = directory.join(format!("{}-{}.sent", it.service, it.agent.as_str().replace('/', "+")));
+    let kept = std::fs::create_dir_all(&directory).and_then(|()| Buckets::kept_in(&path, Instant::now()));
+    kept.unwrap_or_else(|error| {
+        tracing::warn!("what {} sent before is not known: {}: {error}", it.agent, path.display());
+        Buckets::default()
+    })
 }
 
 type Pair = (Arc<dyn Inbound>, Arc<dyn Outbound>);

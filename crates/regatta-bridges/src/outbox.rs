@@ -50,8 +50,8 @@ struct Memory {
 type Place = (u64, u32, bool);
 
 /// Shows one instance's conversations until it is aborted.
-pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, has_github: bool) {
-    let buckets = Arc::new(Mutex::new(Buckets::default()));
+pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, buckets: Buckets, has_github: bool) {
+    let buckets = Arc::new(Mutex::new(buckets));
     let mut memories: HashMap<ConversationId, Memory> = HashMap::new();
     // Which job is at which conversation: one that breaks down frees its own and no other.
     let mut busy: HashMap<ConversationId, tokio::task::Id> = HashMap::new();
@@ -264,10 +264,14 @@ impl Job {
 
     fn shot(&self, post: &Post, part: usize, sight: Sight) -> Shot {
         let mut place = self.it.place.clone();
-        // A turn is answered where it was asked for, wherever somebody has written since.
-        if let What::Turn { turn } | What::Queued { turn, .. } = post.what
-            && let Some(turn) = self.it.turns.iter().find(|it| it.n == turn)
-        {
+        // A turn is answered where it was asked for, wherever somebody has written since; so are its own questions.
+        let turn = match post.what {
+            What::Turn { turn } | What::Queued { turn, .. } => self.it.turns.iter().find(|it| it.n == turn),
+            What::Ask { .. } => self.it.working(),
+            _ => None,
+        };
+        if let Some(turn) = turn {
+            place.extend(turn.place.clone());
             place.insert("source".to_owned(), turn.source.clone());
         }
         Shot {
@@ -299,6 +303,7 @@ impl Job {
         let (Some(work), Some(project)) = (work, project) else {
             return self.shown(post.n, Shown::Never { why: "there is no work to show".into() }).await;
         };
+        let branch = work.branch.clone();
         let mut shot = self.shot(
             post,
             0,
@@ -322,7 +327,10 @@ impl Job {
         match self.send(&shot).await {
             Ok(Ok(name)) => {
                 let (number, url) = name.split_once(' ').unwrap_or((&name, ""));
-                let pull = Pull { number: number.parse().unwrap_or(0), url: url.to_owned() };
+                let (number, url) = (number.parse().unwrap_or(0), url.to_owned());
+                let repo = shot.place.get("repo").map_or("", String::as_str);
+                let thread = Some(format!("{}:{repo}:{number}", Service::Github));
+                let pull = Pull { number, url, thread, branch: Some(branch) };
                 if let Err(why) = self.desk.converse(Ask::Open { conversation: self.it.id, pull }).await {
                     return Came::Failed(why);
                 }

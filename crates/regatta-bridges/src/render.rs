@@ -217,6 +217,71 @@ fn facts(it: &Conversation, turn: &Turn) -> String {
     lines.iter().map(|it| format!("- {it}")).collect::<Vec<_>>().join("\n")
 }
 
+/// A card in as many pieces as there are texts: how far it is stands on the first, buttons and links on the last.
+pub(crate) fn in_pieces(card: &Card, texts: Vec<String>) -> Vec<Card> {
+    let piece = |text| Card { tone: card.tone, text, ..Card::default() };
+    let mut pieces: Vec<Card> = texts.into_iter().map(piece).collect();
+    if let Some(first) = pieces.first_mut() {
+        (first.plan, first.doing) = (card.plan.clone(), card.doing.clone());
+    }
+    if let Some(last) = pieces.last_mut() {
+        (last.buttons, last.links) = (card.buttons.clone(), card.links.clone());
+    }
+    pieces
+}
+
+/// The line above a card that says what it is.
+pub(crate) fn head(card: &Card) -> Option<String> {
+    Some(match card.tone {
+        Tone::Working => format!("⏳ {}", card.doing.as_deref().unwrap_or("working")),
+        Tone::Waiting => "🕓 In line".to_owned(),
+        Tone::Failed => "⚠️ Trouble".to_owned(),
+        Tone::Stopped => "⏹ Stopped".to_owned(),
+        Tone::Question => "❓ A question".to_owned(),
+        Tone::Note | Tone::Done | Tone::Answered => return None,
+    })
+}
+
+/// How a service shows a plan: at most so many lines of so many characters, each with the sign of its status.
+pub(crate) struct Lines {
+    pub(crate) most: usize,
+    pub(crate) longest: usize,
+    pub(crate) sign: fn(ToolStatus) -> &'static str,
+}
+
+impl Lines {
+    pub(crate) fn of(&self, card: &Card) -> Option<String> {
+        let line = |(text, status): &(String, ToolStatus)| {
+            format!("{} {}", (self.sign)(*status), one_line(text, self.longest))
+        };
+        let lines: Vec<String> = card.plan.iter().take(self.most).map(line).collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+}
+
+/// A sign for how far a step is, where there is no markup for it.
+pub(crate) fn sign(status: ToolStatus) -> &'static str {
+    match status {
+        ToolStatus::Completed => "✅",
+        ToolStatus::InProgress => "▶️",
+        ToolStatus::Failed => "❌",
+        ToolStatus::Pending => "▫️",
+    }
+}
+
+/// The links below a card.
+pub(crate) fn links(card: &Card) -> Option<String> {
+    let links: Vec<String> = card.links.iter().map(|(label, url)| format!("[{label}]({url})")).collect();
+    (!links.is_empty()).then(|| links.join(" · "))
+}
+
+/// All that a card says beside its buttons, in CommonMark.
+pub(crate) fn spoken(card: &Card, lines: &Lines) -> String {
+    let text = Some(card.text.clone()).filter(|it| !it.trim().is_empty());
+    let parts: Vec<String> = [head(card), lines.of(card), text, links(card)].into_iter().flatten().collect();
+    if parts.is_empty() { "…".to_owned() } else { parts.join("\n\n") }
+}
+
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let cut: String = line.chars().filter(|it| !it.is_control()).take(most).collect();

@@ -52,8 +52,9 @@ enum Came {
     Away(String, Option<Duration>),
 }
 
-/// Tells one receiver until it is aborted, or wants nothing more.
-pub(crate) async fn run(engine: Engine, http: Http, it: Receiver, data: PathBuf) {
+/// Tells one receiver until it is aborted, or wants nothing more: from where it was told last, else what comes after
+/// `from`.
+pub(crate) async fn run(engine: Engine, http: Http, it: Receiver, data: PathBuf, from: u64) {
     let Some(secret) = &it.secret else {
         tracing::warn!("{} is told nothing: {} is not set", it.host(), it.variable);
         return;
@@ -63,7 +64,7 @@ pub(crate) async fn run(engine: Engine, http: Http, it: Receiver, data: PathBuf)
         Err(why) => return tracing::warn!("{} is told nothing: {} {why}", it.host(), it.variable),
     };
     let file = file_of(&data, &it.url);
-    let mut told = read(&file).unwrap_or_else(|| Told { fleet: fresh_name(), revision: engine.board().revision });
+    let mut told = read(&file).unwrap_or_else(|| Told { fleet: fresh_name(), revision: from });
     // A backup was restored: what it had not seen yet happens again.
     told.revision = told.revision.min(engine.board().revision);
     keep(&file, &told);

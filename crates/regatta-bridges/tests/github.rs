@@ -13,9 +13,10 @@ use regatta_bridges::registry::{self, AgentEntry, Config, Secret};
 use regatta_bridges::signature;
 use regatta_core::board::Board;
 use regatta_core::command::{Actor, Command, Request};
-use regatta_core::conversation::{Ask, Conversation, Deliver, Pushed, TurnState, What};
+use regatta_core::conversation::{Ask, Conversation, Deliver, Pushed, TurnState, What, Work};
 use regatta_core::ids::{AgentName, BranchName, ConversationId, ProjectName};
 use regatta_core::session::{AskOption, OptionKind, Said, Stop, Tool, ToolKind, Want};
+use regatta_core::task::Status;
 use regatta_core::{agent, project};
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::timer::MachineClock;
@@ -43,6 +44,7 @@ struct World {
     git: FakeGit,
     agents: FakeAgents,
     config: Config,
+    settings: project::Settings,
     key: Option<String>,
     secret: Option<Option<String>>,
 }
@@ -125,7 +127,8 @@ impl World {
             ..Config::default()
         };
         github.limits(Scale::faster(30.0));
-        World { github, apps, store: MemoryStore::new(), git, agents, config, key: None, secret: None }
+        let (store, settings) = (MemoryStore::new(), project::Settings::default());
+        World { github, apps, store, git, agents, config, settings, key: None, secret: None }
     }
 
     /// Starts Regatta in this world, and tells GitHub where it is.
@@ -147,7 +150,7 @@ impl World {
         let url = format!("http://{}", listener.local_addr().unwrap());
         self.github.webhook("claude-bot", &format!("{url}/webhooks/github"));
         self.github.webhook("codex-bot", &format!("{url}/webhooks/github/codex"));
-        let bridges = Bridges::start(engine.clone(), self.registry()).unwrap();
+        let bridges = Bridges::start(engine.clone(), self.registry(), None).unwrap();
         let router = bridges.router();
         let door = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Here { engine, bridges, door, url, life }
@@ -160,7 +163,7 @@ impl World {
             trunk: BranchName::new("main").unwrap(),
             validation: vec![],
             validation_timeout_ms: 60_000,
-            settings: project::Settings::default(),
+            settings: self.settings.clone(),
         };
         submit(engine, Command::AddProject(add)).await;
         for name in ["claude", "codex"] {
@@ -343,7 +346,8 @@ async fn two_agents_in_one_issue_are_two_and_who_calls_nobody_calls_neither() {
         here.conversations().iter().map(|it| (it.agent.to_string(), it.turn_count)).collect();
     assert_eq!(turns, BTreeMap::from([("claude".to_owned(), 1), ("codex".to_owned(), 2)]));
     let codex = here.conversations().into_iter().find(|it| it.agent.as_str() == "codex").unwrap();
-    assert!(codex.turns.last().is_some_and(|it| it.looks_at.is_some()), "a review reads the other's work");
+    let looks: Vec<bool> = codex.turns.iter().map(|it| it.looks_at.is_some()).collect();
+    assert_eq!(looks, [true, false], "a review reads the other's work, and nothing else does");
     world.github.assert_well_behaved();
 }
 
@@ -525,14 +529,9 @@ async fn a_question_is_answered_with_a_word_and_stop_stops() {
     world.github.assert_well_behaved();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn pushed_work_gets_one_pull_request_and_one_check_with_its_landing() {
-    let mut world = World::new().await;
-    world.config.deliver = Deliver::Pull;
-    let here = world.start().await;
-    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot change it");
-    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
-    // The fake repository has no remote: that the branch is there is said by hand.
+/// The work of a turn that was just asked for, when its branch is at GitHub. The fake repository has no remote: that it
+/// is there is said by hand.
+async fn pushed(world: &World, here: &Here) -> Work {
     let (id, work) = here
         .until(|board| {
             let it = board.conversations.values().next()?;
@@ -541,24 +540,41 @@ async fn pushed_work_gets_one_pull_request_and_one_check_with_its_landing() {
         })
         .await;
     world.github.branch(SHOP, &work.branch, work.commit.as_str());
+    push(here, id, &work).await;
+    work
+}
+
+/// Waits until the one check has come to this.
+async fn concluded(world: &World, conclusion: &str) -> github::Check {
+    let check = |view: &Seen<'_>| {
+        let check = view.checks(SHOP).first()?;
+        (check.conclusion.as_deref() == Some(conclusion)).then(|| check.clone())
+    };
+    world.github.find(check, PATIENCE).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pushed_work_gets_one_pull_request_and_one_check_with_its_landing() {
+    let mut world = World::new().await;
+    world.config.deliver = Deliver::Pull;
+    let here = world.start().await;
     // GitHub makes it and its answer is lost: it is not made again.
     world.github.fail_next("pulls/create", 1, Fault::DropAfterDoing);
-    push(&here, id, &work).await;
+    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot change it");
+    world.comment("claude-bot", number, |it| it.body.contains("Done")).await;
+    let work = pushed(&world, &here).await;
     let pull = here.until(|board| board.conversations.values().next()?.pull.clone()).await;
     here.all_shown().await;
     let pulls = world.github.pulls(SHOP);
     assert_eq!((pulls.len(), pulls[0].number), (1, pull.number));
+    assert_eq!(pull.thread, Some(format!("github:{SHOP}:{}", pull.number)));
     let made = pulls[0].pull.as_ref().unwrap();
     assert_eq!((made.head.as_str(), made.base.as_str()), (work.branch.as_str(), "main"));
     assert!(pulls[0].text.body.contains(&format!("#{number}")) && pulls[0].text.body.contains("<!-- regatta:"));
     world.comment("claude-bot", number, |it| it.body.contains(&format!("PR #{}", pull.number))).await;
     // Landing it shows on the commit.
     world.github.comment("ann", SHOP, number, "land");
-    let landed = |view: &Seen<'_>| {
-        let check = view.checks(SHOP).first()?;
-        (check.conclusion.as_deref() == Some("success")).then(|| check.clone())
-    };
-    let check = world.github.find(landed, PATIENCE).await;
+    let check = concluded(&world, "success").await;
     assert_eq!((check.head_sha.as_str(), check.name.as_str()), (work.commit.as_str(), "Regatta"));
     assert_eq!(check.fields["external_id"], format!("github:{SHOP}:{number}:claude"));
     assert_eq!(world.github.checks(SHOP).len(), 1, "one check, changed");
@@ -570,7 +586,65 @@ async fn pushed_work_gets_one_pull_request_and_one_check_with_its_landing() {
     world.github.assert_well_behaved();
 }
 
-async fn push(here: &Here, conversation: ConversationId, work: &regatta_core::conversation::Work) {
+/// A landing that fails is a check that fails, with a way to have it tried again; by somebody who may.
+async fn a_failed_check_is_tried_again(press: impl Fn(&GitHub, &str, u64)) {
+    let mut world = World::new().await;
+    world.config.deliver = Deliver::Pull;
+    world.settings.landing.on_conflict = project::OnConflict::Fail;
+    let here = world.start().await;
+    let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot change it");
+    let work = pushed(&world, &here).await;
+    here.all_shown().await;
+    world.git.person_commits(Path::new(REPO), "README", "somebody else's\n");
+    world.github.comment("ann", SHOP, number, "land");
+    let check = concluded(&world, "failure").await;
+    assert_eq!((check.head_sha.as_str(), check.status.as_str()), (work.commit.as_str(), "completed"));
+    assert!(check.fields["output"]["summary"].as_str().unwrap().contains("README"), "{}", check.fields);
+    assert_eq!(check.fields["actions"][0]["identifier"], "again");
+    world.comment("claude-bot", number, |it| it.body.contains("did not land")).await;
+    here.all_shown().await;
+    // The reason is gone, and somebody who may not ask presses the button; then somebody who may.
+    world.git.person_commits(Path::new(REPO), "README", "shop\n");
+    let task = here.conversations()[0].task.unwrap();
+    press(&world.github, "eve", check.id);
+    let told = |view: &Seen<'_>| {
+        let told = view.deliveries("claude-bot").iter().rfind(|it| it.event == "check_run")?;
+        (told.status_code == Some(200)).then_some(())
+    };
+    world.github.find(told, PATIENCE).await;
+    assert_eq!(here.engine.board().tasks[&task].status, Status::NeedsHuman);
+    press(&world.github, "ann", check.id);
+    concluded(&world, "success").await;
+    here.all_shown().await;
+    assert_eq!(world.github.checks(SHOP).len(), 1, "one check, changed");
+    assert!(!here.engine.board().tasks.contains_key(&task));
+    world.github.assert_well_behaved();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_button_of_a_failed_check_has_it_tried_again() {
+    a_failed_check_is_tried_again(|github, who, check| github.request_action(who, SHOP, check, "again")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn githubs_own_rerun_of_a_failed_check_has_it_tried_again() {
+    a_failed_check_is_tried_again(|github, who, check| github.rerequest(who, SHOP, check)).await;
+}
+
+/// What is longer than anybody may say is answered in words, in the thread.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comment_that_is_too_long_is_answered_in_words() {
+    let world = World::new().await;
+    let here = world.start().await;
+    let long = format!("@claude-bot {}", "é".repeat(40_000)); // 80,000 bytes, and still a comment
+    let number = world.github.open_issue("ann", SHOP, "Login", "It fails.");
+    world.github.comment("ann", SHOP, number, &long);
+    world.comment("claude-bot", number, |it| it.body.contains("64 KiB")).await;
+    here.all_shown().await;
+    assert_eq!(here.conversations()[0].turn_count, 0);
+}
+
+async fn push(here: &Here, conversation: ConversationId, work: &Work) {
     let pushed = Pushed { commit: work.commit.clone(), trouble: None };
     submit(&here.engine, Command::Converse(Box::new(Ask::Push { conversation, pushed }))).await;
 }

@@ -4,8 +4,6 @@
 
 mod world;
 
-use std::time::Duration;
-
 use regatta_bridges::registry::Secret;
 use regatta_bridges::signature;
 use regatta_core::conversation::TurnState;
@@ -101,6 +99,7 @@ async fn a_stop_signal_ends_the_turn_with_a_last_word() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permission_is_an_elicitation_that_stays_the_last_word_until_it_is_answered() {
     let (linear, _, mut world) = setting().await;
+    world.config.clock = 1_200.0; // 14 minutes are 0.7 s
     world.start().await;
     linear.webhook("claude", &world.url(ROUTE));
     let session = linear.mention("ann", "ENG-1", "claude", "ask me");
@@ -110,8 +109,10 @@ async fn a_permission_is_an_elicitation_that_stays_the_last_word_until_it_is_ans
     let options = asked.signal_metadata["options"].as_array().unwrap().clone();
     let values: Vec<&str> = options.iter().filter_map(|it| it["value"].as_str()).collect();
     assert_eq!(values, ["allow:Q1", "always:Q1", "deny:Q1"]);
-    // Looks at a turn that waits say nothing, however many there are.
-    tokio::time::sleep(Duration::from_millis(900)).await;
+    // Whatever beats while it waits says nothing, however often.
+    let before = linear.activities(&session).len();
+    world.until_sent(3).await;
+    assert_eq!(linear.activities(&session).len(), before, "{:?}", linear.activities(&session));
     assert_eq!(linear.session(&session).status, "awaitingInput");
     linear.prompt("ann", &session, "deny:Q1");
     until_status(&linear, &session, "complete").await;

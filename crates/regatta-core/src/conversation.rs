@@ -28,7 +28,7 @@ use crate::{agent, approval, route};
 
 pub use post::{Post, Shown, Tone, What};
 pub(crate) use post::{asked, decided};
-pub(crate) use turn::{Left, lost, returned, settled, turned};
+pub(crate) use turn::{Left, did_not_land, lost, returned, settled, turned};
 pub use turn::{Turn, TurnState, Work};
 
 /// An outside service.
@@ -117,6 +117,32 @@ pub struct Held {
 pub struct Pull {
     pub number: u64,
     pub url: String,
+    /// Where people talk about it, as threads are known: what is said there is said to who opened it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
+    /// The branch it is from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+}
+
+/// How a landing of a conversation's work ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case", tag = "came")]
+pub enum LandingEnd {
+    /// This work is on the trunk, as that commit.
+    Landed { work: CommitId, commit: CommitId },
+    /// This work did not land, for now.
+    Failed { work: CommitId, reason: String },
+}
+
+impl LandingEnd {
+    /// Whose landing it was.
+    pub fn work(&self) -> &CommitId {
+        match self {
+            LandingEnd::Landed { work, .. } | LandingEnd::Failed { work, .. } => work,
+        }
+    }
 }
 
 /// What of a conversation's work is on the remote.
@@ -164,6 +190,9 @@ pub struct Conversation {
     pub pushed: Option<Pushed>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<Pull>,
+    /// How the last landing of its work ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub landing_end: Option<LandingEnd>,
     /// Messages of ours on the bus whose answers belong here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub said: Vec<MessageId>,
@@ -192,6 +221,12 @@ impl Conversation {
     /// How many prompts wait behind it.
     pub fn queued(&self) -> usize {
         self.turns.iter().filter(|it| it.state == TurnState::Queued).count()
+    }
+
+    /// Whether people talk to it in this thread: its own, or that of its pull request at the same service.
+    pub fn is_in(&self, thread: &str) -> bool {
+        let pull = self.pull.as_ref().and_then(|it| it.thread.as_deref());
+        self.thread == thread || pull == Some(thread) && thread.split(':').next() == Some(self.service.name())
     }
 
     /// What is still to be shown, oldest first.
@@ -389,9 +424,14 @@ pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> 
     })
 }
 
-/// The conversation that a key names, if it is open.
+/// The conversation that a key names, if it is open. On its pull request an agent goes on with the conversation that the
+/// pull request is from: so a key that names nobody's own thread may name that.
 pub fn by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> {
-    board.conversations.values().find(|it| it.key == key)
+    let own = board.conversations.values().find(|it| it.key == key);
+    own.or_else(|| {
+        let (thread, agent) = key.rsplit_once(':')?;
+        board.conversations.values().find(|it| it.agent.as_str() == agent && it.is_in(thread))
+    })
 }
 
 fn of_task(board: &Board, task: TaskId) -> Option<Conversation> {
@@ -431,7 +471,7 @@ fn follows(board: &Board, ask: &Hear, own: Option<&Conversation>) -> bool {
         return false;
     }
     let in_thread: Vec<_> =
-        board.conversations.values().filter(|it| it.thread == ask.thread && it.turn_count > 0).collect();
+        board.conversations.values().filter(|it| it.is_in(&ask.thread) && it.turn_count > 0).collect();
     match (ask.follow_ups, in_thread.len()) {
         (FollowUps::Never, _) => false,
         (FollowUps::All, _) | (FollowUps::Mention | FollowUps::Last, 0 | 1) => true,
@@ -454,18 +494,12 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
         return Err(Refusal::NoSuchProject { project: ask.project });
     }
     agent::find(board, &ask.agent)?;
-    if ask.text.len() > LONGEST_TEXT {
-        return Err(Refusal::invalid("a message is at most 64 KiB", "say it shorter, or put it into a file"));
-    }
     let waiting = |it: &&Arc<Conversation>| !it.held.is_empty() && it.turn_count == 0;
     if !ask.may && known.is_none() && board.conversations.values().filter(waiting).count() >= MOST_HELD_THREADS {
         return Ok(Heard::NotForUs); // a flood: the operator has enough to look at
     }
     take(draft, &ask.delivery, now);
     let mut it = known.unwrap_or_else(|| fresh(draft.board(), &ask, now));
-    (it.deliver, it.prompt, it.idle_ms) = (ask.deliver, ask.prompt.clone(), ask.idle_ms);
-    it.place.extend(ask.place.clone());
-    it.idle_at = Some(now.at + ask.idle_ms);
     let id = it.id;
     if !ask.may {
         if it.held.len() < MOST_HELD {
@@ -480,7 +514,17 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
         change(draft, it, now);
         return Ok(Heard::Held { conversation: id });
     }
+    (it.deliver, it.prompt, it.idle_ms) = (ask.deliver, ask.prompt.clone(), ask.idle_ms);
+    it.place.extend(ask.place.clone());
+    it.idle_at = Some(now.at + ask.idle_ms);
     it.addressed = draft.next_revision();
+    if ask.text.len() > LONGEST_TEXT {
+        let text =
+            "This message is longer than 64 KiB, so nothing of it was taken. Say it shorter, or put it into a file.";
+        post::note(&mut it, Tone::Trouble, text.into());
+        change(draft, it, now);
+        return Ok(Heard::Commanded { conversation: id });
+    }
     let text = ask.text.trim().to_owned();
     match command(&text) {
         Some(Word::Stop) => {
@@ -519,7 +563,7 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
         change(draft, it, now);
         return Ok(Heard::Commanded { conversation: id });
     }
-    let said = turn::Said { by: ask.author, text, source: ask.source, context: ask.context };
+    let said = turn::Said { by: ask.author, text, source: ask.source, place: ask.place, context: ask.context };
     let (n, ahead) = turn::queue(draft, it, said, now)?;
     Ok(Heard::Prompted { conversation: id, turn: n, ahead })
 }
@@ -562,6 +606,7 @@ fn fresh(board: &Board, ask: &Hear, now: Now) -> Conversation {
         held: vec![],
         pushed: None,
         pull: None,
+        landing_end: None,
         said: vec![],
         addressed: 0,
         idle_ms: ask.idle_ms,
@@ -631,7 +676,8 @@ fn accept(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal
     }
     it.addressed = draft.next_revision();
     for held in std::mem::take(&mut it.held) {
-        let said = turn::Said { by: held.by, text: held.text, source: held.source, context: None };
+        let (place, context) = (BTreeMap::new(), None);
+        let said = turn::Said { by: held.by, text: held.text, source: held.source, place, context };
         turn::queue(draft, it, said, now)?;
         it = find(draft.board(), id)?;
     }

@@ -148,7 +148,12 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             effects.extend(after_landing(draft.board(), before, it));
             next_in_queue(draft, before, *it.landing(), now);
         }
-        Event::LandingEnded(it) => next_in_queue(draft, before, *it.landing(), now),
+        Event::LandingEnded(it) => {
+            next_in_queue(draft, before, *it.landing(), now);
+            if let Some(landing) = before.landings.get(it.landing()).filter(|_| *it.fault() == Some(true)) {
+                conversation::did_not_land(draft, landing, (it.reason(), *it.retry()), now);
+            }
+        }
         Event::TaskCompleted(it) => {
             effects.extend(task_ended(draft, before, *it.task(), now));
             let what = if it.landed().is_some() { "has landed" } else { "is done" };

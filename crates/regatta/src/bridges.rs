@@ -104,7 +104,7 @@ impl Running {
             register(engine, &registry)?;
         }
         let bad = |what: String| failed("bad_config", what, "see docs/bridges.md");
-        let mut bridges = regatta_bridges::Bridges::start(engine.clone(), registry).map_err(bad)?;
+        let mut bridges = regatta_bridges::Bridges::start(engine.clone(), registry, Some(dir)).map_err(bad)?;
         bridges.tell(dir).map_err(bad)?;
         Ok(Some(Running(bridges)))
     }

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use regatta_core::board::Board;
-use regatta_core::conversation::{Conversation, Service, Tone, TurnState, What};
-use regatta_core::ids::ConversationId;
+use regatta_core::conversation::{Conversation, LandingEnd, Service};
+use regatta_core::ids::{CommitId, ConversationId};
 use regatta_core::landing::State;
-use regatta_core::task::Status;
+use regatta_core::task::{Status, Task};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -110,7 +110,7 @@ fn wanted(desk: &Desk, board: &Board, it: &Conversation) -> Option<Wanted> {
     };
     let task = it.task.and_then(|it| board.tasks.get(&it));
     let (status, conclusion, title, summary) = match task {
-        Some(task) if task.status == Status::Landing => {
+        Some(task) if task.status == Status::Landing && is_of(task, &pushed.commit) => {
             let landing = task.landing.and_then(|it| board.landings.get(&it));
             match landing.map(|it| &it.state) {
                 Some(State::Queued) | None => {
@@ -123,25 +123,15 @@ fn wanted(desk: &Desk, board: &Board, it: &Conversation) -> Option<Wanted> {
                 }
             }
         }
-        // A turn is under way: what it pushes next has a check of its own.
-        _ if it.turns.iter().any(|it| matches!(it.state, TurnState::Working | TurnState::Queued)) => return None,
-        _ => {
-            // What was said of the landing since the last turn began: before that, it was another one's.
-            let since = it.posts.iter().rev().take_while(|it| !matches!(it.what, What::Turn { .. }));
-            let (tone, text) = since
-                .filter_map(|it| match &it.what {
-                    What::Note { tone: tone @ (Tone::Good | Tone::Trouble), text } => Some((*tone, text.clone())),
-                    _ => None,
-                })
-                .next()?;
-            match tone {
-                Tone::Good if text.contains("has landed") => ("completed", Some("success"), "Landed".to_owned(), text),
-                Tone::Trouble if text.contains("did not land") => {
-                    ("completed", Some("failure"), "Did not land".to_owned(), text)
-                }
-                _ => return None,
+        // Only of what was pushed: what a later turn pushes has a check of its own.
+        _ => match it.landing_end.as_ref().filter(|it| *it.work() == pushed.commit)? {
+            LandingEnd::Landed { commit, .. } => {
+                ("completed", Some("success"), "Landed".to_owned(), format!("It is on the trunk as {commit}."))
             }
-        }
+            LandingEnd::Failed { reason, .. } => {
+                ("completed", Some("failure"), "Did not land".to_owned(), format!("It did not land: {reason}"))
+            }
+        },
     };
     Some(Wanted {
         repo,
@@ -152,6 +142,10 @@ fn wanted(desk: &Desk, board: &Board, it: &Conversation) -> Option<Wanted> {
         title,
         summary: markup::quiet(&summary).chars().take(60_000).collect(),
     })
+}
+
+fn is_of(task: &Task, commit: &CommitId) -> bool {
+    task.submission.as_ref().is_some_and(|it| it.commit == *commit)
 }
 
 /// Makes the check, or changes the one that is there. Gives its id.

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::bucket::Limit;
-use crate::render;
+use crate::render::{self, Lines};
 use crate::service::{Button, Card, Fut, Outbound, Shot, Sight, Tone, Trouble};
 
 use super::api::{Api, escaped};
@@ -197,17 +197,7 @@ impl Outbound for GitHub {
 
     fn pieces(&self, card: &Card) -> Vec<Card> {
         // Made quiet before it is cut: that makes it longer.
-        let mut pieces: Vec<Card> = render::split(&markup::quiet(&card.text), LONGEST)
-            .into_iter()
-            .map(|text| Card { tone: card.tone, text, ..Card::default() })
-            .collect();
-        if let Some(first) = pieces.first_mut() {
-            (first.plan, first.doing) = (card.plan.clone(), card.doing.clone());
-        }
-        if let Some(last) = pieces.last_mut() {
-            (last.buttons, last.links) = (card.buttons.clone(), card.links.clone());
-        }
-        pieces
+        render::in_pieces(card, render::split(&markup::quiet(&card.text), LONGEST))
     }
 
     fn show<'a>(&'a self, shot: &'a Shot) -> Fut<'a, Result<String, Trouble>> {
@@ -223,36 +213,21 @@ impl Outbound for GitHub {
 
 /// All that a card says, in GitHub's Markdown.
 fn spoken(card: &Card) -> String {
-    let head = match card.tone {
-        Tone::Working => Some(format!("⏳ {}", card.doing.as_deref().unwrap_or("working"))),
-        Tone::Waiting => Some("🕓 In line".to_owned()),
-        Tone::Failed => Some("⚠️ Trouble".to_owned()),
-        Tone::Stopped => Some("⏹ Stopped".to_owned()),
-        Tone::Question => Some("❓ A question".to_owned()),
-        Tone::Note | Tone::Done | Tone::Answered => None,
-    };
-    let mut parts: Vec<String> = head.map(|it| markup::quiet(&it)).into_iter().collect();
-    if !card.plan.is_empty() {
-        let lines = card.plan.iter().take(20).map(|(text, status)| {
-            let sign = match status {
-                ToolStatus::Completed => "- [x]",
-                ToolStatus::InProgress => "- [ ] ▶️",
-                ToolStatus::Failed => "- [ ] ❌",
-                ToolStatus::Pending => "- [ ]",
-            };
-            format!("{sign} {}", render::one_line(text, 150))
-        });
-        parts.push(markup::quiet(&lines.collect::<Vec<_>>().join("\n")));
-    }
-    if !card.text.trim().is_empty() {
-        parts.push(markup::quiet(&card.text));
-    }
+    let lines = Lines { most: 20, longest: 150, sign };
+    let above = [render::head(card), lines.of(card), Some(card.text.clone()).filter(|it| !it.trim().is_empty())];
+    let mut parts: Vec<String> = above.into_iter().flatten().map(|it| markup::quiet(&it)).collect();
     parts.extend(in_words(&card.buttons, &card.text));
-    if !card.links.is_empty() {
-        let links: Vec<String> = card.links.iter().map(|(label, url)| format!("[{label}]({url})")).collect();
-        parts.push(links.join(" · "));
-    }
+    parts.extend(render::links(card));
     if parts.is_empty() { "…".to_owned() } else { parts.join("\n\n") }
+}
+
+fn sign(status: ToolStatus) -> &'static str {
+    match status {
+        ToolStatus::Completed => "- [x]",
+        ToolStatus::InProgress => "- [ ] ▶️",
+        ToolStatus::Failed => "- [ ] ❌",
+        ToolStatus::Pending => "- [ ]",
+    }
 }
 
 /// There are no buttons here: what stands for them is said.

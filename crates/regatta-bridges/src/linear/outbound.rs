@@ -162,16 +162,7 @@ impl Outbound for Linear {
     }
 
     fn pieces(&self, card: &Card) -> Vec<Card> {
-        let texts = render::split(&card.text, LONGEST);
-        let mut pieces: Vec<Card> =
-            texts.into_iter().map(|text| Card { tone: card.tone, text, ..Card::default() }).collect();
-        if let Some(first) = pieces.first_mut() {
-            (first.plan, first.doing) = (card.plan.clone(), card.doing.clone());
-        }
-        if let Some(last) = pieces.last_mut() {
-            (last.buttons, last.links) = (card.buttons.clone(), card.links.clone());
-        }
-        pieces
+        render::in_pieces(card, render::split(&card.text, LONGEST))
     }
 
     fn show<'a>(&'a self, shot: &'a Shot) -> Fut<'a, Result<String, Trouble>> {

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use regatta_core::session::ToolStatus;
 use serde_json::{Value, json};
 
 use crate::bucket::Limit;
-use crate::render;
-use crate::service::{Card, Fut, Outbound, Shot, Sight, Tone, Trouble};
+use crate::render::{self, Lines};
+use crate::service::{Card, Fut, Outbound, Shot, Sight, Trouble};
 
 use super::api::Api;
 use super::markup;
@@ -17,7 +16,7 @@ use super::markup;
 const LONGEST: usize = 9_000;
 const MINUTE: Duration = Duration::from_secs(60);
 const EVENT: &str = "regatta_post";
-/// Slack takes a short burst into one channel; one fewer is sent, as those sent apart may arrive together.
+/// Slack takes a short burst into one channel, and does not say how short.
 const POSTS_AT_ONCE: f64 = 2.0;
 
 pub(crate) struct Slack {
@@ -87,17 +86,7 @@ impl Outbound for Slack {
     }
 
     fn pieces(&self, card: &Card) -> Vec<Card> {
-        let mut pieces: Vec<Card> = render::split(&card.text, LONGEST)
-            .into_iter()
-            .map(|text| Card { tone: card.tone, text, ..Card::default() })
-            .collect();
-        if let Some(first) = pieces.first_mut() {
-            (first.plan, first.doing) = (card.plan.clone(), card.doing.clone());
-        }
-        if let Some(last) = pieces.last_mut() {
-            (last.buttons, last.links) = (card.buttons.clone(), card.links.clone());
-        }
-        pieces
+        render::in_pieces(card, render::split(&card.text, LONGEST))
     }
 
     fn show<'a>(&'a self, shot: &'a Shot) -> Fut<'a, Result<String, Trouble>> {
@@ -120,36 +109,7 @@ impl Outbound for Slack {
 
 /// All that a card says, in CommonMark.
 fn spoken(card: &Card) -> String {
-    let head = match card.tone {
-        Tone::Working => Some(format!("⏳ {}", card.doing.as_deref().unwrap_or("working"))),
-        Tone::Waiting => Some("🕓 In line".to_owned()),
-        Tone::Failed => Some("⚠️ Trouble".to_owned()),
-        Tone::Stopped => Some("⏹ Stopped".to_owned()),
-        Tone::Question => Some("❓ A question".to_owned()),
-        Tone::Note | Tone::Done | Tone::Answered => None,
-    };
-    let mut parts: Vec<String> = head.into_iter().collect();
-    if !card.plan.is_empty() {
-        let lines = card.plan.iter().take(20).map(|(text, status)| {
-            let sign = match status {
-                ToolStatus::Completed => "✅",
-                ToolStatus::InProgress => "▶️",
-                ToolStatus::Failed => "❌",
-                ToolStatus::Pending => "▫️",
-            };
-            format!("{sign} {}", render::one_line(text, 150))
-        });
-        parts.push(lines.collect::<Vec<_>>().join("\n"));
-    }
-    if !card.text.is_empty() {
-        parts.push(card.text.clone());
-    }
-    if !card.links.is_empty() {
-        let links: Vec<String> = card.links.iter().map(|(label, url)| format!("[{label}]({url})")).collect();
-        parts.push(links.join(" · "));
-    }
-    let text = parts.join("\n\n");
-    markup::quiet(if text.trim().is_empty() { "…" } else { &text })
+    markup::quiet(&render::spoken(card, &Lines { most: 20, longest: 150, sign: render::sign }))
 }
 
 fn blocks(card: &Card, words: &str) -> Value {

@@ -5,11 +5,10 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use regatta_core::session::ToolStatus;
 use serde_json::{Value, json};
 
 use crate::bucket::Limit;
-use crate::render;
+use crate::render::{self, Lines};
 use crate::service::{Button, Card, Fut, Outbound, Shot, Sight, Tone, Trouble};
 
 use super::api::Api;
@@ -128,15 +127,7 @@ impl Outbound for Telegram {
     }
 
     fn pieces(&self, card: &Card) -> Vec<Card> {
-        let mut pieces: Vec<Card> =
-            texts(&card.text).into_iter().map(|text| Card { tone: card.tone, text, ..Card::default() }).collect();
-        if let Some(first) = pieces.first_mut() {
-            (first.plan, first.doing) = (card.plan.clone(), card.doing.clone());
-        }
-        if let Some(last) = pieces.last_mut() {
-            (last.buttons, last.links) = (card.buttons.clone(), card.links.clone());
-        }
-        pieces
+        render::in_pieces(card, texts(&card.text))
     }
 
     fn show<'a>(&'a self, shot: &'a Shot) -> Fut<'a, Result<String, Trouble>> {
@@ -224,36 +215,7 @@ fn keyboard(buttons: &[Button]) -> Value {
 
 /// All that a card says, in CommonMark.
 fn spoken(card: &Card) -> String {
-    let head = match card.tone {
-        Tone::Working => Some(format!("⏳ {}", card.doing.as_deref().unwrap_or("working"))),
-        Tone::Waiting => Some("🕓 In line".to_owned()),
-        Tone::Failed => Some("⚠️ Trouble".to_owned()),
-        Tone::Stopped => Some("⏹ Stopped".to_owned()),
-        Tone::Question => Some("❓ A question".to_owned()),
-        Tone::Note | Tone::Done | Tone::Answered => None,
-    };
-    let mut parts: Vec<String> = head.into_iter().collect();
-    if !card.plan.is_empty() {
-        let lines = card.plan.iter().take(12).map(|(text, status)| {
-            let sign = match status {
-                ToolStatus::Completed => "✅",
-                ToolStatus::InProgress => "▶️",
-                ToolStatus::Failed => "❌",
-                ToolStatus::Pending => "▫️",
-            };
-            format!("{sign} {}", render::one_line(text, 80))
-        });
-        parts.push(lines.collect::<Vec<_>>().join("\n"));
-    }
-    if !card.text.trim().is_empty() {
-        parts.push(card.text.clone());
-    }
-    if !card.links.is_empty() {
-        let links: Vec<String> = card.links.iter().map(|(label, url)| format!("[{label}]({url})")).collect();
-        parts.push(links.join(" · "));
-    }
-    let text = parts.join("\n\n");
-    if text.trim().is_empty() { "…".into() } else { text }
+    render::spoken(card, &Lines { most: 12, longest: 80, sign: render::sign })
 }
 
 #[cfg(test)]

@@ -140,7 +140,7 @@ impl World {
             .collect();
         let vars = self.vars.clone();
         let registry = registry::read(&listed, self.config.clone(), &|name| Ok(vars.get(name).cloned())).unwrap();
-        let bridges = Bridges::start(engine.clone(), registry).unwrap();
+        let bridges = Bridges::start(engine.clone(), registry, None).unwrap();
         let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
         let router = bridges.router();
         let door = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
@@ -204,6 +204,18 @@ impl World {
             let more = tokio::time::timeout_at(deadline, changes.changed()).await;
             assert!(matches!(more, Ok(Ok(()))), "it never came that {what}: {it:#?}");
         }
+    }
+
+    /// Waits until an instance has shown so much more. Nobody tells when that changes, so it is looked at again and again.
+    pub(crate) async fn until_sent(&self, more: u64) {
+        let sent = || self.bridges().list()[0].health.sent;
+        let (from, mut ticks) = (sent(), tokio::time::interval(Duration::from_millis(10)));
+        let wait = async {
+            while sent() < from + more {
+                ticks.tick().await;
+            }
+        };
+        tokio::time::timeout(SOON, wait).await.unwrap_or_else(|_| panic!("only {} were sent", sent() - from));
     }
 
     /// Waits until nothing of a conversation is to be shown, and nothing works.

@@ -118,10 +118,12 @@ pub(super) fn note(it: &mut Conversation, tone: Tone, text: String) {
     push(it, What::Note { tone, text });
 }
 
-/// A pull request is due for what was pushed, once.
+/// A pull request is due for what was pushed, once for each branch: when its work has landed, the next has another.
 pub(super) fn pull(it: &mut Conversation) {
     let pushed = it.pushed.as_ref().is_some_and(|it| it.trouble.is_none());
-    if pushed && it.pull.is_none() && !it.posts.iter().any(|it| it.what == What::Pull && it.is_due()) {
+    let branch = it.turns.iter().rev().find_map(|it| it.work.as_ref()).map(|it| it.branch.as_str());
+    let has = it.pull.as_ref().is_some_and(|it| it.branch.is_none() || it.branch.as_deref() == branch);
+    if pushed && !has && !it.posts.iter().any(|it| it.what == What::Pull && it.is_due()) {
         push(it, What::Pull);
     }
 }

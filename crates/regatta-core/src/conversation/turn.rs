@@ -1,5 +1,7 @@
 //! Turns: one prompt of a conversation, one attempt at its task at a time, and what came of it.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::{self, Attempt, Cause, resume_of};
@@ -7,12 +9,13 @@ use crate::board::{Board, Draft};
 use crate::command::Actor;
 use crate::event::Event;
 use crate::ids::{CommitId, ConversationId, Now, TaskId};
+use crate::landing::{self, Landing};
 use crate::refusal::Refusal;
+use crate::steer;
 use crate::task::{self, Add, Again, Duty, How, Status, Submission, Task};
-use crate::{landing, steer};
 
 use super::post::{self, Tone};
-use super::{Author, Conversation, Deliver, Pushing, change, find, of_task};
+use super::{Author, Conversation, Deliver, LandingEnd, Pushing, change, find, of_task};
 
 /// How far a turn is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +55,9 @@ pub struct Turn {
     pub text: String,
     /// The message that asked, as the service knows it.
     pub source: String,
+    /// Where it was asked, where that can differ within a conversation: it is answered there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub place: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
     pub state: TurnState,
@@ -78,6 +84,7 @@ pub(super) struct Said {
     pub(super) by: Author,
     pub(super) text: String,
     pub(super) source: String,
+    pub(super) place: BTreeMap<String, String>,
     pub(super) context: Option<String>,
 }
 
@@ -99,6 +106,7 @@ pub(super) fn queue(draft: &mut Draft, mut it: Conversation, said: Said, now: No
         by: said.by,
         text: said.text,
         source: said.source.clone(),
+        place: said.place,
         context: said.context,
         state: TurnState::Queued,
         answer: None,
@@ -128,7 +136,8 @@ fn advance(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusa
     let Some(at) = it.turns.iter().position(|it| it.state == TurnState::Queued) else { return Ok(()) };
     let open = it.task.and_then(|it| draft.board().tasks.get(&it)).cloned();
     // What is on its way to the trunk is not changed under it: the next turn begins when that is settled.
-    if open.as_ref().is_some_and(|it| it.status == Status::Landing || it.status.is_running()) {
+    let mends = |it: &Task| it.fixup.is_some() && it.status.is_waiting();
+    if open.as_ref().is_some_and(|it| it.status == Status::Landing || it.status.is_running() || mends(it)) {
         return Ok(());
     }
     let has_session = open.as_ref().and_then(|it| it.resume.as_ref()).is_some_and(|it| it.session.is_some());
@@ -235,10 +244,12 @@ fn looks_at(board: &Board, it: &Conversation, text: &str) -> Option<(CommitId, C
         let last = other.turns.iter().rev().find_map(|it| it.work.as_ref());
         kept.map(|it| (it.commit, it.base)).or(last.map(|it| (it.commit.clone(), it.base.clone())))
     };
+    let shows =
+        |other: &Conversation, thread: &str| other.pull.as_ref().is_some_and(|it| it.thread.as_deref() == Some(thread));
     let others = board.conversations.values().filter(|other| other.id != it.id && other.project == it.project);
     let named = |other: &&std::sync::Arc<Conversation>| match number {
         Some(number) => other.pull.as_ref().is_some_and(|it| it.number == number),
-        None => other.thread == it.thread,
+        None => other.is_in(&it.thread) || shows(other, &it.thread),
     };
     others.filter(named).max_by_key(|it| it.addressed).and_then(|it| work(it))
 }
@@ -266,6 +277,13 @@ pub(crate) fn turned(
     // Only the turn that was asked to look leaves nothing: the next one may well be asked to mend what it found.
     let looks = it.working().is_some_and(|it| it.looks_at.is_some());
     let work = left.work.filter(|work| !work.changed.is_empty() && !looks);
+    // Nobody asked for this one: it brings what somebody wants landed together with what landed meanwhile.
+    let mends = task.fixup.is_some() && it.working().is_none();
+    if let Some(work) = work.as_ref().filter(|_| mends)
+        && let Some(last) = it.turns.iter_mut().rev().find_map(|it| it.work.as_mut())
+    {
+        (last.commit, last.base) = (work.commit.clone(), work.base.clone());
+    }
     if let Some(turn) = it.turns.iter_mut().find(|it| it.state == TurnState::Working) {
         let answer = left.answer.trim();
         let answer = if answer.is_empty() { "It is done, and it said nothing more." } else { answer };
@@ -283,14 +301,14 @@ pub(crate) fn turned(
     }
     post::restage_last_turn(&mut it);
     let (deliver, id, more) = (it.deliver, it.id, it.queued() > 0);
-    if let Some(work) = work.as_ref().filter(|_| deliver == Deliver::Pull && !more) {
+    if let Some(work) = work.as_ref().filter(|_| deliver == Deliver::Pull && (mends || !more)) {
         it.pushed = None;
         draft.record(Event::ConversationPushing(Pushing { conversation: id, commit: work.commit.clone() }));
     }
     change(draft, it, now);
     let resume = resume_of(attempt, true);
     let landing = match work {
-        Some(work) if deliver == Deliver::Land && !more => {
+        Some(work) if mends || deliver == Deliver::Land && !more => {
             let landing = landing::submit(draft, task, attempt, work, now)?;
             attempt::end(draft, attempt.id, Cause::Submitted, "");
             landing
@@ -367,16 +385,29 @@ pub(super) fn land(draft: &mut Draft, id: ConversationId, by: &Author, now: Now)
     Ok(())
 }
 
-/// A turn did not come about: who asked is told, with what they can do.
+/// A turn did not come about, or what was to land did not: who asked is told, with what they can do.
 pub(crate) fn lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
     let Some(mut it) = of_task(draft.board(), task.id) else { return Ok(()) };
     if let Some(turn) = it.turns.iter_mut().find(|it| it.state == TurnState::Working) {
         over(turn, TurnState::Failed, Some(reason.chars().take(2_000).collect()), now);
         post::restage_last_turn(&mut it);
-    } else if task.landing.is_some() {
-        post::note(&mut it, Tone::Trouble, format!("{} did not land: {reason}", task.id));
+    } else {
+        let text = format!("{} did not land: {reason}. Say `land` to have it tried again.", task.id);
+        post::note(&mut it, Tone::Trouble, text);
     }
     settle_task(draft, it, task.id, now)
+}
+
+/// A landing failed by its own fault. If it can be mended that is tried at once, and it lands then.
+pub(crate) fn did_not_land(draft: &mut Draft, landing: &Landing, (reason, mended): (&str, bool), now: Now) {
+    let Some(mut it) = of_task(draft.board(), landing.task) else { return };
+    let (work, reason) = (landing.submission.commit.clone(), reason.chars().take(2_000).collect::<String>());
+    if mended {
+        let text = format!("{} could not land yet: {reason}. I mend that now; then it is tried again.", landing.task);
+        post::note(&mut it, Tone::Trouble, text);
+    }
+    it.landing_end = Some(LandingEnd::Failed { work, reason });
+    change(draft, it, now);
 }
 
 /// A conversation's task is over: its work landed, or it was cancelled.
@@ -385,6 +416,8 @@ pub(crate) fn settled(draft: &mut Draft, task: &Task, landed: Option<&CommitId>,
     if let Some(commit) = landed {
         let short: String = commit.as_str().chars().take(10).collect();
         post::note(&mut it, Tone::Good, format!("{} has landed as {short}.", task.id));
+        let work = task.submission.as_ref().map(|it| it.commit.clone());
+        it.landing_end = work.map(|work| LandingEnd::Landed { work, commit: commit.clone() }).or(it.landing_end);
     }
     settle_task(draft, it, task.id, now)
 }

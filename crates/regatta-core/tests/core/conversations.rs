@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use regatta_core::attempt::{Cause, Exited, Findings, WorkResult};
 use regatta_core::command::{Command, Outcome};
 use regatta_core::conversation::{
-    Ask, Author, Conversation, Deliver, FollowUps, Hear, Heard, Post, Pull, Pushed, Service, Shown, Tone, TurnState,
-    What,
+    Ask, Author, Conversation, Deliver, FollowUps, Hear, Heard, LONGEST_TEXT, LandingEnd, Post, Pull, Pushed, Service,
+    Shown, Tone, TurnState, What,
 };
 use regatta_core::effect::Effect;
 use regatta_core::gates::Facts;
 use regatta_core::ids::{ConversationId, TaskId};
+use regatta_core::project::OnConflict;
 use regatta_core::schedule::{Grant, Poll};
 use regatta_core::session::{Answer, Said, Want};
 use regatta_core::task::Status;
@@ -98,6 +99,12 @@ fn ends(world: &mut World, grant: &Grant, detail: &str, changed: &[&str]) {
 fn show(world: &mut World, id: u64, post: u64, stage: u32) {
     let shown = Shown::As { stage, refs: vec![format!("ref-{post}")] };
     converse(world, Ask::Show { conversation: ConversationId(id), post, shown });
+}
+
+/// A pull request on GitHub, from the branch of the first task.
+fn pull(number: u64) -> Pull {
+    let thread = Some(format!("github:acme/shop:{number}"));
+    Pull { number, url: format!("https://x/{number}"), thread, branch: Some("regatta/T1-fix-it".into()) }
 }
 
 fn notes(it: &Conversation) -> Vec<(Tone, &str)> {
@@ -218,10 +225,7 @@ fn a_review_looks_at_the_others_work_and_leaves_none_of_its_own() {
     let first = begin(&mut world, TaskId(1));
     ends(&mut world, &first, "Done.", &["src/login.rs"]);
     let work = it(&world, 1).turns[0].work.clone().unwrap();
-    converse(
-        &mut world,
-        Ask::Open { conversation: ConversationId(1), pull: Pull { number: 42, url: "https://x/42".into() } },
-    );
+    converse(&mut world, Ask::Open { conversation: ConversationId(1), pull: pull(42) });
     let elsewhere = |n: &str, text: &str| Hear {
         thread: "slack:T1:C9:99.1".into(),
         key: "slack:T1:C9:99.1:codex".into(),
@@ -428,11 +432,163 @@ fn a_pull_request_follows_a_push_once() {
     converse(&mut world, push(None));
     converse(&mut world, push(None));
     assert_eq!(pulls(&world), 1);
-    let pull = Pull { number: 7, url: "https://x/7".into() };
+    let pull = pull(7);
     converse(&mut world, Ask::Open { conversation: ConversationId(1), pull });
     converse(&mut world, push(None));
     assert_eq!(pulls(&world), 1);
     assert!(it(&world, 1).unshown().any(|it| matches!(it.what, What::Turn { .. })), "the answer names it");
+}
+
+/// Somebody writes on GitHub, on an issue or pull request of this number.
+fn on_github(who: &str, delivery: &str, number: u64, text: &str) -> Hear {
+    let thread = format!("github:acme/shop:{number}");
+    Hear {
+        service: Service::Github,
+        key: format!("{thread}:{who}"),
+        thread,
+        place: BTreeMap::from([("repo".into(), "acme/shop".into()), ("number".into(), number.to_string())]),
+        source: format!("comment:{delivery}"),
+        deliver: Deliver::Pull,
+        ..hear(who, delivery, text)
+    }
+}
+
+/// On the pull request that it opened an agent goes on with its own work, and another one that is to review there looks
+/// at that very work. Each is answered where it was asked.
+#[test]
+fn a_pull_request_is_a_thread_of_who_opened_it() {
+    let mut world = world();
+    says(&mut world, on_github("claude", "1", 7, "fix it"));
+    let grant = begin(&mut world, TaskId(1));
+    opens(&mut world, &grant, "s-1");
+    ends(&mut world, &grant, "Done.", &["a"]);
+    converse(&mut world, Ask::Open { conversation: ConversationId(1), pull: pull(8) });
+    says(&mut world, on_github("claude", "2", 8, "and the tests?"));
+    assert_eq!((world.board.conversations.len(), it(&world, 1).turn_count), (1, 2));
+    let again = begin(&mut world, TaskId(1));
+    assert_eq!(world.board.attempts[&again.attempt].resumed_session(), Some("s-1"));
+    let number = |turn: usize| it(&world, 1).turns[turn].place["number"].clone();
+    assert_eq!([number(0), number(1)], ["7", "8"], "answered elsewhere");
+    says(&mut world, on_github("codex", "3", 8, "review this"));
+    let work = it(&world, 1).turns[0].work.clone().unwrap();
+    assert_eq!(it(&world, 2).turns[0].looks_at, Some((work.commit, work.base)));
+    // Two are there now: who names nobody is heard by neither. Elsewhere the first is still alone.
+    for who in ["claude", "codex"] {
+        let plain = Hear { called: false, ..on_github(who, "4", 8, "hm") };
+        assert_eq!(says(&mut world, plain), Heard::NotForUs, "{who}");
+    }
+    let plain = Hear { called: false, ..on_github("claude", "5", 7, "thanks") };
+    assert!(matches!(says(&mut world, plain), Heard::Prompted { .. }));
+    // Another agent's thread of the same number is its own.
+    says(&mut world, on_github("codex", "6", 7, "hello"));
+    assert_eq!(world.board.conversations.len(), 3);
+}
+
+/// When the work of a pull request has landed, what comes next has a branch and a pull request of its own.
+#[test]
+fn what_comes_after_a_landing_has_its_own_pull_request() {
+    let mut world = world();
+    says(&mut world, on_github("claude", "1", 7, "fix it"));
+    let pulls = |world: &World| it(world, 1).posts.iter().filter(|it| it.what == What::Pull).count();
+    let turn = |world: &mut World, number: u64| {
+        let id = task(world, 1);
+        let grant = begin(world, id);
+        ends(world, &grant, "Done.", &["a"]);
+        let work = it(world, 1).turns.last().unwrap().work.clone().unwrap();
+        let pushed = Pushed { commit: work.commit, trouble: None };
+        converse(world, Ask::Push { conversation: ConversationId(1), pushed });
+        let due = pulls(world);
+        let due_post = it(world, 1).posts.iter().find(|it| it.what == What::Pull && it.is_due()).map(|it| it.n);
+        if let Some(post) = due_post {
+            show(world, 1, post, 1);
+            let pull = Pull { branch: Some(work.branch), ..pull(number) };
+            converse(world, Ask::Open { conversation: ConversationId(1), pull });
+        }
+        due
+    };
+    assert_eq!(turn(&mut world, 8), 1);
+    says(&mut world, on_github("claude", "2", 7, "better"));
+    assert_eq!(turn(&mut world, 9), 1, "the same branch has one already");
+    says(&mut world, on_github("claude", "3", 7, "land"));
+    let landing = world.task(TaskId(1)).landing.unwrap();
+    world.land(landing);
+    says(&mut world, on_github("claude", "4", 7, "now the docs"));
+    assert_eq!(turn(&mut world, 10), 2);
+    assert_eq!(it(&world, 1).pull.as_ref().map(|it| it.number), Some(10));
+}
+
+/// What does not go together with what landed since is mended and lands then, as was asked; who asked is told. What is
+/// said meanwhile waits.
+#[test]
+fn a_landing_that_conflicts_is_mended_told_and_tried_again() {
+    let mut world = world();
+    says(&mut world, hear("claude", "1", "fix it"));
+    let grant = begin(&mut world, TaskId(1));
+    ends(&mut world, &grant, "Done.", &["a"]);
+    says(&mut world, hear("claude", "2", "land"));
+    says(&mut world, hear("claude", "3", "now the docs"));
+    let work = it(&world, 1).turns[0].work.clone().unwrap().commit;
+    let landing = world.task(TaskId(1)).landing.unwrap();
+    world.red(landing, "a test fails");
+    let now = it(&world, 1);
+    assert!(
+        matches!(&now.landing_end, Some(LandingEnd::Failed { work: it, .. }) if *it == work),
+        "{:?}",
+        now.landing_end
+    );
+    let told = notes(now);
+    assert!(told.iter().any(|it| it.0 == Tone::Trouble && it.1.contains("a test fails")), "{told:?}");
+    assert_eq!((now.queued(), world.status(TaskId(1))), (1, Status::Pending), "the next turn went before");
+    let mends = begin(&mut world, TaskId(1));
+    ends(&mut world, &mends, "Mended.", &["a"]);
+    assert_eq!(world.status(TaskId(1)), Status::Landing, "somebody had said `land`");
+    let landing = world.task(TaskId(1)).landing.unwrap();
+    world.land(landing);
+    let now = it(&world, 1);
+    assert!(matches!(now.landing_end, Some(LandingEnd::Landed { .. })), "{:?}", now.landing_end);
+    assert_eq!(now.working().map(|it| it.text.as_str()), Some("now the docs"));
+    assert_eq!(world.reloaded(), world.board);
+}
+
+/// Where nothing is mended by itself, who asked is told that it did not land, once, and can have it tried again.
+#[test]
+fn a_landing_that_fails_for_good_is_told_once_and_can_be_asked_for_again() {
+    let mut world = World::with(&[("claude", 2)]);
+    let mut ask = world.project("shop", &[]);
+    ask.settings.landing.on_conflict = OnConflict::Fail;
+    world.ask("ann", Command::AddProject(ask));
+    says(&mut world, hear("claude", "1", "fix it"));
+    let grant = begin(&mut world, TaskId(1));
+    ends(&mut world, &grant, "Done.", &["a"]);
+    says(&mut world, hear("claude", "2", "land"));
+    let landing = world.task(TaskId(1)).landing.unwrap();
+    world.red(landing, "a test fails");
+    let troubles = |world: &World| notes(it(world, 1)).iter().filter(|it| it.0 == Tone::Trouble).count();
+    assert_eq!(troubles(&world), 1, "{:?}", notes(it(&world, 1)));
+    assert!(matches!(it(&world, 1).landing_end, Some(LandingEnd::Failed { .. })));
+    says(&mut world, hear("claude", "3", "land"));
+    assert_eq!((world.status(TaskId(1)), troubles(&world)), (Status::Landing, 1));
+    let landing = world.task(TaskId(1)).landing.unwrap();
+    world.land(landing);
+    assert!(matches!(it(&world, 1).landing_end, Some(LandingEnd::Landed { .. })));
+}
+
+/// Who writes too much is told so in the thread; a stranger who does is only held.
+#[test]
+fn a_message_that_is_too_long_is_answered_in_words() {
+    let mut world = world();
+    let long = "x".repeat(LONGEST_TEXT + 1);
+    assert!(matches!(says(&mut world, hear("claude", "1", &long)), Heard::Commanded { .. }));
+    let now = it(&world, 1);
+    assert_eq!((now.turn_count, world.board.tasks.len()), (0, 0));
+    assert!(notes(now).iter().any(|it| it.0 == Tone::Trouble && it.1.contains("64 KiB")), "{:?}", now.posts);
+    assert_eq!(says(&mut world, hear("claude", "1", &long)), Heard::Again, "it is said once");
+    let stranger = Hear { may: false, ..hear("codex", "2", &long) };
+    assert!(matches!(says(&mut world, stranger), Heard::Held { .. }));
+    assert_eq!(
+        says(&mut world, hear("claude", "3", &long[1..])),
+        Heard::Prompted { conversation: ConversationId(1), turn: 1, ahead: 0 }
+    );
 }
 
 #[test]

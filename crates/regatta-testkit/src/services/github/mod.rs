@@ -6,6 +6,7 @@
 //! github.webhook("claude-bot", "http://127.0.0.1:…/webhooks/github");
 //! github.repo("acme/shop", &["claude-bot"]);                        // and installs these apps at `acme`
 //! github.person("ann", "acme/shop", "write");                       // admin, maintain, write, triage, read
+//! github.remote("acme/shop", &bare);                                // its branches are those of this repository
 //!
 //! let number = github.open_issue("ann", "acme/shop", "Login", "It fails.");
 //! let id = github.comment("ann", "acme/shop", number, "@claude-bot fix it");
@@ -132,6 +133,7 @@ impl GitHub {
                 issues: BTreeMap::new(),
                 checks: vec![],
                 branches,
+                remote: None,
             });
             for at in at {
                 let app = &mut world.apps[at];
@@ -155,6 +157,15 @@ impl GitHub {
         self.change(|world, _| {
             let repo = world.repo_mut(repo).expect("there is such a repository");
             repo.branches.insert(branch.to_owned(), sha.to_owned());
+        });
+    }
+
+    /// Lets a bare repository on disk stand for a repository: its branches are what was really pushed there, and a pull
+    /// request from any other is refused, as GitHub does.
+    pub fn remote(&self, repo: &str, path: &std::path::Path) {
+        self.change(|world, _| {
+            let repo = world.repo_mut(repo).expect("there is such a repository");
+            repo.remote = Some(path.to_owned());
         });
     }
 

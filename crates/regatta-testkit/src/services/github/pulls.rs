@@ -70,6 +70,9 @@ fn create(turn: &mut Turn<'_>, repo: &str) -> Done {
         // Who repeats a request whose answer was lost gets this: it is how things stand.
         return Err(Slip { wrong: None, ..invalid(Wrong::State, "head", &message) });
     }
+    if place.remote.is_some() && (place.branch(&head).is_none() || place.branch(&base).is_none()) {
+        return Err(invalid(Wrong::State, "head", &format!("{head} or {base} is no branch of the repository")));
+    }
     let pull = pull_of(place, &head, &base, "");
     let pull = Pull { draft, ..pull };
     let (login, slug) = (turn.login(), turn.slug());
@@ -79,8 +82,7 @@ fn create(turn: &mut Turn<'_>, repo: &str) -> Done {
 }
 
 pub(crate) fn pull_of(repo: &Repo, head: &str, base: &str, diff: &str) -> Pull {
-    let known = repo.branches.get(head).cloned();
-    let head_sha = known.unwrap_or_else(|| sign::token(&format!("{} {head}", repo.full_name()), 40));
+    let head_sha = repo.branch(head).unwrap_or_else(|| sign::token(&format!("{} {head}", repo.full_name()), 40));
     let (head, base, diff) = (head.to_owned(), base.to_owned(), diff.to_owned());
     Pull { head, head_sha, base, draft: false, diff, comments: vec![] }
 }

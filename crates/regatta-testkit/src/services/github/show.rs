@@ -140,7 +140,7 @@ pub(crate) fn pull(world: &World, repo: &Repo, of: &Issue) -> Value {
         json!({"ref": name, "sha": sha, "label": label, "repo": repository(repo), "user": user(&repo.owner)})
     };
     shown["head"] = side(&own.head, &own.head_sha);
-    shown["base"] = side(&own.base, repo.branches.get(&own.base).map_or("", String::as_str));
+    shown["base"] = side(&own.base, &repo.branch(&own.base).unwrap_or_default());
     shown["draft"] = json!(own.draft);
     shown["merged"] = json!(false);
     shown["mergeable"] = json!(true);

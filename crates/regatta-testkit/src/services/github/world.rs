@@ -1,6 +1,7 @@
 //! Repositories with their issues, pull requests and checks; apps with their installations and deliveries.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -152,11 +153,25 @@ pub(crate) struct Repo {
     pub(crate) issues: BTreeMap<u64, Issue>,
     pub(crate) checks: Vec<Check>,
     pub(crate) branches: BTreeMap<String, String>,
+    /// A bare repository on disk whose branches are this one's.
+    pub(crate) remote: Option<PathBuf>,
 }
 
 impl Repo {
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.owner, self.name)
+    }
+
+    /// The commit of a branch, as it is now.
+    pub(crate) fn branch(&self, name: &str) -> Option<String> {
+        let Some(remote) = &self.remote else { return self.branches.get(name).cloned() };
+        let full = format!("refs/heads/{name}");
+        let loose = std::fs::read_to_string(remote.join(&full)).ok().map(|it| it.trim().to_owned());
+        loose.or_else(|| {
+            let packed = std::fs::read_to_string(remote.join("packed-refs")).ok()?;
+            let line = packed.lines().find(|it| it.split(' ').nth(1) == Some(&full))?;
+            line.split(' ').next().map(str::to_owned)
+        })
     }
 
     /// A comment with its issue's number.
