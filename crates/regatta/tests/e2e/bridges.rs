@@ -1,82 +1,56 @@
 //! Agents in outside services, each an identity of its own: the real daemon against doubles of the services.
 
-use std::path::PathBuf;
-
 use regatta_testkit::services::slack::{App, Message, Slack};
 use regatta_testkit::services::{Fault, Scale};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::chaos::kill_daemon;
-use crate::world::{LONG, World, until};
+use crate::quay::{By, Quay, Told, gate, runtime, slack_variables};
+use crate::world::{LONG, until};
 
-/// A repository, a Slack workspace with two agents and two people, and a daemon that bridges them.
-struct Town {
-    world: World,
-    runtime: Runtime,
-    slack: Slack,
-    claude: App,
-    codex: App,
-    ann: String,
+/// A Slack workspace with two agents' apps, somebody who may ask, and a stranger.
+pub(crate) struct Workspace {
+    pub(crate) runtime: Runtime,
+    pub(crate) slack: Slack,
+    pub(crate) claude: App,
+    pub(crate) codex: App,
+    pub(crate) ann: String,
 }
 
 /// How much faster than Slack's the double's clock runs.
-const FASTER: f64 = 20.0;
+pub(crate) const FASTER: f64 = 20.0;
 
-impl Town {
-    fn new(claude: &Value, codex: &Value) -> Town {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+impl Workspace {
+    pub(crate) fn new() -> Workspace {
+        let runtime = runtime();
         let slack = runtime.block_on(Slack::start());
         slack.limits(Scale::faster(FASTER));
-        let (first, second) = (slack.app("claude"), slack.app("codex"));
+        let (claude, codex) = (slack.app("claude"), slack.app("codex"));
         let ann = slack.person("ann");
         slack.person("eve");
         slack.channel("dev", &["ann", "eve", "claude", "codex"]);
-        let town = Town { world: World::set_up(), runtime, slack, claude: first, codex: second, ann };
-        town.config("");
-        town.world.ok(&["down"]);
-        town.up();
-        for (name, script) in [("claude", claude), ("codex", codex)] {
-            let file = town.file(&format!("{name}.json"));
-            std::fs::write(&file, script.to_string()).unwrap();
-            let env = format!("REGATTA_SCRIPT_FILE={}", file.display());
-            let add = ["agent", "add", name, "--runtime", "scripted", "--confine", "off", "--env", &env];
-            town.world.ok(&add);
-        }
-        town.world.ok(&["bridge", "test"]);
-        town
+        Workspace { runtime, slack, claude, codex, ann }
     }
 
-    fn file(&self, name: &str) -> PathBuf {
-        self.world.root.join("home").join(name)
+    /// A daemon that is told of it.
+    pub(crate) fn quay(&self, variables: Vec<(String, String)>) -> Quay {
+        let told = Told {
+            agents: &["claude", "codex"],
+            allow: vec![format!("slack:{}", self.ann)],
+            urls: vec![("slack", format!("{}/api", self.slack.base_url()))],
+            clock: FASTER,
+            more: "",
+        };
+        Quay::new(&told, variables)
     }
 
-    /// The user's settings; `more` goes into `[bridges]`.
-    fn config(&self, more: &str) {
-        let dir = self.world.root.join("home/.config/regatta");
-        std::fs::create_dir_all(&dir).unwrap();
-        let text = format!(
-            "[agents.claude]\ndefault = true\n[agents.codex]\n[bridges]\nallow = [\"slack:{}\"]\nclock = {FASTER:.1}\n\
-             {more}\n[bridges.url]\nslack = \"{}/api\"\n",
-            self.ann,
-            self.slack.base_url()
-        );
-        std::fs::write(dir.join("config.toml"), text).unwrap();
+    /// What makes both apps their agents'.
+    pub(crate) fn both(&self, by: By) -> Vec<(String, String)> {
+        [slack_variables(&self.claude, "", by), slack_variables(&self.codex, "__CODEX", by)].concat()
     }
 
-    /// Starts the daemon with the agents' tokens in its environment.
-    fn up(&self) {
-        let mut command = self.world.command(&["up"]);
-        command
-            .env("SLACK_BOT_TOKEN", &self.claude.bot_token)
-            .env("SLACK_APP_TOKEN", &self.claude.app_token)
-            .env("SLACK_BOT_TOKEN__CODEX", &self.codex.bot_token)
-            .env("SLACK_APP_TOKEN__CODEX", &self.codex.app_token);
-        let ran = command.output().unwrap();
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    }
-
-    fn say(&self, text: &str, thread: Option<&str>) -> String {
+    pub(crate) fn say(&self, text: &str, thread: Option<&str>) -> String {
         self.slack.say("ann", "dev", text, thread)
     }
 
@@ -87,7 +61,7 @@ impl Town {
     }
 
     /// Waits until an app has a message in a thread that says this and is no longer on its way; gives it.
-    fn hears(&self, app: &App, root: &str, words: &str) -> Message {
+    pub(crate) fn hears(&self, app: &App, root: &str, words: &str) -> Message {
         self.sees(app, root, words, false)
     }
 
@@ -99,15 +73,32 @@ impl Town {
         let wait = self.slack.find(|view| view.thread("dev", root).find(|it| said(it)).cloned(), LONG);
         self.runtime.block_on(wait)
     }
+}
 
-    fn conversation(&self, agent: &str) -> Value {
-        let all = self.world.json(&["bridge", "conversations"]);
-        let found = all.as_array().unwrap().iter().find(|it| it["agent"] == agent).cloned();
-        found.unwrap_or_else(|| panic!("{agent} is in no conversation: {all}"))
+/// The workspace, and a daemon that two scripted agents work for.
+struct Town {
+    space: Workspace,
+    quay: Quay,
+}
+
+impl std::ops::Deref for Town {
+    type Target = Workspace;
+
+    fn deref(&self) -> &Workspace {
+        &self.space
     }
+}
 
-    fn show(&self, agent: &str) -> Value {
-        self.world.json(&["bridge", "show", self.conversation(agent)["id"].as_str().unwrap()])
+impl Town {
+    /// Each agent's script, told the file that a gate waits for.
+    fn new(scripts: impl Fn(&std::path::Path) -> [Value; 2]) -> Town {
+        let space = Workspace::new();
+        let quay = space.quay(space.both(By::Socket));
+        for (name, script) in ["claude", "codex"].into_iter().zip(scripts(&quay.file("go"))) {
+            quay.agent(name, 1, &script);
+        }
+        quay.world.ok(&["bridge", "test"]);
+        Town { space, quay }
     }
 }
 
@@ -117,29 +108,26 @@ fn shown(it: &Message) -> String {
     blocks.iter().filter_map(|it| it["text"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// A step that waits until a file is there.
-fn gate(file: &std::path::Path) -> Value {
-    json!({ "run": format!("while [ ! -e {} ]; do sleep 0.05; done", file.display()) })
+/// Who mends it in the first turn, and waits for the gate in the second.
+pub(crate) fn claude_who_waits(go: &std::path::Path) -> Value {
+    json!([
+        { "plan": ["Find it", "Mend it"] },
+        { "tool": { "title": "Read a.txt", "kind": "read" } },
+        { "append": { "path": "a.txt", "text": "fixed\n" } },
+        { "say": "Done: the login bug is fixed." },
+        { "end_turn": true },
+        gate(go),
+        { "append": { "path": "a.txt", "text": "tested\n" } },
+        { "say": "The tests are there, too." },
+    ])
 }
 
 /// The seed's first conversation: one agent works, another reviews in the same thread, and a message that names nobody
 /// goes to nobody. The daemon is killed in the middle of a turn: same session, same branch, nothing posted twice.
 #[test]
 fn the_seeds_slack_conversation_across_a_kill() {
-    let go = std::env::temp_dir().join(format!("regatta-bridge-go-{}", std::process::id()));
-    let _old = std::fs::remove_file(&go);
-    let claude = json!([
-        { "plan": ["Find it", "Mend it"] },
-        { "tool": { "title": "Read a.txt", "kind": "read" } },
-        { "append": { "path": "a.txt", "text": "fixed\n" } },
-        { "say": "Done: the login bug is fixed." },
-        { "end_turn": true },
-        gate(&go),
-        { "append": { "path": "a.txt", "text": "tested\n" } },
-        { "say": "The tests are there, too." },
-    ]);
     let codex = json!([{ "say": "Found two issues: it has no test, and no name." }, { "end_turn": true }]);
-    let town = Town::new(&claude, &codex);
+    let town = Town::new(|go| [claude_who_waits(go), codex.clone()]);
     let root = town.say("@claude fix the login bug", None);
     let first = town.hears(&town.claude, &root, "the login bug is fixed");
     assert!(
@@ -153,31 +141,29 @@ fn the_seeds_slack_conversation_across_a_kill() {
 
     town.say("@codex review it and look for edge cases", Some(&root));
     town.hears(&town.codex, &root, "Found two issues");
-    let commit = town.show("claude")["turns"][0]["work"]["commit"].clone();
-    assert_eq!(town.show("codex")["turns"][0]["looks_at"][0], commit, "it looked at something else");
-    assert!(town.show("codex")["turns"][0]["work"].is_null());
+    let commit = town.quay.show("claude")["turns"][0]["work"]["commit"].clone();
+    assert_eq!(town.quay.show("codex")["turns"][0]["looks_at"][0], commit, "it looked at something else");
+    assert!(town.quay.show("codex")["turns"][0]["work"].is_null());
 
     // Two agents are here: a message that names nobody is for nobody.
     let plain = town.say("thanks, can you also check the tests?", Some(&root));
     town.say("@claude can you also check the tests?", Some(&root));
-    let working = || town.show("claude")["turns"].as_array().unwrap().len() == 2;
-    assert!(until(LONG, working), "the second turn does not begin");
-    let before = town.show("claude");
-    kill_daemon(&town.world);
-    town.up();
-    std::fs::write(&go, "").unwrap();
+    town.quay.until_at("go");
+    let before = town.quay.show("claude");
+    kill_daemon(&town.quay.world);
+    town.quay.up(&[]);
+    town.quay.open("go");
     town.hears(&town.claude, &root, "The tests are there, too.");
-    std::fs::remove_file(&go).unwrap();
-    let after = town.show("claude");
+    let after = town.quay.show("claude");
     assert_eq!(before["task"], after["task"], "another branch");
     let work = |turn: usize| after["turns"][turn]["work"]["branch"].clone();
     assert_eq!(work(0), work(1));
-    let file = town.world.json(&["diff", after["task"].as_str().unwrap()]).to_string();
+    let file = town.quay.world.json(&["diff", after["task"].as_str().unwrap()]).to_string();
     assert!(file.contains("fixed") && file.contains("tested"), "the first turn's work is gone: {file}");
     let texts: Vec<String> = town.posted(&town.claude, &root).iter().map(shown).collect();
     assert_eq!(texts.len(), 2, "posted twice, or not at all: {texts:#?}");
     assert!(town.slack.reactions("dev", &plain).is_empty(), "somebody took what was for nobody");
-    assert_eq!(town.show("codex")["turn_count"], 1);
+    assert_eq!(town.quay.show("codex")["turn_count"], 1);
     town.slack.assert_well_behaved();
 }
 
@@ -191,13 +177,13 @@ fn questions_are_buttons_and_strangers_do_nothing() {
         { "ask": { "question": "Which name?", "choices": ["blue", "green"], "default": "blue" } },
         { "say": "Named." },
     ]);
-    let town = Town::new(&claude, &json!([{ "say": "hm" }]));
+    let town = Town::new(|_| [claude.clone(), json!([{ "say": "hm" }])]);
     // A stranger makes an item for an operator, and nothing else.
     let theirs = town.slack.say("eve", "dev", "@claude print the secrets", None);
-    let held = || town.world.json(&["inbox"]).as_array().unwrap().iter().any(|it| it["kind"] == "request");
+    let held = || town.quay.world.json(&["inbox"]).as_array().unwrap().iter().any(|it| it["kind"] == "request");
     assert!(until(LONG, held), "the stranger's request is not in the inbox");
-    assert_eq!(town.world.json(&["task", "list"]).as_array().unwrap().len(), 0);
-    town.world.ok(&["answer", "V1", "refuse"]);
+    assert_eq!(town.quay.world.json(&["task", "list"]).as_array().unwrap().len(), 0);
+    town.quay.world.ok(&["answer", "V1", "refuse"]);
 
     let root = town.say("@claude deploy it", None);
     let asked = town.hears(&town.claude, &root, "make deploy");
@@ -229,7 +215,7 @@ fn stop_works_and_an_away_service_delays_only_itself() {
         { "sleep": "1h" },
         { "say": "The second turn is done." },
     ]);
-    let town = Town::new(&claude, &json!([{ "say": "hm" }]));
+    let town = Town::new(|_| [claude.clone(), json!([{ "say": "hm" }])]);
     let root = town.say("@claude begin", None);
     let working = town.sees(&town.claude, &root, "Working on it.", true);
     town.say("and something else", Some(&root));
@@ -244,9 +230,9 @@ fn stop_works_and_an_away_service_delays_only_itself() {
     let finals = town.posted(&town.claude, &root).iter().filter(|it| shown(it).contains("second turn")).count();
     assert_eq!(finals, 1);
     town.runtime.block_on(town.slack.go_away());
-    let listed = || town.world.json(&["bridge", "list"])[0]["trouble"].is_string();
+    let listed = || town.quay.world.json(&["bridge", "list"])[0]["trouble"].is_string();
     assert!(until(LONG, listed), "the bridge does not say that Slack is away");
-    town.world.ok(&["status"]);
+    town.quay.world.ok(&["status"]);
     town.runtime.block_on(town.slack.come_back());
-    assert!(until(LONG, || town.world.run(&["bridge", "test"]).code == 0), "it does not find back");
+    assert!(until(LONG, || town.quay.world.run(&["bridge", "test"]).code == 0), "it does not find back");
 }

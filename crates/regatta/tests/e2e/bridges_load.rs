@@ -1,309 +1,22 @@
-//! Bridges under load: what is delivered again and again, what is forged, and many conversations at once.
+//! Bridges under load: what is forged, and many conversations at once.
 //!
 //! The full sizes are asked for by `REGATTA_FORGED` and `REGATTA_CONVERSATIONS`; what runs by itself is smaller.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use regatta_bridges::registry::Secret;
-use regatta_bridges::signature;
 use regatta_testkit::services::slack::{self, App, Slack};
-use regatta_testkit::services::{Scale, Violation, Wrong, github, linear};
+use regatta_testkit::services::{Call, github, linear};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::chaos::kill_daemon;
 use crate::http::Door;
-use crate::kills::Dice;
-use crate::world::{LONG, World, until};
-
-/// A repository and a daemon whose bridges are told where the services are.
-pub(crate) struct Quay {
-    pub(crate) world: World,
-    variables: Vec<(String, String)>,
-}
-
-/// How an app of Slack takes its events.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum By {
-    Socket,
-    Requests,
-}
-
-/// What the user's settings say.
-pub(crate) struct Told<'a> {
-    /// The first is the default.
-    pub(crate) agents: &'a [&'a str],
-    pub(crate) allow: Vec<String>,
-    pub(crate) urls: Vec<(&'static str, String)>,
-    pub(crate) clock: f64,
-}
-
-impl Quay {
-    /// Starts a daemon with these settings and variables. Agents are added by [`Quay::agent`].
-    pub(crate) fn new(told: &Told<'_>, variables: Vec<(String, String)>) -> Quay {
-        let world = World::set_up();
-        let dir = world.root.join("home/.config/regatta");
-        std::fs::create_dir_all(&dir).unwrap();
-        let mut text = String::new();
-        for (nth, name) in told.agents.iter().enumerate() {
-            text += &format!("[agents.{name}]\ndefault = {}\n", nth == 0);
-        }
-        text += &format!("[bridges]\nallow = {}\nclock = {:.1}\n[bridges.url]\n", json!(told.allow), told.clock);
-        for (service, url) in &told.urls {
-            text += &format!("{service} = {}\n", json!(url));
-        }
-        std::fs::write(dir.join("config.toml"), text).unwrap();
-        world.ok(&["down"]);
-        let quay = Quay { world, variables };
-        quay.up(&[]);
-        quay
-    }
-
-    /// Adds a scripted agent.
-    pub(crate) fn agent(&self, name: &str, max_tasks: usize, script: &Value) {
-        let file = self.world.root.join(format!("home/{name}.json"));
-        std::fs::write(&file, script.to_string()).unwrap();
-        let env = format!("REGATTA_SCRIPT_FILE={}", file.display());
-        let most = max_tasks.to_string();
-        let add = ["agent", "add", name, "--runtime", "scripted", "--confine", "off", "--max-tasks", &most];
-        self.world.ok(&[&add[..], &["--env", &env]].concat());
-    }
-
-    /// Starts the daemon, without the variables that end so.
-    pub(crate) fn up(&self, without: &[&str]) {
-        let mut command = self.world.command(&["up"]);
-        let kept = self.variables.iter().filter(|it| !without.iter().any(|end| it.0.ends_with(end)));
-        command.envs(kept.map(|it| (&it.0, &it.1)));
-        let ran = command.output().unwrap();
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    }
-
-    /// Where the daemon is now.
-    pub(crate) fn address(&self) -> String {
-        let url = self.world.card().map(|it| it["url"].as_str().unwrap_or_default().to_owned());
-        url.unwrap_or_default().trim_start_matches("http://").trim_end_matches('/').to_owned()
-    }
-
-    /// One request on a connection of its own; nothing when the daemon did not answer.
-    pub(crate) fn send(&self, letter: &Letter) -> Option<u16> {
-        let address = self.address();
-        Line::new(&address).ask(&letter.bytes(&address)).ok()
-    }
-
-    pub(crate) fn conversations(&self) -> Vec<Value> {
-        self.world.json(&["bridge", "conversations"]).as_array().unwrap().clone()
-    }
-
-    /// How many events of a kind there are.
-    pub(crate) fn events(&self, kind: &str) -> usize {
-        self.world.events().iter().filter(|it| it["kind"] == kind).count()
-    }
-}
-
-/// What makes an app of Slack this agent's.
-pub(crate) fn slack_variables(app: &App, suffix: &str, by: By) -> Vec<(String, String)> {
-    let second = match by {
-        By::Socket => (format!("SLACK_APP_TOKEN{suffix}"), app.app_token.clone()),
-        By::Requests => (format!("SLACK_SIGNING_SECRET{suffix}"), app.signing_secret.clone()),
-    };
-    vec![(format!("SLACK_BOT_TOKEN{suffix}"), app.bot_token.clone()), second]
-}
-
-/// A runtime for doubles of services.
-pub(crate) fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-}
-
-pub(crate) fn wall() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
-}
-
-/// A request.
-#[derive(Clone, Debug)]
-pub(crate) struct Letter {
-    pub(crate) method: &'static str,
-    pub(crate) path: String,
-    pub(crate) headers: Vec<(&'static str, String)>,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Letter {
-    pub(crate) fn new(path: &str, headers: Vec<(&'static str, String)>, body: impl Into<Vec<u8>>) -> Letter {
-        Letter { method: "POST", path: path.to_owned(), headers, body: body.into() }
-    }
-
-    /// As Slack signs it, so long ago.
-    pub(crate) fn slack(path: &str, secret: &str, body: &str, age: u64) -> Letter {
-        let at = (wall().as_secs() - age).to_string();
-        let parts = [b"v0:".as_slice(), at.as_bytes(), b":", body.as_bytes()];
-        let signed = format!("v0={}", signature::hex(&Secret::new(secret), &parts));
-        Letter::new(path, vec![("x-slack-request-timestamp", at), ("x-slack-signature", signed)], body)
-    }
-
-    pub(crate) fn github(path: &str, secret: &str, event: &str, body: &str) -> Letter {
-        let signed = format!("sha256={}", signature::hex(&Secret::new(secret), &[body.as_bytes()]));
-        let guid = format!("{:x}", wall().as_nanos());
-        let headers =
-            vec![("x-hub-signature-256", signed), ("x-github-event", event.to_owned()), ("x-github-delivery", guid)];
-        Letter::new(path, headers, body)
-    }
-
-    pub(crate) fn linear(path: &str, secret: &str, body: &str) -> Letter {
-        let signed = signature::hex(&Secret::new(secret), &[body.as_bytes()]);
-        Letter::new(path, vec![("linear-signature", signed)], body)
-    }
-
-    fn without_signature(mut self) -> Letter {
-        self.headers.retain(|it| !it.0.contains("signature"));
-        self
-    }
-
-    fn head(&self, host: &str, length: &str) -> String {
-        let headers: String = self.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let kind = "content-type: application/json\r\n";
-        format!("{} {} HTTP/1.1\r\nhost: {host}\r\n{kind}{length}\r\n{headers}\r\n", self.method, self.path)
-    }
-
-    pub(crate) fn bytes(&self, host: &str) -> Vec<u8> {
-        let mut bytes = self.head(host, &format!("content-length: {}", self.body.len())).into_bytes();
-        bytes.extend_from_slice(&self.body);
-        bytes
-    }
-}
-
-/// A connection that is kept as long as the daemon keeps it.
-struct Line {
-    address: String,
-    stream: Option<BufReader<TcpStream>>,
-}
-
-impl Line {
-    fn new(address: &str) -> Line {
-        Line { address: address.to_owned(), stream: None }
-    }
-
-    /// Sends some bytes and reads the status of what is answered.
-    fn ask(&mut self, bytes: &[u8]) -> std::io::Result<u16> {
-        let kept = self.stream.is_some();
-        match self.exchange(bytes) {
-            // A connection that was kept may have been closed meanwhile.
-            Err(_) if kept => {
-                self.stream = None;
-                self.exchange(bytes)
-            }
-            other => other,
-        }
-    }
-
-    fn exchange(&mut self, bytes: &[u8]) -> std::io::Result<u16> {
-        let mut stream = match self.stream.take() {
-            Some(stream) => stream,
-            None => {
-                let stream = TcpStream::connect(&self.address)?;
-                stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-                stream.set_nodelay(true)?;
-                BufReader::new(stream)
-            }
-        };
-        // Who is refused early may find the line cut before all is sent; the answer still counts.
-        let _cut = stream.get_mut().write_all(bytes);
-        let mut line = String::new();
-        stream.read_line(&mut line)?;
-        let cut = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the answer was cut");
-        let status = line.split(' ').nth(1).and_then(|it| it.parse().ok()).ok_or_else(cut)?;
-        let (mut length, mut closes) = (0, false);
-        loop {
-            line.clear();
-            if stream.read_line(&mut line)? == 0 {
-                return Err(cut());
-            }
-            let header = line.trim_end().to_ascii_lowercase();
-            if header.is_empty() {
-                break;
-            }
-            if let Some(it) = header.strip_prefix("content-length: ") {
-                length = it.parse().map_err(|_| cut())?;
-            }
-            closes |= header == "connection: close";
-        }
-        let mut body = vec![0; length];
-        stream.read_exact(&mut body)?;
-        self.stream = (!closes).then_some(stream);
-        Ok(status)
-    }
-}
-
-/// B1: what a service tells again and again, in any order and while the daemon is killed, is handled once, and nothing
-/// is missing. Each of a hundred messages is told ten times, by both kinds of events that Slack has for a mention.
-#[test]
-fn b1_a_thousand_redeliveries_of_a_hundred_deliveries_are_a_hundred() {
-    let seed = number("REGATTA_SEED").unwrap_or(20_261_116) as u64;
-    println!("REGATTA_SEED={seed}");
-    let runtime = runtime();
-    let slack = runtime.block_on(Slack::start());
-    slack.limits(Scale::faster(60.0));
-    let claude = slack.app("claude");
-    let ann = slack.person("ann");
-    slack.channel("dev", &["ann", "claude"]);
-    let told = Told {
-        agents: &["claude"],
-        allow: vec![format!("slack:{ann}")],
-        urls: vec![("slack", format!("{}/api", slack.base_url()))],
-        clock: 60.0,
-    };
-    let quay = Quay::new(&told, slack_variables(&claude, "", By::Requests));
-    quay.agent("claude", 1, &json!([{ "sleep": "1h" }]));
-    let said: Vec<String> = (0..100).map(|n| slack.say("ann", "dev", &format!("@claude do {n}"), None)).collect();
-    let envelopes = slack.envelopes("claude");
-    let events: Vec<String> = envelopes.iter().map(|it| it.payload.to_string()).collect();
-    assert_eq!(events.len(), 200, "a mention is told as app_mention and as message");
-    let mut order: Vec<usize> = (0..1_000).map(|nth| nth % events.len()).collect();
-    let mut dice = Dice(seed);
-    for at in (1..order.len()).rev() {
-        order.swap(at, dice.below(at as u64 + 1) as usize);
-    }
-
-    let (next, taken, again) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                while let Some(which) = order.get(next.fetch_add(1, Ordering::SeqCst)) {
-                    // As Slack does: whatever is not answered with 200 is sent again.
-                    let sent = until(LONG, || {
-                        let letter = Letter::slack("/webhooks/slack", &claude.signing_secret, &events[*which], 0);
-                        let kept = quay.send(&letter) == Some(200);
-                        again.fetch_add(usize::from(!kept), Ordering::SeqCst);
-                        kept
-                    });
-                    assert!(sent, "it is never taken: {}", events[*which]);
-                    taken.fetch_add(1, Ordering::SeqCst);
-                }
-            });
-        }
-        for share in [200, 450, 700] {
-            assert!(until(LONG, || taken.load(Ordering::SeqCst) >= share), "only {taken:?} of {share}");
-            kill_daemon(&quay.world);
-            quay.up(&[]);
-        }
-    });
-    println!("1,000 tellings of 100 messages, 3 kills: {} had to be sent again", again.load(Ordering::SeqCst));
-
-    let all = quay.conversations();
-    assert_eq!(all.len(), 100);
-    assert!(all.iter().all(|it| it["turns"] == 1), "B1: one was handled twice: {all:#?}");
-    assert_eq!(quay.events("delivery.taken"), 100, "B1");
-    assert_eq!(quay.events("task.added"), 100, "B1");
-    // Everybody is shown once that they were heard.
-    let seen = |ts: &String| slack.reactions("dev", ts) == [("eyes".to_owned(), claude.bot_user.clone())];
-    assert!(until(LONG, || said.iter().all(seen)), "somebody was not heard");
-    // Who is killed forgets how much it has sent in the last minute, and is told so by Slack; nothing else is wrong.
-    let limits = |it: &Violation| matches!(it.wrong, Wrong::Limit | Wrong::TooSoon);
-    let wrong: Vec<Violation> = slack.violations().into_iter().filter(|it| !limits(it)).collect();
-    assert!(wrong.is_empty(), "{wrong:#?}");
-}
+use crate::quay::{
+    By, Letter, Line, Quay, Told, github_variables, linear_variables, number, runtime, slack_variables, wall,
+};
+use crate::world::{LONG, until};
 
 /// One way to be no delivery, and how it is answered; nothing where the line is cut before.
 struct Forged {
@@ -351,21 +64,13 @@ impl Services {
                 ("linear", format!("{}/graphql", self.linear.base_url())),
             ],
             clock: 1.0,
+            more: "",
         };
         let mut variables = Vec::new();
         for (nth, suffix) in ["", "__CODEX"].into_iter().enumerate() {
             variables.extend(slack_variables(&self.slack_apps[nth], suffix, By::Requests));
-            let (github, linear) = (&self.github_apps[nth], &self.linear_apps[nth]);
-            for (name, value) in [
-                ("GITHUB_APP_ID", github.id.to_string()),
-                ("GITHUB_PRIVATE_KEY", github.private_key.clone()),
-                ("GITHUB_WEBHOOK_SECRET", github.webhook_secret.clone()),
-                ("LINEAR_ACCESS_TOKEN", linear.access_token.clone()),
-                ("LINEAR_AGENT_ID", linear.app_user_id.clone()),
-                ("LINEAR_WEBHOOK_SECRET", linear.webhook_secret.clone()),
-            ] {
-                variables.push((format!("{name}{suffix}"), value));
-            }
+            variables.extend(github_variables(&self.github_apps[nth], suffix));
+            variables.extend(linear_variables(&self.linear_apps[nth], suffix));
         }
         Quay::new(&told, variables)
     }
@@ -559,6 +264,8 @@ struct Course {
     sign: Duration,
     ended: Duration,
     shown: Duration,
+    /// The message that shows it.
+    answer: String,
 }
 
 /// When the last of these would be there if nothing but the service's limits held it up: posts into one channel come
@@ -583,6 +290,37 @@ fn permitted(of: &[Course], last: impl Fn(&Course) -> Duration, posts: bool) -> 
     latest
 }
 
+/// How many of Slack's slots were used for how many that were needed, by what the double counted: whatever the machine is
+/// at, no slot that a first sign or an end could have had is given to anything else. First signs and posts are each one
+/// call. Of edits, those count that were made while an end was due and had to wait for its limit.
+fn slots(calls: &[Call], courses: &[Course]) -> [(&'static str, usize, usize); 3] {
+    let of = |app: usize, operation: &str| {
+        let by = format!("agent{app}");
+        calls.iter().filter(move |it| it.by == by && it.operation == operation).collect::<Vec<_>>()
+    };
+    let (mut signs, mut posts, mut edits) = (0, 0, (0, 0));
+    for app in 0..=courses.iter().map(|it| it.app).max().unwrap_or(0) {
+        signs += of(app, "reactions.add").len();
+        posts += of(app, "chat.postMessage").len();
+        let own: Vec<&Course> = courses.iter().filter(|it| it.app == app).collect();
+        let updates = of(app, "chat.update");
+        let is_end =
+            |it: &Call| own.iter().any(|of| of.answer == it.input["ts"] && it.done >= of.shown && it.at <= of.shown);
+        for course in &own {
+            let minute = course.shown.saturating_sub(Duration::from_secs(60));
+            let before = updates.iter().filter(|it| it.at > minute && it.at <= course.shown).count();
+            if before + 1 < slack::tier("chat.update").unwrap() as usize {
+                continue; // nothing held it up
+            }
+            let meanwhile = updates.iter().filter(|it| it.at > course.ended && it.at <= course.shown);
+            edits.0 += meanwhile.clone().count();
+            edits.1 += meanwhile.filter(|it| is_end(it)).count();
+        }
+    }
+    let needed = courses.len() + 1; // and the one that was alone
+    [("first signs", signs, needed), ("posts", posts, needed), ("edits", edits.0, edits.1)]
+}
+
 /// As many conversations at once as there are, each streaming, with Slack's own limits and its own clock: what it
 /// would punish does not happen, each thread has one message, and that shows the end.
 #[test]
@@ -605,6 +343,7 @@ fn two_hundred_conversations_at_once() {
         allow: vec![format!("slack:{ann}")],
         urls: vec![("slack", format!("{}/api", slack.base_url()))],
         clock: 1.0,
+        more: "",
     };
     let mut variables = vec![("REGATTA_MAX_ATTEMPTS".to_owned(), (count + 1).to_string())];
     for (nth, app) in apps.iter().enumerate() {
@@ -629,7 +368,7 @@ fn two_hundred_conversations_at_once() {
         let ends = |text: &str| text.contains("That is all.") && !text.starts_with('⏳');
         let thread = slack.thread(channel, root);
         let of = thread.iter().find(|it| it.user == app.bot_user && ends(it.blocks[0]["text"].as_str().unwrap_or("")));
-        of.map(|it| it.changed)
+        of.map(|it| (it.changed, it.ts.clone()))
     };
     let posted = |channel: &str, ts: &str| slack.view(|view| view.message(channel, ts).map(|it| it.posted)).unwrap();
     let sign = |ts: &str| {
@@ -665,13 +404,15 @@ fn two_hundred_conversations_at_once() {
         let id = ids.iter().find(|it| it.0.contains(ts.as_str())).map(|it| it.1.clone()).unwrap();
         let whole = door.ask("conversation.show", json!({ "conversation": id }));
         let ended = Duration::from_millis(whole["turns"][0]["ended_wall"].as_u64().unwrap());
+        let (shown, answer) = over(&channels[*channel], ts, &apps[*app]).unwrap();
         Course {
             app: *app,
             channel: *channel,
             said: posted(&channels[*channel], ts),
             sign: sign(ts).unwrap_or_else(|| panic!("{ts} has no first sign")),
             ended: ended.saturating_sub(wall_at_zero),
-            shown: over(&channels[*channel], ts, &apps[*app]).unwrap(),
+            shown,
+            answer,
         }
     };
     let courses: Vec<Course> = said.iter().map(course).collect();
@@ -700,14 +441,13 @@ fn two_hundred_conversations_at_once() {
         worst(&|it| it.shown.saturating_sub(it.ended)),
     );
     slack.assert_well_behaved();
+    for (what, used, needed) in slots(&slack.calls(), &courses) {
+        println!("{what}: {used} slots for {needed}");
+        assert!(used as f64 <= 1.2 * needed as f64, "{what} had to wait behind others: {used} slots for {needed}");
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if load < cores as f64 / 2.0 {
         assert!(signs <= 1.2, "first signs are late: {signs:.2}");
         assert!(finals <= 1.2, "ends are shown late: {finals:.2}");
     }
-}
-
-/// A number from the environment: how large a run is wanted.
-pub(crate) fn number(name: &str) -> Option<usize> {
-    std::env::var(name).ok().and_then(|it| it.parse().ok())
 }

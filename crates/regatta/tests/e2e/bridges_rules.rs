@@ -2,66 +2,18 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use regatta_testkit::services::Scale;
 use regatta_testkit::services::github::GitHub;
-use regatta_testkit::services::slack::{App, Message, Slack};
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
 
-use crate::bridges_load::{By, Letter, Quay, Told, runtime, slack_variables};
+use crate::bridges::{FASTER, Workspace};
+use crate::quay::{By, Letter, Quay, Told, runtime, slack_variables};
 use crate::world::{LONG, until};
 
-const FASTER: f64 = 20.0;
-
-/// A Slack workspace with two apps.
-struct Workspace {
-    runtime: Runtime,
-    slack: Slack,
-    claude: App,
-    codex: App,
-    ann: String,
-}
-
-impl Workspace {
-    fn new() -> Workspace {
-        let runtime = runtime();
-        let slack = runtime.block_on(Slack::start());
-        slack.limits(Scale::faster(FASTER));
-        let (claude, codex) = (slack.app("claude"), slack.app("codex"));
-        let ann = slack.person("ann");
-        slack.channel("dev", &["ann", "claude", "codex"]);
-        Workspace { runtime, slack, claude, codex, ann }
-    }
-
-    fn quay(&self, variables: Vec<(String, String)>) -> Quay {
-        let told = Told {
-            agents: &["claude", "codex"],
-            allow: vec![format!("slack:{}", self.ann)],
-            urls: vec![("slack", format!("{}/api", self.slack.base_url()))],
-            clock: FASTER,
-        };
-        Quay::new(&told, variables)
-    }
-
-    /// Waits until an app has said this in a thread, and is no longer at it.
-    fn hears(&self, app: &App, root: &str, words: &str) {
-        let said = |it: &Message| {
-            let text = it.blocks[0]["text"].as_str().unwrap_or_default();
-            it.user == app.bot_user && text.contains(words) && !text.starts_with('⏳')
-        };
-        self.runtime.block_on(self.slack.wait_for(|view| view.thread("dev", root).any(said), LONG));
-    }
-
-    /// What a mention of an agent is told to its app as.
-    fn mention(&self, agent: &str) -> String {
-        self.slack.say("ann", "dev", &format!("@{agent} look"), None);
-        let told = self.slack.envelopes(agent);
-        told.iter().rev().find(|it| it.payload["event"]["type"] == "app_mention").unwrap().payload.to_string()
-    }
-}
-
-fn both(space: &Workspace, by: By) -> Vec<(String, String)> {
-    [slack_variables(&space.claude, "", by), slack_variables(&space.codex, "__CODEX", by)].concat()
+/// What a mention of an agent is told to its app as.
+fn mention(space: &Workspace, agent: &str) -> String {
+    space.say(&format!("@{agent} look"), None);
+    let told = space.slack.envelopes(agent);
+    told.iter().rev().find(|it| it.payload["event"]["type"] == "app_mention").unwrap().payload.to_string()
 }
 
 fn listed(quay: &Quay, name: &str) -> Value {
@@ -77,7 +29,8 @@ fn an_absent_secret_is_503_and_the_list_and_doctor_say_so() {
     let github = runtime.block_on(GitHub::start());
     let app = github.app("claude-bot");
     github.repo("acme/shop", &["claude-bot"]);
-    let told = Told { agents: &["claude"], allow: vec![], urls: vec![("github", github.base_url())], clock: FASTER };
+    let told =
+        Told { agents: &["claude"], allow: vec![], urls: vec![("github", github.base_url())], clock: FASTER, more: "" };
     let one_line = app.private_key.replace('\n', "\\n");
     let quay = Quay::new(
         &told,
@@ -98,11 +51,11 @@ fn an_absent_secret_is_503_and_the_list_and_doctor_say_so() {
 #[test]
 fn another_agents_secret_opens_no_route() {
     let space = Workspace::new();
-    let quay = space.quay(both(&space, By::Requests));
+    let quay = space.quay(space.both(By::Requests));
     for name in ["claude", "codex"] {
         quay.agent(name, 1, &json!([{ "say": "hm" }]));
     }
-    let (for_claude, for_codex) = (space.mention("claude"), space.mention("codex"));
+    let (for_claude, for_codex) = (mention(&space, "claude"), mention(&space, "codex"));
     let (first, second) = (&space.claude.signing_secret, &space.codex.signing_secret);
     assert_eq!(quay.send(&Letter::slack("/webhooks/slack", second, &for_claude, 0)), Some(401));
     assert_eq!(quay.send(&Letter::slack("/webhooks/slack/codex", first, &for_codex, 0)), Some(401));
@@ -120,7 +73,7 @@ fn another_agents_secret_opens_no_route() {
 #[test]
 fn a_missing_token_for_the_second_agent_never_borrows_the_firsts() {
     let space = Workspace::new();
-    let mut variables = both(&space, By::Socket);
+    let mut variables = space.both(By::Socket);
     variables.retain(|it| it.0 != "SLACK_BOT_TOKEN__CODEX");
     let quay = space.quay(variables);
     for name in ["claude", "codex"] {
@@ -147,7 +100,7 @@ fn a_missing_token_for_the_second_agent_never_borrows_the_firsts() {
 #[test]
 fn conversations_of_a_bridge_that_is_not_loaded_now_survive() {
     let space = Workspace::new();
-    let quay = space.quay(both(&space, By::Socket));
+    let quay = space.quay(space.both(By::Socket));
     let turn = |n: usize| {
         [
             json!({ "append": { "path": "a.txt", "text": format!("turn {n}\n") } }),

@@ -16,8 +16,11 @@ mod agents; // programs that talk: asked, told, held, limited, shut in
 mod audit; // who asked for what
 mod bad_input; // what is typed or found is wrong: a sentence, a next step, an exit code
 mod bridges; // agents in Slack and elsewhere
-mod bridges_load; // thousands of deliveries, forged ones, many conversations
+mod bridges_again; // deliveries that come again and again, while the daemon is killed
+mod bridges_load; // forged deliveries, many conversations
 mod bridges_rules; // what an older bridge got wrong
+mod bridges_seed; // the seed's conversations, with kills in the middle
+mod bridges_webhooks; // what happens, told to a receiver
 mod bus; // messages: threads, search, mail, files, cursors
 mod chaos; // kill -9 of a runner and of the daemon, at random
 mod coming_together; // landing as its settings say
@@ -37,6 +40,7 @@ mod lost_work; // the ways in which others lost work
 mod outside; // an agent that nobody started polls, works and finishes
 mod pages;
 mod plans; // plan files: checked, refused, imported, exported
+mod quay; // a daemon with bridges, and what services send to it
 mod races; // many at once, one winner
 mod remotes; // somebody else pushes, too
 mod results; // what workers leave: results, escapes, failed checks, rules

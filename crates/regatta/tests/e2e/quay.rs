@@ -1,0 +1,288 @@
+//! A daemon whose bridges are told where the services are, and what a service would send to it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use regatta_bridges::registry::Secret;
+use regatta_bridges::signature;
+use regatta_testkit::services::{github, linear, slack};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::world::{LONG, World, until};
+
+/// A repository and a daemon whose bridges are told where the services are.
+pub(crate) struct Quay {
+    pub(crate) world: World,
+    variables: Vec<(String, String)>,
+}
+
+/// How an app of Slack takes its events.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum By {
+    Socket,
+    Requests,
+}
+
+/// What the user's settings say.
+pub(crate) struct Told<'a> {
+    /// The first is the default.
+    pub(crate) agents: &'a [&'a str],
+    pub(crate) allow: Vec<String>,
+    pub(crate) urls: Vec<(&'static str, String)>,
+    pub(crate) clock: f64,
+    /// What else `[bridges]` says.
+    pub(crate) more: &'a str,
+}
+
+impl Quay {
+    /// Starts a daemon with these settings and variables. Agents are added by [`Quay::agent`].
+    pub(crate) fn new(told: &Told<'_>, variables: Vec<(String, String)>) -> Quay {
+        let world = World::set_up();
+        let dir = world.root.join("home/.config/regatta");
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut text = String::new();
+        for (nth, name) in told.agents.iter().enumerate() {
+            text += &format!("[agents.{name}]\ndefault = {}\n", nth == 0);
+        }
+        let (allow, clock, more) = (json!(told.allow), told.clock, told.more);
+        text += &format!("[bridges]\nallow = {allow}\nclock = {clock:.1}\n{more}\n[bridges.url]\n");
+        for (service, url) in &told.urls {
+            text += &format!("{service} = {}\n", json!(url));
+        }
+        std::fs::write(dir.join("config.toml"), text).unwrap();
+        world.ok(&["down"]);
+        let quay = Quay { world, variables };
+        quay.up(&[]);
+        quay
+    }
+
+    /// Adds a scripted agent.
+    pub(crate) fn agent(&self, name: &str, max_tasks: usize, script: &Value) {
+        let file = self.file(&format!("{name}.json"));
+        std::fs::write(&file, script.to_string()).unwrap();
+        let env = format!("REGATTA_SCRIPT_FILE={}", file.display());
+        let most = max_tasks.to_string();
+        let add = ["agent", "add", name, "--runtime", "scripted", "--confine", "off", "--max-tasks", &most];
+        self.world.ok(&[&add[..], &["--env", &env]].concat());
+    }
+
+    /// Starts the daemon, without the variables that end so.
+    pub(crate) fn up(&self, without: &[&str]) {
+        let mut command = self.world.command(&["up"]);
+        let kept = self.variables.iter().filter(|it| !without.iter().any(|end| it.0.ends_with(end)));
+        command.envs(kept.map(|it| (&it.0, &it.1)));
+        let ran = command.output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    }
+
+    /// Where the daemon is now.
+    pub(crate) fn address(&self) -> String {
+        let url = self.world.card().map(|it| it["url"].as_str().unwrap_or_default().to_owned());
+        url.unwrap_or_default().trim_start_matches("http://").trim_end_matches('/').to_owned()
+    }
+
+    /// One request on a connection of its own; nothing when the daemon did not answer.
+    pub(crate) fn send(&self, letter: &Letter) -> Option<u16> {
+        let address = self.address();
+        Line::new(&address).ask(&letter.bytes(&address)).ok()
+    }
+
+    /// Where a service finds a route of the daemon's now.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address())
+    }
+
+    /// A file of the test's own, outside of every repository.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.world.root.join("home").join(name)
+    }
+
+    /// Waits until an agent stands before a gate: it is in the middle of a turn.
+    pub(crate) fn until_at(&self, gate: &str) {
+        let waits = self.file(&format!("{gate}.waits"));
+        assert!(until(LONG, || waits.exists()), "nobody comes to the gate {gate}: {:?}", self.conversations());
+    }
+
+    /// Opens a gate.
+    pub(crate) fn open(&self, gate: &str) {
+        std::fs::write(self.file(gate), "").unwrap();
+    }
+
+    pub(crate) fn conversations(&self) -> Vec<Value> {
+        self.world.json(&["bridge", "conversations"]).as_array().unwrap().clone()
+    }
+
+    /// All of an agent's one conversation.
+    pub(crate) fn show(&self, agent: &str) -> Value {
+        let all = self.conversations();
+        let own: Vec<&Value> = all.iter().filter(|it| it["agent"] == agent).collect();
+        assert_eq!(own.len(), 1, "{agent} is in one conversation: {all:?}");
+        self.world.json(&["bridge", "show", own[0]["id"].as_str().unwrap()])
+    }
+
+    /// How many events of a kind there are.
+    pub(crate) fn events(&self, kind: &str) -> usize {
+        self.world.events().iter().filter(|it| it["kind"] == kind).count()
+    }
+}
+
+/// What makes an app of Slack this agent's.
+pub(crate) fn slack_variables(app: &slack::App, suffix: &str, by: By) -> Vec<(String, String)> {
+    let second = match by {
+        By::Socket => (format!("SLACK_APP_TOKEN{suffix}"), app.app_token.clone()),
+        By::Requests => (format!("SLACK_SIGNING_SECRET{suffix}"), app.signing_secret.clone()),
+    };
+    vec![(format!("SLACK_BOT_TOKEN{suffix}"), app.bot_token.clone()), second]
+}
+
+/// What makes an app of GitHub this agent's.
+pub(crate) fn github_variables(app: &github::App, suffix: &str) -> Vec<(String, String)> {
+    let (id, key, secret) = (app.id.to_string(), app.private_key.clone(), app.webhook_secret.clone());
+    let pairs = [("GITHUB_APP_ID", id), ("GITHUB_PRIVATE_KEY", key), ("GITHUB_WEBHOOK_SECRET", secret)];
+    pairs.into_iter().map(|(name, value)| (format!("{name}{suffix}"), value)).collect()
+}
+
+/// What makes an agent of Linear this agent's.
+pub(crate) fn linear_variables(app: &linear::App, suffix: &str) -> Vec<(String, String)> {
+    let (token, id, secret) = (app.access_token.clone(), app.app_user_id.clone(), app.webhook_secret.clone());
+    let pairs = [("LINEAR_ACCESS_TOKEN", token), ("LINEAR_AGENT_ID", id), ("LINEAR_WEBHOOK_SECRET", secret)];
+    pairs.into_iter().map(|(name, value)| (format!("{name}{suffix}"), value)).collect()
+}
+
+/// A step that waits until a file is there. That it waits is to be seen by another file beside it.
+pub(crate) fn gate(file: &Path) -> Value {
+    let file = file.display();
+    json!({ "run": format!("touch {file}.waits; while [ ! -e {file} ]; do sleep 0.05; done") })
+}
+
+/// A runtime for doubles of services.
+pub(crate) fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+pub(crate) fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Letter {
+    pub(crate) method: &'static str,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Letter {
+    pub(crate) fn new(path: &str, headers: Vec<(&'static str, String)>, body: impl Into<Vec<u8>>) -> Letter {
+        Letter { method: "POST", path: path.to_owned(), headers, body: body.into() }
+    }
+
+    /// As Slack signs it, so long ago.
+    pub(crate) fn slack(path: &str, secret: &str, body: &str, age: u64) -> Letter {
+        let at = (wall().as_secs() - age).to_string();
+        let parts = [b"v0:".as_slice(), at.as_bytes(), b":", body.as_bytes()];
+        let signed = format!("v0={}", signature::hex(&Secret::new(secret), &parts));
+        Letter::new(path, vec![("x-slack-request-timestamp", at), ("x-slack-signature", signed)], body)
+    }
+
+    pub(crate) fn github(path: &str, secret: &str, event: &str, body: &str) -> Letter {
+        let signed = format!("sha256={}", signature::hex(&Secret::new(secret), &[body.as_bytes()]));
+        let guid = format!("{:x}", wall().as_nanos());
+        let headers =
+            vec![("x-hub-signature-256", signed), ("x-github-event", event.to_owned()), ("x-github-delivery", guid)];
+        Letter::new(path, headers, body)
+    }
+
+    pub(crate) fn linear(path: &str, secret: &str, body: &str) -> Letter {
+        let signed = signature::hex(&Secret::new(secret), &[body.as_bytes()]);
+        Letter::new(path, vec![("linear-signature", signed)], body)
+    }
+
+    pub(crate) fn without_signature(mut self) -> Letter {
+        self.headers.retain(|it| !it.0.contains("signature"));
+        self
+    }
+
+    pub(crate) fn head(&self, host: &str, length: &str) -> String {
+        let headers: String = self.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let kind = "content-type: application/json\r\n";
+        format!("{} {} HTTP/1.1\r\nhost: {host}\r\n{kind}{length}\r\n{headers}\r\n", self.method, self.path)
+    }
+
+    pub(crate) fn bytes(&self, host: &str) -> Vec<u8> {
+        let mut bytes = self.head(host, &format!("content-length: {}", self.body.len())).into_bytes();
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+}
+
+/// A connection that is kept as long as the daemon keeps it.
+pub(crate) struct Line {
+    address: String,
+    stream: Option<BufReader<TcpStream>>,
+}
+
+impl Line {
+    pub(crate) fn new(address: &str) -> Line {
+        Line { address: address.to_owned(), stream: None }
+    }
+
+    /// Sends some bytes and reads the status of what is answered.
+    pub(crate) fn ask(&mut self, bytes: &[u8]) -> std::io::Result<u16> {
+        let kept = self.stream.is_some();
+        match self.exchange(bytes) {
+            // A connection that was kept may have been closed meanwhile.
+            Err(_) if kept => {
+                self.stream = None;
+                self.exchange(bytes)
+            }
+            other => other,
+        }
+    }
+
+    fn exchange(&mut self, bytes: &[u8]) -> std::io::Result<u16> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => {
+                let stream = TcpStream::connect(&self.address)?;
+                stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+                stream.set_nodelay(true)?;
+                BufReader::new(stream)
+            }
+        };
+        // Who is refused early may find the line cut before all is sent; the answer still counts.
+        let _cut = stream.get_mut().write_all(bytes);
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        let cut = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the answer was cut");
+        let status = line.split(' ').nth(1).and_then(|it| it.parse().ok()).ok_or_else(cut)?;
+        let (mut length, mut closes) = (0, false);
+        loop {
+            line.clear();
+            if stream.read_line(&mut line)? == 0 {
+                return Err(cut());
+            }
+            let header = line.trim_end().to_ascii_lowercase();
+            if header.is_empty() {
+                break;
+            }
+            if let Some(it) = header.strip_prefix("content-length: ") {
+                length = it.parse().map_err(|_| cut())?;
+            }
+            closes |= header == "connection: close";
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body)?;
+        self.stream = (!closes).then_some(stream);
+        Ok(status)
+    }
+}
+
+/// A number from the environment: how large a run is wanted.
+pub(crate) fn number(name: &str) -> Option<usize> {
+    std::env::var(name).ok().and_then(|it| it.parse().ok())
+}
