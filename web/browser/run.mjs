@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url';
 import axe from 'axe-core';
 import { chromium } from 'playwright-core';
 import { Played } from './demo.mjs';
+import { planned } from './planned.mjs';
 import { walk } from './walk.mjs';
 import { World, hostile, large, outside, small } from './world.mjs';
 
@@ -21,7 +22,7 @@ if (!binary || binary.startsWith('--')) throw new Error('node browser/run.mjs BI
 const screens = option('--screens');
 const minutes = Number(option('--minutes') ?? 0.5);
 const dist = argv.includes('--built') ? undefined : fileURLToPath(new URL('../dist', import.meta.url));
-const LONG = 60_000;
+const LONG = 240_000;
 
 let failures = 0;
 const table = [];
@@ -182,6 +183,8 @@ async function team() {
     await until('T2 to land', () => has(page, 'landed as'));
     check(true, 'a change lands by key, and the page says so');
 
+    await planned({ world, page, until, check, has, text, shoot, accessible });
+    await restarted(world, page);
     await world.team();
     await hostileWork(world, page);
     await largeChange(world, page);
@@ -195,7 +198,8 @@ async function team() {
     }
     // Back in time: the mission as it stood before its last landings.
     await until('the slider', async () => (await page.locator('input[type=range]').count()) === 1);
-    check((await text(page, 'tbody')).match(/landed/g)?.length === 6, 'a mission is replayed as it ended');
+    await until('all six to have landed', async () => (await text(page, 'tbody')).match(/landed/g)?.length === 6);
+    check(true, 'a mission is replayed as it ended');
     await page.locator('input[type=range]').evaluate((it) => {
       it.value = String(Number(it.min) + 12);
       it.dispatchEvent(new Event('input', { bubbles: true }));
@@ -227,6 +231,28 @@ async function team() {
   } finally {
     world.down();
   }
+}
+
+/** An agent's page: what it said last, and its work stopped or begun anew. */
+async function restarted(world, page) {
+  await world.start('Slow', [{ subject: 'Slow work', files: ['slow.md'], agent: 'claude-1', script: [{ say: 'I take my time' }, { sleep: 600 }] }]);
+  await page.goto(`${world.url}/agents/claude-1`);
+  await until('Restart', async () => (await page.getByRole('button', { name: 'Restart' }).count()) === 1);
+  await until('when it said something last', async () => /^\d+[smh]/.test(await page.locator('tbody td:nth-child(7)').first().innerText()));
+  const task = (await world.call('task.list', {})).find((it) => it.subject === 'Slow work').id;
+  const tries = async () => (await world.call('show', { id: task })).attempts.length;
+  const sure = async (name) => {
+    await page.locator('tbody').getByRole('button', { name }).click();
+    await page.locator('dialog').getByRole('button', { name }).click();
+  };
+  await sure('Restart');
+  await until('another attempt', async () => (await tries()) === 2);
+  check(true, 'an agent’s work is begun anew from its page, after a second thought');
+  await until('Stop', async () => (await page.getByRole('button', { name: 'Stop' }).count()) === 1);
+  await sure('Stop');
+  await until('nothing to be at work', async () => (await world.call('show', { id: task })).word !== 'working');
+  check(true, 'and stopped');
+  await world.call('task.cancel', { task });
 }
 
 /** Comments are drafts under their lines until Revise; then only what changed since is asked for. */

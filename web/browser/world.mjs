@@ -1,6 +1,6 @@
 // A daemon of its own with a repository, scripted agents and work for them, for the browser to look at.
 
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -42,7 +42,14 @@ export class World {
   }
 
   run(...args) {
-    return execFileSync(this.binary, args, { cwd: this.repo ?? this.dir, env: this.env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+    return this.ended(0, ...args);
+  }
+
+  /** Runs it to the end that is expected; what it said is told where it ends otherwise. */
+  ended(code, ...args) {
+    const done = spawnSync(this.binary, args, { cwd: this.repo ?? this.dir, env: this.env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+    if (done.status !== code) throw new Error(`regatta ${args.join(' ')} ended with ${done.status}: ${done.error ?? ''}${done.stdout}${done.stderr}`);
+    return done.stdout;
   }
 
   /** Where the daemon was, it comes up again. */
@@ -110,13 +117,13 @@ export class World {
     return this.call('mission.start', { title, agents: this.agents, max_workers: this.agents.length, tasks: planned });
   }
 
-  /** A mixed team: launched, stopped, and launched again. One member's program is not there. */
+  /** A mixed team: launched, stopped, and launched again. One member's program is not there, so a launch that is waited for fails. */
   async team() {
     writeFileSync(join(this.dir, 'team.toml'), TEAM);
     this.run('team', 'create', '--file', join(this.dir, 'team.toml'));
-    this.run('team', 'launch', 'harbour', '--wait', '60s');
+    this.ended(1, 'team', 'launch', 'harbour', '--wait', '4m');
     this.run('team', 'stop', 'harbour');
-    this.run('team', 'launch', 'harbour', '--wait', '60s');
+    this.ended(1, 'team', 'launch', 'harbour', '--wait', '4m');
   }
 
   open() {

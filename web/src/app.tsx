@@ -37,6 +37,7 @@ function later<P extends object>(load: () => Promise<FunctionComponent<P>>): Fun
 }
 
 const Task = later<{ id: string }>(() => import('./pages/task').then((it) => it.Task));
+const PlanPage = later<{ id: string }>(() => import('./pages/plan').then((it) => it.PlanPage));
 const Tasks = later(() => import('./pages/tasks').then((it) => it.Tasks));
 const Queue = later(() => import('./pages/queue').then((it) => it.Queue));
 const Files = later(() => import('./pages/files').then((it) => it.Files));
@@ -53,6 +54,7 @@ const Setup = later(() => import('./pages/setup').then((it) => it.Setup));
 
 function Page({ path }: { path: string }) {
   if (path.startsWith('/t/')) return <Task key={path} id={decodeURIComponent(path.slice(3))} />;
+  if (path.startsWith('/plan/')) return <PlanPage key={path} id={decodeURIComponent(path.slice(6))} />;
   if (path.startsWith('/agents/')) return <Agents key={path} only={decodeURIComponent(path.slice(8))} />;
   switch (path) {
     case '/':

@@ -61,6 +61,19 @@ async function together(group: Group, nth: number): Promise<void> {
   toast(true, `${done} of ${group.items.length} answered`);
 }
 
+/** Where there is more to see of what it is about. */
+function About({ it }: { it: Item }) {
+  if (it.task) return <TaskLink id={it.task} />;
+  const to = it.kind === 'request' ? '/conversations' : it.kind === 'budget' ? '/cost' : it.agent ? `/agents/${it.agent}` : '';
+  return to ? (
+    <a class="id" href={to}>
+      {it.id}
+    </a>
+  ) : (
+    <b class="id">{it.id}</b>
+  );
+}
+
 export function Card({ group, nth, open }: { group: Group; nth: number; open: boolean }) {
   const it = group.items[0];
   const card = useRef<HTMLElement>(null);
@@ -70,9 +83,9 @@ export function Card({ group, nth, open }: { group: Group; nth: number; open: bo
   }, [active]);
   if (!it) return null;
   return (
-    <article ref={card} class={`card ${active ? 'active' : ''}`} tabIndex={0} aria-label={`${it.kind} ${it.task}`} onFocus={() => (chosen.value = group.key)}>
+    <article ref={card} class={`card ${active ? 'active' : ''}`} tabIndex={0} aria-label={`${it.kind} ${it.task ?? it.id}`} onFocus={() => (chosen.value = group.key)}>
       <header>
-        <span class="kind">{it.kind}</span> <TaskLink id={it.task} /> <span class="agent">{it.agent ?? ''}</span>
+        <span class="kind">{it.kind}</span> <About it={it} /> <span class="agent">{it.agent ?? ''}</span>
         {group.items.length > 1 && <b class="many">× {group.items.length}</b>}
         {it.escalated && <b class="late">waits long</b>}
         <Age since={it.since_wall} />
@@ -116,7 +129,7 @@ export function Inbox({ most = 20, open = 6 }: { most?: number; open?: number })
       }
       aside={
         <span class="aside keys">
-          <kbd>j</kbd> <kbd>k</kbd> move · <kbd>1</kbd>–<kbd>4</kbd> choose
+          <kbd>j</kbd> <kbd>k</kbd> move · <kbd>1</kbd>–<kbd>9</kbd> choose
         </span>
       }
     >

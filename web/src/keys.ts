@@ -5,7 +5,7 @@ import { choose, chosen, move } from './inbox';
 import { paused, apply, topic } from './live/client';
 import { go, place } from './route';
 import { pending, press } from './ui';
-import type { TaskPage } from './views';
+import type { Action, Item } from './views';
 
 export const PAGES: [string, string, string][] = [
   ['n', '/', 'Now'],
@@ -86,28 +86,16 @@ export function pressed(event: KeyboardEvent): boolean {
   else if (own.keys?.(key)) return true;
   else if (key === 'j' || key === 'k') return inbox ? move(key === 'j' ? 1 : -1) : step(key === 'j' ? 1 : -1);
   else if (inbox && /^[1-9]$/.test(key)) return choose(Number(key));
-  else if (inbox && key === 'r') return reply();
-  else if (inbox && key === 'z') return later();
+  else if (inbox && key === 'r') return card((it) => it.words !== undefined);
+  else if (inbox && key === 'z') return card((it) => it.key === 'z');
   else return false;
   return true;
 }
 
-/** The chosen card's answer in one's own words. */
-function reply(): boolean {
-  const card = topic('inbox')
-    .all<{ group: string; actions: TaskPage['actions'] }>()
-    .find((it) => it.group === chosen.peek());
-  const action = card?.actions.find((it) => it.words !== undefined);
-  if (action) press(action);
-  return action !== undefined;
-}
-
-/** Puts the chosen card off, where the daemon offers that. */
-function later(): boolean {
-  const card = topic('inbox')
-    .all<{ group: string; actions: TaskPage['actions'] }>()
-    .find((it) => it.group === chosen.peek());
-  const action = card?.actions.find((it) => it.key === 'z');
+/** Presses the first button of the chosen card that is meant. */
+function card(meant: (it: Action) => boolean): boolean {
+  const item = topic('inbox').all<Item>().find((it) => it.group === chosen.peek());
+  const action = item?.actions.find(meant);
   if (action) press(action);
   return action !== undefined;
 }

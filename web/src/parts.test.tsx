@@ -10,11 +10,12 @@ import { brief, parsed } from './pages/events';
 import { folders } from './pages/files';
 import { lineOf, place } from './pages/diff';
 import { markAt } from './pages/replay';
+import { moved, places, without } from './pages/plan';
 import { matches } from './pages/tasks';
 import { differs } from './pages/team';
 import { call, enter, key } from './session';
 import { Text, withWords } from './ui';
-import type { Item, Row, Spend } from './views';
+import type { Item, PlannedTask, Row, Spend } from './views';
 
 vi.mock('./live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
 
@@ -88,7 +89,7 @@ describe('parts', () => {
     expect(box.querySelector('textarea')?.value).toBe('x');
     place(box, 'T2', []);
     expect(box.querySelectorAll('.draft').length).toBe(0);
-    made.after?.();
+    made.after?.(null);
     expect(withDrafts(revise, 'T2')).toBe(revise);
     expect(localStorage.getItem('regatta-drafts-T2')).toBeNull();
     expect(withDrafts({ ...revise, verb: 'land' }, 'T2').label).toBe('Revise…');
@@ -125,6 +126,17 @@ describe('parts', () => {
     const spend = (input: number, micro_usd?: number): Spend => ({ usage: { input, cached_input: 0, cache_write: 0, output: 0, micro_usd }, turns: 1, attempts: 1, wall_ms: 0 });
     const made = byProvider([['a', 'x', spend(1)], ['b', 'x', spend(2)], ['c', 'y', spend(3, 7)]]);
     expect(made.map(([name, it]) => [name, it.usage.input, it.usage.micro_usd])).toEqual([['x', 3, undefined], ['y', 3, 7]]);
+  });
+
+  it('a plan in another order needs the same, and without a task nobody needs it', () => {
+    const task = (subject: string, after: number[]): PlannedTask => ({ task: { subject }, after });
+    const plan = [task('a', []), task('b', [0]), task('c', [0, 1])];
+    const told = (of: PlannedTask[]) => of.map((it) => `${it.task.subject}<${it.after.map((on) => of[on]?.task.subject).join('')}`);
+    expect(told(moved(plan, 2, 0))).toEqual(['c<ab', 'a<', 'b<a']);
+    expect(told(moved(plan, 0, 9))).toEqual(['b<a', 'c<ba', 'a<']);
+    expect(told(without(plan, 0))).toEqual(['b<', 'c<b']);
+    expect(plan[2]?.after).toEqual([0, 1]);
+    expect(places('1, 3 3 x 9 2', 1, 3)).toEqual([0, 2]);
   });
 
   it('an event is told in a line', () => {

@@ -67,6 +67,26 @@ export function Panel(props: { title: ComponentChildren; aside?: ComponentChildr
   );
 }
 
+/** A table; a head that begins with `>` is over figures. */
+export function Table({ heads, children, class: name }: { heads: string[]; children: ComponentChildren; class?: string }) {
+  return (
+    <div class="scroll">
+      <table class={`list ${name ?? ''}`}>
+        <thead>
+          <tr>
+            {heads.map((it) => (
+              <th key={it} class={it.startsWith('>') ? 'right' : undefined}>
+                {it.replace('>', '')}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>{children}</tbody>
+      </table>
+    </div>
+  );
+}
+
 export interface Toast {
   id: number;
   good: boolean;
@@ -101,7 +121,7 @@ export async function perform(it: Action, words?: string): Promise<boolean> {
     // What was allowed for good is a rule, and is shown.
     const rule = typeof said?.rule === 'string' && said.rule ? ` · ${said.rule}` : '';
     toast(true, `${it.label.replace('…', '')}: done${rule}`, it.cli.replace('…', words ? JSON.stringify(words) : ''));
-    it.after?.();
+    it.after?.(said);
     return true;
   } catch (error) {
     complain(error);

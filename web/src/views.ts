@@ -12,8 +12,8 @@ export interface Action {
   key?: string;
   words?: string;
   form?: Form;
-  /** What the page does when it is done; never sent. */
-  after?: () => void;
+  /** What the page does with what was said, when it is done; never sent. */
+  after?: (said: unknown) => void;
 }
 
 /** The restricted JSON Schema that agents send. */
@@ -32,14 +32,16 @@ export interface Head {
   projects: { name: string; trunk: string; path: string }[];
   missions: { id: string; title: string; landed: number; tasks: number }[];
   version: string;
-  composer: Action;
+  /** What may become of words to the whole team; the first is meant most often. */
+  composers: Action[];
 }
 
 export interface Item {
   id: string;
   kind: string;
-  task: string;
-  project: string;
+  /** Some are about an agent, a budget or a conversation. */
+  task?: string | null;
+  project?: string | null;
   agent: string | null;
   subject: string;
   why: string;
@@ -112,6 +114,8 @@ export interface Train {
   text: string;
   actions: Action[];
   each: [string, Action[]][];
+  /** When each would have landed if it took as long as others did. */
+  expected: [string, number][];
 }
 
 export interface Usage {
@@ -186,6 +190,8 @@ export interface TaskPage {
   wanted: string;
   running: string;
   branch: string;
+  /** What it reports is a plan. */
+  plan?: boolean;
   actions: Action[];
 }
 
@@ -252,6 +258,29 @@ export interface Runner {
   version: string;
   since_wall: number;
   seen_wall: number;
+}
+
+export interface PlannedTask {
+  task: { subject: string; description?: string; files?: string[]; assign?: string | null; [other: string]: unknown };
+  /** Places in the plan, counting from 0. */
+  after: number[];
+}
+
+export interface Plan {
+  project: string;
+  title: string;
+  task?: string;
+  planner: string | null;
+  state: 'planning' | 'ready' | 'unusable' | 'failed';
+  text: string;
+  tasks: PlannedTask[];
+  waves: string[];
+  owned: { file: string; owner: number; others: number[]; text: string }[];
+  conflicts: number;
+  warnings: string[];
+  agents: string[];
+  estimate: string;
+  actions: Action[];
 }
 
 /** How each state is shown: always a glyph, a word and a colour. */

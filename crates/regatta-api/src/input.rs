@@ -281,10 +281,32 @@ inputs! {
         /// Places in the plan, counting from 0.
         #[serde(default)] after: Vec<usize>,
     }
+    /// Has an agent make a plan of a goal.
+    PlanAsk {
+        #[serde(default)] project: Option<ProjectName>,
+        goal: String,
+        /// Who plans; the first of those who would do the work, if not given.
+        #[serde(default)] planner: Option<AgentName>,
+        /// What was wrong with the plan before.
+        #[serde(default)] wrong: String,
+        /// The steps of a scripted planner.
+        #[serde(default)] script: Option<serde_json::Value>,
+    }
+    PlanShow { task: TaskId }
+    /// A plan to be drawn as it would run; nothing is started.
+    PlanDraw {
+        #[serde(default)] project: Option<ProjectName>,
+        title: String,
+        tasks: Vec<PlannedTask>,
+        /// Who may be given the work; as the project's settings say if not given.
+        #[serde(default)] agents: Vec<AgentName>,
+    }
     Stop {
         #[serde(default)] id: Option<String>,
         /// Let what runs finish; start nothing new.
         #[serde(default)] drain: bool,
+        /// Start the task again at once, in a new attempt.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")] again: bool,
     }
 
     ClaimAcquire {

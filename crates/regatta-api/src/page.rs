@@ -137,8 +137,8 @@ pub struct HeadView {
     pub projects: Vec<ProjectLine>,
     pub missions: Vec<MissionLine>,
     pub version: String,
-    /// What becomes of words to the whole team.
-    pub composer: Action,
+    /// What may become of words to the whole team; the first is meant most often.
+    pub composers: Vec<Action>,
 }
 
 /// A project's name and trunk.
@@ -233,6 +233,9 @@ pub struct TrainView {
     pub actions: Vec<Action>,
     /// What may be done about one of them.
     pub each: Vec<(LandingId, Vec<Action>)>,
+    /// When each would have landed if it took as long as others did.
+    #[serde(default)]
+    pub expected: Vec<(LandingId, u64)>,
 }
 
 /// What is spent.
@@ -307,6 +310,9 @@ pub struct TaskPage {
     pub wanted: String,
     pub running: String,
     pub branch: String,
+    /// What it reports is a plan.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plan: bool,
     pub actions: Vec<Action>,
 }
 

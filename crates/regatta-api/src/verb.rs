@@ -200,7 +200,10 @@ verbs! {
     "mission.show" MissionShow(input::Id) View + Lead "Shows how a mission stands";
     "mission.replay" MissionReplay(input::MissionReplay) View "Shows a mission as it stood at any revision";
     "mission.compare" MissionCompare(input::MissionCompare) View "Puts missions side by side: time, landed, retries, cost, conflicts";
-    "stop" Stop(input::Stop) Operate "Stops a task, a mission or everything";
+    "plan.ask" PlanAsk(input::PlanAsk) Operate "Has an agent make a plan of a goal; it starts nothing but that";
+    "plan.show" PlanShow(input::PlanShow) View "Shows the plan that an agent made: waves, owners, conflicts, an estimate";
+    "plan.draw" PlanDraw(input::PlanDraw) View "Draws a plan as it would run, and starts nothing";
+    "stop" Stop(input::Stop) Operate "Stops a task, an agent's work, a mission or everything";
     "resume" Resume(input::Id) Operate "Lets a mission, a task or an agent go on";
     "pause" Pause(input::Said) Operate "Holds a task; its session waits";
     "retry" Retry(input::Id) Operate + Lead "Tries a task again";

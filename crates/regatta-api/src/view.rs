@@ -300,6 +300,9 @@ pub struct AgentView {
     /// Why it takes no work for now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<String>,
+    /// When its program last said something, where one runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_wall: Option<u64>,
 }
 
 impl AgentView {
@@ -316,7 +319,7 @@ impl AgentView {
             (None, None, _) => "busy",
         };
         let agent = Agent { offline, ..agent.clone() };
-        AgentView { agent, capacity, state: state.into(), tasks, parked }
+        AgentView { agent, capacity, state: state.into(), tasks, parked, heard_wall: None }
     }
 }
 

@@ -78,6 +78,8 @@ pub struct Doors {
     pub bridges: Option<Box<dyn Bridges>>,
     /// Looks at this machine.
     pub doctor: Doctor,
+    /// Reads plans.
+    pub plans: Plans,
 }
 
 /// What the doors need of the bridges.
@@ -90,8 +92,28 @@ pub trait Bridges: Send + Sync {
     fn router(&self) -> Router;
 }
 
-/// Looks at this machine for these agents' sake.
-pub type Doctor = Arc<dyn Fn(&[AgentView]) -> DoctorView + Send + Sync>;
+/// Looks at this machine for the sake of what the daemon has.
+pub type Doctor = Arc<dyn Fn(&Patient) -> DoctorView + Send + Sync>;
+
+/// What a doctor looks at.
+#[derive(Debug, Default)]
+pub struct Patient {
+    pub agents: Vec<AgentView>,
+    /// Each project, and where its repository is.
+    pub projects: Vec<(regatta_core::ids::ProjectName, PathBuf)>,
+    pub bridges: Vec<regatta_api::view::BridgeView>,
+}
+
+/// Reads the plan in what an agent said, or says what is wrong with it.
+pub type Plans = Arc<dyn Fn(&str) -> Result<PlanRead, String> + Send + Sync>;
+
+/// A plan that could be read.
+#[derive(Debug, Default)]
+pub struct PlanRead {
+    pub tasks: Vec<regatta_api::input::PlannedTask>,
+    /// What would keep a task from starting.
+    pub warnings: Vec<String>,
+}
 
 /// A door that is not only this machine's.
 pub struct Outside {
@@ -138,6 +160,7 @@ pub(crate) struct Shared {
     pub(crate) recovered: Option<String>,
     pub(crate) bridges: Option<Box<dyn Bridges>>,
     pub(crate) doctor: Doctor,
+    pub(crate) plans: Plans,
 }
 
 /// Serves until somebody asks for `down` or `signal` ends. Requests under way are finished first.
@@ -165,6 +188,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         recovered: doors.recovered,
         bridges: doors.bridges,
         doctor: doors.doctor,
+        plans: doors.plans,
     });
     let router = router(shared.clone());
     tokio::spawn(async move {

@@ -640,8 +640,11 @@ pub(crate) struct Events {
 
 #[derive(Debug, Args)]
 pub(crate) struct Stop {
-    /// A task, an attempt or a mission; every mission if not given
+    /// A task, an attempt, an agent or a mission; every mission if not given
     pub(crate) id: Option<String>,
+    /// Start what was stopped again at once, in a new attempt
+    #[arg(long, requires = "id", conflicts_with = "drain")]
+    pub(crate) again: bool,
     /// Let what runs finish and start nothing new
     #[arg(long, conflicts_with = "now")]
     pub(crate) drain: bool,

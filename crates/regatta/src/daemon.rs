@@ -405,7 +405,8 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
     };
     let dir = place.dir.clone();
     let doctor = crate::words::doctor::of_daemon(dir.clone());
-    let doors = Doors { engine, keyring, tcp, outside, unix, dir, traces, web_dir, recovered, bridges, doctor };
+    let plans = std::sync::Arc::new(crate::words::goal::read);
+    let doors = Doors { engine, keyring, tcp, outside, unix, dir, traces, web_dir, recovered, bridges, doctor, plans };
     regatta_server::serve(doors, signalled).await.map_err(|it| place.broken(&it))
 }
 

@@ -129,7 +129,7 @@ fn detached(app: &App, client: &Client, id: MissionId, interrupts: &mut Interrup
     }
     let stop = |drain: bool| -> Result<(), Failed> {
         let _stopped: Got<serde_json::Value> =
-            client.call(&Call::Stop(input::Stop { id: Some(id.to_string()), drain }))?;
+            client.call(&Call::Stop(input::Stop { id: Some(id.to_string()), drain, again: false }))?;
         let how = if drain { "draining: nothing new starts" } else { "stopped; all work is kept" };
         app.out.note(&format!("{how} · go on: regatta run --resume {id}"));
         Ok(())

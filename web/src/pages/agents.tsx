@@ -1,8 +1,11 @@
+import { effect, useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
 import { plain, usd } from '../format';
-import { topic } from '../live/client';
+import { link, topic } from '../live/client';
 import { byUrgency } from '../plots/lanes';
 import { get, set } from '../route';
-import { Age, Do, Empty, Glyph, Panel, TaskLink, useTopics } from '../ui';
+import { call } from '../session';
+import { Age, Do, Empty, Glyph, Panel, Table, TaskLink, useTopics } from '../ui';
 import { type Lane, type Runner, STATES } from '../views';
 
 function Gauge({ percent }: { percent: number }) {
@@ -14,7 +17,7 @@ function Gauge({ percent }: { percent: number }) {
   );
 }
 
-function Line({ it }: { it: Lane }) {
+function Line({ it, heard }: { it: Lane; heard?: number }) {
   const differs = it.running !== '' && it.wanted !== '' && it.running !== it.wanted;
   return (
     <tr data-row tabIndex={0}>
@@ -34,6 +37,7 @@ function Line({ it }: { it: Lane }) {
         <Glyph at={it.at} /> {STATES[it.at].word} {it.task && <TaskLink id={it.task} />}
       </td>
       <td class="dim">{plain(it.text, 120)}</td>
+      <td class="right">{heard === undefined ? '' : <Age since={heard} />}</td>
       <td>{it.context !== undefined && <Gauge percent={it.context} />}</td>
       <td class="right">{it.micro_usd === undefined ? '' : usd(it.micro_usd)}</td>
       <td class="right">
@@ -50,8 +54,32 @@ function Line({ it }: { it: Lane }) {
   );
 }
 
+/** When each agent's program last said something. Words are no change of the board, so they are asked for. */
+function useHeard(): Map<string, number> {
+  const heard = useSignal<Map<string, number>>(new Map());
+  useEffect(() => {
+    const ask = () => {
+      if (document.hidden || link.peek().state !== 'live') return;
+      call<{ name: string; heard_wall?: number }[]>('agent.list').then(
+        (all) => (heard.value = new Map(all.flatMap((it) => (it.heard_wall === undefined ? [] : [[it.name, it.heard_wall]])))),
+        () => {}, // the line says it if the daemon is gone
+      );
+    };
+    const timer = setInterval(ask, 5_000);
+    const stop = effect(() => {
+      if (link.value.state === 'live') ask();
+    });
+    return () => {
+      clearInterval(timer);
+      stop();
+    };
+  }, []);
+  return heard.value;
+}
+
 export function Agents({ only }: { only?: string }) {
   useTopics('lanes', 'runners');
+  const heard = useHeard();
   const words = get('q').toLowerCase();
   const lanes = topic('lanes')
     .all<Lane>()
@@ -72,29 +100,11 @@ export function Agents({ only }: { only?: string }) {
         {lanes.length === 0 ? (
           <Empty known={topic('lanes').known.value}>{words || only ? 'No agent matches.' : 'No agent is registered yet: regatta agent add'}</Empty>
         ) : (
-          <div class="scroll">
-            <table class="list">
-              <thead>
-                <tr>
-                  <th>Name</th>
-                  <th>Wanted</th>
-                  <th>Running</th>
-                  <th class="right">Slots</th>
-                  <th>State</th>
-                  <th>Doing</th>
-                  <th>Context</th>
-                  <th class="right">Today</th>
-                  <th class="right">For</th>
-                  <th>Do</th>
-                </tr>
-              </thead>
-              <tbody>
-                {lanes.slice(0, 300).map((it) => (
-                  <Line key={it.agent} it={it} />
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table heads={['Name', 'Wanted', 'Running', '>Slots', 'State', 'Doing', '>Said last', 'Context', '>Today', '>For', 'Do']}>
+            {lanes.slice(0, 300).map((it) => (
+              <Line key={it.agent} it={it} heard={heard.get(it.agent)} />
+            ))}
+          </Table>
         )}
       </Panel>
       {!only && (
@@ -102,34 +112,22 @@ export function Agents({ only }: { only?: string }) {
           {runners.length === 0 ? (
             <Empty known={topic('runners').known.value}>No other machine has joined: all work runs here.</Empty>
           ) : (
-            <table class="list">
-              <thead>
-                <tr>
-                  <th>Name</th>
-                  <th>State</th>
-                  <th>Labels</th>
-                  <th class="right">Running</th>
-                  <th>Version</th>
-                  <th class="right">Seen</th>
+            <Table heads={['Name', 'State', 'Labels', '>Running', 'Version', '>Seen']}>
+              {runners.map((it) => (
+                <tr key={it.name} data-row tabIndex={0}>
+                  <td>{it.name}</td>
+                  <td>{it.state}</td>
+                  <td>{it.labels.map((one) => plain(one, 40)).join(' ')}</td>
+                  <td class="right">
+                    {it.running}/{it.max_tasks}
+                  </td>
+                  <td>{plain(it.version, 40)}</td>
+                  <td class="right">
+                    <Age since={it.seen_wall} />
+                  </td>
                 </tr>
-              </thead>
-              <tbody>
-                {runners.map((it) => (
-                  <tr key={it.name} data-row tabIndex={0}>
-                    <td>{it.name}</td>
-                    <td>{it.state}</td>
-                    <td>{it.labels.map((one) => plain(one, 40)).join(' ')}</td>
-                    <td class="right">
-                      {it.running}/{it.max_tasks}
-                    </td>
-                    <td>{plain(it.version, 40)}</td>
-                    <td class="right">
-                      <Age since={it.seen_wall} />
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
+              ))}
+            </Table>
           )}
         </Panel>
       )}

@@ -6,7 +6,7 @@ import { plain, usd } from '../format';
 import { topic } from '../live/client';
 import { get, set } from '../route';
 import { call } from '../session';
-import { Age, Do, Empty, Panel, TaskLink, useTopics } from '../ui';
+import { Age, Do, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
 import type { Conversation } from '../views';
 
 interface Turn {
@@ -126,47 +126,31 @@ export function Conversations() {
         {all.length === 0 ? (
           <Empty known={topic('conversations').known.value}>{words ? 'No conversation matches.' : 'Nobody has spoken to an agent from outside yet: regatta bridge'}</Empty>
         ) : (
-          <div class="scroll">
-            <table class="list">
-              <thead>
-                <tr>
-                  <th>Conversation</th>
-                  <th>Service</th>
-                  <th>Agent</th>
-                  <th>Thread</th>
-                  <th>State</th>
-                  <th class="right">Turns</th>
-                  <th>Last asked</th>
-                  <th class="right">Since</th>
-                </tr>
-              </thead>
-              <tbody>
-                {all.slice(0, 300).map((it) => (
-                  <tr key={it.id} data-row tabIndex={0} onKeyDown={(event) => event.key === 'Enter' && set('id', it.id)}>
-                    <td>
-                      <button type="button" class="plain" aria-pressed={chosen?.id === it.id} onClick={() => set('id', chosen?.id === it.id ? null : it.id)}>
-                        {it.id}
-                      </button>{' '}
-                      {it.task && <TaskLink id={it.task} />}
-                    </td>
-                    <td>{it.service}</td>
-                    <td>{it.agent}</td>
-                    <td class="subject">
-                      <Out url={it.url} words={plain(it.title, 120)} />
-                    </td>
-                    <td class={it.dead > 0 ? 'bad' : it.word === 'held' ? 'late' : ''}>
-                      {it.word} {it.queued > 0 && `${it.queued} wait`} {it.unshown > 0 && `${it.unshown} to be posted`} {it.dead > 0 && `${it.dead} could not be posted`}
-                    </td>
-                    <td class="right">{it.turns}</td>
-                    <td class="dim">{plain(it.last, 140)}</td>
-                    <td class="right">
-                      <Age since={it.updated_wall} />
-                    </td>
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
+          <Table heads={['Conversation', 'Service', 'Agent', 'Thread', 'State', '>Turns', 'Last asked', '>Since']}>
+            {all.slice(0, 300).map((it) => (
+              <tr key={it.id} data-row tabIndex={0} onKeyDown={(event) => event.key === 'Enter' && set('id', it.id)}>
+                <td>
+                  <button type="button" class="plain" aria-pressed={chosen?.id === it.id} onClick={() => set('id', chosen?.id === it.id ? null : it.id)}>
+                    {it.id}
+                  </button>{' '}
+                  {it.task && <TaskLink id={it.task} />}
+                </td>
+                <td>{it.service}</td>
+                <td>{it.agent}</td>
+                <td class="subject">
+                  <Out url={it.url} words={plain(it.title, 120)} />
+                </td>
+                <td class={it.dead > 0 ? 'bad' : it.word === 'held' ? 'late' : ''}>
+                  {it.word} {it.queued > 0 && `${it.queued} wait`} {it.unshown > 0 && `${it.unshown} to be posted`} {it.dead > 0 && `${it.dead} could not be posted`}
+                </td>
+                <td class="right">{it.turns}</td>
+                <td class="dim">{plain(it.last, 140)}</td>
+                <td class="right">
+                  <Age since={it.updated_wall} />
+                </td>
+              </tr>
+            ))}
+          </Table>
         )}
       </Panel>
       {chosen && <One key={chosen.id} it={chosen} />}

@@ -126,6 +126,10 @@ export function Cost() {
                       <Cells of={of} />
                     </tr>
                   ))}
+                  <tr class="sum">
+                    <th scope="row">all today</th>
+                    <Cells of={it.today} />
+                  </tr>
                 </tbody>
                 <Head first="Agent" />
                 <tbody>
@@ -149,12 +153,6 @@ export function Cost() {
                     </tr>
                   ))}
                 </tbody>
-                <tfoot>
-                  <tr>
-                    <th>all today</th>
-                    <Cells of={it.today} />
-                  </tr>
-                </tfoot>
               </table>
             </div>
           )}

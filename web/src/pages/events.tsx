@@ -5,7 +5,7 @@ import { Reader } from '../live/frames';
 import { revision, topic } from '../live/client';
 import { get, set } from '../route';
 import { call, read } from '../session';
-import { Empty, Panel, complain, useTopics } from '../ui';
+import { Empty, Panel, Table, complain, useTopics } from '../ui';
 import type { Head } from '../views';
 
 interface Event {
@@ -72,42 +72,28 @@ function Bus() {
   return shown.length === 0 ? (
     <Empty known={rows.value !== null}>No event matches.</Empty>
   ) : (
-    <div class="scroll">
-      <table class="list">
-        <thead>
-          <tr>
-            <th class="right">Revision</th>
-            <th>Time</th>
-            <th>Kind</th>
-            <th>About</th>
-            <th>By</th>
-            <th>Data</th>
-          </tr>
-        </thead>
-        <tbody>
-          {shown.map((it) => (
-            <tr key={it.revision} data-row tabIndex={0}>
-              <td class="right">{it.revision}</td>
-              <td>{it.time.slice(11, 19)}</td>
-              <td>
-                <button type="button" class="plain" onClick={() => set('kind', it.kind)}>
-                  {it.kind}
-                </button>
-              </td>
-              <td>
-                <button type="button" class="plain" onClick={() => set('about', it.subject)}>
-                  {plain(it.subject, 60)}
-                </button>
-              </td>
-              <td>{plain(it.by.replace(/:$/, ''), 60)}</td>
-              <td class="dim" title={plain(JSON.stringify(it.data), 900)}>
-                {plain(brief(it.data, it.subject), 200)}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table heads={['>Revision', 'Time', 'Kind', 'About', 'By', 'Data']}>
+      {shown.map((it) => (
+        <tr key={it.revision} data-row tabIndex={0}>
+          <td class="right">{it.revision}</td>
+          <td>{it.time.slice(11, 19)}</td>
+          <td>
+            <button type="button" class="plain" onClick={() => set('kind', it.kind)}>
+              {it.kind}
+            </button>
+          </td>
+          <td>
+            <button type="button" class="plain" onClick={() => set('about', it.subject)}>
+              {plain(it.subject, 60)}
+            </button>
+          </td>
+          <td>{plain(it.by.replace(/:$/, ''), 60)}</td>
+          <td class="dim" title={plain(JSON.stringify(it.data), 900)}>
+            {plain(brief(it.data, it.subject), 200)}
+          </td>
+        </tr>
+      ))}
+    </Table>
   );
 }
 
@@ -135,34 +121,19 @@ function AuditLog() {
   if (problem.value) return <p class="error">{problem.value}</p>;
   if (!rows.value) return <Empty known={false}>…</Empty>;
   return (
-    <div class="scroll">
-      <table class="list">
-        <thead>
-          <tr>
-            <th class="right">Line</th>
-            <th>Time</th>
-            <th>Verb</th>
-            <th>About</th>
-            <th>By</th>
-            <th>From</th>
-            <th>What came of it</th>
-          </tr>
-        </thead>
-        <tbody>
-          {[...rows.value].reverse().map((it) => (
-            <tr key={it.n} data-row tabIndex={0}>
-              <td class="right">{it.n}</td>
-              <td>{it.time.slice(0, 19).replace('T', ' ')}</td>
-              <td>{it.verb}</td>
-              <td>{plain(it.about ?? '', 80)}</td>
-              <td>{plain(it.by, 60)}</td>
-              <td class="dim">{plain(it.from, 60)}</td>
-              <td class={it.refused ? 'bad' : 'good'}>{it.refused ? `refused: ${it.refused}` : it.revision ? `done at ${it.revision}` : 'hung up'}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table heads={['>Line', 'Time', 'Verb', 'About', 'By', 'From', 'What came of it']}>
+      {[...rows.value].reverse().map((it) => (
+        <tr key={it.n} data-row tabIndex={0}>
+          <td class="right">{it.n}</td>
+          <td>{it.time.slice(0, 19).replace('T', ' ')}</td>
+          <td>{it.verb}</td>
+          <td>{plain(it.about ?? '', 80)}</td>
+          <td>{plain(it.by, 60)}</td>
+          <td class="dim">{plain(it.from, 60)}</td>
+          <td class={it.refused ? 'bad' : 'good'}>{it.refused ? `refused: ${it.refused}` : it.revision ? `done at ${it.revision}` : 'hung up'}</td>
+        </tr>
+      ))}
+    </Table>
   );
 }
 

@@ -4,23 +4,36 @@ import { topic } from '../live/client';
 import { Lanes } from '../plots/lanes';
 import { SpendLine } from '../plots/spend';
 import { Trains } from '../plots/train';
-import { perform, useTopics } from '../ui';
-import type { Action, Head } from '../views';
+import { go } from '../route';
+import { perform, says, useTopics } from '../ui';
+import type { Action, Head, Plan } from '../views';
 
-/** Words to the whole team; what becomes of them is the daemon's to say. */
-function Composer({ action }: { action: Action | undefined }) {
+/** Words to the whole team: a plan to look at, a mission for a lead, or a task. The daemon says which there are. */
+function Composer({ actions }: { actions: Action[] }) {
   const words = useSignal('');
-  const send = async (event: Event) => {
-    event.preventDefault();
+  const send = async (action: Action | undefined) => {
     const said = words.peek().trim();
-    if (said && action && (await perform(action, said))) words.value = '';
+    const after = (made: unknown) => action?.verb === 'plan.ask' && go(`/plan/${(made as Plan).task ?? ''}`);
+    if (said && action && (await perform({ ...action, after }, said))) words.value = '';
   };
+  const [first, ...others] = actions;
   return (
-    <form class="composer" onSubmit={send}>
-      <input id="composer" aria-label="What should the team do?" placeholder="What should the team do?" value={words.value} onInput={(it) => (words.value = it.currentTarget.value)} maxLength={500} />
-      <button type="submit" class="do first" disabled={!action} title={action?.cli}>
-        {action?.label ?? 'Add'}
+    <form
+      class="composer"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send(first);
+      }}
+    >
+      <input id="composer" aria-label="What should the team do?" placeholder="What should the team do?" value={words.value} onInput={(it) => (words.value = it.currentTarget.value)} maxLength={2_000} />
+      <button type="submit" class="do first" disabled={!first} {...says(first?.cli ?? '')}>
+        {first?.label ?? 'Plan'}
       </button>
+      {others.map((it) => (
+        <button key={it.label} type="button" class="do" {...says(it.cli)} onClick={() => void send(it)}>
+          {it.label}
+        </button>
+      ))}
     </form>
   );
 }
@@ -32,7 +45,7 @@ export function Now() {
   const size = head?.size ?? 'few';
   return (
     <>
-      <Composer action={head?.composer} />
+      <Composer actions={head?.composers ?? []} />
       <div class="now">
         <Inbox most={size === 'many' ? 8 : 12} open={size === 'few' ? 12 : 3} />
         <div class="wide">

@@ -2,7 +2,9 @@ import { signal } from '@preact/signals';
 import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { place } from '../route';
+import { Inbox } from '../inbox';
 import { Conversations } from './conversations';
+import { PlanPage } from './plan';
 import { Replay } from './replay';
 import { topic } from '../live/client';
 
@@ -61,6 +63,59 @@ describe('conversations', () => {
     expect(box.textContent).toContain('2 turns before these');
     expect(box.textContent).toContain('Eve is on no list');
     expect(box.textContent).toContain('Accept');
+    render(null, box);
+  });
+});
+
+describe('the inbox', () => {
+  it('draws what is about no task, and kinds that nobody foresaw, with their choices and their line', () => {
+    const item = (id: string, kind: string, more: object) => ({ id, kind, task: null, project: null, agent: null, subject: `${kind} <b>`, why: 'because', since_wall: 1, escalated: false, group: id, actions: [{ label: `Do ${id}`, verb: 'x', input: {}, cli: `regatta x ${id}`, first: true }], ...more });
+    const all = [item('budget:day', 'budget', {}), item('agent:ann', 'credential', { agent: 'ann' }), item('V7', 'request', {}), item('Z1', 'unheard_of', {}), item('T9', 'failed', { task: 'T9', actions: [] })];
+    for (const it of all) topic('inbox').entities.set(`item/${it.id}`, signal(it));
+    topic('inbox').keys.value = all.map((it) => `item/${it.id}`);
+    const box = document.createElement('div');
+    render(<Inbox />, box);
+    const cards = [...box.querySelectorAll('.card')];
+    expect(cards.map((it) => it.querySelector('.id')?.getAttribute('href') ?? null)).toEqual(['/cost', '/agents/ann', '/conversations', null, '/t/T9']);
+    expect(cards.slice(0, 4).map((it) => it.querySelector('button')?.textContent?.trim())).toEqual(['Do budget:day 1', 'Do agent:ann 1', 'Do V7 1', 'Do Z1 1']);
+    expect(cards[3]?.textContent).toContain('unheard_of <b>');
+    expect(box.querySelector('.card.active .cli')?.textContent).toContain('regatta x budget:day');
+    expect(box.querySelector('[href*=null], [href*=undefined]')).toBeNull();
+    render(null, box);
+    topic('inbox').keys.value = [];
+  });
+});
+
+describe('a plan', () => {
+  it('is shown with what collides, changed, drawn anew by the daemon, and started as it was drawn last', async () => {
+    const asked: [string, Record<string, unknown>][] = [];
+    const task = (subject: string, files: string[]) => ({ task: { subject, files, assign: null }, after: [] as number[] });
+    const drawn = (tasks: unknown[]) => ({ project: 'shop', title: 'Add login', task: 'T31', planner: 'ann', state: 'ready', text: 'each starts when it is ready', tasks, waves: tasks.map((_, nth) => `1.${nth + 1}`), owned: tasks.length > 1 ? [{ file: 'a.rs', owner: 0, others: [1], text: '2 after 1' }] : [], conflicts: tasks.length - 1, warnings: ['2 names no files'], agents: ['ann', 'bob'], estimate: '$1.00-$2.00', actions: [{ label: 'Start', verb: 'mission.start', input: { tasks }, cli: "regatta run 'Add login'", first: true }] });
+    vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
+      const input = JSON.parse(String(init.body)) as Record<string, unknown>;
+      asked.push([url, input]);
+      const both = [task('First <i>', ['a.rs']), task('Second', ['a.rs'])];
+      const data = url.endsWith('mission.start') ? { mission: { id: 'M5' } } : drawn(url.endsWith('plan.draw') ? (input.tasks as unknown[]) : both);
+      return new Response(JSON.stringify({ data }));
+    });
+    localStorage.clear();
+    at('/plan/T31');
+    const box = document.createElement('div');
+    render(<PlanPage id="T31" />, box);
+    await until(() => box.querySelectorAll('.plan tbody tr').length === 2);
+    expect(box.textContent).toContain('2 tasks · 1 wave');
+    expect(box.textContent).toContain('$1.00-$2.00');
+    expect(box.textContent).toContain('2 names no files');
+    expect(box.querySelectorAll('.plan tr.clash').length).toBe(2);
+    expect(box.querySelector('i')).toBeNull();
+    (box.querySelector('[aria-label="Take task 1 out"]') as HTMLButtonElement).click();
+    await until(() => box.textContent?.includes('1 task · 1 wave') ?? false);
+    expect(asked.at(-1)).toMatchObject(['/api/v1/plan.draw', { project: 'shop', title: 'Add login', tasks: [{ task: { subject: 'Second' } }] }]);
+    expect(localStorage.getItem('regatta-plan-T31')).toContain('Second');
+    [...box.querySelectorAll('button')].find((it) => it.textContent?.includes('Start'))?.click();
+    await until(() => asked.at(-1)?.[0] === '/api/v1/mission.start' && location.search === '?mission=M5');
+    expect(asked.at(-1)?.[1]).toMatchObject({ tasks: [{ task: { subject: 'Second' } }] });
+    expect(localStorage.getItem('regatta-plan-T31')).toBeNull();
     render(null, box);
   });
 });

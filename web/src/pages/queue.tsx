@@ -1,10 +1,12 @@
-import { plain } from '../format';
+import { age, plain } from '../format';
 import { topic } from '../live/client';
-import { Age, Do, Empty, Panel, TaskLink, useTopics } from '../ui';
+import { Track } from '../plots/train';
+import { Age, Do, Empty, Panel, Table, TaskLink, clock, useTopics } from '../ui';
 import type { Landing, Train } from '../views';
 
 function Line({ it, train }: { it: Landing; train: Train }) {
   const actions = train.each.find((one) => one[0] === it.landing)?.[1] ?? [];
+  const when = train.expected.find((one) => one[0] === it.landing)?.[1];
   const ahead = it.position === null ? null : train.queue[it.position - 2];
   return (
     <tr data-row tabIndex={0}>
@@ -24,6 +26,7 @@ function Line({ it, train }: { it: Landing; train: Train }) {
       <td class="right">
         <Age since={it.queued_wall} />
       </td>
+      <td class="right">{when === undefined ? '–' : when > clock.value ? `about ${age(when - clock.value)}` : 'later than usual'}</td>
       <td>
         <span class="row">
           {actions.map((action) => (
@@ -65,67 +68,39 @@ export function Queue() {
               What landed could not be pushed to {plain(it.unpushed.remote, 80)}: {plain(it.unpushed.reason, 300)} <Age since={it.unpushed.since_wall} />
             </p>
           )}
+          <Track of={it} />
           {it.queue.length === 0 ? (
             <p class="empty">Nothing waits to land.</p>
           ) : (
-            <div class="scroll">
-              <table class="list">
-                <thead>
-                  <tr>
-                    <th class="right">Place</th>
-                    <th>Task</th>
-                    <th>Subject</th>
-                    <th>Agent</th>
-                    <th>State</th>
-                    <th>Detail</th>
-                    <th class="right">For</th>
-                    <th>Do</th>
-                  </tr>
-                </thead>
-                <tbody>
-                  {it.queue.slice(0, 300).map((one) => (
-                    <Line key={one.landing} it={one} train={it} />
-                  ))}
-                </tbody>
-              </table>
-            </div>
+            <Table heads={['>Place', 'Task', 'Subject', 'Agent', 'State', 'Detail', '>For', '>Lands in', 'Do']}>
+              {it.queue.slice(0, 300).map((one) => (
+                <Line key={one.landing} it={one} train={it} />
+              ))}
+            </Table>
           )}
           <h3>Out of the queue</h3>
           {it.recent.length === 0 ? (
             <p class="empty">Nothing has landed yet.</p>
           ) : (
-            <div class="scroll">
-              <table class="list">
-                <thead>
-                  <tr>
-                    <th>Task</th>
-                    <th>Subject</th>
-                    <th>Agent</th>
-                    <th>What came of it</th>
-                    <th>Commit</th>
-                    <th class="right">Queued</th>
-                  </tr>
-                </thead>
-                <tbody>
-                  {it.recent.map((one) => (
-                    <tr key={one.landing} data-row tabIndex={0}>
-                      <td>
-                        <TaskLink id={one.task} />
-                      </td>
-                      <td class="subject">{plain(one.subject, 160)}</td>
-                      <td>{one.agent}</td>
-                      <td class={one.state === 'landed' ? 'good' : 'bad'}>
-                        {one.state === 'landed' ? '✓' : '✕'} {one.state} {plain(one.detail, 200)}
-                      </td>
-                      <td class="mono">{one.commit?.slice(0, 10) ?? ''}</td>
-                      <td class="right">
-                        <Age since={one.queued_wall} />
-                      </td>
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </div>
+            <Table heads={['Task', 'Subject', 'Agent', 'What came of it', 'Commit', '>Queued']}>
+              {it.recent.map((one) => (
+                <tr key={one.landing} data-row tabIndex={0}>
+                  <td>
+                    <TaskLink id={one.task} />
+                  </td>
+                  <td class="subject">{plain(one.subject, 160)}</td>
+                  <td>{one.agent}</td>
+                  <td class={one.state === 'landed' ? 'good' : 'bad'}>
+                    {one.state === 'landed' ? '✓' : '✕'} {one.state} {plain(one.detail, 200)}
+                    {one.state !== 'landed' && one.fixups > 0 && ` · fix-up ${one.fixups} of 3 by ${one.agent}`}
+                  </td>
+                  <td class="mono">{one.commit?.slice(0, 10) ?? ''}</td>
+                  <td class="right">
+                    <Age since={one.queued_wall} />
+                  </td>
+                </tr>
+              ))}
+            </Table>
           )}
           <p class="cli">
             same from a shell: <code>regatta queue --all</code>

@@ -6,7 +6,7 @@ import { age, clockTime, plain, usd } from '../format';
 import { topic } from '../live/client';
 import { get, set } from '../route';
 import { call } from '../session';
-import { Glyph, Panel, TaskLink, useTopics } from '../ui';
+import { Glyph, Panel, Table, TaskLink, useTopics } from '../ui';
 import { type Head, type Landing, type Row, STATES, type Spend } from '../views';
 
 interface Replayed {
@@ -53,34 +53,21 @@ function Board({ it }: { it: Replayed }) {
   return (
     <>
       <p>{[...counts].map(([word, many]) => `${many} ${word}`).join(' · ') || 'no task yet'}</p>
-      <div class="scroll">
-        <table class="list">
-          <thead>
-            <tr>
-              <th>Task</th>
-              <th>Subject</th>
-              <th>Agent</th>
-              <th>State then</th>
-              <th>Why</th>
-            </tr>
-          </thead>
-          <tbody>
-            {it.tasks.slice(0, 300).map((row) => (
-              <tr key={row.id}>
-                <td>
-                  <TaskLink id={row.id} />
-                </td>
-                <td class="subject">{plain(row.subject, 160)}</td>
-                <td>{row.agent ?? ''}</td>
-                <td>
-                  <Glyph at={row.at} /> {STATES[row.at].word}
-                </td>
-                <td class="dim">{plain(row.text, 140)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table heads={['Task', 'Subject', 'Agent', 'State then', 'Why']}>
+        {it.tasks.slice(0, 300).map((row) => (
+          <tr key={row.id}>
+            <td>
+              <TaskLink id={row.id} />
+            </td>
+            <td class="subject">{plain(row.subject, 160)}</td>
+            <td>{row.agent ?? ''}</td>
+            <td>
+              <Glyph at={row.at} /> {STATES[row.at].word}
+            </td>
+            <td class="dim">{plain(row.text, 140)}</td>
+          </tr>
+        ))}
+      </Table>
       {it.queue.length > 0 && <p>In line to land then: {it.queue.map((one) => `${one.task} ${one.state}`).join(' · ')}</p>}
     </>
   );

@@ -3,7 +3,8 @@ import { useEffect } from 'preact/hooks';
 import { plain } from '../format';
 import { topic } from '../live/client';
 import { call } from '../session';
-import { Empty, Panel, useTopics } from '../ui';
+import { get, set } from '../route';
+import { Empty, Panel, Table, useTopics } from '../ui';
 import type { Head } from '../views';
 
 /** What a verb says, asked once. */
@@ -79,74 +80,64 @@ function Doctors({ it }: { it: { data: Doctor | null; problem: string } }) {
       {it.problem && <p class="error">{it.problem}</p>}
       {!it.data && !it.problem && <p class="empty">looking…</p>}
       {checks.length > 0 && (
-        <div class="scroll">
-          <table class="list">
-            <thead>
-              <tr>
-                <th>State</th>
-                <th>What</th>
-                <th>Found</th>
-                <th>Fix</th>
-              </tr>
-            </thead>
-            <tbody>
-              {checks.map((one, nth) => (
-                <tr key={`${one.id}${nth}`} data-row tabIndex={0}>
-                  <td class={LEVELS[one.level][1]}>
-                    {LEVELS[one.level][0]} {LEVELS[one.level][2]}
-                  </td>
-                  <td>{one.id}</td>
-                  <td>{plain(one.text, 300)}</td>
-                  <td class="mono">{plain(one.fix ?? '', 300)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table heads={['State', 'What', 'Found', 'Fix']}>
+          {checks.map((one, nth) => (
+            <tr key={`${one.id}${nth}`} data-row tabIndex={0}>
+              <td class={LEVELS[one.level][1]}>
+                {LEVELS[one.level][0]} {LEVELS[one.level][2]}
+              </td>
+              <td>{one.id}</td>
+              <td>{plain(one.text, 300)}</td>
+              <td class="mono">{plain(one.fix ?? '', 300)}</td>
+            </tr>
+          ))}
+        </Table>
       )}
     </Panel>
   );
 }
 
-/** The programs that are known; those that are here come first. */
+/** The programs that are here; what else is known is folded away. */
 function Providers({ it }: { it: { data: Doctor | null; problem: string } }) {
-  const all = [...(it.data?.providers ?? [])].sort((a, b) => Number(a.program === null) - Number(b.program === null));
-  const here = all.filter((one) => one.program !== null).length;
+  const all = it.data?.providers ?? [];
+  const here = all.filter((one) => one.program !== null);
+  const gone = all.filter((one) => one.program === null);
   return (
     <Panel
       title="Providers"
       aside={
         <span class="aside">
-          {it.data && `${here} of ${all.length} known programs are on this machine`} <code>regatta provider</code>
+          {it.data && `${here.length} of ${all.length} known programs are on this machine`} <code>regatta provider</code>
         </span>
       }
     >
       {!it.data && !it.problem && <p class="empty">looking…</p>}
-      {all.length > 0 && (
-        <div class="scroll">
-          <table class="list">
-            <thead>
-              <tr>
-                <th>Preset</th>
-                <th>Provider</th>
-                <th>Version</th>
-                <th>Signed in</th>
-                <th>Next</th>
+      {here.length > 0 && (
+        <Table heads={['Preset', 'Provider', 'Version', 'Signed in', 'Next']}>
+          {here.map((one) => (
+            <tr key={one.preset} data-row tabIndex={0}>
+              <td>{one.preset}</td>
+              <td>{one.provider}</td>
+              <td>{plain(one.version ?? 'installed', 60)}</td>
+              <td>{one.signed_in}</td>
+              <td class="mono">{plain(one.fix ?? `regatta agent add ${one.preset} --preset ${one.preset}`, 200)}</td>
+            </tr>
+          ))}
+        </Table>
+      )}
+      {gone.length > 0 && (
+        <details open={get('more') === 'providers'} onToggle={(event) => set('more', event.currentTarget.open ? 'providers' : null)}>
+          <summary>{gone.length} more that are known and not installed</summary>
+          <Table heads={['Preset', 'Provider', 'How to install it']}>
+            {gone.map((one) => (
+              <tr key={one.preset} data-row tabIndex={0}>
+                <td>{one.preset}</td>
+                <td>{one.provider}</td>
+                <td class="mono">{plain(one.fix ?? '', 200)}</td>
               </tr>
-            </thead>
-            <tbody>
-              {all.map((one) => (
-                <tr key={one.preset} data-row tabIndex={0}>
-                  <td>{one.preset}</td>
-                  <td>{one.provider}</td>
-                  <td>{one.program === null ? <span class="dim">not installed</span> : plain(one.version ?? 'installed', 60)}</td>
-                  <td>{one.program === null ? '' : one.signed_in}</td>
-                  <td class="mono">{plain(one.fix ?? (one.program === null ? '' : `regatta agent add ${one.preset} --preset ${one.preset}`), 200)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+            ))}
+          </Table>
+        </details>
       )}
     </Panel>
   );
@@ -177,38 +168,22 @@ function Bridges({ it }: { it: { data: Bridge[] | null; problem: string } }) {
       {it.problem && <p class="error">{it.problem}</p>}
       {it.data?.length === 0 && <p class="empty">No agent is at an outside service yet. What each needs: regatta bridge</p>}
       {it.data && it.data.length > 0 && (
-        <div class="scroll">
-          <table class="list">
-            <thead>
-              <tr>
-                <th>Bridge</th>
-                <th>Known as</th>
-                <th>State</th>
-                <th>Comes in at</th>
-                <th class="right">Taken</th>
-                <th class="right">Refused</th>
-                <th class="right">Sent</th>
-                <th>What it lacks</th>
-              </tr>
-            </thead>
-            <tbody>
-              {it.data.map((one) => (
-                <tr key={one.name} data-row tabIndex={0}>
-                  <td>{one.name}</td>
-                  <td>{plain(one.known_as ?? '', 60)}</td>
-                  <td class={one.off || one.trouble ? 'bad' : one.paused ? 'late' : 'good'}>{one.off ? '✕ off' : one.paused ? '‖ paused' : one.trouble ? '✕ in trouble' : one.connected ? '✓ hears' : '✓ ready'}</td>
-                  <td class="mono">{plain(one.route ?? '', 120)}</td>
-                  <td class="right">{one.taken}</td>
-                  <td class="right">{one.refused}</td>
-                  <td class="right">{one.sent}</td>
-                  <td class="dim">
-                    {[one.off, one.trouble, one.warning].filter(Boolean).map((text) => plain(text ?? '', 200)).join(' · ')} {one.waiting > 0 && `${one.waiting} posts wait`} {one.dead > 0 && `${one.dead} posts were given up`}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table heads={['Bridge', 'Known as', 'State', 'Comes in at', '>Taken', '>Refused', '>Sent', 'What it lacks']}>
+          {it.data.map((one) => (
+            <tr key={one.name} data-row tabIndex={0}>
+              <td>{one.name}</td>
+              <td>{plain(one.known_as ?? '', 60)}</td>
+              <td class={one.off || one.trouble ? 'bad' : one.paused ? 'late' : 'good'}>{one.off ? '✕ off' : one.paused ? '‖ paused' : one.trouble ? '✕ in trouble' : one.connected ? '✓ hears' : '✓ ready'}</td>
+              <td class="mono">{plain(one.route ?? '', 120)}</td>
+              <td class="right">{one.taken}</td>
+              <td class="right">{one.refused}</td>
+              <td class="right">{one.sent}</td>
+              <td class="dim">
+                {[one.off, one.trouble, one.warning].filter(Boolean).map((text) => plain(text ?? '', 200)).join(' · ')} {one.waiting > 0 && `${one.waiting} posts wait`} {one.dead > 0 && `${one.dead} posts were given up`}
+              </td>
+            </tr>
+          ))}
+        </Table>
       )}
     </Panel>
   );
@@ -232,24 +207,15 @@ export function Setup() {
       <Bridges it={bridges} />
       <Panel title="Projects" aside={<code class="aside">regatta project list</code>}>
         {head?.projects.length ? (
-          <table class="list">
-            <thead>
-              <tr>
-                <th>Name</th>
-                <th>Trunk</th>
-                <th>Where</th>
+          <Table heads={['Name', 'Trunk', 'Where']}>
+            {head.projects.map((it) => (
+              <tr key={it.name}>
+                <td>{it.name}</td>
+                <td>{it.trunk}</td>
+                <td class="mono">{plain(it.path, 200)}</td>
               </tr>
-            </thead>
-            <tbody>
-              {head.projects.map((it) => (
-                <tr key={it.name}>
-                  <td>{it.name}</td>
-                  <td>{it.trunk}</td>
-                  <td class="mono">{plain(it.path, 200)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+            ))}
+          </Table>
         ) : (
           <Empty known={head !== undefined}>No repository is under management yet: regatta init</Empty>
         )}
@@ -258,26 +224,16 @@ export function Setup() {
         {policy.problem && <p class="error">{policy.problem}</p>}
         {policy.data?.length === 0 && <p class="empty">No rule of your own yet: “Always allow” in the inbox makes one.</p>}
         {policy.data && policy.data.length > 0 && (
-          <table class="list">
-            <thead>
-              <tr>
-                <th>Rule</th>
-                <th>Effect</th>
-                <th>For</th>
-                <th>Matter</th>
+          <Table heads={['Rule', 'Effect', 'For', 'Matter']}>
+            {policy.data.map((it) => (
+              <tr key={it.id}>
+                <td>{it.id}</td>
+                <td>{it.effect}</td>
+                <td>{short(it.scope)}</td>
+                <td class="mono">{short(it.matter)}</td>
               </tr>
-            </thead>
-            <tbody>
-              {policy.data.map((it) => (
-                <tr key={it.id}>
-                  <td>{it.id}</td>
-                  <td>{it.effect}</td>
-                  <td>{short(it.scope)}</td>
-                  <td class="mono">{short(it.matter)}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+            ))}
+          </Table>
         )}
       </Panel>
       <Panel title="Standing rules of projects" aside={<code class="aside">regatta rule list</code>}>

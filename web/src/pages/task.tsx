@@ -171,6 +171,11 @@ export function Task({ id }: { id: string }) {
         </span>
       </h1>
       {it.warnings && it.warnings.length > 0 && <p class="error">{it.warnings.map((one) => plain(one, 300)).join(' · ')}</p>}
+      {it.plan && (
+        <p>
+          What it reports is a plan: <a href={`/plan/${it.id}`}>see it, change it, start it</a>
+        </p>
+      )}
       <div class="task">
         <div class="main">
           {asked.map((one, nth) => (
@@ -203,9 +208,12 @@ export function Task({ id }: { id: string }) {
             )}
             {it.blocked_by.length > 0 && (
               <p>
-                needs{' '}
-                {it.blocked_by.map((one) => (
-                  <TaskLink key={one} id={one} />
+                comes after{' '}
+                {it.blocked_by.map((one, nth) => (
+                  <>
+                    {nth > 0 && ', '}
+                    <TaskLink key={one} id={one} />
+                  </>
                 ))}
               </p>
             )}

@@ -1,6 +1,6 @@
 import { plain } from '../format';
 import { topic } from '../live/client';
-import { Age, Do, Empty, Panel, TaskLink, useTopics } from '../ui';
+import { Age, Do, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
 import type { Identity, Launch, Team as View } from '../views';
 
 function who(it: Identity | undefined): string {
@@ -15,57 +15,42 @@ export function differs(asked: Identity | undefined, got: Identity | undefined):
 function Members({ it }: { it: View }) {
   const wanted = [it.desired.lead, ...it.desired.members];
   return (
-    <div class="scroll">
-      <table class="list">
-        <thead>
-          <tr>
-            <th>Member</th>
-            <th>Wanted</th>
-            <th>Lane</th>
-            <th>Resolved</th>
-            <th>Live</th>
-            <th>In words</th>
-            <th>Do</th>
+    <Table heads={['Member', 'Wanted', 'Lane', 'Resolved', 'Live', 'In words', 'Do']}>
+      {it.summary.members.map((line) => {
+        const wish = wanted.find((one) => one.name === line.name);
+        const entry = it.resolved?.members.find((one) => one.name === line.name);
+        const live = it.live.find((one) => one.name === line.name);
+        const got = who(entry?.got);
+        const other = differs(entry?.asked, entry?.got);
+        const state = entry?.state.replace(/_/g, ' ') ?? '';
+        const actions = it.each.find((one) => one[0] === line.name)?.[1] ?? [];
+        return (
+          <tr key={line.name} data-row tabIndex={0}>
+            <td>
+              {line.name} {line.lead && <span class="dim">lead</span>}
+            </td>
+            <td>{plain(who(wish) || line.provider, 80)}</td>
+            <td>{entry?.lane?.id ?? line.lane ?? ''}</td>
+            <td class={other || state.includes('failed') ? 'bad' : ''}>
+              {plain(got, 80)} <b>{state}</b> {other && <b>(!)</b>}
+            </td>
+            <td>
+              {live?.live ?? ''} {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
+            </td>
+            <td class="dim">
+              {plain(line.said, 160)} {entry?.notes?.map((one) => plain(one, 160)).join(' · ')}
+            </td>
+            <td>
+              <span class="row">
+                {actions.map((action) => (
+                  <Do key={action.label} action={action} />
+                ))}
+              </span>
+            </td>
           </tr>
-        </thead>
-        <tbody>
-          {it.summary.members.map((line) => {
-            const wish = wanted.find((one) => one.name === line.name);
-            const entry = it.resolved?.members.find((one) => one.name === line.name);
-            const live = it.live.find((one) => one.name === line.name);
-            const got = who(entry?.got);
-            const other = differs(entry?.asked, entry?.got);
-            const state = entry?.state.replace(/_/g, ' ') ?? '';
-            const actions = it.each.find((one) => one[0] === line.name)?.[1] ?? [];
-            return (
-              <tr key={line.name} data-row tabIndex={0}>
-                <td>
-                  {line.name} {line.lead && <span class="dim">lead</span>}
-                </td>
-                <td>{plain(who(wish) || line.provider, 80)}</td>
-                <td>{entry?.lane?.id ?? line.lane ?? ''}</td>
-                <td class={other || state.includes('failed') ? 'bad' : ''}>
-                  {plain(got, 80)} <b>{state}</b> {other && <b>(!)</b>}
-                </td>
-                <td>
-                  {live?.live ?? ''} {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
-                </td>
-                <td class="dim">
-                  {plain(line.said, 160)} {entry?.notes?.map((one) => plain(one, 160)).join(' · ')}
-                </td>
-                <td>
-                  <span class="row">
-                    {actions.map((action) => (
-                      <Do key={action.label} action={action} />
-                    ))}
-                  </span>
-                </td>
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
-    </div>
+        );
+      })}
+    </Table>
   );
 }
 

@@ -1,11 +1,12 @@
 // Lanes over time: one row for each agent, or, for a large fleet, one cell each and the share of each state.
 
 import { useSignal } from '@preact/signals';
+import type { VNode } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { age, clockTime, plain } from '../format';
-import { topic } from '../live/client';
+import { byName, topic } from '../live/client';
 import { get, go, set } from '../route';
-import { Age, Glyph, Panel, TaskLink, clock, useTopics } from '../ui';
+import { Age, Glyph, Panel, Table, TaskLink, clock, useTopics } from '../ui';
 import { type At, type Bar, type Bars, type Lane, STATES, type Shares } from '../views';
 
 const LEGEND: At[] = ['working', 'waiting', 'needs', 'review', 'landing', 'failed', 'idle'];
@@ -80,7 +81,7 @@ function Window() {
 }
 
 export function byUrgency(a: Lane, b: Lane): number {
-  return STATES[a.at].rank - STATES[b.at].rank || a.agent.localeCompare(b.agent, 'en', { numeric: true });
+  return STATES[a.at].rank - STATES[b.at].rank || byName(a.agent, b.agent);
 }
 
 export function Lanes({ size }: { size: 'few' | 'some' | 'many' }) {
@@ -103,7 +104,7 @@ export function Lanes({ size }: { size: 'few' | 'some' | 'many' }) {
       {lanes.length === 0 ? (
         <p class="empty">{known ? 'No agent is registered yet: regatta agent add, or see the demo: regatta demo' : 'asking the daemon…'}</p>
       ) : table ? (
-        <Table lanes={lanes} />
+        <AsTable lanes={lanes} />
       ) : size === 'many' ? (
         <Many lanes={lanes} />
       ) : (
@@ -113,36 +114,23 @@ export function Lanes({ size }: { size: 'few' | 'some' | 'many' }) {
   );
 }
 
-function Table({ lanes }: { lanes: Lane[] }) {
+function AsTable({ lanes }: { lanes: Lane[] }) {
   return (
-    <div class="scroll">
-      <table class="list">
-        <thead>
-          <tr>
-            <th>Agent</th>
-            <th>State</th>
-            <th>Task</th>
-            <th>Doing</th>
-            <th>For</th>
-          </tr>
-        </thead>
-        <tbody>
-          {[...lanes].sort(byUrgency).map((it) => (
-            <tr key={it.agent}>
-              <td>{it.agent}</td>
-              <td>
-                <Glyph at={it.at} /> {STATES[it.at].word}
-              </td>
-              <td>{it.task && <TaskLink id={it.task} />}</td>
-              <td>{plain(it.text, 120)}</td>
-              <td>
-                <Age since={it.since_wall} />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table heads={['Agent', 'State', 'Task', 'Doing', 'For']}>
+      {[...lanes].sort(byUrgency).map((it) => (
+        <tr key={it.agent}>
+          <td>{it.agent}</td>
+          <td>
+            <Glyph at={it.at} /> {STATES[it.at].word}
+          </td>
+          <td>{it.task && <TaskLink id={it.task} />}</td>
+          <td>{plain(it.text, 120)}</td>
+          <td>
+            <Age since={it.since_wall} />
+          </td>
+        </tr>
+      ))}
+    </Table>
   );
 }
 
@@ -232,20 +220,31 @@ function Row(props: { lane: Lane; bars: Bar[]; y: number; step: number; from: nu
   );
 }
 
+/** A lane's cell. An entity is replaced, never changed, so its cell is drawn once: of 300 only the new ones are compared. */
+const cells = new WeakMap<Lane, VNode>();
+function cell(it: Lane): VNode {
+  const known = cells.get(it);
+  if (known) return known;
+  const drawn = (
+    <i key={it.agent} class={`cell at-${it.at}`} title={`${it.agent}: ${STATES[it.at].word} ${it.task ?? ''} ${plain(it.text, 100)}`} onClick={() => it.task && go(`/t/${it.task}`)}>
+      {STATES[it.at].glyph}
+    </i>
+  );
+  cells.set(it, drawn);
+  return drawn;
+}
+
 function Many({ lanes }: { lanes: Lane[] }) {
   const sorted = [...lanes].sort(byUrgency);
   const counts = LEGEND.map((at) => [at, lanes.filter((it) => it.at === at).length] as const).filter((it) => it[1] > 0);
   const urgent = sorted.filter((it) => it.at === 'failed' || it.at === 'needs').slice(0, 12);
   const shares = topic('shares').all<Shares>();
+  const slots = minutesFor(shares, clock.value);
   return (
     <>
       <p class="counts">{counts.map(([at, many]) => `${many} ${STATES[at].word}`).join(' · ')}</p>
       <div class="cells" role="img" aria-label={`One cell for each agent, most urgent first: ${counts.map(([at, many]) => `${many} ${STATES[at].word}`).join(', ')}`}>
-        {sorted.map((it) => (
-          <i key={it.agent} class={`cell at-${it.at}`} title={`${it.agent}: ${STATES[it.at].word} ${it.task ?? ''} ${plain(it.text, 100)}`} onClick={() => it.task && go(`/t/${it.task}`)}>
-            {STATES[it.at].glyph}
-          </i>
-        ))}
+        {sorted.map(cell)}
       </div>
       {urgent.length > 0 && (
         <ul class="urgent">
@@ -256,8 +255,16 @@ function Many({ lanes }: { lanes: Lane[] }) {
           ))}
         </ul>
       )}
+      {shares.length > 0 && (
+        <p class="axis" aria-hidden="true">
+          {[0, 1, 2, 3, 4].map((it) => (
+            <span key={it}>-{age(Math.round(slots * (1 - it / 5) * 60) * 1_000)}</span>
+          ))}
+          <span>now</span>
+        </p>
+      )}
       {shares.map((it) => (
-        <Share key={it.provider} of={it} />
+        <Share key={it.provider} of={it} slots={slots} />
       ))}
     </>
   );
@@ -267,13 +274,13 @@ const ORDER: At[] = ['failed', 'needs', 'waiting', 'landing', 'review', 'working
 const STACK: At[] = ['working', 'review', 'landing', 'waiting', 'needs', 'failed'];
 
 /** One path for each state, so that an hour of a fleet is a handful of elements. */
-export function stacked(minutes: [number, number[]][], lanes: number, now: number, width: number, height: number): Map<At, string> {
+export function stacked(minutes: [number, number[]][], lanes: number, now: number, width: number, height: number, slots = 60): Map<At, string> {
   const paths = new Map<At, string>();
-  const slot = width / 60;
-  const first = Math.floor(now / 60_000) - 59;
+  const slot = width / slots;
+  const first = Math.floor(now / 60_000) - slots + 1;
   for (const [wall, counts] of minutes) {
     const nth = Math.floor(wall / 60_000) - first;
-    if (nth < 0 || nth > 59) continue;
+    if (nth < 0 || nth >= slots) continue;
     let y = height;
     for (const at of STACK) {
       const tall = ((counts[ORDER.indexOf(at)] ?? 0) / Math.max(1, lanes)) * height;
@@ -285,7 +292,14 @@ export function stacked(minutes: [number, number[]][], lanes: number, now: numbe
   return paths;
 }
 
-function Share({ of }: { of: Shares }) {
+/** How many minutes are shown: what there is fills at least half of them. */
+export function minutesFor(shares: Shares[], now: number): number {
+  const first = Math.min(now, ...shares.flatMap((it) => it.minutes[0]?.[0] ?? []));
+  const past = Math.floor(now / 60_000) - Math.floor(first / 60_000) + 1;
+  return [5, 10, 20, 30].find((it) => it >= past) ?? 60;
+}
+
+function Share({ of, slots }: { of: Shares; slots: number }) {
   const height = 44;
   const width = 800;
   const last = of.minutes[of.minutes.length - 1]?.[1] ?? [];
@@ -296,8 +310,8 @@ function Share({ of }: { of: Shares }) {
         {of.provider}
         <small>{of.lanes} lanes</small>
       </div>
-      <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" height={height} role="img" aria-label={`${of.provider}, last hour; now ${words.map(([at, many]) => `${many} ${STATES[at].word}`).join(', ')}`}>
-        {[...stacked(of.minutes, of.lanes, clock.value, width, height)].map(([at, d]) => (
+      <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" height={height} role="img" aria-label={`${of.provider}, last ${slots} minutes; now ${words.map(([at, many]) => `${many} ${STATES[at].word}`).join(', ')}`}>
+        {[...stacked(of.minutes, of.lanes, clock.value, width, height, slots)].map(([at, d]) => (
           <path key={at} class={`at-${at}`} d={d} />
         ))}
       </svg>

@@ -7,7 +7,7 @@ import type { Landing, Train } from '../views';
 
 const CARS = 6;
 
-export function Car({ it }: { it: Landing }) {
+function Car({ it }: { it: Landing }) {
   const out = it.state === 'out' || it.state === 'held';
   const busy = it.state === 'testing' || it.state.startsWith('moving');
   return (
@@ -19,6 +19,22 @@ export function Car({ it }: { it: Landing }) {
       {it.fixups > 0 && <small>fix-up {it.fixups} of 3</small>}
       {busy && <span class="pulse" aria-hidden="true" />}
     </li>
+  );
+}
+
+/** The trunk, and who lands next behind it. What is tested together on one base stands together. */
+export function Track({ of }: { of: Train }) {
+  return (
+    <ol class="train" tabIndex={0} aria-label={`Merge queue of ${of.project}`}>
+      <li class="car trunk">
+        <div>{of.trunk}</div>
+        <small class="mono">{of.tip ? of.tip.slice(0, 10) : 'nothing landed yet'}</small>
+      </li>
+      {of.queue.slice(0, CARS).map((it) => (
+        <Car key={it.landing} it={it} />
+      ))}
+      {of.queue.length > CARS && <li class="car">{of.queue.length - CARS} more</li>}
+    </ol>
   );
 }
 
@@ -52,16 +68,7 @@ export function Trains() {
             </span>
           }
         >
-          <ol class="train" tabIndex={0} aria-label={`Merge queue of ${it.project}`}>
-            <li class="car trunk">
-              <div>{it.trunk}</div>
-              <small class="mono">{it.tip ? it.tip.slice(0, 10) : 'nothing landed yet'}</small>
-            </li>
-            {it.queue.slice(0, CARS).map((one) => (
-              <Car key={one.landing} it={one} />
-            ))}
-            {it.queue.length > CARS && <li class="car">{it.queue.length - CARS} more</li>}
-          </ol>
+          <Track of={it} />
         </Panel>
       ))}
     </>

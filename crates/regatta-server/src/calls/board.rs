@@ -203,6 +203,18 @@ impl Caller<'_> {
 
     pub(super) fn agents(&self) -> Vec<AgentView> {
         let board = self.board();
-        board.agents.values().map(|it| AgentView::of(&board, it, self.engine().now())).collect()
+        let (now, agents) = (self.engine().now(), self.engine().agents());
+        let mut heard: std::collections::BTreeMap<&AgentName, u64> = Default::default();
+        for attempt in board.attempts.values().filter(|it| it.supervised) {
+            if let Some(wall) = agents.last_word(attempt.id) {
+                let last = heard.entry(&attempt.agent).or_default();
+                *last = wall.max(*last);
+            }
+        }
+        let view = |it: &Arc<agent::Agent>| AgentView {
+            heard_wall: heard.get(&it.name).copied(),
+            ..AgentView::of(&board, it, now)
+        };
+        board.agents.values().map(view).collect()
     }
 }

@@ -11,6 +11,7 @@ mod lead; // missions with a lead, the router, guides
 mod ledger; // who asked for what
 mod msg; // messages
 mod own; // what an attempt's token reaches
+mod plan; // plans made of words
 mod replay; // missions looked back at
 mod runner; // runners on other machines
 mod scope; // escapes, standing rules, what checks said
@@ -24,6 +25,7 @@ use std::time::Duration;
 pub(crate) use land::never_reviewed;
 use ledger::Ledger;
 pub(crate) use ledger::{revision_of, wrote_beside};
+pub(crate) use plan::title_of_plan;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::verb::{Scope, Verb};
 use regatta_api::view::{
@@ -164,6 +166,9 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::MissionShow(ask) => it.mission_show(&ask.id).await,
         Call::MissionReplay(ask) => it.mission_replay(ask).await,
         Call::MissionCompare(ask) => it.mission_compare(ask).await,
+        Call::PlanAsk(ask) => it.plan_ask(ask).await,
+        Call::PlanShow(ask) => it.plan_show(ask.task).await,
+        Call::PlanDraw(ask) => it.plan_draw(ask).await,
         Call::Stop(ask) => it.stop(ask).await,
         Call::Resume(ask) => it.resume(&ask.id).await,
         Call::Pause(ask) => it.pause(ask).await,
@@ -265,8 +270,12 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
             answer(it.board().revision, &"ok")
         }
         Call::Doctor(_) => {
-            let (doctor, agents) = (it.shared.doctor.clone(), it.agents());
-            let view = blocking(move || doctor(&agents)).await?;
+            let projects =
+                it.board().projects.values().map(|it| (it.name.clone(), it.location.clone().into())).collect();
+            let bridges = it.shared.bridges.as_ref().map(|it| it.list()).unwrap_or_default();
+            let patient = crate::Patient { agents: it.agents(), projects, bridges };
+            let doctor = it.shared.doctor.clone();
+            let view = blocking(move || doctor(&patient)).await?;
             answer(it.board().revision, &view)
         }
         Call::Down(ask) => it.down(ask.keep_agents).await,

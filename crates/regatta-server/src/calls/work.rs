@@ -133,6 +133,15 @@ impl Caller<'_> {
     }
 
     pub(super) async fn mission_start(&self, ask: input::MissionStart) -> Json {
+        let (_, mission, _) = self.start_mission(ask).await?;
+        self.mission_show(&mission.to_string()).await
+    }
+
+    /// Starts a mission: the revision, and what it and its tasks are called.
+    pub(super) async fn start_mission(
+        &self,
+        ask: input::MissionStart,
+    ) -> Result<(u64, MissionId, Vec<TaskId>), Problem> {
         let project = self.project(ask.project.clone())?;
         let serial = self.serial_packages(&project, &ask).await?;
         let tasks = ask
@@ -172,13 +181,13 @@ impl Caller<'_> {
             serial,
         };
         match self.ask(Command::StartMission { mission, tasks, adopt: ask.adopt }).await? {
-            (_, Outcome::Mission { mission, .. }) => self.mission_show(&mission.to_string()).await,
+            (revision, Outcome::Mission { mission, tasks }) => Ok((revision, mission, tasks)),
             other => Err(unexpected(&other.1)),
         }
     }
 
     /// The packages of the trunk that these tasks touch and that are worked on by one task at a time.
-    async fn serial_packages(
+    pub(super) async fn serial_packages(
         &self,
         name: &ProjectName,
         ask: &input::MissionStart,
@@ -225,10 +234,16 @@ impl Caller<'_> {
 
     pub(super) async fn stop(&self, ask: input::Stop) -> Json {
         let reason = || "stopped by a person".to_owned();
+        let stopped = |task| Command::StopTask { task, reason: reason(), pause: !ask.again };
+        if let Some(agent) = ask.id.as_deref().and_then(|it| AgentName::new(it).ok())
+            && self.board().agents.contains_key(&agent)
+        {
+            return self.stop_agent(&agent, stopped).await;
+        }
         let missions: Vec<MissionId> = match ask.id.as_deref() {
             Some(id) if id.starts_with(['T', 't']) => {
                 let task = parse(id)?;
-                return self.task(task, Command::StopTask { task, reason: reason(), pause: true }).await;
+                return self.task(task, stopped(task)).await;
             }
             Some(id) if id.starts_with(['A', 'a']) => {
                 let attempt: AttemptId = parse(id)?;
@@ -241,7 +256,7 @@ impl Caller<'_> {
                         "see what runs: regatta status",
                     )
                 })?;
-                return self.task(task, Command::StopTask { task, reason: reason(), pause: true }).await;
+                return self.task(task, stopped(task)).await;
             }
             Some(id) => vec![parse(id)?],
             None => self.board().missions.keys().copied().collect(),
@@ -260,6 +275,26 @@ impl Caller<'_> {
             revision = one.ask(command).await?.0;
         }
         answer(revision, &missions)
+    }
+
+    /// Stops what an agent works on. A team's standing session is its team's to stop.
+    async fn stop_agent(&self, agent: &AgentName, stop: impl Fn(TaskId) -> Command) -> Json {
+        let board = self.board();
+        let own = board.attempts.values().filter(|it| it.agent == *agent && it.standing.is_none());
+        let tasks: Vec<TaskId> = own.map(|it| it.task).collect();
+        if tasks.is_empty() {
+            let what = format!("{agent} works on nothing");
+            return Err(Problem::new(404, "no_such_attempt", what, "see what runs: regatta status"));
+        }
+        let mut revision = board.revision;
+        for task in &tasks {
+            // One request, several commands: each has a key of its own.
+            let key = self.key.as_ref().and_then(|it| RequestKey::new(&format!("{it}/{task}")).ok());
+            let by = self.by.clone();
+            let one = Caller { shared: self.shared, visitor: self.visitor.clone(), by, key, unless: None };
+            revision = one.ask(stop(*task)).await?.0;
+        }
+        answer(revision, &tasks)
     }
 
     /// A task's life so far, from the log.

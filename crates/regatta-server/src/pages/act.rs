@@ -50,7 +50,7 @@ trait Do {
 }
 
 /// A word as a shell takes it.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let plain = |it: char| it.is_ascii_alphanumeric() || "-_./:@%+=".contains(it);
     if !text.is_empty() && text.chars().all(plain) { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
@@ -181,15 +181,20 @@ pub(super) fn task(it: &Task, landing: Option<&Landing>) -> Vec<Action> {
     all
 }
 
-/// What becomes of words to the whole team: a mission for a lead where there is one to lead it, else a task that waits
-/// to be taken up.
-pub(super) fn composer(leads: bool) -> Action {
+/// What may become of words to the whole team: a plan where there is somebody to make it, a mission for a lead where
+/// there is one to lead it, and a task that waits to be taken up.
+pub(super) fn composers(plans: bool, leads: bool) -> Vec<Action> {
+    let mut all = Vec::new();
+    if plans {
+        all.push(act("Plan", "plan.ask", json!({ "goal": "" }), "regatta run …".into()).words("/goal"));
+    }
     if leads {
-        return act("Ask the lead", "mission.ask", json!({ "goal": "" }), "regatta mission start …".into())
-            .words("/goal");
+        let ask = act("Ask the lead", "mission.ask", json!({ "goal": "" }), "regatta mission start …".into());
+        all.push(ask.words("/goal"));
     }
     let add = act("Add", "task.add", json!({ "subject": "", "backlog": true }), "regatta add … --backlog".into());
-    add.words("/subject")
+    all.push(add.words("/subject"));
+    all
 }
 
 /// What may be done about a queue.
@@ -241,16 +246,21 @@ pub(super) fn conversation(it: &Conversation) -> Vec<Action> {
     all
 }
 
-/// What may be done about an agent.
-pub(super) fn agent(name: &regatta_core::ids::AgentName, held: bool, works: bool) -> Vec<Action> {
+/// What may be done about an agent; a team's standing session is restarted and stopped with its team.
+pub(super) fn agent(name: &regatta_core::ids::AgentName, held: bool, works: Option<bool>) -> Vec<Action> {
     let mut all = Vec::new();
     if held {
         all.push(act("Resume", "resume", json!({ "id": name }), format!("regatta resume {name}")).first());
     }
-    if works {
+    if works.is_some() {
         let tell = act("Tell…", "tell", json!({ "id": name, "text": "" }), format!("regatta tell {name} …"));
         all.push(tell.words("/text"));
         all.push(act("Pause", "pause", json!({ "id": name, "text": "" }), format!("regatta pause {name}")));
+    }
+    if works == Some(false) {
+        let again = json!({ "id": name, "again": true });
+        all.push(act("Restart", "stop", again, format!("regatta stop {name} --again")).grave());
+        all.push(act("Stop", "stop", json!({ "id": name }), format!("regatta stop {name}")).grave());
     }
     all
 }
@@ -298,7 +308,7 @@ mod tests {
             queue(&shop, true),
             queue(&shop, false),
         ];
-        let all = all.into_iter().flatten().chain(agent(&ann, true, true)).chain([composer(true), composer(false)]);
+        let all = all.into_iter().flatten().chain(agent(&ann, true, Some(false))).chain(composers(true, true));
         let crew = TeamName::new("core").unwrap();
         let dead =
             LiveView { name: "tom".parse().unwrap(), live: Live::Dead, session: None, tasks: vec![], silent_ms: None };

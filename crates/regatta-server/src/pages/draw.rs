@@ -1,7 +1,7 @@
 //! One function for each topic: entities from the board and the history.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use regatta_api::Problem;
 use regatta_api::page::{
@@ -13,7 +13,7 @@ use regatta_api::view::{self, BudgetsView, ConversationLineView, InboxView, Land
 use regatta_core::board::Board;
 use regatta_core::budget::{self, Spend};
 use regatta_core::claim::Owner;
-use regatta_core::ids::{AgentName, MissionId, Now, TaskId};
+use regatta_core::ids::{AgentName, LandingId, MissionId, Now, TaskId};
 use regatta_core::launch::{self, Live};
 use regatta_core::pattern::Uri;
 use regatta_core::task::{Status, Task};
@@ -40,21 +40,33 @@ const MOST_OPEN: usize = 3_000;
 /// How many paths the map of files shows.
 const MOST_PATHS: usize = 2_000;
 
-pub(super) fn is_many(board: &Board) -> bool {
-    board.agents.len() > MANY
-}
-
-/// Draws a topic: at which revision, and what is in it.
-pub(super) async fn topic(shared: &Arc<Shared>, topic: Topic) -> Result<(u64, Vec<Drawn>), Problem> {
-    let (board, now, shared) = (shared.engine.board(), shared.engine.now(), shared.clone());
+/// Draws topics from one board: at which revision, and what is in each.
+pub(super) async fn topics(
+    shared: &Arc<Shared>,
+    topics: Vec<Topic>,
+) -> BTreeMap<Topic, Result<(u64, Vec<Drawn>), Problem>> {
+    if topics.is_empty() {
+        return BTreeMap::new();
+    }
+    let (board, now, wanted) = (shared.engine.board(), shared.engine.now(), topics.clone());
+    let shared = shared.clone();
     let work = move || {
         let history = &**shared.engine.history();
         shared.pages.lanes.look(&board, now);
         let scene = Scene { board: &board, now, shared: &shared, history };
-        scene.draw(topic).map(|drawn| (board.revision, drawn))
+        let draw = |it: Topic| (it, scene.draw(it).map(|drawn| (board.revision, drawn)).map_err(unread));
+        topics.into_iter().map(draw).collect()
     };
-    blocking(work).await?.map_err(unread)
+    match blocking(work).await {
+        Ok(drawn) => drawn,
+        Err(problem) => wanted.into_iter().map(|it| (it, Err(problem.clone()))).collect(),
+    }
 }
+
+/// Landings that ended, and how long one that landed usually took, in milliseconds.
+pub(super) type Ended = (Vec<LandingView>, Option<u64>);
+/// The line, how many are finished, and the second: while these are the same, so is what ended.
+pub(super) type EndedKey = (Vec<LandingId>, usize, u64);
 
 /// What is drawn from.
 pub(super) struct Scene<'a> {
@@ -175,7 +187,10 @@ impl Scene<'_> {
                 .collect(),
             missions,
             version: env!("CARGO_PKG_VERSION").into(),
-            composer: act::composer(board.projects.values().any(|it| it.settings.leads.agent.is_some())),
+            composers: act::composers(
+                board.agents.values().any(|it| !matches!(it.runtime, agent::Runtime::Outside)),
+                board.projects.values().any(|it| it.settings.leads.agent.is_some()),
+            ),
         })
     }
 
@@ -219,7 +234,7 @@ impl Scene<'_> {
                 running: attempt.and_then(|it| it.talk.model.clone()).unwrap_or_default(),
                 context,
                 micro_usd: budget::spent_on(board, day, Some(&agent.name)).usage.micro_usd,
-                actions: act::agent(&agent.name, held, attempt.is_some()),
+                actions: act::agent(&agent.name, held, attempt.map(|it| it.standing.is_some())),
                 agent: agent.name.clone(),
             })
         };
@@ -239,30 +254,21 @@ impl Scene<'_> {
     fn trains(&self) -> Result<Vec<TrainView>, StoreError> {
         let board = self.board;
         let train = |project: &Arc<regatta_core::project::Project>| {
-            let recent = self.history.landings(&project.name, RECENT)?;
-            let ended = recent.into_iter().filter(|it| it.end.is_some());
-            let mut took = Vec::new();
-            let recent: Vec<LandingView> = ended
-                .map(|it| {
-                    let task = self.history.task(it.task)?;
-                    if let Some(done) = task.as_ref().filter(|it| it.landed.is_some()) {
-                        took.push(done.updated_wall.saturating_sub(it.queued_wall));
-                    }
-                    Ok(LandingView::of(&it, task.as_ref(), None))
-                })
-                .collect::<Result<_, StoreError>>()?;
+            let (recent, usual) = self.ended_landings(project)?;
             let queued = || (1..).zip(board.queue_of(&project.name));
             let drawn = |(at, it): (usize, &Arc<regatta_core::landing::Landing>)| {
                 LandingView::of(it, board.tasks.get(&it.task).map(|it| &**it), Some(at))
             };
             let queue: Vec<LandingView> = queued().map(drawn).collect();
             let each = queued().filter_map(|(_, it)| Some((it.id, act::task(board.tasks.get(&it.task)?, Some(it)))));
-            let text = queue_text(queue.len(), took);
+            let text = queue_text(queue.len(), usual);
+            let expected = queued().filter_map(|(_, it)| Some((it.id, it.queued_wall + usual?))).collect();
             Ok(TrainView {
                 tip: recent.iter().find_map(|it| it.commit.clone()),
                 text,
                 actions: act::queue(&project.name, project.queue.held.is_some()),
                 each: each.collect(),
+                expected,
                 queue: QueueView {
                     project: project.name.clone(),
                     trunk: project.trunk.to_string(),
@@ -275,6 +281,30 @@ impl Scene<'_> {
             })
         };
         board.projects.values().map(train).collect()
+    }
+
+    /// The landings of a project that ended lately, and how long one that landed usually took. Those change only when
+    /// one ends, and then the line or what is finished changes too; the second is for what does so between two looks.
+    fn ended_landings(&self, project: &regatta_core::project::Project) -> Result<Ended, StoreError> {
+        let line: Vec<_> = self.board.queue_of(&project.name).map(|it| it.id).collect();
+        let key = (line, self.shared.hub.finished_after(0).len(), self.now.wall / 1_000);
+        let mut kept = self.shared.pages.landings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, ended)) = kept.get(&project.name).filter(|it| it.0 == key) {
+            return Ok(ended.clone());
+        }
+        let mut took = Vec::new();
+        let mut recent = Vec::new();
+        for it in self.history.landings(&project.name, RECENT)?.iter().filter(|it| it.end.is_some()) {
+            let task = self.history.task(it.task)?;
+            if let Some(done) = task.as_ref().filter(|it| it.landed.is_some()) {
+                took.push(done.updated_wall.saturating_sub(it.queued_wall));
+            }
+            recent.push(LandingView::of(it, task.as_ref(), None));
+        }
+        took.sort_unstable();
+        let ended = (recent, took.get(took.len() / 2).copied());
+        kept.insert(project.name.clone(), (key, ended.clone()));
+        Ok(ended)
     }
 
     /// The teams that were not put away, each with its last launches.
@@ -318,7 +348,7 @@ impl Scene<'_> {
     fn came(&self) -> Result<Vec<CameOf>, StoreError> {
         let mut all: BTreeMap<(bool, &str), (usize, Spend)> = BTreeMap::new();
         for it in self.shared.hub.finished_after(0).into_iter().rev().take(MOST_ENDED) {
-            let Some(task) = self.history.task(it.task)? else { continue };
+            let Some(task) = self.ended_task(it.task, it.wall)? else { continue };
             let kind = match task.status {
                 Status::Completed if task.landed.is_some() => (false, "landed"),
                 Status::Completed => (false, "done"),
@@ -334,12 +364,26 @@ impl Scene<'_> {
         Ok(all.into_iter().map(made).collect())
     }
 
+    /// A task that ended, read once: what ended stays as it is, until it is begun anew and ends another time.
+    fn ended_task(&self, id: TaskId, wall: u64) -> Result<Option<Arc<Task>>, StoreError> {
+        let mut kept = self.shared.pages.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, task)) = kept.get(&id).filter(|it| it.0 == wall) {
+            return Ok(Some(task.clone()));
+        }
+        let Some(task) = self.history.task(id)?.map(Arc::new) else { return Ok(None) };
+        if kept.len() >= 2 * MOST_ENDED {
+            kept.clear();
+        }
+        kept.insert(id, (wall, task.clone()));
+        Ok(Some(task))
+    }
+
     fn rows(&self) -> Result<Vec<RowView>, StoreError> {
         let open = self.board.tasks.values().take(MOST_OPEN).map(|it| self.row(it));
         let mut rows: Vec<RowView> = open.collect();
         for it in self.shared.hub.finished_after(0).into_iter().rev().take(MOST_ENDED) {
             if !self.board.tasks.contains_key(&it.task)
-                && let Some(task) = self.history.task(it.task)?
+                && let Some(task) = self.ended_task(it.task, it.wall)?
             {
                 rows.push(self.row(&task));
             }
@@ -460,13 +504,12 @@ pub(super) fn items(board: &Board) -> Vec<ItemView> {
 
 /// How long the line is, in words, and how long one took of late: the one in the middle, which a single long one moves
 /// nowhere.
-fn queue_text(many: usize, mut took: Vec<u64>) -> String {
-    took.sort_unstable();
+fn queue_text(many: usize, usual: Option<u64>) -> String {
     let text = match many {
         0 => "nothing waits to land".to_owned(),
         many => format!("{many} in line"),
     };
-    match took.get(took.len() / 2).map(|it| it.div_ceil(1_000).max(1)) {
+    match usual.map(|it| it.div_ceil(1_000).max(1)) {
         None => text,
         Some(seconds @ 0..120) => format!("{text} · one took about {seconds} s to land"),
         Some(seconds) => format!("{text} · one took about {} min to land", seconds.div_ceil(60)),

@@ -47,6 +47,8 @@ pub(super) struct Stand {
 #[derive(Default)]
 struct Kept {
     revision: u64,
+    /// What everybody was at then.
+    stands: BTreeMap<AgentName, Stand>,
     bars: BTreeMap<AgentName, VecDeque<Bar>>,
     /// The task that failed last at an agent's hands, until it does something else.
     failed: BTreeMap<AgentName, TaskId>,
@@ -72,13 +74,17 @@ impl Lanes {
 
     /// What each agent is at, and since when.
     pub(super) fn stands(&self, board: &Board, now: Now) -> BTreeMap<AgentName, (Stand, u64)> {
-        let stands = all(board, &self.kept().failed.clone(), now);
         let kept = self.kept();
+        let stands = if kept.revision == board.revision { kept.stands.clone() } else { all(board, &kept.failed, now) };
         let since = |name: &AgentName, it: &Stand| {
             let last = kept.bars.get(name).and_then(VecDeque::back);
             last.filter(|bar| bar.at == it.at && bar.task == it.task).map_or(now.wall, |bar| bar.from)
         };
-        stands.into_iter().map(|(name, it)| (name.clone(), (it.clone(), since(&name, &it)))).collect()
+        let with = |(name, it): (AgentName, Stand)| {
+            let wall = since(&name, &it);
+            (name, (it, wall))
+        };
+        stands.into_iter().map(with).collect()
     }
 
     pub(super) fn shares(&self) -> Vec<(String, Minutes)> {
@@ -98,6 +104,7 @@ impl Lanes {
         }
         kept.revision = board.revision;
         let stands = all(board, &kept.failed, now);
+        kept.stands.clone_from(&stands);
         let mut counts: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (name, it) in stands {
             if !matches!(it.at, At::Idle | At::Failed) {
@@ -146,7 +153,9 @@ impl Lanes {
             let of = |attempt: &Arc<Attempt>| (attempt.task == *it.task()).then(|| attempt.agent.clone());
             let lane = board.attempts.values().find_map(of).or_else(|| self.last_at(*it.task()));
             if let Some(lane) = lane {
-                self.kept().failed.insert(lane, *it.task());
+                let mut kept = self.kept();
+                kept.revision = 0; // what was seen at this revision is not all that there is to see
+                kept.failed.insert(lane, *it.task());
             }
         }
     }

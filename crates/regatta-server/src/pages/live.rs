@@ -24,9 +24,15 @@ use crate::{Refused, Shared, bounds};
 
 use super::draw;
 
-/// How often frames come: small fleets see every event nearly at once.
+/// How often frames come at most. One that took long to make is followed by a pause of four times that, so that a
+/// reader costs a fifth of a core at the very most, however large the fleet is and however busy the machine.
 const FRAME: Duration = Duration::from_millis(100);
-const FRAME_MANY: Duration = Duration::from_millis(150);
+const FRAME_MOST: Duration = Duration::from_millis(1_000);
+
+fn pace(took: Duration) -> Duration {
+    (took * 4).clamp(FRAME, FRAME_MOST)
+}
+
 /// How often a reader is told that the daemon is there.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How many entities that are gone are remembered.
@@ -176,6 +182,9 @@ pub(super) async fn live(
         })?;
         wanted.push(Wanted { topic, kept: shared.pages.topics.of(topic), after });
     }
+    // All readers lock in one order, and nothing twice.
+    wanted.sort_by_key(|it| it.topic);
+    wanted.dedup_by_key(|it| it.topic);
     if wanted.is_empty() || wanted.len() > MOST_WANTED {
         let what = format!("a reader looks at 1 to {MOST_WANTED} topics");
         return Err(Problem::new(400, "bad_input", what, "name fewer").into());
@@ -219,15 +228,15 @@ fn frames(
         let mut down = shared.down.subscribe();
         loop {
             bell.mark_unchanged();
+            let began = std::time::Instant::now();
             for frame in frame(&shared, &mut wanted).await {
                 yield Ok::<Bytes, Infallible>(frame);
             }
             if !follow {
                 return;
             }
-            let pace = if draw::is_many(&shared.engine.board()) { FRAME_MANY } else { FRAME };
             tokio::select! {
-                () = tokio::time::sleep(pace) => {}
+                () = tokio::time::sleep(pace(began.elapsed())) => {}
                 _ = down.changed() => return,
             }
             loop {
@@ -247,15 +256,21 @@ fn frames(
 /// What changed since the reader last looked: a reset for what it must forget, then one frame.
 async fn frame(shared: &Arc<Shared>, wanted: &mut [Wanted]) -> Vec<Bytes> {
     let (mut parts, mut resets, mut revision) = (Vec::new(), Vec::new(), 0);
-    for it in wanted.iter_mut() {
-        let mut kept = it.kept.lock().await;
-        if kept.revision != shared.engine.board().revision {
-            match draw::topic(shared, it.topic).await {
-                Ok((at, drawn)) => kept.take(at, drawn),
-                Err(problem) => {
-                    tracing::error!("the topic {} could not be drawn: {}", it.topic.name(), problem.message)
-                }
+    let mut held = Vec::with_capacity(wanted.len());
+    for it in wanted.iter() {
+        held.push(it.kept.clone().lock_owned().await);
+    }
+    // What is old is drawn in one go, from one board: another thread is asked once for a frame, not once for a topic.
+    let now = shared.engine.board().revision;
+    let old = wanted.iter().zip(&held).filter(|(_, kept)| kept.revision != now).map(|it| it.0.topic);
+    let mut drawn = draw::topics(shared, old.collect()).await;
+    for (it, mut kept) in wanted.iter_mut().zip(held) {
+        match drawn.remove(&it.topic) {
+            Some(Ok((at, entities))) => kept.take(at, entities),
+            Some(Err(problem)) => {
+                tracing::error!("the topic {} could not be drawn: {}", it.topic.name(), problem.message)
             }
+            None => {}
         }
         revision = revision.max(kept.revision);
         let (changed, whole) = kept.since(it.after);
@@ -325,6 +340,14 @@ mod tests {
         assert_eq!(kept.gone.len(), MOST_GONE);
         assert!(seen(&kept, Some(5)).1, "not all that is gone since is remembered");
         assert!(!seen(&kept, Some(6)).1);
+    }
+
+    /// Small fleets see nearly every event at once; a machine that is busy is not made busier.
+    #[test]
+    fn frames_come_as_often_as_they_can_be_made() {
+        assert_eq!(pace(Duration::from_millis(1)), FRAME);
+        assert_eq!(pace(Duration::from_millis(60)), Duration::from_millis(240));
+        assert_eq!(pace(Duration::from_secs(60)), FRAME_MOST);
     }
 
     #[test]

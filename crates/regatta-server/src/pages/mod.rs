@@ -13,14 +13,18 @@ mod log; // what a program said
 mod markup; // text of others, made harmless
 mod task; // one task
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::routing::get;
+use regatta_core::ids::{ProjectName, TaskId};
+use regatta_core::task::Task;
 
 use crate::Shared;
 
+pub(crate) use act::quoted;
 pub(crate) use draw::row;
 
 /// What is kept for the pages.
@@ -29,6 +33,9 @@ pub(crate) struct Pages {
     lanes: lanes::Lanes,
     topics: live::Topics,
     patches: diff::Patches,
+    /// Tasks that ended, by when.
+    ended: Mutex<BTreeMap<TaskId, (u64, Arc<Task>)>>,
+    landings: Mutex<BTreeMap<ProjectName, (draw::EndedKey, draw::Ended)>>,
     /// How many browsers look.
     looking: AtomicUsize,
 }

@@ -34,6 +34,7 @@ pub(super) fn page(scene: &Scene<'_>, id: TaskId) -> Result<Option<TaskPage>, St
         wanted: agent.and_then(|it| it.profile.model.clone()).unwrap_or_default(),
         running: last.and_then(|it| it.talk.model.clone()).unwrap_or_default(),
         branch: task.branch().to_string(),
+        plan: crate::calls::title_of_plan(&task).is_some(),
         actions: act::task(&task, landing),
         tries: tries.iter().map(without_token).collect(),
         task: view,
@@ -90,11 +91,15 @@ fn time(board: &Board, task: &Task, tries: &[Attempt], life: &Life) -> Vec<Bar> 
     let bar = |it: &Stretch| {
         let tried = it.attempt.and_then(|id| tries.iter().find(|one| one.id == id)).and_then(|it| it.ended.as_ref());
         let lost = tried.filter(|it| !matches!(it.cause, Cause::Submitted | Cause::Reported | Cause::Rested));
+        let said = match it.doing {
+            Doing::Checking => format!("checks of {}", it.text),
+            _ => it.text.clone(),
+        };
         let text = match lost {
             Some(end) if !end.detail.is_empty() => {
-                format!("{}: {}", it.text, end.detail.lines().next().unwrap_or_default())
+                format!("{said}: {}", end.detail.lines().next().unwrap_or_default())
             }
-            _ => it.text.clone(),
+            _ => said,
         };
         let drawn = match it.doing {
             _ if it.to_wall.is_none() => at(board, task),

@@ -39,7 +39,7 @@ const PAGES: [&str; 12] = [
     "/replay",
 ];
 /// Pages of one thing each.
-const OF_ONE: [&str; 2] = ["/t/", "/agents/"];
+const OF_ONE: [&str; 3] = ["/t/", "/plan/", "/agents/"];
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn only_the_pages_own_files_need_no_token_s1() {
         let get = |path: &str| is_open(&Method::GET, path);
-        for open in ["/", "/tasks", "/t/T9", "/agents", "/agents/shop/lead", "/assets/x.js"] {
+        for open in ["/", "/tasks", "/t/T9", "/plan/T9", "/agents", "/agents/shop/lead", "/assets/x.js"] {
             assert!(get(open), "{open}");
             assert!(!is_open(&Method::POST, open), "{open}");
         }

@@ -81,7 +81,7 @@ fn head() -> Value {
         "needs_you": 2, "running": 3, "slots": 8, "agents": 4, "size": "few",
         "projects": [{ "name": "shop", "trunk": "main", "path": "/srv/shop" }],
         "missions": [{ "id": "M3", "title": "Add login", "landed": 3, "tasks": 7 }],
-        "version": "0.1.0", "composer": action("Plan", "mission.ask", "regatta run …"),
+        "version": "0.1.0", "composers": [action("Plan", "plan.ask", "regatta run …")],
     })
 }
 

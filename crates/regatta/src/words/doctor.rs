@@ -21,9 +21,12 @@ use super::App;
 
 /// Looks at the daemon's machine for whoever asks over a door: what needs no working directory.
 pub(crate) fn of_daemon(dir: PathBuf) -> regatta_server::Doctor {
-    Arc::new(move |agents| {
+    Arc::new(move |patient| {
         let mut checks = vec![git_program(), disk(&dir)];
-        checks.extend(agents.iter().flat_map(of_agent));
+        let of_project = |(name, path): &(_, PathBuf)| repository(&format!("repo {name}"), path, &dir);
+        checks.extend(patient.projects.iter().map(of_project));
+        checks.extend(patient.agents.iter().flat_map(of_agent));
+        checks.extend(patient.bridges.iter().map(of_bridge));
         checks.push(sandbox());
         DoctorView { checks, providers: super::agents::providers() }
     })
@@ -49,7 +52,7 @@ pub(super) fn doctor(app: &App) -> Said {
     });
     if let Ok(dir) = &data_dir {
         checks.push(disk(dir));
-        checks.push(repository(app, dir)?);
+        checks.push(repository("repo", &app.here()?, dir));
         checks.extend(store_and_agents(app));
     }
     checks.push(sandbox());
@@ -106,31 +109,31 @@ fn disk(dir: &std::path::Path) -> CheckLine {
     }
 }
 
-fn repository(app: &App, data_dir: &std::path::Path) -> Result<CheckLine, Failed> {
-    Ok(match wire::git(data_dir).inspect(&app.here()?) {
-        Err(error) => check("repo", Level::Warn, error.what, error.hint),
-        Ok(facts) if facts.unborn => check("repo", Level::Bad, "no commit yet", "git commit --allow-empty -m start"),
+fn repository(id: &str, path: &std::path::Path, data_dir: &std::path::Path) -> CheckLine {
+    match wire::git(data_dir).inspect(path) {
+        Err(error) => check(id, Level::Warn, error.what, error.hint),
+        Ok(facts) if facts.unborn => check(id, Level::Bad, "no commit yet", "git commit --allow-empty -m start"),
         Ok(facts) => match (&facts.in_progress, facts.dirty.is_empty()) {
             (Some(what), _) => check(
-                "repo",
+                id,
                 Level::Warn,
                 format!("in the middle of {what}"),
                 "finish or abort it: landing waits until then",
             ),
             (None, false) => check(
-                "repo",
+                id,
                 Level::Warn,
                 format!("changes in {}", facts.dirty.join(", ")),
                 "commit or stash them: landing waits until then",
             ),
             (None, true) => check(
-                "repo",
+                id,
                 Level::Ok,
                 format!("clean, on {}", facts.branch.map_or("no branch".into(), |it| it.to_string())),
                 "",
             ),
         },
-    })
+    }
 }
 
 fn store_and_agents(app: &App) -> Vec<CheckLine> {

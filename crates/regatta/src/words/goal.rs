@@ -6,24 +6,22 @@
 use std::path::{Path, PathBuf};
 
 use regatta_api::Call;
-use regatta_api::input::{self, PlannedTask, TaskAddFlat};
+use regatta_api::input::{self, PlannedTask};
+use regatta_api::plan::{PlanView, block};
 use regatta_api::view::{MissionView, TaskView};
 use regatta_core::ids::{AgentName, ProjectName};
-use regatta_core::mission;
-use regatta_core::task::{Expects, IssueType, Validation};
+use regatta_server::PlanRead;
 
 use crate::args::Run;
 use crate::client::{Client, Got};
 use crate::follow::{self, Ending};
-use crate::out::{Failed, failed, line, span, usage};
+use crate::out::{Failed, failed, line, usage};
 use crate::plan::{self, Plan};
 
 use super::App;
 
 /// How often a plan that cannot be read goes back to whoever made it.
 const ROUNDS: usize = 3;
-/// The longest goal.
-const LONGEST: usize = 8_000;
 
 /// The words of a goal, if that is what was typed where a plan file may stand: several words, and no such file.
 pub(super) fn of(typed: Option<&Path>) -> Option<String> {
@@ -46,12 +44,6 @@ pub(super) fn plan(
     (goal, project): (&str, &ProjectName),
     agents: &[AgentName],
 ) -> Result<Made, Failed> {
-    if goal.len() > LONGEST {
-        return Err(usage(
-            format!("a goal has at most {LONGEST} bytes"),
-            "write the rest into a file of the repository, and name it",
-        ));
-    }
     let planner = ask.planner.clone().or_else(|| agents.first().cloned()).ok_or_else(|| {
         failed("no_provider", "there is no agent to make a plan", "add one: regatta provider; or regatta agent add")
     })?;
@@ -95,36 +87,20 @@ fn think(
     (goal, project): (&str, &ProjectName),
     (planner, script, wrong): (&AgentName, Option<&serde_json::Value>, &str),
 ) -> Result<String, Failed> {
-    let subject: String = format!("Plan: {}", line(goal)).chars().take(200).collect();
-    let task = TaskAddFlat {
-        subject: subject.clone(),
-        description: brief(goal, wrong),
-        issue_type: IssueType::Chore,
-        files: vec![],
-        validation: Validation::default(),
-        priority: regatta_core::task::default_priority(),
-        expects: Expects::Report,
-        effort: None,
-        provider: None,
-        script: script.cloned(),
-        ratchet: None,
-        alias: None,
-        assign: Some(planner.clone()),
-    };
-    let start = input::MissionStart {
+    let call = input::PlanAsk {
         project: Some(project.clone()),
-        title: subject,
-        agents: vec![planner.clone()],
-        max_workers: 1,
-        mode: mission::Mode::Flow,
-        isolate: false,
-        wave_commits: false,
-        tasks: vec![PlannedTask { task, after: vec![] }],
-        adopt: vec![],
+        goal: goal.to_owned(),
+        planner: Some(planner.clone()),
+        wrong: wrong.to_owned(),
+        script: script.cloned(),
     };
-    let got: Got<MissionView> = client.call(&Call::MissionStart(start))?;
-    let (id, after) = (got.data.mission.id, got.revision);
-    let of = got.data.tasks.first().map(|it| it.task.id);
+    let asked: Got<PlanView> = client.call(&Call::PlanAsk(call))?;
+    let lost = || failed("bug", "a planning mission without a task", "please report this");
+    let task = asked.data.task.ok_or_else(lost)?;
+    let shown: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
+    let id = shown.data.task.mission.ok_or_else(lost)?;
+    let got: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
+    let after = asked.revision;
     match follow::follow(app, client, got, after, ask.events)? {
         Ending::Settled | Ending::Needed => {}
         Ending::TimedOut => return Err(Failed::Code(124)),
@@ -133,7 +109,6 @@ fn think(
             return Err(Failed::Code(130));
         }
     }
-    let task = of.ok_or_else(|| failed("bug", "a planning mission without a task", "please report this"))?;
     let got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
     let detail = got.data.attempts.iter().rev().find_map(|it| it.result.as_ref()).map(|it| it.detail.clone());
     let said = detail.filter(|it| !it.trim().is_empty()).or(got.data.task.output.clone()).unwrap_or_default();
@@ -148,55 +123,12 @@ fn think(
     Ok(said)
 }
 
-/// What the planner is told.
-fn brief(goal: &str, wrong: &str) -> String {
-    let again =
-        if wrong.is_empty() { String::new() } else { format!("\n# Your last plan could not be used\n{wrong}\n") };
-    format!(
-        "Make a plan for this goal. Look around in the repository first; change nothing yourself.\n\n# The goal\n{goal}\n\
-         {again}\n\
-         # What a good plan is\n\
-         - Tasks that different agents can work on at the same time: each names the files it may touch (`files`, few and\n\
-         exact; patterns such as src/api/** are possible), and tasks that want the same file wait for each other.\n\
-         - Each task is small enough for one sitting, and says in its description all that its agent must know.\n\
-         - Each task says how it is checked: `validation.tests` are shell commands that must pass, `files_exist` are\n\
-         files that must be there, `content_check` what must be found in them.\n\
-         - `blocked_by` names the tasks whose work it needs, by their ids. No circles.\n\n\
-         # How to answer\n\
-         With the plan alone, as the detail of your result, in one block:\n\n\
-         ```toml\n\
-         [[task]]\n\
-         id = \"model\"\n\
-         subject = \"One line that says what is to be done\"\n\
-         description = \"What its agent must know\"\n\
-         issue_type = \"feature\"   # or bug, task, docs, chore, ci\n\
-         files = [\"src/model/user.rs\"]\n\
-         validation = {{ tests = [\"cargo test user\"], files_exist = [\"src/model/user.rs\"] }}\n\n\
-         [[task]]\n\
-         id = \"form\"\n\
-         subject = \"…\"\n\
-         files = [\"web/login.html\"]\n\
-         blocked_by = [\"model\"]\n\
-         validation = {{ tests = [\"npm test\"], files_exist = [\"web/login.html\"] }}\n\
-         ```\n"
-    )
-}
-
-/// The plan in an answer: the block that is marked as one, else all of it; and whether it is JSON.
-fn block(said: &str) -> (String, bool) {
-    let fenced = |mark: &str| {
-        let from = said.find(mark)? + mark.len();
-        let rest = &said[from..];
-        let begin = rest.find('\n')? + 1;
-        let end = rest[begin..].find("\n```").map_or(rest.len(), |it| begin + it + 1);
-        Some(rest[begin..end].to_owned())
-    };
-    if let Some(text) = fenced("```json") {
-        return (text, true);
-    }
-    let text = fenced("```toml").or_else(|| fenced("```")).unwrap_or_else(|| said.to_owned());
-    let json = text.trim_start().starts_with('{') || text.trim_start().starts_with("[{");
-    (text, json)
+/// Reads the plan in what a planner said.
+pub(crate) fn read(said: &str) -> Result<PlanRead, String> {
+    let (text, json) = block(said);
+    let plan = plan::parse(&text, json, "the plan").map_err(|it| it.words())?;
+    let warnings = plan.warnings.iter().map(|it| format!("{}; {}", it.what, it.fix)).collect();
+    Ok(PlanRead { tasks: plan.tasks, warnings })
 }
 
 /// Keeps a plan in a file, to be edited and run again.
@@ -237,39 +169,12 @@ pub(super) fn edit(app: &App, file: &Path) -> Result<Plan, Failed> {
     }
 }
 
-/// What such work took here before: the middle half of what landed, for as many tasks. Nothing where nothing is known.
-pub(super) fn estimate(client: &Client, project: &ProjectName, tasks: usize) -> Result<String, Failed> {
-    let filter = input::TaskList {
-        project: Some(project.clone()),
-        mission: None,
-        status: vec![regatta_core::task::Status::Completed],
-        all: true,
-        limit: 500,
-    };
-    let done: Got<Vec<TaskView>> = client.call(&Call::TaskList(filter))?;
-    let landed = || done.data.iter().filter(|it| it.task.landed.is_some());
-    let times: Vec<u64> = landed().map(|it| it.task.spent.wall_ms).filter(|it| *it > 0).collect();
-    let costs: Vec<u64> = landed().filter_map(|it| it.task.spent.usage.micro_usd).collect();
-    Ok(estimated(times, costs, tasks as u64))
-}
-
-fn estimated(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String {
-    let half = |all: &mut Vec<u64>| {
-        all.sort_unstable();
-        let at = |quarter: usize| all.get(all.len() * quarter / 4).or(all.last()).copied();
-        Some((at(1)? * tasks, at(3)? * tasks))
-    };
-    let from = times.len().max(costs.len());
-    let usd = |micro: u64| format!("${:.2}", micro as f64 / 1e6);
-    let cost = half(&mut costs).map(|(low, high)| format!("{}-{}", usd(low), usd(high)));
-    let time = half(&mut times).map(|(low, high)| format!("{} to {} of work", span(low), span(high)));
-    match (cost, time) {
-        (None, None) => "estimate  none: nothing landed here yet that says what it took".into(),
-        (cost, time) => {
-            let parts: Vec<String> = cost.into_iter().chain(time).collect();
-            format!("estimate  {} · from {from} that landed here", parts.join(" · "))
-        }
-    }
+/// What such work took here before, in words.
+pub(super) fn estimate(client: &Client, project: &ProjectName, tasks: &[PlannedTask]) -> Result<String, Failed> {
+    let ask =
+        input::PlanDraw { project: Some(project.clone()), title: String::new(), tasks: tasks.to_vec(), agents: vec![] };
+    let got: Got<PlanView> = client.call(&Call::PlanDraw(ask))?;
+    Ok(format!("estimate  {}", got.data.estimate))
 }
 
 #[cfg(test)]
@@ -290,34 +195,13 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_found_in_what_is_said() {
-        let toml = "[[task]]\nsubject = \"x\"\n";
-        assert_eq!(block(toml), (toml.to_owned(), false));
-        assert_eq!(block(&format!("Here it is:\n\n```toml\n{toml}```\nGood luck!")), (toml.to_owned(), false));
-        assert_eq!(block(&format!("```\n{toml}```")), (toml.to_owned(), false));
-        assert_eq!(block("```json\n{\"task\": []}\n```"), ("{\"task\": []}\n".to_owned(), true));
-        assert!(block("{\"task\": []}").1);
-        assert_eq!(block("```toml\nno end"), ("no end".to_owned(), false));
-    }
-
-    /// A price that nobody reported is not nothing.
-    #[test]
-    fn an_estimate_says_from_what_it_is() {
-        assert!(estimated(vec![], vec![], 7).contains("none"));
-        let text = estimated(vec![60_000; 8], vec![], 2);
-        assert_eq!(text, "estimate  2m to 2m of work · from 8 that landed here");
-        let text = estimated(vec![1_000, 60_000, 120_000, 600_000], vec![100_000, 200_000, 300_000, 400_000], 10);
-        assert_eq!(text, "estimate  $2.00-$4.00 · 10m to 1h of work · from 4 that landed here");
-    }
-
-    #[test]
     fn what_is_wrong_goes_back_to_whoever_made_it() {
+        use regatta_api::plan::brief;
         assert!(!brief("a goal", "").contains("could not be used"));
         let text = brief("a goal", "line 3: no such field");
         assert!(text.contains("line 3: no such field") && text.contains("# The goal\na goal"), "{text}");
         // The format that is shown can be read.
-        let (example, json) = block(&text);
-        let plan = plan::parse(&example, json, "example").unwrap_or_else(|it| panic!("{}", it.words()));
+        let plan = read(&text).unwrap_or_else(|it| panic!("{it}"));
         assert_eq!(plan.tasks.len(), 2);
         assert_eq!(plan.tasks[1].after, [0]);
     }

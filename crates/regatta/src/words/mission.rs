@@ -42,7 +42,7 @@ pub(super) fn mission(app: &App, word: MissionWord) -> Said {
         }
         MissionWord::Pause { id } => {
             let _done: Got<serde_json::Value> =
-                app.call(&Call::Stop(input::Stop { id: Some(id.clone()), drain: true }))?;
+                app.call(&Call::Stop(input::Stop { id: Some(id.clone()), drain: true, again: false }))?;
             let next = [format!("regatta mission resume {id}")];
             app.out.answer("mission.pause", &serde_json::json!({ "mission": id }), &next, |_| {
                 format!("{id} starts nothing new; what runs goes on\n")

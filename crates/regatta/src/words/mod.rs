@@ -8,7 +8,7 @@ mod decide;
 mod demo;
 pub(crate) mod doctor;
 mod fill;
-mod goal;
+pub(crate) mod goal;
 mod graph;
 mod hook;
 mod land;

@@ -118,7 +118,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
         }
         if words.is_some() {
             let project = start.project.clone().unwrap_or_else(|| unreachable!("it was found above"));
-            app.out.note(&goal::estimate(&client, &project, work.tasks.len())?);
+            app.out.note(&goal::estimate(&client, &project, &work.tasks)?);
         }
         warn_if_dirty(app);
         // What is on the board already is changed there, not in a file.

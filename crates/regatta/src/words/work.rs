@@ -12,9 +12,24 @@ use super::App;
 
 pub(super) fn stop(app: &App, ask: Stop) -> Said {
     let client = app.client()?;
-    let got: Got<serde_json::Value> = client.call(&Call::Stop(input::Stop { id: ask.id.clone(), drain: ask.drain }))?;
-    let verb = if ask.drain { "draining" } else { "stopped" };
+    let got: Got<serde_json::Value> =
+        client.call(&Call::Stop(input::Stop { id: ask.id.clone(), drain: ask.drain, again: ask.again }))?;
+    let verb = match (ask.drain, ask.again) {
+        (true, _) => "draining",
+        (_, true) => "restarted",
+        _ => "stopped",
+    };
+    let of_agent = |all: &[serde_json::Value]| -> Vec<String> {
+        let ids = all.iter().filter_map(|it| it.as_str()).filter(|it| it.starts_with('T'));
+        ids.map(str::to_owned).collect()
+    };
     let (said, next) = match (&ask.id, got.data.as_array()) {
+        (Some(id), Some(all)) if !of_agent(all).is_empty() => {
+            let tasks = of_agent(all);
+            let next = if ask.again { "regatta status".into() } else { format!("regatta edit {} --ready", tasks[0]) };
+            (format!("{verb} {id}: {}; all work is kept", tasks.join(" ")), next)
+        }
+        (Some(id), _) if ask.again => (format!("{verb} {id}; its work is kept"), "regatta status".into()),
         (Some(id), _) if id.starts_with(['T', 't', 'A', 'a']) => {
             let task = got.data.get("id").and_then(|it| it.as_str()).unwrap_or(id);
             (format!("{verb} {id}; its work is kept"), format!("regatta edit {task} --ready"))

@@ -59,6 +59,7 @@ impl Server {
             recovered: None,
             bridges: None,
             doctor: std::sync::Arc::new(|_| Default::default()),
+            plans: std::sync::Arc::new(|_| Ok(Default::default())),
         };
         runtime.spawn(async move {
             let signal = async move {

@@ -1,0 +1,171 @@
+//! Plans that an agent makes of words: what it is told, and what is shown of its plan before anything starts.
+
+use regatta_core::ids::{AgentName, ProjectName, TaskId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::input::PlannedTask;
+use crate::page::Action;
+
+/// The longest goal, in bytes.
+pub const LONGEST: usize = 8_000;
+
+/// A plan before it starts: who goes when, who owns which file, what collides, what it may take.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanView {
+    pub project: ProjectName,
+    pub title: String,
+    /// The task that made it, if an agent did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
+    pub planner: Option<AgentName>,
+    pub state: PlanState,
+    /// What goes on, or what is wrong, in words.
+    pub text: String,
+    pub tasks: Vec<PlannedTask>,
+    /// For each task its wave: `1`, or `1.2` where it makes way for another of its wave.
+    pub waves: Vec<String>,
+    /// Who owns which file; what several want comes first.
+    pub owned: Vec<OwnedView>,
+    pub conflicts: usize,
+    /// What would keep a task from starting.
+    pub warnings: Vec<String>,
+    /// Who may be given the work.
+    pub agents: Vec<AgentName>,
+    pub estimate: String,
+    /// Start it, or ask again: what may be done now.
+    pub actions: Vec<Action>,
+}
+
+/// How far a plan is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanState {
+    /// Somebody makes it.
+    Planning,
+    /// It can be started.
+    Ready,
+    /// There is an answer, and no plan in it that can be used.
+    Unusable,
+    /// Whoever was to make it did not.
+    Failed,
+}
+
+/// A file of a plan, by the places of tasks in it, counting from 0.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OwnedView {
+    pub file: String,
+    pub owner: usize,
+    /// Who else wants it in the same wave.
+    pub others: Vec<usize>,
+    /// What becomes of those.
+    pub text: String,
+}
+
+/// What the planner is told.
+pub fn brief(goal: &str, wrong: &str) -> String {
+    let again =
+        if wrong.is_empty() { String::new() } else { format!("\n# Your last plan could not be used\n{wrong}\n") };
+    format!(
+        "Make a plan for this goal. Look around in the repository first; change nothing yourself.\n\n# The goal\n{goal}\n\
+         {again}\n\
+         # What a good plan is\n\
+         - Tasks that different agents can work on at the same time: each names the files it may touch (`files`, few and\n\
+         exact; patterns such as src/api/** are possible), and tasks that want the same file wait for each other.\n\
+         - Each task is small enough for one sitting, and says in its description all that its agent must know.\n\
+         - Each task says how it is checked: `validation.tests` are shell commands that must pass, `files_exist` are\n\
+         files that must be there, `content_check` what must be found in them.\n\
+         - `blocked_by` names the tasks whose work it needs, by their ids. No circles.\n\n\
+         # How to answer\n\
+         With the plan alone, as the detail of your result, in one block:\n\n\
+         ```toml\n\
+         [[task]]\n\
+         id = \"model\"\n\
+         subject = \"One line that says what is to be done\"\n\
+         description = \"What its agent must know\"\n\
+         issue_type = \"feature\"   # or bug, task, docs, chore, ci\n\
+         files = [\"src/model/user.rs\"]\n\
+         validation = {{ tests = [\"cargo test user\"], files_exist = [\"src/model/user.rs\"] }}\n\n\
+         [[task]]\n\
+         id = \"form\"\n\
+         subject = \"…\"\n\
+         files = [\"web/login.html\"]\n\
+         blocked_by = [\"model\"]\n\
+         validation = {{ tests = [\"npm test\"], files_exist = [\"web/login.html\"] }}\n\
+         ```\n"
+    )
+}
+
+/// The plan in an answer: the block that is marked as one, else all of it; and whether it is JSON.
+pub fn block(said: &str) -> (String, bool) {
+    let fenced = |mark: &str| {
+        let from = said.find(mark)? + mark.len();
+        let rest = &said[from..];
+        let begin = rest.find('\n')? + 1;
+        let end = rest[begin..].find("\n```").map_or(rest.len(), |it| begin + it + 1);
+        Some(rest[begin..end].to_owned())
+    };
+    if let Some(text) = fenced("```json") {
+        return (text, true);
+    }
+    let text = fenced("```toml").or_else(|| fenced("```")).unwrap_or_else(|| said.to_owned());
+    let json = text.trim_start().starts_with('{') || text.trim_start().starts_with("[{");
+    (text, json)
+}
+
+/// What such work took before, for as many tasks: the middle half of what landed, in milliseconds and in millionths of
+/// a dollar. Nothing where nothing is known.
+pub fn estimated(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String {
+    let half = |all: &mut Vec<u64>| {
+        all.sort_unstable();
+        let at = |quarter: usize| all.get(all.len() * quarter / 4).or(all.last()).copied();
+        Some((at(1)?.saturating_mul(tasks), at(3)?.saturating_mul(tasks)))
+    };
+    let from = times.len().max(costs.len());
+    let usd = |micro: u64| format!("${:.2}", micro as f64 / 1e6);
+    let cost = half(&mut costs).map(|(low, high)| format!("{}-{}", usd(low), usd(high)));
+    let time = half(&mut times).map(|(low, high)| format!("{} to {} of work", span(low), span(high)));
+    match (cost, time) {
+        (None, None) => "none: nothing landed here yet that says what it took".into(),
+        (cost, time) => {
+            let parts: Vec<String> = cost.into_iter().chain(time).collect();
+            format!("{} · from {from} that landed here", parts.join(" · "))
+        }
+    }
+}
+
+/// A duration in a word.
+fn span(ms: u64) -> String {
+    match ms / 1_000 {
+        it @ 0..60 => format!("{it}s"),
+        it @ 60..3_600 => format!("{}m", it / 60),
+        it @ 3_600..172_800 => format!("{}h", it / 3_600),
+        it => format!("{}d", it / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_found_in_what_is_said() {
+        let toml = "[[task]]\nsubject = \"x\"\n";
+        assert_eq!(block(toml), (toml.to_owned(), false));
+        assert_eq!(block(&format!("Here it is:\n\n```toml\n{toml}```\nGood luck!")), (toml.to_owned(), false));
+        assert_eq!(block(&format!("```\n{toml}```")), (toml.to_owned(), false));
+        assert_eq!(block("```json\n{\"task\": []}\n```"), ("{\"task\": []}\n".to_owned(), true));
+        assert!(block("{\"task\": []}").1);
+        assert_eq!(block("```toml\nno end"), ("no end".to_owned(), false));
+    }
+
+    /// A price that nobody reported is not nothing.
+    #[test]
+    fn an_estimate_says_from_what_it_is() {
+        assert!(estimated(vec![], vec![], 7).contains("none"));
+        let text = estimated(vec![60_000; 8], vec![], 2);
+        assert_eq!(text, "2m to 2m of work · from 8 that landed here");
+        let text = estimated(vec![1_000, 60_000, 120_000, 600_000], vec![100_000, 200_000, 300_000, 400_000], 10);
+        assert_eq!(text, "$2.00-$4.00 · 10m to 1h of work · from 4 that landed here");
+    }
+}

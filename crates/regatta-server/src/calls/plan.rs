@@ -1,0 +1,331 @@
+//! Plans made of words: an agent is asked for one, it is drawn as it would run, and started on a yes.
+//!
+//! Planning is a task like any other, that reports and changes nothing. What it reported is read anew whenever somebody
+//! looks, so nothing is kept beside the board.
+
+use regatta_api::input::{PlannedTask as Planned, TaskAddFlat};
+use regatta_api::page::Action;
+use regatta_api::plan::{self, OwnedView, PlanState, PlanView};
+use regatta_core::manifest::{Because, Owned, Part};
+use regatta_core::project::{Commits, Project};
+use regatta_core::task::{Expects, IssueType, Status, Validation};
+use serde_json::json;
+
+use super::*;
+
+/// What the subject of a planning task begins with.
+const PLAN: &str = "Plan: ";
+/// How many tasks that landed an estimate looks at.
+const LOOKED_AT: usize = 500;
+/// How many lines of the ownership table are shown; conflicts are always among them.
+const MOST_FILES: usize = 60;
+const WORKERS: u32 = 5;
+
+impl Caller<'_> {
+    pub(super) async fn plan_ask(&self, ask: input::PlanAsk) -> Json {
+        let goal = ask.goal.trim();
+        if goal.is_empty() || goal.len() > plan::LONGEST {
+            return Err(Problem::new(
+                422,
+                "bad_goal",
+                format!("a goal has 1 to {} bytes", plan::LONGEST),
+                "write the rest into a file of the repository, and name it",
+            ));
+        }
+        let project = self.project(ask.project)?;
+        let board = self.board();
+        let known = board.projects.get(&project).expect("it was found");
+        let planner = ask.planner.or_else(|| workers(&board, known).into_iter().next()).ok_or_else(|| {
+            Problem::new(
+                422,
+                "no_provider",
+                "there is no agent to make a plan",
+                "add one: regatta provider; or regatta agent add",
+            )
+        })?;
+        let first = goal.lines().next().unwrap_or_default();
+        let subject: String = format!("{PLAN}{first}").chars().take(200).collect();
+        let task = TaskAddFlat {
+            subject: subject.clone(),
+            description: plan::brief(goal, &ask.wrong),
+            issue_type: IssueType::Chore,
+            files: vec![],
+            validation: Validation::default(),
+            priority: task::default_priority(),
+            expects: Expects::Report,
+            effort: None,
+            provider: None,
+            script: ask.script,
+            ratchet: None,
+            alias: None,
+            assign: Some(planner.clone()),
+        };
+        let start = input::MissionStart {
+            project: Some(project),
+            title: subject,
+            agents: vec![planner],
+            max_workers: 1,
+            mode: mission::Mode::Flow,
+            isolate: false,
+            wave_commits: false,
+            tasks: vec![Planned { task, after: vec![] }],
+            adopt: vec![],
+        };
+        let (revision, _, tasks) = self.start_mission(start).await?;
+        let task = *tasks
+            .first()
+            .ok_or_else(|| Problem::new(500, "bug", "a planning mission without a task", "please report this"))?;
+        answer(revision, &self.plan_of(task).await?)
+    }
+
+    pub(super) async fn plan_show(&self, id: TaskId) -> Json {
+        let view = self.plan_of(id).await?;
+        answer(self.board().revision, &view)
+    }
+
+    pub(super) async fn plan_draw(&self, ask: input::PlanDraw) -> Json {
+        let project = self.project(ask.project.clone())?;
+        let view = self.drawn(project, ask).await?;
+        answer(self.board().revision, &view)
+    }
+
+    /// The plan that a planning task made, or how far it is.
+    async fn plan_of(&self, id: TaskId) -> Result<PlanView, Problem> {
+        let live = self.board().tasks.get(&id).map(|it| (**it).clone());
+        let (stored, tries) = self.read(move |history| Ok((history.task(id)?, history.attempts_of(id)?))).await?;
+        let task =
+            live.or(stored).ok_or_else(|| Problem::from(&regatta_core::refusal::Refusal::NoSuchTask { task: id }))?;
+        let Some(title) = title_of_plan(&task).map(str::to_owned) else {
+            let what = format!("{id} makes no plan");
+            return Err(Problem::new(422, "no_plan", what, "ask for one: regatta run \"what should be done\""));
+        };
+        let planner = task.agent.clone().or(task.assignee.clone());
+        let who = planner.as_ref().map_or("nobody yet".to_owned(), ToString::to_string);
+        let mut view = empty(task.project.clone(), title.clone());
+        (view.task, view.planner) = (Some(id), planner.clone());
+        let again = |wrong: &str| {
+            let input = json!({ "project": task.project, "goal": title, "planner": planner, "wrong": wrong });
+            let cli = format!("regatta run {}", crate::pages::quoted(&title));
+            action("Ask again", "plan.ask", input, cli)
+        };
+        match task.status {
+            Status::Completed => {}
+            Status::Failed | Status::Cancelled | Status::NeedsHuman => {
+                let why = task.reason.clone().unwrap_or_else(|| "it did not say why".into());
+                view.state = PlanState::Failed;
+                view.text = format!("{who} made no plan: {why}");
+                view.actions = vec![again("")];
+                return Ok(view);
+            }
+            _ => {
+                view.text = match task.progress.lines().next().filter(|it| !it.is_empty()) {
+                    Some(said) => format!("{who} plans: {said}"),
+                    None => format!("{who} plans"),
+                };
+                return Ok(view);
+            }
+        }
+        let detail = tries.iter().rev().find_map(|it| it.result.as_ref()).map(|it| it.detail.clone());
+        let said = detail.filter(|it| !it.trim().is_empty()).or(task.output.clone()).unwrap_or_default();
+        let read = match (self.shared.plans)(&said) {
+            Ok(read) if !read.tasks.is_empty() => read,
+            other => {
+                let wrong = other.err().unwrap_or_else(|| "it has no tasks".into());
+                view.state = PlanState::Unusable;
+                view.text = format!("{who}'s plan cannot be used: {wrong}");
+                view.actions = vec![again(&wrong)];
+                return Ok(view);
+            }
+        };
+        let ask = input::PlanDraw { project: None, title: title.clone(), tasks: read.tasks, agents: vec![] };
+        let mut drawn = self.drawn(task.project.clone(), ask).await?;
+        drawn.warnings.extend(read.warnings);
+        drawn.actions.push(again(""));
+        Ok(PlanView { task: Some(id), planner, ..drawn })
+    }
+
+    /// A plan as it would run.
+    async fn drawn(&self, name: ProjectName, ask: input::PlanDraw) -> Result<PlanView, Problem> {
+        let board = self.board();
+        let project =
+            board.projects.get(&name).cloned().ok_or_else(|| {
+                Problem::from(&regatta_core::refusal::Refusal::NoSuchProject { project: name.clone() })
+            })?;
+        let many = ask.tasks.len();
+        if many == 0 || ask.tasks.iter().any(|it| it.after.iter().any(|on| *on >= many)) {
+            let what = "a plan has tasks, and each comes after tasks of the same plan";
+            return Err(Problem::new(422, "bad_plan", what, "count places from 0"));
+        }
+        let agents = if ask.agents.is_empty() { workers(&board, &project) } else { ask.agents };
+        let set = &project.settings.run;
+        let wave_commits = set.commits == Some(Commits::Wave);
+        let mode = if wave_commits { mission::Mode::Waves } else { set.mode.unwrap_or_default() };
+        let start = input::MissionStart {
+            project: Some(name.clone()),
+            title: ask.title.clone(),
+            agents: agents.clone(),
+            max_workers: set.max_workers.unwrap_or(WORKERS),
+            mode,
+            isolate: false,
+            wave_commits,
+            tasks: ask.tasks,
+            adopt: vec![],
+        };
+        let serial = self.serial_packages(&name, &start).await?;
+        let parts: Vec<Part> =
+            start.tasks.iter().map(|it| Part { files: it.task.files.clone(), after: it.after.clone() }).collect();
+        let rules = manifest::Rules { run: set, serial: &serial, isolate: false };
+        let ownership = manifest::ownership(&parts, rules).map_err(|circle| {
+            let places: Vec<String> = circle.iter().map(|it| (it + 1).to_string()).collect();
+            let what = format!("tasks wait for each other in a circle: {}", places.join(" → "));
+            Problem::new(422, "cycle", what, "take one of them out of what another needs")
+        })?;
+        let waves = ownership.steps.iter().map(|it| match it.sub {
+            0 => (it.wave + 1).to_string(),
+            sub => format!("{}.{}", it.wave + 1, sub + 1),
+        });
+        let (waves, conflicts) = (waves.collect(), ownership.conflicts());
+        let mut owned: Vec<OwnedView> = ownership.waves.iter().flat_map(|it| &it.owned).filter_map(owner).collect();
+        owned.sort_by_key(|it| it.others.is_empty());
+        owned.truncate(MOST_FILES.max(conflicts));
+        let mut warnings: Vec<String> = start
+            .tasks
+            .iter()
+            .enumerate()
+            .filter(|it| lacks_files(it.1))
+            .map(|it| format!("{} names no files and will not be given to an agent", it.0 + 1))
+            .collect();
+        if agents.is_empty() {
+            warnings.push("there is no agent to do the work: regatta agent add".into());
+        }
+        let estimate = self.estimate(&name, many as u64).await?;
+        let input = serde_json::to_value(&start)
+            .map_err(|it| Problem::new(500, "bug", it.to_string(), "please report this"))?;
+        let cli = format!("regatta run {}", crate::pages::quoted(&ask.title));
+        let go = Action { first: true, ..action("Start", "mission.start", input, cli) };
+        let pace = match mode {
+            mission::Mode::Flow => "each starts when it is ready",
+            mission::Mode::Waves => "with a barrier between waves",
+        };
+        Ok(PlanView {
+            state: PlanState::Ready,
+            text: pace.into(),
+            tasks: start.tasks,
+            waves,
+            owned,
+            conflicts,
+            warnings,
+            estimate,
+            actions: if agents.is_empty() { vec![] } else { vec![go] },
+            agents,
+            ..empty(name, ask.title)
+        })
+    }
+
+    /// What such work took here before.
+    async fn estimate(&self, project: &ProjectName, tasks: u64) -> Result<String, Problem> {
+        let filter = TaskFilter {
+            project: Some(project.clone()),
+            statuses: vec![Status::Completed],
+            limit: LOOKED_AT,
+            ..TaskFilter::default()
+        };
+        let done = self.read(move |history| history.tasks(&filter)).await?;
+        let landed = || done.iter().filter(|it| it.landed.is_some());
+        let times = landed().map(|it| it.spent.wall_ms).filter(|it| *it > 0).collect();
+        let costs = landed().filter_map(|it| it.spent.usage.micro_usd).collect();
+        Ok(plan::estimated(times, costs, tasks))
+    }
+}
+
+/// What a planning task makes a plan of; nothing for any other task.
+pub(crate) fn title_of_plan(task: &task::Task) -> Option<&str> {
+    task.subject.strip_prefix(PLAN).filter(|_| task.expects == Expects::Report)
+}
+
+fn empty(project: ProjectName, title: String) -> PlanView {
+    PlanView {
+        project,
+        title,
+        task: None,
+        planner: None,
+        state: PlanState::Planning,
+        text: String::new(),
+        tasks: vec![],
+        waves: vec![],
+        owned: vec![],
+        conflicts: 0,
+        warnings: vec![],
+        agents: vec![],
+        estimate: String::new(),
+        actions: vec![],
+    }
+}
+
+fn action(label: &str, verb: &str, input: serde_json::Value, cli: String) -> Action {
+    let (label, verb) = (label.into(), verb.into());
+    Action { label, verb, input, cli, first: false, grave: false, key: None, words: None, form: None }
+}
+
+/// Who would do the work: as the settings say, else all whose program we start.
+fn workers(board: &Board, project: &Project) -> Vec<AgentName> {
+    if let Some(named) = project.settings.run.agents.as_ref().filter(|it| !it.is_empty()) {
+        return named
+            .iter()
+            .filter_map(|it| AgentName::new(it).ok())
+            .filter(|it| board.agents.contains_key(it))
+            .collect();
+    }
+    let ours = board.agents.values().filter(|it| !matches!(it.runtime, Runtime::Outside));
+    ours.map(|it| it.name.clone()).collect()
+}
+
+/// Whether a gate would keep it from an agent for want of a manifest.
+fn lacks_files(it: &Planned) -> bool {
+    it.task.files.is_empty() && it.task.expects == Expects::Changes && it.task.issue_type.needs_contract()
+}
+
+/// A line of the ownership table: the first sub-wave's task owns it.
+fn owner(it: &Owned) -> Option<OwnedView> {
+    let mut wants: Vec<(u32, usize)> = it.subs.iter().copied().zip(it.owners.iter().copied()).collect();
+    wants.sort_unstable();
+    let ((_, owner), others) = wants.split_first()?;
+    let why = match it.because {
+        Because::Manifest => "",
+        Because::Derived => " (follows from its files)",
+        Because::Serial => " (one task of a package at a time)",
+    };
+    let named: Vec<String> = others.iter().map(|it| (it.1 + 1).to_string()).collect();
+    let text = match named.is_empty() {
+        true => why.trim().to_owned(),
+        false => format!("{} after {}{why}", named.join(", "), owner + 1),
+    };
+    Some(OwnedView {
+        file: it.pattern.to_string(),
+        owner: *owner,
+        others: others.iter().map(|it| it.1).collect(),
+        text,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who comes first owns a file; the others are named with what becomes of them.
+    #[test]
+    fn a_file_that_several_want_belongs_to_the_first() {
+        let part =
+            |file: &str, after: &[usize]| Part { files: vec![PathPattern::new(file).unwrap()], after: after.to_vec() };
+        let run = project::Run::default();
+        let rules = manifest::Rules { run: &run, serial: &[], isolate: false };
+        let parts = [part("src/a.rs", &[]), part("src/**", &[]), part("doc.md", &[0])];
+        let all: Vec<Owned> =
+            manifest::ownership(&parts, rules).unwrap().waves.into_iter().flat_map(|it| it.owned).collect();
+        let lines: Vec<OwnedView> = all.iter().filter_map(owner).collect();
+        let shared = lines.iter().find(|it| it.file == "src/a.rs").unwrap();
+        assert_eq!((shared.owner, &shared.others[..], shared.text.as_str()), (0, &[1][..], "2 after 1"));
+        let free = lines.iter().find(|it| it.file == "doc.md").unwrap();
+        assert_eq!((free.owner, free.others.len(), free.text.as_str()), (2, 0, ""));
+    }
+}
