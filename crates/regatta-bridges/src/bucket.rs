@@ -145,9 +145,18 @@ struct Journal {
     lines: usize,
 }
 
+/// A line of it.
+#[derive(Debug)]
+struct Noted {
+    key: String,
+    /// When it was sent, or until when the service said no.
+    at: u64,
+    no: bool,
+}
+
 impl Journal {
-    /// Opens it, without what no longer counts. Gives what does, oldest first: the key, when, and whether it was a no.
-    fn open(path: &Path) -> io::Result<(Journal, Vec<(String, u64, bool)>)> {
+    /// Opens it, without what no longer counts. Gives what does, oldest first.
+    fn open(path: &Path) -> io::Result<(Journal, Vec<Noted>)> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             other => other?,
@@ -156,10 +165,10 @@ impl Journal {
         let read = |line: &str| {
             let mut parts = line.splitn(3, ' ');
             let (kind, at, key) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
-            (at >= from).then(|| (key.to_owned(), at, kind == "no"))
+            (at >= from).then(|| Noted { key: key.to_owned(), at, no: kind == "no" })
         };
-        let kept: Vec<_> = text.lines().filter_map(read).collect();
-        let lines: String = kept.iter().map(|(key, at, no)| line(*no, *at, key)).collect();
+        let kept: Vec<Noted> = text.lines().filter_map(read).collect();
+        let lines: String = kept.iter().map(|it| line(it.no, it.at, &it.key)).collect();
         let fresh = path.with_extension("new");
         fs::write(&fresh, lines)?;
         fs::rename(&fresh, path)?;
@@ -196,7 +205,7 @@ impl Buckets {
         let (journal, kept) = Journal::open(path)?;
         let mut buckets = Buckets { known: HashMap::new(), journal: Some(journal) };
         let today = wall();
-        for (key, at, no) in kept {
+        for Noted { key, at, no } in kept {
             let state = buckets.known.entry(key).or_default();
             match no {
                 true => state.shut_until = Some(now + Duration::from_millis(at.saturating_sub(today))),

@@ -107,13 +107,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     Ok(good)
 }
 
+/// Makes a layer's table: with what is installed, as whom, where it runs and with which binary, and for whom alone.
+type Make = fn(&Installed, Account, (&Path, &Path), Option<&str>) -> anyhow::Result<Table>;
+
 /// A layer with a page of its own.
 struct Aside {
     name: &'static str,
     title: &'static str,
     page: &'static str,
     programs: fn() -> Vec<&'static Program>,
-    table: fn(&Installed, Account, (&Path, &Path), Option<&str>) -> anyhow::Result<Table>,
+    table: Make,
 }
 
 const ASIDE: [Aside; 2] = [

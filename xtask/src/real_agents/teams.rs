@@ -34,8 +34,10 @@ const ABOUT: &str = "One lead and two members of OpenCode, each shut in as agent
     of its lane brings it back. Relaunch: another launch from what the store wants; the one before is history. Stop: \
     nothing of the team lives (P3, P10), and no key is in the data directory (S4).";
 
+type Step = fn(&World<'_>) -> anyhow::Result<()>;
+
 /// The steps of a team's life.
-const STEPS: [(&str, fn(&World<'_>) -> anyhow::Result<()>); 7] = [
+const STEPS: [(&str, Step); 7] = [
     ("launch", launch),
     ("a word each", word),
     ("a task each", tasks),

@@ -43,7 +43,9 @@ const ABOUT: &str = "Ann speaks in a channel of a Slack workspace, a double that
     and nothing is posted twice. End: nothing of it runs (P3), no key is in the data directory (S4), and Slack was given \
     nothing to punish.";
 
-const STEPS: [(&str, fn(&World<'_>) -> anyhow::Result<()>); 5] = [
+type Step = fn(&World<'_>) -> anyhow::Result<()>;
+
+const STEPS: [(&str, Step); 5] = [
     ("fix", fix),
     ("review by the other", review),
     ("what names nobody", nobody),
