@@ -38,6 +38,7 @@ fn quay(allow: String, (service, url): (&'static str, String), variables: Vec<(S
 
 /// Tells each of so many things again and again, in an order of the dice, while the daemon is killed. As services do,
 /// whatever is not answered with 200 is told once more.
+#[allow(clippy::print_stdout, reason = "which dice, and what came of it")]
 fn tell_again_and_again(quay: &Quay, things: usize, letter: impl Fn(usize) -> Letter + Sync) {
     let seed = number("REGATTA_SEED").unwrap_or(20_261_116) as u64;
     println!("REGATTA_SEED={seed}");
