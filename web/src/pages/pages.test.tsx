@@ -95,7 +95,7 @@ describe('a plan', () => {
       const input = JSON.parse(String(init.body)) as Record<string, unknown>;
       asked.push([url, input]);
       const both = [task('First <i>', ['a.rs']), task('Second', ['a.rs'])];
-      const data = url.endsWith('mission.start') ? { mission: { id: 'M5' } } : drawn(url.endsWith('plan.draw') ? (input.tasks as unknown[]) : both);
+      const data = url.endsWith('mission.start') ? { id: 'M5' } : drawn(url.endsWith('plan.draw') ? (input.tasks as unknown[]) : both);
       return new Response(JSON.stringify({ data }));
     });
     localStorage.clear();

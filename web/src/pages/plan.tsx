@@ -159,7 +159,7 @@ export function PlanPage({ id }: { id: string }) {
     after: (said) => {
       keep(id, null);
       if (action.verb === 'plan.ask') go(`/plan/${(said as Plan).task ?? id}`);
-      else go(`/tasks?mission=${(said as { mission: { id: string } }).mission.id}`);
+      else go(`/tasks?mission=${(said as { id: string }).id}`);
     },
   });
 

@@ -1,5 +1,5 @@
 import { plain, usd } from '../format';
-import { topic } from '../live/client';
+import { byName, topic } from '../live/client';
 import { layers } from '../plots/graph';
 import { get, go, set } from '../route';
 import { Age, Empty, Glyph, Panel, TaskLink, useTopics } from '../ui';
@@ -146,7 +146,7 @@ export function Tasks() {
   const missions = new Map(head?.missions.map((it) => [it.id, it.title]) ?? []);
   const all = topic('tasks').all<Row>();
   const [words, at, mission] = [get('q'), get('at'), get('mission')];
-  const rows = all.filter((it) => matches(it, words, at, mission)).sort((a, b) => STATES[a.at].rank - STATES[b.at].rank || a.id.localeCompare(b.id, 'en', { numeric: true }));
+  const rows = all.filter((it) => matches(it, words, at, mission)).sort((a, b) => STATES[a.at].rank - STATES[b.at].rank || byName(a.id, b.id));
   const asked = get('view');
   const view = asked === 'board' && rows.length > BOARD ? 'list' : asked || 'list';
   const counts = COLUMNS.map((it) => [it, all.filter((row) => row.at === it && (!mission || row.mission === mission)).length] as const);
