@@ -12,6 +12,8 @@ import axe from 'axe-core';
 import { chromium } from 'playwright-core';
 import { Played } from './demo.mjs';
 import { planned } from './planned.mjs';
+import { shrink } from './png.mjs';
+import { pictured } from './terminal.mjs';
 import { walk } from './walk.mjs';
 import { World, hostile, large, outside, small } from './world.mjs';
 
@@ -69,7 +71,9 @@ async function shoot(page, name) {
   mkdirSync(screens, { recursive: true });
   for (const theme of argv.includes('--both') || ['now-30', 'task'].includes(name) ? ['light', 'dark'] : ['light']) {
     await page.evaluate((it) => (document.documentElement.dataset.theme = it), theme);
-    await page.screenshot({ path: `${screens}/${name}${theme === 'dark' ? '-dark' : ''}.png` });
+    const path = `${screens}/${name}${theme === 'dark' ? '-dark' : ''}.png`;
+    await page.screenshot({ path });
+    shrink(path);
   }
   await page.evaluate(() => (document.documentElement.dataset.theme = 'light'));
 }
@@ -121,6 +125,9 @@ async function team() {
     await until('three who wait', () => has(page, '3 need you'));
     check(true, 'what needs a person comes by itself');
     await shoot(page, 'now-3');
+    const watch = screens && `${screens}/watch.png`;
+    await pictured({ world, browser, until, check, path: watch, shows: ['3 need you', 'npm install zod@4'] });
+    if (watch) shrink(watch);
     await page.setViewportSize({ width: 390, height: 800 });
     await shoot(page, 'phone');
     await page.setViewportSize({ width: 1440, height: 900 });
@@ -408,6 +415,11 @@ async function demo(size) {
       await page.goto(`${played.url}/queue`);
       await until('the line', async () => (await page.locator('tbody tr').count()) > 3);
       await shoot(page, 'queue');
+      if (argv.includes('--both')) {
+        await page.goto(`${played.url}/files`);
+        await until('the files', async () => (await page.locator('main .panel').count()) > 0);
+        await shoot(page, 'files');
+      }
       await page.goto(played.url);
       await until('those that ask', async () => (await page.locator('.card .many').count()) > 0);
     }

@@ -218,7 +218,7 @@ export function App() {
           </div>
         ))}
       </div>
-      {hinted.value && !path.startsWith('/t/') && (
+      {hinted.value && !/^\/(t|plan)\//.test(path) && (
         <p class="hinted cli" aria-hidden="true">
           same from a shell: <code>{plain(hinted.value, 200)}</code>
         </p>

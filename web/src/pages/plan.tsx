@@ -6,7 +6,7 @@ import { plain } from '../format';
 import { topic } from '../live/client';
 import { go } from '../route';
 import { Refused, call } from '../session';
-import { Do, Panel, Table, TaskLink, Text, useTopics } from '../ui';
+import { Do, Panel, Table, TaskLink, Text, hinted, useTopics } from '../ui';
 import type { Action, Plan, PlannedTask, TaskPage } from '../views';
 
 /** A plan in another order: whoever is needed is still the same. */
@@ -240,7 +240,7 @@ export function PlanPage({ id }: { id: string }) {
               Leave it
             </a>
             <span class="cli">
-              same from a shell: <code>{plain(it.actions[0]?.cli ?? 'regatta agent add', 200)}</code>
+              same from a shell: <code>{plain(hinted.value || (it.actions[0]?.cli ?? 'regatta agent add'), 200)}</code>
             </span>
           </div>
         </>

@@ -301,8 +301,7 @@ impl Scene<'_> {
             }
             recent.push(LandingView::of(it, task.as_ref(), None));
         }
-        took.sort_unstable();
-        let ended = (recent, took.get(took.len() / 2).copied());
+        let ended = (recent, middle(took));
         kept.insert(project.name.clone(), (key, ended.clone()));
         Ok(ended)
     }
@@ -502,8 +501,13 @@ pub(super) fn items(board: &Board) -> Vec<ItemView> {
     all.map(drawn).collect()
 }
 
-/// How long the line is, in words, and how long one took of late: the one in the middle, which a single long one moves
-/// nowhere.
+/// The one in the middle, which a single long one moves nowhere.
+fn middle(mut all: Vec<u64>) -> Option<u64> {
+    all.sort_unstable();
+    all.get(all.len() / 2).copied()
+}
+
+/// How long the line is, in words, and how long one took of late.
 fn queue_text(many: usize, usual: Option<u64>) -> String {
     let text = match many {
         0 => "nothing waits to land".to_owned(),
@@ -570,9 +574,9 @@ mod tests {
 
     #[test]
     fn a_queue_says_how_long_one_takes() {
-        assert_eq!(queue_text(0, vec![]), "nothing waits to land");
-        assert_eq!(queue_text(2, vec![900_000, 1_200, 1_900]), "2 in line · one took about 2 s to land");
-        assert_eq!(queue_text(1, vec![150_000]), "1 in line · one took about 3 min to land");
+        assert_eq!(queue_text(0, middle(vec![])), "nothing waits to land");
+        assert_eq!(queue_text(2, middle(vec![900_000, 1_200, 1_900])), "2 in line · one took about 2 s to land");
+        assert_eq!(queue_text(1, middle(vec![150_000])), "1 in line · one took about 3 min to land");
     }
 
     #[test]
