@@ -30,7 +30,7 @@ script = [{ write = { path = "plan/index.md", text = "index\\n" } }]
 /** The steps of a scripted planner that answers with this. */
 const answering = (detail) => [{ say: 'looking around' }, { run: `printf '%s' '${JSON.stringify({ status: 'done', detail })}' > "$REGATTA_RESULT"` }];
 
-export async function planned({ world, page, until, check, has, text, shoot, accessible }) {
+export async function planned({ world, page, until, check, has, shoot, accessible }) {
   await page.goto(`${world.url}/`);
   await until('the composer', async () => (await page.locator('.composer button[type=submit]').innerText()).includes('Plan'));
   // A scripted agent knows only its script, so it is handed one on the way; everything else is as it is.
@@ -67,7 +67,7 @@ export async function planned({ world, page, until, check, has, text, shoot, acc
   await until('what was changed', async () => (await page.locator('.plan tbody tr').count()) === 3 && (await page.getByLabel('Subject of task 2').inputValue()) === 'Write an index');
   check(true, 'what was changed outlives the tab');
   await page.getByRole('button', { name: 'Start' }).click();
-  await until('its tasks', async () => new URL(page.url()).pathname === '/tasks' && ((await text(page, 'tbody').catch(() => '')).match(/landed/g)?.length ?? 0) === 3);
+  await until('its tasks', async () => new URL(page.url()).pathname === '/tasks' && (await has(page, 'Make a table of them')) && (await has(page, 'landed 3')));
   check(true, 'and started on a click: its tasks are seen to land');
   await page.unroute('**/api/v1/plan.ask');
 }

@@ -190,7 +190,7 @@ async function team() {
     await until('T2 to land', () => has(page, 'landed as'));
     check(true, 'a change lands by key, and the page says so');
 
-    await planned({ world, page, until, check, has, text, shoot, accessible });
+    await planned({ world, page, until, check, has, shoot, accessible });
     await restarted(world, page);
     await world.team();
     await hostileWork(world, page);
@@ -490,7 +490,12 @@ async function weigh(world, context, page, held) {
       const sent = /sent(\d{13})/.exec(it.getAttribute?.('title') ?? '')?.[1];
       if (sent) requestAnimationFrame(() => globalThis.seen.length < 5000 && globalThis.seen.push(Date.now() - Number(sent)));
     };
-    new MutationObserver((all) => all.forEach((it) => look(it.target))).observe(document.body, { subtree: true, attributes: true, attributeFilter: ['title'] });
+    globalThis.frames = 0;
+    const heard = (all) => {
+      globalThis.frames += 1;
+      all.forEach((it) => look(it.target));
+    };
+    new MutationObserver(heard).observe(document.body, { subtree: true, attributes: true, attributeFilter: ['title'] });
   });
   const cdp = await context.newCDPSession(page);
   await cdp.send('HeapProfiler.enable');
@@ -514,11 +519,27 @@ async function weigh(world, context, page, held) {
       await new Promise((done) => setTimeout(done, Math.max(0, next - Date.now())));
     }
   };
+  await cdp.send('Performance.enable', { timeDomain: 'threadTicks' });
+  const thread = async () => (await cdp.send('Performance.getMetrics')).metrics.find((it) => it.name === 'ThreadTime').value * 1000;
+  // Ticks of a hundredth of a second, in user and kernel mode.
+  const daemon = () => {
+    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1].split(' ');
+    return (Number(fields[11]) + Number(fields[12])) * 10;
+  };
   await storm(10_000);
   const [first, server] = [await heap(), memory()];
-  await page.evaluate(() => (globalThis.seen = []));
+  await page.evaluate(() => {
+    globalThis.seen = [];
+    globalThis.frames = 0;
+  });
   const before = sent;
+  const [drew, worked, began] = [await thread(), daemon(), Date.now()];
   await storm(minutes * 60_000);
+  const [drawn, busied, frames] = [(await thread()) - drew, daemon() - worked, await page.evaluate(() => globalThis.frames)];
+  const share = (ms) => `${((100 * ms) / (Date.now() - began)).toFixed(1)} % of a core`;
+  // These say what is slow in itself, also where something else runs.
+  table.push([`the page's main thread meanwhile, ${frames} frames`, share(drawn), '', `${(drawn / Math.max(1, frames)).toFixed(1)} ms a frame`]);
+  table.push(['the daemon meanwhile', share(busied), '', `${(busied / Math.max(1, sent - before)).toFixed(1)} ms an update`]);
   const [last, after] = [await heap(), memory()];
   const delays = (await page.evaluate(() => globalThis.seen)).sort((a, b) => a - b);
   const rate = ((sent - before) / (minutes * 60)).toFixed(0);

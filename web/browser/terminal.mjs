@@ -55,6 +55,9 @@ export async function pictured({ world, browser, until, check, path, shows }) {
   tmux('-f', '/dev/null', 'new-session', '-d', '-s', 'w', '-x', '132', '-y', '38', `env -u NO_COLOR TERM=screen-256color '${world.binary}' watch`);
   try {
     await until('the terminal', () => shows.every((it) => tmux('capture-pane', '-p', '-t', 'w').includes(it)));
+    // Down to the first item, whose answers are then shown.
+    tmux('send-keys', '-t', 'w', 'j');
+    await until('its answers', () => /1 \S+.* 2 \S+/.test(tmux('capture-pane', '-p', '-t', 'w')));
     check(true, '`regatta watch` shows the same in a terminal');
     if (!path) return;
     const page = await browser.newPage({ viewport: { width: 1160, height: 700 } });
