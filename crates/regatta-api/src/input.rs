@@ -100,6 +100,8 @@ inputs! {
         #[serde(default)] matter: policy::Matter,
     }
     Rule { rule: RuleId }
+    /// How many days before today are counted too.
+    Spent { #[serde(default)] days: u32 }
     /// An empty ceiling takes the budget away.
     BudgetSet { scope: budget::Scope, #[serde(default)] ceiling: budget::Ceiling }
     Transcript {

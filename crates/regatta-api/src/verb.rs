@@ -225,7 +225,7 @@ verbs! {
     "policy.list" PolicyList(input::Nothing) View "Lists the rules of the policy";
     "policy.add" PolicyAdd(input::PolicyAdd) Admin "Adds a rule";
     "policy.rm" PolicyRm(input::Rule) Admin "Takes a rule away";
-    "budget.list" BudgetList(input::Nothing) View "Shows the budgets and what is spent";
+    "budget.list" BudgetList(input::Spent) View "Shows the budgets and what is spent";
     "budget.set" BudgetSet(input::BudgetSet) Admin "Sets a budget, or takes it away";
     "land" Land(input::Land) Operate + Lead "Lands a task's finished work, which is also the approval";
     "queue" Queue(input::Scope) View + Lead "Shows the landing queue";

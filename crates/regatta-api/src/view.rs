@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::verb::Scope as TokenScope;
 
 pub use bridge::{BridgeView, ConversationLineView, HealthView};
-pub use inbox::InboxView;
+pub use inbox::{InboxView, Way};
 pub use mission::{GuideView, MissionLineView, MissionView};
 pub use past::{AgentWhyView, PastView, WhyView};
 pub use replay::{FiguresView, MarkView, ReplayView};
@@ -244,18 +244,34 @@ pub struct BudgetView {
     pub spent: Option<budget::Spend>,
 }
 
-/// The budgets, and what today cost.
+/// The budgets, and what today and some days before it cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BudgetsView {
     pub budgets: Vec<BudgetView>,
     pub today: budget::Spend,
+    /// Who spent how much since the first day that was asked for.
     pub by_agent: Vec<(AgentName, budget::Spend)>,
+    /// What all of them spent since then.
+    #[serde(default)]
+    pub spent: budget::Spend,
 }
 
 impl BudgetsView {
-    /// Draws them as they stand.
-    pub fn of(board: &Board, now: Now) -> BudgetsView {
+    /// Draws them as they stand, with what was spent today and on so many days before. Days are those of UTC.
+    pub fn of(board: &Board, now: Now, days: u32) -> BudgetsView {
         let day = budget::day_of(now);
+        let first = day.saturating_sub(u64::from(days));
+        let mut by_agent: std::collections::BTreeMap<AgentName, budget::Spend> = Default::default();
+        let mut all = budget::Spend::default();
+        for ((_, agent), spend) in board.ledger.range((first, None)..).filter(|it| it.0.0 <= day) {
+            match agent {
+                Some(agent) => {
+                    let sum = by_agent.entry(agent.clone()).or_default();
+                    *sum = sum.plus(spend);
+                }
+                None => all = all.plus(spend),
+            }
+        }
         let spent = |scope: &budget::Scope| match scope {
             budget::Scope::Attempt | budget::Scope::EachTask => None,
             budget::Scope::Task(it) => board.tasks.get(it).map(|it| it.spent),
@@ -269,11 +285,8 @@ impl BudgetsView {
                 .map(|it| BudgetView { scope: it.scope.clone(), ceiling: it.ceiling, spent: spent(&it.scope) })
                 .collect(),
             today: budget::spent_on(board, day, None),
-            by_agent: board
-                .ledger
-                .iter()
-                .filter_map(|((on, agent), spend)| (*on == day).then_some((agent.clone()?, *spend)))
-                .collect(),
+            by_agent: by_agent.into_iter().collect(),
+            spent: all,
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::claim::{self, Owner};
 use crate::event::{Event, facts};
 use crate::gates::Passage;
 use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, RunnerName, TaskId};
+use crate::inbox::Snooze;
 use crate::launch::Standing;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
@@ -231,6 +232,12 @@ pub struct Attempt {
     /// What its program said of its work before it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+    /// Since when nothing was heard of it, as a date, once that is long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet_wall: Option<u64>,
+    /// Until when somebody put that off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snoozed: Option<Snooze>,
     /// How it ended.
     pub ended: Option<End>,
 }
@@ -342,6 +349,8 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         result: None,
         gates: by.gates.clone(),
         output: None,
+        quiet_wall: None,
+        snoozed: None,
         ended: None,
     };
     draft.record(Event::AttemptStarted(Started { attempt }));

@@ -5,6 +5,7 @@
 //! from the rows and are rebuilt when the rows are loaded, so they can never disagree with them.
 
 mod apply; // what each event does
+mod inbox; // what is put off, and what failed
 mod lots; // who is ready, and what keeps whole lots of them waiting
 mod queue; // what each event of the landing queue does
 
@@ -146,6 +147,8 @@ pub struct Board {
     pub conversations: OrdMap<ConversationId, Arc<Conversation>>,
     /// What came in from outside and was taken, with when it is forgotten.
     pub deliveries: OrdMap<String, u64>,
+    /// Tasks that failed, until somebody has said what becomes of them.
+    pub failed: OrdMap<TaskId, Arc<Task>>,
     /// Tasks that ended without completing. A number that was handed out and is neither open nor here is completed.
     dead: OrdMap<TaskId, Status>,
 
@@ -414,6 +417,7 @@ impl Board {
             if task.status != Status::Completed {
                 self.dead.insert(task.id, task.status);
             }
+            self.put_failed(&task);
             for dependent in self.dependents_of(task.id) {
                 if let Some(dependent) = self.tasks.get(&dependent).cloned() {
                     self.unindex_task(&dependent);
@@ -435,6 +439,7 @@ impl Board {
             for at in [old.until_at, old.ready_by, old.wall_at].into_iter().flatten() {
                 self.due.remove(&(at, Due::Time(old.id)));
             }
+            self.unindex_snooze(old.snoozed, || Item::Attempt(old.id));
             self.light -= usize::from(old.light);
             if old.standing.is_none() {
                 let left = self.running.get(&old.agent).copied().unwrap_or(1) - 1;
@@ -463,6 +468,7 @@ impl Board {
                     self.due.insert((at, Due::Time(attempt.id)));
                 }
             }
+            self.index_snooze(attempt.snoozed, || Item::Attempt(attempt.id));
             self.attempts.insert(attempt.id, attempt.clone());
         }
         rows.insert(RowKey::Attempt(attempt.id), Some(Row::Attempt(attempt)));
@@ -561,7 +567,8 @@ impl Board {
             change(&mut task);
             task.updated_wall = now.wall;
             // Only what needs a person can be put off.
-            task.snoozed = task.snoozed.filter(|_| matches!(task.status, Status::NeedsHuman | Status::InReview));
+            let can_be = matches!(task.status, Status::NeedsHuman | Status::InReview | Status::Landing);
+            task.snoozed = task.snoozed.filter(|_| can_be);
             if task.status.is_terminal() {
                 (task.attempt, task.landing, task.offer_until) = (None, None, None);
                 (task.not_before, task.resume) = (None, None);
@@ -605,7 +612,10 @@ impl Loading {
             Row::Project(it) => _ = board.projects.insert(it.name.clone(), it),
             Row::Agent(it) => _ = board.agents.insert(it.name.clone(), it),
             Row::Mission(it, true) => board.put_mission(it, ignored),
-            Row::Task(it) if it.status.is_terminal() => self.put_ended(it.id, it.status),
+            Row::Task(it) if it.status.is_terminal() => {
+                board.put_failed(&it);
+                self.put_ended(it.id, it.status);
+            }
             Row::Task(it) => _ = board.tasks.insert(it.id, it),
             Row::Attempt(it) if it.ended.is_none() => board.put_attempt(it, ignored),
             Row::Claim(it) => board.put_claim(it, ignored),
@@ -615,7 +625,7 @@ impl Loading {
             Row::Answer(it) => board.put_answer(it, ignored),
             Row::Approval(it) if !it.closed => board.put_approval(it, ignored),
             Row::Rule(it) => _ = board.rules.insert(it.id, it),
-            Row::Budget(it) => _ = board.budgets.insert(it.scope.clone(), it),
+            Row::Budget(it) => board.put_budget(it, ignored),
             Row::Day(it) => _ = board.ledger.insert((it.day, it.agent), it.spend),
             Row::Runner(it) => board.put_runner(it, ignored),
             Row::Hook(it) => _ = board.hooks.insert(it.id, it),
@@ -624,12 +634,7 @@ impl Loading {
             Row::Conversation(it) if !it.closed => board.put_conversation(it, ignored),
             Row::Delivery(it) => board.put_delivery(&it, ignored),
             Row::Launch(it) if !it.superseded => _ = board.launches.insert(it.id, it),
-            Row::Parked(it) => {
-                if let Some(at) = it.until_at {
-                    board.due.insert((at, Due::Provider(it.name.clone())));
-                }
-                board.parked.insert(it.name.clone(), it);
-            }
+            Row::Parked(it) => board.put_parked(it, ignored),
             Row::Mission(..)
             | Row::Attempt(_)
             | Row::Landing(_)

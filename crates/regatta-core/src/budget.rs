@@ -11,6 +11,7 @@ use crate::attempt::{self, Attempt, Cause};
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, AttemptId, MissionId, Now, TaskId};
+use crate::inbox::Snooze;
 use crate::refusal::{Refusal, seconds};
 use crate::schedule::WaitKind;
 use crate::session::Usage;
@@ -95,6 +96,12 @@ pub struct Budget {
     pub ceiling: Ceiling,
     /// Whom the warning at 80 % was given for, and on which day: `A5`, `T7`, or nothing for the scope itself.
     pub warned: Option<(String, u64)>,
+    /// When that was, as a date.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warned_wall: Option<u64>,
+    /// Until when somebody put it off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snoozed: Option<Snooze>,
 }
 
 /// What was spent.
@@ -166,7 +173,9 @@ pub fn set(draft: &mut Draft, scope: Scope, ceiling: Ceiling) -> Result<(), Refu
             draft.record(Event::BudgetRemoved(Removed { scope }));
         }
     } else if known.is_none_or(|it| it.ceiling != ceiling) {
-        draft.record(Event::BudgetSet(Set { budget: Budget { scope, ceiling, warned: None } }));
+        draft.record(Event::BudgetSet(Set {
+            budget: Budget { scope, ceiling, warned: None, warned_wall: None, snoozed: None },
+        }));
     } else {
         return Ok(());
     }
@@ -281,6 +290,48 @@ pub(crate) fn tick(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Ref
     Ok(())
 }
 
+/// A budget that is nearly or wholly used up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Short {
+    pub scope: Scope,
+    /// Whose share of it that is, where each has one of its own: `A5`, `T7`.
+    pub whose: Option<String>,
+    /// What is spent of what.
+    pub text: String,
+    /// Nothing is left: what falls under it does not start.
+    pub empty: bool,
+}
+
+/// The budgets of which 80 % are gone, each once, with the worst of those who have a share of their own.
+pub fn short(board: &Board, now: Now) -> Vec<Short> {
+    let day = day_of(now);
+    let ran = |it: &Attempt| now.at.saturating_sub(it.started_at);
+    let shares = |scope: &Scope| -> Vec<(Option<String>, Spend)> {
+        match scope {
+            Scope::Attempt => {
+                let spend = |it: &Attempt| Spend { wall_ms: ran(it), ..it.spend() };
+                let live = board.attempts.values().filter(|it| it.supervised && it.standing.is_none());
+                live.map(|it| (Some(it.id.to_string()), spend(it))).collect()
+            }
+            Scope::EachTask => board.tasks.values().map(|it| (Some(it.id.to_string()), it.spent)).collect(),
+            Scope::Task(id) => board.tasks.get(id).map(|it| (None, it.spent)).into_iter().collect(),
+            Scope::Agent(name) => vec![(None, spent_on(board, day, Some(name)))],
+            Scope::Mission(id) => board.missions.get(id).map(|it| (None, it.spent)).into_iter().collect(),
+            Scope::Day => vec![(None, spent_on(board, day, None))],
+        }
+    };
+    let look = |budget: &Budget| {
+        let all = shares(&budget.scope);
+        let at = |part| all.iter().find_map(|(whose, spend)| Some((whose, reached(&budget.ceiling, spend, part)?)));
+        let (empty, (whose, text)) = match at(100) {
+            Some(it) => (true, it),
+            None => (false, at(80)?),
+        };
+        Some(Short { scope: budget.scope.clone(), whose: whose.clone(), text, empty })
+    };
+    board.budgets.values().filter_map(|it| look(it)).collect()
+}
+
 /// Which budget keeps a task from being started by this agent, in words.
 pub fn blocks(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<String> {
     if board.budgets.is_empty() {
@@ -293,7 +344,8 @@ pub fn blocks(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option
     })
 }
 
-fn name(scope: &Scope) -> String {
+/// What a budget is called in a sentence.
+pub fn name(scope: &Scope) -> String {
     match scope {
         Scope::Attempt => "an attempt".into(),
         Scope::EachTask => "a task".into(),

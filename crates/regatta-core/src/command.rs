@@ -250,6 +250,10 @@ pub enum Command {
         item: inbox::Item,
         ms: Option<u64>,
     },
+    /// Takes a failed task out of the inbox.
+    Dismiss {
+        task: TaskId,
+    },
     AddRule {
         scope: policy::Scope,
         effect: policy::Effect,
@@ -660,6 +664,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             done(approval::decide(draft, approval, answer, reach, request.by, now)?)
         }
         Command::Snooze { item, ms } => done(inbox::snooze(draft, item, ms, now)?),
+        Command::Dismiss { task } => done(inbox::dismiss(draft, task)?),
         Command::AddRule { scope, effect, matter } => Outcome::Rule(policy::add(draft, scope, effect, matter)?),
         Command::RemoveRule { rule } => done(policy::remove(draft, rule)?),
         Command::SetBudget { scope, ceiling } => done(budget::set(draft, scope, ceiling)?),

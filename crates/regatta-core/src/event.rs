@@ -94,6 +94,7 @@ events! {
     AttemptHeld(steer::Held) "attempt.held" |it| it.attempt().to_string();
     AttemptLetGo(steer::LetGo) "attempt.let_go" |it| it.attempt().to_string();
     AttemptExtended(steer::Extended) "attempt.extended" |it| it.attempt().to_string();
+    AttemptQuiet(steer::Quiet) "attempt.quiet" |it| it.attempt().to_string();
     TaskNoted(steer::Noted) "task.noted" |it| it.task().to_string();
     TaskWarned(task::Warned) "task.warned" |it| it.task().to_string();
     TaskEscaped(scope::Escaped) "task.escaped" |it| it.task().to_string();
@@ -103,6 +104,7 @@ events! {
     ApprovalDecided(approval::Decided) "approval.decided" |it| it.approval().to_string();
     ApprovalEscalated(approval::Escalated) "approval.escalated" |it| it.approval().to_string();
     ApprovalWithdrawn(approval::Withdrawn) "approval.withdrawn" |it| it.approval().to_string();
+    ItemDismissed(inbox::Dismissed) "inbox.dismissed" |it| it.task().to_string();
     ItemSnoozed(inbox::Snoozed) "inbox.snoozed" |it| it.item().to_string();
     RuleAdded(policy::Added) "policy.added" |it| it.rule().id.to_string();
     RuleRemoved(policy::Removed) "policy.removed" |it| it.rule().to_string();

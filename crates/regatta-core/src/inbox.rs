@@ -2,6 +2,12 @@
 //!
 //! An item that is put off comes back by itself when its time is over; answering it, or whatever else settles it, ends
 //! that too. Nothing is decided by putting it off.
+//!
+//! What is in it follows from the board ([`open`]): an item is there because something stands still or went wrong, and
+//! is gone when that is over. Only a failure ends nothing by itself: it stays until somebody tries the work again or
+//! says that it is dropped.
+
+mod list; // what is in it
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,10 +16,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
-use crate::ids::{ApprovalId, BadName, Now, TaskId};
+use crate::ids::{AgentName, ApprovalId, AttemptId, BadName, ConversationId, Now, TaskId};
 use crate::refusal::Refusal;
 use crate::task::Status;
-use crate::{approval, task};
+use crate::{approval, budget, task};
+
+pub use list::{Kind, Open, open};
 
 /// The longest that something is put off: a week.
 pub const LONGEST_MS: u64 = 7 * 24 * 3_600_000;
@@ -21,21 +29,33 @@ pub const LONGEST_MS: u64 = 7 * 24 * 3_600_000;
 pub const SHORTEST_MS: u64 = 1_000;
 
 /// Something that needs a person, by the name it is called by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Item {
     Approval(ApprovalId),
-    /// A task that needs a person, or whose work somebody must look at.
+    /// A task that needs a person, whose work somebody must look at, whose landing waits for one, or that failed.
     Task(TaskId),
+    /// An attempt that says nothing.
+    Attempt(AttemptId),
+    /// A budget that is nearly or wholly used up.
+    Budget(budget::Scope),
+    /// An agent that cannot work until somebody has signed in or mended a setting.
+    Agent(AgentName),
+    /// A conversation that somebody wants to begin who is on no list.
+    Request(ConversationId),
 }
 
-crate::ids::described!(Item, "Q7, or the task that needs you: T9");
+crate::ids::described!(Item, "Q7, a task T9, an attempt A5, budget:day, agent:NAME or a conversation V3");
 
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Item::Approval(id) => id.fmt(f),
             Item::Task(id) => id.fmt(f),
+            Item::Attempt(id) => id.fmt(f),
+            Item::Budget(scope) => write!(f, "budget:{scope}"),
+            Item::Agent(name) => write!(f, "agent:{name}"),
+            Item::Request(id) => id.fmt(f),
         }
     }
 }
@@ -43,9 +63,17 @@ impl fmt::Display for Item {
 impl FromStr for Item {
     type Err = BadName;
     fn from_str(text: &str) -> Result<Item, BadName> {
-        match text.starts_with(['T', 't']) {
-            true => text.parse().map(Item::Task),
-            false => text.parse().map(Item::Approval),
+        if let Some(scope) = text.strip_prefix("budget:") {
+            return budget::Scope::try_from(scope.to_owned()).map(Item::Budget);
+        }
+        if let Some(name) = text.strip_prefix("agent:") {
+            return AgentName::new(name).map(Item::Agent);
+        }
+        match text.chars().next() {
+            Some('T' | 't') => text.parse().map(Item::Task),
+            Some('A' | 'a') => text.parse().map(Item::Attempt),
+            Some('V' | 'v') => text.parse().map(Item::Request),
+            _ => text.parse().map(Item::Approval),
         }
     }
 }
@@ -76,11 +104,13 @@ pub struct Snooze {
 facts! {
     /// It is put off, or, with nothing, is there again.
     Snoozed { item: Item, snooze: Option<Snooze> }
+    /// A failed task is done with: its work is asked for again, or nobody wants it.
+    Dismissed { task: TaskId }
 }
 
 /// Puts an item off for a while; with no time, lets it be there again.
 pub fn snooze(draft: &mut Draft, item: Item, ms: Option<u64>, now: Now) -> Result<(), Refusal> {
-    let before = find(draft.board(), item)?;
+    let before = find(draft.board(), &item)?;
     let snooze = match ms {
         None => None,
         Some(ms) if (SHORTEST_MS..=LONGEST_MS).contains(&ms) => {
@@ -101,31 +131,53 @@ pub fn snooze(draft: &mut Draft, item: Item, ms: Option<u64>, now: Now) -> Resul
 
 /// Its time is over: it is there again, and says so.
 pub(crate) fn wake(draft: &mut Draft, item: Item, now: Now) {
-    let due = find(draft.board(), item).ok().flatten().is_some_and(|it| it.until_at <= now.at);
+    let due = find(draft.board(), &item).ok().flatten().is_some_and(|it| it.until_at <= now.at);
     if due {
         draft.record(Event::ItemSnoozed(Snoozed { item, snooze: None }));
     }
 }
 
+/// Takes a failed task out of the inbox: its work is asked for again, or nobody wants it. It stays failed (J7).
+pub fn dismiss(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
+    match draft.board().failed.contains_key(&id) {
+        true => draft.record(Event::ItemDismissed(Dismissed { task: id })),
+        // Twice is once; what has not failed is dropped with its own verb.
+        false if draft.board().settled(id) == Some(Status::Failed) => {}
+        false => _ = task::find(draft.board(), id)?,
+    }
+    Ok(())
+}
+
 /// Until when an open item is put off; why there is no such item.
-fn find(board: &Board, item: Item) -> Result<Option<Snooze>, Refusal> {
+fn find(board: &Board, item: &Item) -> Result<Option<Snooze>, Refusal> {
+    let none = |what: String| Err(Refusal::invalid(what, "see what needs you: regatta inbox"));
     match item {
         Item::Approval(id) => {
-            let it = approval::find(board, id)?;
+            let it = approval::find(board, *id)?;
             match &it.decision {
-                Some(decision) => Err(Refusal::AlreadyAnswered { approval: id, by: decision.by.to_string() }),
+                Some(decision) => Err(Refusal::AlreadyAnswered { approval: *id, by: decision.by.to_string() }),
                 None => Ok(it.snoozed),
             }
         }
-        Item::Task(id) => {
-            let it = task::find(board, id)?;
-            match it.status {
-                Status::NeedsHuman | Status::InReview => Ok(it.snoozed),
-                status => Err(Refusal::invalid(
-                    format!("{id} does not need you: it {}", status.phrase()),
-                    "see what does: regatta inbox",
-                )),
-            }
-        }
+        Item::Task(id) => match board.failed.get(id) {
+            Some(failed) => Ok(failed.snoozed),
+            None => match task::find(board, *id)? {
+                it if list::needs_somebody(board, &it) => Ok(it.snoozed),
+                it => none(format!("{id} does not need you: it {}", it.status.phrase())),
+            },
+        },
+        Item::Attempt(id) => match board.attempts.get(id).filter(|it| list::is_stuck(it)) {
+            Some(it) => Ok(it.snoozed),
+            None => none(format!("{id} does not need you: it runs, or has ended")),
+        },
+        Item::Budget(scope) => match board.budgets.get(scope) {
+            Some(it) => Ok(it.snoozed),
+            None => none(format!("there is no budget of {scope}")),
+        },
+        Item::Agent(name) => match list::broken(board, name) {
+            Some(it) => Ok(it.snoozed),
+            None => none(format!("{name} does not need you: nothing keeps it from working")),
+        },
+        Item::Request(id) => none(format!("{id} is not put off: nobody waits for a stranger's request")),
     }
 }

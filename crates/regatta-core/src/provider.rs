@@ -8,6 +8,7 @@ use crate::agent::Agent;
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, Now};
+use crate::inbox::Snooze;
 use crate::refusal::{Refusal, seconds};
 use crate::session::Class;
 
@@ -28,6 +29,9 @@ pub struct Parked {
     /// on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub over: bool,
+    /// Until when somebody put it off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snoozed: Option<Snooze>,
 }
 
 facts! {
@@ -97,7 +101,16 @@ pub(crate) fn park(draft: &mut Draft, agent: &Agent, class: Class, until_wall: O
     {
         return;
     }
-    let parked = Parked { name, class, reason: reason.to_owned(), until_at, since_wall: now.wall, times, over: false };
+    let parked = Parked {
+        name,
+        class,
+        reason: reason.to_owned(),
+        until_at,
+        since_wall: now.wall,
+        times,
+        over: false,
+        snoozed: None,
+    };
     draft.record(Event::ProviderParked(Stopped { parked }));
 }
 

@@ -7,10 +7,10 @@ use crate::board::Draft;
 use crate::budget;
 use crate::event::{Event, facts};
 use crate::ids::{AttemptId, Now, TaskId};
-use crate::landing;
 use crate::refusal::Refusal;
 use crate::session::Stop;
 use crate::task::{self, Add, Edit, Pause, Status};
+use crate::{inbox, landing};
 
 /// What an agent is told when it goes on after a pause.
 const GO_ON: &str = "Go on with the task from where you were.";
@@ -23,6 +23,8 @@ facts! {
     LetGo { attempt: AttemptId }
     /// It has more time, because it waits for a person.
     Extended { attempt: AttemptId, until_at: u64 }
+    /// Nothing has been heard of it since then, for long; or, with nothing, it speaks again.
+    Quiet { attempt: AttemptId, since_wall: Option<u64> }
     /// For whoever works on the task next.
     Noted { task: TaskId, text: String }
 }
@@ -156,6 +158,7 @@ pub fn retry(draft: &mut Draft, id: TaskId, failed: Option<&task::Task>, now: No
             text += &format!("\nWhat was done then is commit {0}: `git show {0}` shows it.", work.commit);
         }
         note(draft, again, text);
+        inbox::dismiss(draft, old.id)?;
         return Ok(again);
     }
     let task = task::find(draft.board(), id)?;
@@ -201,7 +204,7 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
     attempt::broke_off(draft, attempt.task, Cause::TimedOut, reason)
 }
 
-/// Ends an attempt that was silent for too long, or notes that it speaks again.
+/// Ends an attempt that was silent for too long; before that, notes that it says nothing, or speaks again.
 pub fn silent(draft: &mut Draft, id: AttemptId, token: u64, since_ms: Option<u64>) -> Result<(), Refusal> {
     let attempt = attempt::live(draft.board(), id, token)?;
     let waits = draft.board().approvals.values().any(|it| it.attempt == id && it.is_open());
@@ -216,7 +219,14 @@ pub fn silent(draft: &mut Draft, id: AttemptId, token: u64, since_ms: Option<u64
     {
         let reason = format!("nothing was heard of it for {}", crate::refusal::seconds(since_ms.unwrap_or(0)));
         attempt::stop(draft, id, Cause::Hung, reason.clone());
-        attempt::broke_off(draft, attempt.task, Cause::Hung, &reason)?;
+        return attempt::broke_off(draft, attempt.task, Cause::Hung, &reason);
+    }
+    // Half of that time is long enough that somebody may want to look.
+    let long = since_ms.filter(|it| *it >= draft.board().limits.silence_ms / 2);
+    let stands = idle || waits || attempt.talk.held.is_some() || attempt.phase != attempt::Phase::Working;
+    let since_wall = long.filter(|_| !stands).map(|it| draft.now().wall.saturating_sub(it));
+    if attempt.quiet_wall.is_some() != since_wall.is_some() {
+        draft.record(Event::AttemptQuiet(Quiet { attempt: id, since_wall }));
     }
     Ok(())
 }

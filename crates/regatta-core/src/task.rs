@@ -239,6 +239,9 @@ pub struct Task {
     /// Until when somebody put the decision off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
+    /// It failed, and nobody has said yet what becomes of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unanswered: bool,
     /// What was found to do outside its manifest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub escapes: Vec<Escape>,

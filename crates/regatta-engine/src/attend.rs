@@ -195,7 +195,8 @@ impl Desk for AttemptDesk<'_> {
     }
 
     fn silence(&self) -> Duration {
-        Duration::from_millis(self.engine.board().limits.silence_ms)
+        // Half of what it may be silent for: that is worth telling, and the rest of it is told as it passes.
+        Duration::from_millis(self.engine.board().limits.silence_ms / 2)
     }
 
     fn goes_on(&self) -> bool {

@@ -64,13 +64,17 @@ pub(crate) fn load(connection: &Connection) -> Result<Loaded, Fault> {
     Ok(Loaded { board: board.done(), outbox })
 }
 
-/// Open tasks whole, ended ones by how they ended: a fleet that cancels much must not pay for it at every start.
+/// Open and failed tasks whole, other ended ones by how they ended: a fleet that cancels much must not pay for it at every start.
 fn tasks(connection: &Connection, board: &mut Loading) -> Result<(), Fault> {
     let mut statement = connection.prepare_cached("SELECT id, body, status FROM tasks WHERE live = 1")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let status = text(row.get_ref(2)?);
         match Status::ALL.into_iter().find(|it| it.is_terminal() && it.name().as_bytes() == status) {
+            // What failed may still be somebody's to answer.
+            Some(Status::Failed) => {
+                board.put(Row::Task(Arc::new(decode("tasks", row.get_ref(0)?, text(row.get_ref(1)?))?)));
+            }
             Some(status) => board.put_ended(TaskId(row.get::<_, i64>(0)?.unsigned_abs()), status),
             None => board.put_task(decode("tasks", row.get_ref(0)?, text(row.get_ref(1)?))?),
         }

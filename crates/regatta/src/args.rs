@@ -197,11 +197,14 @@ pub(crate) enum Word {
     Watch,
     /// Show what waits for what
     Graph(Graph),
-    /// Show what was spent today, and on what
+    /// Show what was spent today or since a day, and on what
     Cost {
         /// Sum it up by agent, provider or mission
         #[arg(long, value_enum, default_value_t = CostBy::Agent)]
         by: CostBy,
+        /// Since when: today, yesterday, 7d, 2w or a date such as 2026-07-01
+        #[arg(long, value_name = "WHEN", value_parser = missions::days_since)]
+        since: Option<u32>,
     },
     /// Show a mission as it stood at any revision
     Replay(Replay),
@@ -337,13 +340,16 @@ pub(crate) enum Word {
     },
     /// List what needs you
     Inbox(Inbox),
-    /// Answer a question, or decide about a task
+    /// Answer anything in the inbox
     Answer {
-        /// Q7, or a task that needs you
+        /// What regatta inbox lists first in a row: Q7, T9, A5, budget:day, agent:NAME, V3
         id: String,
-        /// The answer; for a task: retry or cancel
+        /// The answer to a question, or the number of a choice; else one of the item's choices and what it needs
         #[arg(required = true, num_args = 1..)]
         words: Vec<String>,
+        /// Something more to say
+        #[arg(short, long, value_name = "TEXT")]
+        message: Option<String>,
     },
     /// Allow what an agent asks
     Allow(Allow),

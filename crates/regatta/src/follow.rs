@@ -271,7 +271,8 @@ impl Watch<'_> {
 
 /// Whether somebody waits for a person, or for nothing but that.
 fn needs_person(mission: &MissionView, asks: &[InboxView], ends: Until) -> bool {
-    let asked = |it: &TaskView| asks.iter().any(|ask| ask.task == Some(it.task.id)) || it.word == "review";
+    let stands = |it: &TaskView| asks.iter().any(|ask| ask.stands() && ask.task == Some(it.task.id));
+    let asked = |it: &TaskView| stands(it) || it.word == "review";
     let over = |it: &TaskView| it.task.status.is_terminal();
     let open = |id: &TaskId| mission.tasks.iter().any(|it| it.task.id == *id && !over(it));
     let held_up = |it: &TaskView| it.task.status.is_waiting() && it.task.blocked_by.iter().any(open);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use regatta_api::view::InboxView;
 use regatta_core::board::Board;
 use regatta_core::event::Event;
-use regatta_core::ids::{ProjectName, TaskId};
+use regatta_core::ids::{Now, ProjectName, TaskId};
 use regatta_core::project::Notify;
 use regatta_core::session::Want;
 use regatta_engine::Engine;
@@ -28,7 +28,7 @@ const ROUND: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Notice {
     project: ProjectName,
-    /// permission, question, review, needs_you, failed, mission, budget or quiet.
+    /// permission, question, escalated, review, needs_you, failed, stuck, budget, credential or quiet.
     kind: &'static str,
     title: String,
     body: String,
@@ -67,6 +67,24 @@ fn of(event: &Event, board: &Board) -> Option<Notice> {
             })
         }
         Event::TaskNeedsHuman(it) => about("needs_you", it.task(), it.reason(), format!("regatta why {}", it.task())),
+        Event::TaskFailed(it) => {
+            let task = board.failed.get(it.task())?;
+            let body = format!("{}: {}", task.subject, it.reason().lines().next().unwrap_or_default());
+            Some(Notice {
+                project: task.project.clone(),
+                kind: "failed",
+                title: format!("{} - failed", task.id),
+                body,
+                action: format!("regatta why {}", task.id),
+                task: Some(task.id),
+                count: 1,
+            })
+        }
+        Event::AttemptQuiet(it) if it.since_wall().is_some() => {
+            let attempt = board.attempts.get(it.attempt())?;
+            let reason = format!("nothing was heard of {} ({}) for long", attempt.id, attempt.agent);
+            about("stuck", &attempt.task, &reason, format!("regatta logs {}", attempt.id))
+        }
         Event::TaskInReview(it) => about("review", it.task(), it.reason(), format!("regatta diff {}", it.task())),
         Event::ApprovalEscalated(it) => {
             let it = board.approvals.get(it.approval())?;
@@ -78,6 +96,32 @@ fn of(event: &Event, board: &Board) -> Option<Notice> {
         }
         _ => None,
     }
+}
+
+/// What an event is worth telling: what is the whole fleet's, in every project that wants to be told.
+fn all_of(event: &Event, board: &Board) -> Vec<Notice> {
+    let (kind, title, body, action) = match event {
+        Event::BudgetWarned(it) => {
+            ("budget", format!("{} - budget", it.scope()), it.text().clone(), "regatta budget list".to_owned())
+        }
+        Event::ProviderParked(it) if it.parked().until_at.is_none() => {
+            let it = it.parked();
+            let agent = it.name.strip_prefix("agent:").unwrap_or(&it.name);
+            ("credential", format!("{agent} - cannot work"), it.reason.clone(), format!("regatta resume {agent}"))
+        }
+        _ => return of(event, board).into_iter().collect(),
+    };
+    let body = body.lines().next().unwrap_or_default().to_owned();
+    let notice = |project: &ProjectName| Notice {
+        project: project.clone(),
+        kind,
+        title: title.clone(),
+        body: body.clone(),
+        action: action.clone(),
+        task: None,
+        count: 1,
+    };
+    board.projects.keys().map(notice).collect()
 }
 
 fn word(kind: &str) -> &str {
@@ -146,9 +190,9 @@ impl Desk {
     }
 
     /// Quiet hours are over: one notice of all that still waits. What was settled meanwhile is no news.
-    fn morning(&mut self, project: &ProjectName, board: &Board) -> Option<Notice> {
+    fn morning(&mut self, project: &ProjectName, board: &Board, now: Now) -> Option<Notice> {
         self.held.remove(project)?;
-        let open = InboxView::all(board, Some(project)).into_iter().filter(|it| it.snoozed_until_wall.is_none());
+        let open = InboxView::all(board, Some(project), now).into_iter().filter(InboxView::is_awake);
         let open: Vec<String> = open.map(|it| format!("{} {}", it.id, it.subject)).collect();
         let first = open.first()?.clone();
         let more = if open.len() > 1 { format!(" and {} more", open.len() - 1) } else { String::new() };
@@ -173,8 +217,7 @@ pub(crate) async fn tell(engine: Engine) {
             batch = events.recv() => match batch {
                 Ok(batch) => {
                     let board = engine.board();
-                    for it in batch.iter() {
-                        let Some(notice) = of(&it.event, &board) else { continue };
+                    for notice in batch.iter().flat_map(|it| all_of(&it.event, &board)) {
                         let Some(notify) = settings(&board, &notice.project) else { continue };
                         let quiet = notify.quiet.as_deref().and_then(Quiet::parse);
                         let quiet = quiet.is_some_and(|it| it.holds(minute_now()));
@@ -196,7 +239,7 @@ pub(crate) async fn tell(engine: Engine) {
                     if quiet.is_some_and(|it| it.holds(minute_now())) {
                         continue;
                     }
-                    if let Some(notice) = desk.morning(&project, &board) {
+                    if let Some(notice) = desk.morning(&project, &board, engine.now()) {
                         send(&engine, &notify, notice);
                     }
                 }
@@ -289,7 +332,7 @@ mod tests {
         let shop = ProjectName::new("shop").unwrap();
         assert_eq!(desk.held.get(&shop), Some(&1));
         // In the morning what was settled meanwhile is no news.
-        assert_eq!(desk.morning(&shop, &Board::default()), None);
+        assert_eq!(desk.morning(&shop, &Board::default(), Now::default()), None);
         assert_eq!(desk.held.get(&shop), None);
     }
 

@@ -1,12 +1,9 @@
 //! Conversations and bridges, as people see them.
 
-use regatta_core::board::Board;
 use regatta_core::conversation::{Conversation, Service, TurnState};
 use regatta_core::ids::{AgentName, ConversationId, ProjectName, TaskId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::InboxView;
 
 /// How an agent is at a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -105,30 +102,4 @@ impl ConversationLineView {
             updated_wall: it.updated_wall,
         }
     }
-}
-
-/// Requests of people who are not on the list: an operator decides.
-pub(super) fn held(board: &Board) -> impl Iterator<Item = InboxView> {
-    board.conversations.values().filter(|it| !it.held.is_empty()).filter_map(|it| {
-        let first = it.held.first()?;
-        let more = it.held.len() - 1;
-        let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-        Some(InboxView {
-            id: it.id.to_string(),
-            kind: "request".into(),
-            task: it.task,
-            project: it.project.clone(),
-            agent: Some(it.agent.clone()),
-            subject: format!("{}{more}", first.text.lines().next().unwrap_or_default()),
-            why: format!(
-                "{} ({}:{}) asks in {} and is on no list of who may",
-                first.by.name, it.service, first.by.id, it.title
-            ),
-            choices: vec!["accept".into(), "refuse".into()],
-            since_wall: first.wall,
-            escalated: false,
-            snoozed_until_wall: None,
-            ask: None,
-        })
-    })
 }

@@ -1,25 +1,27 @@
-//! What needs a person.
+//! What needs a person, and what may be said to it.
 
-use regatta_core::approval::Approval;
 use regatta_core::board::Board;
-use regatta_core::ids::{AgentName, ProjectName, TaskId};
-use regatta_core::policy;
+use regatta_core::budget::{self, Ceiling};
+use regatta_core::ids::{AgentName, Now, ProjectName, TaskId};
+use regatta_core::inbox::{self, Item, Kind, Open};
 use regatta_core::session::{Ask, Want};
-use regatta_core::task::{Status, Task};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// Something that needs a person.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InboxView {
-    /// `Q7`, the task itself when it is the task that waits, or a conversation that somebody wants to begin.
+    /// `Q7`, a task `T9`, an attempt `A5`, `budget:day`, `agent:NAME`, or a conversation that somebody wants to begin.
     pub id: String,
-    /// permission, question, review, task or request.
+    /// permission, question, review, task, landing, failed, stuck, budget, credential or request.
     pub kind: String,
-    /// Nothing when it is about no task yet.
+    /// Nothing when it is about no task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    pub project: ProjectName,
+    /// Nothing when it is the whole fleet's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<ProjectName>,
     pub agent: Option<AgentName>,
     /// What is asked, in one line.
     pub subject: String,
@@ -27,6 +29,9 @@ pub struct InboxView {
     pub why: String,
     /// What may be answered.
     pub choices: Vec<String>,
+    /// What each choice does, where it is a verb of its own; an agent's request is answered with `inbox.answer`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<Way>,
     pub since_wall: u64,
     pub escalated: bool,
     /// Until when somebody put it off: it comes back by itself.
@@ -37,52 +42,58 @@ pub struct InboxView {
     pub ask: Option<Ask>,
 }
 
+/// What a choice does: the same verb everywhere.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Way {
+    pub choice: String,
+    /// The verb that does it, and its input.
+    pub verb: String,
+    pub input: Value,
+    /// Where the words go that it takes, as a JSON pointer into the input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub words: Option<String>,
+    /// The same from a shell.
+    pub line: String,
+    /// It cannot be taken back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub grave: bool,
+}
+
+/// How long something is put off that is to be left alone for now.
+const A_DAY: u64 = 24 * 3_600_000;
+const A_WHILE: u64 = 15 * 60_000;
+
 impl InboxView {
-    /// Everything open, longest waiting first.
-    pub fn all(board: &Board, project: Option<&ProjectName>) -> Vec<InboxView> {
-        let asked = board.approvals.values().filter(|it| it.is_open()).map(|it| {
-            let (kind, choices) = match &it.ask.want {
-                Want::Permission { .. } => ("permission", vec!["allow".to_owned(), "deny".to_owned()]),
-                Want::Question { choices, .. } => ("question", choices.clone()),
-            };
-            InboxView {
-                id: it.id.to_string(),
-                kind: kind.into(),
-                task: Some(it.task),
-                project: it.project.clone(),
-                agent: Some(it.agent.clone()),
-                subject: it.subject(),
-                why: why(board, it),
-                choices,
-                since_wall: it.asked_wall,
-                escalated: it.escalated,
-                snoozed_until_wall: it.snoozed.map(|it| it.until_wall),
-                ask: Some(it.ask.clone()),
-            }
-        });
-        let tasks = board.tasks.values().filter(|it| it.status == Status::NeedsHuman).map(|it| InboxView {
-            id: it.id.to_string(),
-            kind: "task".into(),
-            task: Some(it.id),
-            project: it.project.clone(),
-            agent: it.agent.clone(),
-            subject: it.subject.clone(),
-            why: it.reason.clone().unwrap_or_default(),
-            choices: vec!["retry".into(), "cancel".into()],
-            since_wall: it.updated_wall,
-            escalated: false,
+    /// Everything open, longest waiting first, what is put off last.
+    pub fn all(board: &Board, project: Option<&ProjectName>, now: Now) -> Vec<InboxView> {
+        let all = inbox::open(board, now).into_iter();
+        // What is the whole fleet's is everybody's.
+        let wanted = |it: &Open| it.project.is_none() || project.is_none_or(|only| it.project.as_ref() == Some(only));
+        all.filter(wanted).map(|it| InboxView::of(board, it)).collect()
+    }
+
+    fn of(board: &Board, it: Open) -> InboxView {
+        let ways = ways(board, &it);
+        let choices = match it.ask.as_ref().map(|it| &it.want) {
+            Some(Want::Permission { .. }) => vec!["allow".to_owned(), "deny".to_owned()],
+            Some(Want::Question { choices, .. }) => choices.clone(),
+            None => ways.iter().map(|it| it.choice.clone()).collect(),
+        };
+        InboxView {
+            id: it.item.to_string(),
+            kind: it.kind.word().into(),
+            task: it.task,
+            project: it.project,
+            agent: it.agent,
+            subject: it.subject,
+            why: it.why,
+            choices,
+            ways,
+            since_wall: it.since_wall,
+            escalated: it.escalated,
             snoozed_until_wall: it.snoozed.map(|it| it.until_wall),
-            ask: None,
-        });
-        let reviews = board.tasks.values().filter(|it| it.status == Status::InReview).map(|it| review(it));
-        let mut all: Vec<InboxView> = asked
-            .chain(tasks)
-            .chain(reviews)
-            .chain(super::bridge::held(board))
-            .filter(|it| project.is_none_or(|only| *only == it.project))
-            .collect();
-        all.sort_by_key(|it| (it.snoozed_until_wall.is_some(), it.since_wall));
-        all
+            ask: it.ask,
+        }
     }
 
     /// Whether it is to be shown now: nobody put it off.
@@ -90,34 +101,209 @@ impl InboxView {
         self.snoozed_until_wall.is_none()
     }
 
+    /// Whether the work it is about stands still until somebody has answered.
+    pub fn stands(&self) -> bool {
+        matches!(self.kind.as_str(), "permission" | "question" | "review" | "task")
+    }
+
     /// What it asks: those with the same one can be answered at once.
     pub fn group(&self) -> String {
         if self.ask.is_some() { format!("{} {}", self.kind, self.subject) } else { self.id.clone() }
     }
-}
 
-/// Finished work that somebody must look at before it lands.
-fn review(task: &Task) -> InboxView {
-    let files = task.submission.as_ref().map_or(0, |it| it.changed.len());
-    InboxView {
-        id: task.id.to_string(),
-        kind: "review".into(),
-        task: Some(task.id),
-        project: task.project.clone(),
-        agent: task.agent.clone(),
-        subject: format!("{} · {files} file{} changed", task.subject, if files == 1 { "" } else { "s" }),
-        why: task.reason.clone().unwrap_or_else(|| "somebody must review it".into()),
-        choices: vec!["land".into(), "revise".into()],
-        since_wall: task.updated_wall,
-        escalated: false,
-        snoozed_until_wall: task.snoozed.map(|it| it.until_wall),
-        ask: None,
+    /// The way that a word chooses: its name, the beginning of one, or its number.
+    pub fn way(&self, word: &str) -> Option<&Way> {
+        let nth = word.parse::<usize>().ok().and_then(|it| self.ways.get(it.checked_sub(1)?));
+        let named = || self.ways.iter().find(|it| it.choice.eq_ignore_ascii_case(word));
+        let begins = |it: &&Way| !word.is_empty() && it.choice.split(' ').next() == Some(word);
+        nth.or_else(named).or_else(|| self.ways.iter().find(begins))
     }
 }
 
-fn why(board: &Board, it: &Approval) -> String {
-    match (&it.ask.want, board.attempts.get(&it.attempt), board.agents.get(&it.agent)) {
-        (Want::Permission { tool, .. }, Some(attempt), Some(agent)) => policy::judge(board, attempt, agent, tool).1,
-        _ => "only a person can answer it".into(),
+fn way(choice: &str, verb: &str, input: Value, line: String) -> Way {
+    Way { choice: choice.into(), verb: verb.into(), input, words: None, line, grave: false }
+}
+
+/// What may be done about it.
+fn ways(board: &Board, it: &Open) -> Vec<Way> {
+    let id = &it.item;
+    let of = || json!({ "id": id });
+    let said = || json!({ "id": id, "text": "" });
+    let words = |it: Way| Way { words: Some("/text".into()), ..it };
+    let grave = |it: Way| Way { grave: true, ..it };
+    let leave = |choice: &str, ms: u64| {
+        let time = if ms == A_DAY { "24h" } else { "15m" };
+        way(choice, "inbox.snooze", json!({ "id": id, "ms": ms }), format!("regatta inbox snooze {id} {time}"))
+    };
+    let task = match it.item {
+        Item::Task(task) => board.tasks.get(&task).or_else(|| board.failed.get(&task)),
+        _ => None,
+    };
+    match it.kind {
+        Kind::Permission | Kind::Question => vec![],
+        Kind::Review => vec![
+            way("land", "land", of(), format!("regatta land {id}")),
+            words(way("revise", "revise", said(), format!("regatta revise {id} '…'"))),
+            grave(way("drop", "drop", said(), format!("regatta drop {id}"))),
+        ],
+        Kind::Task => {
+            let mut all = vec![way("retry", "retry", of(), format!("regatta retry {id}"))];
+            if task.is_some_and(|it| it.submission.is_some()) {
+                all.push(way("land", "land", of(), format!("regatta land {id}")));
+            }
+            all.push(words(way("tell", "tell", said(), format!("regatta tell {id} '…'"))));
+            let cancel = way("cancel", "task.cancel", json!({ "task": id }), format!("regatta task cancel {id}"));
+            all.push(grave(cancel));
+            all
+        }
+        Kind::Landing => vec![
+            way("land", "land", of(), format!("regatta land {id}")),
+            grave(way("drop", "drop", said(), format!("regatta drop {id}"))),
+        ],
+        Kind::Failed => {
+            let drop = way("drop", "drop", said(), format!("regatta drop {id}"));
+            // What leads or converses is begun anew where it was asked for.
+            let again = task.is_none_or(|it| it.duty.is_none());
+            let retry = again.then(|| way("retry", "retry", of(), format!("regatta retry {id}")));
+            retry.into_iter().chain([drop]).collect()
+        }
+        Kind::Stuck => vec![
+            leave("wait", A_WHILE),
+            words(way("tell", "tell", said(), format!("regatta tell {id} '…'"))),
+            way("stop", "stop", of(), format!("regatta stop {id}")),
+        ],
+        Kind::Budget => {
+            let Item::Budget(scope) = &it.item else { return vec![] };
+            let raised = board.budgets.get(scope).map(|it| doubled(&it.ceiling)).unwrap_or_default();
+            let (says, flags) = put(&raised);
+            let line = format!("regatta budget set {scope}{flags}");
+            let input = json!({ "scope": scope, "ceiling": raised });
+            vec![way(&format!("raise to {says}"), "budget.set", input, line), leave("leave", A_DAY)]
+        }
+        Kind::Credential => {
+            let Some(agent) = &it.agent else { return vec![] };
+            vec![way("resume", "resume", json!({ "id": agent }), format!("regatta resume {agent}"))]
+        }
+        Kind::Request => {
+            let of = || json!({ "conversation": id });
+            vec![
+                way("accept", "conversation.accept", of(), format!("regatta bridge accept {id}")),
+                way("refuse", "conversation.refuse", of(), format!("regatta bridge refuse {id}")),
+            ]
+        }
+    }
+}
+
+/// Twice as much of everything that is counted.
+fn doubled(it: &Ceiling) -> Ceiling {
+    let twice = |it: Option<u64>| it.map(|it| it.saturating_mul(2));
+    Ceiling {
+        tokens: twice(it.tokens),
+        micro_usd: twice(it.micro_usd),
+        turns: twice(it.turns),
+        attempts: twice(it.attempts),
+        wall_ms: twice(it.wall_ms),
+    }
+}
+
+/// A ceiling in words, and as flags of `regatta budget set`.
+fn put(it: &Ceiling) -> (String, String) {
+    let (mut says, mut flags) = (Vec::new(), String::new());
+    if let Some(tokens) = it.tokens {
+        says.push(format!("{tokens} tokens"));
+        flags += &format!(" --tokens {tokens}");
+    }
+    if let Some(money) = it.micro_usd {
+        says.push(budget::dollars(money));
+        flags += &format!(" --usd {}", budget::dollars(money).trim_start_matches('$'));
+    }
+    if let Some(turns) = it.turns {
+        says.push(format!("{turns} turns"));
+        flags += &format!(" --turns {turns}");
+    }
+    if let Some(attempts) = it.attempts {
+        says.push(format!("{attempts} attempts"));
+        flags += &format!(" --attempts {attempts}");
+    }
+    if let Some(ms) = it.wall_ms {
+        says.push(regatta_core::refusal::seconds(ms));
+        flags += &format!(" --time {}ms", ms);
+    }
+    (says.join(", "), flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regatta_core::command::{Actor, Command, Request, decide};
+
+    /// What is in the inbox of this kind, and nothing else of it.
+    fn open(kind: Kind, item: &str) -> Open {
+        Open {
+            item: item.parse().unwrap(),
+            kind,
+            task: None,
+            project: None,
+            agent: AgentName::new("ada").ok(),
+            subject: "what".into(),
+            why: "why".into(),
+            since_wall: 1,
+            escalated: false,
+            snoozed: None,
+            ask: None,
+        }
+    }
+
+    /// A board with a budget for the day.
+    fn board() -> Board {
+        let ceiling = Ceiling { micro_usd: Some(2_500_000), wall_ms: Some(90_000), ..Ceiling::default() };
+        let command = Command::SetBudget { scope: budget::Scope::Day, ceiling };
+        let request = Request { by: Actor::Regatta, key: None, command };
+        decide(&Board::default(), &request, Now::default()).unwrap().board
+    }
+
+    /// Every choice is a verb that is there, with an input that it takes, and a line for a shell; each is chosen by its
+    /// word, by the first word of it, and by its number.
+    #[test]
+    fn every_choice_can_be_made() {
+        let board = board();
+        let items = [
+            (Kind::Review, "T9", vec!["land", "revise", "drop"]),
+            (Kind::Task, "T9", vec!["retry", "tell", "cancel"]),
+            (Kind::Landing, "T9", vec!["land", "drop"]),
+            (Kind::Failed, "T9", vec!["retry", "drop"]),
+            (Kind::Stuck, "A5", vec!["wait", "tell", "stop"]),
+            (Kind::Budget, "budget:day", vec!["raise to $5.00, 3 min", "leave"]),
+            (Kind::Credential, "agent:ada", vec!["resume"]),
+            (Kind::Request, "V3", vec!["accept", "refuse"]),
+            (Kind::Permission, "Q7", vec![]),
+            (Kind::Question, "Q7", vec![]),
+        ];
+        for kind in Kind::ALL {
+            assert!(items.iter().any(|it| it.0 == kind), "{kind:?} is not looked at");
+        }
+        for (kind, item, choices) in items {
+            let it = InboxView::of(&board, open(kind, item));
+            assert_eq!(
+                (it.ways.iter().map(|it| it.choice.as_str()).collect::<Vec<_>>(), it.kind.as_str()),
+                (choices, kind.word())
+            );
+            for (nth, way) in it.ways.iter().enumerate() {
+                let mut input = way.input.clone();
+                if let Some(place) = &way.words {
+                    *input.pointer_mut(place).expect("words have a place") = json!("some words");
+                }
+                let call = crate::Call::parse(&way.verb, input.to_string().as_bytes());
+                assert!(call.is_ok(), "{kind:?} {}: {:?}", way.choice, call.err());
+                assert!(way.line.starts_with("regatta "), "{}", way.line);
+                let word = way.choice.split(' ').next().unwrap();
+                for said in [way.choice.as_str(), word, &(nth + 1).to_string()] {
+                    assert_eq!(it.way(said), Some(way), "{said}");
+                }
+            }
+            assert_eq!((it.way("nothing"), it.way(""), it.way("0"), it.way("99")), (None, None, None, None));
+        }
+        let raise = ways(&board, &open(Kind::Budget, "budget:day")).remove(0);
+        assert_eq!(raise.line, "regatta budget set day --usd 5.00 --time 180000ms");
     }
 }

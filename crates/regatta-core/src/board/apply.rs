@@ -229,6 +229,8 @@ impl Board {
             Event::TaskFailed(it) => self.change_task(*it.task(), now, rows, |task| {
                 task.status = Status::Failed;
                 task.reason = Some(it.reason().clone());
+                // What becomes of a member's session its team says.
+                task.unanswered = task.standing.is_none();
             }),
             Event::TaskCancelled(it) => self.change_task(*it.task(), now, rows, |task| {
                 task.status = Status::Cancelled;
@@ -306,6 +308,10 @@ impl Board {
                 attempt.talk.held = Some(it.reason().clone());
                 attempt.talk.cancels += u32::from(attempt.talk.in_turn);
             }),
+            Event::AttemptQuiet(it) => self.change_attempt(*it.attempt(), rows, |attempt| {
+                attempt.quiet_wall = *it.since_wall();
+                attempt.snoozed = attempt.snoozed.filter(|_| it.since_wall().is_some());
+            }),
             Event::AttemptLetGo(it) => {
                 self.change_attempt(*it.attempt(), rows, |attempt| attempt.talk.held = None);
             }
@@ -322,14 +328,10 @@ impl Board {
             Event::ApprovalWithdrawn(it) => {
                 self.change_approval(*it.approval(), rows, |approval| approval.closed = true);
             }
-            Event::ItemSnoozed(it) => match it.item() {
-                Item::Approval(id) => self.change_approval(*id, rows, |approval| approval.snoozed = *it.snooze()),
-                Item::Task(id) => {
-                    // It waits for as long as before: putting it off is no change of it.
-                    let since = self.tasks.get(id).map_or(now.wall, |it| it.updated_wall);
-                    self.change_task(*id, Now { wall: since, ..now }, rows, |task| task.snoozed = *it.snooze());
-                }
-            },
+            Event::ItemSnoozed(it) => self.put_off(it.item(), *it.snooze(), now, rows),
+            Event::ItemDismissed(it) => self.change_failed(*it.task(), rows, |task| {
+                (task.unanswered, task.snoozed) = (false, None);
+            }),
             Event::RuleAdded(it) => {
                 let rule = Arc::new(it.rule().clone());
                 self.counters.rule = self.counters.rule.max(rule.id.0);
@@ -340,39 +342,24 @@ impl Board {
                 self.rules.remove(it.rule());
                 rows.insert(RowKey::Rule(*it.rule()), None);
             }
-            Event::BudgetSet(it) => {
-                let budget = Arc::new(it.budget().clone());
-                self.budgets.insert(budget.scope.clone(), budget.clone());
-                rows.insert(RowKey::Budget(budget.scope.clone()), Some(Row::Budget(budget)));
-            }
+            Event::BudgetSet(it) => self.put_budget(Arc::new(it.budget().clone()), rows),
             Event::BudgetRemoved(it) => {
-                self.budgets.remove(it.scope());
+                self.take_budget(it.scope());
                 rows.insert(RowKey::Budget(it.scope().clone()), None);
             }
-            Event::BudgetWarned(it) => {
-                if let Some(budget) = self.budgets.get(it.scope()) {
-                    let mut budget = crate::budget::Budget::clone(budget);
-                    budget.warned = Some((it.whose().clone(), *it.day()));
-                    let budget = Arc::new(budget);
-                    self.budgets.insert(budget.scope.clone(), budget.clone());
-                    rows.insert(RowKey::Budget(budget.scope.clone()), Some(Row::Budget(budget)));
-                }
-            }
+            Event::BudgetWarned(it) => self.change_budget(it.scope(), rows, |budget| {
+                budget.warned = Some((it.whose().clone(), *it.day()));
+                budget.warned_wall = Some(now.wall);
+            }),
             Event::BudgetSpent(it) => self.spend(*it.attempt(), *it.day(), it.spend(), now, rows),
             Event::ProviderParked(it) => {
-                let parked = Arc::new(it.parked().clone());
-                self.free_provider(&parked.name);
-                if let Some(at) = parked.until_at {
-                    self.due.insert((at, Due::Provider(parked.name.clone())));
-                }
-                self.parked.insert(parked.name.clone(), parked.clone());
-                rows.insert(RowKey::Parked(parked.name.clone()), Some(Row::Parked(parked)));
+                self.put_parked(Arc::new(it.parked().clone()), rows);
             }
             Event::ProviderFreed(it) => {
                 let before = self.parked.get(it.name()).cloned();
                 self.free_provider(it.name());
                 let kept = before.zip(*it.remembered()).map(|(before, times)| {
-                    Arc::new(Parked { until_at: None, over: true, times, ..Parked::clone(&before) })
+                    Arc::new(Parked { until_at: None, over: true, times, snoozed: None, ..Parked::clone(&before) })
                 });
                 if let Some(kept) = &kept {
                     self.parked.insert(it.name().clone(), kept.clone());
@@ -612,7 +599,7 @@ impl Board {
         self.approvals.values().filter(|it| it.attempt == attempt).map(|it| it.id).collect()
     }
 
-    fn change_approval(&mut self, id: ApprovalId, rows: &mut Rows, change: impl FnOnce(&mut Approval)) {
+    pub(super) fn change_approval(&mut self, id: ApprovalId, rows: &mut Rows, change: impl FnOnce(&mut Approval)) {
         if let Some(approval) = self.approvals.get(&id) {
             let mut approval = Approval::clone(approval);
             change(&mut approval);
@@ -713,12 +700,6 @@ impl Board {
             self.launches.insert(launch.id, launch.clone());
         }
         rows.insert(RowKey::Launch(launch.id), Some(Row::Launch(launch)));
-    }
-
-    fn free_provider(&mut self, name: &str) {
-        if let Some(at) = self.parked.remove(name).and_then(|it| it.until_at) {
-            self.due.remove(&(at, Due::Provider(name.to_owned())));
-        }
     }
 
     /// Adds what an attempt used to itself, its task, its mission and the day.

@@ -157,6 +157,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         needs: None,
         shares_commit: false,
         snoozed: None,
+        unanswered: false,
         escapes: vec![],
         warnings: vec![],
         output: None,

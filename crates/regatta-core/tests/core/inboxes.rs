@@ -1,12 +1,16 @@
-//! Putting off what needs a person: for a while, never for good, and nothing is decided by it.
+//! What needs a person: every kind of it, from the board alone; and putting it off: for a while, never for good, and
+//! nothing is decided by it.
 
 use regatta_core::approval::Reach;
 use regatta_core::attempt::Exited;
+use regatta_core::budget::{Ceiling, Scope};
 use regatta_core::command::Command;
 use regatta_core::ids::ApprovalId;
-use regatta_core::inbox::{Item, LONGEST_MS};
+use regatta_core::inbox::{self, Item, Kind, LONGEST_MS, Open};
+use regatta_core::landing::Moved;
+use regatta_core::project::Review;
 use regatta_core::refusal::Refusal;
-use regatta_core::session::{Answer, Ask, Want};
+use regatta_core::session::{Answer, Ask, Class, Said, Tool, ToolKind, Usage, Want};
 use regatta_core::task::Status;
 
 use crate::world::{SECOND, World, exits, passed};
@@ -96,4 +100,192 @@ fn a_task_that_needs_somebody_is_put_off_until_it_moves_on() {
     world.ask("ann", Command::RetryTask { task, failed: None });
     assert_eq!(world.board.tasks[&task].snoozed, None, "it does not need anybody now");
     world.advance(120 * SECOND);
+}
+
+/// What is in the inbox now.
+fn open(world: &World) -> Vec<Open> {
+    inbox::open(&world.board, world.now)
+}
+
+fn says(world: &mut World, grant: &regatta_core::schedule::Grant, n: u64, said: Said) {
+    let (attempt, token) = (grant.attempt, grant.token);
+    world.ask("regatta", Command::ReportSaid { attempt, token, n, said });
+}
+
+/// A world in which there is one item, and what takes it out of the inbox again.
+type Case = (Kind, &'static str, fn(&mut World), fn(&mut World));
+
+fn cases() -> Vec<Case> {
+    fn working(world: &mut World) -> regatta_core::schedule::Grant {
+        world.add_task("work", &["src/a.rs"]);
+        world.poll_supervised("ada").unwrap()
+    }
+    fn silent(world: &mut World, since_ms: Option<u64>) {
+        let attempt = world.board.attempts.values().next().unwrap().clone();
+        world.ask("regatta", Command::ReportSilent { attempt: attempt.id, token: attempt.token, since_ms });
+    }
+    fn permission(world: &mut World) {
+        let grant = working(world);
+        let tool = Tool { kind: ToolKind::Execute, command: Some("npm install zod".into()), ..Tool::default() };
+        says(world, &grant, 1, Said::Asked(Ask { id: "1".into(), want: Want::Permission { tool, options: vec![] } }));
+    }
+    fn answer(world: &mut World) {
+        let answer = Answer::Allow;
+        world.ask("ann", Command::Decide { approval: ApprovalId(1), answer, reach: Reach::Once });
+    }
+    fn question(world: &mut World) {
+        let grant = working(world);
+        let want = Want::Question { text: "Which?".into(), choices: vec![], schema: None };
+        says(world, &grant, 1, Said::Asked(Ask { id: "1".into(), want }));
+    }
+    fn say(world: &mut World) {
+        let answer = Answer::Text { text: "this".into() };
+        world.ask("ann", Command::Decide { approval: ApprovalId(1), answer, reach: Reach::Once });
+    }
+    fn review(world: &mut World) {
+        let mut shop = world.project("shop", &["cargo test"]);
+        shop.settings.landing.review = Review::Human;
+        world.ask("ann", Command::AddProject(shop));
+        let grant = working(world);
+        world.ask("regatta", exits(&grant, Exited::Done { output: None }));
+        world.judge(&grant, passed(&["src/a.rs"]));
+    }
+    fn land(world: &mut World) {
+        let task = *world.board.tasks.keys().next().unwrap();
+        world.ask("ann", Command::Land { task, first: false });
+    }
+    fn exhausted(world: &mut World) {
+        world.add_task("work", &["src/a.rs"]);
+        for _ in 0..3 {
+            let grant = world.poll_supervised("ada").unwrap();
+            world.ask("regatta", exits(&grant, Exited::Done { output: None }));
+            world.judge(&grant, passed(&[]));
+            world.advance(3_600 * SECOND);
+        }
+    }
+    fn retry(world: &mut World) {
+        let task = *world.board.tasks.keys().next().unwrap();
+        world.ask("ann", Command::RetryTask { task, failed: None });
+    }
+    fn dirty(world: &mut World) {
+        world.add_task("work", &["src/a.rs"]);
+        let grant = world.take("ada");
+        let landing = world.submit(&grant);
+        world.merge(landing);
+        world.moved(landing, Moved::Dirty { paths: vec!["src/a.rs".into()] });
+    }
+    fn failed(world: &mut World) {
+        world.add_task("work", &["src/a.rs"]);
+        for _ in 0..3 {
+            let grant = world.take("ada");
+            world.fail_once(&grant);
+            world.advance(3_600 * SECOND);
+        }
+    }
+    fn again(world: &mut World) {
+        let task = *world.board.failed.keys().next().unwrap();
+        let failed = Some(Box::new(world.stored(task)));
+        world.ask("ann", Command::RetryTask { task, failed });
+    }
+    fn drop(world: &mut World) {
+        let task = *world.board.failed.keys().next().unwrap();
+        world.ask("ann", Command::Dismiss { task });
+        assert_eq!(world.board.settled(task), Some(Status::Failed), "J7: it stays failed");
+        let before = world.log.len();
+        world.ask("ann", Command::Dismiss { task });
+        assert_eq!(world.log.len(), before, "twice is once");
+    }
+    fn quiet(world: &mut World) {
+        working(world);
+        let half = world.board.limits.silence_ms / 2;
+        silent(world, Some(half - 1));
+        assert!(open(world).is_empty(), "that is not long");
+        silent(world, Some(half));
+    }
+    fn speaks(world: &mut World) {
+        silent(world, None);
+    }
+    fn hangs(world: &mut World) {
+        let most = world.board.limits.silence_ms;
+        silent(world, Some(most));
+    }
+    fn broke(world: &mut World) {
+        let ceiling = Ceiling { micro_usd: Some(1_000_000), ..Ceiling::default() };
+        world.ask("ann", Command::SetBudget { scope: Scope::Day, ceiling });
+        let grant = working(world);
+        says(world, &grant, 1, Said::Started { session: None, model: None });
+        let used = |money| Usage { micro_usd: Some(money), ..Usage::default() };
+        says(world, &grant, 2, Said::Usage { session: None, usage: used(799_999) });
+        assert!(open(world).is_empty(), "that is less than 80 %");
+        says(world, &grant, 3, Said::Usage { session: None, usage: used(800_000) });
+    }
+    fn raise(world: &mut World) {
+        let ceiling = Ceiling { micro_usd: Some(2_000_000), ..Ceiling::default() };
+        world.ask("ann", Command::SetBudget { scope: Scope::Day, ceiling });
+    }
+    fn signed_out(world: &mut World) {
+        let grant = working(world);
+        let how = Exited::Failed { reason: "please run login".into(), class: Some(Class::Auth) };
+        world.ask("regatta", exits(&grant, how));
+    }
+    fn mended(world: &mut World) {
+        world.ask("ann", Command::ResumeAgent { agent: crate::world::agent("ada") });
+    }
+    vec![
+        (Kind::Permission, "Q1", permission, answer),
+        (Kind::Question, "Q1", question, say),
+        (Kind::Review, "T1", review, land),
+        (Kind::Task, "T1", exhausted, retry),
+        (Kind::Landing, "T1", dirty, land),
+        (Kind::Failed, "T1", failed, again),
+        (Kind::Failed, "T1", failed, drop),
+        (Kind::Stuck, "A1", quiet, speaks),
+        (Kind::Stuck, "A1", quiet, hangs),
+        (Kind::Budget, "budget:day", broke, raise),
+        (Kind::Credential, "agent:ada", signed_out, mended),
+    ]
+}
+
+/// Each kind of item is there once, under a name that is its own, says who, what and why, outlives a restart, can be
+/// put off and comes back by itself, and is gone when that is over which it was there for.
+#[test]
+fn everything_that_needs_a_person_is_one_item() {
+    for (kind, name, begin, end) in cases() {
+        let mut world = World::with(&[("ada", 1)]);
+        begin(&mut world);
+        let all = open(&world);
+        let [it] = &all[..] else { panic!("{kind:?}: one item, and not {all:?}") };
+        assert_eq!((it.kind, it.item.to_string().as_str()), (kind, name));
+        assert_eq!(name.parse::<Item>().unwrap(), it.item, "its name is its own");
+        assert!(!it.subject.trim().is_empty() && !it.why.trim().is_empty(), "{kind:?}: {it:?}");
+        assert!(it.agent.is_some() || it.kind == Kind::Budget, "{kind:?}: who: {it:?}");
+        assert!(it.since_wall > 0 || world.now.wall == 0, "{kind:?}: since when");
+        world.restart();
+        assert_eq!(open(&world), all, "{kind:?}: a restart changes nothing");
+        world.ask("ann", Command::Snooze { item: it.item.clone(), ms: Some(2 * SECOND) });
+        assert!(open(&world).iter().all(|it| it.snoozed.is_some()), "{kind:?}: it is put off");
+        world.restart();
+        assert!(open(&world).iter().all(|it| it.snoozed.is_some()), "{kind:?}: a restart does not bring it back");
+        world.advance(2 * SECOND);
+        assert_eq!(open(&world), all, "{kind:?}: it is there again, as it was");
+        end(&mut world);
+        assert_eq!(open(&world), [], "{kind:?}: it is over");
+        if kind != Kind::Budget {
+            world.refused("ann", Command::Snooze { item: it.item.clone(), ms: Some(SECOND) });
+        }
+        world.restart();
+        assert_eq!(open(&world), [], "{kind:?}: and stays over");
+    }
+}
+
+/// Names are read as they are written, in any case where they are numbers; what is no name is none.
+#[test]
+fn the_name_of_an_item_is_read_as_it_is_written() {
+    for text in ["Q7", "T9", "A5", "V3", "budget:day", "budget:task", "budget:M3", "budget:agent:ada", "agent:a/b"] {
+        assert_eq!(text.parse::<Item>().unwrap().to_string(), text);
+    }
+    assert_eq!("q7".parse::<Item>().unwrap(), Item::Approval(ApprovalId(7)));
+    for text in ["", "X1", "budget:", "budget:never", "agent:", "T", "A-1"] {
+        assert!(text.parse::<Item>().is_err(), "{text:?}");
+    }
 }

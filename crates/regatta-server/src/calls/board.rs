@@ -31,7 +31,10 @@ impl Caller<'_> {
             working: count("working"),
             waiting: count("waiting"),
             landing: count("landing"),
-            needs_you: InboxView::all(&board, ask.project.as_ref()).iter().filter(|it| it.is_awake()).count(),
+            needs_you: InboxView::all(&board, ask.project.as_ref(), self.engine().now())
+                .iter()
+                .filter(|it| it.is_awake())
+                .count(),
             completed,
             failed,
             projects: self.project_views(&board, ask.project.clone()).await?,

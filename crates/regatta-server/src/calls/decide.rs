@@ -117,7 +117,12 @@ impl Caller<'_> {
     pub(super) fn inbox(&self, ask: input::Scope) -> Json {
         self.known(ask.project.as_ref())?;
         let board = self.board();
-        answer(board.revision, &InboxView::all(&board, ask.project.as_ref()))
+        answer(board.revision, &InboxView::all(&board, ask.project.as_ref(), self.engine().now()))
+    }
+
+    /// Everything that needs a person, put off or not.
+    fn items(&self) -> Vec<InboxView> {
+        InboxView::all(&self.board(), None, self.engine().now())
     }
 
     pub(super) async fn decide(&self, ask: input::Decide) -> Json {
@@ -148,23 +153,23 @@ impl Caller<'_> {
                 "subject": decided.as_ref().map(|it| it.subject()),
                 "rule": rule,
                 "answered": before.saturating_sub(left),
-                "left": InboxView::all(&board, None).iter().filter(|it| it.is_awake()).count(),
+                "left": self.items().iter().filter(|it| it.is_awake()).count(),
             }),
         )
     }
 
     /// The open requests that ask the very same as one, but for itself.
     fn alike(&self, id: ApprovalId) -> Vec<ApprovalId> {
-        let all = InboxView::all(&self.board(), None);
+        let all = self.items();
         let Some(group) = all.iter().find(|it| it.id == id.to_string()).map(InboxView::group) else { return vec![] };
         let others = all.iter().filter(|it| it.group() == group).filter_map(|it| it.id.parse().ok());
         others.filter(|it| *it != id).collect()
     }
 
     pub(super) async fn snooze(&self, ask: input::Snooze) -> Json {
+        let id = ask.id.to_string();
         let (revision, _) = self.ask(Command::Snooze { item: ask.id, ms: ask.ms }).await?;
-        let all = InboxView::all(&self.board(), None);
-        answer(revision, &all.into_iter().find(|it| it.id == ask.id.to_string()))
+        answer(revision, &self.items().into_iter().find(|it| it.id == id))
     }
 
     pub(super) async fn policy_add(&self, ask: input::PolicyAdd) -> Json {
@@ -176,6 +181,6 @@ impl Caller<'_> {
 
     pub(super) async fn budget_set(&self, ask: input::BudgetSet) -> Json {
         let (revision, _) = self.ask(Command::SetBudget { scope: ask.scope, ceiling: ask.ceiling }).await?;
-        answer(revision, &BudgetsView::of(&self.board(), self.engine().now()))
+        answer(revision, &BudgetsView::of(&self.board(), self.engine().now(), 0))
     }
 }

@@ -128,10 +128,13 @@ impl Caller<'_> {
         self.task(task, Command::Revise { task, text: ask.text }).await
     }
 
-    /// What was dropped stays under its keep-ref.
+    /// What was dropped stays under its keep-ref. A task that failed is only taken out of the inbox.
     pub(super) async fn drop_work(&self, ask: input::Said) -> Json {
         let task: TaskId = parse(&ask.id)?;
         let found = self.task_view(task).await?.task;
+        if found.status == task::Status::Failed {
+            return self.task(task, Command::Dismiss { task }).await;
+        }
         if found.submission.is_none() {
             return Err(Problem::from(&Refusal::NothingToLand { task, status: found.status }));
         }

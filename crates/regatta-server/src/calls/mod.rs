@@ -191,7 +191,9 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::PolicyList(_) => answer(it.board().revision, &it.board().rules.values().collect::<Vec<_>>()),
         Call::PolicyAdd(ask) => it.policy_add(ask).await,
         Call::PolicyRm(ask) => it.done(Command::RemoveRule { rule: ask.rule }).await,
-        Call::BudgetList(_) => answer(it.board().revision, &BudgetsView::of(&it.board(), it.engine().now())),
+        Call::BudgetList(ask) => {
+            answer(it.board().revision, &BudgetsView::of(&it.board(), it.engine().now(), ask.days))
+        }
         Call::BudgetSet(ask) => it.budget_set(ask).await,
         Call::Land(ask) => it.land(ask).await,
         Call::Queue(ask) => it.queue(ask).await,

@@ -86,7 +86,7 @@ impl Scene<'_> {
         Ok(match topic {
             Topic::Head => entity("head".into(), &self.head()?).into_iter().collect(),
             Topic::Inbox => {
-                let items = items(self.board);
+                let items = items(self.board, self.now);
                 items.iter().filter_map(|it| entity(format!("item/{}", it.item.id), it)).collect()
             }
             Topic::Lanes => {
@@ -140,7 +140,7 @@ impl Scene<'_> {
             *counts.entry(at(board, it)).or_default() += 1;
         }
         let count = |at: At| counts.get(&at).copied().unwrap_or_default();
-        let needs_you = items(board).len();
+        let needs_you = items(board, self.now).len();
         let missions = self.missions()?;
         let part = |text: String, strong: bool, to: &str| Part { text, strong, to: Some(to.into()) };
         let mut sentence = vec![
@@ -324,7 +324,7 @@ impl Scene<'_> {
 
     fn spend(&self) -> Result<SpendView, StoreError> {
         let (board, now) = (self.board, self.now);
-        let budgets = BudgetsView::of(board, now);
+        let budgets = BudgetsView::of(board, now, 0);
         let day = budgets.budgets.iter().find(|it| it.scope == budget::Scope::Day);
         let cap = day.and_then(|it| it.ceiling.micro_usd);
         let line = self.shared.pages.lanes.spent();
@@ -495,8 +495,8 @@ pub(super) fn at(board: &Board, it: &Task) -> At {
 }
 
 /// Everything that needs a person and that nobody put off, longest waiting first.
-pub(super) fn items(board: &Board) -> Vec<ItemView> {
-    let all = InboxView::all(board, None).into_iter().filter(InboxView::is_awake);
+pub(super) fn items(board: &Board, now: Now) -> Vec<ItemView> {
+    let all = InboxView::all(board, None, now).into_iter().filter(InboxView::is_awake);
     let drawn = |it: InboxView| ItemView { actions: act::item(&it), group: it.group(), item: it };
     all.map(drawn).collect()
 }

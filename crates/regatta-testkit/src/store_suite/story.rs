@@ -374,6 +374,8 @@ fn missions(it: &mut Teller) {
         token: grant.token,
         reason: Some("too hard".into()),
     });
+    it.ann(Command::Snooze { item: Item::Task(grant.task), ms: Some(60_000) });
+    it.ann(Command::Dismiss { task: grant.task });
     it.ann(Command::CancelTask { task: TaskId(4), reason: "its blocker failed".into() });
     let report = Add { issue_type: IssueType::Docs, expects: Expects::Report, ..add("docs", "What is there?", "none") };
     it.ann(Command::AddTask { task: report, assign: Some(agent("bob")), how: How::Queue });
@@ -603,8 +605,13 @@ fn what_stays(it: &mut Teller) {
     it.shell(Command::ReportSaid { attempt: asking.attempt, token: asking.token, n: 1, said });
     it.ann(Command::AddTask { task: add("shop", "Broken", "x/broken"), assign: Some(agent("ann")), how: How::Direct });
     let broken = it.poll("ann", true);
+    let (attempt, token, half) = (broken.attempt, broken.token, it.board.limits.silence_ms / 2);
+    it.shell(Command::ReportSilent { attempt, token, since_ms: Some(half) });
+    it.ann(Command::Snooze { item: Item::Attempt(attempt), ms: Some(60_000) });
+    it.shell(Command::ReportSilent { attempt, token, since_ms: None });
     let how = Exited::Failed { reason: "not signed in".into(), class: Some(Class::Auth) };
     it.shell(Command::ReportExited { attempt: broken.attempt, token: broken.token, how });
+    it.ann(Command::Snooze { item: Item::Agent(agent("ann")), ms: Some(60_000) });
     it.ann(Command::ResumeAgent { agent: agent("ann") });
     it.ann(Command::CancelTask { task: broken.task, reason: "enough".into() });
     it.ann(Command::AddTask { task: add("shop", "Offered", "x/offered"), assign: Some(agent("bob")), how: How::Offer });
@@ -613,6 +620,11 @@ fn what_stays(it: &mut Teller) {
         assign: None,
         how: How::Direct,
     });
+    // Nobody has said what becomes of this one, and somebody put it off.
+    it.ann(Command::AddTask { task: add("shop", "Fails", "x/f"), assign: Some(agent("ann")), how: How::Direct });
+    let Grant { task, attempt, token, .. } = it.poll("ann", false);
+    it.ann(Command::GiveUp { task, attempt, token, reason: Some("too hard".into()) });
+    it.ann(Command::Snooze { item: Item::Task(task), ms: Some(3_600_000) });
     it.ann(Command::AddTask { task: add("shop", "Cancelled", "x/c"), assign: None, how: How::Direct });
     it.ann(Command::CancelTask { task: TaskId(it.board.counters.task), reason: "never mind".into() });
     it.tell(

@@ -171,13 +171,16 @@ pub(crate) struct Inbox {
     /// Exit with 3 if anything waits
     #[arg(long)]
     pub(crate) check: bool,
+    /// Go through it at the terminal, one item at a time
+    #[arg(short, long)]
+    pub(crate) interactive: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum InboxWord {
     /// Put something off for a while; it comes back by itself
     Snooze {
-        /// Q7, or the task that needs you
+        /// Q7, or the name of anything else that needs you: T9, A5, budget:day, agent:NAME
         id: Item,
         /// For how long: 30m, 2h, 1d
         #[arg(value_parser = duration_ms)]
@@ -185,7 +188,7 @@ pub(crate) enum InboxWord {
     },
     /// Bring something back that was put off
     Wake {
-        /// Q7, or the task that needs you
+        /// Q7, or the name of anything else that needs you: T9, A5, budget:day, agent:NAME
         id: Item,
     },
 }

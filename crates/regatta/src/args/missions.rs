@@ -101,3 +101,44 @@ pub(crate) enum CostBy {
     Provider,
     Mission,
 }
+
+/// How many days before today something begins: `today`, `yesterday`, `7d`, `2w`, or a date (UTC).
+pub(crate) fn days_since(text: &str) -> Result<u32, String> {
+    days_before(text, jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date())
+}
+
+fn days_before(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
+    let many =
+        |it: &str, days: u32| it.parse::<u32>().ok().and_then(|it| it.checked_mul(days)).filter(|it| *it < 36_500);
+    let found = match text {
+        "today" => Some(0),
+        "yesterday" => Some(1),
+        _ => match (text.strip_suffix('d'), text.strip_suffix('w')) {
+            (Some(days), _) => many(days, 1),
+            (_, Some(weeks)) => many(weeks, 7),
+            _ => {
+                let since = text.parse::<jiff::civil::Date>().ok();
+                since.and_then(|it| u32::try_from(it.until(today).ok()?.get_days()).ok())
+            }
+        },
+    };
+    found.ok_or_else(|| "say today, yesterday, 7d, 2w or a date that has been, such as 2026-07-01".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn since_when_is_said_in_days() {
+        let today = jiff::civil::date(2026, 3, 2);
+        for (text, days) in
+            [("today", 0), ("yesterday", 1), ("7d", 7), ("2w", 14), ("2026-03-02", 0), ("2026-02-27", 3)]
+        {
+            assert_eq!(days_before(text, today), Ok(days), "{text}");
+        }
+        for bad in ["", "d", "-1d", "2026-03-03", "7", "tomorrow", "99999999d", "2026-13-01"] {
+            assert!(days_before(bad, today).is_err(), "{bad}");
+        }
+    }
+}

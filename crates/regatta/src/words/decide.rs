@@ -1,92 +1,21 @@
-//! Decide and steer: `inbox`, `answer`, `allow`, `deny`, `tell`, `pause`, `resume`, `retry`, `takeover`, `policy`,
+//! Decide and steer: `allow`, `deny`, `tell`, `pause`, `resume`, `retry`, `takeover`, `policy`,
 //! `budget`.
 
 use regatta_api::Call;
 use regatta_api::input;
-use regatta_api::view::{AgentView, BudgetsView, InboxView, TaskView};
+use regatta_api::view::{AgentView, BudgetsView, TaskView};
 use regatta_core::approval::Reach;
 use regatta_core::budget::{self, Ceiling, Spend};
 use regatta_core::ids::{AgentName, ApprovalId, TaskId};
-use regatta_core::inbox::Item;
 use regatta_core::policy::{self, Effect, Matter, Rule};
 use regatta_core::refusal::seconds;
 use regatta_core::session::Answer;
 
-use crate::args::{Allow, BudgetWord, Deny, EffectArg, Inbox, InboxWord, PolicyWord, ReachArg};
+use crate::args::{Allow, BudgetWord, Deny, EffectArg, PolicyWord, ReachArg};
 use crate::client::Got;
-use crate::out::{Failed, Said, ago, failed, plain, table, usage};
+use crate::out::{Failed, Said, failed, plain, table, usage};
 
 use super::App;
-use super::see::hour;
-
-pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
-    match &ask.word {
-        Some(InboxWord::Snooze { id, time }) => return snooze(app, *id, Some(*time)),
-        Some(InboxWord::Wake { id }) => return snooze(app, *id, None),
-        None => {}
-    }
-    let client = app.client()?;
-    let project = app.project(&client)?;
-    let got: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project }))?;
-    // What somebody put off is not gone: it is told apart, with when it comes back.
-    let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) = got.data.iter().cloned().partition(InboxView::is_awake);
-    let same = |it: &InboxView| awake.iter().filter(|other| other.group() == it.group()).count() > 1;
-    let next = awake.first().map(|it| match it.kind.as_str() {
-        "permission" if same(it) => format!("regatta allow {} --all", it.id),
-        "permission" => format!("regatta allow {}", it.id),
-        "question" => format!("regatta answer {} '…'", it.id),
-        "review" => format!("regatta diff {0} · regatta land {0}", it.id),
-        _ => format!("regatta answer {} retry", it.id),
-    });
-    app.out.answer("inbox", &got.data, &next.into_iter().collect::<Vec<_>>(), |_| {
-        let mut text = if awake.is_empty() { "nothing needs you\n".into() } else { table(&grouped(&awake)) };
-        if !asleep.is_empty() {
-            let until = |it: &InboxView| format!("{} until {}", it.id, hour(it.snoozed_until_wall.unwrap_or(0)));
-            let all: Vec<String> = asleep.iter().map(until).collect();
-            text += &format!("put off: {}\n", all.join(" · "));
-        }
-        text
-    })?;
-    if ask.check && !awake.is_empty() { Err(Failed::Code(3)) } else { Ok(()) }
-}
-
-fn snooze(app: &App, id: Item, ms: Option<u64>) -> Said {
-    let got: Got<Option<InboxView>> = app.call(&Call::InboxSnooze(input::Snooze { id, ms }))?;
-    let until = got.data.as_ref().and_then(|it| it.snoozed_until_wall);
-    let (next, text) = match until {
-        Some(wall) => (format!("regatta inbox wake {id}"), format!("{id} comes back at {}\n", hour(wall))),
-        None => ("regatta inbox".to_owned(), format!("{id} is in the inbox\n")),
-    };
-    app.out.answer("inbox.snooze", &got.data, &[next], |_| text)
-}
-
-/// Requests that ask the very same are one row, whoever asks it: `--all` answers them at once.
-fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
-    let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
-    for it in items {
-        let key = it.group();
-        if let Some(row) = rows.iter_mut().find(|row| row.0 == key && it.kind == "permission") {
-            row.1 += 1;
-            continue;
-        }
-        let agent = it.agent.as_ref().map_or(String::new(), ToString::to_string);
-        let mut why = plain(&it.why);
-        if !it.choices.is_empty() && it.kind != "permission" {
-            why += &format!(" [{}]", it.choices.iter().map(|it| plain(it)).collect::<Vec<_>>().join(" | "));
-        }
-        let subject = plain(&it.subject);
-        let task = it.task.map_or(String::new(), |it| it.to_string());
-        rows.push((key, 1, vec![it.id.clone(), it.kind.clone(), task, agent, ago(it.since_wall), subject, why]));
-    }
-    rows.into_iter()
-        .map(|(_, count, mut row)| {
-            if count > 1 {
-                row[5] += &format!(" × {count}");
-            }
-            row
-        })
-        .collect()
-}
 
 fn reach(it: ReachArg) -> Reach {
     match it {
@@ -105,41 +34,7 @@ pub(super) fn deny(app: &App, ask: &Deny) -> Said {
     decide(app, "deny", (ask.id, ask.all), Answer::Deny { words: ask.because.clone() }, reach(ask.reach))
 }
 
-pub(super) fn answer(app: &App, id: &str, words: &[String]) -> Said {
-    let text = words.join(" ");
-    if id.starts_with(['T', 't']) {
-        let task: TaskId =
-            id.parse().map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "see regatta inbox"))?;
-        return match text.as_str() {
-            "retry" => retry(app, task),
-            "cancel" => {
-                let ask = input::TaskCancel { task, reason: Some("cancelled by a person".into()) };
-                let got: Got<TaskView> = app.call(&Call::TaskCancel(ask))?;
-                app.out.answer("task.cancel", &got.data, &[], |_| format!("{task} is cancelled\n"))
-            }
-            _ => Err(usage(
-                format!("{task} can be answered with retry or cancel"),
-                format!("see why: regatta why {task}"),
-            )),
-        };
-    }
-    if id.starts_with(['V', 'v']) {
-        let id = id.parse().map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "see regatta inbox"))?;
-        return match text.as_str() {
-            "accept" => super::bridge::bridge(app, crate::args::BridgeWord::Accept { id }),
-            "refuse" => super::bridge::bridge(app, crate::args::BridgeWord::Refuse { id }),
-            _ => Err(usage(
-                format!("{id} can be answered with accept or refuse"),
-                format!("see it: regatta bridge show {id}"),
-            )),
-        };
-    }
-    let id: ApprovalId =
-        id.parse().map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "see regatta inbox"))?;
-    decide(app, "answer", (id, false), Answer::Text { text }, Reach::Once)
-}
-
-fn decide(app: &App, kind: &str, (id, alike): (ApprovalId, bool), answer: Answer, reach: Reach) -> Said {
+pub(super) fn decide(app: &App, kind: &str, (id, alike): (ApprovalId, bool), answer: Answer, reach: Reach) -> Said {
     let verb = match &answer {
         Answer::Allow => "allowed",
         Answer::Deny { .. } => "denied",
@@ -352,7 +247,7 @@ pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
 
 pub(super) fn budget(app: &App, word: BudgetWord) -> Said {
     let (kind, got): (&str, Got<BudgetsView>) = match word {
-        BudgetWord::List => ("budget.list", app.call(&Call::BudgetList(input::Nothing {}))?),
+        BudgetWord::List => ("budget.list", app.call(&Call::BudgetList(input::Spent { days: 0 }))?),
         BudgetWord::Set { scope, tokens, usd, turns, attempts, time } => {
             let ceiling = Ceiling { tokens, micro_usd: usd, turns, attempts, wall_ms: time };
             if ceiling == Ceiling::default() {

@@ -180,11 +180,19 @@ struct Cost {
     total: Spend,
     /// Today's ceiling in millionths of a dollar.
     cap: Option<u64>,
+    /// How many days before today are in it.
+    days: u32,
 }
 
-pub(super) fn cost(app: &App, by: CostBy) -> Said {
+pub(super) fn cost(app: &App, by: CostBy, since: Option<u32>) -> Said {
+    if since.is_some() && by == CostBy::Mission {
+        return Err(usage(
+            "what a mission cost is counted as a whole, and not by the day",
+            "leave --since out, or sum it up --by agent or --by provider",
+        ));
+    }
     let client = app.client()?;
-    let budgets: Got<BudgetsView> = client.call(&Call::BudgetList(input::Nothing {}))?;
+    let budgets: Got<BudgetsView> = client.call(&Call::BudgetList(input::Spent { days: since.unwrap_or(0) }))?;
     let day = budgets.data.budgets.iter().find(|it| it.scope == budget::Scope::Day);
     let cap = day.and_then(|it| it.ceiling.micro_usd);
     let (by, rows) = match by {
@@ -204,7 +212,9 @@ pub(super) fn cost(app: &App, by: CostBy) -> Said {
             ("mission", missions.data.iter().map(|it| Row { name: name(it), spent: it.spent }).collect())
         }
     };
-    let cost = Cost { by, rows, total: budgets.data.today, cap };
+    let days = since.unwrap_or(0);
+    // A ceiling is a day's.
+    let cost = Cost { by, rows, total: budgets.data.spent, cap: cap.filter(|_| days == 0), days };
     app.out.answer("cost", &cost, &["regatta budget list".into()], |_| draw_cost(&cost))
 }
 
@@ -227,15 +237,16 @@ fn price(spent: &Spend) -> String {
 }
 
 fn draw_cost(it: &Cost) -> String {
-    let head = [it.by, "attempts", "in", "out", "cost"].map(str::to_owned).to_vec();
+    let head = [it.by, "attempts", "in", "out", "cache", "cost"].map(str::to_owned).to_vec();
     let row = |name: &str, spent: &Spend| {
         let usage = &spent.usage;
-        let (input, output) = (tokens(usage.input), tokens(usage.output));
-        vec![line(name), spent.attempts.to_string(), input, output, price(spent)]
+        let all = usage.input + usage.cached_input + usage.cache_write;
+        let cache = if usage.cached_input == 0 { "-".into() } else { format!("{} %", usage.cached_input * 100 / all) };
+        vec![line(name), spent.attempts.to_string(), tokens(all), tokens(usage.output), cache, price(spent)]
     };
     let mut rows = vec![head];
     rows.extend(it.rows.iter().map(|it| row(&it.name, &it.spent)));
-    let mut total = row("today", &it.total);
+    let mut total = row(&if it.days == 0 { "today".to_owned() } else { format!("{} days", it.days + 1) }, &it.total);
     if let (Some(cap), Some(last)) = (it.cap, total.last_mut()) {
         *last += &format!(" of ${:.2}", cap as f64 / 1e6);
     }

@@ -11,6 +11,7 @@ mod fill;
 pub(crate) mod goal;
 mod graph;
 mod hook;
+mod inbox;
 mod land;
 mod logs;
 mod mcp;
@@ -236,7 +237,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Open) => see::open(app),
         Some(Word::Watch) => crate::watch::watch(app),
         Some(Word::Graph(it)) => graph::graph(app, &it),
-        Some(Word::Cost { by }) => graph::cost(app, by),
+        Some(Word::Cost { by, since }) => graph::cost(app, by, since),
         Some(Word::Replay(it)) => replay::replay(app, &it),
         Some(Word::Compare { ids }) => replay::compare(app, &ids),
         Some(Word::Events(it)) => see::events(app, &it),
@@ -258,8 +259,8 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Retry { id }) => decide::retry(app, id),
         Some(Word::Takeover { id, session, command }) => decide::takeover(app, id, session, &command),
         Some(Word::Tell { id, words }) => decide::tell(app, &id, &words),
-        Some(Word::Inbox(it)) => decide::inbox(app, &it),
-        Some(Word::Answer { id, words }) => decide::answer(app, &id, &words),
+        Some(Word::Inbox(it)) => inbox::inbox(app, &it),
+        Some(Word::Answer { id, words, message }) => inbox::answer(app, &id, &words, message.as_deref()),
         Some(Word::Allow(it)) => decide::allow(app, &it),
         Some(Word::Deny(it)) => decide::deny(app, &it),
         Some(Word::Policy(it)) => decide::policy(app, it),

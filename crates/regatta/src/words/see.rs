@@ -42,7 +42,7 @@ pub(super) fn status(app: &App) -> Said {
     } else if it.needs_you > 0 {
         next.insert(0, "regatta inbox".to_owned());
     }
-    let budgets: Got<BudgetsView> = client.call(&Call::BudgetList(input::Nothing {}))?;
+    let budgets: Got<BudgetsView> = client.call(&Call::BudgetList(input::Spent { days: 0 }))?;
     let spent = money(&budgets.data);
     if it.working + it.waiting + it.needs_you + it.landing == 0 {
         next.push("regatta down".into());

@@ -29,6 +29,7 @@ mod disks; // full, read-only, corrupt, far away
 mod doors; // who gets in
 mod figures; // health, figures, traces
 mod hooks; // what starts when something happens
+mod inboxes; // everything that needs a person is answered in one way
 mod isolations; // workers that did not work where they should
 mod kills; // kill -9, two hundred times
 mod leads; // several leads at once, by messages

@@ -162,6 +162,36 @@ fn a_question_is_answered_in_the_terminal_view() {
     tmux.is_as_before();
 }
 
+/// `inbox -i` shows one item with its keys; a letter or Enter decides nothing, a digit does; what is skipped stays.
+#[test]
+fn the_inbox_is_gone_through_by_key() {
+    let world = World::set_up();
+    let plan = world.plan(ASKS);
+    world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
+    assert!(until(LONG, || world.json(&["inbox"]).as_array().unwrap().len() == 1));
+    let Some(tmux) = Tmux::open(&world, 80, 24) else { return };
+    let walk = format!("{} inbox -i; echo before the screen", env!("CARGO_BIN_EXE_regatta"));
+    tmux.enters(&walk);
+    let card = tmux.waits_for("s skip   q quit");
+    for text in ["Q1 question  T1 scripted", "Keep the old flag?", "1 keep   2 remove   3 reply in words   4 decline"] {
+        assert!(card.contains(text), "{text:?}:\n{card}");
+    }
+    tmux.presses("Enter");
+    tmux.types("x");
+    tmux.waits_for("a digit answers");
+    tmux.types("s");
+    tmux.waits_for("1 skipped: regatta inbox");
+    assert_eq!(world.json(&["inbox"]).as_array().unwrap().len(), 1, "nothing is decided yet");
+    tmux.enters("clear");
+    tmux.enters(&walk);
+    tmux.waits_for("s skip   q quit");
+    tmux.types("2");
+    tmux.waits_for("answered Q1 for T1");
+    tmux.waits_for("nothing needs you");
+    assert!(until(LONG, || world.json(&["show", "T1"])["word"] == "landed"));
+    tmux.is_as_before();
+}
+
 /// A daemon that goes away is said, with the age of the data; nobody starts it again; when it is back the view is live.
 /// SIGTERM leaves the terminal as it was.
 #[test]

@@ -1,0 +1,266 @@
+//! What is in the inbox: everything that needs a person, as the board has it. The board in, the items out.
+
+use crate::approval::Approval;
+use crate::attempt::Attempt;
+use crate::board::Board;
+use crate::budget::{self, Short};
+use crate::ids::{AgentName, Now, ProjectName, TaskId};
+use crate::landing::Landing;
+use crate::policy;
+use crate::provider::Parked;
+use crate::session::{Ask, Want};
+use crate::task::{Status, Task};
+
+use super::{Item, Snooze};
+
+/// What a person is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// An agent wants to do something.
+    Permission,
+    /// An agent wants to know something.
+    Question,
+    /// Finished work waits for somebody to look at it.
+    Review,
+    /// A task cannot go on without a person.
+    Task,
+    /// A landing waits until a person has done something to the checkout or the remote.
+    Landing,
+    /// A task failed for good.
+    Failed,
+    /// An attempt says nothing.
+    Stuck,
+    /// A budget is nearly or wholly used up.
+    Budget,
+    /// An agent is not signed in, or its settings cannot work.
+    Credential,
+    /// Somebody outside who is on no list asks for something.
+    Request,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 10] = [
+        Kind::Permission,
+        Kind::Question,
+        Kind::Review,
+        Kind::Task,
+        Kind::Landing,
+        Kind::Failed,
+        Kind::Stuck,
+        Kind::Budget,
+        Kind::Credential,
+        Kind::Request,
+    ];
+
+    /// Its word, as people and programs see it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Permission => "permission",
+            Kind::Question => "question",
+            Kind::Review => "review",
+            Kind::Task => "task",
+            Kind::Landing => "landing",
+            Kind::Failed => "failed",
+            Kind::Stuck => "stuck",
+            Kind::Budget => "budget",
+            Kind::Credential => "credential",
+            Kind::Request => "request",
+        }
+    }
+}
+
+/// Something that needs a person: who, what and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Open {
+    pub item: Item,
+    pub kind: Kind,
+    pub task: Option<TaskId>,
+    /// Nothing when it is the whole fleet's.
+    pub project: Option<ProjectName>,
+    pub agent: Option<AgentName>,
+    /// What is asked, in one line.
+    pub subject: String,
+    /// Why a person must decide it.
+    pub why: String,
+    pub since_wall: u64,
+    pub escalated: bool,
+    pub snoozed: Option<Snooze>,
+    /// The whole request, where it is an agent's.
+    pub ask: Option<Ask>,
+}
+
+/// Everything that needs a person: what is put off last, then the longest waiting first.
+pub fn open(board: &Board, now: Now) -> Vec<Open> {
+    let asked = board.approvals.values().filter(|it| it.is_open()).map(|it| asked(board, it));
+    let tasks = board.tasks.values().filter_map(|it| of_task(board, it));
+    let failed = board.failed.values().map(|it| about(Kind::Failed, it, "it failed, and nobody said why"));
+    let stuck = board.attempts.values().filter_map(|it| {
+        let since_wall = it.quiet_wall.filter(|_| is_stuck(it))?;
+        let task = board.tasks.get(&it.task)?;
+        let most = crate::refusal::seconds(board.limits.silence_ms);
+        Some(Open {
+            item: Item::Attempt(it.id),
+            agent: Some(it.agent.clone()),
+            why: format!("nothing was heard of {} for long; after {most} it is stopped by itself", it.id),
+            since_wall,
+            snoozed: it.snoozed,
+            ..about(Kind::Stuck, task, "")
+        })
+    });
+    let budgets = budget::short(board, now).into_iter().filter_map(|it| of_budget(board, it, now));
+    let credentials = board.agents.keys().filter_map(|name| Some(of_agent(name, broken(board, name)?)));
+    let requests = board.conversations.values().filter_map(|it| {
+        let first = it.held.first()?;
+        let more = it.held.len() - 1;
+        let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+        Some(Open {
+            item: Item::Request(it.id),
+            kind: Kind::Request,
+            task: it.task,
+            project: Some(it.project.clone()),
+            agent: Some(it.agent.clone()),
+            subject: format!("{}{more}", first.text.lines().next().unwrap_or_default()),
+            why: format!(
+                "{} ({}:{}) asks in {} and is on no list of who may",
+                first.by.name, it.service, first.by.id, it.title
+            ),
+            since_wall: first.wall,
+            escalated: false,
+            snoozed: None,
+            ask: None,
+        })
+    });
+    let all = asked.chain(tasks).chain(failed).chain(stuck).chain(budgets).chain(credentials).chain(requests);
+    let mut all: Vec<Open> = all.collect();
+    all.sort_by_key(|it| (it.snoozed.is_some(), it.since_wall));
+    all
+}
+
+/// Whether a person must do something about an open task before it goes on.
+pub(super) fn needs_somebody(board: &Board, task: &Task) -> bool {
+    match task.status {
+        Status::NeedsHuman | Status::InReview => true,
+        Status::Landing => held(board, task).is_some(),
+        _ => false,
+    }
+}
+
+/// A task's landing, if that waits for a person.
+fn held<'a>(board: &'a Board, task: &Task) -> Option<&'a Landing> {
+    board.landings.get(&task.landing?).map(|it| &**it).filter(|it| it.held.is_some())
+}
+
+/// Whether nothing was heard of an attempt for long, and nobody has ended it yet.
+pub(super) fn is_stuck(it: &Attempt) -> bool {
+    it.quiet_wall.is_some() && it.stopping.is_none()
+}
+
+/// What keeps an agent from working until a person has mended it.
+pub(super) fn broken<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Parked> {
+    board.parked.get(&format!("agent:{agent}")).map(|it| &**it).filter(|it| it.until_at.is_none() && !it.over)
+}
+
+fn asked(board: &Board, it: &Approval) -> Open {
+    let (kind, why) = match (&it.ask.want, board.attempts.get(&it.attempt), board.agents.get(&it.agent)) {
+        (Want::Permission { tool, .. }, Some(attempt), Some(agent)) => {
+            (Kind::Permission, policy::judge(board, attempt, agent, tool).1)
+        }
+        (Want::Permission { .. }, ..) => (Kind::Permission, "only a person can answer it".into()),
+        (Want::Question { .. }, ..) => (Kind::Question, "only a person can answer it".into()),
+    };
+    Open {
+        item: Item::Approval(it.id),
+        kind,
+        task: Some(it.task),
+        project: Some(it.project.clone()),
+        agent: Some(it.agent.clone()),
+        subject: it.subject(),
+        why,
+        since_wall: it.asked_wall,
+        escalated: it.escalated,
+        snoozed: it.snoozed,
+        ask: Some(it.ask.clone()),
+    }
+}
+
+fn of_task(board: &Board, it: &Task) -> Option<Open> {
+    match it.status {
+        Status::NeedsHuman => Some(about(Kind::Task, it, "")),
+        Status::InReview => {
+            let files = it.submission.as_ref().map_or(0, |it| it.changed.len());
+            let subject = format!("{} · {files} file{} changed", it.subject, if files == 1 { "" } else { "s" });
+            Some(Open { subject, ..about(Kind::Review, it, "somebody must review it") })
+        }
+        Status::Landing => {
+            let why = held(board, it)?.held.clone().unwrap_or_default();
+            Some(Open { why, ..about(Kind::Landing, it, "") })
+        }
+        _ => None,
+    }
+}
+
+/// Something about a task, as the task itself says it.
+fn about(kind: Kind, it: &Task, otherwise: &str) -> Open {
+    Open {
+        item: Item::Task(it.id),
+        kind,
+        task: Some(it.id),
+        project: Some(it.project.clone()),
+        agent: it.agent.clone(),
+        subject: it.subject.clone(),
+        why: it.reason.clone().unwrap_or_else(|| otherwise.into()),
+        since_wall: it.updated_wall,
+        escalated: false,
+        snoozed: it.snoozed,
+        ask: None,
+    }
+}
+
+fn of_budget(board: &Board, it: Short, now: Now) -> Option<Open> {
+    let budget = board.budgets.get(&it.scope)?;
+    let (mut task, mut agent, mut project) = (None, None, None);
+    match &it.scope {
+        budget::Scope::Task(id) => task = Some(*id),
+        budget::Scope::Agent(name) => agent = Some(name.clone()),
+        budget::Scope::Mission(id) => project = board.missions.get(id).map(|it| it.project.clone()),
+        budget::Scope::Attempt | budget::Scope::EachTask | budget::Scope::Day => {}
+    }
+    project = project.or_else(|| task.and_then(|it| board.tasks.get(&it)).map(|it| it.project.clone()));
+    let whose = it.whose.map_or(String::new(), |whose| format!("{whose}: "));
+    let follows = match (it.empty, &it.scope) {
+        (true, budget::Scope::Attempt) => "it is used up: the attempt is stopped",
+        (true, _) => "it is used up: nothing that falls under it starts until it is raised",
+        (false, _) => "80 % of it are gone",
+    };
+    Some(Open {
+        subject: format!("the budget of {}: {whose}{}", budget::name(&it.scope), it.text),
+        item: Item::Budget(it.scope),
+        kind: Kind::Budget,
+        task,
+        project,
+        agent,
+        why: follows.into(),
+        since_wall: budget.warned_wall.unwrap_or(budget::day_of(now) * 86_400_000),
+        escalated: false,
+        snoozed: budget.snoozed,
+        ask: None,
+    })
+}
+
+fn of_agent(name: &AgentName, it: &Parked) -> Open {
+    let signs_in = it.class == crate::session::Class::Auth;
+    let what = if signs_in { "is not signed in" } else { "cannot work as it is set up" };
+    Open {
+        item: Item::Agent(name.clone()),
+        kind: Kind::Credential,
+        task: None,
+        project: None,
+        agent: Some(name.clone()),
+        subject: format!("{name} {what}: {}", it.reason.lines().next().unwrap_or_default()),
+        why: "it takes no work until somebody has mended that: regatta doctor".into(),
+        since_wall: it.since_wall,
+        escalated: false,
+        snoozed: it.snoozed,
+        ask: None,
+    }
+}

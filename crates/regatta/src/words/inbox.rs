@@ -1,0 +1,170 @@
+//! The inbox: `inbox`, `answer`. Every item is answered in the same way: with one of its choices.
+
+mod form; // a question that is a form
+mod walk; // one item after the other
+
+use regatta_api::Call;
+use regatta_api::input;
+use regatta_api::view::{InboxView, Way};
+use regatta_core::approval::Reach;
+use regatta_core::inbox::Item;
+use regatta_core::session::Answer;
+
+use crate::args::{Inbox, InboxWord};
+use crate::client::{Client, Got};
+use crate::out::{Failed, Said, ago, plain, table, usage};
+
+use super::App;
+use super::decide::decide;
+use super::see::hour;
+
+pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
+    match &ask.word {
+        Some(InboxWord::Snooze { id, time }) => return snooze(app, id, Some(*time)),
+        Some(InboxWord::Wake { id }) => return snooze(app, id, None),
+        None if ask.interactive => return walk::walk(app),
+        None => {}
+    }
+    let client = app.client()?;
+    let project = app.project(&client)?;
+    let got: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project }))?;
+    // What somebody put off is not gone: it is told apart, with when it comes back.
+    let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) = got.data.iter().cloned().partition(InboxView::is_awake);
+    let same = |it: &InboxView| awake.iter().filter(|other| other.group() == it.group()).count() > 1;
+    let next = awake.first().map(|it| match it.kind.as_str() {
+        "permission" if same(it) => format!("regatta allow {} --all", it.id),
+        "permission" => format!("regatta allow {}", it.id),
+        "question" if !it.choices.is_empty() => format!("regatta answer {} 1", it.id),
+        "question" => "regatta inbox -i".to_owned(),
+        "review" => format!("regatta diff {0} · regatta land {0}", it.id),
+        "failed" | "task" => format!("regatta why {}", it.id),
+        _ => it.ways.first().map_or_else(|| "regatta inbox -i".to_owned(), |way| way.line.clone()),
+    });
+    app.out.answer("inbox", &got.data, &next.into_iter().collect::<Vec<_>>(), |_| {
+        let mut text = if awake.is_empty() { "nothing needs you\n".into() } else { table(&grouped(&awake)) };
+        if !asleep.is_empty() {
+            let until = |it: &InboxView| format!("{} until {}", it.id, hour(it.snoozed_until_wall.unwrap_or(0)));
+            let all: Vec<String> = asleep.iter().map(until).collect();
+            text += &format!("put off: {}\n", all.join(" · "));
+        }
+        text
+    })?;
+    if ask.check && !awake.is_empty() { Err(Failed::Code(3)) } else { Ok(()) }
+}
+
+fn snooze(app: &App, id: &Item, ms: Option<u64>) -> Said {
+    let got: Got<Option<InboxView>> = app.call(&Call::InboxSnooze(input::Snooze { id: id.clone(), ms }))?;
+    let until = got.data.as_ref().and_then(|it| it.snoozed_until_wall);
+    let (next, text) = match until {
+        Some(wall) => (format!("regatta inbox wake {id}"), format!("{id} comes back at {}\n", hour(wall))),
+        None => ("regatta inbox".to_owned(), format!("{id} is in the inbox\n")),
+    };
+    app.out.answer("inbox.snooze", &got.data, &[next], |_| text)
+}
+
+/// Requests that ask the very same are one row, whoever asks it: `--all` answers them at once.
+fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
+    let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
+    for it in items {
+        let key = it.group();
+        if let Some(row) = rows.iter_mut().find(|row| row.0 == key && it.kind == "permission") {
+            row.1 += 1;
+            continue;
+        }
+        let agent = it.agent.as_ref().map_or(String::new(), ToString::to_string);
+        let mut why = plain(&it.why);
+        if !it.choices.is_empty() && it.kind != "permission" {
+            let numbered = (1..).zip(&it.choices).map(|(nth, it)| format!("{nth} {}", plain(it)));
+            why += &format!("   {}", numbered.collect::<Vec<_>>().join("  "));
+        }
+        let subject = plain(&it.subject);
+        let task = it.task.map_or(String::new(), |it| it.to_string());
+        rows.push((key, 1, vec![it.id.clone(), it.kind.clone(), task, agent, ago(it.since_wall), subject, why]));
+    }
+    rows.into_iter()
+        .map(|(_, count, mut row)| {
+            if count > 1 {
+                row[5] += &format!(" × {count}");
+            }
+            row
+        })
+        .collect()
+}
+
+/// Everything that needs a person here, what is put off too.
+fn items(app: &App, client: &Client) -> Result<Vec<InboxView>, Failed> {
+    let project = app.project(client)?;
+    let got: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project }))?;
+    Ok(got.data)
+}
+
+/// Answers an item: an agent's question with words or the number of a choice, anything else with one of its choices.
+pub(super) fn answer(app: &App, id: &str, words: &[String], message: Option<&str>) -> Said {
+    let item: Item = id.parse().map_err(|it: regatta_core::ids::BadName| {
+        usage(it.to_string(), "name what regatta inbox lists first in a row: Q7, T9, A5, budget:day, agent:NAME")
+    })?;
+    let text = words.join(" ");
+    let client = app.client()?;
+    let project = None; // by its name, wherever it is
+    let all: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project }))?;
+    let found = all.data.iter().find(|it| it.id == item.to_string());
+    if let Item::Approval(id) = item {
+        let text = found.map_or(text.clone(), |it| numbered(it, &text));
+        decide(app, "answer", (id, false), Answer::Text { text }, Reach::Once)?;
+        return match (message, found.and_then(|it| it.task)) {
+            (Some(message), Some(task)) => super::decide::tell(app, &task.to_string(), &[message.to_owned()]),
+            _ => Ok(()),
+        };
+    }
+    let Some(found) = found else {
+        return Err(usage(format!("{item} does not need you"), "see what does: regatta inbox"));
+    };
+    let (word, rest) = words.split_first().map_or(("", &[][..]), |(word, rest)| (word.as_str(), rest));
+    let way = found.way(&text).or_else(|| found.way(word));
+    let Some(way) = way else {
+        let choices: Vec<String> = found.choices.iter().map(|it| plain(it)).collect();
+        return Err(usage(
+            format!("{item} can be answered with {}", choices.join(", ")),
+            format!("see it: regatta inbox; for instance: regatta answer {item} {}", first_word(found)),
+        ));
+    };
+    let said = message.map(str::to_owned).or_else(|| (!rest.is_empty()).then(|| rest.join(" ")));
+    choose(app, &client, &item, (way, said))
+}
+
+/// The choice that a number stands for; anything else as it is.
+fn numbered(it: &InboxView, text: &str) -> String {
+    let literal = it.choices.iter().any(|it| it == text);
+    let nth = text.trim().parse::<usize>().ok().filter(|_| !literal).and_then(|it| it.checked_sub(1));
+    nth.and_then(|nth| it.choices.get(nth)).cloned().unwrap_or_else(|| text.to_owned())
+}
+
+fn first_word(it: &InboxView) -> String {
+    it.ways.first().map_or(String::new(), |it| it.choice.split(' ').next().unwrap_or_default().to_owned())
+}
+
+/// Does what a choice says: the verb it stands for.
+fn choose(app: &App, client: &Client, item: &Item, (way, said): (&Way, Option<String>)) -> Said {
+    let mut ask = way.input.clone();
+    if let Some(place) = way.words.as_ref().and_then(|it| ask.pointer_mut(it)) {
+        let Some(words) = said else {
+            return Err(usage(
+                format!("{} needs words", way.choice),
+                format!("say them: regatta answer {item} {} 'what is to be different'", way.choice),
+            ));
+        };
+        *place = words.into();
+    }
+    let body = serde_json::to_vec(&ask).unwrap_or_default();
+    let call = Call::parse(&way.verb, &body).map_err(Failed::from)?;
+    let got: Got<serde_json::Value> = client.call(&call)?;
+    let left = items(app, client)?.iter().filter(|it| it.is_awake()).count();
+    let next = if left > 0 { vec!["regatta inbox".to_owned()] } else { vec![] };
+    // A failed task is tried again under a new number.
+    let other = got.data["id"].as_str().filter(|it| *it != item.to_string()).filter(|_| way.verb == "retry");
+    let other = other.map_or(String::new(), |it| format!(" as {it}"));
+    let line = way.line.replace(" '…'", "");
+    app.out.answer(&way.verb, &got.data, &next, |_| {
+        format!("{item}: {}{other} ({line}) · {left} left in the inbox\n", plain(&way.choice))
+    })
+}
