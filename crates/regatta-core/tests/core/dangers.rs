@@ -376,14 +376,17 @@ fn danger_18_a_hundred_members_fit_a_summary() {
     assert_eq!(summary(&world).members.len(), 101, "and nobody is left out");
 }
 
-/// T6: whoever reads, from memory, from the store or from the log, is told the same. `same_summary_at_every_door` of
-/// the end-to-end tests says it of the doors.
+/// T6: whoever reads, from memory, from the store or from the log, is told the same, and whoever reads later, too, as long
+/// as the record is the same. `same_summary` of the end-to-end tests says it of the doors.
 #[test]
 fn danger_19_t6_every_reader_derives_the_same_summary() {
     let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
     let check = |world: &mut World| {
         let of = |board: &regatta_core::board::Board| launch::summary(board, &board.teams[&harbour()]);
-        assert_eq!(of(&world.reloaded()), of(&world.board));
+        let told = of(&world.board);
+        assert_eq!(of(&world.reloaded()), told);
+        world.register("somebody-else", 1);
+        assert_eq!(of(&world.board), told, "what is no part of the record changed what is told of it");
     };
     check(&mut world);
     resolve(&mut world, &[]);
