@@ -486,7 +486,7 @@ fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
 
 pub(crate) fn phase(dir: &RunDir) -> Result<Phase, AgentError> {
     if let Some(exit) = read_exit(dir)? {
-        see_off(dir)?;
+        see_off(dir, SHIM_PATIENCE)?;
         return Ok(Phase::Ended(exit));
     }
     match read_json::<ProcessIdentity>(&dir.shim_file()) {
@@ -508,11 +508,11 @@ pub(crate) fn phase(dir: &RunDir) -> Result<Phase, AgentError> {
 /// Waits for a shim that has written its record to be gone: to write it is the last thing it does, and nobody is told
 /// that nothing lives while the shim itself still does (P3, P10). One that stands still is passed over after a while:
 /// nothing of what it watched is left.
-fn see_off(dir: &RunDir) -> Result<(), AgentError> {
+fn see_off(dir: &RunDir, patience: Duration) -> Result<(), AgentError> {
     let Ok(Some(identity)) = read_json::<ProcessIdentity>(&dir.shim_file()) else { return Ok(()) };
     match Handle::of(&identity).map_err(|error| words::kernel("open a process", error))? {
         Some(shim) => {
-            shim.wait_until(Instant::now() + SHIM_PATIENCE).map(drop).map_err(|error| words::kernel("wait", error))
+            shim.wait_until(Instant::now() + patience).map(drop).map_err(|error| words::kernel("wait", error))
         }
         None => Ok(()),
     }
@@ -580,4 +580,34 @@ pub(crate) fn reap_later(mut shim: Child, ended: bool) -> Option<i32> {
     }
     reaper::reap(shim);
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Process;
+    use crate::rundir::write_atomic;
+
+    /// P3, P10: what has its exit record has ended only when the shim that wrote it is gone.
+    #[test]
+    fn p3_who_has_ended_is_gone_with_its_shim() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = RunDir::create(place.path().join("A1")).unwrap();
+        let mut shim = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let identity = Process::read(shim.id()).unwrap().identity().unwrap();
+        write_atomic(&dir.shim_file(), &serde_json::to_vec(&identity).unwrap()).unwrap();
+        dir.record_exit(&Exit::Code(0)).unwrap();
+        // One that stands still is passed over.
+        see_off(&dir, Duration::ZERO).unwrap();
+        assert!(matches!(shim.try_wait(), Ok(None)));
+        assert!(matches!(phase(&dir), Ok(Phase::Ended(Exit::Code(0)))));
+        std::thread::scope(|scope| {
+            let seen = scope.spawn(|| see_off(&dir, Duration::from_secs(300)).unwrap());
+            drop(shim.stdin.take());
+            seen.join().unwrap();
+        });
+        let gone = Process::read(shim.id()).is_none_or(|it| it.zombie);
+        shim.wait().unwrap();
+        assert!(gone, "it was said to have ended, and its shim lived");
+    }
 }
