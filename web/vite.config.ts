@@ -12,5 +12,5 @@ export default defineConfig({
     emptyOutDir: true,
   },
   worker: { format: 'es' },
-  test: { environment: 'happy-dom', include: ['src/**/*.test.{ts,tsx}'] },
+  test: { environment: 'happy-dom', include: ['src/**/*.test.{ts,tsx}'], testTimeout: 60_000 },
 });

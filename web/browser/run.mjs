@@ -1,6 +1,6 @@
 // The page in a real browser, against the real program: what a person would do, and what it costs.
 //
-//   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--only team,walk,demo30,demo300,fleet30,fleet300]
+//   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--only team,plan,walk,demo30,demo300,fleet30,fleet300]
 //
 // `--built` uses the page inside the program instead of web/dist. `--minutes` is how long the heap is watched.
 // `--both` takes every picture in both themes.
@@ -60,6 +60,13 @@ const browser = await chromium.launch({
   args: ['--no-sandbox', '--js-flags=--expose-gc', '--enable-precise-memory-info'],
 });
 
+/** A browser of its own, as patient as the rest where much else is done. */
+async function opened() {
+  const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
+  context.setDefaultTimeout(LONG);
+  return context;
+}
+
 function watched(page, complaints) {
   page.on('console', (it) => it.type() === 'error' && complaints.push(it.text()));
   page.on('pageerror', (it) => complaints.push(it.message));
@@ -100,7 +107,7 @@ async function team() {
     world.up();
     await world.set({ agents: 3 });
     await world.call('budget.set', { scope: 'day', ceiling: { micro_usd: 4_000_000 } });
-    const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
+    const context = await opened();
     const page = watched(await context.newPage(), complaints);
 
     await page.goto(`${world.url}/`);
@@ -110,7 +117,7 @@ async function team() {
     await page.goto(url);
     await until('the page', () => has(page, 'Needs you'));
     check(!page.url().includes('#'), 'the code is gone from the address');
-    const second = await browser.newContext();
+    const second = await opened();
     const thief = await second.newPage();
     await thief.goto(url);
     check(await until('the gate', () => has(thief, 'used already')), 'a code works once');
@@ -190,8 +197,6 @@ async function team() {
     await until('T2 to land', () => has(page, 'landed as'));
     check(true, 'a change lands by key, and the page says so');
 
-    await planned({ world, page, until, check, has, shoot, accessible });
-    await restarted(world, page);
     await world.team();
     await hostileWork(world, page);
     await largeChange(world, page);
@@ -234,6 +239,24 @@ async function team() {
     await phone(world, context);
     const unexpected = complaints.filter((it) => !/Failed to load resource|ERR_CONNECTION|ERR_INCOMPLETE|net::ERR/.test(it));
     check(unexpected.length === 0, 'the browser complains of nothing', unexpected.slice(0, 3).join(' | '));
+    await context.close();
+  } finally {
+    world.down();
+  }
+}
+
+/** Words become a plan and work; work is begun anew and stopped. */
+async function plan() {
+  const world = new World(binary, dist);
+  try {
+    world.up();
+    await world.set({ agents: 3 });
+    const context = await opened();
+    const page = await context.newPage();
+    await page.goto(world.open());
+    await until('the page', () => has(page, 'Needs you'));
+    await planned({ world, page, until, check, has, shoot, accessible });
+    await restarted(world, page);
     await context.close();
   } finally {
     world.down();
@@ -401,7 +424,7 @@ async function phone(world, context) {
 async function demo(size) {
   const played = new Played(binary, dist, size);
   try {
-    const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
+    const context = await opened();
     const page = watched(await context.newPage(), []);
     await page.goto(await played.page());
     await until('the lanes', () => has(page, `${size} lanes`));
@@ -444,7 +467,7 @@ async function fleet(size) {
     world.up();
     await world.set({ agents: size, runtime: 'outside' });
     const held = await outside(world, size === 30 ? { asks: 4, review: 2 } : {});
-    const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
+    const context = await opened();
     const page = await context.newPage();
     await page.goto(world.open());
     await until('the lanes', () => has(page, `${size} lanes`));
@@ -555,6 +578,7 @@ async function weigh(world, context, page, held) {
 
 const parts = {
   team,
+  plan,
   walk: () => walk({ binary, browser, dist, until, check, say: (it) => console.log(`     ${it}`) }).then((steps) => budget("the newcomer's walk, from the README to the end", steps, 12, 'steps')),
   demo30: () => demo(30),
   demo300: () => demo(300),

@@ -41,6 +41,7 @@ export async function walk({ binary, browser, dist, until, check, say }) {
   const shell = new Shell(binary, env, home);
   let steps = 0;
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
+  context.setDefaultTimeout(240_000);
   try {
     /** What a step does must stand in what the step before showed. */
     const take = (shape, shown, what) => {

@@ -4,6 +4,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { place } from '../route';
 import { Inbox } from '../inbox';
 import { Conversations } from './conversations';
+import { Lanes } from '../plots/lanes';
 import { PlanPage } from './plan';
 import { Replay } from './replay';
 import { topic } from '../live/client';
@@ -19,7 +20,7 @@ function at(path: string): void {
 }
 
 async function until(holds: () => boolean): Promise<void> {
-  for (let nth = 0; nth < 200 && !holds(); nth += 1) await new Promise((done) => setTimeout(done, 10));
+  for (let nth = 0; nth < 3_000 && !holds(); nth += 1) await new Promise((done) => setTimeout(done, 10));
   expect(holds()).toBe(true);
 }
 
@@ -116,6 +117,33 @@ describe('a plan', () => {
     await until(() => asked.at(-1)?.[0] === '/api/v1/mission.start' && location.search === '?mission=M5');
     expect(asked.at(-1)?.[1]).toMatchObject({ tasks: [{ task: { subject: 'Second' } }] });
     expect(localStorage.getItem('regatta-plan-T31')).toBeNull();
+    render(null, box);
+  });
+});
+
+describe('many lanes', () => {
+  it('are cells: a new version of one is drawn, the others are left, and they come back after a table', async () => {
+    const lane = (nth: number, text: string) => ({ agent: `a-${nth}`, provider: 'p', at: 'working', text, task: null, subject: '', since_wall: 1, capacity: { current: 1, max: 1 }, wanted: '', running: '', actions: [] });
+    const keys = Array.from({ length: 40 }, (_, nth) => `lane/a-${nth}`);
+    keys.forEach((key, nth) => topic('lanes').entities.set(key, signal(lane(nth, 'first'))));
+    topic('lanes').keys.value = keys;
+    topic('lanes').known.value = true;
+    at('/');
+    const box = document.createElement('div');
+    render(<Lanes size="many" />, box);
+    const cells = () => [...box.querySelectorAll<HTMLElement>('.cell')];
+    expect(cells().length).toBe(40);
+    const before = cells();
+    (topic('lanes').entities.get('lane/a-7') as ReturnType<typeof signal>).value = lane(7, 'second');
+    topic('lanes').changed.value += 1;
+    await until(() => box.innerHTML.includes('second'));
+    expect(cells()[7]?.title).toBe('a-7: working  second');
+    expect(cells().every((it, nth) => it === before[nth])).toBe(true);
+    at('/?as=table');
+    await until(() => box.querySelectorAll('tbody tr').length === 40);
+    at('/');
+    await until(() => cells().length === 40);
+    expect([cells()[7]?.title, cells()[8]?.title]).toEqual(['a-7: working  second', 'a-8: working  first']);
     render(null, box);
   });
 });
