@@ -204,19 +204,20 @@ async function team() {
     for (const [path, name] of [['/queue', 'queue'], ['/files', 'files'], ['/cost', 'cost'], ['/agents', 'agents'], ['/team', 'team'], ['/events', 'events'], ['/setup', 'setup'], ['/inbox', 'inbox'], ['/conversations', 'conversations'], ['/replay?mission=M1', 'replay']]) {
       await page.goto(`${world.url}${path}`);
       if (name === 'team') await until('the team', () => has(page, 'Launches before'));
-      await until(name, async () => (await page.locator('main .panel').count()) > 0 && !(await has(page, 'asking the daemon')));
+      await until(name, async () => (await page.locator('main .panel').count()) > 0 && !(await has(page, 'asking the daemon')) && !(await has(page, 'looking…')));
       if (['cost', 'team', 'setup'].includes(name) || argv.includes('--both')) await shoot(page, name);
       await accessible(page, name);
     }
     // Back in time: the mission as it stood before its last landings.
     await until('the slider', async () => (await page.locator('input[type=range]').count()) === 1);
-    await until('all six to have landed', async () => (await text(page, 'tbody')).match(/landed/g)?.length === 6);
+    const landed = () => page.locator('tbody tr', { hasText: 'landed' }).count();
+    await until('all six to have landed', async () => (await landed()) === 6);
     check(true, 'a mission is replayed as it ended');
     await page.locator('input[type=range]').evaluate((it) => {
       it.value = String(Number(it.min) + 12);
       it.dispatchEvent(new Event('input', { bubbles: true }));
     });
-    await until('an earlier board', async () => ((await text(page, 'tbody')).match(/landed/g)?.length ?? 0) < 6);
+    await until('an earlier board', async () => (await landed()) < 6);
     check(page.url().includes('at='), 'and as it stood before, by a slider whose moment is in the address');
     await shoot(page, 'replay');
     await page.keyboard.press('Escape');
