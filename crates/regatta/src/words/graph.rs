@@ -246,7 +246,10 @@ fn draw_cost(it: &Cost) -> String {
     };
     let mut rows = vec![head];
     rows.extend(it.rows.iter().map(|it| row(&it.name, &it.spent)));
-    let mut total = row(&if it.days == 0 { "today".to_owned() } else { format!("{} days", it.days + 1) }, &it.total);
+    let first = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+    let first = first.saturating_sub(jiff::Span::new().days(it.days));
+    let name = if it.days == 0 { "today".to_owned() } else { format!("since {first}") };
+    let mut total = row(&name, &it.total);
     if let (Some(cap), Some(last)) = (it.cap, total.last_mut()) {
         *last += &format!(" of ${:.2}", cap as f64 / 1e6);
     }

@@ -72,14 +72,17 @@ fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
             continue;
         }
         let agent = it.agent.as_ref().map_or(String::new(), ToString::to_string);
-        let mut why = plain(&it.why);
-        if !it.choices.is_empty() && it.kind != "permission" {
-            let numbered = (1..).zip(&it.choices).map(|(nth, it)| format!("{nth} {}", plain(it)));
-            why += &format!("   {}", numbered.collect::<Vec<_>>().join("  "));
-        }
+        let numbered = (1..).zip(&it.choices).map(|(nth, it)| format!("{nth} {}", plain(it)));
+        // A permission is answered with words of its own: allow and deny.
+        let choices: Vec<String> = numbered.filter(|_| it.kind != "permission").collect();
+        let (choices, why) = (choices.join("  "), plain(&it.why));
         let subject = plain(&it.subject);
         let task = it.task.map_or(String::new(), |it| it.to_string());
-        rows.push((key, 1, vec![it.id.clone(), it.kind.clone(), task, agent, ago(it.since_wall), subject, why]));
+        rows.push((
+            key,
+            1,
+            vec![it.id.clone(), it.kind.clone(), task, agent, ago(it.since_wall), subject, choices, why],
+        ));
     }
     rows.into_iter()
         .map(|(_, count, mut row)| {
