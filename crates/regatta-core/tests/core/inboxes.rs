@@ -3,9 +3,10 @@
 
 use regatta_core::approval::Reach;
 use regatta_core::attempt::Exited;
+use regatta_core::board::Board;
 use regatta_core::budget::{Ceiling, Scope};
 use regatta_core::command::Command;
-use regatta_core::ids::ApprovalId;
+use regatta_core::ids::{ApprovalId, Now, TaskId};
 use regatta_core::inbox::{self, Item, Kind, LONGEST_MS, Open};
 use regatta_core::landing::Moved;
 use regatta_core::project::Review;
@@ -287,5 +288,24 @@ fn the_name_of_an_item_is_read_as_it_is_written() {
     assert_eq!("q7".parse::<Item>().unwrap(), Item::Approval(ApprovalId(7)));
     for text in ["", "X1", "budget:", "budget:never", "agent:", "T", "A-1"] {
         assert!(text.parse::<Item>().is_err(), "{text:?}");
+    }
+}
+
+/// The inbox: every item has a name of its own that can be read back, and whoever needs a person is there.
+pub(crate) fn check(board: &Board, now: Now) {
+    let all = inbox::open(board, now);
+    let mut names: Vec<String> = all.iter().map(|it| it.item.to_string()).collect();
+    assert!(all.iter().zip(&names).all(|(it, name)| name.parse().ok().as_ref() == Some(&it.item)), "{names:?}");
+    names.sort_unstable();
+    let many = names.len();
+    names.dedup();
+    assert_eq!(names.len(), many, "two items have one name: {names:?}");
+    let there = |id: TaskId| names.binary_search(&id.to_string()).is_ok();
+    for task in board.tasks.values() {
+        let needs = matches!(task.status, Status::NeedsHuman | Status::InReview);
+        assert!(!needs || there(task.id), "{} needs a person, and nobody is told", task.id);
+    }
+    for task in board.failed.values() {
+        assert_eq!(board.settled(task.id), Some(Status::Failed), "{} is kept and has not failed", task.id);
     }
 }

@@ -194,7 +194,7 @@ impl Laws {
         check_owners(board);
         check_waits(board, now);
         check_tasks(board, now);
-        check_inbox(board, now);
+        crate::inboxes::check(board, now);
         check_landings(board);
         check_ready(board);
         check_talk(board);
@@ -377,25 +377,6 @@ fn check_waits(board: &Board, now: Now) {
                 open.extend(edges.get(owner).into_iter().flatten());
             }
         }
-    }
-}
-
-/// The inbox: every item has a name of its own that can be read back, and whoever needs a person is there.
-fn check_inbox(board: &Board, now: Now) {
-    let all = regatta_core::inbox::open(board, now);
-    let mut names: Vec<String> = all.iter().map(|it| it.item.to_string()).collect();
-    assert!(all.iter().zip(&names).all(|(it, name)| name.parse().ok().as_ref() == Some(&it.item)), "{names:?}");
-    names.sort_unstable();
-    let many = names.len();
-    names.dedup();
-    assert_eq!(names.len(), many, "two items have one name: {names:?}");
-    let there = |id: regatta_core::ids::TaskId| names.binary_search(&id.to_string()).is_ok();
-    for task in board.tasks.values() {
-        let needs = matches!(task.status, Status::NeedsHuman | Status::InReview);
-        assert!(!needs || there(task.id), "{} needs a person, and nobody is told", task.id);
-    }
-    for task in board.failed.values() {
-        assert_eq!(board.settled(task.id), Some(Status::Failed), "{} is kept and has not failed", task.id);
     }
 }
 
