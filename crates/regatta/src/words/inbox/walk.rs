@@ -123,7 +123,8 @@ fn told(app: &App, it: Said) -> Said {
 
 /// An item in a few lines: who, what, why, and the keys.
 fn card(it: &InboxView, alike: usize, left: usize) -> String {
-    let who = [it.task.map(|it| it.to_string()), it.agent.as_ref().map(ToString::to_string)];
+    let task = it.task.map(|it| it.to_string()).filter(|task| *task != it.id);
+    let who = [task, it.agent.as_ref().map(ToString::to_string)];
     let who: Vec<String> = who.into_iter().flatten().collect();
     let mut text = format!("\n{} {}  {}  {} ago  ({left} left)\n", it.id, it.kind, who.join(" "), ago(it.since_wall));
     let many = if alike > 1 { format!(" × {alike}, answered at once") } else { String::new() };
