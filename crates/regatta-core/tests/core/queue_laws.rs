@@ -1,0 +1,123 @@
+//! The laws of the merge queue.
+
+use std::collections::BTreeSet;
+
+use regatta_core::board::Board;
+use regatta_core::claim::{Mode, Owner};
+use regatta_core::ids::LandingId;
+use regatta_core::landing::{Landing, State};
+use regatta_core::pattern::Uri;
+use regatta_core::project::{Project, QueueMode};
+use regatta_core::task::Task;
+
+use super::{blockers, check_files, needs};
+
+/// Who was first, by rank, age and number.
+fn rank(it: &Landing) -> (bool, u8, LandingId) {
+    (!it.first, it.priority, it.id)
+}
+
+/// What a landing's row knows of trials: the one under way, and the one that failed.
+fn trains(it: &Landing) -> Vec<Vec<LandingId>> {
+    let live = !matches!(it.state, State::Queued | State::Trying { void: true, .. });
+    let red = it.red.as_ref().map(|red| red.ahead.iter().copied().chain([it.id]).collect());
+    live.then(|| it.train()).into_iter().chain(red).collect()
+}
+
+/// Q10: a trial has everybody in it who was first, but for those who stand aside and those who came when what it is
+/// about was under way.
+pub(super) fn check_order(board: &Board, last: &LandingId, ahead: &[LandingId]) {
+    let landing = &board.landings[last];
+    let train: Vec<LandingId> = ahead.iter().copied().chain([*last]).collect();
+    let all: BTreeSet<LandingId> = train.iter().copied().collect();
+    assert_eq!(all.len(), train.len(), "somebody is twice in {train:?}");
+    let of_project = || board.landings.values().filter(|other| other.project == landing.project);
+    assert!(of_project().filter(|it| all.contains(&it.id)).count() == all.len(), "{train:?} is not of one queue");
+    let under_way: BTreeSet<LandingId> = of_project().flat_map(|it| trains(it)).flatten().collect();
+    for other in of_project().filter(|it| !all.contains(&it.id)) {
+        let overtaken = train.iter().any(|id| !under_way.contains(id) && rank(other) < rank(&board.landings[id]));
+        let aside = other.retry_at.is_some()
+            || other.behind.iter().any(|it| board.landings.contains_key(it))
+            || board.tasks[&other.task].blocked_by.iter().any(|it| board.tasks.contains_key(it));
+        assert!(!overtaken || aside, "Q10: {train:?} overtook {}", other.id);
+    }
+}
+
+/// Q10: trials are prefixes of one order, as many as there are slots, and one moves the trunk.
+fn check_trials(board: &Board, project: &Project) {
+    let queue: Vec<_> = board.landings.values().filter(|it| it.project == project.name).collect();
+    let mut known: Vec<Vec<LandingId>> = queue.iter().flat_map(|it| trains(it)).collect();
+    known.sort_by_key(Vec::len);
+    for pair in known.windows(2) {
+        assert!(pair[1].starts_with(&pair[0]), "Q1: {:?} and {:?} are not of one order", pair[0], pair[1]);
+    }
+    for id in known.iter().flatten() {
+        assert!(board.landings.contains_key(id), "Q1: {id} has left the queue and is still in a trial");
+    }
+    let count = |of: fn(&State) -> bool| queue.iter().filter(|it| of(&it.state)).count();
+    let landing = &project.settings.landing;
+    let slots = if landing.mode == QueueMode::Serial { 1 } else { landing.slots.unwrap_or(2) as usize };
+    assert!(count(|it| matches!(it, State::Trying { .. })) <= slots, "more trials than slots");
+    assert!(count(|it| matches!(it, State::Moving { .. })) <= 1, "Q2: two move one trunk");
+}
+
+/// The other tasks of a landing's wave, where that is to be one commit.
+fn mates<'a>(board: &'a Board, landing: &'a Landing) -> impl Iterator<Item = &'a Task> {
+    let one = landing.mission.filter(|it| !landing.first && board.missions[it].wave_commits);
+    let step = board.tasks[&landing.task].step();
+    let of_wave = move |it: &&Task| one.is_some() && it.mission == one && it.step() == step && it.id != landing.task;
+    board.tasks.values().map(|it| &**it).filter(of_wave)
+}
+
+/// Whether a task may come to the queue without anybody's doing.
+fn comes(task: &Task) -> bool {
+    (task.status.is_running() || task.status.is_waiting()) && task.fixup.is_none() && task.paused.is_none()
+}
+
+/// Q8, Q10, L6: the queue never stands still without a reason, and only a live fence moves a trunk.
+pub(super) fn check_landings(board: &Board) {
+    for project in board.projects.values() {
+        check_trials(board, project);
+    }
+    for landing in board.landings.values() {
+        let task = board.tasks.get(&landing.task).expect("a landing's task is open");
+        assert_eq!(task.landing, Some(landing.id), "{} is not the landing of {}", landing.id, task.id);
+        assert_eq!(landing.held.is_some(), landing.retry_at.is_some(), "{} is held without an end", landing.id);
+        check_files(board, &Owner::Landing(landing.id), &needs(board, task));
+        let trunk = [Uri::of_trunk(&landing.project)];
+        match &landing.state {
+            State::Queued | State::Trying { .. } => {}
+            State::Validated { .. } => {
+                let stopped = board.projects[&landing.project].queue.held.is_some();
+                let held = blockers(board, &trunk, Mode::Exclusive, None).next();
+                let cut = mates(board, landing).any(|it| {
+                    it.landing.is_some_and(|it| board.landings.contains_key(&it) && !landing.train().contains(&it))
+                });
+                assert!(stopped || held.is_some() || cut, "Q8: the trunk is free and {} does not take it", landing.id);
+            }
+            State::Moving { fence, .. } => {
+                let own = board.claims.values().find(|it| it.token == *fence).expect("L6: a move without its fence");
+                let lent = |it: &regatta_core::ids::LandingId| {
+                    board.landings.get(it).is_some_and(|it| it.under.as_ref().is_some_and(|it| it.token == *fence))
+                };
+                if !landing.train().iter().any(lent) {
+                    assert_eq!((&own.owner, &own.uris[..]), (&Owner::Landing(landing.id), &trunk[..]), "L6");
+                }
+            }
+        }
+    }
+    for (name, project) in &board.projects {
+        let mut queue: Vec<_> = board.landings.values().filter(|it| it.project == *name).collect();
+        queue.sort_by_key(|it| rank(it));
+        assert!(queue.iter().map(|it| it.id).eq(board.queue_of(name).map(|it| it.id)), "Q10: the order is wrong");
+        let stands = queue.iter().all(|it| it.state == State::Queued);
+        let waits = |it: &Landing| {
+            it.retry_at.is_some()
+                || it.behind.iter().any(|it| board.landings.contains_key(it))
+                || board.tasks[&it.task].blocked_by.iter().any(|it| board.tasks.contains_key(it))
+                || mates(board, it).any(comes)
+        };
+        let all_wait = project.queue.held.is_some() || queue.iter().all(|it| waits(it));
+        assert!(!stands || all_wait, "Q8: nothing of {name} is on its way though nothing is held");
+    }
+}
