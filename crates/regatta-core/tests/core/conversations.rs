@@ -152,6 +152,16 @@ fn b2_one_turn_at_a_time_and_follow_ups_say_that_they_wait() {
     assert!(!attempt.notes.iter().any(|it| it.contains("fix the login bug")), "{:?}", attempt.notes);
 }
 
+/// B2: a turn whose task has not started yet is under way, too.
+#[test]
+fn b2_a_turn_that_waits_for_its_start_is_the_only_one() {
+    let mut world = world();
+    says(&mut world, hear("claude", "1", "fix the login bug"));
+    says(&mut world, hear("claude", "2", "and add a test"));
+    let turns: Vec<_> = it(&world, 1).turns.iter().map(|it| it.state).collect();
+    assert_eq!(turns, [TurnState::Working, TurnState::Queued]);
+}
+
 /// The seed's rule, decided in one place: each app hears every message.
 #[test]
 fn a_message_that_names_nobody_goes_to_who_is_alone_and_to_nobody_of_several() {
