@@ -1,4 +1,4 @@
-// Pictures made small: a page has few colours, so the most used 256 are enough, and packing takes its time.
+// Pictures made small: a page has few colours, so 256 are enough, and packing takes its time.
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { crc32, deflateSync, inflateSync } from 'node:zlib';
@@ -45,19 +45,30 @@ export function pixels(file) {
   return { width, height, rgb };
 }
 
-/** A picture of at most 256 colours: those that are used most; each of the others becomes the nearest of them. */
+/** How far apart two colours are. */
+const apart = (a, b) => ((a >> 16) - (b >> 16)) ** 2 + (((a >> 8) & 255) - ((b >> 8) & 255)) ** 2 + ((a & 255) - (b & 255)) ** 2;
+
+/** A picture of at most 256 colours: those that are used most and those that are most unlike them; each of the others becomes the nearest of them. */
 export function small(file) {
   const { width, height, rgb } = pixels(file);
   const used = new Map();
   for (const it of rgb) used.set(it, (used.get(it) ?? 0) + 1);
-  const palette = [...used].sort((a, b) => b[1] - a[1]).slice(0, 256).map((it) => it[0]);
+  const sorted = [...used].sort((a, b) => b[1] - a[1]).map((it) => it[0]);
+  const palette = sorted.slice(0, 128);
+  // The other half: whatever is least like what is there already, so that a small swatch keeps its colour.
+  const rest = sorted.slice(128).map((it) => ({ it, far: Math.min(...palette.map((of) => apart(of, it))) }));
+  while (palette.length < 256 && rest.length > 0) {
+    const next = rest.reduce((most, one) => (one.far * Math.sqrt(used.get(one.it)) > most.far * Math.sqrt(used.get(most.it)) ? one : most));
+    if (next.far === 0) break;
+    palette.push(next.it);
+    for (const one of rest) one.far = Math.min(one.far, apart(next.it, one.it));
+  }
   const place = new Map(palette.map((it, nth) => [it, nth]));
   for (const it of used.keys()) {
     if (place.has(it)) continue;
-    const far = (of) => ((of >> 16) - (it >> 16)) ** 2 + (((of >> 8) & 255) - ((it >> 8) & 255)) ** 2 + ((of & 255) - (it & 255)) ** 2;
     let [best, least] = [0, Infinity];
     palette.forEach((of, nth) => {
-      const now = far(of);
+      const now = apart(of, it);
       if (now < least) [best, least] = [nth, now];
     });
     place.set(it, best);
