@@ -544,7 +544,8 @@ fn spend_text(today: &Spend, cap: Option<u64>, line: &[(u64, u64)], wall: u64) -
         let left = (cap - micro) as u128 * u128::from(wall - from) / u128::from(micro - before);
         let minutes = left / 60_000;
         if minutes < 24 * 60 {
-            text += &format!(" · at this rate the cap is reached in {} h {} min", minutes / 60, minutes % 60);
+            let hours = if minutes < 60 { String::new() } else { format!("{} h ", minutes / 60) };
+            text += &format!(" · at this rate the cap is reached in {hours}{} min", minutes % 60);
         }
     }
     text
@@ -567,7 +568,7 @@ mod tests {
         let line = [(0, 0), (600_000, 1_000_000)];
         assert_eq!(
             spend_text(&spend(Some(1_000_000), 9), Some(4_000_000), &line, 600_000),
-            "$1.00 of $4.00 · at this rate the cap is reached in 0 h 30 min"
+            "$1.00 of $4.00 · at this rate the cap is reached in 30 min"
         );
         assert_eq!(spend_text(&spend(Some(5_000_000), 9), Some(4_000_000), &line, 600_000), "$5.00 of $4.00");
     }

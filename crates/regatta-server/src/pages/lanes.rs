@@ -49,6 +49,8 @@ struct Kept {
     revision: u64,
     /// What everybody was at then.
     stands: BTreeMap<AgentName, Stand>,
+    /// Since when everybody is at what they are at, also where no bar says so: resting is not drawn.
+    since: BTreeMap<AgentName, (At, Option<TaskId>, u64)>,
     bars: BTreeMap<AgentName, VecDeque<Bar>>,
     /// The task that failed last at an agent's hands, until it does something else.
     failed: BTreeMap<AgentName, TaskId>,
@@ -78,7 +80,9 @@ impl Lanes {
         let stands = if kept.revision == board.revision { kept.stands.clone() } else { all(board, &kept.failed, now) };
         let since = |name: &AgentName, it: &Stand| {
             let last = kept.bars.get(name).and_then(VecDeque::back);
-            last.filter(|bar| bar.at == it.at && bar.task == it.task).map_or(now.wall, |bar| bar.from)
+            let drawn = last.filter(|bar| bar.at == it.at && bar.task == it.task).map(|bar| bar.from);
+            let seen = || kept.since.get(name).filter(|one| one.0 == it.at && one.1 == it.task).map(|one| one.2);
+            drawn.or_else(seen).unwrap_or(now.wall)
         };
         let with = |(name, it): (AgentName, Stand)| {
             let wall = since(&name, &it);
@@ -113,8 +117,12 @@ impl Lanes {
             if let Some(agent) = board.agents.get(&name) {
                 counts.entry(family(agent)).or_insert_with(|| vec![0; STATES])[it.at as usize] += 1;
             }
+            if !kept.since.get(&name).is_some_and(|one| one.0 == it.at && one.1 == it.task) {
+                kept.since.insert(name.clone(), (it.at, it.task, now.wall));
+            }
             kept.bars.entry(name).or_default().note(it, now.wall);
         }
+        kept.since.retain(|name, _| board.agents.contains_key(name));
         kept.bars.retain(|name, _| board.agents.contains_key(name));
         kept.shares.retain(|name, _| counts.contains_key(name));
         let minute = now.wall - now.wall % MINUTE_MS;
