@@ -98,6 +98,11 @@ impl TaskView {
         }
     }
 
+    /// Whether its agent waits for somebody's answer: then it is at work, and at nothing.
+    pub fn asks(&self) -> bool {
+        self.live.as_deref().is_some_and(|it| it.starts_with("waiting for "))
+    }
+
     /// With what the gates say.
     pub fn with_gates(mut self, board: &Board, now: Now) -> TaskView {
         let live = self.task.attempt.and_then(|it| board.attempts.get(&it));

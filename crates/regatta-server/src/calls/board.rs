@@ -11,7 +11,7 @@ impl Caller<'_> {
     pub(super) async fn status(&self, ask: input::Scope) -> Json {
         self.known(ask.project.as_ref())?;
         let board = self.board();
-        let _now = self.engine().now();
+        let now = self.engine().now();
         let wanted = |project: &ProjectName| ask.project.as_ref().is_none_or(|it| it == project);
         let tasks: Vec<TaskView> =
             board.tasks.values().filter(|it| wanted(&it.project)).map(|it| self.seen(&board, it)).collect();
@@ -28,18 +28,15 @@ impl Caller<'_> {
             })
             .await?;
         let view = StatusView {
-            working: count("working"),
+            working: tasks.iter().filter(|it| it.word == "working" && !it.asks()).count(),
             waiting: count("waiting"),
             landing: count("landing"),
-            needs_you: InboxView::all(&board, ask.project.as_ref(), self.engine().now())
-                .iter()
-                .filter(|it| it.is_awake())
-                .count(),
+            needs_you: InboxView::all(&board, ask.project.as_ref(), now).iter().filter(|it| it.is_awake()).count(),
             completed,
             failed,
             projects: self.project_views(&board, ask.project.clone()).await?,
             missions: board.missions.values().filter(|it| wanted(&it.project)).map(|it| it.id).collect(),
-            agents: board.agents.values().map(|it| AgentView::of(&board, it, self.engine().now())).collect(),
+            agents: board.agents.values().map(|it| AgentView::of(&board, it, now)).collect(),
             url: format!("http://{}/", self.shared.address),
             tasks,
         };

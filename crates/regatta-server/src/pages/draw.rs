@@ -446,13 +446,14 @@ pub(crate) fn row(board: &Board, it: &Task, now: Now) -> RowView {
     } else {
         reason().or_else(|| it.reason.clone()).unwrap_or_default()
     };
+    let at = at(board, it);
     RowView {
         id: it.id,
         project: it.project.clone(),
         mission: it.mission,
         subject: it.subject.clone(),
-        word: view::word(it).into(),
-        at: at(board, it),
+        word: if at == At::Needs { Status::NeedsHuman.word() } else { view::word(it) }.into(),
+        at,
         agent: it.agent.clone().or_else(|| it.assignee.clone()),
         text,
         since_wall: it.updated_wall,

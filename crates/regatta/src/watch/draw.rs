@@ -211,7 +211,7 @@ fn bottom(model: &Model, frame: &mut Frame<'_>, area: Rect) {
         }
         (None, _) => {
             let keys = match model.page {
-                Page::Now => "j k choose  1-9 answer  r reply  Tab next list  Enter open  g go  ? help  q leave",
+                Page::Now => "j k choose  1-9 answer  r reply  Tab next  Enter open  g go  ? help  q leave",
                 Page::Task(_) => "L land  R revise  X drop  T take over  l log  d diff  n p file  Esc back  ? help",
                 _ => "j k move  Enter open  / filter  g go  . hold updates  ? help  q leave",
             };

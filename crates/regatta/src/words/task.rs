@@ -219,11 +219,6 @@ fn list(app: &App, all: bool, status: &[String], mission: Option<String>, limit:
     })
 }
 
-/// Whether its agent waits for somebody's answer.
-fn asks(it: &TaskView) -> bool {
-    it.live.as_deref().is_some_and(|it| it.starts_with("waiting for "))
-}
-
 /// Tasks as rows: number, state, agent, age, subject and the first reason it waits.
 pub(super) fn rows(out: &Out, tasks: &[TaskView]) -> Vec<Vec<String>> {
     tasks
@@ -245,7 +240,7 @@ pub(super) fn rows(out: &Out, tasks: &[TaskView]) -> Vec<Vec<String>> {
             };
             vec![
                 it.task.id.to_string(),
-                out.state(if asks(it) { "needs you" } else { &it.word }),
+                out.state(if it.asks() { "needs you" } else { &it.word }),
                 line(&it.task.subject),
                 agent,
                 ago(it.task.updated_wall),
