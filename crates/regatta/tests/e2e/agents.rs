@@ -193,7 +193,7 @@ fn a_budget_stops_an_attempt_that_used_it_up() {
     assert!(why.contains("120 of 100 tokens"), "{why}");
     assert!(!world.ok(&["budget", "list"]).contains("$0.00"));
     let item = until_asked(&world);
-    assert_eq!((&item["id"], &item["choices"]), (&json!("T1"), &json!(["retry", "cancel"])));
+    assert_eq!((&item["id"], &item["choices"]), (&json!("T1"), &json!(["retry", "tell", "cancel"])));
     world.ok(&["answer", "T1", "cancel"]);
     assert!(until(LONG, || world.programs().is_empty()), "only the daemon is left");
 }
@@ -274,7 +274,7 @@ fn a_program_that_hangs_is_ended_and_the_cause_is_kept() {
         world.ok(&["run", "--agents", agent, "--yes"]);
         let ended = || world.json(&["show", &task])["attempts"][0]["ended"]["cause"] == cause;
         assert!(until(LONG, ended), "{}", world.run(&["why", &task]).out);
-        world.run(&["answer", &task, "cancel"]); // unless it has failed for good meanwhile
+        world.run(&["task", "cancel", &task]); // unless it has failed for good meanwhile
     }
     assert!(until(LONG, || world.programs().is_empty()), "only the daemon is left");
 }
