@@ -1,7 +1,7 @@
 // Lanes over time: one row for each agent, or, for a large fleet, one cell each and the share of each state.
 
 import { useSignal } from '@preact/signals';
-import type { VNode } from 'preact';
+import { Component } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { age, clockTime, plain } from '../format';
 import { byName, topic } from '../live/client';
@@ -220,18 +220,20 @@ function Row(props: { lane: Lane; bars: Bar[]; y: number; step: number; from: nu
   );
 }
 
-/** A lane's cell. An entity is replaced, never changed, so its cell is drawn once: of 300 only the new ones are compared. */
-const cells = new WeakMap<Lane, VNode>();
-function cell(it: Lane): VNode {
-  const known = cells.get(it);
-  if (known) return known;
-  const drawn = (
-    <i key={it.agent} class={`cell at-${it.at}`} title={`${it.agent}: ${STATES[it.at].word} ${it.task ?? ''} ${plain(it.text, 100)}`} onClick={() => it.task && go(`/t/${it.task}`)}>
-      {STATES[it.at].glyph}
-    </i>
-  );
-  cells.set(it, drawn);
-  return drawn;
+/** A lane's cell. An entity is replaced, never changed, so of 300 only those of new ones are drawn and compared. What was
+ * drawn is not kept beside the tree: a node that is used again holds on to every tree it was in. */
+class Cell extends Component<{ of: Lane }> {
+  shouldComponentUpdate(next: { of: Lane }) {
+    return next.of !== this.props.of;
+  }
+
+  render({ of: it }: { of: Lane }) {
+    return (
+      <i class={`cell at-${it.at}`} title={`${it.agent}: ${STATES[it.at].word} ${it.task ?? ''} ${plain(it.text, 100)}`} onClick={() => it.task && go(`/t/${it.task}`)}>
+        {STATES[it.at].glyph}
+      </i>
+    );
+  }
 }
 
 function Many({ lanes }: { lanes: Lane[] }) {
@@ -244,7 +246,9 @@ function Many({ lanes }: { lanes: Lane[] }) {
     <>
       <p class="counts">{counts.map(([at, many]) => `${many} ${STATES[at].word}`).join(' · ')}</p>
       <div class="cells" role="img" aria-label={`One cell for each agent, most urgent first: ${counts.map(([at, many]) => `${many} ${STATES[at].word}`).join(', ')}`}>
-        {sorted.map(cell)}
+        {sorted.map((it) => (
+          <Cell key={it.agent} of={it} />
+        ))}
       </div>
       {urgent.length > 0 && (
         <ul class="urgent">
