@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 
-const FLAGS: [&str; 6] = ["check", "json", "threads", "write", "install-only", "restart"];
-const OPTIONS: [&str; 17] = [
+const FLAGS: [&str; 7] = ["check", "json", "threads", "write", "install-only", "restart", "both"];
+const OPTIONS: [&str; 18] = [
     "minutes",
     "validation-ms",
     "steps",
@@ -25,6 +25,7 @@ const OPTIONS: [&str; 17] = [
     "programs",
     "scenarios",
     "layer",
+    "only",
 ];
 
 /// What was typed.

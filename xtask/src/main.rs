@@ -52,7 +52,7 @@ cargo xtask bench all
 cargo xtask eval multi-lead     [--binary PATH]
 cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
-cargo xtask web                 [--binary PATH] [--minutes 0.5] [--write] (docs/screens)
+cargo xtask web                 [--binary PATH] [--minutes 0.5] [--only team,fleet300] [--write [--both]] (docs/screens)
 cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|team|thread|all] [--binary PATH] [--install-only]
 Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
 
