@@ -146,6 +146,11 @@ pub(crate) const ROWS: [Row; 8] = [
     Row { program: &OPENCODE, drive: Drive::Acp, preset: "opencode" },
 ];
 
+/// The row of a preset that has one.
+pub(crate) fn row(preset: &str) -> Row {
+    *ROWS.iter().find(|it| it.preset == preset).expect("it is in the table")
+}
+
 /// Whether the program asks before it uses a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asks {

@@ -14,7 +14,7 @@ use super::bench::Bench;
 use super::cell::Cell;
 use super::desk::{self, Desk, KEY_VARIABLE, tops};
 use super::install::Installed;
-use super::programs::{Asks, Outfit, ROWS, Row};
+use super::programs::{Asks, Outfit, ROWS, Row, row};
 use super::table::Table;
 
 /// For a whole team to come up, or a task to land, with the slowest program on a busy machine.
@@ -58,7 +58,7 @@ pub(crate) fn programs() -> Vec<&'static super::programs::Program> {
 }
 
 fn opencode() -> Row {
-    *ROWS.iter().find(|it| it.preset == "opencode").expect("it is in the table")
+    row("opencode")
 }
 
 /// Runs a team with each lead.
@@ -70,7 +70,7 @@ pub(crate) fn table(
 ) -> anyhow::Result<Table> {
     let heads = ["lead", "side lanes"].into_iter().chain(STEPS.map(|it| it.0)).collect();
     let mut table = Table::with("Mixed teams", ABOUT, heads);
-    for row in leads().filter(|it| wanted.is_none_or(|names| names.split(',').any(|name| name == it.program.name))) {
+    for row in leads().filter(|it| super::named(wanted, it.program.name)) {
         let models = ModelServer::start([])?;
         let (runs, regatta) = (runs.to_owned(), Some(regatta.to_owned()));
         let bench = Bench { installed, account, models: &models, runs, regatta };

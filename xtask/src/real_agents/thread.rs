@@ -17,7 +17,7 @@ use super::bench::{Bench, Run};
 use super::cell::Cell;
 use super::desk::{self, Desk, tops};
 use super::install::Installed;
-use super::programs::{Asks, Program, ROWS, Row};
+use super::programs::{Asks, Program, Row, row};
 use super::table::Table;
 
 /// For an answer to be in the thread, with the slowest program on a busy machine.
@@ -52,10 +52,6 @@ const STEPS: [(&str, Step); 5] = [
     ("kill -9 of Regatta in mid-turn", killed),
     ("end", well_behaved),
 ];
-
-fn row(preset: &str) -> Row {
-    *ROWS.iter().find(|it| it.preset == preset).expect("it is in the table")
-}
 
 /// The programs that are needed.
 pub(crate) fn programs() -> Vec<&'static Program> {

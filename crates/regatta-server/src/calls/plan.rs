@@ -34,8 +34,8 @@ impl Caller<'_> {
         }
         let project = self.project(ask.project)?;
         let board = self.board();
-        let known = board.projects.get(&project).expect("it was found");
-        let planner = ask.planner.or_else(|| workers(&board, known).into_iter().next()).ok_or_else(|| {
+        let known = on(&board, &project)?;
+        let planner = ask.planner.or_else(|| workers(&board, &known).into_iter().next()).ok_or_else(|| {
             Problem::new(
                 422,
                 "no_provider",
@@ -147,10 +147,7 @@ impl Caller<'_> {
     /// A plan as it would run.
     async fn drawn(&self, name: ProjectName, ask: input::PlanDraw) -> Result<PlanView, Problem> {
         let board = self.board();
-        let project =
-            board.projects.get(&name).cloned().ok_or_else(|| {
-                Problem::from(&regatta_core::refusal::Refusal::NoSuchProject { project: name.clone() })
-            })?;
+        let project = on(&board, &name)?;
         let many = ask.tasks.len();
         if many == 0 || ask.tasks.iter().any(|it| it.after.iter().any(|on| *on >= many)) {
             let what = "a plan has tasks, and each comes after tasks of the same plan";
@@ -241,6 +238,12 @@ impl Caller<'_> {
 /// What a planning task makes a plan of; nothing for any other task.
 pub(crate) fn title_of_plan(task: &task::Task) -> Option<&str> {
     task.subject.strip_prefix(PLAN).filter(|_| task.expects == Expects::Report)
+}
+
+/// A project on this very board, which may be another than the one its name was found on.
+fn on(board: &Board, name: &ProjectName) -> Result<Arc<Project>, Problem> {
+    let gone = || Problem::from(&regatta_core::refusal::Refusal::NoSuchProject { project: name.clone() });
+    board.projects.get(name).cloned().ok_or_else(gone)
 }
 
 fn empty(project: ProjectName, title: String) -> PlanView {
