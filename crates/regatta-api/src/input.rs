@@ -201,6 +201,9 @@ inputs! {
         #[serde(default)] project: Option<ProjectName>,
         #[serde(default)] wait_ms: u64,
         #[serde(default)] lease_ms: Option<u64>,
+        /// Whether a workspace is made for it. Without one, only what is to be reported can be done, and a poll costs
+        /// next to nothing; a task that expects a change has one all the same.
+        #[serde(default = "yes")] workspace: bool,
     }
     TaskProgress { task: TaskId, attempt: AttemptId, token: u64, text: String }
     ScopeReport {
@@ -439,6 +442,9 @@ pub struct RunnerCopy {
     pub records: Vec<serde_json::Value>,
 }
 
+fn yes() -> bool {
+    true
+}
 fn one() -> u32 {
     1
 }

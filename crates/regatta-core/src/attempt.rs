@@ -184,6 +184,9 @@ pub struct Attempt {
     /// It takes none of the machine's room: it leads, or it answers a question.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub light: bool,
+    /// It has no workspace: it only reports, and asked for none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bare: bool,
     /// How long it may be silent, when it is not supervised.
     pub lease_ms: Option<u64>,
     pub expires_at: Option<u64>,
@@ -299,6 +302,7 @@ pub(crate) struct Begin {
     pub(crate) supervised: bool,
     pub(crate) runner: Option<RunnerName>,
     pub(crate) lease_ms: u64,
+    pub(crate) bare: bool,
     pub(crate) gates: Vec<Passage>,
 }
 
@@ -331,6 +335,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         phase: Phase::Working,
         stopping: None,
         light: task.is_light() || task.standing.is_some(),
+        bare: by.bare,
         lease_ms,
         expires_at: lease_ms.map(|it| now.at + it),
         started_wall: now.wall,
@@ -564,7 +569,8 @@ pub(crate) fn resume_of(attempt: &Attempt, session: bool) -> Resume {
 pub(crate) fn park(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
     stop(draft, id, Cause::Parked, reason.to_owned());
-    let again = Again { resume: Some(resume_of(&attempt, true)), ..Again::default() };
+    let resume = (!attempt.bare).then(|| resume_of(&attempt, true));
+    let again = Again { resume, ..Again::default() };
     task::try_again_after(draft, attempt.task, Cause::Parked, reason, again)
 }
 

@@ -3,6 +3,7 @@
 //! Follow-up verbs are decided in the same draft as their cause, so that no newcomer overtakes between two
 //! commits: what a claim's end frees goes to the first in line in the same commit.
 
+use crate::attempt::{self, Findings, Verdict};
 use crate::board::{Board, Draft};
 use crate::claim::{self, Owner};
 use crate::effect::Effect;
@@ -54,9 +55,9 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         }
         Event::AttemptStarted(it) => {
             let attempt = it.attempt();
-            effects.push(match attempt.supervised {
-                true => Effect::RunAttempt { attempt: attempt.id },
-                false => Effect::PrepareWorkspace { attempt: attempt.id },
+            effects.extend(match attempt.supervised {
+                true => Some(Effect::RunAttempt { attempt: attempt.id }),
+                false => (!attempt.bare).then_some(Effect::PrepareWorkspace { attempt: attempt.id }),
             });
         }
         Event::AttemptStopping(it) => effects.push(Effect::StopAttempt { attempt: *it.attempt() }),
@@ -109,7 +110,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             // An attempt begun and ended by one command never had a workspace.
             if let Some(ended) = before.attempts.get(it.attempt()) {
                 let goes_on = draft.board().tasks.get(&ended.task).and_then(|it| it.resume.as_ref());
-                if goes_on.is_none_or(|it| it.workspace != ended.workspace()) {
+                if !ended.bare && goes_on.is_none_or(|it| it.workspace != ended.workspace()) {
                     effects.push(Effect::RemoveWorkspace { attempt: ended.workspace() });
                 }
                 if draft.board().agents.get(&ended.agent).is_some_and(|it| it.of.is_some()) {
@@ -134,7 +135,13 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             lead::give_back(draft, *it.task(), now)?;
             conversation::returned(draft, *it.task(), now)?;
         }
-        Event::TaskValidating(it) => effects.push(Effect::Validate { attempt: *it.attempt() }),
+        Event::TaskValidating(it) => match draft.board().attempts.get(it.attempt()).filter(|it| it.bare).cloned() {
+            None => effects.push(Effect::Validate { attempt: *it.attempt() }),
+            // Nothing of it is anywhere but in what it said: it is judged where it stands.
+            Some(bare) => {
+                attempt::judged(draft, (bare.id, bare.token), Verdict::Bare, Findings::default(), now)?;
+            }
+        },
         Event::LandingQueued(it) => landing::advance(draft, &it.landing().project.clone(), now),
         Event::LandingAsked(it) => {
             if let Some(project) = draft.board().landings.get(it.landing()).map(|it| it.project.clone()) {

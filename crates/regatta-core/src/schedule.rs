@@ -73,6 +73,9 @@ pub struct Poll {
     /// How long the attempt may be silent; `None` means the default.
     #[serde(default)]
     pub lease_ms: Option<u64>,
+    /// It wants no workspace for what is only to be reported.
+    #[serde(default)]
+    pub bare: bool,
 }
 
 /// What a poll gave.
@@ -126,6 +129,7 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
         supervised: facts.is_some(),
         runner: runner.cloned(),
         lease_ms: ask.lease_ms.unwrap_or(attempt::LEASE_MS).clamp(1_000, 7 * 24 * 3_600_000),
+        bare: ask.bare && facts.is_none() && task.needs_no_workspace(),
         gates: gates::noted(gates::judge(draft.board(), &task, facts.unwrap_or(&Facts::default()), now)),
     };
     let attempt = task::start(draft, next, &by, now)?;

@@ -267,6 +267,13 @@ impl Task {
         self.duty.as_ref().is_some_and(Duty::is_light)
     }
 
+    /// Whether it can be done without a workspace: it only reports, what it says is its own, and nothing of it lies
+    /// anywhere yet.
+    pub fn needs_no_workspace(&self) -> bool {
+        let special = self.duty.is_some() || self.explores.is_some() || self.reviews.is_some();
+        self.expects == Expects::Report && !special && self.standing.is_none() && self.resume.is_none()
+    }
+
     /// Whether its turns are a conversation's.
     pub fn converses(&self) -> bool {
         matches!(self.duty, Some(Duty::Converse { .. }))

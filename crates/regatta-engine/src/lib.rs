@@ -325,7 +325,7 @@ impl Engine {
                     Some(claim) => {
                         let ttl_ms = claim.expires_at.map_or(0, |at| at.saturating_sub(self.now().at));
                         let outcome = Outcome::Claim(Acquired::Granted { claim: claim.id, token: claim.token, ttl_ms });
-                        Ok(Reply { revision: now.revision, outcome })
+                        Ok(Reply { revision: now.revision, outcome, completed: None })
                     }
                     None => {
                         let draft = regatta_core::board::Draft::of(&now, self.now());

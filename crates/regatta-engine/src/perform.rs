@@ -165,7 +165,7 @@ fn scene(engine: &Engine, id: AttemptId) -> Result<Option<Scene>, Later> {
 /// Where a live attempt works, made now if that has not been done yet; nothing when that is another machine.
 pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<PathBuf>, String> {
     let Ok(Some(scene)) = scene(engine, id) else { return Ok(None) };
-    if scene.attempt.runner.is_some() {
+    if scene.attempt.runner.is_some() || scene.attempt.bare {
         return Ok(None);
     }
     // Only made: what sets it up is performed as an effect, with the attempt's ports, and nobody is kept waiting for it.

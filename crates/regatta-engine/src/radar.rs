@@ -44,7 +44,7 @@ fn look(engine: &Engine, project: &Project) {
     let attempts: BTreeMap<AttemptId, AttemptId> = board
         .attempts
         .values()
-        .filter(|it| it.project == project.name && it.runner.is_none())
+        .filter(|it| it.project == project.name && it.runner.is_none() && !it.bare)
         .map(|it| (it.workspace(), it.id))
         .collect();
     let spaces: Vec<AttemptId> = attempts.keys().copied().collect();

@@ -89,7 +89,7 @@ fn poll_all(engine: &Engine, board: &Board, scales: &mut Scales) -> Round {
             if !*may_start {
                 return Round::Nothing;
             }
-            let poll = Poll { agent: agent.clone(), project: None, mission, task, lease_ms: None };
+            let poll = Poll { agent: agent.clone(), project: None, mission, task, lease_ms: None, bare: false };
             let command = Command::PollSupervised { poll, facts: Box::new(facts) };
             match engine.submit(Request { by: Actor::Regatta, key: None, command }) {
                 Ok(reply) if matches!(reply.outcome, Outcome::Polled(Some(_))) => {

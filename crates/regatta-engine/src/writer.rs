@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use regatta_core::board::Board;
+use regatta_core::board::{Board, Row};
 use regatta_core::claim::Acquired;
 use regatta_core::command::{Actor, Command, Commit, Outcome, Request, decide, decide_owned};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::ids::{Now, WaitId};
 use regatta_core::refusal::Refusal;
+use regatta_core::task::Task;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::meters::Meters;
@@ -34,6 +35,8 @@ pub struct Reply {
     pub revision: u64,
     /// What the command gave.
     pub outcome: Outcome,
+    /// The task that the command completed: the board has it no more, and who asked wants to see it.
+    pub completed: Option<Arc<Task>>,
 }
 
 /// Why a command was not carried out.
@@ -227,14 +230,14 @@ impl Writer {
                     let may = unless.filter(|_| !known).map_or(Ok(()), |it| self.changes.check(&it));
                     let decided = may
                         .and_then(|()| decide_owned(&self.board, *request, now))
-                        .map(|commit| self.take(commit, &mut batch));
+                        .map(|commit| (completed_by(&commit), self.take(commit, &mut batch)));
                     let revision = self.board.revision;
                     answers.push((
                         answer,
                         match decided {
-                            Ok(outcome) => {
+                            Ok((completed, outcome)) => {
                                 self.meters.accepted.fetch_add(1, Relaxed);
-                                Ok(Reply { revision, outcome })
+                                Ok(Reply { revision, outcome, completed })
                             }
                             Err(refusal) => {
                                 self.meters.refused.fetch_add(1, Relaxed);
@@ -336,6 +339,13 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+fn completed_by(commit: &Commit) -> Option<Arc<Task>> {
+    commit.rows.iter().find_map(|(_, row)| match row {
+        Some(row @ Row::Task(task)) if !row.is_live() => Some(task.clone()),
+        _ => None,
+    })
 }
 
 /// Under load, waits a moment for those who were just answered and will ask again: a transaction costs a sync

@@ -168,6 +168,13 @@ impl Fleet {
     }
 
     pub(crate) fn poll(agent: usize) -> anyhow::Result<Command> {
-        Ok(Command::Poll(Poll { agent: agent_name(agent)?, project: None, mission: None, task: None, lease_ms: None }))
+        Ok(Command::Poll(Poll {
+            agent: agent_name(agent)?,
+            project: None,
+            mission: None,
+            task: None,
+            lease_ms: None,
+            bare: false,
+        }))
     }
 }

@@ -133,7 +133,14 @@ impl Bench {
     /// Starts until nothing is free or all work, timed; then the oldest ends, untimed.
     fn round(&mut self, starts: &mut Times, refusals: &mut Times) -> anyhow::Result<()> {
         while self.live.len() < WORKERS as usize {
-            let ask = Poll { agent: AgentName::new("ada")?, project: None, mission: None, task: None, lease_ms: None };
+            let ask = Poll {
+                agent: AgentName::new("ada")?,
+                project: None,
+                mission: None,
+                task: None,
+                lease_ms: None,
+                bare: false,
+            };
             self.now = Now { at: self.now.at + 1, wall: self.now.wall + 1 };
             let request = Request { by: Actor::Regatta, key: None, command: Command::Poll(ask) };
             let began = Instant::now();

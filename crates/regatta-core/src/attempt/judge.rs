@@ -72,6 +72,8 @@ pub struct Findings {
 pub enum Verdict {
     /// Its contract holds on this captured commit, from which what is outside its manifest was left out.
     Passed { commit: CommitId, base: CommitId, changed: Vec<String> },
+    /// It had no workspace, so there is nothing to capture: what counts is what it said.
+    Bare,
     /// It does not.
     Failed { reason: String },
     /// It does, and its ratchet refused it: the task's last word.
@@ -162,7 +164,7 @@ pub fn judged(
             let outside: Vec<&str> = outside.iter().map(String::as_str).collect();
             (Cause::ScopeEscape, format!("it changed files outside its manifest: {}", first_few(&outside)))
         }
-        Verdict::Passed { .. } if task.expects == Expects::Report => {
+        Verdict::Passed { .. } | Verdict::Bare if task.expects == Expects::Report => {
             let reported = |it: &WorkResult| !it.detail.trim().is_empty() || !it.artifacts.is_empty();
             let result = draft.board().attempts.get(&id).and_then(|it| it.result.clone());
             let said = task.output.as_ref().is_some_and(|it| !it.trim().is_empty());
@@ -177,7 +179,9 @@ pub fn judged(
             let outside: Vec<&str> = held_back.iter().map(String::as_str).collect();
             (Cause::NothingChanged, format!("it changed only files outside its manifest: {}", first_few(&outside)))
         }
-        Verdict::Passed { .. } => (Cause::NothingChanged, "it said it was done, and nothing had changed".into()),
+        Verdict::Passed { .. } | Verdict::Bare => {
+            (Cause::NothingChanged, "it said it was done, and nothing had changed".into())
+        }
         Verdict::Failed { reason } => (Cause::Invalid, reason),
         Verdict::Rejected { reason } => {
             end(draft, id, Cause::Rejected, &reason);

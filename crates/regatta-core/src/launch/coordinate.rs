@@ -352,6 +352,7 @@ fn open(
         supervised: true,
         runner: None,
         lease_ms: attempt::LEASE_MS,
+        bare: false,
         gates: vec![],
     };
     let standing = Standing { launch: launch.id, member: entry.name.clone() };

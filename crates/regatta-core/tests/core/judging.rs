@@ -2,9 +2,10 @@
 
 use regatta_core::attempt::{Cause, Findings, ResultStatus, Verdict, WorkResult};
 use regatta_core::command::{Command, Outcome};
+use regatta_core::effect::Effect;
 use regatta_core::ids::TaskId;
 use regatta_core::project;
-use regatta_core::schedule::{Grant, WaitKind};
+use regatta_core::schedule::{Grant, Poll, WaitKind};
 use regatta_core::scope::{self, Finding, Found};
 use regatta_core::task::{Add, Expects, Status};
 
@@ -90,6 +91,36 @@ fn a_report_may_change_nothing_but_must_say_something() {
     world.finish(&grant);
     assert!(!judge(&mut world, &grant, passed(&[]), says("it sorts")));
     assert_eq!((world.status(task), world.stored(task).landed), (Status::Completed, None));
+}
+
+/// A poll that wants no workspace for a report costs the world nothing, and is judged in the commit that finishes it; a
+/// task that expects a change has a workspace all the same.
+#[test]
+fn a_report_without_a_workspace_is_judged_where_it_stands() {
+    let bare =
+        |world: &mut World| polled(world.ask("ada", Command::Poll(Poll { bare: true, ..polls("ada") }))).unwrap();
+    let says = |it: &Grant, output: &str| Command::Finish {
+        task: it.task,
+        attempt: it.attempt,
+        token: it.token,
+        output: Some(output.into()),
+    };
+    let mut world = World::with(&[("ada", 1)]);
+    let report = world.add(Add { expects: Expects::Report, ..work("what does this do?", &[]) });
+    let grant = bare(&mut world);
+    world.ask("ada", says(&grant, " "));
+    assert_eq!((world.status(report), end_of(&world, report)), (Status::Unassigned, Cause::NothingChanged));
+    assert_eq!(world.task(report).resume, None, "there is nothing to go on in");
+    let grant = bare(&mut world);
+    world.ask("ada", says(&grant, "it sorts"));
+    assert_eq!((world.status(report), world.board.attempts.len()), (Status::Completed, 0));
+    assert_eq!(world.outbox.len(), 0, "nothing was asked of the world");
+
+    let change = world.add_task("words", &["src/**"]);
+    let grant = bare(&mut world);
+    assert!(world.outbox.values().any(|it| *it == Effect::PrepareWorkspace { attempt: grant.attempt }));
+    world.ask("ada", says(&grant, "done"));
+    assert_eq!(world.status(change), Status::Validating, "what it left is captured first");
 }
 
 /// Work that does not pass goes back to its worker in the same workspace, as often as the project says.

@@ -540,6 +540,7 @@ impl Story {
                     mission,
                     task: None,
                     lease_ms: short.then_some(5_000),
+                    bare: short,
                 };
                 let facts = Box::new(self.facts(mission));
                 self.ask(if supervised { Command::PollSupervised { poll, facts } } else { Command::Poll(poll) });

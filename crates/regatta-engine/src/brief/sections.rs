@@ -178,6 +178,9 @@ fn task(engine: &Engine, scene: &Scene) -> String {
 }
 
 fn protocol(engine: &Engine, scene: &Scene) -> String {
+    if scene.attempt.bare {
+        return "- You have no workspace: what you say when you finish is what counts.\n".into();
+    }
     let workspace = engine.shared.git.workspace_path(&scene.repo, scene.attempt.workspace());
     format!(
         "- Your workspace: {}\n\

@@ -151,7 +151,14 @@ pub(crate) fn register_outside(agent: &str) -> Command {
 }
 
 pub(crate) fn poll_for(agent: &str) -> Command {
-    Command::Poll(schedule::Poll { agent: name(agent), project: None, mission: None, task: None, lease_ms: None })
+    Command::Poll(schedule::Poll {
+        agent: name(agent),
+        project: None,
+        mission: None,
+        task: None,
+        lease_ms: None,
+        bare: false,
+    })
 }
 
 pub(crate) fn polled(reply: &Reply) -> (AttemptId, u64) {

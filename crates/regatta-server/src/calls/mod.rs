@@ -48,7 +48,7 @@ use regatta_core::{bus, manifest, mission, names, project, task, team};
 use regatta_engine::ports::git::{GitError, Repo};
 use regatta_engine::ports::store::{History, MessageFilter, StoreError, TaskFilter};
 use regatta_engine::writer::Unless;
-use regatta_engine::{Engine, Failure};
+use regatta_engine::{Engine, Failure, Reply};
 use serde::Serialize;
 
 use crate::listen::Origin;
@@ -95,7 +95,7 @@ pub(crate) async fn perform(shared: &Arc<Shared>, guest: Guest, name: &str, inpu
         tracer.called(name, &caller, began.elapsed(), done.as_ref().err().map(|it| it.code.as_str()));
     }
     if let Some(line) = line {
-        line.end(&done);
+        line.end(&done).await;
     }
     done
 }
@@ -314,7 +314,7 @@ fn guarded(call: &Call, since: u64) -> Result<Unless, Problem> {
 pub(crate) async fn register_outside(shared: &Arc<Shared>, guest: Guest, input: &[u8]) -> Json {
     let line = Ledger::begin(shared, &guest, "agent.add", input);
     let done = register(shared, guest, input).await;
-    line.end(&done);
+    line.end(&done).await;
     done
 }
 
@@ -393,9 +393,13 @@ impl Caller<'_> {
     }
 
     async fn ask_as(&self, by: Actor, command: Command) -> Result<(u64, Outcome), Problem> {
-        let request = Request { by, key: self.key.clone(), command };
-        let reply = self.engine().ask_unless(request, self.unless.clone()).await.map_err(refused)?;
+        let reply = self.reply(by, command).await?;
         Ok((reply.revision, reply.outcome))
+    }
+
+    async fn reply(&self, by: Actor, command: Command) -> Result<Reply, Problem> {
+        let request = Request { by, key: self.key.clone(), command };
+        self.engine().ask_unless(request, self.unless.clone()).await.map_err(refused)
     }
 
     async fn done(&self, command: Command) -> Json {
@@ -405,8 +409,11 @@ impl Caller<'_> {
 
     /// Asks, and answers with the task as it is afterwards.
     async fn task(&self, id: TaskId, command: Command) -> Json {
-        let (revision, _) = self.ask(command).await?;
-        answer(revision, &self.task_view(id).await?)
+        let Reply { revision, completed, .. } = self.reply(self.by.clone(), command).await?;
+        match completed.filter(|it| it.id == id) {
+            Some(task) => answer(revision, &self.seen(&self.board(), &task)),
+            None => answer(revision, &self.task_view(id).await?),
+        }
     }
 
     /// Reads the history without holding up the others.

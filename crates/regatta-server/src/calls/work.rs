@@ -88,7 +88,14 @@ impl Caller<'_> {
         self.known(ask.project.as_ref())?;
         let deadline = deadline(ask.wait_ms);
         let by = Actor::Agent(ask.agent.clone());
-        let poll = Poll { agent: ask.agent, project: ask.project, mission: None, task: None, lease_ms: ask.lease_ms };
+        let poll = Poll {
+            agent: ask.agent,
+            project: ask.project,
+            mission: None,
+            task: None,
+            lease_ms: ask.lease_ms,
+            bare: !ask.workspace,
+        };
         let hub = &self.shared.hub;
         let mut waiting = Waiting { bell: hub.work_bell(), engine: self.engine(), poll, until: deadline };
         let _counted = Waiter::count(self.shared, ask.wait_ms);
@@ -122,6 +129,9 @@ impl Caller<'_> {
 
     /// Where an attempt works, made now if the shell has not come to it yet.
     pub(super) async fn workspace_of(&self, id: AttemptId) -> Option<String> {
+        if self.board().attempts.get(&id).is_some_and(|it| it.bare) {
+            return None;
+        }
         let engine = self.engine().clone();
         match blocking(move || engine.workspace_of(id)).await.ok()? {
             Ok(path) => path.map(|it| it.to_string_lossy().into_owned()),

@@ -42,6 +42,9 @@ pub(crate) struct Asked {
     /// is at work.
     #[serde(default)]
     slot: Option<String>,
+    /// `false` when no workspace is to be made for what is only to be reported.
+    #[serde(default)]
+    workspace: Option<bool>,
 }
 
 /// Who asks, and for what besides tasks.
@@ -49,6 +52,7 @@ struct Poller<'a> {
     shared: &'a Arc<Shared>,
     agent: AgentName,
     guest: Guest,
+    workspace: bool,
     /// A lead hears of what finished after this date.
     since: Option<u64>,
 }
@@ -70,7 +74,8 @@ pub(crate) async fn poll(
     if let (Some(slot), None) = (&asked.slot, &guest.key) {
         guest.key = Some(key_of(&shared.engine.board(), &agent, &guest.visitor.label(), slot)?);
     }
-    let poller = Poller { shared: &shared, agent, guest, since };
+    let workspace = asked.workspace.unwrap_or(true);
+    let poller = Poller { shared: &shared, agent, guest, workspace, since };
     let trigger = poller.wait(Instant::now() + wait).await?;
     let board = shared.engine.board();
     let capacity = board.agents.get(&poller.agent).map(|it| regatta_core::agent::capacity(&board, it));
@@ -104,7 +109,8 @@ fn key_of(board: &Board, agent: &AgentName, runner: &str, slot: &str) -> Result<
 impl Poller<'_> {
     async fn wait(&self, until: Instant) -> Result<Option<Value>, Problem> {
         let (hub, engine) = (&self.shared.hub, &self.shared.engine);
-        let poll = Poll { agent: self.agent.clone(), project: None, mission: None, task: None, lease_ms: None };
+        let poll =
+            Poll { agent: self.agent.clone(), project: None, mission: None, task: None, lease_ms: None, bare: false };
         let mut waiting = Waiting { bell: hub.bell(), engine, poll, until };
         let mut leave = None;
         loop {
@@ -134,7 +140,7 @@ impl Poller<'_> {
     /// A task that is this agent's now, with the attempt's own token.
     async fn task(&self) -> Result<Option<Value>, Problem> {
         let offered = offered_to(&self.shared.engine.board(), &self.agent);
-        let input = json!({ "agent": self.agent }).to_string();
+        let input = json!({ "agent": self.agent, "workspace": self.workspace }).to_string();
         let granted = calls::perform(self.shared, self.guest.clone(), "task.poll", input.as_bytes()).await?;
         let granted = data_of(&granted)?;
         Ok(granted.is_object().then(|| {

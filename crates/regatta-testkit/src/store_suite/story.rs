@@ -86,7 +86,7 @@ impl Teller {
     }
 
     fn poll(&mut self, who: &str, supervised: bool) -> Grant {
-        let ask = Poll { agent: agent(who), project: None, mission: None, task: None, lease_ms: None };
+        let ask = Poll { agent: agent(who), project: None, mission: None, task: None, lease_ms: None, bare: false };
         let command =
             if supervised { Command::PollSupervised { poll: ask, facts: Box::default() } } else { Command::Poll(ask) };
         match self.tell(&Actor::Agent(agent(who)), None, command) {
@@ -361,7 +361,14 @@ fn missions(it: &mut Teller) {
         };
         it.tell(&person("ann"), Some(title), Command::StartMission { mission, tasks, adopt: vec![] });
     }
-    let poll = Poll { agent: agent("ann"), project: None, mission: Some(MissionId(2)), task: None, lease_ms: None };
+    let poll = Poll {
+        agent: agent("ann"),
+        project: None,
+        mission: Some(MissionId(2)),
+        task: None,
+        lease_ms: None,
+        bare: false,
+    };
     let facts = Box::new(gates::Facts { disk_mb: Some(1), ..gates::Facts::default() });
     it.tell(&Actor::Regatta, None, Command::PollSupervised { poll, facts });
     it.ann(Command::DrainMission { mission: MissionId(1) });
@@ -424,7 +431,14 @@ fn strays(it: &mut Teller) {
     };
     let tasks = vec![planned("left"), planned("right")];
     it.tell(&person("ann"), Some("Third"), Command::StartMission { mission, tasks, adopt: vec![] });
-    let poll = Poll { agent: agent("ann"), project: None, mission: Some(MissionId(3)), task: None, lease_ms: None };
+    let poll = Poll {
+        agent: agent("ann"),
+        project: None,
+        mission: Some(MissionId(3)),
+        task: None,
+        lease_ms: None,
+        bare: false,
+    };
     let facts = Box::<gates::Facts>::default();
     let got = it.tell(&Actor::Regatta, None, Command::PollSupervised { poll, facts });
     let Outcome::Polled(Some(grant)) = got else { panic!("{got:?}") };

@@ -72,6 +72,9 @@ pub(crate) enum TaskWord {
         /// How long the attempt may be silent
         #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
         lease: Option<u64>,
+        /// Without a workspace, where only a report is asked for
+        #[arg(long)]
+        no_workspace: bool,
     },
     /// Say what an attempt is doing
     Progress {

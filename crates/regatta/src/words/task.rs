@@ -156,11 +156,11 @@ pub(super) fn task(app: &App, word: TaskWord) -> Said {
             let got: Got<TaskView> = app.call(&Call::TaskCancel(input::TaskCancel { task: id, reason }))?;
             said(app, "task.cancel", &got.data, "cancelled")
         }
-        TaskWord::Poll { agent, wait, lease } => {
+        TaskWord::Poll { agent, wait, lease, no_workspace } => {
             let client = app.client()?;
             let project = app.project(&client)?;
-            let got: Got<Option<GrantedAttempt>> =
-                client.call(&Call::TaskPoll(input::TaskPoll { agent, project, wait_ms: wait, lease_ms: lease }))?;
+            let ask = input::TaskPoll { agent, project, wait_ms: wait, lease_ms: lease, workspace: !no_workspace };
+            let got: Got<Option<GrantedAttempt>> = client.call(&Call::TaskPoll(ask))?;
             app.out.answer("task.poll", &got.data, &[], |_| match &got.data {
                 None => "nothing to do\n".into(),
                 Some(it) => {

@@ -321,3 +321,32 @@ fn j4_three_run_and_two_wait_and_the_status_is_true() {
     }
     assert_eq!((now, most), (0, 3));
 }
+
+/// Who wants no workspace for a report has none, and is done in the moment it says so; a change has one all the same.
+#[test]
+fn a_report_needs_no_workspace() {
+    let world = World::set_up();
+    world.ok(&["up"]);
+    let door = Door::of(&world.data);
+    let token = door.token.clone();
+    ask(&door, &token, None, "POST", "/api/agents", &json!({ "name": "ann", "maxTasks": 3 }));
+    door.ask("task.add", json!({ "subject": "What does it do?", "issue_type": "chore", "expects": "report" }));
+    door.ask("task.add", json!({ "subject": "And this?", "issue_type": "chore", "expects": "report" }));
+    world.ok(&["add", "A change", "--files", "a.txt", "--validate", "true"]);
+    let poll = || ask(&door, &token, Some("ann"), "GET", "/api/poll?workspace=false", &json!({})).json();
+    for task in ["T1", "T2"] {
+        let given = poll()["trigger"].clone();
+        assert_eq!((&given["taskId"], &given["workspace"]), (&json!(task), &Value::Null));
+        let own = given["token"].as_str().unwrap();
+        let done = json!({ "status": "completed", "output": "It sorts." });
+        let path = format!("/api/tasks/{task}/finish");
+        let finished = ask(&door, own, None, "POST", &path, &done);
+        assert_eq!(finished.status, 200, "{}", finished.json());
+        assert_eq!(world.json(&["show", task])["status"], "completed", "it is over when it is said");
+        assert_eq!(ask(&door, own, None, "POST", &path, &done).status, 401, "and said once");
+    }
+    let change = poll()["trigger"].clone();
+    assert!(std::path::Path::new(change["workspace"].as_str().unwrap()).is_dir(), "{change}");
+    let made = door.ask("task.list", json!({ "status": ["completed"] }));
+    assert_eq!(made["tasks"].as_array().or(made.as_array()).map(Vec::len), Some(2), "{made}");
+}

@@ -88,7 +88,8 @@ impl Side {
 
     /// Takes a task; gives what finishes it.
     async fn poll(self, caller: &mut Caller, agent: &str) -> anyhow::Result<String> {
-        let input = format!("{{\"agent\":\"{agent}\"}}");
+        // The usual server has no workspaces, so none is asked for.
+        let input = format!("{{\"agent\":\"{agent}\",\"workspace\":false}}");
         match self {
             Side::Regatta(_) => {
                 let granted = caller.ask("/api/v1/task.poll", &input).await?;
