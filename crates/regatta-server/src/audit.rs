@@ -3,7 +3,7 @@
 //! The store says what became true and in whose name; this says which token was shown, from which address or process,
 //! and also what was refused. It is a file beside the store, `audit.jsonl`, to which lines are only ever added. A line
 //! is written before its caller is answered: whoever was told of a write finds it here, however the daemon ends after
-//! that. It is brought to the disk together with others, within [`SYNC`]: only the end of the whole machine can take the
+//! that. Lines of callers who are answered together are written together. It is brought to the disk together with others, within [`SYNC`]: only the end of the whole machine can take the
 //! lines of that moment, and the store still has what they changed. Full files are put aside, and the oldest goes when
 //! there are too many.
 //!
@@ -44,7 +44,11 @@ pub(crate) struct Audit {
 struct Open {
     file: Arc<File>,
     size: u64,
+    /// The number of the last line, and of the last one in the file.
     last: u64,
+    written: u64,
+    /// Lines whose callers wait for them to be written.
+    waiting: Vec<u8>,
     broken: bool,
 }
 
@@ -65,7 +69,8 @@ impl Audit {
             file.write_all(b"\n")?;
             size += 1;
         }
-        let open = Mutex::new(Open { file: Arc::new(file), size, last, broken: false });
+        let open =
+            Mutex::new(Open { file: Arc::new(file), size, last, written: last, waiting: Vec::new(), broken: false });
         Ok(Audit { path, largest, open, lost: AtomicU64::new(0), unsynced: Notify::new() })
     }
 
@@ -80,7 +85,8 @@ impl Audit {
 
     /// Brings to the disk what is written by now.
     pub(crate) async fn sync(&self) {
-        let file = self.open.lock().unwrap_or_else(PoisonError::into_inner).file.clone();
+        self.write_up_to(u64::MAX); // also of whoever hung up before its line was written
+        let file = self.lock().file.clone();
         match tokio::task::spawn_blocking(move || file.sync_data()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!("the audit log may not be on the disk: {error}"),
@@ -88,38 +94,78 @@ impl Audit {
         }
     }
 
-    /// Adds a line. A log that cannot be written does not undo what was done: it is said, counted, and seen by `ready`.
-    pub(crate) fn add(&self, mut line: AuditView) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Adds a line, and comes back when it is written, with those of others who ended at the same moment. A log that
+    /// cannot be written does not undo what was done: it is said, counted, and seen by `ready`.
+    pub(crate) async fn add(&self, line: AuditView) {
+        let number = self.put(line);
+        tokio::task::yield_now().await; // whoever is about to end as well puts its line beside
+        self.write_up_to(number);
+    }
+
+    /// Adds a line for somebody who cannot wait for others.
+    pub(crate) fn add_now(&self, line: AuditView) {
+        let number = self.put(line);
+        self.write_up_to(number);
+    }
+
+    fn put(&self, mut line: AuditView) -> u64 {
+        let mut open = self.lock();
         line.n = open.last + 1;
-        match self.write(&mut open, &line) {
+        let before = open.waiting.len();
+        match serde_json::to_writer(&mut open.waiting, &line) {
             Ok(()) => {
+                open.waiting.push(b'\n');
                 open.last = line.n;
-                open.broken = false;
                 self.unsynced.notify_one();
             }
             Err(error) => {
+                open.waiting.truncate(before);
                 self.lost.fetch_add(1, Relaxed);
+                tracing::error!("a line of the audit log cannot be drawn: {error}");
+            }
+        }
+        open.last
+    }
+
+    /// Writes what waits, unless another has written that line already.
+    fn write_up_to(&self, number: u64) {
+        let mut open = self.lock();
+        if open.written >= number || open.waiting.is_empty() {
+            return;
+        }
+        let text = std::mem::take(&mut open.waiting);
+        match self.write(&mut open, &text) {
+            Ok(()) => {
+                open.written = open.last;
+                open.broken = false;
+            }
+            Err(error) => {
+                self.lost.fetch_add(open.last - open.written, Relaxed);
                 if !open.broken {
                     tracing::error!("the audit log cannot be written: {error}");
                 }
+                open.last = open.written;
                 open.broken = true;
             }
         }
+        open.waiting = text;
+        open.waiting.clear(); // its room is used again
     }
 
-    fn write(&self, open: &mut Open, line: &AuditView) -> io::Result<()> {
-        let mut text = serde_json::to_vec(line)?;
-        text.push(b'\n');
+    fn write(&self, open: &mut Open, text: &[u8]) -> io::Result<()> {
         if open.size > 0 && open.size + text.len() as u64 > self.largest {
             self.put_aside(open)?;
         }
         if open.broken {
-            text.insert(0, b'\n'); // whatever was left of the last try
+            (&*open.file).write_all(b"\n")?; // whatever was left of the last try
         }
-        (&*open.file).write_all(&text)?;
+        (&*open.file).write_all(text)?;
         open.size += text.len() as u64;
         Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put_aside(&self, open: &mut Open) -> io::Result<()> {
@@ -137,7 +183,7 @@ impl Audit {
 
     /// How many lines could not be written, and whether the last one could not.
     pub(crate) fn lost(&self) -> (u64, bool) {
-        let broken = self.open.lock().unwrap_or_else(PoisonError::into_inner).broken;
+        let broken = self.lock().broken;
         (self.lost.load(Relaxed), broken)
     }
 
@@ -262,9 +308,9 @@ mod tests {
         let path = dir.path().join("audit.jsonl");
         let small = || Audit::of(path.clone(), 1_000).unwrap();
         let log = small();
-        (0..10).for_each(|_| log.add(line("task.add")));
+        (0..10).for_each(|_| log.add_now(line("task.add")));
         let again = small();
-        (0..10).for_each(|_| again.add(line("land")));
+        (0..10).for_each(|_| again.add_now(line("land")));
         let numbers: Vec<u64> = again.read(&ask()).unwrap().iter().map(|it| it.n).collect();
         assert_eq!(numbers, (1..=20).collect::<Vec<_>>());
         assert!(aside(&path, 1).exists(), "it was put aside");
@@ -273,7 +319,7 @@ mod tests {
         let landed = again.read(&input::Audit { verb: Some("land".into()), limit: 2, ..ask() }).unwrap();
         assert_eq!(landed.iter().map(|it| it.n).collect::<Vec<_>>(), [19, 20]);
         assert_eq!(again.read(&input::Audit { by: Some("eve".into()), ..ask() }).unwrap(), vec![]);
-        (0..200).for_each(|_| again.add(line("task.add")));
+        (0..200).for_each(|_| again.add_now(line("task.add")));
         let left = again.read(&input::Audit { limit: 10_000, ..ask() }).unwrap();
         assert!(left.len() < 100 && left.last().unwrap().n == 220, "{}", left.len());
         assert!(std::fs::read_dir(dir.path()).unwrap().count() <= KEPT + 1);
@@ -284,11 +330,11 @@ mod tests {
     fn a_torn_line_is_not_read_and_spoils_no_other_d8() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
-        Audit::open(dir.path()).unwrap().add(line("task.add"));
+        Audit::open(dir.path()).unwrap().add_now(line("task.add"));
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, [&whole[..], &whole[..whole.len() / 2]].concat()).unwrap();
         let log = Audit::open(dir.path()).unwrap();
-        log.add(line("land"));
+        log.add_now(line("land"));
         let read = log.read(&ask()).unwrap();
         assert_eq!(read.iter().map(|it| (it.n, it.verb.as_str())).collect::<Vec<_>>(), [(1, "task.add"), (2, "land")]);
         assert_eq!(log.lost(), (0, false));

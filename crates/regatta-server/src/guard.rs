@@ -78,7 +78,10 @@ struct Names<'a> {
 
 impl Names<'_> {
     fn has(&self, host: &str) -> bool {
-        let own = |name: &str, port: u16| host.strip_prefix(name) == Some(&format!(":{port}"));
+        let is = |given: &str, port: u16| given.parse() == Ok(port) && !given.starts_with(['+', '0']);
+        let own = |name: &str, port: u16| {
+            host.strip_prefix(name).and_then(|it| it.strip_prefix(':')).is_some_and(|it| is(it, port))
+        };
         let local = |port: u16| ["127.0.0.1", "localhost", "[::1]"].iter().any(|it| own(it, port));
         match self.at {
             // The unix socket has no port; a caller there says plain localhost.
@@ -157,6 +160,9 @@ mod tests {
                     "evil.example:7777",
                     "regatta.example:7777",
                     "127.0.0.1:80",
+                    "127.0.0.1:+7777",
+                    "127.0.0.1:07777",
+                    "127.0.0.1:7777:7777",
                     "localhost:7777.evil.example",
                     "0.0.0.0:7777",
                     "null",

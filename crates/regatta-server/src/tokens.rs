@@ -131,7 +131,8 @@ fn mac(key: &[u8], words: &[u8]) -> [u8; 32] {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|it| format!("{it:02x}")).collect()
+    let digit = |it: u8| char::from(b"0123456789abcdef"[usize::from(it & 15)]);
+    bytes.iter().flat_map(|it| [digit(it >> 4), digit(*it)]).collect()
 }
 
 fn hash(token: &str) -> String {

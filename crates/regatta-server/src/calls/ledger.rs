@@ -37,7 +37,7 @@ impl Ledger {
     }
 
     /// Writes the line, before the caller is answered.
-    pub(super) fn end(mut self, done: &Json) {
+    pub(super) async fn end(mut self, done: &Json) {
         let Some(mut line) = self.line.take() else { return };
         match done {
             // A poll that found nothing changed nothing; thousands of them say nothing.
@@ -45,7 +45,7 @@ impl Ledger {
             Ok(answer) => line.revision = revision_of(answer),
             Err(problem) => line.refused = Some(problem.code.clone()),
         }
-        self.shared.audit.add(line);
+        self.shared.audit.add(line).await;
     }
 }
 
@@ -54,7 +54,7 @@ impl Drop for Ledger {
         if let Some(line) = self.line.take() {
             // A runner that hangs up while it waits for something to do has asked for nothing yet.
             if line.verb != "task.poll" {
-                self.shared.audit.add(line);
+                self.shared.audit.add_now(line);
             }
         }
     }
@@ -62,7 +62,7 @@ impl Drop for Ledger {
 
 /// Writes down what somebody brings who calls no verb: which one, and what it is about.
 pub(crate) fn wrote_beside(shared: &Arc<Shared>, visitor: &Visitor, origin: Origin, (verb, about): (&str, &str)) {
-    shared.audit.add(AuditView {
+    shared.audit.add_now(AuditView {
         n: 0,
         time: rfc3339(shared.engine.now().wall),
         verb: verb.to_owned(),
