@@ -149,6 +149,10 @@ impl Desk {
 
     /// Takes what came in. `Err` means that it could not be kept: the service must send it again.
     pub async fn take(&self, it: Incoming) -> Result<(), String> {
+        // Who may be somebody of the team is not held as a stranger: it is told again, and looked up then.
+        if it.by().unsure && !self.may(it.by()) {
+            return Err(format!("who {} is cannot be looked up at {} just now", it.by().id, self.service));
+        }
         match it {
             Incoming::Said(said) => self.hear(said).await,
             Incoming::Chosen { delivery, approval, choice, by } => {

@@ -540,6 +540,8 @@ pub struct Standing {
     /// They may write to the repository.
     pub may_write: bool,
     pub is_bot: bool,
+    /// The service could not be asked about them just now: they are not known to be a stranger.
+    pub unsure: bool,
 }
 
 /// Whether somebody may ask for work.

@@ -42,6 +42,16 @@ pub enum Incoming {
     },
 }
 
+impl Incoming {
+    /// Whose doing it is.
+    pub fn by(&self) -> &Standing {
+        match self {
+            Incoming::Said(it) => &it.by,
+            Incoming::Chosen { by, .. } | Incoming::Stop { by, .. } | Incoming::Rerun { by, .. } => by,
+        }
+    }
+}
+
 /// Somebody said something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
@@ -99,6 +109,13 @@ pub enum Trouble {
     Never(String),
     /// The credentials do not work: nothing goes until somebody has mended them.
     Locked(String),
+}
+
+impl Trouble {
+    /// Whether asking again in a while may help.
+    pub fn passes(&self) -> bool {
+        matches!(self, Trouble::Later(_) | Trouble::Unknown(_))
+    }
 }
 
 /// One thing to be shown, in one call.

@@ -76,6 +76,24 @@ async fn a_session_from_created_to_response() {
     linear.assert_well_behaved();
 }
 
+/// Who could not be looked up is not held as a stranger: it is told again, or found by a look at the sessions.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_look_up_makes_nobody_a_stranger() {
+    let (linear, _, mut world) = setting().await;
+    world.config.clock = 1_200.0; // the next look is soon
+    world.start().await;
+    linear.webhook("claude", &world.url(ROUTE));
+    linear.fail_next("user", 1, Fault::Status(503));
+    let session = linear.mention("ann", "ENG-1", "claude", "fix it");
+    until_status(&linear, &session, "complete").await;
+    world.until_quiet(1).await;
+    let all = world.conversations();
+    assert_eq!((all.len(), all[0].turns.len(), all[0].turns[0].text.as_str()), (1, 1, "fix it"));
+    let looked: Vec<u16> = linear.calls_of("user").iter().map(|it| it.status).collect();
+    assert!(looked.starts_with(&[503, 200]), "{looked:?}");
+    linear.assert_well_behaved();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_signal_ends_the_turn_with_a_last_word() {
     let (linear, _, mut world) = setting().await;

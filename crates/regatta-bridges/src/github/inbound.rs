@@ -108,6 +108,7 @@ impl GitHub {
             in_team: matches!(association.as_str(), Some("OWNER" | "MEMBER")),
             may_write: false,
             is_bot: who["type"] == "Bot" || login.ends_with("[bot]"),
+            unsure: false,
         };
         // Who is on the list by name, and a bot, needs no looking up.
         if !found.is_bot && !desk.may(&found) {

@@ -94,7 +94,7 @@ impl Api {
         Ok(me)
     }
 
-    /// What is known of somebody who wrote in a workspace. Who cannot be looked up is a stranger with an id.
+    /// What is known of somebody who wrote in a workspace: of whom Linear knows nothing, an id.
     pub(crate) async fn standing(&self, user: &Value, organization: &str) -> Standing {
         let id = user["id"].as_str().unwrap_or_default();
         let name = user["name"].as_str().unwrap_or_default();
@@ -102,7 +102,15 @@ impl Api {
         if id.is_empty() {
             return stranger;
         }
-        let (Ok(me), Some(person)) = (self.me().await, self.person(id).await) else { return stranger };
+        let asked = match self.me().await {
+            Ok(me) => self.person(id).await.map(|it| it.map(|person| (me, person))),
+            Err(trouble) => Err(trouble),
+        };
+        let (me, person) = match asked {
+            Ok(Some(found)) => found,
+            Ok(None) => return stranger,
+            Err(trouble) => return Standing { unsure: trouble.passes(), ..stranger },
+        };
         Standing {
             name: if name.is_empty() { person.name } else { stranger.name },
             in_team: person.member && !organization.is_empty() && organization == me.organization,
@@ -111,25 +119,23 @@ impl Api {
         }
     }
 
-    async fn person(&self, id: &str) -> Option<Person> {
+    async fn person(&self, id: &str) -> Result<Option<Person>, Trouble> {
         let known = self.people.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
         if known.is_some() {
-            return known;
+            return Ok(known);
         }
-        let said = self.ask(PERSON, json!({"id": id}), Some(LOOK_UP)).await.ok()?;
+        let said = self.ask(PERSON, json!({"id": id}), Some(LOOK_UP)).await?;
         let user = &said["user"];
         let is = |name: &str, unsaid| user[name].as_bool().unwrap_or(unsaid);
-        let found = Person {
-            name: user["name"].as_str()?.to_owned(),
-            member: is("active", true) && !is("guest", true),
-            app: is("app", false),
-        };
+        let Some(name) = user["name"].as_str() else { return Ok(None) };
+        let found =
+            Person { name: name.to_owned(), member: is("active", true) && !is("guest", true), app: is("app", false) };
         let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
         if people.len() >= MOST_KNOWN {
             people.clear();
         }
         people.insert(id.to_owned(), found.clone());
-        Some(found)
+        Ok(Some(found))
     }
 
     /// The sessions that changed last, with what was said in them.

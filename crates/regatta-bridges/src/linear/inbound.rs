@@ -203,7 +203,12 @@ impl Inbound for Linear {
             if !ours {
                 return Received::Events(vec![]);
             }
-            Received::Events(self.understand(&payload).await.into_iter().collect())
+            let events: Vec<Incoming> = self.understand(&payload).await.into_iter().collect();
+            // Linear tells it again only much later: it is asked before that.
+            if events.iter().any(|it| it.by().unsure) {
+                self.missed.notify_one();
+            }
+            Received::Events(events)
         })
     }
 }

@@ -117,7 +117,7 @@ impl Api {
         said["url"].as_str().map(str::to_owned).ok_or_else(|| Trouble::Unknown("Slack gave no address".into()))
     }
 
-    /// What is known of somebody. Who cannot be looked up is a stranger with an id.
+    /// What is known of somebody: of whom Slack knows nothing, an id.
     pub(crate) async fn standing(&self, user: &str, team: Option<&str>) -> Standing {
         let known = || self.people.lock().unwrap_or_else(PoisonError::into_inner).get(user).cloned();
         if let Some(known) = known() {
@@ -128,9 +128,20 @@ impl Api {
             return known;
         }
         let stranger = Standing { id: user.to_owned(), ..Standing::default() };
-        let (Ok(me), false) = (self.me().await, user.is_empty()) else { return stranger };
-        let asked = self.call_with("users.info", &json!({"user": user}), &self.bot_token, Some(LOOK_UP)).await;
-        let Ok(said) = asked else { return stranger };
+        if user.is_empty() {
+            return stranger;
+        }
+        let asked = match self.me().await {
+            Ok(me) => {
+                let asked = self.call_with("users.info", &json!({"user": user}), &self.bot_token, Some(LOOK_UP)).await;
+                asked.map(|said| (me, said))
+            }
+            Err(trouble) => Err(trouble),
+        };
+        let (me, said) = match asked {
+            Ok(found) => found,
+            Err(trouble) => return Standing { unsure: trouble.passes(), ..stranger },
+        };
         let person = &said["user"];
         let is = |name: &str| person[name].as_bool().unwrap_or(false);
         let guest = is("is_restricted") || is("is_ultra_restricted") || is("is_stranger") || is("deleted");
@@ -143,6 +154,7 @@ impl Api {
             in_team: of_team && !guest,
             may_write: false,
             is_bot: is("is_bot"),
+            unsure: false,
         };
         let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
         if people.len() >= MOST_KNOWN {

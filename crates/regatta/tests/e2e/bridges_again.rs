@@ -75,7 +75,8 @@ fn tell_again_and_again(quay: &Quay, things: usize, letter: impl Fn(usize) -> Le
 fn assert_each_once(quay: &Quay) {
     let all = quay.conversations();
     assert_eq!(all.len(), SAID, "B1");
-    assert!(all.iter().all(|it| it["turns"] == 1), "B1: one was handled twice: {all:#?}");
+    let odd: Vec<&Value> = all.iter().filter(|it| it["turns"] != 1).collect();
+    assert!(odd.is_empty(), "B1: these were not handled once: {odd:#?}");
     assert_eq!((quay.events("delivery.taken"), quay.events("task.added")), (SAID, SAID), "B1");
 }
 

@@ -4,9 +4,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::Value;
+
+use crate::world::LONG;
 
 /// What came back.
 #[derive(Clone, Debug)]
@@ -45,7 +46,7 @@ impl Door {
     /// Calls a verb over the unix socket; an error means that the daemon is not there or went away.
     pub(crate) fn call(&self, verb: &str, input: &Value, key: Option<&str>) -> std::io::Result<Reply> {
         let stream = UnixStream::connect(self.data.join("daemon.sock"))?;
-        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        stream.set_read_timeout(Some(LONG))?;
         let mut headers = vec![
             ("host", "localhost".to_owned()),
             ("authorization", format!("Bearer {}", self.token)),
@@ -67,14 +68,14 @@ impl Door {
     /// Sends anything over loopback.
     pub(crate) fn over_tcp(&self, method: &str, path: &str, headers: &[(&str, String)], body: &[u8]) -> Reply {
         let stream = TcpStream::connect(self.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
         exchange(stream, method, path, headers, body).unwrap()
     }
 
     /// Opens the stream of events.
     pub(crate) fn events(&self, query: &str, last_event_id: Option<u64>) -> Events {
         let mut stream = UnixStream::connect(self.data.join("daemon.sock")).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
         let resume = last_event_id.map_or(String::new(), |it| format!("last-event-id: {it}\r\n"));
         let head = format!(
             "GET /api/v1/events{query} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n{resume}\r\n",
