@@ -1,40 +1,18 @@
 // The frame around every page: where one can go, how the fleet is, and whether what is seen is true now.
 
 import { useSignal } from '@preact/signals';
-import { Component, type ComponentChildren, type FunctionComponent } from 'preact';
+import { Component, type ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { clockTime, plain } from './format';
 import { Inbox } from './inbox';
 import { PAGES, over, pause } from './keys';
+import { later } from './later';
 import { link, paused, topic, waiting } from './live/client';
 import { Now } from './pages/now';
 import { follow, place } from './route';
 import { theme } from './theme';
 import { hinted, pending, toasts, useTopics } from './ui';
 import type { Head } from './views';
-
-/** A page that is loaded when somebody goes there. */
-function later<P extends object>(load: () => Promise<FunctionComponent<P>>): FunctionComponent<P> {
-  let page: FunctionComponent<P> | null = null;
-  return (props: P) => {
-    const turn = useSignal(0);
-    const failed = useSignal(false);
-    useEffect(() => {
-      if (page) return;
-      load().then(
-        (it) => {
-          page = it;
-          turn.value += 1;
-        },
-        () => (failed.value = true),
-      );
-    }, []);
-    void turn.value;
-    if (failed.value) return <p class="error">This part of the page could not be loaded. The daemon may be newer than the page: load it again.</p>;
-    const Page = page;
-    return Page ? <Page {...props} /> : <p class="empty">loading…</p>;
-  };
-}
 
 const Task = later<{ id: string }>(() => import('./pages/task').then((it) => it.Task));
 const PlanPage = later<{ id: string }>(() => import('./pages/plan').then((it) => it.PlanPage));

@@ -4,16 +4,22 @@ import { type Signal, signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { age, clockTime, plain } from './format';
-import { ahead, link, look } from './live/client';
+import { ahead, link, look, paused } from './live/client';
 import { Refused, call } from './session';
 import { type Action, type At, STATES } from './views';
 
 /** The daemon's time, once a second, while somebody sees it and as long as it is heard. */
 export const clock = signal(Date.now());
 setInterval(() => {
-  // What nobody hears of any more does not go on: bars end where the line was cut.
-  if (!document.hidden && link.peek().state !== 'lost') clock.value = Date.now() + ahead.peek();
+  clock.value = moment();
 }, 1_000);
+
+/** The daemon's time now: what has just begun is not later than it. What nobody hears of, or holds back, does not go on:
+ * bars end there. */
+export function moment(): number {
+  const stands = document.hidden || paused.peek() || link.peek().state === 'lost';
+  return stands ? clock.value : Math.max(clock.value, Date.now() + ahead.peek());
+}
 
 /** Looks at topics as long as the part is on the page. */
 export function useTopics(...names: string[]): void {

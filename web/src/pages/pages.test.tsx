@@ -132,7 +132,7 @@ describe('many lanes', () => {
     const box = document.createElement('div');
     render(<Lanes size="many" />, box);
     const cells = () => [...box.querySelectorAll<HTMLElement>('.cell')];
-    expect(cells().length).toBe(40);
+    await until(() => cells().length === 40);
     const before = cells();
     (topic('lanes').entities.get('lane/a-7') as ReturnType<typeof signal>).value = lane(7, 'second');
     topic('lanes').changed.value += 1;

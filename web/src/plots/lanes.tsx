@@ -1,15 +1,18 @@
-// Lanes over time: one row for each agent, or, for a large fleet, one cell each and the share of each state.
+// Lanes over time: one row for each agent. A large fleet is drawn elsewhere, and comes when there is one.
 
 import { useSignal } from '@preact/signals';
-import { Component } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { age, clockTime, plain } from '../format';
+import { later } from '../later';
 import { byName, topic } from '../live/client';
 import { get, go, set } from '../route';
-import { Age, Glyph, Panel, Table, TaskLink, clock, useTopics } from '../ui';
-import { type At, type Bar, type Bars, type Lane, STATES, type Shares } from '../views';
+import { Panel, moment, useTopics } from '../ui';
+import { type At, type Bar, type Bars, type Lane, STATES } from '../views';
 
-const LEGEND: At[] = ['working', 'waiting', 'needs', 'review', 'landing', 'failed', 'idle'];
+const Many = later<{ lanes: Lane[] }>(() => import('./many').then((it) => it.Many));
+const AsTable = later<{ lanes: Lane[] }>(() => import('./many').then((it) => it.AsTable));
+
+export const LEGEND: At[] = ['working', 'waiting', 'needs', 'review', 'landing', 'failed', 'idle', 'offline'];
 const WINDOWS: [string, number][] = [
   ['1m', 60_000],
   ['5m', 300_000],
@@ -20,12 +23,11 @@ const WINDOWS: [string, number][] = [
 ];
 
 /** What the window is fitted to where nobody chose one: what there is fills at least half of it. */
-const FITS: [string, number][] = [['10s', 10_000], ['20s', 20_000], ['30s', 30_000], ['1m', 60_000], ['2m', 120_000], ['5m', 300_000], ['10m', 600_000], ['20m', 1_200_000], ['30m', 1_800_000], ...WINDOWS.slice(3)];
+const FITS: [string, number][] = [['5s', 5_000], ['10s', 10_000], ['20s', 20_000], ['30s', 30_000], ['1m', 60_000], ['2m', 120_000], ['5m', 300_000], ['10m', 600_000], ['20m', 1_200_000], ['30m', 1_800_000], ...WINDOWS.slice(3)];
 
 /** The window that shows what there is: an hour, less if there is less, more if all is older. */
 export function windowFor(bars: Bar[][], now: number, asked: string): { ms: number; text: string; widened: boolean } {
   const chosen = WINDOWS.find((it) => it[0] === asked);
-  if (chosen) return { ms: chosen[1], text: `last ${asked}`, widened: false };
   let first = now;
   let last = 0;
   for (const lane of bars) {
@@ -33,6 +35,11 @@ export function windowFor(bars: Bar[][], now: number, asked: string): { ms: numb
       first = Math.min(first, bar.from);
       last = Math.max(last, bar.to ?? now);
     }
+  }
+  if (chosen) {
+    // A window that somebody chose stays; that it is empty is said.
+    const empty = last <= now - chosen[1];
+    return { ms: chosen[1], text: empty ? `nothing in the last ${asked}${last > 0 ? `; the last was ${age(now - last)} ago` : ''}` : `last ${asked}`, widened: empty };
   }
   const hour = 3_600_000;
   const quiet = last > 0 && last < now - hour;
@@ -42,14 +49,57 @@ export function windowFor(bars: Bar[][], now: number, asked: string): { ms: numb
   return { ms, text: quiet ? `nothing in the last hour; last ${name}` : `last ${name}`, widened: quiet };
 }
 
+/** How long nobody does anything before that stretch is folded, and how wide a fold is. */
+const FOLD = 600_000;
+const CREASE = 22;
+
+/** Time across a width. A long stretch in which no lane did anything takes the place of a fold. */
+export interface Axis {
+  x(wall: number): number;
+  folds: { from: number; to: number }[];
+}
+
+export function axis(bars: Bar[][], from: number, now: number, width: number): Axis {
+  const folds: Axis['folds'] = [];
+  let end = from;
+  const busy = now - from > FOLD ? bars.flat().sort((a, b) => a.from - b.from) : [];
+  for (const bar of [...busy, ...(busy.length > 0 ? [{ from: now }] : [])] as Bar[]) {
+    if (bar.from - end > FOLD) folds.push({ from: end, to: Math.min(bar.from, now) });
+    end = Math.max(end, bar.to ?? now);
+  }
+  const folded = folds.reduce((sum, it) => sum + it.to - it.from, 0);
+  if (folded >= now - from) folds.length = 0;
+  const scale = (width - folds.length * CREASE) / (now - from - (folds.length && folded));
+  const x = (wall: number) => {
+    let at = (wall - from) * scale;
+    for (const it of folds) {
+      const inside = Math.min(Math.max(wall - it.from, 0), it.to - it.from);
+      at += (inside / (it.to - it.from)) * CREASE - inside * scale;
+    }
+    return at;
+  };
+  return { x, folds };
+}
+
 /** Where a bar stands in a window, or nothing if it is outside. One that goes on grows to now. */
-export function placed(bar: Bar, from: number, now: number, width: number): { x: number; width: number } | null {
+export function placed(bar: Bar, from: number, now: number, x: Axis['x']): { x: number; width: number } | null {
   const end = Math.min(bar.to ?? now, now);
   const start = Math.max(bar.from, from);
   if (end <= from || start >= now || end < start) return null;
-  const scale = width / (now - from);
-  const x = (start - from) * scale;
-  return { x, width: Math.max(1.5, (end - start) * scale - 1) };
+  return { x: x(start), width: Math.max(1.5, x(end) - x(start) - 1) };
+}
+
+const STEPS = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 3_600, 7_200, 14_400].map((it) => it * 1_000);
+
+/** The moments that are written over a window: round ones, and none upon another. */
+export function ticks(from: number, now: number, x: Axis['x'], apart = 44): { x: number; text: string }[] {
+  const step = STEPS.find((it) => it >= (now - from) / 7) ?? 14_400_000;
+  const made = [{ x: x(now), text: 'now' }];
+  for (let back = step; back <= now - from; back += step) {
+    const at = x(now - back);
+    if ((made[made.length - 1]?.x ?? 0) - at >= apart) made.push({ x: at, text: `-${age(back)}` });
+  }
+  return made;
 }
 
 function Legend() {
@@ -114,27 +164,11 @@ export function Lanes({ size }: { size: 'few' | 'some' | 'many' }) {
   );
 }
 
-function AsTable({ lanes }: { lanes: Lane[] }) {
-  return (
-    <Table heads={['Agent', 'State', 'Task', 'Doing', 'For']}>
-      {[...lanes].sort(byUrgency).map((it) => (
-        <tr key={it.agent}>
-          <td>{it.agent}</td>
-          <td>
-            <Glyph at={it.at} /> {STATES[it.at].word}
-          </td>
-          <td>{it.task && <TaskLink id={it.task} />}</td>
-          <td>{plain(it.text, 120)}</td>
-          <td>
-            <Age since={it.since_wall} />
-          </td>
-        </tr>
-      ))}
-    </Table>
-  );
+/** How much of a text fits, at about this many pixels a letter. */
+function fitted(text: string, width: number): string {
+  const room = Math.floor(width / 6.4);
+  return text.length > room ? `${text.slice(0, Math.max(0, room - 1))}…` : text;
 }
-
-const LABEL = 132;
 
 function Rows({ lanes, tall }: { lanes: Lane[]; tall: boolean }) {
   const place = useRef<HTMLDivElement>(null);
@@ -152,14 +186,16 @@ function Rows({ lanes, tall }: { lanes: Lane[]; tall: boolean }) {
   const bars = topic('bars');
   void bars.changed.value;
   const sorted = tall ? lanes : [...lanes].sort(byUrgency);
-  const of = (lane: Lane) => bars.one<Bars>(`bars/${lane.agent}`)?.bars ?? [];
-  const now = clock.value;
-  const shown = windowFor(sorted.map(of), now, get('window'));
+  const all = sorted.map((lane) => bars.one<Bars>(`bars/${lane.agent}`)?.bars ?? []);
+  const now = moment();
+  const shown = windowFor(all, now, get('window'));
   const from = now - shown.ms;
   const step = tall ? 30 : 17;
-  const inner = Math.max(100, width.value - LABEL);
+  // Thin rows say beside the name why somebody waits; thick ones say it in the bar.
+  const label = !tall && width.value > 700 ? 260 : 132;
+  const inner = Math.max(100, width.value - label);
   const height = 20 + step * sorted.length;
-  const ticks = [0, 1, 2, 3, 4, 5, 6].map((it) => it / 6);
+  const { x, folds } = axis(all, from, now, inner);
   const counts = LEGEND.map((at) => [at, lanes.filter((it) => it.at === at).length] as const).filter((it) => it[1] > 0);
   const sentence = `${shown.text}; now ${counts.map(([at, many]) => `${many} ${STATES[at].word}`).join(', ')}`;
   return (
@@ -172,153 +208,65 @@ function Rows({ lanes, tall }: { lanes: Lane[]; tall: boolean }) {
             <rect width="1.6" height="6" class="hatch-line" />
           </pattern>
         </defs>
-        {ticks.map((it) => (
-          <g key={it}>
-            <line class="tick" x1={LABEL + inner * it} x2={LABEL + inner * it} y1={16} y2={height} />
-            <text class="ticks" x={LABEL + inner * it} y={11} text-anchor={it === 1 ? 'end' : it === 0 ? 'start' : 'middle'}>
-              {it === 1 ? 'now' : `-${age(Math.round((shown.ms * (1 - it)) / 1_000) * 1_000)}`}
+        {!shown.widened && (
+          <text class="ticks" y={11}>
+            {shown.text}
+          </text>
+        )}
+        {ticks(from, now, x).map((it) => (
+          <g key={it.text}>
+            <line class="tick" x1={label + it.x} x2={label + it.x} y1={16} y2={height} />
+            <text class="ticks" x={label + it.x} y={11} text-anchor={it.text === 'now' ? 'end' : it.x < 20 ? 'start' : 'middle'}>
+              {it.text}
             </text>
           </g>
         ))}
-        {sorted.map((lane, row) => (
-          <Row key={lane.agent} lane={lane} bars={of(lane)} y={18 + row * step} step={step} from={from} now={now} inner={inner} tall={tall} />
+        {folds.map((it) => (
+          <g key={it.from}>
+            <rect class="fold" x={label + x(it.from)} width={CREASE} y={16} height={height} />
+            <text class="ticks" x={label + x(it.from) + CREASE / 2} y={height - 4} text-anchor="middle">
+              ⋯
+            </text>
+            <title>{`${age(it.to - it.from)} in which nobody did anything, from ${clockTime(it.from, false)}`}</title>
+          </g>
         ))}
-        <line class="now" x1={LABEL + inner - 0.5} x2={LABEL + inner - 0.5} y1={14} y2={height} />
+        {sorted.map((lane, row) => (
+          <Row key={lane.agent} lane={lane} bars={all[row] ?? []} y={18 + row * step} thick={step - (tall ? 5 : 4)} from={from} now={now} x={x} label={label} />
+        ))}
+        <line class="now" x1={label + inner - 0.5} x2={label + inner - 0.5} y1={14} y2={height} />
       </svg>
     </div>
   );
 }
 
-function Row(props: { lane: Lane; bars: Bar[]; y: number; step: number; from: number; now: number; inner: number; tall: boolean }) {
-  const { lane, bars, y, step, from, now, inner, tall } = props;
-  const thick = tall ? step - 5 : step - 4;
+function Row(props: { lane: Lane; bars: Bar[]; y: number; thick: number; from: number; now: number; x: Axis['x']; label: number }) {
+  const { lane, bars, y, thick, from, now, x, label } = props;
+  const tall = thick > 20;
+  const name = lane.agent.length > 17 ? `…${lane.agent.slice(-16)}` : lane.agent;
+  const why = label > 200 && lane.at !== 'working' && lane.text ? fitted(` · ${plain(lane.text, 80)}`, label - 30 - name.length * 7) : '';
   return (
     <g>
-      <text class="label" x={0} y={y + thick / 2 + 4}>
-        <tspan class={`ink-${lane.at}`}>{STATES[lane.at].glyph}</tspan> {lane.agent.length > 17 ? `…${lane.agent.slice(-16)}` : lane.agent}
+      <text class="bar" x={0} y={y + thick / 2 + 4} onClick={() => go(`/agents/${lane.agent}`)}>
+        <tspan class={`ink-${lane.at}`}>{STATES[lane.at].glyph}</tspan> {name}
+        <tspan class="ink-dim">{why}</tspan>
         <title>{`${lane.agent}: ${STATES[lane.at].word} ${plain(lane.text, 200)}`}</title>
       </text>
       {bars.map((bar) => {
-        const at = placed(bar, from, now, inner);
+        const at = placed(bar, from, now, x);
         if (!at) return null;
         const word = [bar.task, bar.at === 'working' ? '' : plain(bar.text ?? '', 80)].filter(Boolean).join(' · ');
-        const room = Math.floor(at.width / 6.4) - 1;
-        const words = `${bar.task ?? ''} ${STATES[bar.at].word}, ${age((bar.to ?? now) - bar.from)} from ${clockTime(bar.from)}. ${plain(bar.text ?? '', 200)}`;
         return (
-          <g key={bar.from} class="bar" onClick={() => bar.task && go(`/t/${bar.task}`)}>
-            <rect class={`at-${bar.at}`} x={LABEL + at.x} y={y} width={at.width} height={thick} rx={2.5} />
-            {tall && room >= 3 && (
-              <text class={`in-${bar.at}`} x={LABEL + at.x + 6} y={y + thick / 2 + 4}>
-                {word.length > room ? `${word.slice(0, room - 1)}…` : word}
+          <g key={`${bar.from}${bar.at}`} class="bar" onClick={() => bar.task && go(`/t/${bar.task}`)}>
+            <rect class={`at-${bar.at}`} x={label + at.x} y={y} width={at.width} height={thick} rx={2.5} />
+            {tall && at.width > 26 && (
+              <text class={`in-${bar.at}`} x={label + at.x + 6} y={y + thick / 2 + 4}>
+                {fitted(word, at.width - 6)}
               </text>
             )}
-            <title>{words}</title>
+            <title>{`${bar.task ?? ''} ${STATES[bar.at].word}, ${age((bar.to ?? now) - bar.from)} from ${clockTime(bar.from)}. ${plain(bar.text ?? '', 200)}`}</title>
           </g>
         );
       })}
     </g>
-  );
-}
-
-/** A lane's cell. An entity is replaced, never changed, so of 300 only those of new ones are drawn and compared. What was
- * drawn is not kept beside the tree: a node that is used again holds on to every tree it was in. */
-class Cell extends Component<{ of: Lane }> {
-  shouldComponentUpdate(next: { of: Lane }) {
-    return next.of !== this.props.of;
-  }
-
-  render({ of: it }: { of: Lane }) {
-    return (
-      <i class={`cell at-${it.at}`} title={`${it.agent}: ${STATES[it.at].word} ${it.task ?? ''} ${plain(it.text, 100)}`} onClick={() => it.task && go(`/t/${it.task}`)}>
-        {STATES[it.at].glyph}
-      </i>
-    );
-  }
-}
-
-function Many({ lanes }: { lanes: Lane[] }) {
-  const sorted = [...lanes].sort(byUrgency);
-  const counts = LEGEND.map((at) => [at, lanes.filter((it) => it.at === at).length] as const).filter((it) => it[1] > 0);
-  const urgent = sorted.filter((it) => it.at === 'failed' || it.at === 'needs').slice(0, 12);
-  const shares = topic('shares').all<Shares>();
-  const slots = minutesFor(shares, clock.value);
-  return (
-    <>
-      <p class="counts">{counts.map(([at, many]) => `${many} ${STATES[at].word}`).join(' · ')}</p>
-      <div class="cells" role="img" aria-label={`One cell for each agent, most urgent first: ${counts.map(([at, many]) => `${many} ${STATES[at].word}`).join(', ')}`}>
-        {sorted.map((it) => (
-          <Cell key={it.agent} of={it} />
-        ))}
-      </div>
-      {urgent.length > 0 && (
-        <ul class="urgent">
-          {urgent.map((it) => (
-            <li key={it.agent}>
-              <Glyph at={it.at} /> {it.agent} {it.task && <TaskLink id={it.task} />} {plain(it.text, 100)}
-            </li>
-          ))}
-        </ul>
-      )}
-      {shares.length > 0 && (
-        <p class="axis" aria-hidden="true">
-          {[0, 1, 2, 3, 4].map((it) => (
-            <span key={it}>-{age(Math.round(slots * (1 - it / 5) * 60) * 1_000)}</span>
-          ))}
-          <span>now</span>
-        </p>
-      )}
-      {shares.map((it) => (
-        <Share key={it.provider} of={it} slots={slots} />
-      ))}
-    </>
-  );
-}
-
-const ORDER: At[] = ['failed', 'needs', 'waiting', 'landing', 'review', 'working', 'idle', 'offline', 'landed'];
-const STACK: At[] = ['working', 'review', 'landing', 'waiting', 'needs', 'failed'];
-
-/** One path for each state, so that an hour of a fleet is a handful of elements. */
-export function stacked(minutes: [number, number[]][], lanes: number, now: number, width: number, height: number, slots = 60): Map<At, string> {
-  const paths = new Map<At, string>();
-  const slot = width / slots;
-  const first = Math.floor(now / 60_000) - slots + 1;
-  for (const [wall, counts] of minutes) {
-    const nth = Math.floor(wall / 60_000) - first;
-    if (nth < 0 || nth >= slots) continue;
-    let y = height;
-    for (const at of STACK) {
-      const tall = ((counts[ORDER.indexOf(at)] ?? 0) / Math.max(1, lanes)) * height;
-      if (tall <= 0) continue;
-      y -= tall;
-      paths.set(at, `${paths.get(at) ?? ''}M${(nth * slot).toFixed(1)} ${y.toFixed(1)}h${(slot - 0.6).toFixed(1)}v${tall.toFixed(1)}h-${(slot - 0.6).toFixed(1)}z`);
-    }
-  }
-  return paths;
-}
-
-/** How many minutes are shown: what there is fills at least half of them. */
-export function minutesFor(shares: Shares[], now: number): number {
-  const first = Math.min(now, ...shares.flatMap((it) => it.minutes[0]?.[0] ?? []));
-  const past = Math.floor(now / 60_000) - Math.floor(first / 60_000) + 1;
-  return [5, 10, 20, 30].find((it) => it >= past) ?? 60;
-}
-
-function Share({ of, slots }: { of: Shares; slots: number }) {
-  const height = 44;
-  const width = 800;
-  const last = of.minutes[of.minutes.length - 1]?.[1] ?? [];
-  const words = STACK.map((at) => [at, last[ORDER.indexOf(at)] ?? 0] as const).filter((it) => it[1] > 0);
-  return (
-    <div class="share">
-      <div>
-        {of.provider}
-        <small>{of.lanes} lanes</small>
-      </div>
-      <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" height={height} role="img" aria-label={`${of.provider}, last ${slots} minutes; now ${words.map(([at, many]) => `${many} ${STATES[at].word}`).join(', ')}`}>
-        {[...stacked(of.minutes, of.lanes, clock.value, width, height, slots)].map(([at, d]) => (
-          <path key={at} class={`at-${at}`} d={d} />
-        ))}
-      </svg>
-    </div>
   );
 }

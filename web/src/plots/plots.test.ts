@@ -1,26 +1,42 @@
 import { describe, expect, it } from 'vitest';
 import type { Row } from '../views';
 import { layers } from './graph';
-import { placed, stacked, windowFor } from './lanes';
+import { axis, placed, ticks, windowFor } from './lanes';
+import { stacked } from './many';
 import { stepped } from './spend';
 
 describe('bars', () => {
   it('that go on grow to now, and are cut at the window', () => {
-    expect(placed({ from: 50, at: 'working' }, 0, 100, 1000)).toEqual({ x: 500, width: 499 });
-    expect(placed({ from: -50, to: 20, at: 'working' }, 0, 100, 1000)).toEqual({ x: 0, width: 199 });
-    expect(placed({ from: -50, to: 0, at: 'working' }, 0, 100, 1000)).toBeNull();
-    expect(placed({ from: 100, at: 'working' }, 0, 100, 1000)).toBeNull();
-    expect(placed({ from: 99, to: 99, at: 'working' }, 0, 100, 1000)?.width).toBe(1.5);
+    const { x } = axis([], 0, 100, 1000);
+    expect(placed({ from: 50, at: 'working' }, 0, 100, x)).toEqual({ x: 500, width: 499 });
+    expect(placed({ from: -50, to: 20, at: 'working' }, 0, 100, x)).toEqual({ x: 0, width: 199 });
+    expect(placed({ from: -50, to: 0, at: 'working' }, 0, 100, x)).toBeNull();
+    expect(placed({ from: 100, at: 'working' }, 0, 100, x)).toBeNull();
+    expect(placed({ from: 99, to: 99, at: 'working' }, 0, 100, x)?.width).toBe(1.5);
+  });
+
+  it('are folded where nobody did anything for more than ten minutes', () => {
+    const minute = 60_000;
+    const bars = [[{ from: 5 * minute, to: 10 * minute, at: 'working' as const }], [{ from: 50 * minute, at: 'waiting' as const }]];
+    const made = axis(bars, 0, 60 * minute, 222);
+    expect(made.folds).toEqual([{ from: 10 * minute, to: 50 * minute }]);
+    // Twenty minutes are left of sixty, on 200 pixels beside the fold.
+    expect([0, 10, 50, 60].map((it) => Math.round(made.x(it * minute)))).toEqual([0, 100, 122, 222]);
+    expect(axis([[{ from: 0, to: 1, at: 'working' }]], 20 * minute, 60 * minute, 200)).toMatchObject({ folds: [] });
+    expect(axis([[{ from: 9 * minute, at: 'working' }]], 0, 20 * minute, 200).folds).toEqual([]);
+    expect(ticks(0, 60 * minute, made.x, 20).map((it) => it.text)).toEqual(['now', '-10m', '-50m', '-1h']);
   });
 
   it('have a window that shows what there is', () => {
     const now = 100 * 3_600_000;
-    expect(windowFor([], now, '')).toMatchObject({ ms: 10_000, widened: false });
+    expect(windowFor([], now, '')).toMatchObject({ ms: 5_000, widened: false });
     expect(windowFor([[{ from: now - 120_000, at: 'working' }]], now, '').ms).toBe(120_000);
     expect(windowFor([[{ from: now - 9e7, at: 'working' }]], now, '').ms).toBe(3_600_000);
     const old = windowFor([[{ from: now - 8e6, to: now - 7.2e6, at: 'working' }]], now, '');
     expect(old).toMatchObject({ ms: 6 * 3_600_000, widened: true });
     expect(windowFor([], now, '24h').ms).toBe(24 * 3_600_000);
+    expect(windowFor([[{ from: now - 8e6, to: now - 7.2e6, at: 'working' }]], now, '5m')).toMatchObject({ ms: 300_000, text: 'nothing in the last 5m; the last was 2h ago' });
+    expect(windowFor([[{ from: now - 8e6, at: 'working' }]], now, '5m').text).toBe('last 5m');
   });
 
   it('of a fleet are one path for each state', () => {

@@ -1,0 +1,28 @@
+// Parts of the page that come when they are needed: what is there from the first moment stays small.
+
+import { useSignal } from '@preact/signals';
+import type { FunctionComponent } from 'preact';
+import { useEffect } from 'preact/hooks';
+
+/** A part that is loaded when somebody looks at it. */
+export function later<P extends object>(load: () => Promise<FunctionComponent<P>>): FunctionComponent<P> {
+  let page: FunctionComponent<P> | null = null;
+  return (props: P) => {
+    const turn = useSignal(0);
+    const failed = useSignal(false);
+    useEffect(() => {
+      if (page) return;
+      load().then(
+        (it) => {
+          page = it;
+          turn.value += 1;
+        },
+        () => (failed.value = true),
+      );
+    }, []);
+    void turn.value;
+    if (failed.value) return <p class="error">This part of the page could not be loaded. The daemon may be newer than the page: load it again.</p>;
+    const Page = page;
+    return Page ? <Page {...props} /> : <p class="empty">loading…</p>;
+  };
+}
