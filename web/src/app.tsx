@@ -177,7 +177,7 @@ export function App() {
   return (
     <div onClick={follow}>
       <Top head={head} />
-      <main id="main" class={link.value.state === 'lost' ? 'stale' : ''}>
+      <main id="main" tabIndex={-1} class={link.value.state === 'lost' ? 'stale' : ''}>
         {!path.startsWith('/t/') && (
           <>
             <h1 class="sr">{PAGES.find((it) => it[1] === path)?.[2] ?? 'Regatta'}</h1>

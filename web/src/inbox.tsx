@@ -4,8 +4,8 @@ import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { plain } from './format';
 import { topic } from './live/client';
-import { Age, Do, Empty, Panel, TaskLink, perform, press, says, toast, useTopics } from './ui';
-import type { Item } from './views';
+import { Age, Do, Empty, Panel, TaskLink, press, useTopics } from './ui';
+import type { Action, Item } from './views';
 
 /** The card that the digits speak to. */
 export const chosen = signal<string | null>(null);
@@ -30,35 +30,42 @@ function all(): Group[] {
   return groups(topic('inbox').all<Item>());
 }
 
+/** Where the chosen card stood: when it is answered and gone, the next one stands there. */
+let stood = 0;
+
 /** Moves between the cards. */
 export function move(by: number): boolean {
   const list = all();
   if (list.length === 0) return false;
   const at = list.findIndex((it) => it.key === chosen.peek());
-  const next = list[Math.min(list.length - 1, Math.max(0, at < 0 ? 0 : at + by))];
-  if (next) chosen.value = next.key;
+  stood = Math.min(list.length - 1, Math.max(0, at < 0 ? stood : at + by));
+  chosen.value = list[stood]?.key ?? null;
   return true;
 }
 
-/** Chooses the nth answer of the chosen card. */
-export function choose(nth: number): boolean {
-  const list = all();
-  const group = list.find((it) => it.key === chosen.peek()) ?? (list.length === 1 ? list[0] : undefined);
-  const action = group?.items[0]?.actions[nth - 1];
-  if (!group || !action) return false;
-  if (group.items.length > 1 && action.words === undefined && !action.grave) void together(group, nth - 1);
-  else press(action);
-  return true;
+/** What may be said to all of a group at once. */
+export function answers({ items }: Group): Action[] {
+  const [first, ...others] = items;
+  if (!first || others.length === 0) return first?.actions ?? [];
+  return first.actions.map((it, nth) => ({
+    ...it,
+    label: `${it.label} × ${items.length}`,
+    cli: `${it.cli}, and for ${others.length} more`,
+    also: others.flatMap((other) => other.actions[nth] ?? []),
+  }));
 }
 
-/** Answers all that ask the same. Whoever was answered meanwhile is left as it is. */
-async function together(group: Group, nth: number): Promise<void> {
-  let done = 0;
-  for (const it of group.items) {
-    const action = it.actions[nth];
-    if (action && (await perform(action))) done += 1;
+/** Presses an answer of the chosen card. With none chosen the first one is, and nothing is decided yet. */
+export function choose(meant: (it: Action, nth: number) => boolean): boolean {
+  const group = document.querySelector('.card.active') && all().find((it) => it.key === chosen.peek());
+  if (!group) {
+    const card = document.querySelector<HTMLElement>('.card');
+    card?.focus();
+    return card !== null;
   }
-  toast(true, `${done} of ${group.items.length} answered`);
+  const action = answers(group).find(meant);
+  if (action) press(action);
+  return action !== undefined;
 }
 
 /** Where there is more to see of what it is about. */
@@ -77,13 +84,20 @@ function About({ it }: { it: Item }) {
 export function Card({ group, nth, open }: { group: Group; nth: number; open: boolean }) {
   const it = group.items[0];
   const card = useRef<HTMLElement>(null);
-  const active = chosen.value === group.key || (chosen.value === null && nth === 0);
+  const active = chosen.value === group.key;
   useEffect(() => {
-    if (chosen.value === group.key) card.current?.focus();
+    if (active) card.current?.focus();
   }, [active]);
+  useEffect(
+    // Whoever was at a card that is gone is still where it stood.
+    () => () => {
+      if (chosen.peek() === group.key && document.activeElement === document.body) (document.getElementById('inbox') ?? document.getElementById('main'))?.focus({ preventScroll: true });
+    },
+    [],
+  );
   if (!it) return null;
   return (
-    <article ref={card} class={`card ${active ? 'active' : ''}`} tabIndex={0} aria-label={`${it.kind} ${it.task ?? it.id}`} onFocus={() => (chosen.value = group.key)}>
+    <article ref={card} class={`card ${active ? 'active' : ''}`} tabIndex={0} aria-label={`${it.kind} ${it.task ?? it.id}`} onFocus={() => ((chosen.value = group.key), (stood = nth))}>
       <header>
         <span class="kind">{it.kind}</span> <About it={it} /> <span class="agent">{it.agent ?? ''}</span>
         {group.items.length > 1 && <b class="many">× {group.items.length}</b>}
@@ -94,24 +108,25 @@ export function Card({ group, nth, open }: { group: Group; nth: number; open: bo
       {open && it.why && <p class="why">{plain(it.why, 300)}</p>}
       {(open || active) && (
         <div class="row">
-          {it.actions.map((action, at) =>
-            group.items.length > 1 && action.words === undefined && !action.grave ? (
-              <button key={action.label} type="button" class={`do ${action.first ? 'first' : ''}`} {...says(`${action.cli} … and ${group.items.length - 1} more`)} onClick={() => void together(group, at)}>
-                {plain(action.label, 80)} all {group.items.length} <kbd>{at + 1}</kbd>
-              </button>
-            ) : (
-              <Do key={action.label} action={action} nth={at + 1} />
-            ),
-          )}
+          {answers(group).map((action, at) => (
+            <Do key={action.label} action={action} nth={at + 1} />
+          ))}
         </div>
       )}
-      {active && it.actions[0] && (
+      {(active || (chosen.value === null && nth === 0)) && it.actions[0] && (
         <p class="cli">
           same from a shell: <code>{plain(it.actions[0].cli, 200)}</code>
         </p>
       )}
     </article>
   );
+}
+
+/** `3 permission, 1 review`. */
+function kinds(list: Group[]): string {
+  const counts = new Map<string, number>();
+  for (const { items } of list) for (const it of items) counts.set(it.kind, (counts.get(it.kind) ?? 0) + 1);
+  return [...counts].map(([kind, many]) => `${many} ${kind}`).join(', ');
 }
 
 export function Inbox({ most = 20, open = 6 }: { most?: number; open?: number }) {
@@ -140,7 +155,7 @@ export function Inbox({ most = 20, open = 6 }: { most?: number; open?: number })
       )}
       {list.length > most && (
         <p class="empty">
-          + {list.length - most} more. <a href="/inbox">See them all</a>
+          + {list.length - most} more: {kinds(list.slice(most))}. <a href="/inbox">See them all</a>
         </p>
       )}
     </Panel>

@@ -1,11 +1,10 @@
 // The keyboard: everything can be done with it, and nothing is decided by a key that was meant for something else.
 
 import { signal } from '@preact/signals';
-import { choose, chosen, move } from './inbox';
-import { paused, apply, topic } from './live/client';
+import { choose, move } from './inbox';
+import { apply, paused } from './live/client';
 import { go, place } from './route';
-import { pending, press } from './ui';
-import type { Action, Item } from './views';
+import { pending } from './ui';
 
 export const PAGES: [string, string, string][] = [
   ['n', '/', 'Now'],
@@ -41,12 +40,15 @@ function typing(target: EventTarget | null): boolean {
   return target instanceof Element && target.closest('input, textarea, select, [contenteditable]') !== null;
 }
 
-/** The row that has the focus moves; with none, the first. */
+let stood = 0;
+
+/** The row that has the focus moves; with none, the first, or the one that stands where a row has gone. */
 function step(by: number): boolean {
   const rows = [...document.querySelectorAll<HTMLElement>('[data-row]')];
   if (rows.length === 0) return false;
   const at = rows.findIndex((it) => it === document.activeElement);
-  const next = rows[Math.min(rows.length - 1, Math.max(0, at < 0 ? 0 : at + by))];
+  stood = Math.min(rows.length - 1, Math.max(0, at < 0 ? stood : at + by));
+  const next = rows[stood];
   next?.focus();
   next?.scrollIntoView({ block: 'nearest' });
   return true;
@@ -67,6 +69,11 @@ export function pressed(event: KeyboardEvent): boolean {
     over.value = null;
     return true;
   }
+  // A row opens what it is about.
+  if (event.key === 'Enter' && event.target instanceof HTMLTableRowElement && event.target.dataset.row !== undefined) {
+    event.target.querySelector<HTMLElement>('a, button')?.click();
+    return true;
+  }
   if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target) || over.peek() || pending.peek() || !letters.peek()) return false;
   const key = event.key;
   if (going > Date.now()) {
@@ -85,19 +92,11 @@ export function pressed(event: KeyboardEvent): boolean {
   else if (key === '.') pause();
   else if (own.keys?.(key)) return true;
   else if (key === 'j' || key === 'k') return inbox ? move(key === 'j' ? 1 : -1) : step(key === 'j' ? 1 : -1);
-  else if (inbox && /^[1-9]$/.test(key)) return choose(Number(key));
-  else if (inbox && key === 'r') return card((it) => it.words !== undefined);
-  else if (inbox && key === 'z') return card((it) => it.key === 'z');
+  else if (/^[1-9]$/.test(key)) return choose((_, nth) => nth === Number(key) - 1);
+  else if (key === 'r') return choose((it) => it.words !== undefined);
+  else if (key === 'z') return choose((it) => it.key === 'z');
   else return false;
   return true;
-}
-
-/** Presses the first button of the chosen card that is meant. */
-function card(meant: (it: Action) => boolean): boolean {
-  const item = topic('inbox').all<Item>().find((it) => it.group === chosen.peek());
-  const action = item?.actions.find(meant);
-  if (action) press(action);
-  return action !== undefined;
 }
 
 export function listen(): void {

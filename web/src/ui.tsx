@@ -63,7 +63,7 @@ export function Text({ of, max }: { of: string; max?: number }) {
 
 export function Panel(props: { title: ComponentChildren; aside?: ComponentChildren; children: ComponentChildren; class?: string; id?: string }) {
   return (
-    <section class={`panel ${props.class ?? ''}`} id={props.id}>
+    <section class={`panel ${props.class ?? ''}`} id={props.id} tabIndex={props.id ? -1 : undefined}>
       <header>
         <h2>{props.title}</h2>
         {props.aside}
@@ -116,27 +116,30 @@ export function complain(error: unknown): void {
 /** What is under way, so that nothing is sent twice. */
 const busy = signal<ReadonlySet<string>>(new Set());
 
-/** Carries out what a button stands for; `words` where it needs some. */
+/** Carries out what a button stands for, for all that it is for; `words` where it needs some. */
 export async function perform(it: Action, words?: string): Promise<boolean> {
-  const input = it.words === undefined ? it.input : withWords(it.input, it.words, words ?? '');
-  const name = it.verb + JSON.stringify(input);
+  const name = it.verb + JSON.stringify(it.input);
   if (busy.peek().has(name)) return false;
   busy.value = new Set(busy.peek()).add(name);
-  try {
-    const said = await call<{ rule?: unknown } | null>(it.verb, input);
-    // What was allowed for good is a rule, and is shown.
-    const rule = typeof said?.rule === 'string' && said.rule ? ` · ${said.rule}` : '';
-    toast(true, `${it.label.replace('…', '')}: done${rule}`, it.cli.replace('…', words ? JSON.stringify(words) : ''));
-    it.after?.(said);
-    return true;
-  } catch (error) {
-    complain(error);
-    return false;
-  } finally {
-    const left = new Set(busy.peek());
-    left.delete(name);
-    busy.value = left;
+  const all = [it, ...(it.also ?? [])];
+  let done = 0;
+  let rule = '';
+  for (const one of all) {
+    try {
+      const said = await call<{ rule?: unknown } | null>(one.verb, one.words === undefined ? one.input : withWords(one.input, one.words, words ?? ''));
+      // What was allowed for good is a rule, and is shown.
+      if (typeof said?.rule === 'string' && said.rule) rule = ` · ${said.rule}`;
+      done += 1;
+      it.after?.(said);
+    } catch (error) {
+      complain(error);
+    }
   }
+  if (done > 0) toast(true, `${it.label.replace('…', '')}: ${all.length > 1 ? `${done} of ${all.length} ` : ''}done${rule}`, it.cli.replace('…', words ? JSON.stringify(words) : ''));
+  const left = new Set(busy.peek());
+  left.delete(name);
+  busy.value = left;
+  return done === all.length;
 }
 
 /** Puts words where a JSON pointer says. */

@@ -14,6 +14,8 @@ export interface Action {
   form?: Form;
   /** What the page does with what was said, when it is done; never sent. */
   after?: (said: unknown) => void;
+  /** Others for whom the same is said; never sent. */
+  also?: Action[];
 }
 
 /** The restricted JSON Schema that agents send. */

@@ -79,6 +79,9 @@ export function apply(): void {
   }
   const came = queue;
   queue = [];
+  // A row that moves loses the focus; it gets it back when it is drawn.
+  const held = document.activeElement as HTMLElement | null;
+  requestAnimationFrame(() => document.activeElement === document.body && held?.isConnected && held.focus({ preventScroll: true }));
   batch(() => {
     waiting.value = 0;
     for (const it of came) {

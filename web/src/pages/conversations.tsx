@@ -128,7 +128,7 @@ export function Conversations() {
         ) : (
           <Table heads={['Conversation', 'Service', 'Agent', 'Thread', 'State', '>Turns', 'Last asked', '>Since']}>
             {all.slice(0, 300).map((it) => (
-              <tr key={it.id} data-row tabIndex={0} onKeyDown={(event) => event.key === 'Enter' && set('id', it.id)}>
+              <tr key={it.id} data-row tabIndex={0}>
                 <td>
                   <button type="button" class="plain" aria-pressed={chosen?.id === it.id} onClick={() => set('id', chosen?.id === it.id ? null : it.id)}>
                     {it.id}

@@ -2,12 +2,14 @@ import { signal } from '@preact/signals';
 import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { place } from '../route';
-import { Inbox } from '../inbox';
+import { Inbox, chosen } from '../inbox';
+import { pressed } from '../keys';
 import { Conversations } from './conversations';
 import { Lanes } from '../plots/lanes';
 import { PlanPage } from './plan';
 import { Replay } from './replay';
 import { topic } from '../live/client';
+import { toasts } from '../ui';
 
 vi.mock('../live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
 vi.mock('../live/client', async (load) => ({ ...(await load<typeof import('../live/client')>()), look: () => () => {} }));
@@ -80,7 +82,7 @@ describe('the inbox', () => {
     expect(cards.map((it) => it.querySelector('.id')?.getAttribute('href') ?? null)).toEqual(['/cost', '/agents/ann', '/conversations', null, '/t/T9']);
     expect(cards.slice(0, 4).map((it) => it.querySelector('button')?.textContent?.trim())).toEqual(['Do budget:day 1', 'Do agent:ann 1', 'Do V7 1', 'Do Z1 1']);
     expect(cards[3]?.textContent).toContain('unheard_of <b>');
-    expect(box.querySelector('.card.active .cli')?.textContent).toContain('regatta x budget:day');
+    expect(box.querySelector('.card .cli')?.textContent).toContain('regatta x budget:day');
     expect(box.querySelector('[href*=null], [href*=undefined]')).toBeNull();
     render(null, box);
     topic('inbox').keys.value = [];
@@ -145,5 +147,71 @@ describe('many lanes', () => {
     await until(() => cells().length === 40);
     expect([cells()[7]?.title, cells()[8]?.title]).toEqual(['a-7: working  second', 'a-8: working  first']);
     render(null, box);
+  });
+});
+
+describe('the inbox by key', () => {
+  const asks = (id: string, group: string, since_wall: number) => ({ id, kind: 'permission', task: id, agent: 'ann', subject: 'cargo test', why: '', since_wall, escalated: false, group, actions: [{ label: 'Allow once', verb: 'inbox.answer', input: { id }, cli: `regatta allow ${id}`, first: true }, { label: 'Reply…', verb: 'inbox.answer', input: { id, text: '' }, cli: `regatta answer ${id} …`, words: '/text' }] });
+  const press = (key: string, target?: Element) => {
+    const event = new KeyboardEvent('keydown', { key });
+    if (target) Object.defineProperty(event, 'target', { value: target });
+    return pressed(event);
+  };
+  const show = (all: ReturnType<typeof asks>[]) => {
+    const inbox = topic('inbox');
+    inbox.entities.clear();
+    for (const it of all) inbox.entities.set(`item/${it.id}`, signal(it));
+    inbox.keys.value = all.map((it) => `item/${it.id}`);
+    inbox.changed.value += 1;
+  };
+
+  it('a digit first goes to a card and decides only then, for all that ask the same; whoever was there stays there', async () => {
+    const asked: unknown[] = [];
+    vi.stubGlobal('fetch', async (_: string, init: RequestInit) => {
+      asked.push(JSON.parse(String(init.body)).id);
+      return new Response(JSON.stringify({ data: null }));
+    });
+    at('/');
+    chosen.value = null;
+    show([asks('Q1', 'same', 1), asks('Q2', 'same', 2), asks('Q3', 'other', 3), asks('Q4', 'third', 4)]);
+    const box = document.createElement('div');
+    document.body.append(box);
+    render(<Inbox />, box);
+    const active = () => box.querySelector('.card.active')?.getAttribute('aria-label');
+    expect(active()).toBeUndefined();
+    expect(press('1')).toBe(true);
+    await until(() => active() === 'permission Q1');
+    expect(asked).toEqual([]);
+    expect(box.querySelector('.card.active button')?.textContent).toContain('Allow once × 2');
+    press('1');
+    await until(() => asked.length === 2);
+    expect(asked).toEqual(['Q1', 'Q2']);
+    await until(() => toasts.value.some((it) => it.text === 'Allow once × 2: 2 of 2 done'));
+    // It is gone: a digit that was meant for it decides nothing else, and j goes on from there.
+    show([asks('Q3', 'other', 3), asks('Q4', 'third', 4)]);
+    await until(() => box.querySelectorAll('.card').length === 2);
+    await until(() => document.activeElement?.id === 'inbox');
+    expect(active()).toBeUndefined();
+    press('j');
+    await until(() => active() === 'permission Q3');
+    press('j');
+    await until(() => active() === 'permission Q4');
+    show([asks('Q3', 'other', 3), asks('Q5', 'fifth', 5)]);
+    press('j');
+    await until(() => active() === 'permission Q5');
+    expect(asked).toEqual(['Q1', 'Q2']);
+    render(null, box);
+    box.remove();
+    show([]);
+  });
+
+  it('Enter opens the row that has the focus, and decides nothing elsewhere', () => {
+    const table = document.createElement('table');
+    table.innerHTML = '<tr data-row tabindex="0"><td><a href="#x">T1</a></td></tr>';
+    let clicked = 0;
+    table.querySelector('a')?.addEventListener('click', (event) => (event.preventDefault(), (clicked += 1)));
+    expect(press('Enter', table.querySelector('tr') as Element)).toBe(true);
+    expect(press('Enter', table.querySelector('td') as Element)).toBe(false);
+    expect(clicked).toBe(1);
   });
 });

@@ -1,7 +1,7 @@
 import { plain, usd } from '../format';
 import { byName, topic } from '../live/client';
 import { layers } from '../plots/graph';
-import { get, go, set } from '../route';
+import { get, set } from '../route';
 import { Age, Empty, Glyph, Panel, TaskLink, useTopics } from '../ui';
 import { type At, type Head, type Row, STATES } from '../views';
 
@@ -21,7 +21,7 @@ export function matches(it: Row, words: string, at: string, mission: string): bo
 
 function Line({ it }: { it: Row }) {
   return (
-    <tr data-row tabIndex={0} onKeyDown={(event) => event.key === 'Enter' && go(`/t/${it.id}`)}>
+    <tr data-row tabIndex={0}>
       <td>
         <Glyph at={it.at} />
       </td>
