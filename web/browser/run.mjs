@@ -140,7 +140,7 @@ async function team() {
     await page.setViewportSize({ width: 1440, height: 900 });
     await page.goto(`${world.url}/agents`);
     await until('the agents', async () => (await page.locator('tbody tr').count()) === 3);
-    check(!(await has(page, '(!)')), 'the model that is wanted is the one that runs');
+    check(!(await has(page, 'not what was wanted')), 'the model that is wanted is the one that runs');
     await shoot(page, 'agents');
     await page.goto(world.url);
     await until('the cards again', async () => (await page.locator('.card').count()) === 3);

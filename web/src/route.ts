@@ -24,13 +24,16 @@ export function go(to: string): void {
   scrollTo(0, 0);
 }
 
-/** Sets a part of the query; nothing takes it away. It replaces the address: Back leaves the page, not a filter. */
-export function set(name: string, value: string | null): void {
+/** Sets a part of the query; nothing takes it away. What is typed or dragged replaces the address; another view is a
+ * step of its own, and Back leads to the one before. */
+export function set(name: string, value: string | null, step = false): void {
   const query = new URLSearchParams(location.search);
   if (value === null || value === '') query.delete(name);
   else query.set(name, value);
   const text = query.toString();
-  history.replaceState(null, '', location.pathname + (text ? `?${text}` : ''));
+  const to = location.pathname + (text ? `?${text}` : '');
+  if (step) history.pushState(null, '', to);
+  else history.replaceState(null, '', to);
   place.value = here();
 }
 

@@ -291,7 +291,7 @@ export const STATES: Record<At, { glyph: string; word: string; rank: number }> =
   needs: { glyph: '!', word: 'needs you', rank: 1 },
   waiting: { glyph: '‖', word: 'waiting', rank: 2 },
   landing: { glyph: '⇢', word: 'landing', rank: 3 },
-  review: { glyph: '◇', word: 'in review', rank: 4 },
+  review: { glyph: '◇', word: 'review', rank: 4 },
   working: { glyph: '▶', word: 'working', rank: 5 },
   idle: { glyph: '·', word: 'idle', rank: 6 },
   offline: { glyph: '○', word: 'offline', rank: 7 },

@@ -5,7 +5,8 @@ import { link, topic } from '../live/client';
 import { byUrgency } from '../plots/lanes';
 import { get, set } from '../route';
 import { call } from '../session';
-import { Age, Do, Empty, Glyph, Panel, Table, TaskLink, useTopics } from '../ui';
+import { type Column, Heads, ordered } from '../table';
+import { Age, Do, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
 import { type Lane, type Runner, STATES } from '../views';
 
 function Gauge({ percent }: { percent: number }) {
@@ -17,6 +18,20 @@ function Gauge({ percent }: { percent: number }) {
   );
 }
 
+const HEADS: Column<Lane>[] = [
+  { name: 'name', head: 'Name', of: (it) => it.agent },
+  { name: 'at', head: 'State', of: (it) => STATES[it.at].rank },
+  { name: 'doing', head: 'Doing' },
+  { name: 'since', head: 'For', of: (it) => -it.since_wall, right: true },
+  { name: 'wanted', head: 'Wanted', of: (it) => `${it.provider} ${it.wanted}` },
+  { name: 'running', head: 'Running', of: (it) => it.running },
+  { name: 'slots', head: 'Slots', of: (it) => it.capacity.current, right: true },
+  { name: 'said', head: 'Said last', right: true },
+  { name: 'context', head: 'Context', of: (it) => it.context },
+  { name: 'today', head: 'Today', of: (it) => it.micro_usd, right: true },
+  { name: 'do', head: 'Do' },
+];
+
 function Line({ it, heard }: { it: Lane; heard?: number }) {
   const differs = it.running !== '' && it.wanted !== '' && it.running !== it.wanted;
   return (
@@ -24,25 +39,27 @@ function Line({ it, heard }: { it: Lane; heard?: number }) {
       <td>
         <a href={`/agents/${it.agent}`}>{it.agent}</a>
       </td>
+      <td class={`mark at-${it.at}`}>
+        <i aria-hidden="true">{STATES[it.at].glyph}</i> {STATES[it.at].word}
+      </td>
+      <td class="dim">
+        {it.task && <TaskLink id={it.task} />} {plain(it.text || it.subject, 120)}
+      </td>
+      <td class="right">
+        <Age since={it.since_wall} />
+      </td>
       <td>
         {it.provider} {plain(it.wanted, 60)}
       </td>
       <td class={differs ? 'bad' : ''}>
-        {plain(it.running, 60)} {differs && <b>(!)</b>}
+        {plain(it.running, 60)} {differs && <b>! not what was wanted</b>}
       </td>
       <td class="right">
         {it.capacity.current}/{it.capacity.max}
       </td>
-      <td>
-        <Glyph at={it.at} /> {STATES[it.at].word} {it.task && <TaskLink id={it.task} />}
-      </td>
-      <td class="dim">{plain(it.text, 120)}</td>
       <td class="right">{heard === undefined ? '' : <Age since={heard} />}</td>
       <td>{it.context !== undefined && <Gauge percent={it.context} />}</td>
       <td class="right">{it.micro_usd === undefined ? '' : usd(it.micro_usd)}</td>
-      <td class="right">
-        <Age since={it.since_wall} />
-      </td>
       <td>
         <span class="row">
           {it.actions.map((action) => (
@@ -100,11 +117,16 @@ export function Agents({ only }: { only?: string }) {
         {lanes.length === 0 ? (
           <Empty known={topic('lanes').known.value}>{words || only ? 'No agent matches.' : 'No agent is registered yet: regatta agent add'}</Empty>
         ) : (
-          <Table heads={['Name', 'Wanted', 'Running', '>Slots', 'State', 'Doing', '>Said last', 'Context', '>Today', '>For', 'Do']}>
-            {lanes.slice(0, 300).map((it) => (
-              <Line key={it.agent} it={it} heard={heard.get(it.agent)} />
-            ))}
-          </Table>
+          <div class="scroll">
+            <table class="list">
+              <Heads columns={HEADS} />
+              <tbody>
+                {ordered(lanes, HEADS, get('sort')).map((it) => (
+                  <Line key={it.agent} it={it} heard={heard.get(it.agent)} />
+                ))}
+              </tbody>
+            </table>
+          </div>
         )}
       </Panel>
       {!only && (

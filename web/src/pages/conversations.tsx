@@ -130,7 +130,7 @@ export function Conversations() {
             {all.slice(0, 300).map((it) => (
               <tr key={it.id} data-row tabIndex={0}>
                 <td>
-                  <button type="button" class="plain" aria-pressed={chosen?.id === it.id} onClick={() => set('id', chosen?.id === it.id ? null : it.id)}>
+                  <button type="button" class="plain" aria-pressed={chosen?.id === it.id} onClick={() => set('id', chosen?.id === it.id ? null : it.id, true)}>
                     {it.id}
                   </button>{' '}
                   {it.task && <TaskLink id={it.task} />}

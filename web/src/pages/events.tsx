@@ -78,12 +78,12 @@ function Bus() {
           <td class="right">{it.revision}</td>
           <td>{it.time.slice(11, 19)}</td>
           <td>
-            <button type="button" class="plain" onClick={() => set('kind', it.kind)}>
+            <button type="button" class="plain" onClick={() => set('kind', it.kind, true)}>
               {it.kind}
             </button>
           </td>
           <td>
-            <button type="button" class="plain" onClick={() => set('about', it.subject)}>
+            <button type="button" class="plain" onClick={() => set('about', it.subject, true)}>
               {plain(it.subject, 60)}
             </button>
           </td>
@@ -148,14 +148,14 @@ export function Events() {
         <span class="filters">
           <span class="tabs" role="group" aria-label="Which">
             {['bus', 'audit'].map((it) => (
-              <button key={it} type="button" class="chip" aria-pressed={tab === it} onClick={() => set('tab', it === 'bus' ? null : it)}>
+              <button key={it} type="button" class="chip" aria-pressed={tab === it} onClick={() => set('tab', it === 'bus' ? null : it, true)}>
                 {it === 'bus' ? 'what happened' : 'who asked'}
               </button>
             ))}
           </span>
           <input id="filter" type="search" aria-label="Kinds" placeholder="kinds, such as task.*  /" value={get('kind')} onChange={(it) => set('kind', it.currentTarget.value)} />
           {chosen.map((it) => (
-            <button key={it} type="button" class="chip" aria-pressed="true" onClick={() => set(it, null)}>
+            <button key={it} type="button" class="chip" aria-pressed="true" onClick={() => set(it, null, true)}>
               {it} {get(it)} ✕
             </button>
           ))}

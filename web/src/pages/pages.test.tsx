@@ -8,6 +8,7 @@ import { Conversations } from './conversations';
 import { Lanes } from '../plots/lanes';
 import { PlanPage } from './plan';
 import { Replay } from './replay';
+import { Tasks } from './tasks';
 import { topic } from '../live/client';
 import { toasts } from '../ui';
 
@@ -213,5 +214,56 @@ describe('the inbox by key', () => {
     expect(press('Enter', table.querySelector('tr') as Element)).toBe(true);
     expect(press('Enter', table.querySelector('td') as Element)).toBe(false);
     expect(clicked).toBe(1);
+  });
+});
+
+describe('tasks', () => {
+  const fill = (many: number) => {
+    const tasks = topic('tasks');
+    tasks.entities.clear();
+    for (let nth = 1; nth <= many; nth += 1) tasks.entities.set(`task/T${nth}`, signal({ ...ROW, id: `T${nth}`, subject: `Work ${nth}`, at: nth % 2 ? 'working' : 'waiting', word: nth % 2 ? 'working' : 'waiting', micro_usd: nth === 3 ? undefined : (nth * 7) % 10 }));
+    tasks.keys.value = [...tasks.entities.keys()];
+    tasks.known.value = true;
+    tasks.changed.value += 1;
+  };
+  const ids = (box: Element) => [...box.querySelectorAll('tr[data-row] a.id')].map((it) => it.textContent?.trim());
+
+  it('are sorted by a head, with the order in the address, and what is unknown last; another view is a step back leads from', async () => {
+    fill(4);
+    at('/tasks?sort=-cost');
+    const box = document.createElement('div');
+    render(<Tasks />, box);
+    expect(ids(box)).toEqual(['T4', 'T1', 'T2', 'T3']);
+    expect(box.querySelector('th[aria-sort=descending]')?.textContent).toContain('Cost');
+    [...box.querySelectorAll('th button')].find((it) => it.textContent?.includes('Cost'))?.dispatchEvent(new MouseEvent('click'));
+    expect(location.search).toBe('');
+    await until(() => ids(box)[0] === 'T2');
+    at('/tasks?sort=cost');
+    await until(() => ids(box).join() === 'T2,T1,T4,T3');
+    const before = history.length;
+    [...box.querySelectorAll('button')].find((it) => it.textContent === 'board')?.click();
+    expect(location.search).toBe('?sort=cost&view=board');
+    expect(history.length).toBe(before + 1);
+    await until(() => box.querySelectorAll('.tile').length === 4);
+    render(null, box);
+  });
+
+  it('come in parts that are asked for', async () => {
+    fill(230);
+    at('/tasks');
+    const box = document.createElement('div');
+    render(<Tasks />, box);
+    expect(ids(box).length).toBe(200);
+    expect(box.querySelector('.group')?.textContent).toContain('230');
+    [...box.querySelectorAll('button')].find((it) => it.textContent === 'Show 30 more')?.click();
+    await until(() => ids(box).length === 230);
+    fill(140);
+    at('/tasks?view=board');
+    await until(() => box.querySelectorAll('.tile').length === 100);
+    [...box.querySelectorAll('button')].find((it) => it.textContent === 'Show 20 more')?.click();
+    await until(() => box.querySelectorAll('.tile').length === 120);
+    expect(location.search).toContain('whole=waiting');
+    render(null, box);
+    fill(0);
   });
 });

@@ -170,7 +170,7 @@ export function Replay() {
           <span class="aside row">
             {missions.length > 1 &&
               missions.map((one) => (
-                <button key={one.id} type="button" class="chip" aria-pressed={one.id === id} onClick={() => (set('at', null), set('mission', one.id))}>
+                <button key={one.id} type="button" class="chip" aria-pressed={one.id === id} onClick={() => (set('at', null), set('mission', one.id, true))}>
                   {one.id}
                 </button>
               ))}

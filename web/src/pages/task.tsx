@@ -225,7 +225,7 @@ export function Task({ id }: { id: string }) {
               <ul class="spans">
                 {it.tries.map((one) => (
                   <li key={one.id}>
-                    <button type="button" class="plain" onClick={() => set('attempt', one.id)}>
+                    <button type="button" class="plain" onClick={() => set('attempt', one.id, true)}>
                       {one.id}
                     </button>{' '}
                     {one.agent} {one.ended ? plain(one.ended.detail || one.ended.cause, 160) : 'at work'} <Age since={one.started_wall} />

@@ -2,6 +2,8 @@ import { plain, usd } from '../format';
 import { byName, topic } from '../live/client';
 import { layers } from '../plots/graph';
 import { get, set } from '../route';
+import { Legend } from '../plots/lanes';
+import { type Column, Heads, ordered } from '../table';
 import { Age, Empty, Glyph, Panel, TaskLink, useTopics } from '../ui';
 import { type At, type Head, type Row, STATES } from '../views';
 
@@ -22,15 +24,14 @@ export function matches(it: Row, words: string, at: string, mission: string): bo
 function Line({ it }: { it: Row }) {
   return (
     <tr data-row tabIndex={0}>
-      <td>
-        <Glyph at={it.at} />
+      <td class={`mark at-${it.at}`}>
+        <i aria-hidden="true">{STATES[it.at].glyph}</i> {it.word}
       </td>
       <td>
         <TaskLink id={it.id} />
       </td>
       <td class="subject">{plain(it.subject, 200)}</td>
       <td>{it.agent ?? ''}</td>
-      <td>{it.word}</td>
       <td class="dim">{plain(it.text, 140)}</td>
       <td class="right">{it.micro_usd === undefined ? '' : usd(it.micro_usd)}</td>
       <td class="right">
@@ -40,31 +41,47 @@ function Line({ it }: { it: Row }) {
   );
 }
 
+const HEADS: Column<Row>[] = [
+  { name: 'at', head: 'State', of: (it) => STATES[it.at].rank },
+  { name: 'id', head: 'Task', of: (it) => it.id },
+  { name: 'subject', head: 'Subject', of: (it) => it.subject },
+  { name: 'agent', head: 'Agent', of: (it) => it.agent },
+  { name: 'why', head: 'Why' },
+  { name: 'cost', head: 'Cost', of: (it) => it.micro_usd, right: true },
+  { name: 'since', head: 'For', of: (it) => -it.since_wall, right: true },
+];
+
+/** A button that shows more of something; how much is in the address. */
+function More({ name, value, words }: { name: string; value: string; words: string }) {
+  return (
+    <button type="button" class="do" onClick={() => set(name, value)}>
+      {words}
+    </button>
+  );
+}
+
 function List({ rows, missions }: { rows: Row[]; missions: Map<string, string> }) {
+  const most = Math.max(LIST, Number(get('most')) || 0);
   const groups = new Map<string, Row[]>();
-  for (const it of rows.slice(0, LIST)) groups.set(it.mission ?? '', [...(groups.get(it.mission ?? '') ?? []), it]);
+  for (const it of rows.slice(0, most)) groups.set(it.mission ?? '', [...(groups.get(it.mission ?? '') ?? []), it]);
   return (
     <div class="scroll">
       <table class="list tasks">
-        <thead>
-          <tr>
-            <th>
-              <span class="sr">State</span>
-            </th>
-            <th>Task</th>
-            <th>Subject</th>
-            <th>Agent</th>
-            <th>State</th>
-            <th>Why</th>
-            <th class="right">Cost</th>
-            <th class="right">For</th>
-          </tr>
-        </thead>
+        <Heads columns={HEADS} />
         {[...groups].map(([mission, of]) => (
           <tbody key={mission}>
             <tr class="group">
-              <th colSpan={8} scope="rowgroup">
-                {mission ? `${mission} ${plain(missions.get(mission) ?? '', 120)}` : 'no mission'} · {of.length} {mission && <a href={`/replay?mission=${mission}`}>replay</a>}
+              <th colSpan={HEADS.length} scope="rowgroup">
+                {mission ? (
+                  <>
+                    <a href={`/tasks?mission=${mission}`}>
+                      {mission} {plain(missions.get(mission) ?? '', 120)}
+                    </a>{' '}
+                    · {rows.filter((it) => it.mission === mission).length} · <a href={`/tasks?mission=${mission}&view=graph`}>graph</a> · <a href={`/replay?mission=${mission}`}>replay</a>
+                  </>
+                ) : (
+                  `no mission · ${rows.filter((it) => !it.mission).length}`
+                )}
               </th>
             </tr>
             {of.map((it) => (
@@ -73,23 +90,30 @@ function List({ rows, missions }: { rows: Row[]; missions: Map<string, string> }
           </tbody>
         ))}
       </table>
-      {rows.length > LIST && <p class="empty">{rows.length - LIST} more: narrow the filter to see them.</p>}
+      {rows.length > most && (
+        <p class="row">
+          <More name="most" value={String(most + LIST)} words={`Show ${Math.min(LIST, rows.length - most)} more`} /> <span class="dim">{rows.length - most} are not shown; a filter narrows them down</span>
+        </p>
+      )}
     </div>
   );
 }
+
+const PILE = 50;
 
 function Board({ rows }: { rows: Row[] }) {
   return (
     <div class="board">
       {COLUMNS.map((at) => {
         const of = rows.filter((it) => it.at === at);
+        const whole = get('whole') === at;
         if (of.length === 0 && (at === 'failed' || at === 'needs' || at === 'review')) return null;
         return (
           <section key={at} aria-label={STATES[at].word}>
             <h3>
               <Glyph at={at} /> {STATES[at].word} {of.length}
             </h3>
-            {of.slice(0, 50).map((it) => (
+            {of.slice(0, whole ? BOARD : PILE).map((it) => (
               <a key={it.id} class={`tile edge-${at}`} href={`/t/${it.id}`} data-row>
                 <b>{it.id}</b> {plain(it.subject, 80)}
                 <small>
@@ -97,7 +121,7 @@ function Board({ rows }: { rows: Row[] }) {
                 </small>
               </a>
             ))}
-            {of.length > 50 && <p class="empty">{of.length - 50} more</p>}
+            {of.length > PILE && !whole && <More name="whole" value={at} words={`Show ${of.length - PILE} more`} />}
           </section>
         );
       })}
@@ -113,9 +137,12 @@ function Graph({ rows, around }: { rows: Row[]; around: string }) {
   const height = made.rows * BOX.down + 8;
   return (
     <>
-      <p class="empty">
-        {made.text} {around ? <a href="/tasks?view=graph">show all</a> : ''}
-      </p>
+      <div class="row">
+        <p class="empty">
+          {made.text} {around ? <a href="/tasks?view=graph">show all</a> : ''}
+        </p>
+        <Legend of={COLUMNS} />
+      </div>
       <div class="scroll">
         <svg class="graph" width={width} height={height} role="group" aria-label={`${made.nodes.length} tasks in ${made.columns} waves`}>
           {made.edges.map((it) => (
@@ -146,7 +173,8 @@ export function Tasks() {
   const missions = new Map(head?.missions.map((it) => [it.id, it.title]) ?? []);
   const all = topic('tasks').all<Row>();
   const [words, at, mission] = [get('q'), get('at'), get('mission')];
-  const rows = all.filter((it) => matches(it, words, at, mission)).sort((a, b) => STATES[a.at].rank - STATES[b.at].rank || byName(a.id, b.id));
+  const found = all.filter((it) => matches(it, words, at, mission)).sort((a, b) => STATES[a.at].rank - STATES[b.at].rank || byName(a.id, b.id));
+  const rows = ordered(found, HEADS, get('sort'));
   const asked = get('view');
   const view = asked === 'board' && rows.length > BOARD ? 'list' : asked || 'list';
   const counts = COLUMNS.map((it) => [it, all.filter((row) => row.at === it && (!mission || row.mission === mission)).length] as const);
@@ -157,18 +185,18 @@ export function Tasks() {
         <span class="filters">
           <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={words} onInput={(it) => set('q', it.currentTarget.value)} />
           {counts.map(([it, many]) => (
-            <button key={it} type="button" class="chip" aria-pressed={at === it} onClick={() => set('at', at === it ? null : it)}>
+            <button key={it} type="button" class="chip" aria-pressed={at === it} onClick={() => set('at', at === it ? null : it, true)}>
               <Glyph at={it} /> {STATES[it].word} {many}
             </button>
           ))}
           {mission && (
-            <button type="button" class="chip" aria-pressed="true" onClick={() => set('mission', null)}>
+            <button type="button" class="chip" aria-pressed="true" onClick={() => set('mission', null, true)}>
               {mission} ✕
             </button>
           )}
           <span class="tabs" role="group" aria-label="View">
             {['list', 'board', 'graph'].map((it) => (
-              <button key={it} type="button" class="chip" aria-pressed={view === it} onClick={() => set('view', it === 'list' ? null : it)}>
+              <button key={it} type="button" class="chip" aria-pressed={view === it} onClick={() => set('view', it === 'list' ? null : it, true)}>
                 {it}
               </button>
             ))}

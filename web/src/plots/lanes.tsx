@@ -102,10 +102,10 @@ export function ticks(from: number, now: number, x: Axis['x'], apart = 44): { x:
   return made;
 }
 
-function Legend() {
+export function Legend({ of = LEGEND }: { of?: At[] }) {
   return (
     <ul class="legend" aria-label="Legend">
-      {LEGEND.map((at) => (
+      {of.map((at) => (
         <li key={at}>
           <span class={`swatch at-${at}`} aria-hidden="true" /> {STATES[at].glyph} {STATES[at].word}
         </li>
@@ -118,7 +118,7 @@ function Window() {
   return (
     <label class="window">
       <span class="sr">Window</span>
-      <select value={get('window')} onChange={(it) => set('window', it.currentTarget.value)}>
+      <select value={get('window')} onChange={(it) => set('window', it.currentTarget.value, true)}>
         <option value="">as it fits</option>
         {WINDOWS.map(([name]) => (
           <option key={name} value={name}>
@@ -143,7 +143,7 @@ export function Lanes({ size }: { size: 'few' | 'some' | 'many' }) {
   const aside = (
     <>
       {size !== 'many' && <Window />}
-      <button type="button" class="plain" aria-pressed={table} onClick={() => set('as', table ? null : 'table')}>
+      <button type="button" class="plain" aria-pressed={table} onClick={() => set('as', table ? null : 'table', true)}>
         {table ? 'Show as plot' : 'Show as table'}
       </button>
       <Legend />
