@@ -86,7 +86,8 @@ export function Card({ group, nth, open }: { group: Group; nth: number; open: bo
   const card = useRef<HTMLElement>(null);
   const active = chosen.value === group.key;
   useEffect(() => {
-    if (active) card.current?.focus();
+    // Somebody may have gone on meanwhile.
+    if (chosen.peek() === group.key) card.current?.focus();
   }, [active]);
   useEffect(
     // Whoever was at a card that is gone is still where it stood.
