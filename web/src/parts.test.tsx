@@ -6,7 +6,7 @@ import { groups } from './inbox';
 import { fits } from './palette';
 import { outside } from './pages/conversations';
 import { byProvider } from './pages/cost';
-import { brief, parsed } from './pages/events';
+import { brief, parsed, perMinute } from './pages/events';
 import { folders } from './pages/files';
 import { lineOf, place } from './pages/diff';
 import { markAt } from './pages/replay';
@@ -142,6 +142,8 @@ describe('parts', () => {
   it('an event is told in a line', () => {
     expect(brief({ attempt: 'A4', cause: 'submitted', detail: '', spend: { turns: 0, usage: { input: 22000 } } }, 'A4')).toBe('cause submitted · spend usage input 22000');
     expect(brief({ files: ['a', 'b'], many: [1, 2, 3, 4, 5], no: null })).toBe('files a, b · many 5 of them');
+    const turn = { n: 12, said: { said: 'usage', usage: { input: 22000, micro_usd: 210000 }, session: 'x' }, wall_ms: 61_000, asked_wall: 1794839147597, base: '4b508f8b5b479d65d08eb68655ec0c0cee1b9113' };
+    expect(brief(turn, 'A4')).toBe('said usage, usage input 22000, cost $0.21, session x · wall 1m · base 4b508f8b5b');
   });
 
   it('a member is other than wanted only where something was wanted', () => {
@@ -158,6 +160,12 @@ describe('parts', () => {
   it('a moment belongs to the mark before it', () => {
     const marks = [{ revision: 3 }, { revision: 7 }];
     expect([2, 3, 6, 7, 99].map((it) => markAt(marks, it))).toEqual([-1, 0, 0, 1, 1]);
+  });
+
+  it('events are counted by kind and minute', () => {
+    const event = (kind: string, second: number) => ({ kind, time: `2026-01-01T00:${String(Math.floor(second / 60)).padStart(2, '0')}:${String(second % 60).padStart(2, '0')}Z` });
+    expect(perMinute([event('a', 0), event('b', 30), event('a', 120)])).toEqual({ minutes: 2, kinds: [['a', 2], ['b', 1]] });
+    expect(perMinute([])).toEqual({ minutes: 1, kinds: [] });
   });
 
   it('events are read from a stream that ended', () => {

@@ -1,19 +1,21 @@
 import { effect, useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { plain, usd } from '../format';
-import { link, topic } from '../live/client';
-import { byUrgency } from '../plots/lanes';
+import { Card, groups } from '../inbox';
+import { byName, link, topic } from '../live/client';
+import { Lanes, byUrgency } from '../plots/lanes';
 import { get, set } from '../route';
 import { call } from '../session';
 import { type Column, Heads, ordered } from '../table';
-import { Age, Do, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
-import { type Lane, type Runner, STATES } from '../views';
+import { Age, Do, Empty, Mark, Panel, Table, TaskLink, useTopics } from '../ui';
+import { type Head, type Item, type Lane, type Row, type Runner, STATES } from '../views';
 
-function Gauge({ percent }: { percent: number }) {
-  const advice = percent >= 80 ? 'nearly full: it sums itself up soon' : percent >= 60 ? 'filling up' : '';
+function Gauge({ percent, words }: { percent: number; words?: boolean }) {
+  const advice = percent >= 80 ? '! nearly full: it sums itself up soon, and forgets; better a new task' : percent >= 60 ? '! filling up: keep what comes next short' : '';
   return (
     <span class={`gauge ${percent >= 80 ? 'bad' : percent >= 60 ? 'late' : ''}`} title={`context ${percent} % ${advice}`}>
-      <meter min={0} max={100} value={percent} aria-label={`context ${percent} %`} /> {percent} %
+      <meter min={0} max={100} value={percent} aria-label={`context ${percent} %`} /> {percent} % {words ? advice : advice && '!'}
     </span>
   );
 }
@@ -94,9 +96,95 @@ function useHeard(): Map<string, number> {
   return heard.value;
 }
 
+/** One agent: what it is at, what it was at, what it is asked and what became of its tasks. */
+function One({ it, heard }: { it: Lane; heard?: number }) {
+  useTopics('tasks', 'inbox', 'head');
+  const size = topic('head').one<Head>('head')?.size;
+  const differs = it.running !== '' && it.wanted !== '' && it.running !== it.wanted;
+  const asked = groups(
+    topic('inbox')
+      .all<Item>()
+      .filter((one) => one.agent === it.agent),
+  );
+  const rows = topic('tasks')
+    .all<Row>()
+    .filter((one) => one.agent === it.agent)
+    .sort((a, b) => STATES[a.at].rank - STATES[b.at].rank || byName(b.id, a.id));
+  const facts: [string, ComponentChildren][] = [
+    ['State', <Mark at={it.at} />],
+    ['For', <Age since={it.since_wall} />],
+    [
+      'Doing',
+      <>
+        {it.task && <TaskLink id={it.task} />} {plain(it.text || it.subject || 'nothing', 300)}
+      </>,
+    ],
+    ['Wanted', `${it.provider} ${plain(it.wanted, 80)}`],
+    ['Running', it.running ? <span class={differs ? 'bad' : ''}>{plain(it.running, 80)}{differs && ' ! not what was wanted'}</span> : 'no program now'],
+    ['Slots', `${it.capacity.current} of ${it.capacity.max}`],
+    ['Said last', heard === undefined ? 'nothing yet' : <Age since={heard} />],
+    ['Context', it.context === undefined ? 'not reported' : <Gauge percent={it.context} words />],
+    ['Today', it.micro_usd === undefined ? 'no price reported' : usd(it.micro_usd)],
+  ];
+  return (
+    <>
+      <Panel
+        title={`Agent ${it.agent}`}
+        aside={
+          <span class="aside row">
+            {it.actions.map((action) => (
+              <Do key={action.label} action={action} />
+            ))}
+            <code>regatta why {it.agent}</code>
+          </span>
+        }
+      >
+        <dl class="facts">
+          {facts.map(([name, value]) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>{value}</dd>
+            </div>
+          ))}
+        </dl>
+      </Panel>
+      {asked.map((one, nth) => (
+        <Card key={one.key} group={one} nth={nth} open />
+      ))}
+      {size !== 'many' && <Lanes size="few" only={it.agent} />}
+      <Panel title={`${rows.length} task${rows.length === 1 ? '' : 's'}`} aside={<a class="aside" href={`/tasks?q=${encodeURIComponent(it.agent)}`}>all that name it</a>}>
+        {rows.length === 0 ? (
+          <Empty known={topic('tasks').known.value}>It has had no task that is still shown.</Empty>
+        ) : (
+          <Table heads={['State', 'Task', 'Subject', 'Why', '>Cost', '>For']} class="tasks">
+            {rows.slice(0, 50).map((one) => (
+              <tr key={one.id} data-row tabIndex={0}>
+                <td class={`mark at-${one.at}`}>
+                  <i aria-hidden="true">{STATES[one.at].glyph}</i> {one.word}
+                </td>
+                <td>
+                  <TaskLink id={one.id} />
+                </td>
+                <td class="subject">{plain(one.subject, 200)}</td>
+                <td class="dim">{plain(one.text, 140)}</td>
+                <td class="right">{one.micro_usd === undefined ? '' : usd(one.micro_usd)}</td>
+                <td class="right">
+                  <Age since={one.since_wall} />
+                </td>
+              </tr>
+            ))}
+          </Table>
+        )}
+      </Panel>
+    </>
+  );
+}
+
 export function Agents({ only }: { only?: string }) {
   useTopics('lanes', 'runners');
   const heard = useHeard();
+  const one = only ? topic('lanes').all<Lane>().find((it) => it.agent === only) : undefined;
+  if (one) return <One it={one} heard={heard.get(one.agent)} />;
   const words = get('q').toLowerCase();
   const lanes = topic('lanes')
     .all<Lane>()
@@ -115,7 +203,7 @@ export function Agents({ only }: { only?: string }) {
         }
       >
         {lanes.length === 0 ? (
-          <Empty known={topic('lanes').known.value}>{words || only ? 'No agent matches.' : 'No agent is registered yet: regatta agent add'}</Empty>
+          <Empty known={topic('lanes').known.value}>{only ? `There is no agent ${only}: regatta agent list` : words ? 'No agent matches.' : 'No agent is registered yet: regatta agent add'}</Empty>
         ) : (
           <div class="scroll">
             <table class="list">

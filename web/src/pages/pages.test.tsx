@@ -4,6 +4,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { place } from '../route';
 import { Inbox, chosen } from '../inbox';
 import { pressed } from '../keys';
+import { Agents } from './agents';
 import { Conversations } from './conversations';
 import { Lanes } from '../plots/lanes';
 import { PlanPage } from './plan';
@@ -265,5 +266,36 @@ describe('tasks', () => {
     expect(location.search).toContain('whole=waiting');
     render(null, box);
     fill(0);
+  });
+});
+
+describe('one agent', () => {
+  it('is shown with what it does, what it is asked and its tasks; an unknown one is said to be none', async () => {
+    vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ data: [{ name: 'ann', heard_wall: 1 }] })));
+    const lane = { agent: 'ann', provider: 'claude', at: 'needs', text: 'Q1 cargo test', task: 'T1', subject: '', since_wall: 1, capacity: { current: 1, max: 2 }, wanted: 'big', running: 'small', context: 85, actions: [{ label: 'Stop', verb: 'agent.stop', input: {}, cli: 'regatta stop ann', grave: true }] };
+    const put = (name: string, key: string, value: unknown) => {
+      topic(name).entities.clear();
+      topic(name).entities.set(key, signal(value));
+      topic(name).keys.value = [key];
+      topic(name).known.value = true;
+    };
+    put('lanes', 'lane/ann', lane);
+    put('tasks', 'task/T1', { ...ROW, micro_usd: 420_000 });
+    put('inbox', 'item/Q1', { id: 'Q1', kind: 'permission', task: 'T1', agent: 'ann', subject: 'cargo test', why: '', since_wall: 1, escalated: false, group: 'g', actions: [] });
+    put('head', 'head', { size: 'few' });
+    at('/agents/ann');
+    const box = document.createElement('div');
+    render(<Agents only="ann" />, box);
+    const text = box.textContent ?? '';
+    for (const words of ['Agent ann', 'needs you', 'Q1 cargo test', 'small ! not what was wanted', '1 of 2', '85 % ! nearly full', '1 task', 'First <b>', '$0.42', 'Stop', 'regatta why ann', '1 lane']) expect(text).toContain(words);
+    expect(box.querySelectorAll('.card').length).toBe(1);
+    render(null, box);
+    render(<Agents only="bob" />, box);
+    expect(box.textContent).toContain('There is no agent bob');
+    render(null, box);
+    for (const name of ['lanes', 'tasks', 'inbox']) {
+      topic(name).entities.clear();
+      topic(name).keys.value = [];
+    }
   });
 });

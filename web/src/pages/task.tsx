@@ -8,7 +8,7 @@ import { get, set } from '../route';
 import { read } from '../session';
 import { own } from '../keys';
 import { add, put } from '../trusted';
-import { Age, Do, Empty, Mark, Panel, TaskLink, clock, complain, hinted, says, useTopics } from '../ui';
+import { Age, Do, Empty, Glyph, Mark, Panel, TaskLink, complain, hinted, moment, says, useTopics } from '../ui';
 import { type Item, STATES, type TaskPage } from '../views';
 import { Diff } from './diff';
 import { onTask, takeOver } from './task-keys';
@@ -65,6 +65,7 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
       clearTimeout(timer);
     };
   }, [attempt, live, raw]);
+  const follow = () => place.current && (place.current.scrollTop = place.current.scrollHeight);
   return (
     <Panel
       class="log"
@@ -72,6 +73,9 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
       aside={
         <span class="aside">
           {attempt} ·{' '}
+          <button type="button" class="plain" onClick={follow}>
+            follow <kbd>f</kbd>
+          </button>{' '}
           <button type="button" class="plain" aria-pressed={raw} onClick={() => set('log', raw ? null : 'raw')}>
             raw <kbd>w</kbd>
           </button>
@@ -80,7 +84,7 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
     >
       <div class="say-box" ref={place} tabIndex={0} role="log" aria-label={`Log of ${attempt}`} onScroll={(event) => event.currentTarget.scrollHeight - event.currentTarget.scrollTop - event.currentTarget.clientHeight < 40 && (more.value = 0)} />
       {more.value > 0 && (
-        <button type="button" class="plain" onClick={() => place.current && (place.current.scrollTop = place.current.scrollHeight)}>
+        <button type="button" class="plain" onClick={follow}>
           {more.value} new ↓ <kbd>f</kbd>
         </button>
       )}
@@ -88,8 +92,11 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
   );
 }
 
+/** What took no time worth naming still took some. */
+const took = (ms: number) => (ms < 1_000 ? '<1s' : age(ms));
+
 function Time({ it }: { it: TaskPage }) {
-  const now = clock.value;
+  const now = moment();
   const first = it.time[0]?.from ?? now;
   const last = it.time.reduce((most, bar) => Math.max(most, bar.to ?? now), first + 1);
   const scale = 300 / (last - first);
@@ -105,7 +112,7 @@ function Time({ it }: { it: TaskPage }) {
       <ul class="spans">
         {it.time.map((bar) => (
           <li key={bar.from}>
-            <b>{age((bar.to ?? now) - bar.from)}</b> {STATES[bar.at].glyph} {plain(bar.text || STATES[bar.at].word, 160)}
+            <b>{took((bar.to ?? now) - bar.from)}</b> <Glyph at={bar.at} /> {plain(bar.text || STATES[bar.at].word, 160)}
           </li>
         ))}
       </ul>
@@ -166,7 +173,8 @@ export function Task({ id }: { id: string }) {
       <h1 class="crumbs">
         <a href="/">Now</a> / <b>{it.id}</b> <bdi>{plain(it.subject, 200)}</bdi> <Mark at={it.at} />
         <span class="aside">
-          {it.agent ? ` · ${it.agent}${plain(models, 120)}` : ''} · <code>{it.branch}</code> · {usd(it.spent?.usage.micro_usd)}
+          {it.agent ? ` · ${it.agent}${plain(models, 120)}` : ''} · <code>{it.branch}</code>
+          {it.spent?.usage.micro_usd === undefined ? '' : ` · ${usd(it.spent.usage.micro_usd)}`}
           {it.live ? ` · ${it.live}` : ''}
         </span>
       </h1>
@@ -206,17 +214,17 @@ export function Task({ id }: { id: string }) {
                 ))}
               </ul>
             )}
-            {it.blocked_by.length > 0 && (
-              <p>
-                comes after{' '}
-                {it.blocked_by.map((one, nth) => (
-                  <>
-                    {nth > 0 && ', '}
+            <p>
+              {it.blocked_by.length > 0 && (
+                <>
+                  comes after{' '}
+                  {it.blocked_by.map((one) => (
                     <TaskLink key={one} id={one} />
-                  </>
-                ))}
-              </p>
-            )}
+                  ))}{' '}
+                </>
+              )}
+              <a href={`/tasks?view=graph&around=${it.id}`}>what is around it</a>
+            </p>
           </Panel>
           <Time it={it} />
           {it.submission && log}

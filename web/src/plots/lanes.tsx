@@ -134,10 +134,13 @@ export function byUrgency(a: Lane, b: Lane): number {
   return STATES[a.at].rank - STATES[b.at].rank || byName(a.agent, b.agent);
 }
 
-export function Lanes({ size }: { size: 'few' | 'some' | 'many' }) {
+/** The lanes of all, or of one agent. */
+export function Lanes({ size, only }: { size: 'few' | 'some' | 'many'; only?: string }) {
   useTopics('lanes', size === 'many' ? 'shares' : 'bars');
   const known = topic('lanes').known.value;
-  const lanes = topic('lanes').all<Lane>();
+  const lanes = topic('lanes')
+    .all<Lane>()
+    .filter((it) => !only || it.agent === only);
   const table = get('as') === 'table';
   const title = `${lanes.length} ${lanes.length === 1 ? 'lane' : 'lanes'}`;
   const aside = (
