@@ -9,7 +9,7 @@ import { byProvider } from './pages/cost';
 import { brief, parsed, perMinute } from './pages/events';
 import { folders } from './pages/files';
 import { lineOf, place } from './pages/diff';
-import { markAt } from './pages/replay';
+import { markAt, timeRows } from './pages/replay';
 import { moved, places, without } from './pages/plan';
 import { matches } from './pages/tasks';
 import { differs } from './pages/team';
@@ -155,6 +155,11 @@ describe('parts', () => {
   it('only addresses of pages are followed', () => {
     expect(outside('https://example.com/a')).toBe('https://example.com/a');
     expect([outside('javascript:alert(1)'), outside('data:text/html,x'), outside(''), outside(undefined)]).toEqual([null, null, null, null]);
+  });
+
+  it('missions side by side have the same rows of where the time went, longest first', () => {
+    const all = [{ time: [{ doing: 'working', times: 2, ms: 5_000 }] }, { time: [{ doing: { waiting: 'rate_limit' }, times: 1, ms: 60_000 }, { doing: 'working', times: 1, ms: 1_000 }] }];
+    expect(timeRows(all).map(([name, of]) => [name, of(0), of(1)])).toEqual([['waiting: rate limit', '–', '1m, 1 time'], ['working', '5s, 2 times', '1s, 1 time']]);
   });
 
   it('a moment belongs to the mark before it', () => {

@@ -210,7 +210,9 @@ export function Diff({ it }: { it: TaskPage }) {
       +{sum((file) => file.added)} −{sum((file) => file.removed)} · {since ? 'since your last review' : 'against'} {listed.value?.base.slice(0, 7) ?? ''} ·{' '}
       {outside === 0 ? `scope clean: ${files.length} of ${files.length} are in the manifest` : <b class="bad">{outside} outside the manifest</b>} · <Toggle name="diff" value="split" on="split" off="unified" letter="u" />{' '}
       <Toggle name="spaces" value="no" on="without spaces" off="with spaces" letter="s" /> {it.reviewed && it.reviewed !== commit && <Toggle name="since" value="review" on="since my last review" off="the whole change" letter="i" />}{' '}
-      <kbd>n</kbd> <kbd>p</kbd> file · <kbd>j</kbd> <kbd>k</kbd> line · <kbd>c</kbd> comment
+      <span class="keys">
+        <kbd>n</kbd> <kbd>p</kbd> file · <kbd>j</kbd> <kbd>k</kbd> line · <kbd>c</kbd> comment
+      </span>
     </span>
   ) : undefined;
   return (

@@ -1,5 +1,6 @@
 import { useSignal } from '@preact/signals';
 import { Inbox } from '../inbox';
+import { later } from '../later';
 import { topic } from '../live/client';
 import { Lanes } from '../plots/lanes';
 import { SpendLine } from '../plots/spend';
@@ -38,11 +39,20 @@ function Composer({ actions }: { actions: Action[] }) {
   );
 }
 
+const First = later(() => import('../first').then((it) => it.First));
+
 export function Now() {
   useTopics('head');
   const head = topic('head').one<Head>('head');
   void topic('head').changed.value;
   const size = head?.size ?? 'few';
+  if (head?.projects.length === 0)
+    return (
+      <>
+        <First />
+        {head.needs_you > 0 && <Inbox />}
+      </>
+    );
   return (
     <>
       <Composer actions={head?.composers ?? []} />

@@ -1,12 +1,12 @@
 // A mission as it stood at any moment: a slider over its history, and two missions side by side.
 
 import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { age, clockTime, plain, usd } from '../format';
-import { topic } from '../live/client';
-import { get, set } from '../route';
+import { byName, topic } from '../live/client';
+import { get, go, set } from '../route';
 import { call } from '../session';
-import { Glyph, Panel, Table, TaskLink, useTopics } from '../ui';
+import { Empty, Panel, Table, TaskLink, useTopics } from '../ui';
 import { type Head, type Landing, type Row, STATES, type Spend } from '../views';
 
 interface Replayed {
@@ -36,6 +36,22 @@ interface Figures {
   wall_ms: number;
   work_ms: number;
   spent: Spend;
+  /** Where the time of its tasks went, longest first. */
+  time: { doing: string | { waiting: string }; times: number; ms: number }[];
+}
+
+/** `working`, `checking`, `waiting: review`. */
+const doing = (it: string | { waiting: string }) => (typeof it === 'string' ? it : `waiting: ${it.waiting.replace(/_/g, ' ')}`);
+
+/** The rows that two missions have together, in the order of the longest. */
+export function timeRows(all: Pick<Figures, 'time'>[]): [string, (nth: number) => string][] {
+  const most = new Map<string, number>();
+  for (const { time } of all) for (const it of time) most.set(doing(it.doing), Math.max(most.get(doing(it.doing)) ?? 0, it.ms));
+  const of = (name: string) => (nth: number) => {
+    const found = all[nth]?.time.find((it) => doing(it.doing) === name);
+    return found ? `${age(found.ms)}, ${found.times} time${found.times === 1 ? '' : 's'}` : '–';
+  };
+  return [...most].sort((a, b) => b[1] - a[1]).map(([name]) => [name, of(name)]);
 }
 
 /** The mark at a revision, or the last one before it. */
@@ -53,17 +69,17 @@ function Board({ it }: { it: Replayed }) {
   return (
     <>
       <p>{[...counts].map(([word, many]) => `${many} ${word}`).join(' · ') || 'no task yet'}</p>
-      <Table heads={['Task', 'Subject', 'Agent', 'State then', 'Why']}>
+      <Table heads={['State then', 'Task', 'Subject', 'Agent', 'Why']} class="tasks">
         {it.tasks.slice(0, 300).map((row) => (
-          <tr key={row.id}>
+          <tr key={row.id} data-row tabIndex={0}>
+            <td class={`mark at-${row.at}`}>
+              <i aria-hidden="true">{STATES[row.at].glyph}</i> {STATES[row.at].word}
+            </td>
             <td>
               <TaskLink id={row.id} />
             </td>
             <td class="subject">{plain(row.subject, 160)}</td>
             <td>{row.agent ?? ''}</td>
-            <td>
-              <Glyph at={row.at} /> {STATES[row.at].word}
-            </td>
             <td class="dim">{plain(row.text, 140)}</td>
           </tr>
         ))}
@@ -84,6 +100,7 @@ function Compared({ ids }: { ids: string[] }) {
     );
   }, [ids.join()]);
   const rows: [string, (it: Figures) => string][] = [
+    ['State', (it) => (it.running ? '▶ runs' : '✓ over')],
     ['Took', (it) => age(it.wall_ms)],
     ['Landed', (it) => `${it.landed} of ${it.tasks}`],
     ['Failed', (it) => String(it.failed)],
@@ -97,6 +114,7 @@ function Compared({ ids }: { ids: string[] }) {
   return (
     <Panel title="Side by side" aside={<code class="aside">regatta compare {ids.join(' ')}</code>}>
       {problem.value && <p class="error">{problem.value}</p>}
+      {!found.value && !problem.value && <p class="empty">asking the daemon…</p>}
       {found.value && (
         <div class="scroll">
           <table class="list">
@@ -121,6 +139,14 @@ function Compared({ ids }: { ids: string[] }) {
                   ))}
                 </tr>
               ))}
+              {timeRows(found.value).map(([name, of]) => (
+                <tr key={name}>
+                  <th scope="row">tasks {name}</th>
+                  {found.value?.map((it, nth) => (
+                    <td key={it.mission}>{of(nth)}</td>
+                  ))}
+                </tr>
+              ))}
             </tbody>
           </table>
         </div>
@@ -129,11 +155,53 @@ function Compared({ ids }: { ids: string[] }) {
   );
 }
 
+/** Missions that run, and those of tasks that are still shown. */
+function known(): string[] {
+  const running = topic('head').one<Head>('head')?.missions.map((it) => it.id) ?? [];
+  const of = topic('tasks').all<Row>().flatMap((it) => it.mission ?? []);
+  return [...new Set([...running, ...of])].sort(byName).reverse();
+}
+
+/** Another mission, by its number. */
+function Pick({ words, taken, onPick }: { words: string; taken: string; onPick: (id: string) => void }) {
+  return (
+    <select aria-label={words} value="" onChange={(it) => it.currentTarget.value && onPick(it.currentTarget.value)}>
+      <option value="">{words}</option>
+      {known()
+        .filter((it) => it !== taken)
+        .map((it) => (
+          <option key={it} value={it}>
+            {it}
+          </option>
+        ))}
+    </select>
+  );
+}
+
+/** What happened, each a way to that moment. */
+function Marks({ it, nth }: { it: Replayed; nth: number }) {
+  const place = useRef<HTMLOListElement>(null);
+  useEffect(() => {
+    const [box, row] = [place.current, place.current?.children[nth] as HTMLElement | undefined];
+    if (box && row) box.scrollTop = row.offsetTop - box.clientHeight / 2;
+  }, [nth]);
+  return (
+    <ol class="marks" ref={place} aria-label="What happened">
+      {it.marks.map((one, at) => (
+        <li key={one.revision}>
+          <button type="button" class="plain" aria-current={at === nth ? 'step' : undefined} onClick={() => set('at', String(one.revision))}>
+            {clockTime(one.wall)} {plain(one.text, 120)}
+          </button>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
 export function Replay() {
-  useTopics('head');
+  useTopics('head', 'tasks');
   void topic('head').changed.value;
-  const missions = topic('head').one<Head>('head')?.missions ?? [];
-  const id = get('mission') || missions[0]?.id || '';
+  const id = get('mission') || known()[0] || '';
   const asked = Number(get('at')) || null;
   const found = useSignal<Replayed | null>(null);
   const problem = useSignal('');
@@ -168,12 +236,12 @@ export function Replay() {
         title={it ? `${it.mission} ${plain(it.title, 120)}` : 'Replay'}
         aside={
           <span class="aside row">
-            {missions.length > 1 &&
-              missions.map((one) => (
-                <button key={one.id} type="button" class="chip" aria-pressed={one.id === id} onClick={() => (set('at', null), set('mission', one.id, true))}>
-                  {one.id}
-                </button>
-              ))}
+            {known().length > 1 && (
+              <>
+                <Pick words="another mission" taken={id} onPick={(it) => go(`/replay?mission=${it}`)} />
+                <Pick words="compare with" taken={id} onPick={(it) => set('compare', `${id},${it}`, true)} />
+              </>
+            )}
             <code>
               regatta replay {id || 'M1'}
               {asked ? ` --at ${asked}` : ''}
@@ -182,7 +250,7 @@ export function Replay() {
         }
       >
         {problem.value && <p class="error">{problem.value}</p>}
-        {!id && <p class="empty">No mission runs. One that is over is shown by its number: /replay?mission=M1</p>}
+        {!id && <Empty known={topic('tasks').known.value}>No mission has run of late. An older one is shown by its number: /replay?mission=M1, or regatta replay M1</Empty>}
         {it && (
           <>
             <div class="row slider">
@@ -200,7 +268,12 @@ export function Replay() {
             <p>
               <b>{clockTime(it.wall)}</b> revision {it.at} of {it.last}: {plain(it.marks[nth]?.text ?? it.event, 200)}
             </p>
-            <Board it={it} />
+            <div class="replayed">
+              <div>
+                <Board it={it} />
+              </div>
+              <Marks it={it} nth={nth} />
+            </div>
           </>
         )}
       </Panel>

@@ -26,6 +26,7 @@ export interface Graph {
 }
 
 const MOST = 60;
+const HOW = 'Columns are waves; the longest open chain is bold.';
 
 /** Which tasks to draw: all that fit, or those within two steps of one. */
 function chosen(all: Row[], around: string): { rows: Row[]; text: string } {
@@ -39,13 +40,13 @@ function chosen(all: Row[], around: string): { rows: Row[]; text: string } {
       }
       near = next;
     }
-    return { rows: all.filter((it) => near.has(it.id)).slice(0, MOST), text: `Two steps around ${around}.` };
+    return { rows: all.filter((it) => near.has(it.id)).slice(0, MOST), text: `Two steps around ${around}. ${HOW}` };
   }
-  if (all.length <= MOST) return { rows: all, text: 'Columns are waves; the longest open chain is bold.' };
+  if (all.length <= MOST) return { rows: all, text: HOW };
   const open = all.filter((it) => it.at !== 'landed');
   const landed = all.length - open.length;
   const text = open.length > MOST ? `${MOST} of ${open.length} open tasks; narrow the filter to see others.` : '';
-  return { rows: open.slice(0, MOST), text: `${text}${landed > 0 ? ` ${landed} landed ones are one box.` : ''}`.trim() };
+  return { rows: open.slice(0, MOST), text: `${text}${landed > 0 ? ` ${landed} landed ones are one box.` : ''} ${HOW}`.trim() };
 }
 
 export function layers(all: Row[], around = ''): Graph {

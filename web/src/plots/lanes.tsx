@@ -246,7 +246,7 @@ function Row(props: { lane: Lane; bars: Bar[]; y: number; thick: number; from: n
   const { lane, bars, y, thick, from, now, x, label } = props;
   const tall = thick > 20;
   const name = lane.agent.length > 17 ? `…${lane.agent.slice(-16)}` : lane.agent;
-  const why = label > 200 && lane.at !== 'working' && lane.text ? fitted(` · ${plain(lane.text, 80)}`, label - 30 - name.length * 7) : '';
+  const why = label > 200 && lane.at !== 'working' && lane.text ? fitted(` · ${plain(lane.text, 80)}`, label - 24 - name.length * 6) : '';
   return (
     <g>
       <text class="bar" x={0} y={y + thick / 2 + 4} onClick={() => go(`/agents/${lane.agent}`)}>

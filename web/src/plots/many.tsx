@@ -4,7 +4,7 @@ import { Component } from 'preact';
 import { age, plain } from '../format';
 import { topic } from '../live/client';
 import { go } from '../route';
-import { Age, Glyph, Table, TaskLink, clock } from '../ui';
+import { Age, Glyph, Mark, Table, TaskLink, clock } from '../ui';
 import { type At, type Lane, STATES, type Shares } from '../views';
 import { LEGEND, byUrgency } from './lanes';
 
@@ -12,10 +12,12 @@ export function AsTable({ lanes }: { lanes: Lane[] }) {
   return (
     <Table heads={['Agent', 'State', 'Task', 'Doing', 'For']}>
       {[...lanes].sort(byUrgency).map((it) => (
-        <tr key={it.agent}>
-          <td>{it.agent}</td>
+        <tr key={it.agent} data-row tabIndex={0}>
           <td>
-            <Glyph at={it.at} /> {STATES[it.at].word}
+            <a href={`/agents/${it.agent}`}>{it.agent}</a>
+          </td>
+          <td>
+            <Mark at={it.at} />
           </td>
           <td>{it.task && <TaskLink id={it.task} />}</td>
           <td>{plain(it.text, 120)}</td>
