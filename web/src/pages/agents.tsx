@@ -99,6 +99,7 @@ function useHeard(): Map<string, number> {
 /** One agent: what it is at, what it was at, what it is asked and what became of its tasks. */
 function One({ it, heard }: { it: Lane; heard?: number }) {
   useTopics('tasks', 'inbox', 'head');
+  void topic('head').changed.value;
   const size = topic('head').one<Head>('head')?.size;
   const differs = it.running !== '' && it.wanted !== '' && it.running !== it.wanted;
   const asked = groups(

@@ -181,6 +181,8 @@ function AuditLog() {
 }
 
 export function Events() {
+  useTopics('head');
+  void topic('head').changed.value;
   const head = topic('head').one<Head>('head');
   const tab = get('tab') || 'bus';
   const chosen = ['kind', 'about'].filter((it) => get(it));

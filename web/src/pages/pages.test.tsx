@@ -10,6 +10,7 @@ import { Lanes } from '../plots/lanes';
 import { PlanPage } from './plan';
 import { Replay } from './replay';
 import { Tasks } from './tasks';
+import { Team } from './team';
 import { topic } from '../live/client';
 import { toasts } from '../ui';
 
@@ -297,5 +298,23 @@ describe('one agent', () => {
       topic(name).entities.clear();
       topic(name).keys.value = [];
     }
+  });
+});
+
+describe('a team', () => {
+  it('marks each state with a glyph, its word and a colour, and leads to its members', () => {
+    const member = (name: string, state: string, got = {}) => ({ name, state, asked: { model: 'big' }, got });
+    const team = { summary: { said: '1 of 2 alive', members: [{ name: 'amy', lead: true, provider: 'codex', said: 'alive' }, { name: 'bob', provider: 'opencode', said: 'did not start' }] }, desired: { name: 'harbour', lead: { name: 'amy' }, members: [{ name: 'bob' }] }, resolved: { id: 'N2', lanes: [], members: [member('amy', 'alive', { model: 'small' }), member('bob', 'failed_to_start')], begun_wall: 1 }, live: [{ name: 'amy', live: 'idle' }, { name: 'bob', live: 'absent' }], actions: [], each: [] };
+    topic('teams').entities.set('team/harbour', signal(team));
+    topic('teams').keys.value = ['team/harbour'];
+    const box = document.createElement('div');
+    render(<Team />, box);
+    const cells = [...box.querySelectorAll('tbody tr')].map((row) => [...row.children].map((it) => it.textContent?.trim()));
+    expect(cells[0]?.slice(3, 6)).toEqual(['✓ alive small ! not what was wanted', '· idle', '']);
+    expect(cells[1]?.slice(3, 6)).toEqual(['✕ failed to start', '○ absent', 'did not start']);
+    expect(box.querySelector('b.bad')).not.toBeNull();
+    expect(box.querySelector('a[href="/agents/harbour/amy"]')).not.toBeNull();
+    render(null, box);
+    topic('teams').keys.value = [];
   });
 });

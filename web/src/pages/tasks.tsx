@@ -30,9 +30,13 @@ function Line({ it }: { it: Row }) {
       <td>
         <TaskLink id={it.id} />
       </td>
-      <td class="subject">{plain(it.subject, 200)}</td>
+      <td class="subject" title={plain(it.subject, 200)}>
+        {plain(it.subject, 200)}
+      </td>
       <td>{it.agent ?? ''}</td>
-      <td class="dim">{plain(it.text, 140)}</td>
+      <td class="dim" title={plain(it.text, 400)}>
+        {plain(it.text, 140)}
+      </td>
       <td class="right">{it.micro_usd === undefined ? '' : usd(it.micro_usd)}</td>
       <td class="right">
         <Age since={it.since_wall} />

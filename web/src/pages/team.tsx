@@ -12,6 +12,36 @@ export function differs(asked: Identity | undefined, got: Identity | undefined):
   return (['provider', 'backend', 'model', 'effort'] as const).some((it) => asked?.[it] && got?.[it] && asked[it] !== got[it]);
 }
 
+/** How a member's start, or its life, is marked: a glyph, the word, a colour. */
+const SIGNS: Record<string, [string, string]> = {
+  'failed to start': ['✕', 'bad'],
+  dead: ['✕', 'bad'],
+  degraded: ['!', 'late'],
+  hung: ['!', 'late'],
+  waiting: ['!', 'late'],
+  'pending permission': ['!', 'late'],
+  queued: ['‖', 'dim'],
+  starting: ['…', 'dim'],
+  coming: ['…', 'dim'],
+  ending: ['…', 'dim'],
+  'pending bootstrap': ['…', 'dim'],
+  alive: ['✓', 'good'],
+  working: ['▶', 'accent'],
+  idle: ['·', 'dim'],
+  absent: ['○', 'dim'],
+  skipped: ['○', 'dim'],
+  stopped: ['○', 'dim'],
+};
+
+function Sign({ word }: { word: string }) {
+  const [glyph, name] = SIGNS[word] ?? ['', ''];
+  return word ? (
+    <b class={name}>
+      <span aria-hidden="true">{glyph}</span> {word}
+    </b>
+  ) : null;
+}
+
 function Members({ it }: { it: View }) {
   const wanted = [it.desired.lead, ...it.desired.members];
   return (
@@ -27,18 +57,18 @@ function Members({ it }: { it: View }) {
         return (
           <tr key={line.name} data-row tabIndex={0}>
             <td>
-              {line.name} {line.lead && <span class="dim">lead</span>}
+              <a href={`/agents/${it.desired.name}/${line.name}`}>{line.name}</a> {line.lead && <span class="dim">lead</span>}
             </td>
             <td>{plain(who(wish) || line.provider, 80)}</td>
             <td>{entry?.lane?.id ?? line.lane ?? ''}</td>
-            <td class={other || state.includes('failed') ? 'bad' : ''}>
-              {plain(got, 80)} <b>{state}</b> {other && <b>(!)</b>}
+            <td>
+              <Sign word={state} /> <span class={other ? 'bad' : ''}>{plain(got, 80)}</span> {other && <b class="bad">! not what was wanted</b>}
             </td>
             <td>
-              {live?.live ?? ''} {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
+              <Sign word={live?.live ?? ''} /> {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
             </td>
             <td class="dim">
-              {plain(line.said, 160)} {entry?.notes?.map((one) => plain(one, 160)).join(' · ')}
+              {line.said === state ? '' : plain(line.said, 160)} {entry?.notes?.map((one) => plain(one, 160)).join(' · ')}
             </td>
             <td>
               <span class="row">
@@ -106,7 +136,12 @@ export function Team() {
               <ul class="spans">
                 {it.history.map((one) => (
                   <li key={one.id}>
-                    <b>{one.id}</b> {one.members.map((member) => `${member.name} ${member.state.replace(/_/g, ' ')}`).join(' · ')} <Age since={one.begun_wall} />
+                    <b>{one.id}</b> began <Age since={one.begun_wall} /> ago:{' '}
+                    {one.members.map((member) => (
+                      <span key={member.name}>
+                        {member.name} <Sign word={member.state.replace(/_/g, ' ')} />{' '}
+                      </span>
+                    ))}
                   </li>
                 ))}
               </ul>
