@@ -3,7 +3,8 @@ import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { place } from '../route';
 import { Inbox, chosen } from '../inbox';
-import { pressed } from '../keys';
+import { over, pressed } from '../keys';
+import { Palette } from '../palette';
 import { Agents } from './agents';
 import { Conversations } from './conversations';
 import { Lanes } from '../plots/lanes';
@@ -316,5 +317,48 @@ describe('a team', () => {
     expect(box.querySelector('a[href="/agents/harbour/amy"]')).not.toBeNull();
     render(null, box);
     topic('teams').keys.value = [];
+  });
+});
+
+describe('the palette', () => {
+  it('goes somewhere before it decides anything, finds agents and their verbs, and does not change under the keys', async () => {
+    const asked: string[] = [];
+    vi.stubGlobal('fetch', async (url: string) => (asked.push(url), new Response(JSON.stringify({ data: null }))));
+    const act = (label: string, cli: string) => ({ label, verb: label.toLowerCase(), input: {}, cli });
+    const put = (name: string, key: string, value: unknown) => {
+      topic(name).entities.set(key, signal(value));
+      topic(name).keys.value = [...topic(name).entities.keys()];
+      topic(name).changed.value += 1;
+    };
+    put('inbox', 'item/Q1', { id: 'Q1', kind: 'permission', subject: 'x', group: 'g', since_wall: 1, actions: [act('Allow once', 'regatta allow Q1')] });
+    put('lanes', 'lane/ann', { agent: 'ann', at: 'working', actions: [act('Pause', 'regatta pause ann')] });
+    at('/');
+    over.value = 'palette';
+    const box = document.createElement('div');
+    document.body.append(box);
+    render(<Palette />, box);
+    const shown = () => [...box.querySelectorAll('[role=option]')].map((it) => it.textContent ?? '');
+    await until(() => shown().length === 12);
+    expect(shown()[0]).toContain('Go to Now');
+    const input = box.querySelector('input') as HTMLInputElement;
+    const type = (words: string) => {
+      input.value = words;
+      input.dispatchEvent(new Event('input', { bubbles: true }));
+    };
+    type('pause ann');
+    await until(() => shown()[0] === 'Pause · ann regatta pause ann');
+    put('lanes', 'lane/aaa', { agent: 'pauseann', at: 'working', actions: [act('Pause', 'regatta pause pauseann')] });
+    await new Promise((done) => setTimeout(done, 30));
+    expect(shown()[0]).toBe('Pause · ann regatta pause ann');
+    type('zzzz');
+    await until(() => box.textContent?.includes('Nothing matches') ?? false);
+    expect(asked).toEqual([]);
+    over.value = null;
+    render(null, box);
+    box.remove();
+    for (const name of ['inbox', 'lanes']) {
+      topic(name).entities.clear();
+      topic(name).keys.value = [];
+    }
   });
 });
