@@ -105,7 +105,9 @@ export function Card({ group, nth, open }: { group: Group; nth: number; open: bo
         {it.escalated && <b class="late">waits long</b>}
         <Age since={it.since_wall} />
       </header>
-      <pre class="what">{plain(it.subject)}</pre>
+      <pre class="what" tabIndex={it.subject.length > 300 ? 0 : undefined}>
+        {plain(it.subject)}
+      </pre>
       {open && it.why && <p class="why">{plain(it.why, 300)}</p>}
       {(open || active) && (
         <div class="row">

@@ -88,11 +88,11 @@ function One({ it }: { it: Conversation }) {
         {turns.map((one) => (
           <li key={one.n}>
             <b>{plain(one.by.name, 60)}</b> <Age since={one.asked_wall} /> <span class="dim">{one.state}</span>
-            <pre class="what">{plain(one.text, 2_000)}</pre>
+            <pre class="what" tabIndex={0}>{plain(one.text, 2_000)}</pre>
             {(one.answer || one.reason) && (
               <>
                 <b>{it.agent}</b> {one.micro_usd !== undefined && <span class="dim">{usd(one.micro_usd)}</span>}
-                <pre class="what">{plain(one.answer ?? one.reason ?? '', 8_000)}</pre>
+                <pre class="what" tabIndex={0}>{plain(one.answer ?? one.reason ?? '', 8_000)}</pre>
               </>
             )}
           </li>

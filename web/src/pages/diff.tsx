@@ -221,7 +221,7 @@ export function Diff({ it }: { it: TaskPage }) {
       {!commit && (
         <div class="brief">
           <p class="empty">Nothing is finished yet. {plain(it.progress, 300)}</p>
-          {it.description && <pre class="what">{plain(it.description, 4_000)}</pre>}
+          {it.description && <pre class="what" tabIndex={0}>{plain(it.description, 4_000)}</pre>}
           {it.files.length > 0 && (
             <p>
               It may touch: <code>{it.files.map((one) => plain(one, 200)).join(' ')}</code>

@@ -119,7 +119,7 @@ function Bus() {
             open === it.revision && (
               <tr key={`${it.revision}-whole`}>
                 <td colSpan={6}>
-                  <pre class="what">{plain(JSON.stringify(it.data, null, 2), 20_000)}</pre>
+                  <pre class="what" tabIndex={0}>{plain(JSON.stringify(it.data, null, 2), 20_000)}</pre>
                 </td>
               </tr>
             ),
