@@ -6,7 +6,7 @@ import { useEffect } from 'preact/hooks';
 import { age, clockTime, plain } from './format';
 import { ahead, link, look, paused } from './live/client';
 import { Refused, call } from './session';
-import { type Action, type At, STATES } from './views';
+import { type Action, type At, type Choice, STATES } from './views';
 
 /** The daemon's time, once a second, while somebody sees it and as long as it is heard. */
 export const clock = signal(Date.now());
@@ -151,6 +151,29 @@ export function withWords(input: Record<string, unknown>, pointer: string, words
   for (const part of path) at = at[part] as Record<string, unknown>;
   if (last) at[last] = words;
   return copy;
+}
+
+/** An action with what somebody chose for it; as it is where nobody did. */
+export function chosen(it: Action, name: string): Action {
+  if (!it.choice || !name) return it;
+  return { ...it, input: withWords(it.input, it.choice.to, name), cli: `${it.cli} ${it.choice.flag} ${name}` };
+}
+
+/** What can be chosen for an action. */
+export function Choose({ of, value, set }: { of: Choice; value: string; set: (name: string) => void }) {
+  return (
+    <label class="choose">
+      <span class="dim">{of.label}</span>
+      <select aria-label={of.label} value={value} onChange={(event) => set(event.currentTarget.value)}>
+        {!of.now && <option value="">as the settings say</option>}
+        {of.of.map((name) => (
+          <option key={name} value={name}>
+            {plain(name, 80)}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
 }
 
 /** What waits for words or for a second thought. */

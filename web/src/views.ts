@@ -12,10 +12,20 @@ export interface Action {
   key?: string;
   words?: string;
   form?: Form;
+  choice?: Choice;
   /** What the page does with what was said, when it is done; never sent. */
   after?: (said: unknown) => void;
   /** Others for whom the same is said; never sent. */
   also?: Action[];
+}
+
+/** One of several can be chosen for an action. */
+export interface Choice {
+  label: string;
+  to: string;
+  flag: string;
+  of: string[];
+  now?: string;
 }
 
 /** The restricted JSON Schema that agents send. */
@@ -271,6 +281,7 @@ export interface PlannedTask {
 export interface Plan {
   project: string;
   title: string;
+  goal?: string;
   task?: string;
   planner: string | null;
   state: 'planning' | 'ready' | 'unusable' | 'failed';

@@ -99,6 +99,24 @@ pub struct Action {
     /// The words are this form's fields, as the text of a JSON object: the restricted JSON Schema an agent sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<serde_json::Value>,
+    /// One of several can be chosen for it; as the input says if nobody chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<Choice>,
+}
+
+/// What can be chosen for an action.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Choice {
+    /// What is chosen, in words.
+    pub label: String,
+    /// Where in the input it goes, as a JSON pointer.
+    pub to: String,
+    /// The option that says it in a shell.
+    pub flag: String,
+    pub of: Vec<String>,
+    /// What holds if nobody chooses; nothing when the daemon decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub now: Option<String>,
 }
 
 /// A piece of the sentence that says how the fleet is.

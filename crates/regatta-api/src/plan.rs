@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 use crate::input::PlannedTask;
 use crate::page::Action;
 
-/// The longest goal, in bytes.
-pub const LONGEST: usize = 8_000;
-
 /// A plan before it starts: who goes when, who owns which file, what collides, what it may take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanView {
     pub project: ProjectName,
     pub title: String,
+    /// What was asked for, whole, if an agent made it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub goal: String,
     /// The task that made it, if an agent did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,

@@ -18,7 +18,8 @@ use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Said};
 use crate::{
     agent, approval, attempt, budget, bus, claim, conversation, explore, gates, hook, inbox, isolation, landing,
-    launch, lead, mission, policy, project, provider, radar, react, route, runner, schedule, scope, steer, task, team,
+    launch, lead, mission, planning, policy, project, provider, radar, react, route, runner, schedule, scope, steer,
+    task, team,
 };
 
 /// Who asks.
@@ -272,6 +273,8 @@ pub enum Command {
         tasks: Vec<PlannedTask>,
         adopt: Vec<TaskId>,
     },
+    /// A plan of a goal, to be made by an agent.
+    AskPlan(planning::Ask),
     /// A mission with a goal, for a lead to break into tasks.
     AskMission(lead::Ask),
     /// A lead says that its mission is done.
@@ -669,6 +672,10 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::RemoveRule { rule } => done(policy::remove(draft, rule)?),
         Command::SetBudget { scope, ceiling } => done(budget::set(draft, scope, ceiling)?),
         Command::StartMission { mission, tasks, adopt } => plan::start_mission(draft, mission, tasks, adopt, now)?,
+        Command::AskPlan(ask) => {
+            let (mission, task) = planning::ask(draft, ask, now)?;
+            Outcome::Mission { mission, tasks: vec![task] }
+        }
         Command::AskMission(ask) => Outcome::Mission { mission: lead::ask(draft, ask, now)?, tasks: vec![] },
         Command::FinishMission { task, attempt, token, report } => {
             done(lead::finish(draft, (task, attempt, token), report)?)

@@ -315,7 +315,7 @@ fn start(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refusal> 
 /// Gives a task back to its mission that waits for a worker who no longer works for it: nobody would ever take it.
 pub(crate) fn give_back(draft: &mut Draft, id: TaskId, now: Now) -> Result<(), Refusal> {
     let board = draft.board();
-    let Some(task) = board.tasks.get(&id).filter(|it| it.status.is_waiting() && it.duty.is_none()) else {
+    let Some(task) = board.tasks.get(&id).filter(|it| it.status.is_waiting() && it.is_work()) else {
         return Ok(());
     };
     let (Some(name), Some(mission)) = (&task.assignee, task.mission.and_then(|it| board.missions.get(&it))) else {
@@ -413,7 +413,7 @@ fn take_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
 /// What is open of a mission beside its lead's own task.
 fn open_children(board: &Board, id: MissionId) -> Vec<Arc<Task>> {
     let tasks = board.open_tasks_of(id).filter_map(|(_, id)| board.tasks.get(&id));
-    tasks.filter(|it| it.duty.is_none()).cloned().collect()
+    tasks.filter(|it| it.is_work()).cloned().collect()
 }
 
 /// Takes a lead's word that its mission is done; it ends with the turn.
@@ -514,7 +514,7 @@ pub(crate) fn stir(draft: &mut Draft, id: MissionId, text: &str, wakes: bool) {
 
 /// Something became of a task: its mission's lead is told; `wakes` when it must do something about it.
 pub(crate) fn task_news(draft: &mut Draft, task: &Task, what: &str) {
-    if let (Some(mission), None) = (task.mission, &task.duty) {
+    if let (Some(mission), true) = (task.mission, task.is_work()) {
         stir(draft, mission, &format!("{} \"{}\" {what}", task.id, task.subject), true);
     }
 }

@@ -31,6 +31,7 @@ pub mod inbox; // what needs a person, put off for a while
 pub mod isolation; // when an attempt was not on its own
 pub mod life; // what a task was at, and what it waited for, over time
 pub mod manifest; // what a task may touch and what it holds
+pub mod planning; // a plan made of words
 pub mod policy; // what an agent may do unasked
 pub mod provider; // who takes no work for now
 pub mod rotate; // a fresh session when one is nearly full

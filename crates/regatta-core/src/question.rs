@@ -245,7 +245,7 @@ pub(crate) fn finish(
                 answer(draft, &attempt.agent, (channel, *message), text, now)?;
             }
         }
-        Some(Duty::Lead | Duty::Converse { .. }) | None => {}
+        Some(Duty::Lead | Duty::Converse { .. } | Duty::Plan { .. }) | None => {}
     }
     Ok(Ok(()))
 }
@@ -362,7 +362,7 @@ pub(crate) fn lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Re
     let (channel, to) = match &task.duty {
         Some(Duty::Answer { channel, root }) => (channel.clone(), *root),
         Some(Duty::Triage { channel, message }) => (channel.clone(), *message),
-        Some(Duty::Lead | Duty::Converse { .. }) | None => return Ok(()),
+        Some(Duty::Lead | Duty::Converse { .. } | Duty::Plan { .. }) | None => return Ok(()),
     };
     pass_over(draft, task)?;
     let again = if draft.board().tasks.get(&task.id).is_some_and(|it| it.status == Status::NeedsHuman) {

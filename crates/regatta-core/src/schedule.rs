@@ -182,7 +182,7 @@ fn next_for(
     let missions: BTreeMap<MissionId, Option<Step>> =
         board.missions.values().map(|it| (it.id, open_step(board, it))).collect();
     let paced = |task: &Task| match task.mission.map(|it| missions.get(&it)) {
-        _ if task.duty.is_some() => {
+        _ if !task.is_work() => {
             task.mission.and_then(|it| board.missions.get(&it)).is_none_or(|it| it.state == mission::State::Active)
         }
         None | Some(None) => true,
@@ -538,7 +538,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
         if let Some(reason) = not_its_wave(board, mission, task) {
             say(WaitKind::Wave, reason);
         }
-        if let Some(full) = mission_full(board, mission).filter(|_| task.duty.is_none()) {
+        if let Some(full) = mission_full(board, mission).filter(|_| task.is_work()) {
             say(WaitKind::Slot, full);
         }
         for it in &mission.held {

@@ -127,6 +127,8 @@ pub enum Duty {
     Triage { channel: ChannelName, message: MessageId },
     /// The turns of a conversation.
     Converse { conversation: ConversationId },
+    /// A plan of this goal, in the words of who asked for it.
+    Plan { goal: String },
 }
 
 /// One unit of work.
@@ -255,9 +257,9 @@ pub struct Task {
 }
 
 impl Duty {
-    /// Whether it takes none of the machine's room. A conversation works as any task does.
+    /// Whether it takes none of the machine's room. A conversation and a planner work as any task does.
     pub fn is_light(&self) -> bool {
-        !matches!(self, Duty::Converse { .. })
+        !matches!(self, Duty::Converse { .. } | Duty::Plan { .. })
     }
 }
 
@@ -272,6 +274,19 @@ impl Task {
     pub fn needs_no_workspace(&self) -> bool {
         let special = self.duty.is_some() || self.explores.is_some() || self.reviews.is_some();
         self.expects == Expects::Report && !special && self.standing.is_none() && self.resume.is_none()
+    }
+
+    /// Whether its mission's agents take it in their turn: what leads, answers or converses is given out apart.
+    pub fn is_work(&self) -> bool {
+        matches!(self.duty, None | Some(Duty::Plan { .. }))
+    }
+
+    /// The goal that it makes a plan of, if that is what it is for.
+    pub fn plans(&self) -> Option<&str> {
+        match &self.duty {
+            Some(Duty::Plan { goal }) => Some(goal),
+            _ => None,
+        }
     }
 
     /// Whether its turns are a conversation's.

@@ -45,6 +45,8 @@ mod lives;
 mod manifests;
 #[path = "core/missions.rs"]
 mod missions;
+#[path = "core/planning.rs"]
+mod planning;
 #[path = "core/plans.rs"]
 mod plans;
 #[path = "core/ports.rs"]

@@ -166,7 +166,7 @@ struct Candidate {
 fn candidates(board: &Board) -> Vec<Candidate> {
     let mut found: Vec<(u32, MissionId, AgentName)> = Vec::new();
     for mission in board.missions.values().filter(|it| it.state == State::Active) {
-        let waits = |task: &Task| task.status.is_waiting() && task.duty.is_none();
+        let waits = |task: &Task| task.status.is_waiting() && task.is_work();
         let waiting = board.open_tasks_of(mission.id).any(|(_, id)| board.tasks.get(&id).is_some_and(|it| waits(it)));
         if !waiting {
             continue;
@@ -188,7 +188,7 @@ fn duties(board: &Board) -> Vec<Candidate> {
     let mut found = Vec::new();
     for agent in board.agents.values().filter(|it| !matches!(it.runtime, Runtime::Outside)) {
         // Only what we named ourselves leads and answers; whoever is talked to answers in its own name.
-        let ours = |task: &Task| if agent.of.is_some() { task.duty.is_some() } else { task.converses() };
+        let ours = |task: &Task| if agent.of.is_some() { !task.is_work() } else { task.converses() };
         let room = agent::capacity(board, agent).available as usize;
         let line = ReadyFor::Agent(agent.name.clone());
         let due = board.ready_for(&line).filter(|id| board.tasks.get(id).is_some_and(|it| ours(it))).take(room);

@@ -6,14 +6,16 @@ import { Lanes } from '../plots/lanes';
 import { SpendLine } from '../plots/spend';
 import { Trains } from '../plots/train';
 import { go } from '../route';
-import { perform, says, useTopics } from '../ui';
+import { Choose, chosen, perform, says, useTopics } from '../ui';
 import type { Action, Head, Plan } from '../views';
 
 /** Words to the whole team: a plan to look at, a mission for a lead, or a task. The daemon says which there are. */
 function Composer({ actions }: { actions: Action[] }) {
   const words = useSignal('');
-  const send = async (action: Action | undefined) => {
+  const choice = useSignal('');
+  const send = async (shown: Action | undefined) => {
     const said = words.peek().trim();
+    const action = shown && chosen(shown, choice.peek());
     const after = (made: unknown) => action?.verb === 'plan.ask' && go(`/plan/${(made as Plan).task ?? ''}`);
     if (said && action && (await perform({ ...action, after }, said))) words.value = '';
   };
@@ -27,7 +29,8 @@ function Composer({ actions }: { actions: Action[] }) {
       }}
     >
       <input id="composer" aria-label="What should the team do?" placeholder="What should the team do?" value={words.value} onInput={(it) => (words.value = it.currentTarget.value)} maxLength={2_000} />
-      <button type="submit" class="do first" disabled={!first} {...says(first?.cli ?? '')}>
+      {first?.choice && words.value.trim() && <Choose of={first.choice} value={choice.value} set={(name) => (choice.value = name)} />}
+      <button type="submit" class="do first" disabled={!first} {...says(first ? chosen(first, choice.value).cli : '')}>
         {first?.label ?? 'Plan'}
       </button>
       {others.map((it) => (

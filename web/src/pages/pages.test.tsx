@@ -127,6 +127,34 @@ describe('a plan', () => {
   });
 });
 
+describe('a plan that cannot be used', () => {
+  it('is asked for again with the whole goal, and by whom one chooses', async () => {
+    const asked: [string, Record<string, unknown>][] = [];
+    const goal = 'Add login\n\nWith rate limits <b>';
+    const again = { label: 'Ask again', verb: 'plan.ask', input: { goal, planner: 'ann' }, cli: "regatta run 'Add login…'", choice: { label: 'Who plans', to: '/planner', flag: '--planner', of: ['ann', 'bob'], now: 'ann' } };
+    vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
+      asked.push([url, JSON.parse(String(init.body)) as Record<string, unknown>]);
+      const task = url.endsWith('plan.ask') ? 'T32' : 'T31';
+      const data = { project: 'shop', title: 'Add login', goal, task, planner: 'ann', state: 'unusable', text: 'it has no tasks', tasks: [], waves: [], owned: [], conflicts: 0, warnings: [], agents: [], estimate: '', actions: [again] };
+      return new Response(JSON.stringify({ data }));
+    });
+    at('/plan/T31');
+    const box = document.createElement('div');
+    render(<PlanPage id="T31" />, box);
+    await until(() => box.textContent?.includes('With rate limits') ?? false);
+    expect(box.querySelector('b')).toBeNull();
+    const select = box.querySelector('select') as HTMLSelectElement;
+    expect([select.value, [...select.options].map((it) => it.value)]).toEqual(['ann', ['ann', 'bob']]);
+    select.value = 'bob';
+    select.dispatchEvent(new Event('change'));
+    await until(() => [...box.querySelectorAll('button')].some((it) => it.title.endsWith('--planner bob')));
+    [...box.querySelectorAll('button')].find((it) => it.textContent?.includes('Ask again'))?.click();
+    await until(() => location.pathname === '/plan/T32');
+    expect(asked.find((it) => it[0].endsWith('plan.ask'))?.[1]).toEqual({ goal, planner: 'bob' });
+    render(null, box);
+  });
+});
+
 describe('many lanes', () => {
   it('are cells: a new version of one is drawn, the others are left, and they come back after a table', async () => {
     const lane = (nth: number, text: string) => ({ agent: `a-${nth}`, provider: 'p', at: 'working', text, task: null, subject: '', since_wall: 1, capacity: { current: 1, max: 1 }, wanted: '', running: '', actions: [] });

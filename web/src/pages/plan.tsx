@@ -6,7 +6,7 @@ import { plain } from '../format';
 import { topic } from '../live/client';
 import { go } from '../route';
 import { Refused, call } from '../session';
-import { Do, Panel, Table, TaskLink, Text, hinted, useTopics } from '../ui';
+import { Choose, Do, Panel, Table, TaskLink, Text, chosen, hinted, useTopics } from '../ui';
 import type { Action, Plan, PlannedTask, TaskPage } from '../views';
 
 /** A plan in another order: whoever is needed is still the same. */
@@ -118,6 +118,17 @@ function Line(props: { plan: Plan; at: number; edit: (tasks: PlannedTask[]) => v
   );
 }
 
+/** A button, and before it what can be chosen for it. */
+function Chosen({ action }: { action: Action }) {
+  const name = useSignal(action.choice?.now ?? '');
+  return (
+    <>
+      {action.choice && <Choose of={action.choice} value={name.value} set={(it) => (name.value = it)} />}
+      <Do action={chosen(action, name.value)} />
+    </>
+  );
+}
+
 export function PlanPage({ id }: { id: string }) {
   useTopics(id);
   void topic(id).changed.value;
@@ -134,7 +145,7 @@ export function PlanPage({ id }: { id: string }) {
       const made = plan.peek() ?? (await call<Plan>('plan.show', { task: id }));
       const shown = tasks ? await call<Plan>('plan.draw', { project: made.project, title: made.title, tasks }) : await call<Plan>('plan.show', { task: id });
       if (nth !== turn.current) return;
-      plan.value = { ...shown, task: id, planner: shown.planner ?? made.planner, actions: [...shown.actions, ...(tasks ? made.actions.filter((it) => it.verb === 'plan.ask') : [])] };
+      plan.value = { ...shown, task: id, goal: made.goal, planner: shown.planner ?? made.planner, actions: [...shown.actions, ...(tasks ? made.actions.filter((it) => it.verb === 'plan.ask') : [])] };
       problem.value = '';
     } catch (error) {
       if (nth === turn.current) problem.value = error instanceof Refused ? `${error.problem.message}. ${error.problem.hint}` : String(error);
@@ -171,6 +182,7 @@ export function PlanPage({ id }: { id: string }) {
       <p class="crumbs">
         <a href="/">Now</a> / Plan <TaskLink id={id} /> <Text of={it?.title ?? task?.subject ?? ''} max={200} />
       </p>
+      {it && it.goal && it.goal !== it.title && <p class="goal">{plain(it.goal, 8_000)}</p>}
       {problem.value && <p class="error">{plain(problem.value, 800)}</p>}
       {!it && !problem.value && <p class="empty">asking the daemon…</p>}
       {it && it.state !== 'ready' && (
@@ -185,7 +197,7 @@ export function PlanPage({ id }: { id: string }) {
           )}
           <div class="row">
             {it.actions.map((one) => (
-              <Do key={one.label} action={after(one)} />
+              <Chosen key={one.label} action={after(one)} />
             ))}
           </div>
         </Panel>
@@ -229,7 +241,7 @@ export function PlanPage({ id }: { id: string }) {
           </Panel>
           <div class="actions">
             {it.actions.map((one) => (
-              <Do key={one.label} action={after(one)} />
+              <Chosen key={one.label} action={after(one)} />
             ))}
             {edited.value && (
               <button type="button" class="do" onClick={back}>

@@ -163,7 +163,7 @@ fn ways(board: &Board, it: &Open) -> Vec<Way> {
         Kind::Failed => {
             let drop = way("drop", "drop", said(), format!("regatta drop {id}"));
             // What leads or converses is begun anew where it was asked for.
-            let again = task.is_none_or(|it| it.duty.is_none());
+            let again = task.is_none_or(|it| it.is_work());
             let retry = again.then(|| way("retry", "retry", of(), format!("regatta retry {id}")));
             retry.into_iter().chain([drop]).collect()
         }

@@ -130,7 +130,7 @@ pub fn judged(
             let left = conversation::Left { answer: said.unwrap_or_default(), work: Some(work), checks };
             return conversation::turned(draft, &task, &attempt, left, now);
         }
-        Verdict::Passed { .. } if task.duty.is_some() => {
+        Verdict::Passed { .. } if !task.is_work() => {
             let result = draft.board().attempts.get(&id).and_then(|it| it.result.clone());
             match question::finish(draft, &task, (&attempt, result.as_ref()), now)? {
                 Ok(()) => {

@@ -33,7 +33,7 @@ pub(super) fn section(board: &Board, scene: &Scene, now: Now) -> Option<String> 
         .open_tasks_of(mission.id)
         .filter_map(|(_, id)| board.tasks.get(&id))
         .map(|it| &**it)
-        .filter(|it| it.duty.is_none())
+        .filter(|it| it.is_work())
         .collect();
     let given = mission.lead.as_ref().map_or(0, |it| it.children as usize);
     let ended = given.saturating_sub(tasks.len());

@@ -171,14 +171,14 @@ fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) ->
         }
         text += "\n";
     }
-    if task.duty.is_none() {
+    if task.is_work() {
         text += &past(task, attempt, told.evidence);
     }
     if !attempt.notes.is_empty() {
         text += match task.duty {
             Some(Duty::Converse { .. }) => "## SAID IN THE THREAD\n",
-            Some(_) => "## NEWS\n",
-            None => "## SAID BY PEOPLE\n",
+            Some(Duty::Lead | Duty::Answer { .. } | Duty::Triage { .. }) => "## NEWS\n",
+            Some(Duty::Plan { .. }) | None => "## SAID BY PEOPLE\n",
         };
         for note in &attempt.notes {
             text += &format!("{}\n\n", note.trim());

@@ -161,8 +161,7 @@ fn names(board: &Board, scene: &Scene) -> Vec<(String, String)> {
         Some(Duty::Answer { root, .. }) => Some(*root),
         Some(Duty::Triage { message, .. }) => Some(*message),
         Some(Duty::Lead) => lead.and_then(|it| it.message),
-        Some(Duty::Converse { .. }) => None,
-        None => None,
+        Some(Duty::Converse { .. } | Duty::Plan { .. }) | None => None,
     };
     let mut found = vec![
         ("REGATTA_CHANNEL", channel.to_string()),

@@ -25,7 +25,6 @@ use std::time::Duration;
 pub(crate) use land::never_reviewed;
 use ledger::Ledger;
 pub(crate) use ledger::{revision_of, wrote_beside};
-pub(crate) use plan::title_of_plan;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::verb::{Scope, Verb};
 use regatta_api::view::{

@@ -3,18 +3,17 @@
 //! Planning is a task like any other, that reports and changes nothing. What it reported is read anew whenever somebody
 //! looks, so nothing is kept beside the board.
 
-use regatta_api::input::{PlannedTask as Planned, TaskAddFlat};
+use regatta_api::input::PlannedTask as Planned;
 use regatta_api::page::Action;
 use regatta_api::plan::{self, OwnedView, PlanState, PlanView};
 use regatta_core::manifest::{Because, Owned, Part};
+use regatta_core::planning;
 use regatta_core::project::{Commits, Project};
-use regatta_core::task::{Expects, IssueType, Status, Validation};
+use regatta_core::task::{Expects, Status};
 use serde_json::json;
 
 use super::*;
 
-/// What the subject of a planning task begins with.
-const PLAN: &str = "Plan: ";
 /// How many tasks that landed an estimate looks at.
 const LOOKED_AT: usize = 500;
 /// How many lines of the ownership table are shown; conflicts are always among them.
@@ -23,19 +22,9 @@ const WORKERS: u32 = 5;
 
 impl Caller<'_> {
     pub(super) async fn plan_ask(&self, ask: input::PlanAsk) -> Json {
-        let goal = ask.goal.trim();
-        if goal.is_empty() || goal.len() > plan::LONGEST {
-            return Err(Problem::new(
-                422,
-                "bad_goal",
-                format!("a goal has 1 to {} bytes", plan::LONGEST),
-                "write the rest into a file of the repository, and name it",
-            ));
-        }
         let project = self.project(ask.project)?;
         let board = self.board();
-        let known = on(&board, &project)?;
-        let planner = ask.planner.or_else(|| workers(&board, &known).into_iter().next()).ok_or_else(|| {
+        let planner = ask.planner.or_else(|| default_planner(&board, &project)).ok_or_else(|| {
             Problem::new(
                 422,
                 "no_provider",
@@ -43,35 +32,17 @@ impl Caller<'_> {
                 "add one: regatta provider; or regatta agent add",
             )
         })?;
-        let first = goal.lines().next().unwrap_or_default();
-        let subject: String = format!("{PLAN}{first}").chars().take(200).collect();
-        let task = TaskAddFlat {
-            subject: subject.clone(),
-            description: plan::brief(goal, &ask.wrong),
-            issue_type: IssueType::Chore,
-            files: vec![],
-            validation: Validation::default(),
-            priority: task::default_priority(),
-            expects: Expects::Report,
-            effort: None,
-            provider: None,
-            script: ask.script,
-            ratchet: None,
-            alias: None,
-            assign: Some(planner.clone()),
+        let ask = planning::Ask {
+            project,
+            brief: plan::brief(ask.goal.trim(), &ask.wrong),
+            goal: ask.goal,
+            planner,
+            script: ask.script.map(|it| it.to_string()),
         };
-        let start = input::MissionStart {
-            project: Some(project),
-            title: subject,
-            agents: vec![planner],
-            max_workers: 1,
-            mode: mission::Mode::Flow,
-            isolate: false,
-            wave_commits: false,
-            tasks: vec![Planned { task, after: vec![] }],
-            adopt: vec![],
+        let (revision, tasks) = match self.ask(Command::AskPlan(ask)).await? {
+            (revision, Outcome::Mission { tasks, .. }) => (revision, tasks),
+            other => return Err(unexpected(&other.1)),
         };
-        let (revision, _, tasks) = self.start_mission(start).await?;
         let task = *tasks
             .first()
             .ok_or_else(|| Problem::new(500, "bug", "a planning mission without a task", "please report this"))?;
@@ -95,18 +66,21 @@ impl Caller<'_> {
         let (stored, tries) = self.read(move |history| Ok((history.task(id)?, history.attempts_of(id)?))).await?;
         let task =
             live.or(stored).ok_or_else(|| Problem::from(&regatta_core::refusal::Refusal::NoSuchTask { task: id }))?;
-        let Some(title) = title_of_plan(&task).map(str::to_owned) else {
+        let Some(goal) = task.plans().map(str::to_owned) else {
             let what = format!("{id} makes no plan");
             return Err(Problem::new(422, "no_plan", what, "ask for one: regatta run \"what should be done\""));
         };
         let planner = task.agent.clone().or(task.assignee.clone());
         let who = planner.as_ref().map_or("nobody yet".to_owned(), ToString::to_string);
-        let mut view = empty(task.project.clone(), title.clone());
+        let title = planning::title(&goal);
+        let mut view = PlanView { goal: goal.clone(), ..empty(task.project.clone(), title.clone()) };
         (view.task, view.planner) = (Some(id), planner.clone());
+        let board = self.board();
         let again = |wrong: &str| {
-            let input = json!({ "project": task.project, "goal": title, "planner": planner, "wrong": wrong });
-            let cli = format!("regatta run {}", crate::pages::quoted(&title));
-            action("Ask again", "plan.ask", input, cli)
+            let input = json!({ "project": task.project, "goal": goal, "planner": planner, "wrong": wrong });
+            let cli = format!("regatta run {}", crate::pages::quoted(&goal));
+            let choice = crate::pages::who_plans(&board, planner.as_ref());
+            Action { choice, ..action("Ask again", "plan.ask", input, cli) }
         };
         match task.status {
             Status::Completed => {}
@@ -141,7 +115,7 @@ impl Caller<'_> {
         let mut drawn = self.drawn(task.project.clone(), ask).await?;
         drawn.warnings.extend(read.warnings);
         drawn.actions.push(again(""));
-        Ok(PlanView { task: Some(id), planner, ..drawn })
+        Ok(PlanView { task: Some(id), goal, planner, ..drawn })
     }
 
     /// A plan as it would run.
@@ -235,9 +209,11 @@ impl Caller<'_> {
     }
 }
 
-/// What a planning task makes a plan of; nothing for any other task.
-pub(crate) fn title_of_plan(task: &task::Task) -> Option<&str> {
-    task.subject.strip_prefix(PLAN).filter(|_| task.expects == Expects::Report)
+/// Who plans when nobody is named: the first of those who would do the work, and can be asked.
+fn default_planner(board: &Board, project: &ProjectName) -> Option<AgentName> {
+    let able = |it: &AgentName| board.agents.get(it).is_some_and(|it| planning::can_plan(it));
+    let known = board.projects.get(project)?;
+    workers(board, known).into_iter().find(able)
 }
 
 /// A project on this very board, which may be another than the one its name was found on.
@@ -250,6 +226,7 @@ fn empty(project: ProjectName, title: String) -> PlanView {
     PlanView {
         project,
         title,
+        goal: String::new(),
         task: None,
         planner: None,
         state: PlanState::Planning,
@@ -267,7 +244,7 @@ fn empty(project: ProjectName, title: String) -> PlanView {
 
 fn action(label: &str, verb: &str, input: serde_json::Value, cli: String) -> Action {
     let (label, verb) = (label.into(), verb.into());
-    Action { label, verb, input, cli, first: false, grave: false, key: None, words: None, form: None }
+    Action { label, verb, input, cli, first: false, grave: false, key: None, words: None, form: None, choice: None }
 }
 
 /// Who would do the work: as the settings say, else all whose program we start.

@@ -1,12 +1,14 @@
 //! What may be done about a thing: the buttons of the page, each with its line for a shell.
 
-use regatta_api::page::Action;
+use regatta_api::page::{Action, Choice};
 use regatta_api::team::LiveView;
 use regatta_api::view::{InboxView, Way};
+use regatta_core::board::Board;
 use regatta_core::conversation::Conversation;
-use regatta_core::ids::TeamName;
+use regatta_core::ids::{AgentName, TeamName};
 use regatta_core::landing::Landing;
 use regatta_core::launch::Live;
+use regatta_core::planning;
 use regatta_core::session::Want;
 use regatta_core::task::{Status, Task};
 use serde_json::{Value, json};
@@ -23,6 +25,7 @@ fn act(label: &str, verb: &str, input: Value, cli: String) -> Action {
         key: None,
         words: None,
         form: None,
+        choice: None,
     }
 }
 
@@ -170,12 +173,21 @@ pub(super) fn task(it: &Task, landing: Option<&Landing>) -> Vec<Action> {
     all
 }
 
+/// Who may be asked for a plan; nothing where there is nobody to choose from.
+pub(crate) fn who_plans(board: &Board, now: Option<&AgentName>) -> Option<Choice> {
+    let of: Vec<String> = planning::planners(board).map(ToString::to_string).collect();
+    let now = now.map(ToString::to_string).filter(|it| of.contains(it));
+    let choice = Choice { label: "Who plans".into(), to: "/planner".into(), flag: "--planner".into(), of, now };
+    (choice.of.len() > 1).then_some(choice)
+}
+
 /// What may become of words to the whole team: a plan where there is somebody to make it, a mission for a lead where
 /// there is one to lead it, and a task that waits to be taken up.
-pub(super) fn composers(plans: bool, leads: bool) -> Vec<Action> {
+pub(super) fn composers(board: &Board, leads: bool) -> Vec<Action> {
     let mut all = Vec::new();
-    if plans {
-        all.push(act("Plan", "plan.ask", json!({ "goal": "" }), "regatta run …".into()).words("/goal"));
+    if planning::planners(board).next().is_some() {
+        let plan = act("Plan", "plan.ask", json!({ "goal": "" }), "regatta run …".into()).words("/goal");
+        all.push(Action { choice: who_plans(board, None), ..plan });
     }
     if leads {
         let ask = act("Ask the lead", "mission.ask", json!({ "goal": "" }), "regatta mission start …".into());
@@ -258,6 +270,37 @@ pub(super) fn agent(name: &regatta_core::ids::AgentName, held: bool, works: Opti
 mod tests {
     use super::*;
 
+    /// A board with two who can plan, and one whose program is not ours to start.
+    fn planners() -> Board {
+        use regatta_core::agent::{Register, Role, Runtime};
+        use regatta_core::command::{Actor, Command, Request, decide};
+        let runtimes = [("ann", Runtime::Scripted), ("bob", Runtime::Scripted), ("eve", Runtime::Outside)];
+        runtimes.into_iter().fold(Board::default(), |board, (name, runtime)| {
+            let ask = Register {
+                name: AgentName::new(name).unwrap(),
+                runtime,
+                role: Role::Worker,
+                provider: None,
+                profile: Default::default(),
+                description: String::new(),
+                max_tasks: 1,
+            };
+            let request = Request { by: Actor::Regatta, key: None, command: Command::RegisterAgent(ask) };
+            decide(&board, &request, Default::default()).unwrap().board
+        })
+    }
+
+    /// Who plans can be chosen where there are several; whoever did it before is who does it if nobody chooses.
+    #[test]
+    fn who_plans_can_be_chosen() {
+        let (board, ann, eve) = (planners(), AgentName::new("ann").unwrap(), AgentName::new("eve").unwrap());
+        let all = who_plans(&board, Some(&ann)).unwrap();
+        assert_eq!((all.of, all.now.as_deref()), (vec!["ann".to_owned(), "bob".into()], Some("ann")));
+        assert_eq!(who_plans(&board, Some(&eve)).unwrap().now, None, "it cannot be asked");
+        assert_eq!(who_plans(&Board::default(), None), None);
+        assert!(composers(&Board::default(), false).iter().all(|it| it.verb != "plan.ask"));
+    }
+
     /// Every button calls a verb that is there, with an input that it takes; one that needs words says where they go.
     #[test]
     fn every_button_can_be_pressed() {
@@ -304,7 +347,7 @@ mod tests {
         let ann = regatta_core::ids::AgentName::new("ann").unwrap();
         let all =
             [super::item(&item), super::item(&question), super::item(&review), queue(&shop, true), queue(&shop, false)];
-        let all = all.into_iter().flatten().chain(agent(&ann, true, Some(false))).chain(composers(true, true));
+        let all = all.into_iter().flatten().chain(agent(&ann, true, Some(false))).chain(composers(&planners(), true));
         let crew = TeamName::new("core").unwrap();
         let dead =
             LiveView { name: "tom".parse().unwrap(), live: Live::Dead, session: None, tasks: vec![], silent_ms: None };
@@ -314,6 +357,9 @@ mod tests {
         for mut it in all {
             if let Some(pointer) = &it.words {
                 *it.input.pointer_mut(pointer).expect("words have a place") = json!("some words");
+            }
+            if let Some(choice) = &it.choice {
+                it.input[choice.to.trim_start_matches('/')] = json!(choice.of[0]);
             }
             let input = serde_json::to_vec(&it.input).unwrap();
             let call = regatta_api::Call::parse(&it.verb, &input);

@@ -187,10 +187,7 @@ impl Scene<'_> {
                 .collect(),
             missions,
             version: env!("CARGO_PKG_VERSION").into(),
-            composers: act::composers(
-                board.agents.values().any(|it| !matches!(it.runtime, agent::Runtime::Outside)),
-                board.projects.values().any(|it| it.settings.leads.agent.is_some()),
-            ),
+            composers: act::composers(board, board.projects.values().any(|it| it.settings.leads.agent.is_some())),
         })
     }
 

@@ -24,7 +24,7 @@ use regatta_core::task::Task;
 
 use crate::Shared;
 
-pub(crate) use act::quoted;
+pub(crate) use act::{quoted, who_plans};
 pub(crate) use draw::row;
 
 /// What is kept for the pages.

@@ -34,7 +34,7 @@ pub(super) fn page(scene: &Scene<'_>, id: TaskId) -> Result<Option<TaskPage>, St
         wanted: agent.and_then(|it| it.profile.model.clone()).unwrap_or_default(),
         running: last.and_then(|it| it.talk.model.clone()).unwrap_or_default(),
         branch: task.branch().to_string(),
-        plan: crate::calls::title_of_plan(&task).is_some(),
+        plan: task.plans().is_some(),
         actions: act::task(&task, landing),
         tries: tries.iter().map(without_token).collect(),
         task: view,

@@ -140,6 +140,38 @@ fn words_become_a_plan_and_then_work() {
     assert_eq!(world.refused(&["run", "no-such.toml", "--yes"], 2)["code"], "usage");
 }
 
+/// A plan is asked for again with the whole goal, by whom one chooses; a task that is only called "Plan: x" makes none.
+#[test]
+fn a_plan_is_asked_for_again_with_its_whole_goal() {
+    let world = World::set_up();
+    world.ok(&["agent", "add", "bob", "--runtime", "scripted"]);
+    world.ok(&["agent", "add", "eve", "--runtime", "outside"]);
+    world.ok(&["agent", "add", "thinker", "--runtime", "scripted"]);
+    let door = crate::http::Door::of(&world.data);
+    let call = |verb: &str, input: Value| door.call(verb, &input, None).unwrap().json();
+    let goal = "Write b\n\nAnd then c, with care.";
+    let script = json!([{ "run": "printf '%s' '{\"status\":\"done\",\"detail\":\"no plan\"}' > \"$REGATTA_RESULT\"" }]);
+    let asked = call("plan.ask", json!({ "goal": goal, "planner": "thinker", "script": script }));
+    let task = asked["data"]["task"].as_str().unwrap_or_else(|| panic!("{asked:?}")).to_owned();
+    assert!(until(LONG, || call("plan.show", json!({ "task": task }))["data"]["state"] == "unusable"));
+    let shown = call("plan.show", json!({ "task": task }))["data"].clone();
+    assert_eq!((&shown["title"], &shown["goal"]), (&json!("Write b"), &json!(goal)), "{shown}");
+    let again = &shown["actions"][0];
+    assert_eq!((&again["input"]["goal"], &again["input"]["planner"]), (&json!(goal), &json!("thinker")), "{again}");
+    assert_eq!((&again["choice"]["of"], &again["choice"]["now"]), (&json!(["bob", "thinker"]), &json!("thinker")));
+    let mut input = again["input"].clone();
+    input["planner"] = json!("bob");
+    let other = call("plan.ask", input);
+    assert_eq!((&other["data"]["planner"], &other["data"]["goal"]), (&json!("bob"), &json!(goal)), "{other:?}");
+    let refused = call("plan.ask", json!({ "goal": goal, "planner": "eve" }));
+    assert_eq!(refused["error"]["code"], "invalid", "{refused}");
+    call("task.add", json!({ "subject": "Plan: x", "issue_type": "chore", "expects": "report" }));
+    let own = world.json(&["task", "list"]);
+    let own = own.as_array().unwrap().iter().find(|it| it["subject"] == "Plan: x").unwrap()["id"].clone();
+    let none = call("plan.show", json!({ "task": own }));
+    assert_eq!(none["error"]["code"], "no_plan", "{none:?}");
+}
+
 /// What is put off leaves the inbox and comes back by itself, undecided; what asks the same is answered at once.
 #[test]
 fn an_item_is_put_off_and_comes_back_and_twins_are_answered_together() {
