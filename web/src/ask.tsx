@@ -2,6 +2,7 @@
 
 import { type Signal, useSignal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
+import { useBack } from './back';
 import { plain } from './format';
 import { pending, perform } from './ui';
 import type { Form } from './views';
@@ -56,6 +57,7 @@ function Fields({ form, given }: { form: Form; given: Signal<Record<string, stri
 
 /** Asks for words, or once more, in a dialog that Esc closes. Nothing is decided by Esc, and nothing by a stray key. */
 export function Ask() {
+  useBack();
   const it = pending.value;
   const place = useRef<HTMLDialogElement>(null);
   const words = useSignal('');
@@ -94,7 +96,8 @@ export function Ask() {
             <button type="submit" class={`do first ${it.grave ? 'grave' : ''}`}>
               {plain(it.label.replace('…', ''), 80)}
             </button>
-            <button type="button" class="do" onClick={() => (pending.value = null)}>
+            {/* What cannot be taken back is not under an Enter that was meant for something else. */}
+            <button type="button" class="do" autofocus={it.grave && it.words === undefined} onClick={() => (pending.value = null)}>
               Close <kbd>Esc</kbd>
             </button>
           </div>

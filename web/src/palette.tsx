@@ -2,6 +2,7 @@
 
 import { untracked, useSignal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
+import { useBack } from './back';
 import { withDrafts } from './drafts';
 import { plain } from './format';
 import { PAGES, letters, over, pause, setLetters } from './keys';
@@ -69,6 +70,7 @@ export function matching(all: Entry[], words: string): Entry[] {
 }
 
 export function Palette() {
+  useBack();
   useTopics('tasks', 'lanes', 'queue');
   const box = useRef<HTMLDialogElement>(null);
   const words = useSignal('');
@@ -147,6 +149,7 @@ const HELP: [string, string][] = [
 ];
 
 export function Help() {
+  useBack();
   const box = useRef<HTMLDialogElement>(null);
   const open = over.value === 'help';
   useLayoutEffect(() => {

@@ -13,7 +13,8 @@ import { Replay } from './replay';
 import { Tasks } from './tasks';
 import { Team } from './team';
 import { topic } from '../live/client';
-import { toasts } from '../ui';
+import { pending, toasts } from '../ui';
+import { Ask } from '../ask';
 
 vi.mock('../live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
 vi.mock('../live/client', async (load) => ({ ...(await load<typeof import('../live/client')>()), look: () => () => {} }));
@@ -389,5 +390,25 @@ describe('the palette', () => {
       topic(name).entities.clear();
       topic(name).keys.value = [];
     }
+  });
+});
+
+describe('what lies over the page', () => {
+  it('does not put what cannot be taken back under an Enter, and gives the focus back', async () => {
+    const box = document.createElement('div');
+    const button = document.createElement('button');
+    document.body.append(button, box);
+    button.focus();
+    pending.value = { label: 'Drop', verb: 'drop', input: {}, cli: 'regatta drop T2', grave: true };
+    render(<Ask />, box);
+    await until(() => box.querySelectorAll('button').length === 2);
+    const [drop, close] = [...box.querySelectorAll('button')];
+    expect([drop?.textContent, drop?.hasAttribute('autofocus'), close?.hasAttribute('autofocus')]).toEqual(['Drop', false, true]);
+    close?.focus();
+    pending.value = null;
+    render(null, box);
+    await until(() => document.activeElement === button);
+    button.remove();
+    box.remove();
   });
 });

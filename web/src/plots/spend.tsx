@@ -30,7 +30,7 @@ export function SpendLine({ height = 90 }: { height?: number }) {
     <Panel title={<a href="/cost">Spend today</a>} aside={<span class="aside">{it?.text ?? ''}</span>}>
       {it && most > 0 ? (
         <div class="spend-box">
-          {it.cap && <small class="cap-label">cap {usd(it.cap)}</small>}
+          {it.cap && <small class="cap-label" style={{ top: `${cap ?? 0}px` }}>cap {usd(it.cap)}</small>}
         <svg class="spend" viewBox={`0 0 ${WIDTH} ${height}`} preserveAspectRatio="none" height={height} role="img" aria-label={`Spend today: ${it.text}; from ${clockTime(it.line[0]?.[0] ?? now, false)} until now, ${usd(it.today.usage.micro_usd)}`}>
           {cap !== null && <line class="cap" x1={0} x2={WIDTH} y1={cap} y2={cap} />}
           <path d={stepped(it.line, now, most, height)} />

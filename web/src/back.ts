@@ -1,0 +1,12 @@
+// Whoever opened something that lies over the page is back where they were when it closes.
+
+import { useLayoutEffect } from 'preact/hooks';
+
+export function useBack(): void {
+  useLayoutEffect(() => {
+    const before = document.activeElement as HTMLElement | null;
+    return () => {
+      if (before?.isConnected) before.focus({ preventScroll: true });
+    };
+  }, []);
+}
