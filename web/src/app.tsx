@@ -62,7 +62,7 @@ function Page({ path }: { path: string }) {
     default:
       return (
         <p class="empty">
-          This page is not there yet. <a href="/">Go to Now</a>
+          There is no such page. <a href="/">Go to Now</a>
         </p>
       );
   }

@@ -10,6 +10,7 @@ import { Conversations } from './conversations';
 import { Lanes } from '../plots/lanes';
 import { PlanPage } from './plan';
 import { Replay } from './replay';
+import { Setup } from './setup';
 import { Tasks } from './tasks';
 import { Team } from './team';
 import { topic } from '../live/client';
@@ -410,5 +411,25 @@ describe('what lies over the page', () => {
     await until(() => document.activeElement === button);
     button.remove();
     box.remove();
+  });
+});
+
+describe('setup', () => {
+  it('shows a rule of yours in words, and says it where a part cannot be read', async () => {
+    vi.stubGlobal('fetch', async (url: string) => {
+      if (url.endsWith('policy.list')) return new Response(JSON.stringify({ data: [{ id: 'R1', scope: { agent: 'codex-1' }, effect: 'allow', tool: 'execute', command: 'npm install *' }] }));
+      if (url.endsWith('doctor')) return new Response(JSON.stringify({ data: { checks: [], providers: [{ preset: 'codex', provider: 'codex', program: null, version: null, signed_in: '', fix: 'npm i -g codex' }] } }));
+      if (url.endsWith('bridge.list')) return new Response(JSON.stringify({ code: 'x', message: 'bridges are asleep', hint: '' }), { status: 500 });
+      return new Response(JSON.stringify({ data: [] }));
+    });
+    at('/setup');
+    const box = document.createElement('div');
+    render(<Setup />, box);
+    await until(() => box.textContent?.includes('R1') ?? false);
+    const rule = [...box.querySelectorAll('tr')].find((it) => it.textContent?.startsWith('R1'));
+    expect([...(rule?.children ?? [])].map((it) => it.textContent)).toEqual(['R1', '✓ allow', 'agent codex-1', 'tool execute · command npm install *']);
+    await until(() => box.textContent?.includes('None of them is on this machine') ?? false);
+    expect(box.querySelector('.error')?.textContent).toBe('bridges are asleep');
+    render(null, box);
   });
 });

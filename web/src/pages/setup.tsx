@@ -1,6 +1,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { plain } from '../format';
+import { brief } from './events';
 import { topic } from '../live/client';
 import { call } from '../session';
 import { get, set } from '../route';
@@ -24,7 +25,8 @@ interface Rule {
   id: string;
   scope: unknown;
   effect: string;
-  matter: Record<string, unknown>;
+  /** What it is about: a tool, a command, a path. */
+  [matter: string]: unknown;
 }
 
 interface Standing {
@@ -112,6 +114,7 @@ function Providers({ it }: { it: { data: Doctor | null; problem: string } }) {
       }
     >
       {!it.data && !it.problem && <p class="empty">looking…</p>}
+      {it.data && here.length === 0 && <p class="empty">None of them is on this machine. Install one of those below, or rehearse without any: regatta run … --agents scripted</p>}
       {here.length > 0 && (
         <Table heads={['Preset', 'Provider', 'Version', 'Signed in', 'Next']}>
           {here.map((one) => (
@@ -189,7 +192,8 @@ function Bridges({ it }: { it: { data: Bridge[] | null; problem: string } }) {
   );
 }
 
-const short = (it: unknown) => plain(typeof it === 'string' ? it : JSON.stringify(it), 160);
+/** `agent codex-1`, `command npm install *`: names and values, no braces. */
+const short = (it: unknown) => plain(brief(it), 200);
 
 export function Setup() {
   useTopics('head');
@@ -226,11 +230,13 @@ export function Setup() {
         {policy.data && policy.data.length > 0 && (
           <Table heads={['Rule', 'Effect', 'For', 'Matter']}>
             {policy.data.map((it) => (
-              <tr key={it.id}>
+              <tr key={it.id} data-row tabIndex={0}>
                 <td>{it.id}</td>
-                <td>{it.effect}</td>
+                <td class={it.effect === 'allow' ? 'good' : 'bad'}>
+                  {it.effect === 'allow' ? '✓' : '✕'} {it.effect}
+                </td>
                 <td>{short(it.scope)}</td>
-                <td class="mono">{short(it.matter)}</td>
+                <td class="mono">{short({ ...it, id: '', scope: '', effect: '' })}</td>
               </tr>
             ))}
           </Table>
