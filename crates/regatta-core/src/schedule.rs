@@ -243,14 +243,18 @@ fn open_step(board: &Board, mission: &Mission) -> Option<Step> {
     Some(if mission.mode == mission::Mode::Flow { Step::ANY } else { current_step(board, mission.id) })
 }
 
-/// Why the machine takes no more attempts, if it does not.
-pub fn machine_full(board: &Board) -> Option<String> {
-    let most = board.limits.max_attempts;
+/// How many of the machine's slots are taken. Who leads or answers a question takes none, nor does what runs elsewhere.
+pub fn machine_running(board: &Board) -> usize {
     // Most boards have no runner but the daemon's own.
-    let running = match board.runners.is_empty() {
+    match board.runners.is_empty() {
         true => board.attempts.len() - board.light,
         false => board.attempts.values().filter(|it| it.runner.is_none() && !it.light).count(),
-    };
+    }
+}
+
+/// Why the machine takes no more attempts, if it does not.
+pub fn machine_full(board: &Board) -> Option<String> {
+    let (running, most) = (machine_running(board), board.limits.max_attempts);
     (running as u32 >= most).then(|| format!("this machine runs {running} of at most {most} attempts"))
 }
 

@@ -32,6 +32,8 @@ interface Rule {
 interface Standing {
   project: string;
   name: string;
+  says?: string;
+  files?: string[];
   action: string;
 }
 
@@ -63,6 +65,7 @@ interface Doctor {
   providers: Provider[];
 }
 
+const EFFECTS: Record<string, [string, string]> = { allow: ['✓', 'good'], deny: ['✕', 'bad'], ask: ['!', 'late'] };
 const LEVELS = { ok: ['✓', 'good', 'well'], warn: ['!', 'late', 'look at it'], bad: ['✕', 'bad', 'mend it'] } as const;
 
 /** What the daemon found on its machine, worst first. */
@@ -232,8 +235,8 @@ export function Setup() {
             {policy.data.map((it) => (
               <tr key={it.id} data-row tabIndex={0}>
                 <td>{it.id}</td>
-                <td class={it.effect === 'allow' ? 'good' : 'bad'}>
-                  {it.effect === 'allow' ? '✓' : '✕'} {it.effect}
+                <td class={EFFECTS[it.effect]?.[1]}>
+                  {EFFECTS[it.effect]?.[0]} {it.effect}
                 </td>
                 <td>{short(it.scope)}</td>
                 <td class="mono">{short({ ...it, id: '', scope: '', effect: '' })}</td>
@@ -248,7 +251,7 @@ export function Setup() {
         <ul class="spans">
           {rules.data?.map((it) => (
             <li key={`${it.project}${it.name}`}>
-              <b>{it.project}</b> {plain(it.name ?? '', 80)} {short(it.action)}
+              <b>{it.project}</b> {plain(it.name ?? '', 80)} <b>{short(it.action)}</b> {plain(it.says ?? '', 300)} {(it.files?.length ?? 0) > 0 && <code>{short(it.files)}</code>}
             </li>
           ))}
         </ul>

@@ -170,7 +170,7 @@ impl Scene<'_> {
         Ok(HeadView {
             sentence,
             needs_you,
-            running: board.attempts.len(),
+            running: schedule::machine_running(board),
             slots: board.limits.max_attempts,
             agents,
             size: if agents > MANY {
@@ -438,7 +438,10 @@ impl Scene<'_> {
 /// A task in a line, as a board has it.
 pub(crate) fn row(board: &Board, it: &Task, now: Now) -> RowView {
     let reason = || schedule::wait_reasons(board, it, now).into_iter().next().map(|it| it.text);
-    let text = if it.attempt.is_some() {
+    let asks = it.attempt.and_then(|id| board.approvals.values().find(|open| open.is_open() && open.attempt == id));
+    let text = if let Some(asked) = asks {
+        format!("{} asks: {}", asked.id, asked.subject())
+    } else if it.attempt.is_some() {
         it.progress.lines().next().unwrap_or_default().to_owned()
     } else {
         reason().or_else(|| it.reason.clone()).unwrap_or_default()
@@ -449,7 +452,8 @@ pub(crate) fn row(board: &Board, it: &Task, now: Now) -> RowView {
         project: it.project.clone(),
         mission: it.mission,
         subject: it.subject.clone(),
-        word: if at == At::Needs { Status::NeedsHuman.word() } else { view::word(it) }.into(),
+        // As it is drawn: who asks does not work meanwhile, and neither does a session that rests.
+        word: if at == At::Needs { Status::NeedsHuman.word() } else { view::word_on(board, it) }.into(),
         at,
         agent: it.agent.clone().or_else(|| it.assignee.clone()),
         text,
