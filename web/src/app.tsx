@@ -3,7 +3,7 @@
 import { useSignal } from '@preact/signals';
 import { Component, type ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { clockTime, plain } from './format';
+import { clipped, clockTime, plain } from './format';
 import { Inbox } from './inbox';
 import { PAGES, over, pause } from './keys';
 import { later } from './later';
@@ -138,7 +138,7 @@ function Sentence({ head }: { head: Head | undefined }) {
   return (
     <p class="sentence">
       {head.sentence.map((it, nth) => {
-        const words = plain(it.text, 120);
+        const words = plain(clipped(it.text, 120));
         const text = it.strong ? <b>{words}</b> : words;
         return (
           <span key={it.text}>

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { age, plain, tokens, usd } from './format';
+import { age, clipped, named, plain, tokens, usd } from './format';
 
 describe('text of others (S12)', () => {
   it('shows what nobody would see', () => {
@@ -23,5 +23,14 @@ describe('figures', () => {
 
   it('never call unknown money nothing', () => {
     expect([usd(undefined), usd(null), usd(0), usd(2_845_000)]).toEqual(['–', '–', '$0.00', '$2.85']);
+  });
+
+  it('long names end as they end, and a sentence keeps its figures', () => {
+    expect(named('shop/lead-amber-reef/worker-frost', 17)).toBe('…ref/worker-frost'.replace('ref', 'eef'));
+    expect(named('claude-1')).toBe('claude-1');
+    const made = clipped(`“${'very '.repeat(40)}long” 7 of 12 landed`, 120);
+    expect(made.length).toBeLessThanOrEqual(121);
+    expect(made.endsWith('long” 7 of 12 landed')).toBe(true);
+    expect(clipped('short', 120)).toBe('short');
   });
 });

@@ -22,6 +22,16 @@ export function usd(micro: number | null | undefined): string {
   return `$${(micro / 1e6).toFixed(2)}`;
 }
 
+/** A long name by its end, which tells it from others: `…amber-reef/worker-frost`. */
+export function named(name: string, most = 24): string {
+  return name.length > most ? `…${name.slice(1 - most)}` : name;
+}
+
+/** Words that must end as they end: cut in the middle. */
+export function clipped(text: string, most: number): string {
+  return text.length > most ? `${text.slice(0, most - 46).trimEnd()}…${text.slice(-45)}` : text;
+}
+
 export function tokens(n: number): string {
   if (n >= 1e6) return `${(n / 1e6).toFixed(1)} M`;
   if (n >= 1e3) return `${Math.round(n / 1e3)} k`;

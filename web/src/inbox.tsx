@@ -2,7 +2,7 @@
 
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { plain } from './format';
+import { named, plain } from './format';
 import { topic } from './live/client';
 import { Age, Do, Empty, Panel, TaskLink, press, useTopics } from './ui';
 import type { Action, Item } from './views';
@@ -98,9 +98,11 @@ export function Card({ group, nth, open }: { group: Group; nth: number; open: bo
   );
   if (!it) return null;
   return (
-    <article ref={card} class={`card ${active ? 'active' : ''}`} tabIndex={0} aria-label={`${it.kind} ${it.task ?? it.id}`} onFocus={() => ((chosen.value = group.key), (stood = nth))}>
+    <article ref={card} class={`card ${active ? 'active' : open ? '' : 'shut'}`} tabIndex={0} aria-label={`${it.kind} ${it.task ?? it.id}`} onFocus={() => ((chosen.value = group.key), (stood = nth))}>
       <header>
-        <span class="kind">{it.kind}</span> <About it={it} /> <span class="agent">{it.agent ?? ''}</span>
+        <span class="kind">{it.kind}</span> <About it={it} /> <span class="agent" title={it.agent ?? ''}>
+          {named(it.agent ?? '')}
+        </span>
         {group.items.length > 1 && <b class="many">× {group.items.length}</b>}
         {it.escalated && <b class="late">waits long</b>}
         <Age since={it.since_wall} />

@@ -1,7 +1,7 @@
 import { effect, useSignal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { plain, usd } from '../format';
+import { named, plain, usd } from '../format';
 import { Card, groups } from '../inbox';
 import { byName, link, topic } from '../live/client';
 import { Lanes, byUrgency } from '../plots/lanes';
@@ -39,12 +39,14 @@ function Line({ it, heard }: { it: Lane; heard?: number }) {
   return (
     <tr data-row tabIndex={0}>
       <td>
-        <a href={`/agents/${it.agent}`}>{it.agent}</a>
+        <a href={`/agents/${it.agent}`} title={it.agent}>
+          {named(it.agent)}
+        </a>
       </td>
       <td class={`mark at-${it.at}`}>
         <i aria-hidden="true">{STATES[it.at].glyph}</i> {STATES[it.at].word}
       </td>
-      <td class="dim">
+      <td class="dim" title={plain(it.text || it.subject, 400)}>
         {it.task && <TaskLink id={it.task} />} {plain(it.text || it.subject, 120)}
       </td>
       <td class="right">
@@ -207,7 +209,7 @@ export function Agents({ only }: { only?: string }) {
           <Empty known={topic('lanes').known.value}>{only ? `There is no agent ${only}: regatta agent list` : words ? 'No agent matches.' : 'No agent is registered yet: regatta agent add'}</Empty>
         ) : (
           <div class="scroll">
-            <table class="list">
+            <table class="list tasks">
               <Heads columns={HEADS} />
               <tbody>
                 {ordered(lanes, HEADS, get('sort')).map((it) => (

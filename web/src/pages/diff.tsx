@@ -222,11 +222,16 @@ export function Diff({ it }: { it: TaskPage }) {
         <div class="brief">
           <p class="empty">Nothing is finished yet. {plain(it.progress, 300)}</p>
           {it.description && <pre class="what" tabIndex={0}>{plain(it.description, 4_000)}</pre>}
-          {it.files.length > 0 && (
-            <p>
-              It may touch: <code>{it.files.map((one) => plain(one, 200)).join(' ')}</code>
-            </p>
-          )}
+          <details open={it.files.length <= 12}>
+            <summary>{it.files.length === 0 ? 'It names no files: it may touch anything' : `It may touch ${it.files.length} file${it.files.length === 1 ? '' : 's or patterns'}`}</summary>
+            <ul class="spans">
+              {it.files.slice(0, 300).map((one) => (
+                <li key={one}>
+                  <code>{plain(one, 200)}</code>
+                </li>
+              ))}
+            </ul>
+          </details>
         </div>
       )}
       {files.length > 2 && (

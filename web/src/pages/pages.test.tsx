@@ -7,6 +7,7 @@ import { over, pressed } from '../keys';
 import { Palette } from '../palette';
 import { Agents } from './agents';
 import { Conversations } from './conversations';
+import { Diff } from './diff';
 import { Lanes } from '../plots/lanes';
 import { PlanPage } from './plan';
 import { Replay } from './replay';
@@ -15,6 +16,7 @@ import { Tasks } from './tasks';
 import { Team } from './team';
 import { topic } from '../live/client';
 import { pending, toasts } from '../ui';
+import type { TaskPage } from '../views';
 import { Ask } from '../ask';
 
 vi.mock('../live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
@@ -325,7 +327,7 @@ describe('one agent', () => {
     render(<Agents only="bob" />, box);
     expect(box.textContent).toContain('There is no agent bob');
     render(null, box);
-    for (const name of ['lanes', 'tasks', 'inbox']) {
+    for (const name of ['lanes', 'tasks', 'inbox', 'head']) {
       topic(name).entities.clear();
       topic(name).keys.value = [];
     }
@@ -430,6 +432,18 @@ describe('setup', () => {
     expect([...(rule?.children ?? [])].map((it) => it.textContent)).toEqual(['R1', '✓ allow', 'agent codex-1', 'tool execute · command npm install *']);
     await until(() => box.textContent?.includes('None of them is on this machine') ?? false);
     expect(box.querySelector('.error')?.textContent).toBe('bridges are asleep');
+    render(null, box);
+  });
+});
+
+describe('a task before its change', () => {
+  it('says what it may touch, however much or little that is', () => {
+    const box = document.createElement('div');
+    const task = (files: string[]) => ({ id: 'T1', description: '', progress: '', submission: null, files }) as unknown as TaskPage;
+    render(<Diff it={task([])} />, box);
+    expect(box.querySelector('summary')?.textContent).toBe('It names no files: it may touch anything');
+    render(<Diff it={task(Array.from({ length: 30 }, (_, nth) => `src/${nth}.rs`))} />, box);
+    expect([box.querySelector('summary')?.textContent, box.querySelector('details')?.open, box.querySelectorAll('li').length]).toEqual(['It may touch 30 files or patterns', false, 30]);
     render(null, box);
   });
 });

@@ -29,6 +29,7 @@ function timed(box: Element): void {
 function Log({ attempt, live }: { attempt: string; live: boolean }) {
   const place = useRef<HTMLDivElement>(null);
   const more = useSignal(0);
+  const silent = useSignal(false);
   const raw = get('log') === 'raw';
   useEffect(() => {
     const box = place.current;
@@ -52,6 +53,7 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
           else more.value += 1;
         }
         from = piece.next;
+        silent.value = !piece.more && box.childElementCount === 0;
         if (piece.more) void step();
         else if (live) timer = window.setTimeout(step, 1_000);
       } catch (error) {
@@ -83,6 +85,7 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
       }
     >
       <div class="say-box" ref={place} tabIndex={0} role="log" aria-label={`Log of ${attempt}`} onScroll={(event) => event.currentTarget.scrollHeight - event.currentTarget.scrollTop - event.currentTarget.clientHeight < 40 && (more.value = 0)} />
+      {silent.value && <p class="empty">{live ? 'It has said nothing yet.' : 'It said nothing.'}</p>}
       {more.value > 0 && (
         <button type="button" class="plain" onClick={follow}>
           {more.value} new ↓ <kbd>f</kbd>

@@ -1,4 +1,4 @@
-import { plain, usd } from '../format';
+import { named, plain, usd } from '../format';
 import { byName, topic } from '../live/client';
 import { layers } from '../plots/graph';
 import { get, set } from '../route';
@@ -33,7 +33,9 @@ function Line({ it }: { it: Row }) {
       <td class="subject" title={plain(it.subject, 200)}>
         {plain(it.subject, 200)}
       </td>
-      <td>{it.agent ?? ''}</td>
+      <td class="who" title={it.agent ?? ''}>
+        {named(it.agent ?? '')}
+      </td>
       <td class="dim" title={plain(it.text, 400)}>
         {plain(it.text, 140)}
       </td>
@@ -121,7 +123,7 @@ function Board({ rows }: { rows: Row[] }) {
               <a key={it.id} class={`tile edge-${at}`} href={`/t/${it.id}`} data-row>
                 <b>{it.id}</b> {plain(it.subject, 80)}
                 <small>
-                  {it.agent ?? ''} {plain(it.text, 70)}
+                  {named(it.agent ?? '')} {plain(it.text, 70)}
                 </small>
               </a>
             ))}

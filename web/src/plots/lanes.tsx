@@ -2,7 +2,7 @@
 
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { age, clockTime, plain } from '../format';
+import { age, clockTime, named, plain } from '../format';
 import { later } from '../later';
 import { byName, topic } from '../live/client';
 import { get, go, set } from '../route';
@@ -245,7 +245,7 @@ function Rows({ lanes, tall }: { lanes: Lane[]; tall: boolean }) {
 function Row(props: { lane: Lane; bars: Bar[]; y: number; thick: number; from: number; now: number; x: Axis['x']; label: number }) {
   const { lane, bars, y, thick, from, now, x, label } = props;
   const tall = thick > 20;
-  const name = lane.agent.length > 17 ? `…${lane.agent.slice(-16)}` : lane.agent;
+  const name = named(lane.agent, 17);
   const why = label > 200 && lane.at !== 'working' && lane.text ? fitted(` · ${plain(lane.text, 80)}`, label - 24 - name.length * 6) : '';
   return (
     <g>
