@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::input::PlannedTask;
 use crate::page::Action;
+use crate::view::span;
 
 /// A plan before it starts: who goes when, who owns which file, what collides, what it may take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -131,16 +132,6 @@ pub fn estimated(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String
             let parts: Vec<String> = cost.into_iter().chain(time).collect();
             format!("{} · from {from} that landed here", parts.join(" · "))
         }
-    }
-}
-
-/// A duration in a word.
-fn span(ms: u64) -> String {
-    match ms / 1_000 {
-        it @ 0..60 => format!("{it}s"),
-        it @ 60..3_600 => format!("{}m", it / 60),
-        it @ 3_600..172_800 => format!("{}h", it / 3_600),
-        it => format!("{}d", it / 86_400),
     }
 }
 

@@ -26,7 +26,7 @@ use regatta_core::schedule::{self, WaitReason};
 use regatta_core::scope::{self, Escape};
 use regatta_core::session::Want;
 use regatta_core::task::{Status, Task};
-use regatta_core::{budget, provider};
+use regatta_core::{approval, budget, provider};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ use crate::verb::Scope as TokenScope;
 pub use bridge::{BridgeView, ConversationLineView, HealthView};
 pub use inbox::{InboxView, Way};
 pub use mission::{GuideView, MissionLineView, MissionView};
-pub use past::{AgentWhyView, PastView, WhyView};
+pub use past::{AgentWhyView, PastView, WhyView, span};
 pub use replay::{FiguresView, MarkView, ReplayView};
 pub use talk::*;
 
@@ -58,6 +58,9 @@ pub struct TaskView {
     /// What the live attempt's program is at, if Regatta runs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<String>,
+    /// What its agent waits for somebody to answer: then it is at work, and at nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asks: Option<ApprovalId>,
     /// When that program last said or was told something: how old the evidence is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
@@ -80,15 +83,13 @@ pub struct TaskView {
 impl TaskView {
     /// Draws a task as it stands on the board.
     pub fn of(board: &Board, task: &Task, now: Now) -> TaskView {
+        let attempt = task.attempt.and_then(|it| board.attempts.get(&it));
         TaskView {
             task: task.clone(),
             word: word_on(board, task).into(),
             waits: schedule::wait_reasons(board, task, now),
-            live: task
-                .attempt
-                .and_then(|it| board.attempts.get(&it))
-                .filter(|it| it.supervised)
-                .map(|it| liveness(board, it)),
+            live: attempt.filter(|it| it.supervised).map(|it| liveness(board, it)),
+            asks: attempt.and_then(|it| approval::open_of(board, it)).map(|it| it.id),
             heard_wall: None,
             gates: vec![],
             attempts: vec![],
@@ -96,11 +97,6 @@ impl TaskView {
             now_as: None,
             life: None,
         }
-    }
-
-    /// Whether its agent waits for somebody's answer: then it is at work, and at nothing.
-    pub fn asks(&self) -> bool {
-        self.live.as_deref().is_some_and(|it| it.starts_with("waiting for "))
     }
 
     /// With what the gates say.
@@ -150,7 +146,7 @@ pub fn liveness(board: &Board, attempt: &Attempt) -> String {
     if attempt.phase == regatta_core::attempt::Phase::Validating {
         return "being checked".into();
     }
-    if let Some(open) = board.approvals.values().find(|it| it.attempt == attempt.id && it.is_open()) {
+    if let Some(open) = approval::open_of(board, attempt) {
         let what = match open.ask.want {
             Want::Permission { .. } => "permission",
             Want::Question { .. } => "an answer",

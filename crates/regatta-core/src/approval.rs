@@ -324,6 +324,12 @@ pub(crate) fn withdraw(draft: &mut Draft, attempt: AttemptId, ask: Option<&str>,
     }
 }
 
+/// What an attempt waits for somebody to answer, if it does: one that is being ended waits for nothing.
+pub fn open_of<'a>(board: &'a Board, attempt: &Attempt) -> Option<&'a Approval> {
+    let own = |it: &&Arc<Approval>| it.attempt == attempt.id && it.is_open();
+    board.approvals.values().find(own).filter(|_| attempt.stopping.is_none()).map(|it| &**it)
+}
+
 /// The approval with that number.
 pub fn find(board: &Board, id: ApprovalId) -> Result<Arc<Approval>, Refusal> {
     board.approvals.get(&id).cloned().ok_or_else(|| {

@@ -15,8 +15,9 @@ use crate::graph::Step;
 use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, RunnerName, TaskId};
 use crate::landing::{State as LandingState, wave};
 use crate::mission::Mission;
+use crate::pattern::PathPattern;
 use crate::refusal::{Refusal, seconds};
-use crate::task::{Expects, Status, Task};
+use crate::task::{Expects, IssueType, Status, Task};
 use crate::{agent, attempt, budget, claim, manifest, mission, provider, radar, runner, standing, task};
 
 /// The closed set of things a task can wait for.
@@ -340,12 +341,22 @@ fn stuck(board: &Board, task: &Task) -> bool {
     false
 }
 
+/// Whether work must say what it touches and how it is checked before it is given to an agent.
+fn needs_contract(issue_type: IssueType, expects: Expects) -> bool {
+    issue_type.needs_contract() && expects == Expects::Changes
+}
+
+/// Whether work is given to no agent because it does not say which files it touches.
+pub fn lacks_manifest(issue_type: IssueType, expects: Expects, files: &[PathPattern]) -> bool {
+    needs_contract(issue_type, expects) && files.is_empty()
+}
+
 /// What keeps a task's contract from being complete, if anything does: the gate of DESIGN §5.
 pub fn gate(board: &Board, task: &Task) -> Option<String> {
-    if !task.issue_type.needs_contract() || task.expects == Expects::Report {
+    if !needs_contract(task.issue_type, task.expects) {
         return None;
     }
-    if task.files.is_empty() {
+    if lacks_manifest(task.issue_type, task.expects, &task.files) {
         return Some(format!("it has no manifest: name its files with regatta edit {} --files …", task.id));
     }
     let project_checks = board.projects.get(&task.project).is_some_and(|it| !it.validation.is_empty());

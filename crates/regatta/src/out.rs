@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use regatta_api::Problem;
+pub(crate) use regatta_api::view::span;
 use serde::Serialize;
 
 /// How to speak.
@@ -294,16 +295,6 @@ fn cut(cell: &str, room: usize) -> String {
 pub(crate) fn ago(wall_ms: u64) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |it| it.as_millis() as u64);
     span(now.saturating_sub(wall_ms))
-}
-
-/// A duration in a word.
-pub(crate) fn span(ms: u64) -> String {
-    match ms / 1_000 {
-        it @ 0..60 => format!("{it}s"),
-        it @ 60..3_600 => format!("{}m", it / 60),
-        it @ 3_600..172_800 => format!("{}h", it / 3_600),
-        it => format!("{}d", it / 86_400),
-    }
 }
 
 /// Makes text from elsewhere safe to show: no control characters reach the terminal, and none that turn what is read

@@ -130,3 +130,13 @@ impl AgentWhyView {
         AgentWhyView { agent, waits, line }
     }
 }
+
+/// A duration in a word: `12s`, `4m`, `3h`, `2d`.
+pub fn span(ms: u64) -> String {
+    match ms / 1_000 {
+        it @ 0..60 => format!("{it}s"),
+        it @ 60..3_600 => format!("{}m", it / 60),
+        it @ 3_600..172_800 => format!("{}h", it / 3_600),
+        it => format!("{}d", it / 86_400),
+    }
+}

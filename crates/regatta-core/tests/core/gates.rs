@@ -237,3 +237,27 @@ fn what_the_wave_before_changed_is_on_the_attempt() {
     let fourth = world.poll_with("ada", there(0, None)).unwrap();
     assert_eq!(of_attempt(&world, fourth.attempt, Gate::BaseAncestry).files, [""; 0], "settings.x is no .go");
 }
+
+/// Who lacks a manifest is the same for a plan before it starts and for a task on the board.
+#[test]
+fn work_without_a_manifest_is_given_to_nobody() {
+    use regatta_core::schedule::{gate, lacks_manifest};
+    use regatta_core::task::{Expects, IssueType};
+    for (issue_type, expects, files, lacks) in [
+        (IssueType::Feature, Expects::Changes, &[][..], true),
+        (IssueType::Bug, Expects::Changes, &[], true),
+        (IssueType::Task, Expects::Changes, &[], true),
+        (IssueType::Task, Expects::Changes, &["a.rs"], false),
+        (IssueType::Task, Expects::Report, &[], false),
+        (IssueType::Docs, Expects::Changes, &[], false),
+        (IssueType::Chore, Expects::Changes, &[], false),
+        (IssueType::Ci, Expects::Changes, &[], false),
+    ] {
+        let mut world = World::with(&[("ada", 1)]);
+        let add = regatta_core::task::Add { issue_type, expects, ..work("x", files) };
+        assert_eq!(lacks_manifest(issue_type, expects, &add.files), lacks, "{issue_type:?} {expects:?} {files:?}");
+        let id = world.add(add);
+        assert_eq!(gate(&world.board, world.task(id)).is_some(), lacks);
+        assert_eq!(world.ready("ada").is_none(), lacks);
+    }
+}

@@ -28,7 +28,7 @@ impl Caller<'_> {
             })
             .await?;
         let view = StatusView {
-            working: tasks.iter().filter(|it| it.word == "working" && !it.asks()).count(),
+            working: tasks.iter().filter(|it| it.word == "working" && it.asks.is_none()).count(),
             waiting: count("waiting"),
             landing: count("landing"),
             needs_you: InboxView::all(&board, ask.project.as_ref(), now).iter().filter(|it| it.is_awake()).count(),

@@ -3,13 +3,12 @@
 //! Planning is a task like any other, that reports and changes nothing. What it reported is read anew whenever somebody
 //! looks, so nothing is kept beside the board.
 
-use regatta_api::input::PlannedTask as Planned;
 use regatta_api::page::Action;
 use regatta_api::plan::{self, OwnedView, PlanState, PlanView};
 use regatta_core::manifest::{Because, Owned, Part};
 use regatta_core::planning;
 use regatta_core::project::{Commits, Project};
-use regatta_core::task::{Expects, Status};
+use regatta_core::task::Status;
 use serde_json::json;
 
 use super::*;
@@ -163,7 +162,7 @@ impl Caller<'_> {
             .tasks
             .iter()
             .enumerate()
-            .filter(|it| lacks_files(it.1))
+            .filter(|it| schedule::lacks_manifest(it.1.task.issue_type, it.1.task.expects, &it.1.task.files))
             .map(|it| format!("{} names no files and will not be given to an agent", it.0 + 1))
             .collect();
         if agents.is_empty() {
@@ -258,11 +257,6 @@ fn workers(board: &Board, project: &Project) -> Vec<AgentName> {
     }
     let ours = board.agents.values().filter(|it| !matches!(it.runtime, Runtime::Outside));
     ours.map(|it| it.name.clone()).collect()
-}
-
-/// Whether a gate would keep it from an agent for want of a manifest.
-fn lacks_files(it: &Planned) -> bool {
-    it.task.files.is_empty() && it.task.expects == Expects::Changes && it.task.issue_type.needs_contract()
 }
 
 /// A line of the ownership table: the first sub-wave's task owns it.

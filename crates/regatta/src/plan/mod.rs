@@ -15,7 +15,7 @@ use std::path::Path;
 use regatta_api::input::{PlannedTask, TaskAddFlat};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Commits;
-use regatta_core::task::Expects;
+use regatta_core::schedule::lacks_manifest;
 use serde::Serialize;
 
 use crate::out::{Failed, usage};
@@ -327,8 +327,7 @@ fn order(reader: &mut Reader<'_>, read: &[Read], names: &[String]) -> Vec<Vec<us
 /// A task that the plan may well have, but that is given to nobody as it stands.
 fn will_not_start(source: &Source, read: &Read) -> Option<Fault> {
     let task = read.task.as_ref()?;
-    let needs = task.issue_type.needs_contract() && task.expects == Expects::Changes;
-    (needs && task.files.is_empty()).then(|| {
+    lacks_manifest(task.issue_type, task.expects, &task.files).then(|| {
         let what = format!("{:?} names no files, so it will not be given to an agent", task.subject);
         source.fault(read.at, what, "add files = [\"…\"]; issue_type = \"docs\" or expects = \"report\" needs none")
     })

@@ -7,7 +7,8 @@ use regatta_api::input::{self, PlannedTask};
 use regatta_api::view::{MissionView, TaskView};
 use regatta_core::ids::{MissionId, ProjectName, TaskId};
 use regatta_core::mission;
-use regatta_core::task::{Edit, Expects, How, IssueType};
+use regatta_core::schedule::lacks_manifest;
+use regatta_core::task::{Edit, How};
 
 use crate::client::{Client, Got};
 use crate::follow::{self, Ending};
@@ -16,11 +17,6 @@ use crate::out::{Failed, failed, line};
 use super::App;
 use super::preview::{Preview, counted};
 use super::run::{Work, open_tasks};
-
-/// Whether a task is not given to an agent before it names its files.
-pub(super) fn lacks_files(issue_type: IssueType, expects: Expects, files: usize) -> bool {
-    issue_type.needs_contract() && expects == Expects::Changes && files == 0
-}
 
 /// Has the files found that are missing, and shows them; gives the same work, all of it on the board.
 pub(super) fn fill(
@@ -37,7 +33,7 @@ pub(super) fn fill(
     let lacking: Vec<TaskId> = on_board
         .iter()
         .filter(|it| ids.contains(&it.task.id))
-        .filter(|it| lacks_files(it.task.issue_type, it.task.expects, it.task.files.len()))
+        .filter(|it| lacks_manifest(it.task.issue_type, it.task.expects, &it.task.files))
         .map(|it| it.task.id)
         .collect();
     if !lacking.is_empty() {

@@ -9,6 +9,7 @@ use regatta_core::agent::{Role, Runtime};
 use regatta_core::ids::{AgentName, BranchName, MissionId, ProjectName, TaskId};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Commits;
+use regatta_core::schedule::lacks_manifest;
 use regatta_core::{manifest, mission};
 use regatta_engine::ports::git::{Git, Repo};
 
@@ -194,7 +195,7 @@ fn wave_commits(ask: &Run, plan: Option<Commits>, set: Option<Commits>) -> bool 
 
 pub(super) fn of_plan(ask: &Run, plan: plan::Plan) -> Work {
     let preview = Preview::of_plan(&plan);
-    let lacks = |it: &PlannedTask| fill::lacks_files(it.task.issue_type, it.task.expects, it.task.files.len());
+    let lacks = |it: &PlannedTask| lacks_manifest(it.task.issue_type, it.task.expects, &it.task.files);
     let lacking: Vec<String> =
         plan.tasks.iter().zip(&plan.names).filter(|it| lacks(it.0)).map(|it| it.1.clone()).collect();
     let notes = lacking_note(ask, &lacking);
@@ -264,7 +265,7 @@ fn of_board(app: &App, ask: &Run, open: &[TaskView]) -> Result<Work, Failed> {
     app.out.note(&format!("no plan: {which}"));
     let lacking: Vec<String> = free
         .iter()
-        .filter(|it| fill::lacks_files(it.task.issue_type, it.task.expects, it.task.files.len()))
+        .filter(|it| lacks_manifest(it.task.issue_type, it.task.expects, &it.task.files))
         .map(|it| it.task.id.to_string())
         .collect();
     Ok(Work {

@@ -240,7 +240,7 @@ pub(super) fn rows(out: &Out, tasks: &[TaskView]) -> Vec<Vec<String>> {
             };
             vec![
                 it.task.id.to_string(),
-                out.state(if it.asks() { "needs you" } else { &it.word }),
+                out.state(if it.asks.is_some() { "needs you" } else { &it.word }),
                 line(&it.task.subject),
                 agent,
                 ago(it.task.updated_wall),

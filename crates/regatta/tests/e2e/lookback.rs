@@ -164,12 +164,12 @@ fn a_plan_is_asked_for_again_with_its_whole_goal() {
     let other = call("plan.ask", input);
     assert_eq!((&other["data"]["planner"], &other["data"]["goal"]), (&json!("bob"), &json!(goal)), "{other:?}");
     let refused = call("plan.ask", json!({ "goal": goal, "planner": "eve" }));
-    assert_eq!(refused["error"]["code"], "invalid", "{refused}");
+    assert_eq!(refused["code"], "invalid", "{refused}");
     call("task.add", json!({ "subject": "Plan: x", "issue_type": "chore", "expects": "report" }));
     let own = world.json(&["task", "list"]);
     let own = own.as_array().unwrap().iter().find(|it| it["subject"] == "Plan: x").unwrap()["id"].clone();
     let none = call("plan.show", json!({ "task": own }));
-    assert_eq!(none["error"]["code"], "no_plan", "{none:?}");
+    assert_eq!(none["code"], "no_plan", "{none:?}");
 }
 
 /// What is put off leaves the inbox and comes back by itself, undecided; what asks the same is answered at once.
@@ -190,6 +190,13 @@ fn an_item_is_put_off_and_comes_back_and_twins_are_answered_together() {
     assert!(until(LONG, || inbox().len() == 2), "{:?}", inbox());
     let text = world.ok(&["inbox"]);
     assert!(text.contains("npm install zod × 2"), "one row for both: {text}");
+    // Who waits for an answer is at work, and at nothing.
+    let asks: Vec<Value> = ["T1", "T2"].iter().map(|it| world.json(&["show", it])["asks"].clone()).collect();
+    assert!(asks.contains(&json!("Q1")) && asks.contains(&json!("Q2")), "{asks:?}");
+    assert_eq!(
+        (&world.json(&["status"])["working"], world.ok(&["task", "list"]).matches("needs you").count()),
+        (&json!(0), 2)
+    );
     let put_off = world.json(&["inbox", "snooze", "Q1", "2h"]);
     assert!(put_off["snoozed_until_wall"].is_u64(), "{put_off}");
     let text = world.ok(&["inbox"]);
@@ -203,6 +210,7 @@ fn an_item_is_put_off_and_comes_back_and_twins_are_answered_together() {
     let done = world.json(&["allow", "Q1", "--all"]);
     assert_eq!((&done["answered"], &done["left"]), (&json!(2), &json!(0)), "{done}");
     assert!(until(LONG, || ["T1", "T2"].iter().all(|it| world.json(&["show", it])["word"] == "landed")));
+    assert!(world.json(&["show", "T1"])["asks"].is_null());
 }
 
 /// `[notify]`: the command hears of a request, as JSON; in quiet hours it hears nothing.
