@@ -71,7 +71,7 @@ export function choose(meant: (it: Action, nth: number) => boolean): boolean {
 /** Where there is more to see of what it is about. */
 function About({ it }: { it: Item }) {
   if (it.task) return <TaskLink id={it.task} />;
-  const to = it.kind === 'request' ? '/conversations' : it.kind === 'budget' ? '/cost' : it.agent ? `/agents/${it.agent}` : '';
+  const to = it.kind === 'request' ? '/conversations' : it.kind === 'budget' ? '/cost' : it.id.startsWith('bridge:') ? '/setup' : it.agent ? `/agents/${it.agent}` : '';
   return to ? (
     <a class="id" href={to}>
       {it.id}

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use regatta_core::board::Board;
+use regatta_core::bridge::{self, Bridge};
 use regatta_core::command::{Actor, Command, Outcome, Request};
 use regatta_core::conversation::{Ask, Author, Conversation, Hear, Heard, Service, by_key};
 use regatta_core::ids::{AgentName, ApprovalId, ProjectName, RequestKey};
@@ -12,7 +13,7 @@ use regatta_core::session::{Answer, Want};
 use regatta_engine::{Engine, Failure};
 
 use crate::registry::{Context, Refusals, Registry, Rules, Standing, may};
-use crate::service::{Incoming, Said};
+use crate::service::{Incoming, Said, Trouble};
 
 pub use regatta_api::view::HealthView as Health;
 
@@ -30,12 +31,23 @@ pub struct Desk {
 #[derive(Debug, Default)]
 pub struct Directory {
     known: Mutex<BTreeMap<(Service, AgentName), Entry>>,
+    /// Whoever tells the board how a credential is goes before the next, so that the last word is the latest.
+    telling: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Entry {
     names: Vec<String>,
     health: Health,
+    /// Why its service did not let it in: when it listened, and when it showed something.
+    locked: [Option<String>; 2],
+}
+
+/// A side of an instance: each has its own calls, and maybe its own credential.
+#[derive(Clone, Copy, Debug)]
+pub enum Side {
+    In,
+    Out,
 }
 
 impl Directory {
@@ -89,19 +101,48 @@ impl Desk {
         self.people.with(self.own(), |it| change(&mut it.health));
     }
 
-    pub fn connected(&self) {
-        self.note(|it| {
-            it.connected = Some(wall());
-            it.trouble = None;
-        });
+    pub async fn connected(&self) {
+        self.connected_but(None).await;
     }
 
-    pub fn disconnected(&self, why: &str) {
+    /// It hears, and yet something is wrong with its credential.
+    pub async fn connected_but(&self, wrong: Option<&str>) {
+        self.note(|it| {
+            it.connected = Some(wall());
+            it.trouble = wrong.map(str::to_owned);
+        });
+        self.let_in(Side::In, wrong).await;
+    }
+
+    /// It hears nothing any more, for this reason.
+    pub async fn disconnected(&self, trouble: &Trouble, why: &str) {
         tracing::warn!(agent = %self.agent, service = %self.service, "{why}");
         self.note(|it| {
             it.connected = None;
             it.trouble = Some(why.to_owned());
         });
+        // Anything else says nothing about the credential.
+        if matches!(trouble, Trouble::Locked(_)) {
+            self.let_in(Side::In, Some(why)).await;
+        }
+    }
+
+    /// Whether one side was let in, or why not: what a person must mend is on the board.
+    pub(crate) async fn let_in(&self, side: Side, refused: Option<&str>) {
+        let _turn = self.people.telling.lock().await;
+        let locked = self.people.with(self.own(), |it| {
+            it.locked[side as usize] = refused.map(str::to_owned);
+            it.locked.iter().flatten().next().cloned()
+        });
+        let own = self.registry.instances.iter().find(|it| it.agent == self.agent && it.service == self.service);
+        let broken = locked.or_else(|| own.and_then(|it| it.warning.clone()));
+        let broken = broken.map(|why| own.map_or(why.clone(), |it| it.credentials.kept_out_of(&why)));
+        let bridge = Bridge { service: self.service, agent: self.agent.clone() };
+        let command = Command::ReportBridge(bridge::Standing { bridge, broken });
+        let request = Request { by: Actor::Regatta, key: None, command };
+        if let Err(failure) = self.engine.ask(request).await {
+            tracing::warn!(agent = %self.agent, service = %self.service, "how it is could not be written down: {failure}");
+        }
     }
 
     /// Where the service is.

@@ -16,7 +16,7 @@ use regatta_core::ids::{AttemptId, ConversationId};
 use tokio::task::JoinSet;
 
 use crate::bucket::{Buckets, Kind, Limit};
-use crate::desk::Desk;
+use crate::desk::{Desk, Side};
 use crate::render::{self, Live};
 use crate::service::{Card, Outbound, Shot, Sight, Tone, Trouble};
 
@@ -57,6 +57,7 @@ pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, buckets: Buckets
     let mut busy: HashMap<ConversationId, tokio::task::Id> = HashMap::new();
     let mut jobs: JoinSet<(ConversationId, Memory, Place, Came)> = JoinSet::new();
     let mut changes = desk.engine.watch();
+    let mut locked = false;
     loop {
         let board = changes.borrow_and_update().clone();
         let now = Instant::now();
@@ -89,6 +90,14 @@ pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, buckets: Buckets
             changed = changes.changed() => if changed.is_err() { return },
             Some(done) = jobs.join_next(), if !jobs.is_empty() => match done {
                 Ok((id, mut memory, place, came)) => {
+                    match &came {
+                        Came::Locked(why) => {
+                            locked = true;
+                            desk.let_in(Side::Out, Some(why)).await;
+                        }
+                        Came::Done if std::mem::take(&mut locked) => desk.let_in(Side::Out, None).await,
+                        _ => {}
+                    }
                     settle(&desk, &mut memory, place, came);
                     memories.insert(id, memory);
                     busy.remove(&id);

@@ -201,6 +201,30 @@ pub enum Credentials {
     },
 }
 
+impl Credentials {
+    fn secrets(&self) -> Vec<&Secret> {
+        match self {
+            Credentials::Slack { bot_token, app_token, signing_secret } => {
+                [Some(bot_token), app_token.as_ref(), signing_secret.as_ref()].into_iter().flatten().collect()
+            }
+            Credentials::Github { private_key, webhook_secret, .. } => {
+                [Some(private_key), webhook_secret.as_ref()].into_iter().flatten().collect()
+            }
+            Credentials::Linear { access_token, webhook_secret, .. } => {
+                [Some(access_token), webhook_secret.as_ref()].into_iter().flatten().collect()
+            }
+            Credentials::Telegram { bot_token } => vec![bot_token],
+        }
+    }
+
+    /// Words without any of them, whoever said them: a service may give back what it was sent.
+    pub fn kept_out_of(&self, words: &str) -> String {
+        let secrets = self.secrets();
+        let known = secrets.iter().map(|it| it.reveal()).filter(|it| !it.is_empty());
+        known.fold(words.to_owned(), |words, secret| words.replace(secret, "…"))
+    }
+}
+
 /// One agent at one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
@@ -293,7 +317,7 @@ pub fn read(
         let agent = AgentName::new(&name).map_err(|it| unusable(it.to_string(), "give the agent another name"))?;
         let is_default = name == default;
         for service in &services {
-            match instance(&agent, is_default, *service, &ask)? {
+            match instance(&agent, is_default, *service, &ask) {
                 Ok(it) => found.instances.push(it),
                 Err(Some(why)) => found.off.push(Off { agent: agent.clone(), service: *service, why }),
                 Err(None) => {}
@@ -407,23 +431,25 @@ fn instance(
     is_default: bool,
     service: Service,
     ask: &dyn Fn(&str) -> Result<Option<String>, Unusable>,
-) -> Result<Result<Instance, Option<String>>, Unusable> {
+) -> Result<Instance, Option<String>> {
     let mut found: BTreeMap<&str, String> = BTreeMap::new();
     let mut lacks = Vec::new();
     for (_, variable, needed) in VARIABLES.iter().filter(|it| it.0 == service) {
         let own = variable_of(variable, agent, is_default);
-        match ask(&own)? {
-            Some(value) => _ = found.insert(variable, value),
-            None if *needed => lacks.push(own),
-            None => {}
+        match ask(&own) {
+            Ok(Some(value)) => _ = found.insert(variable, value),
+            Ok(None) if *needed => lacks.push(own),
+            Ok(None) => {}
+            // It is wanted, and it is this pair's alone: the others go on.
+            Err(it) => return Err(Some(it.what)),
         }
     }
     if found.is_empty() {
-        return Ok(Err(None)); // nobody wants it
+        return Err(None); // nobody wants it
     }
     let name = |variable: &str| variable_of(variable, agent, is_default);
     if !lacks.is_empty() {
-        return Ok(Err(Some(format!("{} is not set, and no other agent's is used for it", lacks.join(" and ")))));
+        return Err(Some(format!("{} is not set, and no other agent's is used for it", lacks.join(" and "))));
     }
     let secret = |found: &mut BTreeMap<&str, String>, variable: &str| found.remove(variable).map(Secret);
     let needed = |found: &mut BTreeMap<&str, String>, variable: &str| found.remove(variable).unwrap_or_default();
@@ -441,7 +467,7 @@ fn instance(
                     name("SLACK_APP_TOKEN"),
                     name("SLACK_SIGNING_SECRET")
                 );
-                return Ok(Err(Some(why)));
+                return Err(Some(why));
             }
             let bot_token = Secret(needed(&mut found, "SLACK_BOT_TOKEN"));
             Credentials::Slack { bot_token, app_token, signing_secret }
@@ -470,7 +496,7 @@ fn instance(
         let base = format!("/webhooks/{service}");
         if is_default { base } else { format!("{base}/{agent}") }
     });
-    Ok(Ok(Instance { agent: agent.clone(), service, route, credentials, warning }))
+    Ok(Instance { agent: agent.clone(), service, route, credentials, warning })
 }
 
 /// What holds for a channel or repository.
@@ -599,6 +625,29 @@ mod tests {
         }
         let twins = r#"{"my-a": {"command": "x"}, "my_a": {"command": "y"}}"#;
         assert!(read_env(&[("AGENTS_JSON", twins)]).unwrap_err().what.contains("MY_A"));
+    }
+
+    /// What cannot be read switches its own pair off, and says which; the others go on.
+    #[test]
+    fn a_credential_that_cannot_be_read_is_its_pairs_alone() {
+        let read = read(&[], Config::default(), &|name| match name {
+            "SLACK_BOT_TOKEN" => Err("the file gives nothing".into()),
+            "TELEGRAM_BOT_TOKEN" => Ok(Some("1:x".into())),
+            _ => Ok(None),
+        });
+        let it = read.unwrap();
+        assert_eq!(on(&it), ["telegram:default"]);
+        let off: Vec<String> = it.off.iter().map(|it| format!("{}: {}", it.service, it.why)).collect();
+        assert_eq!(off, ["slack: SLACK_BOT_TOKEN cannot be read: the file gives nothing"]);
+    }
+
+    /// A service may give back what it was sent: it is not in the words that people see.
+    #[test]
+    fn words_never_hold_a_secret() {
+        let it = read_env(&[("SLACK_BOT_TOKEN", "xoxb-1"), ("SLACK_APP_TOKEN", "xapp-2")]).unwrap();
+        let words =
+            it.instances[0].credentials.kept_out_of("xoxb-1 is no token, nor is xapp-2; look at SLACK_BOT_TOKEN");
+        assert_eq!(words, "… is no token, nor is …; look at SLACK_BOT_TOKEN");
     }
 
     /// What an older bridge got wrong: an agent without its own token answered under another one's name.

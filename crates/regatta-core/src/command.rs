@@ -17,9 +17,9 @@ use crate::ids::{
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Said};
 use crate::{
-    agent, approval, attempt, budget, bus, claim, conversation, explore, gates, hook, inbox, isolation, landing,
-    launch, lead, mission, planning, policy, project, provider, radar, react, route, runner, schedule, scope, steer,
-    task, team,
+    agent, approval, attempt, bridge, budget, bus, claim, conversation, explore, gates, hook, inbox, isolation,
+    landing, launch, lead, mission, planning, policy, project, provider, radar, react, route, runner, schedule, scope,
+    steer, task, team,
 };
 
 /// Who asks.
@@ -400,6 +400,12 @@ pub enum Command {
         token: u64,
         since_ms: Option<u64>,
     },
+    /// How a bridge's credential is.
+    ReportBridge(bridge::Standing),
+    /// Which bridges there are at all, as a daemon starts.
+    ReportBridges {
+        all: Vec<bridge::Standing>,
+    },
     /// What the programs of a launch's members said when they were asked.
     ReportResolved {
         launch: LaunchId,
@@ -464,6 +470,8 @@ impl Command {
                 | Command::ReportPortsTaken { .. }
                 | Command::ReportSaid { .. }
                 | Command::ReportSilent { .. }
+                | Command::ReportBridge(_)
+                | Command::ReportBridges { .. }
                 | Command::ReportResolved { .. }
                 | Command::ReportJudged { .. }
                 | Command::ReportTried { .. }
@@ -694,6 +702,8 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         }
         Command::Team(ask) => team::run(draft, *ask, now)?,
         Command::Converse(ask) => conversation::run(draft, *ask, now)?,
+        Command::ReportBridge(standing) => done(bridge::report(draft, standing, now)),
+        Command::ReportBridges { all } => done(bridge::report_all(draft, all, now)),
         Command::ReportResolved { launch, found } => done(launch::resolved(draft, launch, found, now)?),
         Command::Acquire(ask) => Outcome::Claim(claim::acquire(draft, ask, now)?),
         Command::Renew { claim, token } => Outcome::Renewed { ttl_ms: claim::renew(draft, claim, token, now)? },

@@ -15,6 +15,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::board::{Board, Draft};
+use crate::bridge::{self, Bridge};
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, ApprovalId, AttemptId, BadName, ConversationId, Now, TaskId};
 use crate::refusal::Refusal;
@@ -41,11 +42,16 @@ pub enum Item {
     Budget(budget::Scope),
     /// An agent that cannot work until somebody has signed in or mended a setting.
     Agent(AgentName),
+    /// An agent that an outside service does not let in.
+    Bridge(Bridge),
     /// A conversation that somebody wants to begin who is on no list.
     Request(ConversationId),
 }
 
-crate::ids::described!(Item, "Q7, a task T9, an attempt A5, budget:day, agent:NAME or a conversation V3");
+crate::ids::described!(
+    Item,
+    "Q7, a task T9, an attempt A5, budget:day, agent:NAME, bridge:SERVICE:AGENT or a conversation V3"
+);
 
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,6 +61,7 @@ impl fmt::Display for Item {
             Item::Attempt(id) => id.fmt(f),
             Item::Budget(scope) => write!(f, "budget:{scope}"),
             Item::Agent(name) => write!(f, "agent:{name}"),
+            Item::Bridge(it) => write!(f, "bridge:{it}"),
             Item::Request(id) => id.fmt(f),
         }
     }
@@ -68,6 +75,9 @@ impl FromStr for Item {
         }
         if let Some(name) = text.strip_prefix("agent:") {
             return AgentName::new(name).map(Item::Agent);
+        }
+        if let Some(bridge) = text.strip_prefix("bridge:") {
+            return bridge.parse().map(Item::Bridge);
         }
         match text.chars().next() {
             Some('T' | 't') => text.parse().map(Item::Task),
@@ -177,6 +187,10 @@ fn find(board: &Board, item: &Item) -> Result<Option<Snooze>, Refusal> {
         Item::Agent(name) => match list::broken(board, name) {
             Some(it) => Ok(it.snoozed),
             None => none(format!("{name} does not need you: nothing keeps it from working")),
+        },
+        Item::Bridge(it) => match bridge::find(board, it) {
+            Some(it) => Ok(it.snoozed),
+            None => none(format!("{} at {} does not need you: its credential works", it.agent, it.service)),
         },
         Item::Request(id) => none(format!("{id} is not put off: nobody waits for a stranger's request")),
     }

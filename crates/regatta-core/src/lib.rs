@@ -49,6 +49,7 @@ pub mod launch; // one start of a team, and what became of each
 pub mod reconcile; // which record is believed
 pub mod team; // a lead and its members, as somebody wants them
 
+pub mod bridge; // an agent at an outside service that does not let it in
 pub mod bus; // messages
 pub mod fleet; // limits, restarts, answers given before
 pub mod hook; // what starts when something happens

@@ -16,7 +16,7 @@ use crate::session::Class;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Parked {
-    /// The provider's name, or `agent:NAME`.
+    /// The provider's name, `agent:NAME`, or `bridge:SERVICE:AGENT`.
     pub name: String,
     pub class: Class,
     pub reason: String,
@@ -112,6 +112,33 @@ pub(crate) fn park(draft: &mut Draft, agent: &Agent, class: Class, until_wall: O
         snoozed: None,
     };
     draft.record(Event::ProviderParked(Stopped { parked }));
+}
+
+/// Parks what its service does not let in until a person has mended its credential. The same reason is said once; a
+/// new one takes its place, and it is as old as the first.
+pub(crate) fn lock_out(draft: &mut Draft, name: String, reason: &str, now: Now) {
+    let before = draft.board().parked.get(&name).cloned();
+    if before.as_ref().is_some_and(|it| it.reason == reason) {
+        return;
+    }
+    let parked = Parked {
+        name,
+        class: Class::Auth,
+        reason: reason.to_owned(),
+        until_at: None,
+        since_wall: before.as_ref().map_or(now.wall, |it| it.since_wall),
+        times: 0,
+        over: false,
+        snoozed: before.and_then(|it| it.snoozed),
+    };
+    draft.record(Event::ProviderParked(Stopped { parked }));
+}
+
+/// Its credential is taken again.
+pub(crate) fn let_in(draft: &mut Draft, name: String) {
+    if draft.board().parked.contains_key(&name) {
+        draft.record(Event::ProviderFreed(Freed { name, remembered: None }));
+    }
 }
 
 /// Lets a provider go on whose limit is over.

@@ -3,6 +3,7 @@
 use regatta_agents::presets;
 use regatta_bridges::registry::{self, AgentEntry, Registry};
 use regatta_core::agent::{Key, KeySource, Register, Role, Runtime};
+use regatta_core::bridge;
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::conversation::Service;
 use regatta_core::ids::AgentName;
@@ -42,7 +43,7 @@ fn variable(name: &str) -> Result<Option<String>, String> {
 
 /// Makes the agents that people are to talk to known, where the settings say how they are started. One that is known
 /// already and has no command in the settings is taken as it is.
-fn register(engine: &Engine, registry: &Registry) -> Result<(), Failed> {
+async fn register(engine: &Engine, registry: &Registry) -> Result<(), Failed> {
     for (name, entry) in &registry.agents {
         let wanted = registry.instances.iter().any(|it| it.agent == *name);
         let known = engine.board().agents.contains_key(name);
@@ -56,7 +57,7 @@ fn register(engine: &Engine, registry: &Registry) -> Result<(), Failed> {
         }
         let request = Request { by: Actor::Regatta, key: None, command: Command::RegisterAgent(ask) };
         let refused = |it: regatta_engine::Failure| failed("bad_config", format!("{name}: {it}"), "mend [agents]");
-        engine.submit(request).map_err(refused)?;
+        engine.ask(request).await.map_err(refused)?;
     }
     Ok(())
 }
@@ -89,19 +90,37 @@ fn made(name: &AgentName, entry: &AgentEntry) -> Result<Register, Failed> {
     })
 }
 
+/// Says which bridges there are, and what is wrong with the credentials of some: that is a person's to mend.
+async fn report(engine: &Engine, registry: &Registry) -> Result<(), Failed> {
+    let standing = |service, agent: &AgentName, broken| bridge::Standing {
+        bridge: bridge::Bridge { service, agent: agent.clone() },
+        broken,
+    };
+    let on = registry.instances.iter().map(|it| standing(it.service, &it.agent, it.warning.clone()));
+    let off = registry.off.iter().map(|it| standing(it.service, &it.agent, Some(it.why.clone())));
+    let all: Vec<bridge::Standing> = on.chain(off).collect();
+    if all.is_empty() && bridge::broken(&engine.board()).next().is_none() {
+        return Ok(());
+    }
+    let request = Request { by: Actor::Regatta, key: None, command: Command::ReportBridges { all } };
+    let unwritten = |it: regatta_engine::Failure| failed("io", format!("bridges: {it}"), "see regatta doctor");
+    engine.ask(request).await.map(|_| ()).map_err(unwritten)
+}
+
 /// The bridges, for the doors.
 pub(crate) struct Running(regatta_bridges::Bridges);
 
 impl Running {
     /// Starts what is whole; nothing when nobody is wanted anywhere.
-    pub(crate) fn start(engine: &Engine, dir: &std::path::Path) -> Result<Option<Running>, Failed> {
+    pub(crate) async fn start(engine: &Engine, dir: &std::path::Path) -> Result<Option<Running>, Failed> {
         let registry = read()?;
+        report(engine, &registry).await?;
         let talks = !registry.instances.is_empty() || !registry.off.is_empty();
         if !talks && registry.receivers.is_empty() {
             return Ok(None);
         }
         if talks {
-            register(engine, &registry)?;
+            register(engine, &registry).await?;
         }
         let bad = |what: String| failed("bad_config", what, "see docs/bridges.md");
         let mut bridges = regatta_bridges::Bridges::start(engine.clone(), registry, Some(dir)).map_err(bad)?;

@@ -375,7 +375,7 @@ async fn open_doors(out: &Out, place: &Place, engine: Engine, entrance: Entrance
     let Entrance { keyring, tcp, outside, traces, found, web_dir } = entrance;
     let address = tcp.local_addr().map_err(|it| place.broken(&it))?;
     // Before anybody is told that we are ready: what is wrong with them is said to who starts us.
-    let bridges = crate::bridges::Running::start(&engine, &place.dir)?;
+    let bridges = crate::bridges::Running::start(&engine, &place.dir).await?;
     let bridges = bridges.map(|it| Box::new(it) as Box<dyn regatta_server::Bridges>);
     let unix = bind_unix(place);
     let mut terminate = signal(SignalKind::terminate()).map_err(|it| place.broken(&it))?;

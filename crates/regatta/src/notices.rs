@@ -106,11 +106,20 @@ fn all_of(event: &Event, board: &Board) -> Vec<Notice> {
         }
         Event::ProviderParked(it) if it.parked().until_at.is_none() => {
             let it = it.parked();
+            if let Some(bridge) = it.name.strip_prefix("bridge:") {
+                let title = format!("{bridge} - not let in");
+                return everywhere(board, ("credential", title, &it.reason, "regatta bridge test".into()));
+            }
             let agent = it.name.strip_prefix("agent:").unwrap_or(&it.name);
             ("credential", format!("{agent} - cannot work"), it.reason.clone(), format!("regatta resume {agent}"))
         }
         _ => return of(event, board).into_iter().collect(),
     };
+    everywhere(board, (kind, title, &body, action))
+}
+
+/// The same notice in every project.
+fn everywhere(board: &Board, (kind, title, body, action): (&'static str, String, &str, String)) -> Vec<Notice> {
     let body = body.lines().next().unwrap_or_default().to_owned();
     let notice = |project: &ProjectName| Notice {
         project: project.clone(),

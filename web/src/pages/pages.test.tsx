@@ -81,15 +81,15 @@ describe('conversations', () => {
 describe('the inbox', () => {
   it('draws what is about no task, and kinds that nobody foresaw, with their choices and their line', () => {
     const item = (id: string, kind: string, more: object) => ({ id, kind, task: null, project: null, agent: null, subject: `${kind} <b>`, why: 'because', since_wall: 1, escalated: false, group: id, actions: [{ label: `Do ${id}`, verb: 'x', input: {}, cli: `regatta x ${id}`, first: true }], ...more });
-    const all = [item('budget:day', 'budget', {}), item('agent:ann', 'credential', { agent: 'ann' }), item('V7', 'request', {}), item('Z1', 'unheard_of', {}), item('T9', 'failed', { task: 'T9', actions: [] })];
+    const all = [item('budget:day', 'budget', {}), item('agent:ann', 'credential', { agent: 'ann' }), item('bridge:slack:ann', 'credential', { agent: 'ann' }), item('V7', 'request', {}), item('Z1', 'unheard_of', {}), item('T9', 'failed', { task: 'T9', actions: [] })];
     for (const it of all) topic('inbox').entities.set(`item/${it.id}`, signal(it));
     topic('inbox').keys.value = all.map((it) => `item/${it.id}`);
     const box = document.createElement('div');
     render(<Inbox />, box);
     const cards = [...box.querySelectorAll('.card')];
-    expect(cards.map((it) => it.querySelector('.id')?.getAttribute('href') ?? null)).toEqual(['/cost', '/agents/ann', '/conversations', null, '/t/T9']);
-    expect(cards.slice(0, 4).map((it) => it.querySelector('button')?.textContent?.trim())).toEqual(['Do budget:day 1', 'Do agent:ann 1', 'Do V7 1', 'Do Z1 1']);
-    expect(cards[3]?.textContent).toContain('unheard_of <b>');
+    expect(cards.map((it) => it.querySelector('.id')?.getAttribute('href') ?? null)).toEqual(['/cost', '/agents/ann', '/setup', '/conversations', null, '/t/T9']);
+    expect(cards.slice(0, 5).map((it) => it.querySelector('button')?.textContent?.trim())).toEqual(['Do budget:day 1', 'Do agent:ann 1', 'Do bridge:slack:ann 1', 'Do V7 1', 'Do Z1 1']);
+    expect(cards[4]?.textContent).toContain('unheard_of <b>');
     expect(box.querySelector('.card .cli')?.textContent).toContain('regatta x budget:day');
     expect(box.querySelector('[href*=null], [href*=undefined]')).toBeNull();
     render(null, box);

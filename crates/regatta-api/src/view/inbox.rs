@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// Something that needs a person.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InboxView {
-    /// `Q7`, a task `T9`, an attempt `A5`, `budget:day`, `agent:NAME`, or a conversation that somebody wants to begin.
+    /// `Q7`, a task `T9`, an attempt `A5`, `budget:day`, `agent:NAME`, `bridge:SERVICE:AGENT`, or a conversation that somebody wants to begin.
     pub id: String,
     /// permission, question, review, task, landing, failed, stuck, budget, credential or request.
     pub kind: String,
@@ -180,6 +180,7 @@ fn ways(board: &Board, it: &Open) -> Vec<Way> {
             let input = json!({ "scope": scope, "ceiling": raised });
             vec![way(&format!("raise to {says}"), "budget.set", input, line), leave("leave", A_DAY)]
         }
+        Kind::Credential if matches!(it.item, Item::Bridge(_)) => vec![leave("leave", A_DAY)],
         Kind::Credential => {
             let Some(agent) = &it.agent else { return vec![] };
             vec![way("resume", "resume", json!({ "id": agent }), format!("regatta resume {agent}"))]
@@ -275,6 +276,7 @@ mod tests {
             (Kind::Stuck, "A5", vec!["wait", "tell", "stop"]),
             (Kind::Budget, "budget:day", vec!["raise to $5.00, 3 min", "leave"]),
             (Kind::Credential, "agent:ada", vec!["resume"]),
+            (Kind::Credential, "bridge:slack:ada", vec!["leave"]),
             (Kind::Request, "V3", vec!["accept", "refuse"]),
             (Kind::Permission, "Q7", vec![]),
             (Kind::Question, "Q7", vec![]),

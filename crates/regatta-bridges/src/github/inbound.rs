@@ -219,7 +219,7 @@ impl GitHub {
                     next.div_f64(clock)
                 }
                 Err(trouble) => {
-                    desk.disconnected(&words(&trouble));
+                    desk.disconnected(&trouble, &words(&trouble)).await;
                     let least = match trouble {
                         Trouble::Later(least) => least,
                         Trouble::Locked(_) => AGAIN_AT_MOST,
@@ -243,7 +243,7 @@ impl GitHub {
             false => 0,
         };
         if desk.people.health(desk.service, &desk.agent).connected.is_none() {
-            desk.connected();
+            desk.connected().await;
         }
         Ok(asked)
     }

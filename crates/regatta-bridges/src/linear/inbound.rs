@@ -149,18 +149,14 @@ impl Inbound for Linear {
                 };
                 match came.await {
                     Ok(me) => {
-                        desk.connected();
-                        if me.id != self.agent_id {
-                            let why =
-                                "the access token is not that of LINEAR_AGENT_ID: what it says would be another's";
-                            desk.note(|it| it.trouble = Some(why.into()));
-                        }
+                        let why = "the access token is not that of LINEAR_AGENT_ID: what it says would be another's";
+                        desk.connected_but((me.id != self.agent_id).then_some(why)).await;
                         pause = AGAIN;
                         self.missed.notified().await;
                         tokio::time::sleep(LOOK_AGAIN.div_f64(desk.registry().config.clock.max(0.001))).await;
                     }
                     Err(trouble) => {
-                        desk.disconnected(&words(&trouble));
+                        desk.disconnected(&trouble, &words(&trouble)).await;
                         match trouble {
                             Trouble::Later(least) => pause = pause.max(least),
                             Trouble::Locked(_) => pause = AGAIN_AT_MOST,

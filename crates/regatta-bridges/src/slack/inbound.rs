@@ -109,7 +109,7 @@ impl Slack {
             };
             let Ok(frame) = serde_json::from_str::<Value>(&text) else { continue };
             match frame["type"].as_str() {
-                Some("hello") => desk.connected(),
+                Some("hello") => desk.connected().await,
                 Some("disconnect") => {
                     return match frame["reason"].as_str() {
                         Some("link_disabled") => Err(Trouble::Locked("Socket Mode is switched off for the app".into())),
@@ -277,10 +277,10 @@ impl Inbound for Slack {
                     match self.api.me().await {
                         Ok(me) => {
                             desk.known_as(&[&me.user, &me.bot, &me.name]);
-                            desk.connected();
+                            desk.connected().await;
                             return;
                         }
-                        Err(trouble) => desk.disconnected(&words(&trouble)),
+                        Err(trouble) => desk.disconnected(&trouble, &words(&trouble)).await,
                     }
                 } else {
                     match self.listen(desk).await {
@@ -290,7 +290,7 @@ impl Inbound for Slack {
                         }
                         Err(trouble) => {
                             let was_open = desk.people.health(desk.service, &desk.agent).connected.is_some();
-                            desk.disconnected(&words(&trouble));
+                            desk.disconnected(&trouble, &words(&trouble)).await;
                             if was_open {
                                 pause = AGAIN;
                             }

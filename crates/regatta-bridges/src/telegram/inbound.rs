@@ -34,7 +34,7 @@ impl Telegram {
         let me = self.api.me().await?;
         if desk.people.health(desk.service, &desk.agent).connected.is_none() {
             desk.known_as(&[&me.id.to_string(), &me.username]);
-            desk.connected();
+            desk.connected().await;
         }
         for update in self.api.updates(*offset).await? {
             if desk.is_paused() {
@@ -82,7 +82,7 @@ impl Inbound for Telegram {
                             }
                             Trouble::Unknown(why) | Trouble::Never(why) | Trouble::Locked(why) => why.clone(),
                         };
-                        desk.disconnected(&words);
+                        desk.disconnected(&trouble, &words).await;
                         match trouble {
                             Trouble::Later(least) => pause = pause.max(least),
                             Trouble::Locked(_) => pause = AGAIN_AT_MOST,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::bridge::Bridge;
 use crate::budget::{Budget, Scope};
 use crate::ids::{AgentName, Now, TaskId};
 use crate::inbox::{Item, Snooze};
@@ -25,13 +26,16 @@ impl Board {
             }
             Item::Attempt(id) => self.change_attempt(*id, rows, |attempt| attempt.snoozed = snooze),
             Item::Budget(scope) => self.change_budget(scope, rows, |budget| budget.snoozed = snooze),
-            Item::Agent(name) => {
-                if let Some(parked) = self.parked.get(&format!("agent:{name}")) {
-                    let parked = Parked { snoozed: snooze, ..Parked::clone(parked) };
-                    self.put_parked(Arc::new(parked), rows);
-                }
-            }
+            Item::Agent(name) => self.put_off_parked(&format!("agent:{name}"), snooze, rows),
+            Item::Bridge(it) => self.put_off_parked(&it.lane(), snooze, rows),
             Item::Request(_) => {} // such are not put off
+        }
+    }
+
+    fn put_off_parked(&mut self, name: &str, snooze: Option<Snooze>, rows: &mut Rows) {
+        if let Some(parked) = self.parked.get(name) {
+            let parked = Parked { snoozed: snooze, ..Parked::clone(parked) };
+            self.put_parked(Arc::new(parked), rows);
         }
     }
 
@@ -94,8 +98,8 @@ impl Board {
         if let Some(at) = parked.until_at {
             self.due.insert((at, Due::Provider(parked.name.clone())));
         }
-        if let Some(agent) = agent(&parked.name) {
-            self.index_snooze(parked.snoozed, || Item::Agent(agent));
+        if let Some(item) = item(&parked.name) {
+            self.index_snooze(parked.snoozed, || item);
         }
         self.parked.insert(parked.name.clone(), parked.clone());
         rows.insert(RowKey::Parked(parked.name.clone()), Some(Row::Parked(parked)));
@@ -106,13 +110,14 @@ impl Board {
         if let Some(at) = old.until_at {
             self.due.remove(&(at, Due::Provider(name.to_owned())));
         }
-        if let Some(agent) = agent(name) {
-            self.unindex_snooze(old.snoozed, || Item::Agent(agent));
+        if let Some(item) = item(name) {
+            self.unindex_snooze(old.snoozed, || item);
         }
     }
 }
 
-/// The agent that is parked by itself under this name, if it is one.
-fn agent(parked: &str) -> Option<AgentName> {
-    AgentName::new(parked.strip_prefix("agent:")?).ok()
+/// What is parked by itself under this name, as the inbox calls it: an agent or a bridge.
+fn item(parked: &str) -> Option<Item> {
+    let agent = || AgentName::new(parked.strip_prefix("agent:")?).ok().map(Item::Agent);
+    agent().or_else(|| Bridge::of_lane(parked).map(Item::Bridge))
 }

@@ -3,6 +3,7 @@
 use crate::approval::Approval;
 use crate::attempt::Attempt;
 use crate::board::Board;
+use crate::bridge::{self, Bridge};
 use crate::budget::{self, Short};
 use crate::ids::{AgentName, Now, ProjectName, TaskId};
 use crate::landing::Landing;
@@ -32,7 +33,7 @@ pub enum Kind {
     Stuck,
     /// A budget is nearly or wholly used up.
     Budget,
-    /// An agent is not signed in, or its settings cannot work.
+    /// An agent is not signed in, its settings cannot work, or an outside service does not let it in.
     Credential,
     /// Somebody outside who is on no list asks for something.
     Request,
@@ -109,6 +110,7 @@ pub fn open(board: &Board, now: Now) -> Vec<Open> {
     });
     let budgets = budget::short(board, now).into_iter().filter_map(|it| of_budget(board, it, now));
     let credentials = board.agents.keys().filter_map(|name| Some(of_agent(name, broken(board, name)?)));
+    let bridges = bridge::broken(board).map(|(bridge, it)| of_bridge(bridge, it));
     let requests = board.conversations.values().filter_map(|it| {
         let first = it.held.first()?;
         let more = it.held.len() - 1;
@@ -130,7 +132,8 @@ pub fn open(board: &Board, now: Now) -> Vec<Open> {
             ask: None,
         })
     });
-    let all = asked.chain(tasks).chain(failed).chain(stuck).chain(budgets).chain(credentials).chain(requests);
+    let all = asked.chain(tasks).chain(failed).chain(stuck).chain(budgets).chain(credentials).chain(bridges);
+    let all = all.chain(requests);
     let mut all: Vec<Open> = all.collect();
     all.sort_by_key(|it| (it.snoozed.is_some(), it.since_wall));
     all
@@ -262,5 +265,28 @@ fn of_agent(name: &AgentName, it: &Parked) -> Open {
         escalated: false,
         snoozed: it.snoozed,
         ask: None,
+    }
+}
+
+fn of_bridge(bridge: Bridge, it: &Parked) -> Open {
+    Open {
+        kind: Kind::Credential,
+        task: None,
+        project: None,
+        agent: Some(bridge.agent.clone()),
+        subject: format!(
+            "{} is not let in at {}: {}",
+            bridge.agent,
+            bridge.service,
+            it.reason.lines().next().unwrap_or_default()
+        ),
+        why: "nobody is heard or answered there until somebody has mended its credential; then: regatta up --restart, \
+              and regatta bridge test"
+            .into(),
+        since_wall: it.since_wall,
+        escalated: false,
+        snoozed: it.snoozed,
+        ask: None,
+        item: Item::Bridge(bridge),
     }
 }

@@ -242,7 +242,7 @@ fn what_the_wave_before_changed_is_on_the_attempt() {
 #[test]
 fn work_without_a_manifest_is_given_to_nobody() {
     use regatta_core::schedule::{gate, lacks_manifest};
-    use regatta_core::task::{Expects, IssueType};
+    use regatta_core::task::Expects;
     for (issue_type, expects, files, lacks) in [
         (IssueType::Feature, Expects::Changes, &[][..], true),
         (IssueType::Bug, Expects::Changes, &[], true),
@@ -254,7 +254,7 @@ fn work_without_a_manifest_is_given_to_nobody() {
         (IssueType::Ci, Expects::Changes, &[], false),
     ] {
         let mut world = World::with(&[("ada", 1)]);
-        let add = regatta_core::task::Add { issue_type, expects, ..work("x", files) };
+        let add = Add { issue_type, expects, ..work("x", files) };
         assert_eq!(lacks_manifest(issue_type, expects, &add.files), lacks, "{issue_type:?} {expects:?} {files:?}");
         let id = world.add(add);
         assert_eq!(gate(&world.board, world.task(id)).is_some(), lacks);

@@ -14,7 +14,7 @@ use regatta_core::refusal::Refusal;
 use regatta_core::session::{Answer, Ask, Class, Said, Tool, ToolKind, Usage, Want};
 use regatta_core::task::Status;
 
-use crate::world::{SECOND, World, exits, passed};
+use crate::world::{SECOND, World, agent, exits, passed};
 
 const Q1: Item = Item::Approval(ApprovalId(1));
 
@@ -307,5 +307,64 @@ pub(crate) fn check(board: &Board, now: Now) {
     }
     for task in board.failed.values() {
         assert_eq!(board.settled(task.id), Some(Status::Failed), "{} is kept and has not failed", task.id);
+    }
+}
+
+/// A bridge whose credential does not work is in the inbox, once, as long as it does not; which are not wanted any more
+/// is said when a daemon starts.
+#[test]
+fn a_bridge_that_is_not_let_in_needs_a_person() {
+    use regatta_core::bridge::{Bridge, Standing};
+    let mut world = World::with(&[("ada", 1)]);
+    let standing = |name: &str, broken: Option<&str>| Standing {
+        bridge: name.parse::<Bridge>().unwrap(),
+        broken: broken.map(str::to_owned),
+    };
+    let report = |world: &mut World, name: &str, broken: Option<&str>| {
+        world.ask("regatta", Command::ReportBridge(standing(name, broken)));
+    };
+    let items = |world: &World| -> Vec<(String, Kind)> {
+        let mut all: Vec<_> =
+            inbox::open(&world.board, world.now).into_iter().map(|it| (it.item.to_string(), it.kind)).collect();
+        all.sort();
+        all
+    };
+    report(&mut world, "slack:ada", None);
+    assert_eq!(world.count("provider.freed"), 0, "nothing was wrong");
+    for why in ["invalid_auth", "invalid_auth", "token_revoked\nand more"] {
+        report(&mut world, "slack:ada", Some(why));
+    }
+    assert_eq!(world.count("provider.parked"), 2, "the same is said once");
+    report(&mut world, "github:eve", Some("no key"));
+    let (slack, github) = ("bridge:slack:ada".to_owned(), "bridge:github:eve".to_owned());
+    assert_eq!(items(&world), [(github, Kind::Credential), (slack.clone(), Kind::Credential)]);
+    let first = inbox::open(&world.board, world.now).into_iter().find(|it| it.item.to_string() == slack).unwrap();
+    assert_eq!(
+        (first.subject.as_str(), first.agent),
+        ("ada is not let in at slack: token_revoked", Some(agent("ada")))
+    );
+    // It keeps nobody from work that has nothing to do with it.
+    let task = world.add_task("Work", &["a.rs"]);
+    assert_eq!(world.ready("ada"), Some(task));
+    // Put off, it stays so though its reason changes, and comes back by itself.
+    let item: Item = slack.parse().unwrap();
+    assert_eq!(item.to_string(), slack);
+    world.ask("ann", Command::Snooze { item: item.clone(), ms: Some(60 * SECOND) });
+    report(&mut world, "slack:ada", Some("account_inactive"));
+    assert!(inbox::open(&world.board, world.now).iter().any(|it| it.item == item && it.snoozed.is_some()));
+    world.advance(61 * SECOND);
+    assert!(inbox::open(&world.board, world.now).iter().all(|it| it.snoozed.is_none()));
+    assert!(world.reloaded().parked.len() == 2, "a restart forgets nothing of it");
+    // A daemon starts: one is not wanted any more, one is as it was until its service has said otherwise.
+    let all = vec![standing("slack:ada", None), standing("linear:ada", Some("no token"))];
+    world.ask("regatta", Command::ReportBridges { all });
+    let names: Vec<String> = items(&world).into_iter().map(|it| it.0).filter(|it| it.starts_with("bridge:")).collect();
+    assert_eq!(names, ["bridge:linear:ada".to_owned(), slack]);
+    report(&mut world, "slack:ada", None);
+    world.ask("regatta", Command::ReportBridges { all: vec![] });
+    assert!(items(&world).is_empty(), "{:?}", items(&world));
+    world.refused("ann", Command::Snooze { item, ms: Some(SECOND) });
+    for wrong in ["bridge:", "bridge:slack", "bridge:slack:", "bridge:irc:ada"] {
+        assert!(wrong.parse::<Item>().is_err(), "{wrong}");
     }
 }

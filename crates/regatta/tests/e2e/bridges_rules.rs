@@ -95,6 +95,78 @@ fn a_missing_token_for_the_second_agent_never_borrows_the_firsts() {
     assert!(by.iter().all(|it| it == "claude"), "{by:?}");
 }
 
+/// A credential that is missing, unreadable or refused is in the inbox, in the same words at every door, without the
+/// secret, until it works; it comes back when it breaks, and goes when nobody wants the bridge any more.
+#[test]
+fn a_broken_credential_needs_a_person_until_it_works() {
+    let space = Workspace::new();
+    let wrong = "xoxb-0000-this-is-nobodys-token";
+    let mut variables = space.both(By::Socket);
+    variables.retain(|it| it.0 != "SLACK_BOT_TOKEN__CODEX");
+    variables[0].1 = wrong.to_owned();
+    let quay = space.quay(variables.clone());
+    let inbox = || quay.world.json(&["inbox"]).as_array().unwrap().clone();
+    let ids = || inbox().iter().map(|it| it["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let both = || {
+        let mut ids = ids();
+        ids.sort();
+        ids == ["bridge:slack:claude", "bridge:slack:codex"]
+    };
+    assert!(until(LONG, both), "{:?}", inbox());
+    let all = inbox();
+    let of = |agent: &str| all.iter().find(|it| it["agent"] == agent).unwrap().clone();
+    let (claude, codex) = (of("claude"), of("codex"));
+    assert_eq!((&claude["kind"], &claude["choices"]), (&json!("credential"), &json!(["leave"])), "{claude}");
+    assert!(claude["subject"].as_str().unwrap().starts_with("claude is not let in at slack: "), "{claude}");
+    assert!(claude["subject"].as_str().unwrap().contains("invalid_auth"), "{claude}");
+    assert!(claude["why"].as_str().unwrap().contains("regatta up --restart"), "{claude}");
+    assert!(codex["subject"].as_str().unwrap().contains("SLACK_BOT_TOKEN__CODEX is not set"), "{codex}");
+    let door = crate::http::Door::of(&quay.world.data);
+    assert_eq!(door.ask("inbox.list", json!({})), Value::Array(all), "the same at every door");
+    let text = quay.world.ok(&["inbox"]);
+    assert!(text.contains("bridge:slack:claude  credential"), "{text}");
+    assert_eq!(quay.world.json(&["status"])["needs_you"], 2);
+    // It can be put off, and says the same however often it is tried.
+    quay.world.ok(&["answer", "bridge:slack:codex", "leave"]);
+    assert_eq!(quay.world.json(&["status"])["needs_you"], 1);
+    assert_eq!(quay.events("provider.parked"), 2);
+    // Nobody can read the file that is to hold it; the other is mended.
+    quay.world.ok(&["down"]);
+    let mut mended = space.both(By::Socket);
+    mended.retain(|it| it.0 != "SLACK_BOT_TOKEN__CODEX");
+    mended.push(("SLACK_BOT_TOKEN__CODEX_FILE".into(), quay.file("no-such-file").display().to_string()));
+    quay.up_with(mended);
+    assert!(until(LONG, || ids() == ["bridge:slack:codex"]), "{:?}", inbox());
+    let codex = inbox()[0].clone();
+    assert!(codex["subject"].as_str().unwrap().contains("SLACK_BOT_TOKEN__CODEX cannot be read"), "{codex}");
+    quay.world.ok(&["down"]);
+    quay.up_with(space.both(By::Socket));
+    assert!(until(LONG, || ids().is_empty()), "{:?}", inbox());
+    // Broken again, and then not wanted at all.
+    quay.world.ok(&["down"]);
+    quay.up_with(variables);
+    assert!(until(LONG, both), "{:?}", inbox());
+    quay.world.ok(&["down"]);
+    quay.up_with(vec![]);
+    assert_eq!(ids(), Vec::<String>::new());
+    let told = format!("{:?} {}", quay.world.events(), quay.world.ok(&["bridge", "list"]));
+    assert!(!told.contains(wrong), "the secret is nowhere");
+}
+
+/// An agent that the settings say how to start is made known as the daemon comes up.
+#[test]
+fn an_agent_of_the_settings_is_there_when_the_daemon_is_up() {
+    let space = Workspace::new();
+    let quay = space.quay(vec![]);
+    let file = quay.file(".config/regatta/config.toml");
+    let told = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, told.replacen("[agents.claude]\n", "[agents.claude]\ncommand = \"scripted\"\n", 1)).unwrap();
+    quay.world.ok(&["down"]);
+    quay.up_with(slack_variables(&space.claude, "", By::Socket));
+    let agents = quay.world.json(&["agent", "list"]);
+    assert!(agents.as_array().unwrap().iter().any(|it| it["name"] == "claude"), "{agents}");
+}
+
 /// A conversation whose bridge is not there now is kept whole while others work, and goes on when it is back: same
 /// task, same branch, same session. The older bridge wrote down only what it had loaded.
 #[test]

@@ -71,9 +71,14 @@ impl Quay {
 
     /// Starts the daemon, without the variables that end so.
     pub(crate) fn up(&self, without: &[&str]) {
-        let mut command = self.world.command(&["up"]);
         let kept = self.variables.iter().filter(|it| !without.iter().any(|end| it.0.ends_with(end)));
-        command.envs(kept.map(|it| (&it.0, &it.1)));
+        self.up_with(kept.cloned().collect());
+    }
+
+    /// Starts the daemon with other variables than its own.
+    pub(crate) fn up_with(&self, variables: Vec<(String, String)>) {
+        let mut command = self.world.command(&["up"]);
+        command.envs(variables);
         let ran = command.output().unwrap();
         assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     }

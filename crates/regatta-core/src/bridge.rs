@@ -1,0 +1,93 @@
+//! Bridges whose credential does not work: missing, unreadable, or refused by the service.
+//!
+//! A bridge is one agent at one outside service. Nobody hears or answers there until a person has mended its
+//! credential, so it is in the inbox as long as that lasts. What is kept are words for people, never the secret.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::{Board, Draft};
+use crate::conversation::Service;
+use crate::ids::{AgentName, BadName, Now};
+use crate::provider::{self, Parked};
+
+/// One agent at one outside service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Bridge {
+    pub service: Service,
+    pub agent: AgentName,
+}
+
+/// How a bridge's credential is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    pub bridge: Bridge,
+    /// What is wrong with it, and what to do, in words for people.
+    pub broken: Option<String>,
+}
+
+/// The longest reason that is kept, in characters.
+const LONGEST: usize = 500;
+
+impl Bridge {
+    /// The name under which it is parked.
+    pub(crate) fn lane(&self) -> String {
+        format!("bridge:{self}")
+    }
+
+    /// The bridge that is parked under a name, if it is one.
+    pub(crate) fn of_lane(name: &str) -> Option<Bridge> {
+        name.strip_prefix("bridge:")?.parse().ok()
+    }
+}
+
+impl fmt::Display for Bridge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.service, self.agent)
+    }
+}
+
+impl FromStr for Bridge {
+    type Err = BadName;
+    fn from_str(text: &str) -> Result<Bridge, BadName> {
+        let (service, agent) = text.split_once(':').unwrap_or((text, ""));
+        let known = Service::ALL.into_iter().find(|it| it.name() == service);
+        let service = known.ok_or_else(|| BadName::new("a bridge", text, "it is SERVICE:AGENT, as in slack:claude"))?;
+        Ok(Bridge { service, agent: AgentName::new(agent)? })
+    }
+}
+
+/// Every bridge whose credential does not work.
+pub fn broken(board: &Board) -> impl Iterator<Item = (Bridge, &Parked)> {
+    let lanes = board.parked.range("bridge:".to_owned()..).take_while(|it| it.0.starts_with("bridge:"));
+    lanes.filter_map(|(name, it)| Some((Bridge::of_lane(name)?, &**it)))
+}
+
+/// What is wrong with one bridge's credential, if anything is.
+pub(crate) fn find<'a>(board: &'a Board, bridge: &Bridge) -> Option<&'a Parked> {
+    board.parked.get(&bridge.lane()).map(|it| &**it)
+}
+
+/// Takes down how one bridge's credential is.
+pub(crate) fn report(draft: &mut Draft, standing: Standing, now: Now) {
+    let lane = standing.bridge.lane();
+    match standing.broken {
+        Some(why) => provider::lock_out(draft, lane, &why.chars().take(LONGEST).collect::<String>(), now),
+        None => provider::let_in(draft, lane),
+    }
+}
+
+/// Takes down which bridges there are at all, when a daemon starts: what is no longer wanted needs nobody. One that
+/// was refused before stays so until its service has taken it.
+pub(crate) fn report_all(draft: &mut Draft, all: Vec<Standing>, now: Now) {
+    let gone: Vec<Bridge> =
+        broken(draft.board()).map(|it| it.0).filter(|it| !all.iter().any(|has| has.bridge == *it)).collect();
+    for bridge in gone {
+        report(draft, Standing { bridge, broken: None }, now);
+    }
+    for standing in all.into_iter().filter(|it| it.broken.is_some()) {
+        report(draft, standing, now);
+    }
+}
