@@ -112,6 +112,10 @@ pub struct Landing {
     /// Why it waits though it could be tried, until `retry_at` on the fleet clock.
     pub held: Option<String>,
     pub retry_at: Option<u64>,
+    /// What it was held for last, from the first time on, until it has landed or left its place: while it is tried again
+    /// it still needs somebody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hindered: Option<Hindered>,
     /// How often it was tried.
     pub tries: u32,
     pub queued_wall: u64,
@@ -134,6 +138,15 @@ pub struct Landing {
     /// The claim on the trunk that somebody lends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub under: Option<Under>,
+}
+
+/// What a landing was held for, and how often since when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Hindered {
+    pub reason: String,
+    pub times: u32,
+    pub since_wall: u64,
 }
 
 /// A claim on the trunk that is held by hand, under which a landing may move it.

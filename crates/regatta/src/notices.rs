@@ -28,7 +28,7 @@ const ROUND: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Notice {
     project: ProjectName,
-    /// permission, question, escalated, review, needs_you, failed, stuck, budget, credential or quiet.
+    /// permission, question, escalated, review, needs_you, failed, landing, stuck, budget, credential or quiet.
     kind: &'static str,
     title: String,
     body: String,
@@ -84,6 +84,13 @@ fn of(event: &Event, board: &Board) -> Option<Notice> {
             let attempt = board.attempts.get(it.attempt())?;
             let reason = format!("nothing was heard of {} ({}) for long", attempt.id, attempt.agent);
             about("stuck", &attempt.task, &reason, format!("regatta logs {}", attempt.id))
+        }
+        Event::LandingHeld(it) => {
+            // The first time: it is tried again and again.
+            let landing = board.landings.get(it.landing())?;
+            let first = landing.hindered.as_ref().is_some_and(|it| it.times == 1);
+            let about = || about("landing", &landing.task, it.reason(), format!("regatta land {}", landing.task));
+            first.then(about).flatten()
         }
         Event::TaskInReview(it) => about("review", it.task(), it.reason(), format!("regatta diff {}", it.task())),
         Event::ApprovalEscalated(it) => {

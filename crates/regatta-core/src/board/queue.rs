@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::event::Event;
 use crate::ids::{CommitId, LandingId, Now, ProjectName};
-use crate::landing::{Carried, End, Landing, Record, Red, State};
+use crate::landing::{Carried, End, Hindered, Landing, Record, Red, State};
 use crate::project::Project;
 
 use super::{Board, Row, RowKey, Rows};
@@ -42,6 +42,7 @@ impl Board {
             Event::LandingDeferred(it) => {
                 self.change_landing(*it.landing(), rows, |landing| {
                     stand_aside(landing);
+                    landing.hindered = None; // it waits for others now
                     landing.behind = it.behind().clone();
                 });
                 self.part(*it.landing(), None, rows);
@@ -67,6 +68,12 @@ impl Board {
             Event::LandingHeld(it) => {
                 self.change_landing(*it.landing(), rows, |landing| {
                     stand_aside(landing);
+                    let before = landing.hindered.take();
+                    landing.hindered = Some(Hindered {
+                        reason: it.reason().clone(),
+                        times: before.as_ref().map_or(0, |it| it.times) + 1,
+                        since_wall: before.map_or(now.wall, |it| it.since_wall),
+                    });
                     landing.held = Some(it.reason().clone());
                     landing.retry_at = Some(*it.retry_at());
                 });

@@ -143,14 +143,15 @@ pub fn open(board: &Board, now: Now) -> Vec<Open> {
 pub(super) fn needs_somebody(board: &Board, task: &Task) -> bool {
     match task.status {
         Status::NeedsHuman | Status::InReview => true,
-        Status::Landing => held(board, task).is_some(),
+        Status::Landing => hindered(board, task).is_some(),
         _ => false,
     }
 }
 
-/// A task's landing, if that waits for a person.
-fn held<'a>(board: &'a Board, task: &Task) -> Option<&'a Landing> {
-    board.landings.get(&task.landing?).map(|it| &**it).filter(|it| it.held.is_some())
+/// A task's landing, if that waits for a person: also while it is tried whether somebody has done it.
+fn hindered<'a>(board: &'a Board, task: &Task) -> Option<&'a Landing> {
+    let landing = board.landings.get(&task.landing?).map(|it| &**it);
+    landing.filter(|it| it.held.is_some() || it.hindered.is_some())
 }
 
 /// Whether nothing was heard of an attempt for long, and nobody has ended it yet.
@@ -195,8 +196,13 @@ fn of_task(board: &Board, it: &Task) -> Option<Open> {
             Some(Open { subject, ..about(Kind::Review, it, "somebody must review it") })
         }
         Status::Landing => {
-            let why = held(board, it)?.held.clone().unwrap_or_default();
-            Some(Open { why, ..about(Kind::Landing, it, "") })
+            let landing = hindered(board, it)?;
+            let why = match (&landing.held, &landing.hindered) {
+                (None, Some(before)) => format!("it is being tried again; before: {}", before.reason),
+                (held, _) => held.clone().unwrap_or_default(),
+            };
+            let since_wall = landing.hindered.as_ref().map_or(it.updated_wall, |it| it.since_wall);
+            Some(Open { why, since_wall, ..about(Kind::Landing, it, "") })
         }
         _ => None,
     }

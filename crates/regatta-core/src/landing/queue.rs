@@ -65,6 +65,7 @@ pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Su
         priority: task.priority,
         state: State::Queued,
         held: None,
+        hindered: None,
         retry_at: None,
         tries: 0,
         queued_wall: now.wall,

@@ -175,6 +175,11 @@ fn cases() -> Vec<Case> {
         world.merge(landing);
         world.moved(landing, Moved::Dirty { paths: vec!["src/a.rs".into()] });
     }
+    fn clean(world: &mut World) {
+        let landing = *world.board.landings.keys().next().unwrap();
+        land(world);
+        world.land(landing);
+    }
     fn failed(world: &mut World) {
         world.add_task("work", &["src/a.rs"]);
         for _ in 0..3 {
@@ -237,7 +242,7 @@ fn cases() -> Vec<Case> {
         (Kind::Question, "Q1", question, say),
         (Kind::Review, "T1", review, land),
         (Kind::Task, "T1", exhausted, retry),
-        (Kind::Landing, "T1", dirty, land),
+        (Kind::Landing, "T1", dirty, clean),
         (Kind::Failed, "T1", failed, again),
         (Kind::Failed, "T1", failed, drop),
         (Kind::Stuck, "A1", quiet, speaks),
@@ -282,7 +287,18 @@ fn everything_that_needs_a_person_is_one_item() {
 /// Names are read as they are written, in any case where they are numbers; what is no name is none.
 #[test]
 fn the_name_of_an_item_is_read_as_it_is_written() {
-    for text in ["Q7", "T9", "A5", "V3", "budget:day", "budget:task", "budget:M3", "budget:agent:ada", "agent:a/b"] {
+    for text in [
+        "Q7",
+        "T9",
+        "A5",
+        "V3",
+        "budget:day",
+        "budget:task",
+        "budget:M3",
+        "budget:agent:ada",
+        "agent:a/b",
+        "bridge:slack:a/b",
+    ] {
         assert_eq!(text.parse::<Item>().unwrap().to_string(), text);
     }
     assert_eq!("q7".parse::<Item>().unwrap(), Item::Approval(ApprovalId(7)));
@@ -308,6 +324,48 @@ pub(crate) fn check(board: &Board, now: Now) {
     for task in board.failed.values() {
         assert_eq!(board.settled(task.id), Some(Status::Failed), "{} is kept and has not failed", task.id);
     }
+}
+
+/// A landing that waits for a person is one item from the first time on: it stays while it is tried again, and says so;
+/// putting it off holds, too.
+#[test]
+fn a_held_landing_is_one_item_while_it_is_tried_again() {
+    let mut world = World::with(&[("ada", 1)]);
+    let task = world.add_task("work", &["src/a.rs"]);
+    let grant = world.take("ada");
+    let landing = world.submit(&grant);
+    let dirty = |world: &mut World| {
+        world.merge(landing);
+        world.moved(landing, Moved::Dirty { paths: vec!["src/a.rs".into()] });
+    };
+    let only = |world: &World| {
+        let all = open(world);
+        assert_eq!(all.len(), 1, "{all:?}");
+        (all[0].item.clone(), all[0].kind, all[0].why.clone(), all[0].since_wall)
+    };
+    world.merge(landing);
+    assert!(open(&world).is_empty(), "nothing is in its way yet");
+    world.moved(landing, Moved::Dirty { paths: vec!["src/a.rs".into()] });
+    let (item, kind, why, since) = only(&world);
+    assert_eq!((&item, kind), (&Item::Task(task), Kind::Landing));
+    for wait in [5, 10, 20] {
+        world.advance(wait * SECOND);
+        assert_eq!(world.landing(landing), "trying");
+        let again = format!("it is being tried again; before: {why}");
+        assert_eq!(only(&world), (item.clone(), kind, again, since));
+        dirty(&mut world);
+        assert_eq!(only(&world), (item.clone(), kind, why.clone(), since));
+    }
+    assert_eq!(world.board.landings[&landing].hindered.as_ref().map(|it| it.times), Some(4));
+    world.ask("ann", Command::Snooze { item: item.clone(), ms: Some(3_600 * SECOND) });
+    world.ask("ann", Command::Land { task, first: false });
+    assert!(open(&world)[0].snoozed.is_some(), "trying it again wakes nobody");
+    // A store of before knows only that it is held.
+    let mut row = serde_json::to_value(&*world.board.landings[&landing]).unwrap();
+    row.as_object_mut().unwrap().remove("hindered");
+    assert_eq!(serde_json::from_value::<regatta_core::landing::Landing>(row).unwrap().hindered, None);
+    world.land(landing);
+    assert!(open(&world).is_empty());
 }
 
 /// A bridge whose credential does not work is in the inbox, once, as long as it does not; which are not wanted any more
