@@ -44,6 +44,7 @@ mod plans; // plan files: checked, refused, imported, exported
 mod quay; // a daemon with bridges, and what services send to it
 mod races; // many at once, one winner
 mod remotes; // somebody else pushes, too
+mod restarts; // an agent is stopped and begins anew
 mod results; // what workers leave: results, escapes, failed checks, rules
 mod routes; // every address beside the verbs
 mod runners; // other machines that work for the daemon

@@ -1,0 +1,75 @@
+//! `regatta stop NAME --again`, what the Agents page calls Restart: with real processes.
+
+use serde_json::json;
+
+use crate::world::{LONG, World, alive, run, until};
+
+/// A task whose program says which process it is, then stands still until somebody opens the pipe of that name.
+fn stands_still(world: &World, agent: &str) -> std::path::PathBuf {
+    let (pipe, log) = (world.root.join(format!("{agent}.pipe")), world.root.join(format!("{agent}.log")));
+    let mut mkfifo = std::process::Command::new("mkfifo");
+    mkfifo.arg(&pipe);
+    assert_eq!(run(mkfifo, None).code, 0);
+    let begins = format!("echo $$ $PPID $(cat {agent}.txt 2>&1) >> '{}'", log.display());
+    let script = json!([
+        { "run": begins },
+        { "write": { "path": format!("{agent}.txt"), "text": "half done\n" } },
+        { "run": format!("echo stands >> '{}'; exec cat '{}'", log.display(), pipe.display()) },
+        { "append": { "path": format!("{agent}.txt"), "text": "done\n" } },
+    ]);
+    world.ok(&["agent", "add", agent, "--runtime", "scripted"]);
+    let file = format!("{agent}.txt");
+    world.ok(&["add", agent, "--files", &file, "--assign", agent, "--queue", "--script", &script.to_string()]);
+    log
+}
+
+/// Lets a program go on that stands still.
+fn open(world: &World, agent: &str) {
+    std::fs::write(world.root.join(format!("{agent}.pipe")), "").unwrap();
+}
+
+/// The old process is gone before the new attempt works, which begins anew; what was done so far is kept, and so is
+/// what was said; nobody else is touched.
+#[test]
+fn an_agent_is_restarted_and_nothing_is_lost() {
+    let world = World::set_up();
+    let (ann, bob) = (stands_still(&world, "ann"), stands_still(&world, "bob"));
+    world.ok(&["run", "--agents", "ann", "bob", "--yes"]);
+    let told = |log: &std::path::Path| -> Vec<String> {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    };
+    let stands = |log: &std::path::Path, times: usize| told(log).iter().filter(|it| *it == "stands").count() == times;
+    assert!(until(LONG, || stands(&ann, 1) && stands(&bob, 1)), "{:?}", world.json(&["status"]));
+    let program = |line: &str| line.split(' ').nth(1).unwrap().parse::<u32>().unwrap();
+    let (old, other) = (program(&told(&ann)[0]), program(&told(&bob)[0]));
+    assert!(alive(old) && alive(other));
+    let before = world.json(&["show", "T1"])["attempt"].clone();
+
+    let said = world.ok(&["stop", "ann", "--again"]);
+    assert!(said.contains("T1"), "{said}");
+    assert!(until(LONG, || stands(&ann, 2)), "{:?}: {}", told(&ann), world.json(&["why", "T1"]));
+    assert!(!alive(old), "the old program is gone");
+    let new = program(&told(&ann)[2]);
+    assert!(new != old && alive(new));
+    assert!(told(&ann)[2].ends_with("No such file or directory"), "it begins anew: {:?}", told(&ann));
+    let shown = world.json(&["show", "T1"]);
+    assert_ne!(shown["attempt"], before, "{shown}");
+    assert_eq!((&shown["word"], &shown["agent"], &shown["failures"]), (&json!("working"), &json!("ann"), &json!(0)));
+    let attempts = shown["attempts"].as_array().unwrap();
+    assert_eq!((attempts.len(), &attempts[0]["ended"]["cause"]), (2, &json!("stopped")), "{shown}");
+    let vault = std::fs::read_dir(world.data.join("vaults")).unwrap().next().unwrap().unwrap().path();
+    let kept = format!("refs/regatta/keep/{}:ann.txt", before.as_str().unwrap());
+    assert_eq!(world.git_in(&vault, &["show", &kept]), "half done", "what was done so far is kept");
+    assert!(world.ok(&["logs", before.as_str().unwrap()]).contains("ann.txt"), "and so is what it said");
+    assert!(alive(other) && stands(&bob, 1), "nobody else was touched");
+    assert!(world.json(&["inbox"]).as_array().unwrap().is_empty());
+
+    open(&world, "ann");
+    open(&world, "bob");
+    assert!(until(LONG, || ["T1", "T2"].iter().all(|it| world.json(&["show", it])["word"] == "landed")));
+    assert_eq!(world.read("ann.txt"), "half done\ndone\n");
+    assert!(until(LONG, || world.programs().is_empty()), "{:?}", world.programs());
+    // Who works on nothing cannot be begun anew.
+    assert_eq!(world.refused(&["stop", "ann", "--again"], 1)["code"], "no_such_attempt");
+}
