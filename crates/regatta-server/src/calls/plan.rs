@@ -90,6 +90,12 @@ impl Caller<'_> {
                 view.actions = vec![again("")];
                 return Ok(view);
             }
+            status if status.is_waiting() => {
+                let waits = schedule::wait_reasons(&board, &task, self.engine().now());
+                let why = waits.first().map_or("it waits", |it| it.text.as_str());
+                view.text = format!("{who} has not begun: {why}");
+                return Ok(view);
+            }
             _ => {
                 view.text = match task.progress.lines().next().filter(|it| !it.is_empty()) {
                     Some(said) => format!("{who} plans: {said}"),
