@@ -44,15 +44,19 @@ export function move(by: number): boolean {
 }
 
 /** What may be said to all of a group at once. */
-export function answers({ items }: Group): Action[] {
+export function answers(group: Group): Action[] {
+  return (group.items[0]?.actions ?? []).map((it) => together(group, it));
+}
+
+/** What is done about all that ask the same: they are answered in one go, and put off one after the other. */
+export function together({ items }: Group, action: Action): Action {
   const [first, ...others] = items;
-  if (!first || others.length === 0) return first?.actions ?? [];
-  return first.actions.map((it, nth) => ({
-    ...it,
-    label: `${it.label} × ${items.length}`,
-    cli: `${it.cli}, and for ${others.length} more`,
-    also: others.flatMap((other) => other.actions[nth] ?? []),
-  }));
+  if (!first || others.length === 0) return action;
+  const label = `${action.label} × ${items.length}`;
+  const cli = `${action.cli}, and for ${others.length} more`;
+  if (action.verb === 'inbox.answer') return { ...action, label, cli: first.kind === 'permission' ? `${action.cli} --all` : cli, input: { ...action.input, alike: true } };
+  const also = others.flatMap((it) => it.actions.filter((one) => one.verb === action.verb && one.label === action.label));
+  return { ...action, label, cli, also };
 }
 
 /** Presses an answer of the chosen card. With none chosen the first one is, and nothing is decided yet. */
@@ -120,7 +124,7 @@ export function Card({ group, nth, open }: { group: Group; nth: number; open: bo
       )}
       {(active || (chosen.value === null && nth === 0)) && it.actions[0] && (
         <p class="cli">
-          same from a shell: <code>{plain(it.actions[0].cli, 200)}</code>
+          same from a shell: <code>{plain(together(group, it.actions[0]).cli, 200)}</code>
         </p>
       )}
     </article>

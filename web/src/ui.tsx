@@ -123,23 +123,25 @@ export async function perform(it: Action, words?: string): Promise<boolean> {
   busy.value = new Set(busy.peek()).add(name);
   const all = [it, ...(it.also ?? [])];
   let done = 0;
-  let rule = '';
+  let rules: string[] = [];
   for (const one of all) {
     try {
-      const said = await call<{ rule?: unknown } | null>(one.verb, one.words === undefined ? one.input : withWords(one.input, one.words, words ?? ''));
+      const said = await call<{ rules?: unknown; answered?: unknown } | null>(one.verb, one.words === undefined ? one.input : withWords(one.input, one.words, words ?? ''));
       // What was allowed for good is a rule, and is shown.
-      if (typeof said?.rule === 'string' && said.rule) rule = ` · ${said.rule}`;
-      done += 1;
+      if (Array.isArray(said?.rules)) rules = [...rules, ...said.rules.map(String)];
+      done += typeof said?.answered === 'number' && one.input.alike === true ? said.answered : 1;
       it.after?.(said);
     } catch (error) {
       complain(error);
     }
   }
-  if (done > 0) toast(true, `${it.label.replace('…', '')}: ${all.length > 1 ? `${done} of ${all.length} ` : ''}done${rule}`, it.cli.replace('…', words ? JSON.stringify(words) : ''));
+  const many = done > 1 || all.length > 1 ? `${done} ` : '';
+  const rule = rules.map((one) => ` · ${one}`).join('');
+  if (done > 0) toast(true, `${it.label.replace('…', '')}: ${many}done${rule}`, it.cli.replace('…', words ? JSON.stringify(words) : ''));
   const left = new Set(busy.peek());
   left.delete(name);
   busy.value = left;
-  return done === all.length;
+  return done >= all.length;
 }
 
 /** Puts words where a JSON pointer says. */

@@ -182,7 +182,7 @@ pub fn decide(
 ) -> Result<(), Refusal> {
     let approval = find(draft.board(), id)?;
     if let Some(decision) = &approval.decision {
-        return Err(Refusal::AlreadyAnswered { approval: id, by: decision.by.to_string() });
+        return Err(Refusal::AlreadyAnswered { approval: id, by: decision.by.who().to_owned() });
     }
     if approval.closed {
         return Err(Refusal::AlreadyAnswered { approval: id, by: "its agent, which took it back".into() });

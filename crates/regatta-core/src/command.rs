@@ -53,6 +53,17 @@ impl fmt::Display for Actor {
     }
 }
 
+impl Actor {
+    /// Who that is, in words for people.
+    pub fn who(&self) -> &str {
+        match self {
+            Actor::Person(name) => name,
+            Actor::Agent(name) => name.as_str(),
+            Actor::Regatta => "Regatta",
+        }
+    }
+}
+
 impl From<Actor> for String {
     fn from(it: Actor) -> String {
         it.to_string()

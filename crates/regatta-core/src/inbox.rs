@@ -165,7 +165,7 @@ fn find(board: &Board, item: &Item) -> Result<Option<Snooze>, Refusal> {
         Item::Approval(id) => {
             let it = approval::find(board, *id)?;
             match &it.decision {
-                Some(decision) => Err(Refusal::AlreadyAnswered { approval: *id, by: decision.by.to_string() }),
+                Some(decision) => Err(Refusal::AlreadyAnswered { approval: *id, by: decision.by.who().to_owned() }),
                 None => Ok(it.snoozed),
             }
         }

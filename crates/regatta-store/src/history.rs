@@ -7,13 +7,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
 use regatta_core::bus::Message;
 use regatta_core::conversation::Conversation;
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
 use regatta_core::ids::{
-    AttemptId, ChannelName, ConversationId, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId, TeamName,
+    ApprovalId, AttemptId, ChannelName, ConversationId, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId,
+    TeamName,
 };
 use regatta_core::landing::Landing;
 use regatta_core::launch::Launch;
@@ -133,6 +135,10 @@ impl History for SqliteHistory {
 
     fn count_tasks(&self, filter: &TaskFilter) -> Result<u64, StoreError> {
         self.read(|db| count_tasks(db, filter))
+    }
+
+    fn approval(&self, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        self.read(|db| one(db, "approvals", "SELECT id, body FROM approvals WHERE id = ?1", id.0))
     }
 
     fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
 use regatta_core::board::{Board, Meta, Row, RowKey};
 use regatta_core::bus::Message;
@@ -15,7 +16,8 @@ use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
 use regatta_core::ids::{
-    AttemptId, ChannelName, ConversationId, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId, TeamName,
+    ApprovalId, AttemptId, ChannelName, ConversationId, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId,
+    TeamName,
 };
 use regatta_core::landing::Landing;
 use regatta_core::launch::Launch;
@@ -256,6 +258,12 @@ impl History for MemoryStore {
 
     fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
         Ok(self.rows(|row| if let Row::Task(it) = row { (it.id == id).then(|| Task::clone(it)) } else { None }).pop())
+    }
+
+    fn approval(&self, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        let own =
+            |row: &Row| if let Row::Approval(it) = row { (it.id == id).then(|| Approval::clone(it)) } else { None };
+        Ok(self.rows(own).pop())
     }
 
     fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError> {

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use regatta_api::view::InboxView;
 use regatta_core::board::Board;
-use regatta_core::event::Event;
+use regatta_core::command::Actor;
+use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{Now, ProjectName, TaskId};
+use regatta_core::inbox::Item;
 use regatta_core::project::Notify;
 use regatta_core::session::Want;
 use regatta_engine::Engine;
@@ -28,7 +30,7 @@ const ROUND: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Notice {
     project: ProjectName,
-    /// permission, question, escalated, review, needs_you, failed, landing, stuck, budget, credential or quiet.
+    /// permission, question, escalated, review, needs_you, failed, landing, stuck, budget, credential, back or quiet.
     kind: &'static str,
     title: String,
     body: String,
@@ -94,7 +96,8 @@ fn of(event: &Event, board: &Board) -> Option<Notice> {
         }
         Event::TaskInReview(it) => about("review", it.task(), it.reason(), format!("regatta diff {}", it.task())),
         Event::ApprovalEscalated(it) => {
-            let it = board.approvals.get(it.approval())?;
+            // Whoever put it off knows of it.
+            let it = board.approvals.get(it.approval()).filter(|it| it.snoozed.is_none())?;
             let body = format!("waits long: {}", it.subject());
             let (title, action) =
                 (format!("{} {} - still asks", it.task, it.agent), format!("regatta show {}", it.task));
@@ -105,9 +108,29 @@ fn of(event: &Event, board: &Board) -> Option<Notice> {
     }
 }
 
+/// What was put off is there again by itself: whoever put it off is told.
+fn back(item: &Item, board: &Board, now: Now) -> Vec<Notice> {
+    let Some(it) = InboxView::all(board, None, now).into_iter().find(|it| it.id == item.to_string()) else {
+        return vec![]; // that is over which it was there for
+    };
+    let title = format!("{} - {} is back", it.id, it.kind);
+    let action = it.ways.first().map_or_else(|| "regatta inbox".to_owned(), |it| it.line.clone());
+    match it.project {
+        Some(project) => {
+            let body = it.subject.lines().next().unwrap_or_default().to_owned();
+            vec![Notice { project, kind: "back", title, body, action, task: it.task, count: 1 }]
+        }
+        None => everywhere(board, ("back", title, &it.subject, action)),
+    }
+}
+
 /// What an event is worth telling: what is the whole fleet's, in every project that wants to be told.
-fn all_of(event: &Event, board: &Board) -> Vec<Notice> {
+fn all_of(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notice> {
+    let event = &recorded.event;
     let (kind, title, body, action) = match event {
+        Event::ItemSnoozed(it) if it.snooze().is_none() && recorded.by == Actor::Regatta => {
+            return back(it.item(), board, now);
+        }
         Event::BudgetWarned(it) => {
             ("budget", format!("{} - budget", it.scope()), it.text().clone(), "regatta budget list".to_owned())
         }
@@ -227,13 +250,21 @@ impl Desk {
 /// Tells people, as long as the daemon is up.
 pub(crate) async fn tell(engine: Engine) {
     let (mut events, mut desk) = (engine.events(), Desk::default());
+    // What a daemon before this one held is told when the quiet hours end, too.
+    let board = engine.board();
+    for project in board.projects.keys() {
+        let quiet = settings(&board, project).and_then(|it| it.quiet).as_deref().and_then(Quiet::parse);
+        if quiet.is_some_and(|it| it.holds(minute_now())) {
+            desk.held.insert(project.clone(), 0);
+        }
+    }
     let mut round = tokio::time::interval(ROUND);
     loop {
         tokio::select! {
             batch = events.recv() => match batch {
                 Ok(batch) => {
                     let board = engine.board();
-                    for notice in batch.iter().flat_map(|it| all_of(&it.event, &board)) {
+                    for notice in batch.iter().flat_map(|it| all_of(it, &board, engine.now())) {
                         let Some(notify) = settings(&board, &notice.project) else { continue };
                         let quiet = notify.quiet.as_deref().and_then(Quiet::parse);
                         let quiet = quiet.is_some_and(|it| it.holds(minute_now()));

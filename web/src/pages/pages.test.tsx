@@ -2,7 +2,7 @@ import { signal } from '@preact/signals';
 import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { place } from '../route';
-import { Inbox, chosen } from '../inbox';
+import { Inbox, chosen, together } from '../inbox';
 import { over, pressed } from '../keys';
 import { Palette } from '../palette';
 import { Agents } from './agents';
@@ -15,8 +15,8 @@ import { Setup } from './setup';
 import { Tasks } from './tasks';
 import { Team } from './team';
 import { topic } from '../live/client';
-import { pending, toasts } from '../ui';
-import type { TaskPage } from '../views';
+import { pending, perform, toasts } from '../ui';
+import type { Item, TaskPage } from '../views';
 import { Ask } from '../ask';
 
 vi.mock('../live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
@@ -94,6 +94,37 @@ describe('the inbox', () => {
     expect(box.querySelector('[href*=null], [href*=undefined]')).toBeNull();
     render(null, box);
     topic('inbox').keys.value = [];
+  });
+});
+
+describe('requests that ask the same', () => {
+  it('are answered in one call, also for good, and put off each by itself', async () => {
+    const asked: [string, Record<string, unknown>][] = [];
+    vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
+      asked.push([url, JSON.parse(String(init.body)) as Record<string, unknown>]);
+      return new Response(JSON.stringify({ data: { answered: 3, rules: ['R1: allow npm install * for a1', 'R2: allow npm install * for a2'] } }));
+    });
+    const item = (id: string) => {
+      const say = (reach: string) => ({ id, answer: { say: 'allow' }, reach });
+      const actions = [
+        { label: 'Allow once', verb: 'inbox.answer', input: say('once'), cli: `regatta allow ${id}`, first: true },
+        { label: 'Always allow', verb: 'inbox.answer', input: say('always'), cli: `regatta allow ${id} --for always`, grave: true },
+        { label: 'Later: in 1 h', verb: 'inbox.snooze', input: { id, ms: 3_600_000 }, cli: `regatta inbox snooze ${id} 1h` },
+      ];
+      return { id, kind: 'permission', task: 'T1', project: 'shop', agent: 'a1', subject: 'npm install', why: '', since_wall: 1, escalated: false, group: 'permission npm install', actions } as unknown as Item;
+    };
+    const group = { key: 'g', items: ['Q1', 'Q2', 'Q3'].map(item) };
+    const [once, always, later] = group.items[0]?.actions.map((it) => together(group, it)) ?? [];
+    if (!once || !always || !later) throw new Error('three actions');
+    expect([once.label, once.cli, always.grave]).toEqual(['Allow once × 3', 'regatta allow Q1 --all', true]);
+    expect(await perform(always)).toBe(true);
+    expect(asked).toEqual([['/api/v1/inbox.answer', { id: 'Q1', answer: { say: 'allow' }, reach: 'always', alike: true }]]);
+    const told = toasts.value.map((it) => it.text).join('\n');
+    expect(told).toContain('R1: allow npm install * for a1 · R2: allow npm install * for a2');
+    expect(told).toContain('Always allow × 3: 3 done');
+    expect(await perform(later)).toBe(true);
+    expect(asked.slice(1).map((it) => it[1].id)).toEqual(['Q1', 'Q2', 'Q3']);
+    expect(together({ key: 'g', items: group.items.slice(0, 1) }, once)).toBe(once);
   });
 });
 
@@ -204,8 +235,9 @@ describe('the inbox by key', () => {
   it('a digit first goes to a card and decides only then, for all that ask the same; whoever was there stays there', async () => {
     const asked: unknown[] = [];
     vi.stubGlobal('fetch', async (_: string, init: RequestInit) => {
-      asked.push(JSON.parse(String(init.body)).id);
-      return new Response(JSON.stringify({ data: null }));
+      const said = JSON.parse(String(init.body)) as { id: string; alike?: boolean };
+      asked.push([said.id, said.alike]);
+      return new Response(JSON.stringify({ data: { answered: 2 } }));
     });
     at('/');
     chosen.value = null;
@@ -220,9 +252,9 @@ describe('the inbox by key', () => {
     expect(asked).toEqual([]);
     expect(box.querySelector('.card.active button')?.textContent).toContain('Allow once × 2');
     press('1');
-    await until(() => asked.length === 2);
-    expect(asked).toEqual(['Q1', 'Q2']);
-    await until(() => toasts.value.some((it) => it.text === 'Allow once × 2: 2 of 2 done'));
+    await until(() => asked.length === 1);
+    expect(asked).toEqual([['Q1', true]]);
+    await until(() => toasts.value.some((it) => it.text === 'Allow once × 2: 2 done'));
     // It is gone: a digit that was meant for it decides nothing else, and j goes on from there.
     show([asks('Q3', 'other', 3), asks('Q4', 'third', 4)]);
     await until(() => box.querySelectorAll('.card').length === 2);
@@ -235,7 +267,7 @@ describe('the inbox by key', () => {
     show([asks('Q3', 'other', 3), asks('Q5', 'fifth', 5)]);
     press('j');
     await until(() => active() === 'permission Q5');
-    expect(asked).toEqual(['Q1', 'Q2']);
+    expect(asked).toEqual([['Q1', true]]);
     render(null, box);
     box.remove();
     show([]);

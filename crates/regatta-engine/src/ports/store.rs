@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
 use regatta_core::board::{Board, Meta, Rows};
 use regatta_core::bus::Message;
@@ -11,8 +12,8 @@ use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
 use regatta_core::ids::{
-    AgentName, AttemptId, ChannelName, ConversationId, FiringId, HookId, Label, MessageId, MissionId, ProjectName,
-    TaskId, TeamName,
+    AgentName, ApprovalId, AttemptId, ChannelName, ConversationId, FiringId, HookId, Label, MessageId, MissionId,
+    ProjectName, TaskId, TeamName,
 };
 use regatta_core::landing::Landing;
 use regatta_core::launch::Launch;
@@ -147,6 +148,8 @@ pub trait History: Send + Sync {
     }
     /// An attempt, live or ended.
     fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError>;
+    /// A request of an agent's, open, answered or withdrawn.
+    fn approval(&self, id: ApprovalId) -> Result<Option<Approval>, StoreError>;
     /// All attempts on a task, by number.
     fn attempts_of(&self, task: TaskId) -> Result<Vec<Attempt>, StoreError>;
     /// A project's newest landings, ended or not, newest first, at most `limit`.

@@ -130,17 +130,29 @@ impl Caller<'_> {
         let before = self.board().approvals.values().filter(|it| it.is_open()).count();
         let alike = if ask.alike { self.alike(approval) } else { vec![] };
         let say = |approval, reach| Command::Decide { approval, answer: ask.answer.clone(), reach };
-        let (mut revision, _) = self.ask(say(approval, ask.reach)).await?;
+        let mut revision = match self.ask(say(approval, ask.reach)).await {
+            Err(late) if late.code == "already_answered" => return Err(self.answered_before(approval, late).await),
+            first => first?.0,
+        };
+        let mut answered = vec![approval];
         for other in alike {
             // Whoever was answered meanwhile, or by the rule that the first answer made, is left as it is. A key stands
             // for one request, so these have none: asked again, they are answered already.
-            let request =
-                Request { by: self.by.clone(), key: None, command: say(other, regatta_core::approval::Reach::Once) };
+            let request = Request { by: self.by.clone(), key: None, command: say(other, ask.reach) };
             if let Ok(reply) = self.engine().ask(request).await {
                 revision = reply.revision;
+                answered.push(other);
             }
         }
         let board = self.board();
+        // Each answer that reaches further made a rule, for whom it was given.
+        let decided = answered.iter().filter_map(|it| board.approvals.get(it)?.decision.as_ref()?.rule.clone());
+        let mut rules: Vec<String> = Vec::new();
+        decided.for_each(|rule| {
+            if !rules.contains(&rule) {
+                rules.push(rule)
+            }
+        });
         let left = board.approvals.values().filter(|it| it.is_open()).count();
         let decided = board.approvals.get(&approval).cloned();
         let rule = decided.as_ref().and_then(|it| it.decision.as_ref()).and_then(|it| it.rule.clone());
@@ -152,10 +164,26 @@ impl Caller<'_> {
                 "agent": decided.as_ref().map(|it| it.agent.clone()),
                 "subject": decided.as_ref().map(|it| it.subject()),
                 "rule": rule,
+                "rules": rules,
                 "answered": before.saturating_sub(left),
                 "left": self.items().iter().filter(|it| it.is_awake()).count(),
             }),
         )
+    }
+
+    /// Who answered a request before, though its attempt may have ended since: only the store knows then.
+    async fn answered_before(&self, id: ApprovalId, late: Problem) -> Problem {
+        if self.board().approvals.contains_key(&id) {
+            return late;
+        }
+        let found = self.read(move |history| history.approval(id)).await;
+        match found.ok().flatten().and_then(|it| it.decision) {
+            Some(it) => {
+                let by = it.by.who().to_owned();
+                Problem::from(&Refusal::AlreadyAnswered { approval: id, by })
+            }
+            None => late,
+        }
     }
 
     /// The open requests that ask the very same as one, but for itself.

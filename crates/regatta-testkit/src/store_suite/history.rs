@@ -8,7 +8,7 @@ use regatta_core::bus::Message;
 use regatta_core::command::Actor;
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
-use regatta_core::ids::{AttemptId, ChannelName, FiringId, HookId, Label, MessageId, MissionId, TaskId};
+use regatta_core::ids::{ApprovalId, AttemptId, ChannelName, FiringId, HookId, Label, MessageId, MissionId, TaskId};
 use regatta_core::landing::Landing;
 use regatta_core::search::Query;
 use regatta_core::task::{Status, Task};
@@ -136,6 +136,13 @@ pub fn j12_what_ended_is_found_in_history(harness: &mut dyn Harness) {
         assert_eq!(history.attempt(it.id).unwrap().as_ref(), Some(*it));
     }
     assert_eq!(history.attempt(AttemptId(999)).unwrap(), None);
+    let approvals: Vec<_> =
+        rows.iter().filter_map(|it| if let Row::Approval(it) = it { Some(it) } else { None }).collect();
+    assert!(approvals.iter().any(|it| it.decision.is_some()));
+    for it in approvals {
+        assert_eq!(history.approval(it.id).unwrap().as_ref(), Some(&**it));
+    }
+    assert_eq!(history.approval(ApprovalId(999)).unwrap(), None);
     for task in (0..=board.counters.task + 1).map(TaskId) {
         let expected: Vec<&Attempt> = attempts.iter().copied().filter(|it| it.task == task).collect();
         assert_eq!(history.attempts_of(task).unwrap().iter().collect::<Vec<_>>(), expected);

@@ -48,8 +48,9 @@ pub(super) fn decide(app: &App, kind: &str, (id, alike): (ApprovalId, bool), ans
     app.out.answer(kind, it, &next, |_| {
         let more = it["answered"].as_u64().unwrap_or(1);
         let others = if more > 1 { format!(" and {} like it", more - 1) } else { String::new() };
-        let rule = if text("rule").is_empty() { String::new() } else { format!(" · {}", text("rule")) };
-        format!("{verb} {id}{others} for {}: {}{rule} · {left} left in the inbox\n", text("task"), text("subject"))
+        let rules = it["rules"].as_array().map(Vec::as_slice).unwrap_or_default().iter().filter_map(|it| it.as_str());
+        let rules: String = rules.map(|it| format!(" · {}", plain(it))).collect();
+        format!("{verb} {id}{others} for {}: {}{rules} · {left} left in the inbox\n", text("task"), text("subject"))
     })
 }
 

@@ -113,7 +113,16 @@ pub(super) fn answer(app: &App, id: &str, words: &[String], message: Option<&str
     let found = all.data.iter().find(|it| it.id == item.to_string());
     if let Item::Approval(id) = item {
         let text = found.map_or(text.clone(), |it| numbered(it, &text));
-        decide(app, "answer", (id, false), Answer::Text { text }, Reach::Once)?;
+        let permission = found.is_some_and(|it| it.kind == "permission");
+        let said = match text.as_str() {
+            "allow" if permission => Answer::Allow,
+            "deny" if permission => {
+                let words = message.map(str::to_owned);
+                return decide(app, "answer", (id, false), Answer::Deny { words }, Reach::Once);
+            }
+            _ => Answer::Text { text },
+        };
+        decide(app, "answer", (id, false), said, Reach::Once)?;
         return match (message, found.and_then(|it| it.task)) {
             (Some(message), Some(task)) => super::decide::tell(app, &task.to_string(), &[message.to_owned()]),
             _ => Ok(()),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::http::Door;
-use crate::world::World;
+use crate::world::{LONG, World, until};
 
 fn inbox(world: &World) -> Vec<Value> {
     world.json(&["inbox"]).as_array().unwrap().clone()
@@ -82,4 +82,52 @@ script = [{ usage = { input = 10, cost = 0.9 } }, { write = { path = "b.txt", te
     let spent = world.json(&["cost", "--since", "7d"]);
     assert_eq!((&spent["total"]["usage"]["micro_usd"], &spent["days"]), (&json!(900_000), &json!(7)), "{spent}");
     world.refused(&["cost", "--by", "mission", "--since", "7d"], 2);
+}
+
+/// Requests that ask the same are one row and answered at once, as far as was said: each agent's own rule is shown. Who
+/// comes second is told who was first, while the attempt lives and when it has ended.
+#[test]
+fn what_asks_the_same_is_answered_at_once_and_for_good() {
+    let world = World::set_up();
+    for name in ["ann", "bob", "eve"] {
+        world.ok(&["agent", "add", name, "--runtime", "scripted"]);
+        let script = json!([
+            { "permission": { "what": "npm install zod@4", "default": "deny" } },
+            { "permission": { "what": "npm install left-pad", "default": "deny" } },
+            { "permission": { "what": "rm -rf build", "default": "deny" } },
+            { "write": { "path": format!("{name}.txt"), "text": "x\n" } },
+        ]);
+        let file = format!("{name}.txt");
+        world.ok(&["add", "Work", "--files", &file, "--script", &script.to_string()]);
+    }
+    world.ok(&["run", "--agents", "ann", "bob", "eve", "--yes"]);
+    let asks = |what: &str| inbox(&world).iter().filter(|it| it["subject"] == what).count();
+    assert!(until(LONG, || asks("npm install zod@4") == 3), "{:?}", inbox(&world));
+    assert!(world.ok(&["inbox"]).contains("npm install zod@4 × 3"), "{}", world.ok(&["inbox"]));
+    let first = inbox(&world)[0]["id"].as_str().unwrap().to_owned();
+    let said = world.ok(&["allow", &first, "--all", "--for", "always"]);
+    assert!(said.starts_with(&format!("allowed {first} and 2 like it for T")), "{said}");
+    for name in ["ann", "bob", "eve"] {
+        assert!(said.contains(&format!("allow execute, command npm install * for {name}")), "{said}");
+    }
+    assert_eq!(world.json(&["policy", "list"]).as_array().unwrap().len(), 3);
+    // What the rules allow is not asked any more.
+    assert!(until(LONG, || asks("rm -rf build") == 3), "{:?}", inbox(&world));
+    assert_eq!(asks("npm install left-pad"), 0);
+    let late = world.refused(&["deny", &first], 5);
+    assert_eq!(
+        (&late["code"], &late["message"]),
+        (&json!("already_answered"), &json!(format!("{first} was answered by ann")))
+    );
+    // A choice is a choice, whatever is asked.
+    let (one, last) = (inbox(&world)[0]["id"].clone(), inbox(&world)[1]["id"].as_str().unwrap().to_owned());
+    let said = world.ok(&["answer", one.as_str().unwrap(), "1"]);
+    assert!(said.starts_with(&format!("allowed {} for T", one.as_str().unwrap())), "{said}");
+    world.ok(&["allow", &last, "--all"]);
+    let landed = || ["T1", "T2", "T3"].iter().all(|it| world.json(&["show", it])["word"] == "landed");
+    assert!(until(LONG, landed), "{}", world.ok(&["status"]));
+    for id in [&first, &last] {
+        let late = world.refused(&["allow", id], 5);
+        assert_eq!(late["message"], format!("{id} was answered by ann"), "its attempt has ended: {late}");
+    }
 }

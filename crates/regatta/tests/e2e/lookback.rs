@@ -235,6 +235,11 @@ fn a_notice_is_sent_and_quiet_hours_hold_it() {
     let notice: Value = serde_json::from_str(told().trim()).unwrap();
     assert_eq!((&notice["kind"], &notice["body"]), (&json!("question"), &json!("Which colour?")), "{notice}");
     assert_eq!((&notice["title"], &notice["task"]), (&json!("T1 bob - question"), &json!("T1")));
+    // What was put off says when it is back.
+    world.ok(&["inbox", "snooze", "Q1", "1s"]);
+    assert!(until(LONG, || told().lines().count() == 2), "{}", world.run(&["inbox"]).out);
+    let notice: Value = serde_json::from_str(told().lines().last().unwrap()).unwrap();
+    assert_eq!((&notice["kind"], &notice["title"]), (&json!("back"), &json!("Q1 - question is back")), "{notice}");
     // Hours that are never over: nothing is sent. Another project's hours would not matter.
     world.write("regatta.toml", &format!("{toml}quiet = \"00:00-23:59\"\n"));
     world.ok(&["init", "--yes"]);
@@ -243,7 +248,7 @@ fn a_notice_is_sent_and_quiet_hours_hold_it() {
     world.ok(&["run", "--agents", "eve", "--yes"]);
     assert!(until(LONG, || world.json(&["inbox"]).as_array().unwrap().len() == 2));
     world.ok(&["answer", "Q2", "red"]);
-    assert_eq!(told().lines().count(), 1, "nothing in quiet hours");
+    assert_eq!(told().lines().count(), 2, "nothing in quiet hours");
     world.write("regatta.toml", &format!("{toml}quiet = \"late\"\n"));
     assert_eq!(world.refused(&["init", "--yes"], 1)["code"], "bad_config");
 }
