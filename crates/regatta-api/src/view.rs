@@ -255,6 +255,9 @@ pub struct BudgetsView {
     /// What all of them spent since then.
     #[serde(default)]
     pub spent: budget::Spend,
+    /// What an hour costs now, in millionths of a dollar, where that can be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_hour: Option<u64>,
 }
 
 impl BudgetsView {
@@ -288,6 +291,7 @@ impl BudgetsView {
             today: budget::spent_on(board, day, None),
             by_agent: by_agent.into_iter().collect(),
             spent: all,
+            per_hour: None,
         }
     }
 }
@@ -611,6 +615,9 @@ pub struct QueueView {
     /// How many merged trees are validated at once: as the project says, else what fits the machine.
     #[serde(default)]
     pub slots: u32,
+    /// How long one that landed of late took, from when it was queued; the one in the middle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual_ms: Option<u64>,
     pub queue: Vec<LandingView>,
     pub recent: Vec<LandingView>,
 }
@@ -627,6 +634,9 @@ pub struct StatusView {
     pub failed: u64,
     pub projects: Vec<ProjectView>,
     pub missions: Vec<MissionId>,
+    /// What those are called, and how much of each has landed.
+    #[serde(default)]
+    pub progress: Vec<crate::page::MissionLine>,
     pub tasks: Vec<TaskView>,
     pub agents: Vec<AgentView>,
     pub url: String,

@@ -6,6 +6,7 @@ mod doors; // tokens, runners
 mod hooks; // messages, hooks, names
 mod missions; // missions with a lead
 mod plans; // runs and plans
+mod review; // finished work
 mod scope; // escapes and standing rules
 mod tasks; // tasks, claims
 mod teams; // teams
@@ -24,6 +25,7 @@ pub(crate) use doors::*;
 pub(crate) use hooks::*;
 pub(crate) use missions::*;
 pub(crate) use plans::*;
+pub(crate) use review::*;
 pub(crate) use scope::*;
 pub(crate) use tasks::*;
 pub(crate) use teams::*;
@@ -262,27 +264,9 @@ pub(crate) enum Word {
         all: bool,
     },
     /// Show what a task's finished work changes
-    Diff {
-        /// The task
-        id: TaskId,
-        /// Show only what changed since you last sent it back
-        #[arg(long)]
-        since_review: bool,
-        /// Show only how many lines of which files changed
-        #[arg(long)]
-        stat: bool,
-    },
+    Diff(Diff),
     /// Send finished work back to be worked on again
-    Revise {
-        /// The task
-        id: TaskId,
-        /// What is to be different
-        #[arg(required_unless_present = "comment", value_name = "TEXT")]
-        words: Vec<String>,
-        /// A word about one line, PATH:LINE:TEXT; may be given again
-        #[arg(long, value_name = "PATH:LINE:TEXT")]
-        comment: Vec<String>,
-    },
+    Revise(Revise),
     /// Drop finished work; it is kept for thirty days
     Drop {
         /// The task
@@ -293,8 +277,8 @@ pub(crate) enum Word {
     },
     /// Take back what a task landed, by a revert through the same queue
     Undo {
-        /// The task
-        id: TaskId,
+        /// The task, or the commit it landed as; none lists what can be taken back
+        id: Option<String>,
         /// Wait until it has landed or is out
         #[arg(long)]
         wait: bool,

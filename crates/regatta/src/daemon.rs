@@ -50,6 +50,12 @@ pub(crate) struct Takeover {
     /// Whether the other one could not say goodbye.
     pub(crate) unclean: bool,
     pub(crate) attempts: usize,
+    /// Who was at work.
+    #[serde(default)]
+    pub(crate) agents: Vec<String>,
+    /// What was on its way to the trunk.
+    #[serde(default)]
+    pub(crate) queue: Vec<String>,
     pub(crate) landings: usize,
     pub(crate) claims: usize,
     pub(crate) open_tasks: usize,
@@ -305,8 +311,14 @@ pub(crate) fn serve(out: &Out, data_dir: &Path, wished: Listen) -> Said {
             recovered.effects
         );
     }
+    let board = engine.board();
+    let mut agents: Vec<String> = board.attempts.values().map(|it| it.agent.to_string()).collect();
+    agents.sort_unstable();
+    agents.dedup();
     let takeover = Takeover {
         unclean,
+        agents,
+        queue: board.landings.values().map(|it| it.task.to_string()).collect(),
         attempts: recovered.attempts,
         landings: recovered.landings,
         claims: recovered.claims,

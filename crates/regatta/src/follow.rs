@@ -336,6 +336,7 @@ pub(crate) fn milestone(event: &EventView) -> Option<String> {
             let finding = event.data.get("escape").and_then(|it| it.get("finding")).and_then(|it| it.as_str());
             format!("outside its files: {} (regatta scope)", finding.unwrap_or_default())
         }
+        "approval.asked" => return asked(event),
         "task.warned" => format!("warning: {}", text("text")),
         "mission.serialised" => format!("shares no files any longer: {}", text("reason")),
         "landing.held" => format!("waits: {}", text("reason")),
@@ -343,6 +344,26 @@ pub(crate) fn milestone(event: &EventView) -> Option<String> {
     };
     let time = event.time.get(11..19).unwrap_or(&event.time);
     Some(format!("{time} {} {}", event.subject, line(&what)))
+}
+
+/// What an agent wants to know or to do, and the line that answers it.
+fn asked(event: &EventView) -> Option<String> {
+    let approval = event.data.get("approval")?;
+    let (task, ask) = (approval.get("task")?.as_str()?, approval.get("ask")?);
+    let text = |it: &serde_json::Value, name: &str| it.get(name).and_then(|it| it.as_str()).map(line);
+    let (time, id) = (event.time.get(11..19).unwrap_or(&event.time), &event.subject);
+    let choices = ask.get("choices").and_then(|it| it.as_array()).map_or(&[][..], |it| &it[..]);
+    let named = (1..).zip(choices).filter_map(|(nth, it)| Some(format!("  {nth} {}", line(it.as_str()?))));
+    let named: String = named.collect();
+    let (what, way) = match text(ask, "text") {
+        Some(question) if named.is_empty() => (question, "regatta inbox -i".to_owned()),
+        Some(question) => (question + &named, format!("regatta answer {id} 1")),
+        None => {
+            let tool = ask.get("tool")?;
+            (text(tool, "command").or_else(|| text(tool, "title"))?, format!("regatta allow {id}"))
+        }
+    };
+    Some(format!("{time} {task} needs you: {id} {what} · {way}"))
 }
 
 struct Screen<'a> {
@@ -360,7 +381,7 @@ impl Screen<'_> {
 
     fn clear(&mut self) {
         if self.drawn > 0 {
-            let _gone = write!(std::io::stderr(), "\x1b[{}A\x1b[J", self.drawn);
+            let _gone = write!(std::io::stderr(), "\r\x1b[{}A\x1b[J", self.drawn);
             self.drawn = 0;
         }
     }
@@ -378,6 +399,7 @@ impl Screen<'_> {
             return;
         }
         let urgency = |it: &TaskView| match it.word.as_str() {
+            _ if it.asks() => 0,
             "needs you" => 0,
             "working" => 1,
             "landing" | "review" => 2,
@@ -393,7 +415,7 @@ impl Screen<'_> {
             text += &format!("and {} more: {}\n", tasks.len() - room, standing(mission));
         }
         // One write, so that the old table is not gone before the new one is there.
-        let up = if self.drawn > 0 { format!("\x1b[{}A\x1b[J", self.drawn) } else { String::new() };
+        let up = if self.drawn > 0 { format!("\r\x1b[{}A\x1b[J", self.drawn) } else { String::new() };
         self.drawn = text.lines().count();
         let _gone = write!(std::io::stderr(), "{up}{text}");
     }
@@ -413,6 +435,7 @@ impl Screen<'_> {
         };
         let doing = match (it.word.as_str(), it.waits.first()) {
             ("working", _) if task.status == Status::Validating => "validating".into(),
+            ("working", _) if it.asks() => line(it.live.as_deref().unwrap_or_default()),
             ("working", _) => line(&task.progress),
             (_, Some(reason)) => line(&reason.text),
             (_, None) => task
@@ -420,7 +443,8 @@ impl Screen<'_> {
                 .as_ref()
                 .map_or_else(|| line(task.reason.as_deref().unwrap_or_default()), |it| it.as_str()[..10].to_owned()),
         };
-        vec![task.id.to_string(), self.out.state(&it.word), line(&task.subject), agent, elapsed, tokens, doing]
+        let state = self.out.state(if it.asks() { "needs you" } else { &it.word });
+        vec![task.id.to_string(), state, line(&task.subject), agent, elapsed, tokens, doing]
     }
 }
 

@@ -14,6 +14,7 @@ mod interrupt; // Ctrl-C, when more than one counts
 mod machine; // what fits onto it
 mod notices; // what interrupts a person
 mod out; // how everything is said
+mod pager; // long answers, page by page
 mod plan; // reading plan files
 mod runner; // working for a daemon elsewhere
 mod schema; // JSON Schema of what goes in and comes out

@@ -16,6 +16,8 @@ pub(crate) struct Out {
     pub(crate) colour: bool,
     pub(crate) hints: bool,
     pub(crate) unicode: bool,
+    /// What shows answers page by page, where one does.
+    pub(crate) pager: Option<String>,
 }
 
 /// Why a command ended badly. Every word of the CLI returns this.
@@ -80,11 +82,21 @@ impl Out {
         if self.quiet >= 2 {
             return Ok(());
         }
-        self.print(&self.fold(text(self)))?;
+        let text = self.fold(text(self));
+        if !self.pager.as_ref().is_some_and(|it| crate::pager::show(it, &text)) {
+            self.print(&text)?;
+        }
         if self.hints && self.quiet == 0 && !next.is_empty() {
             self.note(&format!("next: {}", next.join(" · ")));
         }
         Ok(())
+    }
+
+    /// Speaks page by page where somebody watches and has something that shows pages.
+    pub(crate) fn in_pages(&self) -> Out {
+        let wanted = watched() && !self.json && self.quiet < 2;
+        let pager = wanted.then(|| crate::pager::chosen(|it| std::env::var_os(it), crate::pager::is_here)).flatten();
+        Out { pager, ..self.clone() }
     }
 
     /// Writes to standard output. A reader that went away is not an error.
@@ -266,7 +278,7 @@ pub(crate) fn window_height() -> Option<usize> {
 }
 
 /// How many characters a cell shows, colours apart.
-fn width(cell: &str) -> usize {
+pub(crate) fn width(cell: &str) -> usize {
     let mut shown = 0;
     let mut escaped = false;
     for it in cell.chars() {
@@ -274,20 +286,89 @@ fn width(cell: &str) -> usize {
             (false, '\x1b') => escaped = true,
             (true, 'm') => escaped = false,
             (true, _) => {}
-            (false, _) => shown += 1,
+            (false, _) => shown += columns(it),
         }
     }
     shown
 }
 
+/// How many columns of a terminal a character takes: none, one, or two.
+fn columns(it: char) -> usize {
+    if it.is_ascii() { 1 } else { ratatui::text::Span::raw(it.to_string()).width() }
+}
+
+/// As much of a text as fits into so many columns.
+pub(crate) fn head(text: &str, room: usize) -> String {
+    let mut taken = 0;
+    let fits = |it: &char| {
+        taken += columns(*it);
+        taken <= room
+    };
+    text.chars().take_while(fits).collect()
+}
+
+/// Whether a text fits into so many columns; of a long one only as much is looked at as that takes.
+fn fits(text: &str, room: usize) -> bool {
+    head(text, room).len() == text.len()
+}
+
+/// A text in lines of so many columns, torn between words where that can be; beyond `most` lines there is a mark.
+pub(crate) fn wrapped(text: &str, room: usize, most: usize) -> Vec<String> {
+    let room = room.max(1);
+    let (mut lines, mut last) = (Vec::new(), String::new());
+    for word in text.split_inclusive(' ') {
+        let left = room.saturating_sub(width(&last));
+        if !last.is_empty() && !fits(word.trim_end(), left) {
+            lines.push(std::mem::take(&mut last));
+        }
+        // A word that is longer than a line is torn; one that fits nowhere is left to the screen.
+        let mut word = word;
+        while lines.len() <= most && !fits(word.trim_end(), room) {
+            let part = head(word, room);
+            let Some(rest) = word.get(part.len()..).filter(|_| !part.is_empty()) else { break };
+            lines.push(part);
+            word = rest;
+        }
+        if lines.len() > most {
+            break;
+        }
+        last.push_str(word);
+    }
+    lines.push(last);
+    if lines.len() > most {
+        lines.truncate(most);
+        if let Some(last) = lines.last_mut() {
+            *last = head(last.trim_end(), room - 1) + "…";
+        }
+    }
+    lines.iter().map(|it| it.trim_end().to_owned()).collect()
+}
+
+/// A text in exactly so many columns: cut with a mark, or filled up with spaces.
+pub(crate) fn padded(text: &str, room: usize) -> String {
+    let text = cut(text, room);
+    let left = room.saturating_sub(width(&text));
+    text + &" ".repeat(left)
+}
+
 /// A cell that is no wider than `room`, with a mark where something was left out.
-fn cut(cell: &str, room: usize) -> String {
-    if width(cell) <= room || cell.contains('\x1b') {
+pub(crate) fn cut(cell: &str, room: usize) -> String {
+    if cell.contains('\x1b') || fits(cell, room) {
         return cell.to_owned(); // only states have colours, and they are short
     }
     match room {
         0 => String::new(),
-        _ => cell.chars().take(room - 1).chain(['…']).collect(),
+        _ => head(cell, room - 1) + "…",
+    }
+}
+
+/// A duration that is compared with another: `41s`, `2m 03s`, `1h 05m`.
+pub(crate) fn exact(ms: u64) -> String {
+    match ms / 1_000 {
+        it @ 0..60 => format!("{it}s"),
+        it @ 60..3_600 => format!("{}m {:02}s", it / 60, it % 60),
+        it @ 3_600..172_800 => format!("{}h {:02}m", it / 3_600, it / 60 % 60),
+        it => format!("{}d {:02}h", it / 86_400, it / 3_600 % 24),
     }
 }
 
@@ -337,6 +418,32 @@ mod tests {
         assert_eq!(text.lines().map(width).collect::<Vec<_>>(), [15, 15]);
         assert_eq!(plain("a\x1b[2Jb\u{7}"), "a [2Jb ");
         assert_eq!(plain("ab\u{202e}cd\u{200b}\ne"), "ab cd \ne", "nothing turns what is read around");
+    }
+
+    /// Characters that take two columns are counted as two, and none is torn.
+    #[test]
+    fn wide_characters_keep_columns_straight() {
+        let rows = vec![vec!["T1".into(), "日本語".into(), "x".into()], vec!["T2".into(), "abcdef".into(), "y".into()]];
+        assert_eq!(table(&rows), "T1  日本語  x\nT2  abcdef  y\n");
+        assert_eq!((width("日本語"), width("e\u{301}")), (6, 1));
+        assert_eq!([padded("日本語", 4), padded("日本語", 8), padded("ab", 2)], ["日… ", "日本語  ", "ab"]);
+        assert_eq!(head("日本語", 3), "日");
+    }
+
+    #[test]
+    fn long_texts_are_wrapped_between_words_and_marked_where_they_end() {
+        assert_eq!(wrapped("one two three", 8, 9), ["one two", "three"]);
+        assert_eq!(wrapped("one two three", 8, 1), ["one two…"]);
+        assert_eq!(wrapped("abcdefgh ij", 3, 9), ["abc", "def", "gh", "ij"]);
+        assert_eq!(wrapped("日本語", 4, 9), ["日本", "語"]);
+        assert_eq!(wrapped("", 4, 9), [""]);
+        assert_eq!(wrapped("日本", 1, 9), ["日本"], "what fits nowhere is left to the screen");
+    }
+
+    #[test]
+    fn durations_that_are_compared_are_exact() {
+        let spans = [0, 59_999, 123_000, 3_900_000, 180_000_000].map(exact);
+        assert_eq!(spans, ["0s", "59s", "2m 03s", "1h 05m", "2d 02h"]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Verbs that look at or set up the fleet: status, projects, agents.
 
+use regatta_api::page::MissionLine;
+
 use super::*;
 
 impl Caller<'_> {
@@ -17,14 +19,25 @@ impl Caller<'_> {
             board.tasks.values().filter(|it| wanted(&it.project)).map(|it| self.seen(&board, it)).collect();
         let count = |word: &str| tasks.iter().filter(|it| it.word == word).count();
         let project = ask.project.clone();
-        let (completed, failed) = self
+        let missions: Vec<(MissionId, String)> =
+            board.missions.values().filter(|it| wanted(&it.project)).map(|it| (it.id, it.title.clone())).collect();
+        let named = missions.clone();
+        let (completed, failed, progress) = self
             .read(move |history| {
                 let count = |status| {
                     let filter =
                         TaskFilter { project: project.clone(), statuses: vec![status], ..TaskFilter::default() };
                     history.count_tasks(&filter)
                 };
-                Ok((count(task::Status::Completed)?, count(task::Status::Failed)?))
+                let far = |(id, title): (MissionId, String)| {
+                    let of = |statuses| {
+                        let filter = TaskFilter { mission: Some(id), statuses, ..TaskFilter::default() };
+                        history.count_tasks(&filter)
+                    };
+                    Ok(MissionLine { id, title, landed: of(vec![task::Status::Completed])?, tasks: of(vec![])? })
+                };
+                let progress = named.into_iter().map(far).collect::<Result<Vec<_>, _>>()?;
+                Ok((count(task::Status::Completed)?, count(task::Status::Failed)?, progress))
             })
             .await?;
         let view = StatusView {
@@ -35,7 +48,8 @@ impl Caller<'_> {
             completed,
             failed,
             projects: self.project_views(&board, ask.project.clone()).await?,
-            missions: board.missions.values().filter(|it| wanted(&it.project)).map(|it| it.id).collect(),
+            missions: missions.iter().map(|it| it.0).collect(),
+            progress,
             agents: board.agents.values().map(|it| AgentView::of(&board, it, now)).collect(),
             url: format!("http://{}/", self.shared.address),
             tasks,

@@ -104,6 +104,7 @@ fn marks(shared: &Shared, id: MissionId, tasks: &[Task], until: u64) -> Result<T
     let history = &**shared.engine.history();
     let mut told = Told { first: 0, last: until, marks: vec![] };
     let mine: std::collections::BTreeSet<TaskId> = tasks.iter().map(|it| it.id).collect();
+    let mut asked: BTreeMap<regatta_core::ids::ApprovalId, TaskId> = BTreeMap::new();
     let mut after = shared.past.before(|board| board.counters.mission < id.0);
     'reading: while after < until {
         let page = history.events(after, 500).map_err(unread)?;
@@ -116,7 +117,18 @@ fn marks(shared: &Shared, id: MissionId, tasks: &[Task], until: u64) -> Result<T
             if told.first == 0 {
                 told.first = it.revision;
             }
-            if let Some(text) = moment(it, id, &mine) {
+            if let Event::ApprovalAsked(event) = &it.event
+                && mine.contains(&event.approval().task)
+            {
+                asked.insert(event.approval().id, event.approval().task);
+            }
+            let text = match &it.event {
+                Event::ApprovalDecided(event) => asked
+                    .get(event.approval())
+                    .map(|task| format!("{} of {task} is answered by {}", event.approval(), event.decision().by)),
+                _ => moment(it, id, &mine),
+            };
+            if let Some(text) = text {
                 told.marks.push(MarkView { revision: it.revision, wall: it.now.wall, text });
             }
             if matches!(&it.event, Event::MissionEnded(event) if *event.mission() == id) {

@@ -343,7 +343,7 @@ impl Caller<'_> {
             .map(|it| {
                 let text = match &it.ended {
                     Some(end) if end.detail.is_empty() => {
-                        format!("{} by {}: {:?}", it.id, it.agent, end.cause).to_lowercase()
+                        format!("{} by {}: {}", it.id, it.agent, format!("{:?}", end.cause).to_lowercase())
                     }
                     Some(end) => format!("{} by {} ended: {}", it.id, it.agent, end.detail),
                     None => format!("{} by {} is at work", it.id, it.agent),

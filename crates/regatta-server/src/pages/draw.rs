@@ -272,6 +272,7 @@ impl Scene<'_> {
                     held: project.queue.held.clone(),
                     unpushed: project.queue.unpushed.clone(),
                     slots: regatta_core::landing::plan::slots(project, board.limits.landing_slots),
+                    usual_ms: usual,
                     queue,
                     recent,
                 },
@@ -438,15 +439,13 @@ impl Scene<'_> {
 /// A task in a line, as a board has it.
 pub(crate) fn row(board: &Board, it: &Task, now: Now) -> RowView {
     let reason = || schedule::wait_reasons(board, it, now).into_iter().next().map(|it| it.text);
-    let asks = it.attempt.and_then(|id| board.approvals.values().find(|open| open.is_open() && open.attempt == id));
-    let text = if let Some(asked) = asks {
-        format!("{} asks: {}", asked.id, asked.subject())
-    } else if it.attempt.is_some() {
-        it.progress.lines().next().unwrap_or_default().to_owned()
-    } else {
-        reason().or_else(|| it.reason.clone()).unwrap_or_default()
-    };
     let at = at(board, it);
+    let text = match it.attempt {
+        // What it asks says more than what it was at before.
+        Some(_) if at == At::Needs => regatta_core::life::doing(board, it, now).1,
+        Some(_) => it.progress.lines().next().unwrap_or_default().to_owned(),
+        None => reason().or_else(|| it.reason.clone()).unwrap_or_default(),
+    };
     RowView {
         id: it.id,
         project: it.project.clone(),
@@ -504,7 +503,7 @@ pub(super) fn items(board: &Board, now: Now) -> Vec<ItemView> {
 }
 
 /// The one in the middle, which a single long one moves nowhere.
-fn middle(mut all: Vec<u64>) -> Option<u64> {
+pub(crate) fn middle(mut all: Vec<u64>) -> Option<u64> {
     all.sort_unstable();
     all.get(all.len() / 2).copied()
 }
@@ -522,6 +521,16 @@ fn queue_text(many: usize, usual: Option<u64>) -> String {
     }
 }
 
+/// How much an hour costs, in millionths of a dollar, as the last one did or what there is of it; nothing before there is
+/// a minute to tell from.
+pub(super) fn per_hour(today: &Spend, line: &[(u64, u64)], wall: u64) -> Option<u64> {
+    let (from, before) = line.iter().find(|it| it.0 + 3_600_000 >= wall)?;
+    let spent = today.usage.micro_usd?.saturating_sub(*before);
+    let took = wall.saturating_sub(*from);
+    let rate = u64::try_from(u128::from(spent) * 3_600_000 / u128::from(took.max(1))).ok()?;
+    Some(rate).filter(|it| took > 60_000 && *it > 0)
+}
+
 /// What is spent, in words; what is not known is not called nothing.
 fn spend_text(today: &Spend, cap: Option<u64>, line: &[(u64, u64)], wall: u64) -> String {
     let usd = |micro: u64| {
@@ -536,15 +545,10 @@ fn spend_text(today: &Spend, cap: Option<u64>, line: &[(u64, u64)], wall: u64) -
     };
     let Some(cap) = cap else { return spent };
     let mut text = format!("{spent} of {}", usd(cap));
-    // The rate of the last hour, or of what there is of it.
-    let hour = line.iter().find(|it| it.0 + 3_600_000 >= wall);
-    if let (Some((from, before)), Some(micro)) = (hour, today.usage.micro_usd)
-        && wall > from + 60_000
-        && micro > *before
+    if let (Some(rate), Some(micro)) = (per_hour(today, line, wall), today.usage.micro_usd)
         && cap > micro
     {
-        let left = (cap - micro) as u128 * u128::from(wall - from) / u128::from(micro - before);
-        let minutes = left / 60_000;
+        let minutes = u128::from(cap - micro) * 60 / u128::from(rate);
         if minutes < 24 * 60 {
             let hours = if minutes < 60 { String::new() } else { format!("{} h ", minutes / 60) };
             text += &format!(" · at this rate the cap is reached in {hours}{} min", minutes % 60);
@@ -573,6 +577,9 @@ mod tests {
             "$1.00 of $4.00 · at this rate the cap is reached in 30 min"
         );
         assert_eq!(spend_text(&spend(Some(5_000_000), 9), Some(4_000_000), &line, 600_000), "$5.00 of $4.00");
+        assert_eq!(per_hour(&spend(Some(1_000_000), 9), &line, 600_000), Some(6_000_000));
+        assert_eq!(per_hour(&spend(Some(1_000_000), 9), &line, 60_000), None, "a minute tells nothing");
+        assert_eq!(per_hour(&spend(None, 9), &line, 600_000), None, "no price is no rate");
     }
 
     #[test]

@@ -19,13 +19,14 @@ use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::routing::get;
+use regatta_core::budget::Spend;
 use regatta_core::ids::{ProjectName, TaskId};
 use regatta_core::task::Task;
 
 use crate::Shared;
 
 pub(crate) use act::{quoted, who_plans};
-pub(crate) use draw::row;
+pub(crate) use draw::{middle, row};
 
 /// What is kept for the pages.
 #[derive(Default)]
@@ -38,6 +39,13 @@ pub(crate) struct Pages {
     landings: Mutex<BTreeMap<ProjectName, (draw::EndedKey, draw::Ended)>>,
     /// How many browsers look.
     looking: AtomicUsize,
+}
+
+impl Pages {
+    /// What an hour costs now, in millionths of a dollar.
+    pub(crate) fn per_hour(&self, today: &Spend, wall: u64) -> Option<u64> {
+        draw::per_hour(today, &self.lanes.spent(), wall)
+    }
 }
 
 /// The addresses of the pages' own data.

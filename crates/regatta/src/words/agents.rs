@@ -24,7 +24,7 @@ pub(super) fn agent(app: &App, word: AgentWord) -> Said {
             app.out.answer(
                 "agent.add",
                 &got.data,
-                &[format!("regatta agent test {name}"), "regatta run PLAN.toml".into()],
+                &[format!("regatta agent test {name}"), "regatta run --help".into()],
                 |out| draw(out, std::slice::from_ref(&got.data)),
             )
         }
@@ -33,7 +33,7 @@ pub(super) fn agent(app: &App, word: AgentWord) -> Said {
             let next = if got.data.is_empty() {
                 vec!["regatta provider".into(), "regatta agent add scripted --runtime scripted".into()]
             } else {
-                vec![]
+                vec![format!("regatta why {}", got.data[0].agent.name), "regatta status".into()]
             };
             app.out.answer("agent.list", &got.data, &next, |out| {
                 if got.data.is_empty() { "no agents yet\n".into() } else { draw(out, &got.data) }
@@ -257,8 +257,8 @@ pub(super) fn provider(app: &App) -> Said {
     let found: Vec<Found> = presets::PRESETS.iter().map(|it| discover::find(it, &machine)).collect();
     let data: Vec<ProviderLine> = found.iter().map(line_of).collect();
     let ready = found.iter().find(|it| it.program.is_some());
-    let next: Vec<String> =
-        ready.map(|it| format!("regatta agent add {0} --preset {0}", it.preset.name)).into_iter().collect();
+    let next = [ready
+        .map_or_else(|| "regatta demo".to_owned(), |it| format!("regatta agent add {0} --preset {0}", it.preset.name))];
     app.out.answer("provider", &data, &next, |_| {
         let mut rows = vec![["PRESET", "PROVIDER", "VERSION", "SIGNED IN", "FIX"].map(String::from).to_vec()];
         let (there, missing): (Vec<&Found>, Vec<&Found>) = found.iter().partition(|it| it.program.is_some());

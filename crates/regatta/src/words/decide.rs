@@ -13,7 +13,7 @@ use regatta_core::session::Answer;
 
 use crate::args::{Allow, BudgetWord, Deny, EffectArg, PolicyWord, ReachArg};
 use crate::client::Got;
-use crate::out::{Failed, Said, failed, plain, table, usage};
+use crate::out::{Failed, Said, failed, line, plain, table, usage};
 
 use super::App;
 
@@ -40,17 +40,25 @@ pub(super) fn decide(app: &App, kind: &str, (id, alike): (ApprovalId, bool), ans
         Answer::Deny { .. } => "denied",
         Answer::Text { .. } | Answer::Cancelled => "answered",
     };
+    let said = match &answer {
+        Answer::Text { text } => format!(" → {}", line(text)),
+        _ => String::new(),
+    };
     let got: Got<serde_json::Value> = app.call(&Call::InboxAnswer(input::Decide { id, answer, reach, alike }))?;
     let it = &got.data;
     let text = |name: &str| it[name].as_str().map(plain).unwrap_or_default();
     let left = it["left"].as_u64().unwrap_or(0);
-    let next = if left > 0 { vec!["regatta inbox".to_owned()] } else { vec![] };
+    let next = [if left > 0 { "regatta inbox" } else { "regatta status" }.to_owned()];
     app.out.answer(kind, it, &next, |_| {
         let more = it["answered"].as_u64().unwrap_or(1);
         let others = if more > 1 { format!(" and {} like it", more - 1) } else { String::new() };
         let rules = it["rules"].as_array().map(Vec::as_slice).unwrap_or_default().iter().filter_map(|it| it.as_str());
         let rules: String = rules.map(|it| format!(" · {}", plain(it))).collect();
-        format!("{verb} {id}{others} for {}: {}{rules} · {left} left in the inbox\n", text("task"), text("subject"))
+        format!(
+            "{verb} {id}{others} for {}: {}{said}{rules} · {left} left in the inbox\n",
+            text("task"),
+            text("subject")
+        )
     })
 }
 
@@ -72,18 +80,24 @@ pub(super) fn tell(app: &App, id: &str, words: &[String]) -> Said {
 pub(super) fn pause(app: &App, id: &str, because: &str) -> Said {
     let got: Got<TaskView> = app.call(&Call::Pause(input::Said { id: id.to_owned(), text: because.to_owned() }))?;
     let task = got.data.task.id;
-    app.out.answer("pause", &got.data, &[format!("regatta resume {task}")], |_| format!("{task} is paused\n"))
+    let why = if because.is_empty() { String::new() } else { format!(": {}", line(because)) };
+    app.out.answer("pause", &got.data, &[format!("regatta resume {task}")], |_| format!("{task} is paused{why}\n"))
 }
 
 pub(super) fn resume(app: &App, id: &str) -> Said {
     let got: Got<serde_json::Value> = app.call(&Call::Resume(input::Id { id: id.to_owned() }))?;
-    app.out.answer("resume", &got.data, &[], |_| format!("{id} goes on\n"))
+    app.out.answer("resume", &got.data, &[format!("regatta why {id}"), "regatta status".into()], |_| {
+        format!("{id} goes on\n")
+    })
 }
 
 pub(super) fn retry(app: &App, task: TaskId) -> Said {
     let got: Got<TaskView> = app.call(&Call::Retry(input::Id { id: task.to_string() }))?;
     let again = got.data.task.id;
-    app.out.answer("retry", &got.data, &[format!("regatta why {again}")], |_| {
+    // Of no mission: nobody takes it up by himself.
+    let next =
+        if got.data.task.mission.is_some() { format!("regatta why {again}") } else { "regatta run --yes".into() };
+    app.out.answer("retry", &got.data, &[next], |_| {
         if again == task {
             format!("{task} is tried again\n")
         } else {
@@ -122,7 +136,9 @@ pub(super) fn takeover(app: &App, task: TaskId, session: bool, command: &[std::f
         failed("io", format!("{} cannot be started: {it}", program.to_string_lossy()), "name another after --")
     })?;
     let data = serde_json::json!({ "task": task, "workspace": workspace, "exit": ended.code() });
-    app.out.answer("takeover", &data, &[], |_| if live { format!("{task} goes on\n") } else { String::new() })
+    app.out.answer("takeover", &data, &[format!("regatta why {task}")], |_| {
+        if live { format!("{task} goes on\n") } else { String::new() }
+    })
 }
 
 /// How the program of an agent is started in a terminal.
@@ -207,7 +223,7 @@ pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
     match word {
         PolicyWord::List => {
             let got: Got<Vec<Rule>> = app.call(&Call::PolicyList(input::Nothing {}))?;
-            app.out.answer("policy.list", &got.data, &[], |_| {
+            app.out.answer("policy.list", &got.data, &["regatta policy add --help".into()], |_| {
                 if got.data.is_empty() {
                     return "no rules: what a sandbox contains is allowed, the rest is asked\n".into();
                 }
@@ -236,12 +252,13 @@ pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
                 matter: Matter { tool, command, path, exact: false },
             };
             let got: Got<Rule> = app.call(&Call::PolicyAdd(ask))?;
-            app.out
-                .answer("policy.add", &got.data, &[], |_| format!("{}: {}\n", got.data.id, plain(&got.data.describe())))
+            app.out.answer("policy.add", &got.data, &[format!("regatta policy rm {}", got.data.id)], |_| {
+                format!("{}: {}\n", got.data.id, plain(&got.data.describe()))
+            })
         }
         PolicyWord::Rm { rule } => {
             let _done: Got<String> = app.call(&Call::PolicyRm(input::Rule { rule }))?;
-            app.out.answer("policy.rm", &rule, &[], |_| format!("took {rule} away\n"))
+            app.out.answer("policy.rm", &rule, &["regatta policy list".into()], |_| format!("took {rule} away\n"))
         }
     }
 }
@@ -261,7 +278,8 @@ pub(super) fn budget(app: &App, word: BudgetWord) -> Said {
             ("budget.rm", app.call(&Call::BudgetSet(input::BudgetSet { scope, ceiling }))?)
         }
     };
-    app.out.answer(kind, &got.data, &[], |_| draw_budgets(&got.data))
+    let next = if kind == "budget.list" { "regatta cost" } else { "regatta budget list" };
+    app.out.answer(kind, &got.data, &[next.into()], |_| draw_budgets(&got.data))
 }
 
 fn draw_budgets(it: &BudgetsView) -> String {

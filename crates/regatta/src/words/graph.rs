@@ -182,6 +182,8 @@ struct Cost {
     cap: Option<u64>,
     /// How many days before today are in it.
     days: u32,
+    /// What an hour costs now, in millionths of a dollar, where that can be told.
+    per_hour: Option<u64>,
 }
 
 pub(super) fn cost(app: &App, by: CostBy, since: Option<u32>) -> Said {
@@ -214,7 +216,14 @@ pub(super) fn cost(app: &App, by: CostBy, since: Option<u32>) -> Said {
     };
     let days = since.unwrap_or(0);
     // A ceiling is a day's.
-    let cost = Cost { by, rows, total: budgets.data.spent, cap: cap.filter(|_| days == 0), days };
+    let cost = Cost {
+        by,
+        rows,
+        total: budgets.data.spent,
+        cap: cap.filter(|_| days == 0),
+        days,
+        per_hour: budgets.data.per_hour,
+    };
     app.out.answer("cost", &cost, &["regatta budget list".into()], |_| draw_cost(&cost))
 }
 
@@ -254,12 +263,49 @@ fn draw_cost(it: &Cost) -> String {
         *last += &format!(" of ${:.2}", cap as f64 / 1e6);
     }
     rows.push(total);
-    table(&rows)
+    let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+    table(&rows) + &forecast(it, now)
+}
+
+/// What an hour costs now, and when the cap is reached at that rate; nothing where that cannot be told.
+fn forecast(it: &Cost, now: u64) -> String {
+    let Some(rate) = it.per_hour.filter(|it| *it > 0) else { return String::new() };
+    let mut text = format!("now    ${:.2} an hour", rate as f64 / 1e6);
+    if let (Some(cap), Some(spent)) = (it.cap, it.total.usage.micro_usd) {
+        let left = u128::from(cap.saturating_sub(spent)) * 3_600_000 / u128::from(rate);
+        text += &match u64::try_from(left) {
+            Ok(0) => " · the cap is reached: nothing new is started today".to_owned(),
+            Ok(ms) if ms < 86_400_000 => {
+                format!(" · the cap is reached about {} at this rate", &super::see::hour(now + ms)[..5])
+            }
+            _ => String::new(),
+        };
+    }
+    text + "\n"
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// J6: an hour's price, and when the cap is reached; nothing is foretold of what is not known.
+    #[test]
+    fn a_rate_foretells_the_cap() {
+        let cost = |per_hour, cap, spent| {
+            let mut total = Spend::default();
+            total.usage.micro_usd = spent;
+            Cost { by: "agent", rows: vec![], total, cap, days: 0, per_hour }
+        };
+        assert_eq!(forecast(&cost(None, Some(5), Some(1)), 0), "");
+        assert_eq!(forecast(&cost(Some(1_100_000), None, Some(1)), 0), "now    $1.10 an hour\n");
+        let text = forecast(&cost(Some(1_000_000), Some(3_000_000), Some(1_000_000)), 0);
+        let due = &crate::words::hour(7_200_000)[..5];
+        assert_eq!(text, format!("now    $1.00 an hour · the cap is reached about {due} at this rate\n"));
+        let over = forecast(&cost(Some(1_000_000), Some(1), Some(2)), 0);
+        assert!(over.contains("the cap is reached: nothing new"), "{over}");
+        let far = forecast(&cost(Some(1), Some(9_000_000), Some(1)), 0);
+        assert!(!far.contains("cap"), "days ahead is no forecast: {far}");
+    }
 
     #[test]
     fn unknown_prices_are_not_nothing() {

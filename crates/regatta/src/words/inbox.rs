@@ -31,16 +31,11 @@ pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
     // What somebody put off is not gone: it is told apart, with when it comes back.
     let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) = got.data.iter().cloned().partition(InboxView::is_awake);
     let same = |it: &InboxView| awake.iter().filter(|other| other.group() == it.group()).count() > 1;
-    let next = awake.first().map(|it| match it.kind.as_str() {
-        "permission" if same(it) => format!("regatta allow {} --all", it.id),
-        "permission" => format!("regatta allow {}", it.id),
-        "question" if !it.choices.is_empty() => format!("regatta answer {} 1", it.id),
-        "question" => "regatta inbox -i".to_owned(),
-        "review" => format!("regatta diff {0} · regatta land {0}", it.id),
-        "failed" | "task" => format!("regatta why {}", it.id),
-        _ => it.ways.first().map_or_else(|| "regatta inbox -i".to_owned(), |way| way.line.clone()),
-    });
-    app.out.answer("inbox", &got.data, &next.into_iter().collect::<Vec<_>>(), |_| {
+    let mut next = awake.first().map(|it| steps(it, same(it))).unwrap_or_else(|| vec!["regatta status".into()]);
+    if awake.len() > 1 {
+        next.push("regatta inbox -i".into());
+    }
+    app.out.answer("inbox", &got.data, &next, |_| {
         let mut text = if awake.is_empty() { "nothing needs you\n".into() } else { table(&grouped(&awake)) };
         if !asleep.is_empty() {
             let until = |it: &InboxView| format!("{} until {}", it.id, hour(it.snoozed_until_wall.unwrap_or(0)));
@@ -50,6 +45,20 @@ pub(super) fn inbox(app: &App, ask: &Inbox) -> Said {
         text
     })?;
     if ask.check && !awake.is_empty() { Err(Failed::Code(3)) } else { Ok(()) }
+}
+
+/// The lines that settle an item, as they are typed. What asks the very same is answered at once.
+pub(super) fn steps(it: &InboxView, same: bool) -> Vec<String> {
+    let all = if same { " --all" } else { "" };
+    match it.kind.as_str() {
+        "permission" => vec![format!("regatta allow {}{all}", it.id), format!("regatta deny {}{all}", it.id)],
+        "question" if !it.choices.is_empty() => vec![format!("regatta answer {} 1", it.id)],
+        "question" => vec!["regatta inbox -i".to_owned()],
+        "review" => vec![format!("regatta diff {}", it.id), format!("regatta land {}", it.id)],
+        "failed" => vec![format!("regatta why {}", it.id), format!("regatta retry {}", it.id)],
+        "task" => vec![format!("regatta why {}", it.id)],
+        _ => vec![it.ways.first().map_or_else(|| "regatta inbox -i".to_owned(), |way| way.line.clone())],
+    }
 }
 
 fn snooze(app: &App, id: &Item, ms: Option<u64>) -> Said {
@@ -95,7 +104,7 @@ fn grouped(items: &[InboxView]) -> Vec<Vec<String>> {
 }
 
 /// Everything that needs a person here, what is put off too.
-fn items(app: &App, client: &Client) -> Result<Vec<InboxView>, Failed> {
+pub(super) fn items(app: &App, client: &Client) -> Result<Vec<InboxView>, Failed> {
     let project = app.project(client)?;
     let got: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project }))?;
     Ok(got.data)
@@ -171,7 +180,7 @@ fn choose(app: &App, client: &Client, item: &Item, (way, said): (&Way, Option<St
     let call = Call::parse(&way.verb, &body).map_err(Failed::from)?;
     let got: Got<serde_json::Value> = client.call(&call)?;
     let left = items(app, client)?.iter().filter(|it| it.is_awake()).count();
-    let next = if left > 0 { vec!["regatta inbox".to_owned()] } else { vec![] };
+    let next = [if left > 0 { "regatta inbox" } else { "regatta status" }.to_owned()];
     // A failed task is tried again under a new number.
     let other = got.data["id"].as_str().filter(|it| *it != item.to_string()).filter(|_| way.verb == "retry");
     let other = other.map_or(String::new(), |it| format!(" as {it}"));

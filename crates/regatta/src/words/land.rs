@@ -1,17 +1,17 @@
-//! Land: `land`, `queue`, `diff`, `revise`, `drop`, `undo`.
+//! Land: `land`, `queue`, `drop`, `undo`.
 
 use std::collections::BTreeSet;
 
-use regatta_api::view::{DiffView, QueueView, TaskView};
+use regatta_api::view::{LandingView, QueueView, TaskView};
 use regatta_api::{Call, input};
 use regatta_core::ids::{ClaimId, TaskId};
 use regatta_core::landing::join::Unpushed;
 
 use super::App;
 use crate::args::QueueWord;
-use crate::client::Got;
+use crate::client::{Client, Got};
 use crate::follow;
-use crate::out::{Failed, Said, ago, line, plain, table};
+use crate::out::{Failed, Said, ago, line, span, table};
 
 pub(super) fn land(app: &App, id: TaskId, wait: bool, first: bool) -> Said {
     let client = app.client()?;
@@ -36,12 +36,27 @@ pub(super) fn land_now(app: &App, workspace: String, claim: Option<ClaimId>, tok
 fn told(app: &App, word: &str, task: Option<TaskView>, waited: bool) -> Said {
     let Some(task) = task else { return Err(Failed::Code(124)) };
     let id = task.task.id;
-    app.out.answer(word, &task, &["regatta queue".into()], |out| match &task.task.landed {
-        Some(commit) => format!("landed {id} as {}\n", &commit.as_str()[..10]),
+    let project = Some(task.task.project.clone());
+    let queues: Got<Vec<QueueView>> = app.call(&Call::Queue(input::Scope { project }))?;
+    let next = match (task.word.as_str(), waited) {
+        ("landed", _) => vec![format!("regatta undo {id}"), "regatta status".to_owned()],
+        ("landing", false) => vec!["regatta queue".to_owned(), format!("regatta land {id} --wait")],
+        ("review", _) => vec![format!("regatta diff {id}"), format!("regatta land {id}")],
+        _ => vec![format!("regatta why {id}")],
+    };
+    app.out.answer(word, &task, &next, |out| match &task.task.landed {
+        Some(commit) => {
+            let trunk = queues.data.first().map_or("the trunk", |it| it.trunk.as_str());
+            let short = &commit.as_str()[..10];
+            format!("landed {id} as {short} on {trunk} · regatta undo {id} takes it back: it adds a revert\n")
+        }
         None => {
-            let reason =
-                task.waits.first().map_or_else(|| task.task.reason.clone().unwrap_or_default(), |it| it.text.clone());
-            format!("{id} {}  {}\n", out.state(&task.word), line(&reason))
+            let queued = queues.data.iter().find_map(|it| place(it, id));
+            let reason = || match task.waits.first() {
+                Some(it) => line(&it.text),
+                None => line(task.task.reason.as_deref().unwrap_or_default()),
+            };
+            queued.unwrap_or_else(|| format!("{id} {}  {}\n", out.state(&task.word), reason()))
         }
     })?;
     match task.word.as_str() {
@@ -50,6 +65,25 @@ fn told(app: &App, word: &str, task: Option<TaskView>, waited: bool) -> Said {
         _ if !waited => Ok(()),
         _ => Err(Failed::Code(1)),
     }
+}
+
+/// Where a task stands in the line: its place, what is directly ahead of it, and when it would land at the usual pace.
+fn place(queue: &QueueView, id: TaskId) -> Option<String> {
+    let at = queue.queue.iter().position(|it| it.task == id)?;
+    let it = &queue.queue[at];
+    let ahead = at.checked_sub(1).map(|at| &queue.queue[at]);
+    let ahead = ahead.map_or(String::new(), |it| format!(", after {} ({})", it.task, it.state));
+    let detail = if it.detail.is_empty() { String::new() } else { format!(" · {}", line(&it.detail)) };
+    let when = left(queue, it).map_or(String::new(), |it| format!(" · {it}"));
+    Some(format!("{} {id} at {} of {}{ahead}{detail}{when}\n", it.state, at + 1, queue.queue.len()))
+}
+
+/// In how long one would land if it took as long as others did; nothing where that is over or nobody knows.
+fn left(queue: &QueueView, it: &LandingView) -> Option<String> {
+    let usual = queue.usual_ms.filter(|_| queue.held.is_none() && it.state != "held")?;
+    let due = it.queued_wall + usual;
+    let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
+    (due > now).then(|| format!("lands in about {}", span((due - now).max(1_000))))
 }
 
 pub(super) fn queue(app: &App, word: Option<QueueWord>, all: bool) -> Said {
@@ -70,7 +104,15 @@ pub(super) fn queue(app: &App, word: Option<QueueWord>, all: bool) -> Said {
         }
         None => {
             let got: Got<Vec<QueueView>> = client.call(&Call::Queue(input::Scope { project }))?;
-            app.out.answer("queue", &got.data, &[], |_| {
+            let first = |of: fn(&QueueView) -> &Vec<LandingView>| got.data.iter().flat_map(of).next();
+            let out = got.data.iter().flat_map(|it| &it.recent).find(|it| it.state == "out");
+            let next: Vec<String> = match (first(|it| &it.queue), out, first(|it| &it.recent)) {
+                (Some(it), ..) => vec![format!("regatta why {}", it.task), "regatta watch".into()],
+                (None, Some(it), _) => vec![format!("regatta why {}", it.task), "regatta status".into()],
+                (None, None, Some(it)) => vec![format!("regatta diff {}", it.task), "regatta undo".into()],
+                (None, None, None) => vec!["regatta status".into()],
+            };
+            app.out.answer("queue", &got.data, &next, |_| {
                 let text: String = got.data.iter().map(|it| if all { merges(it) } else { drawn(it) }).collect();
                 if got.data.is_empty() { "no project yet\n".into() } else { text }
             })
@@ -118,18 +160,27 @@ pub(super) fn unpushed(it: Option<&Unpushed>) -> String {
 
 fn drawn(it: &QueueView) -> String {
     let slots = if it.slots == 1 { "one tree at a time".into() } else { format!("up to {} trees at once", it.slots) };
-    let mut text = format!("{} → {} · {slots}\n", it.project, it.trunk);
+    let tip = it.recent.iter().find_map(|it| it.commit.as_ref());
+    let tip = tip.map_or(String::new(), |it| format!(" {}", &it.as_str()[..10]));
+    let mut text = format!("{} → {}{tip} · {slots}\n", it.project, it.trunk);
     if let Some(held) = &it.held {
         text += &format!("held by {}: {}\n", line(&held.by), line(&held.reason));
     }
     text += &unpushed(it.unpushed.as_ref());
-    let waiting = it.queue.iter().map(|it| {
+    if it.queue.is_empty() {
+        text += "nothing waits to land\n";
+    }
+    let waiting = it.queue.iter().enumerate().map(|(at, car)| {
+        let ahead = at.checked_sub(1).map(|at| format!("after {}", it.queue[at].task));
+        let detail = Some(line(&car.detail)).filter(|it| !it.is_empty()).or(ahead).unwrap_or_default();
+        let when = left(it, car).map_or(String::new(), |it| format!("{it}  "));
         vec![
-            it.position.map_or(String::new(), |it| it.to_string()),
-            it.task.to_string(),
-            it.state.clone(),
-            line(&it.subject),
-            line(&it.detail),
+            car.position.map_or(String::new(), |it| it.to_string()),
+            car.task.to_string(),
+            car.state.clone(),
+            line(&car.subject),
+            ago(car.queued_wall),
+            format!("{when}{detail}"),
         ]
     });
     let recent = it.recent.iter().take(10).map(|it| {
@@ -139,62 +190,50 @@ fn drawn(it: &QueueView) -> String {
             it.task.to_string(),
             it.state.clone(),
             line(&it.subject),
+            String::new(),
             what,
         ]
     });
     text + &table(&waiting.chain(recent).collect::<Vec<_>>())
 }
 
-pub(super) fn diff(app: &App, id: TaskId, since_review: bool, stat: bool) -> Said {
-    let got: Got<DiffView> = app.call(&Call::Diff(input::Diff { id: id.to_string(), since_review }))?;
-    app.out.answer("diff", &got.data, &[format!("regatta land {id}")], |_| {
-        if stat {
-            return table(&counted(&got.data.patch));
-        }
-        // An agent's text: nothing in it may steer the terminal. Tabs are part of what is shown.
-        got.data.patch.lines().map(|it| it.split('\t').map(plain).collect::<Vec<_>>().join("\t") + "\n").collect()
+pub(super) fn drop_work(app: &App, id: TaskId, because: String) -> Said {
+    let got: Got<TaskView> = app.call(&Call::Drop(input::Said { id: id.to_string(), text: because }))?;
+    let kept = got.data.task.submission.as_ref().map(|it| it.commit.as_str()[..10].to_owned());
+    app.out.answer("drop", &got.data, &[format!("regatta retry {id}"), "regatta status".into()], |_| match kept {
+        Some(kept) => format!("dropped {id}; its work is kept for thirty days as {kept}\n"),
+        None => format!("dropped {id}; it is out of the inbox\n"),
     })
 }
 
-/// A row for each file of a patch: its path, and how many lines came and went.
-fn counted(patch: &str) -> Vec<Vec<String>> {
-    let mut files: Vec<(String, usize, usize)> = Vec::new();
-    let mut inside = false;
-    for it in patch.lines() {
-        if let Some(names) = it.strip_prefix("diff --git ") {
-            let name = names.rsplit(" b/").next().unwrap_or(names);
-            files.push((plain(name), 0, 0));
-            inside = false;
-            continue;
-        }
-        inside |= it.starts_with("@@");
-        let Some(file) = files.last_mut().filter(|_| inside) else { continue };
-        match it.bytes().next() {
-            Some(b'+') => file.1 += 1,
-            Some(b'-') => file.2 += 1,
-            _ => {}
-        }
-    }
-    files.into_iter().map(|(name, added, gone)| vec![name, format!("+{added}"), format!("-{gone}")]).collect()
-}
-
-pub(super) fn revise(app: &App, id: TaskId, words: &[String], comments: &[String]) -> Said {
-    let words = Some(words.join(" ")).filter(|it| !it.is_empty());
-    let text = words.into_iter().chain(comments.iter().cloned()).collect::<Vec<_>>().join("\n");
-    let got: Got<TaskView> = app.call(&Call::Revise(input::Said { id: id.to_string(), text }))?;
-    app.out.answer("revise", &got.data, &[format!("regatta why {id}")], |_| format!("{id} goes back with your words\n"))
-}
-
-pub(super) fn drop_work(app: &App, id: TaskId, because: String) -> Said {
-    let got: Got<TaskView> = app.call(&Call::Drop(input::Said { id: id.to_string(), text: because }))?;
-    let kept = got.data.task.submission.as_ref().map(|it| it.commit.as_str()[..10].to_owned()).unwrap_or_default();
-    app.out.answer("drop", &got.data, &[], |_| format!("dropped {id}; its work is kept for thirty days as {kept}\n"))
-}
-
-pub(super) fn undo(app: &App, id: TaskId, wait: bool) -> Said {
+/// Takes back what landed; without a name, what could be.
+pub(super) fn undo(app: &App, id: Option<&str>, wait: bool) -> Said {
     let client = app.client()?;
-    let got: Got<TaskView> = client.call(&Call::Undo(input::Id { id: id.to_string() }))?;
+    let Some(id) = id else { return undoable(app, &client) };
+    let got: Got<TaskView> = client.call(&Call::Undo(input::Id { id: id.to_owned() }))?;
     let undoing = got.data.task.id;
+    if !wait {
+        app.out.note(&format!("{undoing} takes {id} back: a revert, through the same queue"));
+    }
     let last = if wait { follow::until_landed(&client, undoing, got.revision, app.timeout())? } else { Some(got.data) };
     told(app, "undo", last, wait)
+}
+
+/// What landed here, the last first: each can be taken back.
+fn undoable(app: &App, client: &Client) -> Said {
+    let project = app.project(client)?;
+    let got: Got<Vec<QueueView>> = client.call(&Call::Queue(input::Scope { project }))?;
+    let landed: Vec<&LandingView> =
+        got.data.iter().flat_map(|it| &it.recent).filter(|it| it.commit.is_some()).collect();
+    let next = landed.first().map_or_else(|| "regatta status".to_owned(), |it| format!("regatta undo {}", it.task));
+    app.out.answer("undo.list", &landed, &[next], |_| {
+        if landed.is_empty() {
+            return "nothing has landed yet\n".into();
+        }
+        let row = |it: &&LandingView| {
+            let commit = it.commit.as_ref().map_or(String::new(), |it| it.as_str()[..10].to_owned());
+            vec![it.task.to_string(), commit, line(&it.subject), it.agent.to_string()]
+        };
+        table(&landed.iter().map(row).collect::<Vec<_>>())
+    })
 }

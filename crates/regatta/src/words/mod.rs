@@ -6,6 +6,7 @@ mod bridge;
 mod claim;
 mod decide;
 mod demo;
+mod diff;
 pub(crate) mod doctor;
 mod fill;
 pub(crate) mod goal;
@@ -47,7 +48,8 @@ use clap::Parser;
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::ProjectView;
-use regatta_core::ids::ProjectName;
+use regatta_core::ids::{BranchName, ProjectName};
+use regatta_engine::ports::git::Repo;
 use serde::de::DeserializeOwned;
 
 use crate::args::{Cli, Global, When, Word};
@@ -140,6 +142,12 @@ fn main_worktree(here: &Path) -> Option<PathBuf> {
     main.canonicalize().ok()
 }
 
+/// A project's repository, to look at from here.
+fn repo_of(it: ProjectView) -> Option<Repo> {
+    let trunk = BranchName::new(&it.trunk).ok()?;
+    Some(Repo { project: it.name, path: it.path.into(), trunk, update_checkout: false, workspace: Default::default() })
+}
+
 /// Reads what was typed and does it.
 pub(crate) fn run(typed: Vec<OsString>) -> ExitCode {
     // There is one supervisor for every agent: it does without the command line's tables, to stay small.
@@ -193,7 +201,8 @@ fn how_to_speak(global: &Global) -> Out {
         .find_map(|it| std::env::var(it).ok().filter(|it| !it.is_empty()))
         .unwrap_or_default();
     let plain = !locale.is_empty() && !locale.to_ascii_lowercase().contains("utf");
-    Out { json: global.json, quiet: global.quiet, colour, hints: out::watched() && !global.no_hint, unicode: !plain }
+    let hints = out::watched() && !global.no_hint;
+    Out { json: global.json, quiet: global.quiet, colour, hints, unicode: !plain, pager: None }
 }
 
 fn log(verbose: u8, daemon: bool) {
@@ -249,10 +258,10 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Land { id: Some(id), wait, first, .. }) => land::land(app, id, wait, first),
         Some(Word::Land { .. }) => Err(Failed::Code(2)), // it has either
         Some(Word::Queue { word, all }) => land::queue(app, word, all),
-        Some(Word::Diff { id, since_review, stat }) => land::diff(app, id, since_review, stat),
-        Some(Word::Revise { id, words, comment }) => land::revise(app, id, &words, &comment),
+        Some(Word::Diff(it)) => diff::diff(app, &it),
+        Some(Word::Revise(it)) => diff::revise(app, &it),
         Some(Word::Drop { id, because }) => land::drop_work(app, id, because),
-        Some(Word::Undo { id, wait }) => land::undo(app, id, wait),
+        Some(Word::Undo { id, wait }) => land::undo(app, id.as_deref(), wait),
         Some(Word::Stop(it)) => work::stop(app, it),
         Some(Word::Pause { id, because }) => decide::pause(app, &id, &because),
         Some(Word::Resume { id }) => decide::resume(app, &id),

@@ -10,7 +10,7 @@ use regatta_core::life::Doing;
 use crate::args::Replay;
 use crate::client::{Client, Got};
 use crate::follow::tokens;
-use crate::out::{Failed, Out, Said, line, span, table};
+use crate::out::{Failed, Out, Said, exact, line, table};
 
 use super::App;
 use super::see::hour;
@@ -29,6 +29,10 @@ pub(super) fn replay(app: &App, ask: &Replay) -> Said {
                 format!("regatta replay {} --step", ask.mission),
             ]
         }
+        (Some(at), _) => match it.marks.iter().find(|it| it.revision > at) {
+            Some(mark) => vec![format!("regatta replay {} --at {}", ask.mission, mark.revision)],
+            None => vec![format!("regatta show {}", ask.mission)],
+        },
         _ => vec![],
     };
     app.out.answer("mission.replay", &it, &next, |out| match ask.at {
@@ -115,8 +119,8 @@ fn side_by_side(all: &[FiguresView]) -> String {
     row("state", &|it| if it.running { "running".into() } else { "ended".into() });
     row("landed", &|it| format!("{} of {}", it.landed, it.tasks));
     row("failed", &|it| it.failed.to_string());
-    row("time", &|it| span(it.wall_ms));
-    row("work", &|it| span(it.work_ms));
+    row("time", &|it| exact(it.wall_ms));
+    row("work", &|it| exact(it.work_ms));
     row("agents", &|it| it.agents.to_string());
     row("retries", &|it| it.retries.to_string());
     row("fix-ups", &|it| it.fixups.to_string());
@@ -132,7 +136,7 @@ fn side_by_side(all: &[FiguresView]) -> String {
     kinds.dedup();
     for kind in kinds {
         let name = format!("  {}", super::see::doing(kind));
-        row(&name, &|it| it.time.iter().find(|sum| sum.doing == kind).map_or("-".into(), |it| span(it.ms)));
+        row(&name, &|it| it.time.iter().find(|sum| sum.doing == kind).map_or("-".into(), |it| exact(it.ms)));
     }
     table(&rows)
 }

@@ -6,12 +6,12 @@ use regatta_api::Call;
 use regatta_api::input::{self, PlannedTask, RuntimeName};
 use regatta_api::view::{AgentView, MissionView, ProjectView, StatusView, TaskView};
 use regatta_core::agent::{Role, Runtime};
-use regatta_core::ids::{AgentName, BranchName, MissionId, ProjectName, TaskId};
+use regatta_core::ids::{AgentName, MissionId, ProjectName, TaskId};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Commits;
 use regatta_core::schedule::lacks_manifest;
 use regatta_core::{manifest, mission};
-use regatta_engine::ports::git::{Git, Repo};
+use regatta_engine::ports::git::Git;
 
 use crate::args::{Mode, Run};
 use crate::client::{Client, Got};
@@ -73,7 +73,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     let mut rules = Rules { waves, wave_commits, isolate: ask.isolate, run: set, serial: vec![] };
     if let (Some(work), true) = (&given, ask.plan_only) {
         work.notes.iter().for_each(|it| app.out.note(it));
-        let next: Vec<String> = file.iter().map(|it| format!("regatta run {}", it.display())).collect();
+        let next: Vec<String> = file.iter().map(|it| again(ask, it)).collect();
         return app.out.answer("plan", &work.tasks, &next, |_| work.preview.draw(&rules, &[]));
     }
     let client = app.client()?;
@@ -133,7 +133,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
                 }
             }
             Decision::Leave => {
-                let next: Vec<String> = file.iter().map(|it| format!("regatta run {}", it.display())).collect();
+                let next: Vec<String> = file.iter().map(|it| again(ask, it)).collect();
                 return app.out.answer("run", &serde_json::json!({ "started": false }), &next, |_| {
                     "nothing was started\n".into()
                 });
@@ -184,6 +184,33 @@ fn decision(app: &App, editable: bool) -> Result<Decision, Failed> {
     })
 }
 
+/// The line that starts a plan as it was asked for.
+fn again(ask: &Run, file: &std::path::Path) -> String {
+    let mut line = format!("regatta run {}", quoted(&file.display().to_string()));
+    if !ask.agents.is_empty() {
+        let names: Vec<&str> = ask.agents.iter().map(AgentName::as_str).collect();
+        line += &format!(" --agents {}", names.join(","));
+    }
+    match ask.mode {
+        Some(Mode::Flow) => line += " --mode flow",
+        Some(Mode::Waves) => line += " --mode waves",
+        None => {}
+    }
+    if let Some(many) = ask.max_workers {
+        line += &format!(" --max-workers {many}");
+    }
+    let flags =
+        [(ask.isolate, "isolate"), (ask.wave_commits, "wave-commits"), (ask.per_task_commits, "per-task-commits")];
+    flags.iter().filter(|it| it.0).for_each(|it| line += &format!(" --{}", it.1));
+    line
+}
+
+/// A word as a shell takes it.
+fn quoted(text: &str) -> String {
+    let plain = |it: char| it.is_alphanumeric() || "/._-+".contains(it);
+    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
 /// Whether each wave is one commit: what was typed counts first, then the plan, then the settings.
 fn wave_commits(ask: &Run, plan: Option<Commits>, set: Option<Commits>) -> bool {
     match (ask.wave_commits, ask.per_task_commits) {
@@ -217,9 +244,7 @@ fn serial_packages(
 ) -> Result<Vec<PathPattern>, Failed> {
     let projects: Got<Vec<ProjectView>> = client.call(&Call::ProjectList(input::Nothing {}))?;
     let Some(it) = projects.data.into_iter().find(|it| it.name == *project) else { return Ok(vec![]) };
-    let Ok(trunk) = BranchName::new(&it.trunk) else { return Ok(vec![]) };
-    let repo =
-        Repo { project: it.name, path: it.path.into(), trunk, update_checkout: false, workspace: Default::default() };
+    let Some(repo) = super::repo_of(it) else { return Ok(vec![]) };
     // Where the repository is another machine's, the daemon there finds them by itself.
     let Ok(paths) = crate::wire::git(&app.data_dir()?).paths_at_tip(&repo) else { return Ok(vec![]) };
     let found = manifest::serial_packages(paths.iter().map(String::as_str), &rules.run.serial_packages);
@@ -341,7 +366,7 @@ fn choose_agents(client: &Client, ask: &Run, settings: &[settings::Setting]) -> 
         return Err(failed(
             "no_provider",
             "there is no agent to do the work",
-            "add one: regatta agent add NAME --runtime command --command '…'; or rehearse: --agents scripted",
+            "find one: regatta provider; or rehearse with scripts for nothing: regatta run PLAN --agents scripted",
         ));
     }
     for name in &wanted {

@@ -2,13 +2,13 @@
 
 use regatta_api::Call;
 use regatta_api::input;
-use regatta_api::page::OpenView;
+use regatta_api::page::{MissionLine, OpenView};
 use regatta_api::view::{
-    AgentView, AgentWhyView, BudgetsView, EventView, MissionView, PastView, StatusView, TaskView, WhyView,
+    AgentView, AgentWhyView, BudgetsView, EventView, InboxView, MissionView, PastView, StatusView, TaskView, WhyView,
 };
 use regatta_core::attempt::Attempt;
 use regatta_core::gates::Says;
-use regatta_core::ids::MissionId;
+use regatta_core::ids::{MissionId, TaskId};
 use regatta_core::life::{Doing, Life, Sum};
 use regatta_core::schedule::{WaitKind, WaitReason};
 use regatta_core::task::Status;
@@ -34,13 +34,19 @@ pub(super) fn open(app: &App) -> Said {
 pub(super) fn status(app: &App) -> Said {
     let client = app.client()?;
     let project = app.project(&client)?;
+    let scope = project.clone();
     let got: Got<StatusView> = client.call(&Call::Status(input::Scope { project }))?;
     let it = &got.data;
-    let mut next = vec!["regatta watch".to_owned(), it.url.clone()];
-    if let Some(task) = it.tasks.iter().find(|it| it.word == "needs you") {
-        next.insert(0, format!("regatta why {}", task.task.id));
-    } else if it.needs_you > 0 {
-        next.insert(0, "regatta inbox".to_owned());
+    let asked: Vec<InboxView> = client.call(&Call::InboxList(input::Scope { project: scope }))?.data;
+    let asked: Vec<InboxView> = asked.into_iter().filter(InboxView::is_awake).collect();
+    let mut next: Vec<String> = match &asked[..] {
+        [] => vec![],
+        [one] => super::inbox::steps(one, false).into_iter().take(1).collect(),
+        _ => vec!["regatta inbox".to_owned()],
+    };
+    match it.projects.is_empty() {
+        true => next.extend(["regatta init".to_owned(), "regatta demo".to_owned()]),
+        false => next.extend(["regatta watch".to_owned(), "regatta open".to_owned()]),
     }
     let budgets: Got<BudgetsView> = client.call(&Call::BudgetList(input::Spent { days: 0 }))?;
     let spent = money(&budgets.data);
@@ -73,7 +79,7 @@ pub(super) fn status(app: &App) -> Said {
             }
             text += &super::land::unpushed(it.unpushed.as_ref());
         }
-        text += &by_mission(out, it);
+        text += &by_mission(out, it, &asked);
         text
     })
 }
@@ -90,19 +96,71 @@ fn money(it: &BudgetsView) -> String {
     }
 }
 
-/// The tasks under their missions; those of none come last, and where there is only one kind there is no heading.
-fn by_mission(out: &Out, it: &StatusView) -> String {
+/// What a person wants to see first.
+fn urgency(it: &TaskView) -> u8 {
+    match it.word.as_str() {
+        _ if it.asks() => 0,
+        "needs you" => 0,
+        "review" => 1,
+        "working" => 2,
+        "landing" => 3,
+        _ => 4,
+    }
+}
+
+/// The tasks under their missions, each with its name and how far it is; those of none come last.
+fn by_mission(out: &Out, it: &StatusView, asked: &[InboxView]) -> String {
     let of = |mission: Option<MissionId>| -> Vec<TaskView> {
-        it.tasks.iter().filter(|it| it.task.mission == mission).cloned().collect()
+        let mut tasks: Vec<TaskView> = it.tasks.iter().filter(|it| it.task.mission == mission).cloned().collect();
+        tasks.sort_by_key(urgency);
+        tasks
     };
-    let mut groups: Vec<(String, Vec<TaskView>)> =
-        it.missions.iter().map(|id| (id.to_string(), of(Some(*id)))).collect();
+    let head = |it: &MissionLine| format!("{} {}   {} of {} landed", it.id, line(&it.title), it.landed, it.tasks);
+    let mut groups: Vec<(String, Vec<TaskView>)> = it.progress.iter().map(|it| (head(it), of(Some(it.id)))).collect();
     groups.push(("in no mission".into(), of(None)));
     groups.retain(|it| !it.1.is_empty());
-    if groups.len() < 2 {
-        return table(&rows(out, &it.tasks));
+    let tasks: Vec<TaskView> = groups.iter().flat_map(|it| it.1.clone()).collect();
+    // One table for all, so that its columns stand under each other.
+    let mut rows = rows(out, &tasks);
+    for (row, task) in rows.iter_mut().zip(&tasks) {
+        // What it asks says more than that it asks.
+        if let (Some(it), Some(doing)) = (asked.iter().find(|it| it.task == Some(task.task.id)), row.last_mut()) {
+            *doing = asks(it);
+        }
     }
-    groups.iter().map(|(name, tasks)| format!("{name}\n{}", table(&rows(out, tasks)))).collect()
+    // What needs somebody and is no task that is open: a failed one, a budget, an agent that is not signed in.
+    let others: Vec<&InboxView> =
+        asked.iter().filter(|it| !tasks.iter().any(|task| it.task == Some(task.task.id))).collect();
+    rows.extend(others.iter().map(|it| {
+        let agent = it.agent.as_ref().map_or("-".into(), ToString::to_string);
+        let state = out.state(if it.kind == "failed" { "failed" } else { "needs you" });
+        vec![it.id.clone(), state, line(&it.subject), agent, ago(it.since_wall), line(&it.why)]
+    }));
+    let table = table(&rows);
+    if it.progress.is_empty() {
+        return table;
+    }
+    let mut lines = table.lines();
+    let mut text = String::new();
+    for (head, tasks) in &groups {
+        text += &format!("{head}\n");
+        text.extend(lines.by_ref().take(tasks.len()).map(|it| format!("  {it}\n")));
+    }
+    if !others.is_empty() {
+        text += "needs you beside these\n";
+        text.extend(lines.map(|it| format!("  {it}\n")));
+    }
+    text
+}
+
+/// What is asked, with its number, in a line.
+fn asks(it: &InboxView) -> String {
+    let number =
+        if it.task.is_some_and(|task| task.to_string() == it.id) { String::new() } else { format!("{} ", it.id) };
+    match it.kind.as_str() {
+        "permission" | "question" => format!("{number}{}: {}", it.kind, line(&it.subject)),
+        _ => format!("{number}{}", line(&it.why)),
+    }
 }
 
 pub(super) fn show(app: &App, id: &str) -> Said {
@@ -114,10 +172,13 @@ pub(super) fn show(app: &App, id: &str) -> Said {
         app.out.answer("task.show", &task, &[format!("regatta why {}", task.task.id)], |out| draw_task(out, &task))
     } else if data.get("capacity").is_some() {
         let agent: AgentView = read(data.clone())?;
-        app.out.answer("agent.show", &agent, &[], |out| super::agents::draw(out, std::slice::from_ref(&agent)))
+        let next = [format!("regatta why {}", agent.agent.name)];
+        app.out.answer("agent.show", &agent, &next, |out| super::agents::draw(out, std::slice::from_ref(&agent)))
     } else if data.get("outlook").is_some() {
         let mission: MissionView = read(data.clone())?;
-        app.out.answer("mission.show", &mission, &[], |out| draw_mission(out, &mission))
+        let id = mission.mission.id;
+        let next = [format!("regatta graph {id}"), format!("regatta replay {id}")];
+        app.out.answer("mission.show", &mission, &next, |out| draw_mission(out, &mission))
     } else {
         let attempt: Attempt = read(data.clone())?;
         app.out.answer("attempt.show", &attempt, &[format!("regatta logs {}", attempt.id)], |_| draw_attempt(&attempt))
@@ -217,7 +278,9 @@ pub(super) fn why(app: &App, id: &str) -> Said {
         return why_agent(app, &read(got.data)?);
     }
     let it: WhyView = read(got.data)?;
-    let ways = ways_out(&it.task, !it.past.is_empty());
+    let asked: Vec<InboxView> = app.call(&Call::InboxList(input::Scope { project: None }))?.data;
+    let asked = asked.iter().find(|ask| ask.is_awake() && ask.task == Some(it.task.task.id));
+    let ways = ways_out(&it.task, !it.past.is_empty(), asked);
     let mut next: Vec<String> = ways.iter().map(|it| it.0.clone()).collect();
     next.push(format!("regatta show {}", it.task.task.id));
     if it.task.task.status.is_terminal() {
@@ -225,23 +288,24 @@ pub(super) fn why(app: &App, id: &str) -> Said {
     }
     app.out.answer("why", &it, &next, |out| {
         let task = &it.task.task;
+        let word = if it.task.asks() { "needs you" } else { &it.task.word };
         let life = it.task.life.as_ref();
         let last = life.and_then(|it| it.stretches.last()).filter(|it| it.to_wall.is_none());
         let since = last.map_or(String::new(), |it| format!(" {}", ago(it.from_wall)));
-        let mut text = format!("{} \"{}\"   {}{since}\n", task.id, line(&task.subject), out.state(&it.task.word));
+        let mut text = format!("{} \"{}\"   {}{since}\n", task.id, line(&task.subject), out.state(word));
         let mut facts = Vec::new();
         if it.task.waits.is_empty()
             && let Some(last) = last
         {
-            facts.push(vec!["now".into(), doing(last.doing).into(), line(&last.text)]);
+            facts.push(vec![label("now"), doing(last.doing).into(), line(&last.text)]);
         }
         for (nth, reason) in it.task.waits.iter().enumerate() {
             let when = if nth == 0 { "now" } else { "then" };
-            facts.push(vec![when.into(), reason.kind.word().into(), line(&reason.text)]);
+            facts.push(vec![label(when), reason.kind.word().into(), line(&reason.text)]);
         }
         // What blocks is among the reasons already.
         for gate in it.task.gates.iter().filter(|it| it.says == Says::Warn) {
-            facts.push(vec!["gate".into(), gate.gate.name().into(), line(&gate.reason)]);
+            facts.push(vec![label("gate"), gate.gate.name().into(), line(&gate.reason)]);
         }
         text += &table(&facts);
         if !it.clear.is_empty() {
@@ -250,10 +314,10 @@ pub(super) fn why(app: &App, id: &str) -> Said {
             text += &format!("clear  {}\n", clear.join(" · "));
         }
         text += &table(&life.map(past).unwrap_or_default());
-        let tried = |it: &PastView| vec!["tried".into(), format!("{} ago", ago(it.wall)), line(&it.text)];
+        let tried = |it: &PastView| vec![label("tried"), format!("{} ago", ago(it.wall)), line(&it.text)];
         text += &table(&it.past.iter().map(tried).collect::<Vec<_>>());
         let ways: Vec<Vec<String>> =
-            ways.iter().map(|(way, what)| vec!["try".into(), way.clone(), (*what).into()]).collect();
+            ways.iter().map(|(way, what)| vec![label("try"), way.clone(), (*what).into()]).collect();
         text += &table(&ways);
         text
     })
@@ -276,6 +340,11 @@ fn why_agent(app: &App, it: &AgentWhyView) -> Said {
         }
         text
     })
+}
+
+/// What a line of `why` is about. All are as wide as the widest, so that what they say stands under each other.
+fn label(word: &str) -> String {
+    format!("{word:<5}")
 }
 
 /// What a task was at, in a word.
@@ -304,13 +373,13 @@ fn past(life: &Life) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let earlier = life.left_out + skipped as u64;
     if earlier > 0 {
-        rows.push(vec!["past".into(), format!("{earlier} earlier stretches"), String::new(), "see --json".into()]);
+        rows.push(vec![label("past"), format!("{earlier} earlier stretches"), String::new(), "see --json".into()]);
     }
     for it in &over[skipped..] {
         let to = it.to_wall.unwrap_or(it.from_wall);
         let hours = format!("{}-{}", hour(it.from_wall), hour(to));
         let what = format!("{} {}", doing(it.doing), brief_span(to - it.from_wall));
-        rows.push(vec!["past".into(), hours, what, line(&it.text)]);
+        rows.push(vec![label("past"), hours, what, line(&it.text)]);
     }
     rows
 }
@@ -327,16 +396,26 @@ fn time_spent(life: &Life) -> String {
 }
 
 /// What can be done about a task that waits, or that ended without its work.
-fn ways_out(view: &TaskView, tried: bool) -> Vec<(String, &'static str)> {
+fn ways_out(view: &TaskView, tried: bool, asked: Option<&InboxView>) -> Vec<(String, &'static str)> {
     let it = &view.task;
     let mut ways = Vec::new();
+    if let Some(asked) = asked.filter(|it| matches!(it.kind.as_str(), "permission" | "question" | "stuck")) {
+        let what = if asked.kind == "permission" { "decide what it asks" } else { "answer it" };
+        return super::inbox::steps(asked, false).into_iter().map(|it| (it, what)).collect();
+    }
     if !matches!(it.status, Status::Failed | Status::Cancelled) {
         let first = view.waits.first().map(|it| it.kind);
         match first {
             Some(WaitKind::Dep) => {
-                ways.extend(
-                    it.blocked_by.iter().take(3).map(|it| (format!("regatta why {it}"), "what holds that one")),
-                );
+                // What has landed holds nothing any more.
+                let holds = |id: &&TaskId| {
+                    let names = |it: &WaitReason| {
+                        it.text.split(|it: char| !it.is_alphanumeric()).any(|it| it == id.to_string())
+                    };
+                    view.waits.iter().any(|it| it.kind == WaitKind::Dep && names(it))
+                };
+                let open = it.blocked_by.iter().filter(holds).take(3);
+                ways.extend(open.map(|it| (format!("regatta why {it}"), "what holds that one")));
             }
             Some(WaitKind::Claim) if !it.files.is_empty() => {
                 ways.push((format!("regatta edit {} --files …", it.id), "fewer files, free now"));
@@ -347,8 +426,18 @@ fn ways_out(view: &TaskView, tried: bool) -> Vec<(String, &'static str)> {
             }
             Some(WaitKind::Paused) => ways.push((format!("regatta resume {}", it.id), "let it go on")),
             Some(WaitKind::Backoff) => ways.push((format!("regatta retry {}", it.id), "try it now")),
-            Some(WaitKind::Review) => ways.push((format!("regatta diff {}", it.id), "what it changes")),
-            Some(WaitKind::Queue) => ways.push((format!("regatta land {} --first", it.id), "before the others")),
+            Some(WaitKind::Review) => {
+                ways.push((format!("regatta diff {}", it.id), "what it changes"));
+                ways.push((format!("regatta land {}", it.id), "let it through"));
+            }
+            Some(WaitKind::Queue) => {
+                ways.push((format!("regatta land {} --first", it.id), "before the others"));
+                ways.push(("regatta queue".into(), "who else is in line"));
+            }
+            Some(WaitKind::Runner) if it.mission.is_none() => {
+                ways.push(("regatta run --yes".into(), "have what waits on the board done"));
+            }
+            None if it.attempt.is_some() => ways.push((format!("regatta logs {} -f", it.id), "what its agent says")),
             Some(WaitKind::Budget) => ways.push(("regatta budget list".into(), "what is spent of what")),
             _ => {}
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use regatta_api::Call;
 use regatta_api::input;
-use regatta_api::view::{HookView, ProjectView};
+use regatta_api::view::{AgentView, HookView, ProjectView};
 use regatta_core::hook::Action;
 use regatta_core::ids::{BranchName, HookId, ProjectName};
 use regatta_engine::ports::git::Git;
@@ -140,10 +140,11 @@ pub(super) fn init(app: &App, ask: &Init) -> Said {
         None
     };
     let router = if ask.no_router { None } else { Some(install_router(&client, &project.data.name)?) };
-    let next = [
-        "regatta agent add claude-1 --runtime command --command 'claude -p {prompt}'".to_owned(),
-        "regatta run PLAN.toml".to_owned(),
-    ];
+    let agents: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
+    let next = match agents.data.is_empty() {
+        true => ["regatta provider".to_owned(), "regatta demo".to_owned()],
+        false => ["regatta agent list".to_owned(), "regatta run --help".to_owned()],
+    };
     let done = Initialised { project: project.data, wrote, router };
     app.out.answer("init", &done, &next, |_| {
         let it = &done.project;
@@ -247,27 +248,35 @@ fn recovered(found: &Takeover) -> String {
     let mut facts = Vec::new();
     if found.attempts > 0 {
         let text = count(found.attempts, "was at work and is joined again", "were at work and are joined again");
-        facts.push(vec!["  agents".to_owned(), text]);
+        facts.push(vec!["  agents".to_owned(), text + &named(&found.agents)]);
     }
     if found.landings > 0 {
         let text = count(found.landings, "landing goes on where it was", "landings go on where they were");
-        facts.push(vec!["  queue".to_owned(), text]);
+        facts.push(vec!["  queue".to_owned(), text + &named(&found.queue)]);
     }
     if found.claims > 0 {
         facts.push(vec!["  claims".to_owned(), format!("{} held, each with its full time again", found.claims)]);
     }
-    facts.push(vec!["  tasks".to_owned(), format!("{} open", found.open_tasks)]);
+    facts.push(vec!["  tasks".to_owned(), format!("{} open, none lost", found.open_tasks)]);
     format!("{how}\n{}", table(&facts))
+}
+
+/// Some names in brackets; of very many the first.
+fn named(all: &[String]) -> String {
+    let more = if all.len() > 8 { format!(" and {} more", all.len() - 8) } else { String::new() };
+    let first = all.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
+    if all.is_empty() { String::new() } else { format!(" ({first}{more})") }
 }
 
 pub(super) fn down(app: &App, keep_agents: bool) -> Said {
     let Some(client) = Client::find(&app.data_dir()?, app.timeout())? else {
-        return app
-            .out
-            .answer("down", &serde_json::json!({ "was_up": false }), &[], |_| "the daemon was not running\n".into());
+        return app.out.answer("down", &serde_json::json!({ "was_up": false }), &["regatta up".into()], |_| {
+            "the daemon was not running\n".into()
+        });
     };
     stop_daemon(&client, keep_agents)?;
-    app.out.answer("down", &serde_json::json!({ "was_up": true }), &[], |_| "down\n".into())
+    let told = if keep_agents { "down; the agents go on\n" } else { "down; all work is kept\n" };
+    app.out.answer("down", &serde_json::json!({ "was_up": true }), &["regatta up".into()], |_| told.into())
 }
 
 /// Tells the daemon to stop and waits until it has let go of its data directory and is gone.

@@ -54,7 +54,8 @@ impl Summary {
         let count = |words: &[&str]| it.tasks.iter().filter(|it| words.contains(&it.word.as_str())).count();
         let landed = count(&["landed", "done"]);
         let failed = count(&["failed", "cancelled"]);
-        let escalated = count(&["needs you"]) + it.outlook.held;
+        let asking = it.tasks.iter().filter(|it| it.asks()).count();
+        let escalated = count(&["needs you", "review"]) + asking + it.outlook.held;
         let last = it.tasks.iter().map(|it| it.task.updated_wall).max().unwrap_or(0);
         let sum = |of: fn(&TaskView) -> u64| it.tasks.iter().map(of).sum();
         let priced: Vec<u64> = it.tasks.iter().filter_map(|it| it.task.spent.usage.micro_usd).collect();
@@ -135,15 +136,24 @@ fn seconds(ms: u64) -> String {
     }
 }
 
+/// What makes sense now, as it is typed.
+fn next(it: &MissionView, summary: &Summary, ending: Ending) -> Vec<String> {
+    let failed = it.tasks.iter().find(|it| it.word == "failed").map(|it| it.task.id);
+    let landed = it.tasks.iter().rev().find(|it| it.word == "landed").map(|it| it.task.id);
+    match (summary.escalated, failed, landed) {
+        (1.., _, _) => vec!["regatta inbox".to_owned(), "regatta watch".into()],
+        _ if ending != Ending::Settled => vec!["regatta watch".to_owned(), "regatta status".into()],
+        (0, Some(id), _) => vec![format!("regatta why {id}"), format!("regatta retry {id}")],
+        (0, None, Some(id)) => vec![format!("regatta diff {id}"), "regatta queue".into()],
+        (0, None, None) => vec!["regatta status".to_owned()],
+    }
+}
+
 /// Says how a mission ended, with the exit code that tells it.
 pub(super) fn finish(app: &App, client: &Client, id: MissionId, ending: Ending) -> Said {
     let got: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: id.to_string() }))?;
     let summary = Summary::of(&got.data);
-    let next = match (summary.failed, summary.escalated) {
-        (0, 0) => vec!["regatta queue".to_owned(), "regatta status".into()],
-        (_, 0) => vec!["regatta why TASK".to_owned(), "regatta retry TASK".into()],
-        _ => vec!["regatta inbox".to_owned(), "regatta why TASK".into()],
-    };
+    let next = next(&got.data, &summary, ending);
     app.out.answer("run", &Told { mission: &got.data, summary: &summary }, &next, |out| {
         table(&super::task::rows(out, &got.data.tasks)) + &merges(&got.data.tasks) + &summary.draw(id)
     })?;

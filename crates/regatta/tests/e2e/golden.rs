@@ -43,7 +43,7 @@ pub(crate) fn plain(text: &str, root: &Path) -> String {
         if let Some((head, slots)) = line.rsplit_once(" · ")
             && (slots.ends_with(" trees at once") || slots == "one tree at a time")
         {
-            lines.push(format!("{head} · SLOTS\n"));
+            lines.push(format!("{} · SLOTS\n", cell(head)));
             continue;
         }
         let indent = if line.starts_with("  ") { "  " } else { "" };

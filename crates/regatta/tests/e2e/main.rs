@@ -38,6 +38,7 @@ mod lists; // pages, conditions, bounds
 mod lookback; // why, replay, compare, plans of words, the inbox put off
 mod looks; // colours, widths, words
 mod lost_work; // the ways in which others lost work
+mod nexts; // what is offered next works; work looked at, sent back, taken back
 mod outside; // an agent that nobody started polls, works and finishes
 mod pages;
 mod plans; // plan files: checked, refused, imported, exported

@@ -439,7 +439,7 @@ fn a_status_counts_its_own_project_only() {
     assert_eq!(counts(&other), (0.into(), 0.into()));
     assert_eq!(counts(std::path::Path::new("/")), (1.into(), 1.into()), "outside of any project: the whole fleet");
     let why = world.ok(&["why", "T2"]);
-    assert!(why.contains("try  regatta logs T2") && why.contains("regatta retry T2"), "{why}");
+    assert!(why.contains("try    regatta logs T2") && why.contains("regatta retry T2"), "{why}");
 }
 
 /// Ctrl-C detaches: the agents keep working, and the mission comes to its end without anybody watching.

@@ -192,6 +192,43 @@ fn the_inbox_is_gone_through_by_key() {
     tmux.is_as_before();
 }
 
+/// On a terminal a change is shown page by page by whatever the reader likes; `--no-pager` and JSON are not; what cannot
+/// be started is no loss.
+#[test]
+fn a_change_is_shown_in_pages() {
+    let world = World::set_up();
+    let text = (1..=100).map(|it| format!("line {it}\\n")).collect::<String>();
+    let plan = world.plan(&format!(
+        "[[task]]\nsubject = \"Long\"\nfiles = [\"b.txt\"]\nscript = [{{ write = {{ path = \"b.txt\", text = \"{text}\" }} }}]\n"
+    ));
+    world.ok(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
+    let Some(tmux) = Tmux::open(&world, 80, 24) else { return };
+    let regatta = env!("CARGO_BIN_EXE_regatta");
+    let paged = |name: &str| std::fs::read_to_string(world.repo.join(name)).unwrap_or_default();
+    // The most particular name counts, and what it is given has colours.
+    tmux.enters(&format!("PAGER='cat > p1' REGATTA_PAGER='cat > p2' {regatta} diff T1; echo end-of-$((0 + 1))"));
+    let screen = tmux.waits_for("end-of-1");
+    assert!(screen.contains("next: regatta undo T1") && !screen.contains("+line 100"), "{screen}");
+    assert!(paged("p2").contains("\u{1b}[32m+line 100\u{1b}[0m") && paged("p1").is_empty(), "{}", paged("p2"));
+    // Nothing is shown in pages that need not be.
+    tmux.enters(&format!("clear; PAGER='cat > p3' {regatta} diff T1 --no-pager | tail -1; echo end-of-$((1 + 1))"));
+    tmux.waits_for("end-of-2");
+    tmux.enters(&format!("clear; PAGER='cat > p3' {regatta} diff T1 --no-pager; echo end-of-$((1 + 2))"));
+    assert!(tmux.waits_for("end-of-3").contains("+line 100"));
+    tmux.enters(&format!("clear; PAGER='cat > p3' {regatta} diff T1 --json > j; echo end-of-$((2 + 2))"));
+    tmux.waits_for("end-of-4");
+    assert!(!world.repo.join("p3").exists(), "{}", paged("p3"));
+    tmux.enters(&format!("clear; PAGER=no-such-pager {regatta} diff T1; echo end-of-$((2 + 3))"));
+    assert!(tmux.waits_for("end-of-5").contains("+line 100"));
+    // Ctrl-C is the pager's: it goes on, and so does what follows.
+    tmux.enters(&format!(
+        "clear; PAGER='trap : INT; cat > p4; echo page-$((0 + 1)); sleep 1000' {regatta} diff T1; echo end-of-$((3 + 3))"
+    ));
+    tmux.waits_for("page-1");
+    tmux.presses("C-c");
+    assert!(tmux.waits_for("end-of-6").contains("next: regatta undo T1"));
+}
+
 /// A daemon that goes away is said, with the age of the data; nobody starts it again; when it is back the view is live.
 /// SIGTERM leaves the terminal as it was.
 #[test]
@@ -210,7 +247,7 @@ fn a_lost_daemon_is_said_and_a_signal_restores_the_terminal() {
     assert!(screen.contains("Something to see") && !screen.contains("● live"), "{screen}");
     tmux.presses("g");
     tmux.presses("t");
-    tmux.waits_for("1 tasks");
+    tmux.waits_for("1 task ");
     assert!(world.card().is_none(), "whoever only looks starts no daemon");
     world.ok(&["up"]);
     tmux.waits_for("● live");

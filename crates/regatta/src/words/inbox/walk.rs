@@ -9,8 +9,10 @@ use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::InboxView;
 use regatta_core::approval::Reach;
+use regatta_core::ids::TaskId;
 use regatta_core::session::{Answer, Want};
 
+use crate::args;
 use crate::client::{Client, Got};
 use crate::out::{self, Failed, Said, ago, failed, plain, usage};
 
@@ -99,7 +101,7 @@ pub(super) fn walk(app: &App) -> Said {
                 app.out.print(&text)?;
             }
             Key::Letter(letter @ ('d' | 'D')) => match it.task {
-                Some(task) => told(app, super::super::land::diff(app, task, false, letter == 'd'))?,
+                Some(id) => told(app, super::super::diff::diff(app, &whole(id, letter == 'd')))?,
                 None => app.out.print("it is about no task\n")?,
             },
             Key::Letter('w') => match it.task {
@@ -111,6 +113,11 @@ pub(super) fn walk(app: &App) -> Said {
             Key::Gone => return Err(Failed::Code(130)),
         }
     }
+}
+
+/// The whole change of a task, or only how much it is.
+fn whole(id: TaskId, stat: bool) -> args::Diff {
+    args::Diff { id, since_review: false, stat, tool: None, no_pager: false }
 }
 
 /// Goes on after something could not be shown, and says why.

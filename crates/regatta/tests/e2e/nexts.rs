@@ -1,0 +1,202 @@
+//! What is offered next: each `next:` line works as it is printed; and finished work is looked at, sent back, landed and
+//! taken back from a shell.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::world::{LONG, World, until};
+
+/// A world in which a person looks at everything before it lands.
+pub(crate) fn reviewed() -> World {
+    let world = World::set_up();
+    let settings = world.read("regatta.toml");
+    world.write("regatta.toml", &format!("{settings}\n[landing]\nreview = \"human\"\n"));
+    world.ok(&["init", "--yes"]);
+    world.commit("Look at everything");
+    world
+}
+
+fn word(world: &World, task: &str) -> Value {
+    world.json(&["show", task])["word"].clone()
+}
+
+/// The lines that an answer offers.
+fn offered(world: &World, args: &[&str]) -> Vec<String> {
+    let ran = world.run(&[args, &["--json"]].concat());
+    let answer: Value = serde_json::from_str(&ran.out).unwrap_or_else(|it| panic!("{args:?}: {it}: {ran:?}"));
+    let next = answer["next"].as_array().cloned().unwrap_or_default();
+    next.iter().map(|it| it.as_str().unwrap().to_owned()).collect()
+}
+
+const PLAN: &str = r#"
+title = "A bit of everything"
+[[task]]
+id = "asks"
+subject = "Ask something"
+files = ["q.txt"]
+script = [{ ask = { question = "Which?", choices = ["one", "two"] } }, { write = { path = "q.txt", text = "q\n" } }]
+[[task]]
+id = "wants"
+subject = "Want something"
+files = ["w.txt"]
+script = [{ permission = { what = "npm install zod", default = "deny" } }, { write = { path = "w.txt", text = "w\n" } }]
+[[task]]
+id = "good"
+subject = "Write b"
+files = ["b.txt"]
+script = [{ write = { path = "b.txt", text = "one\ntwo\n" } }]
+[[task]]
+id = "bad"
+subject = "Break it"
+files = ["bad"]
+script = [{ write = { path = "bad", text = "x\n" } }]
+[[task]]
+id = "after"
+subject = "What follows"
+files = ["c.txt"]
+blocked_by = ["good", "asks"]
+script = [{ write = { path = "c.txt", text = "c\n" } }]
+"#;
+
+/// Words that only look: they can be followed without changing what is looked at.
+const LOOKS: [&str; 14] = [
+    "status", "why", "show", "queue", "diff", "inbox", "graph", "cost", "replay", "compare", "budget", "policy",
+    "agent", "provider",
+];
+
+/// Every line that is offered, from any word, is one that can be typed: those that only look are, and none is refused.
+#[test]
+fn every_next_line_works_as_it_is_printed() {
+    let world = reviewed();
+    let plan = world.plan(PLAN);
+    assert_eq!(
+        offered(&world, &["run", &plan, "--plan-only", "--agents", "scripted", "--mode", "waves"]),
+        [format!("regatta run {plan} --agents scripted --mode waves")],
+        "as it was asked for"
+    );
+    world.ok(&["agent", "add", "scripted", "--runtime", "scripted", "--max-tasks", "5"]);
+    world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
+    let settled = || {
+        let asked = world.json(&["inbox"]).as_array().unwrap().len();
+        asked == 4 && word(&world, "T3") == "review" && word(&world, "T4") == "failed"
+    };
+    assert!(until(LONG, settled), "{}", world.ok(&["status"]));
+    assert_eq!(world.json(&["land", "T3", "--wait"])["word"], "landed");
+    let mut todo: Vec<String> = [
+        "status", "inbox", "queue", "graph", "cost", "undo", "why T1", "why T2", "why T4", "why T5", "show M1",
+        "diff T3",
+    ]
+    .map(|it| format!("regatta {it}"))
+    .to_vec();
+    let mut seen = BTreeSet::new();
+    while let Some(line) = todo.pop() {
+        if !seen.insert(line.clone()) {
+            continue;
+        }
+        let words: Vec<&str> = line.split(' ').collect();
+        assert_eq!(words[0], "regatta", "{line}");
+        assert!(!line.contains(['…', '<']) && !line.contains("TASK") && !line.contains("PLAN"), "a template: {line}");
+        let looks = LOOKS.contains(&words[1]) || line == "regatta undo";
+        let ends = !["-f", "-i", "--help", "--step"].iter().any(|it| words.contains(it));
+        if looks && ends {
+            todo.extend(offered(&world, &words[1..]));
+        } else {
+            let help = world.run(&[words[1], "--help"]);
+            assert_eq!(help.code, 0, "{line}: {help:?}");
+        }
+    }
+    let seen: Vec<&str> = seen.iter().map(String::as_str).collect();
+    for line in ["regatta answer Q1 1", "regatta allow Q2", "regatta retry T4", "regatta undo T3", "regatta watch"] {
+        let alike = line.replace("Q1", "Q2").replace("allow Q2", "allow Q1");
+        assert!(seen.contains(&line) || seen.contains(&alike.as_str()), "{line} is never offered: {seen:#?}");
+    }
+    // Only what still holds it is named.
+    let held = offered(&world, &["why", "T5"]);
+    assert!(held.contains(&"regatta why T1".to_owned()) && !held.contains(&"regatta why T3".to_owned()), "{held:?}");
+    let text = world.ok(&["status"]);
+    assert!(text.contains("M1 A bit of everything   1 of 5 landed"), "{text}");
+    assert!(text.contains("question: Which?") && text.contains("permission: npm install zod"), "{text}");
+    assert!(text.lines().any(|it| it.contains("T4") && it.contains("✕ failed")), "what failed is shown: {text}");
+    // What is tried again in a mission that goes on is taken up by itself.
+    assert_eq!(offered(&world, &["retry", "T4"]), ["regatta why T6"]);
+}
+
+/// J4: a change is counted, shown, opened in a program, sent back with comments that its agent is told, and what changed
+/// since is shown alone.
+#[test]
+fn finished_work_is_looked_at_and_sent_back() {
+    let world = reviewed();
+    let plan = world.plan(
+        "[[task]]\nsubject = \"Write b\"\nfiles = [\"b.txt\", \"d/e.txt\"]\n\
+         script = [{ run = \"echo $REGATTA_ATTEMPT > b.txt\" }, { write = { path = \"d/e.txt\", text = \"one\\ntwo\\n\" } }]\n",
+    );
+    world.ok(&["run", &plan, "--agents", "scripted", "--yes"]);
+    assert!(until(LONG, || word(&world, "T1") == "review"), "{}", world.ok(&["why", "T1"]));
+    let stat = world.ok(&["diff", "T1", "--stat"]);
+    assert_eq!(stat, "b.txt    +1  -0\nd/e.txt  +2  -0\n2 files  +3  -0\n");
+    let mut piped = world.command(&["diff", "T1"]);
+    piped.env("REGATTA_PAGER", "touch paged");
+    let text = crate::world::run(piped, None).out;
+    assert!(text.contains("+one\n+two\n") && !text.contains('\x1b'), "{text}");
+    assert!(!world.repo.join("paged").exists(), "in a pipe there are no pages");
+    assert_eq!(world.refused(&["diff", "T1", "--since-review"], 5)["code"], "never_reviewed");
+    // A program of the reader's is given each file before and after.
+    let opened = world.ok(&["diff", "T1", "--tool=diff -u"]);
+    assert!(opened.contains("+two") && opened.contains("opened 2 files of T1 in diff -u"), "{opened}");
+    let missing = world.run(&["diff", "T1", "--tool=no-such-program"]);
+    assert!(missing.code == 1 && missing.err.contains("no-such-program cannot be started"), "{missing:?}");
+    assert_eq!(world.run(&["diff", "T1", "--tool", "--stat"]).code, 2);
+
+    let bad = world.run(&["revise", "T1", "--comment", "b.txt: shorter"]);
+    assert!(bad.code == 2 && bad.err.contains("PATH:LINE:TEXT"), "{bad:?}");
+    assert_eq!(world.run(&["revise", "T1"]).code, 2, "nothing is said");
+    let sent = world.run(&[
+        "revise",
+        "T1",
+        "-m",
+        "say less",
+        "--comment",
+        "d/e.txt:2:one is enough",
+        "--comment",
+        "z.txt:1:why not",
+    ]);
+    assert_eq!(sent.code, 0, "{sent:?}");
+    assert!(sent.out.contains("T1 goes back to scripted with your 2 comments"), "{sent:?}");
+    assert!(sent.err.contains("T1 does not change z.txt"), "{sent:?}");
+    assert!(until(LONG, || word(&world, "T1") == "review" && world.json(&["show", "T1"])["attempts"][1].is_object()));
+    let told = world.ok(&["logs", "T1", "--raw"]);
+    for text in ["say less", "d/e.txt:2: one is enough", "z.txt:1: why not"] {
+        assert!(told.contains(text), "its agent is told {text:?}: {told}");
+    }
+    let since = world.ok(&["diff", "T1", "--since-review", "--stat"]);
+    assert_eq!(since, "b.txt  +1  -1\n", "only what is different since");
+    let landed = world.ok(&["land", "T1", "--wait"]);
+    assert!(landed.contains(" on main · regatta undo T1 takes it back"), "{landed}");
+}
+
+/// J5: what landed can be listed and taken back by its task or its commit; what is asked twice is refused in words.
+#[test]
+fn what_landed_is_taken_back_by_its_commit() {
+    let world = World::set_up();
+    assert_eq!(world.ok(&["undo"]), "nothing has landed yet\n");
+    let plan = world.plan("[[task]]\nsubject = \"Write b\"\nfiles = [\"b.txt\"]\nscript = [{ write = { path = \"b.txt\", text = \"b\\n\" } }]\n");
+    world.ok(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
+    let list = world.ok(&["undo"]);
+    let commit = world.git(&["rev-parse", "HEAD"]).trim().to_owned();
+    assert!(list.starts_with("T1") && list.contains(&commit[..10]) && list.contains("Write b"), "{list}");
+    assert_eq!(world.refused(&["undo", "abcdef123"], 1)["code"], "no_such_commit");
+    assert_eq!(world.refused(&["undo", "nonsense"], 2)["code"], "bad_id");
+    let undone = world.ok(&["undo", &commit[..8].to_uppercase(), "--wait"]);
+    assert!(undone.contains("landed T2 as ") && !world.repo.join("b.txt").exists(), "{undone}");
+    let queue = world.json(&["queue"]);
+    assert!(queue[0]["usual_ms"].is_u64(), "how long one takes: {queue}");
+    assert_eq!(world.json(&["undo"])[0]["task"], json!("T2"));
+    // What is tried again when its mission is over is taken up by the line that is offered.
+    let plan = world.plan("[[task]]\nsubject = \"Break it\"\nfiles = [\"bad\"]\nscript = [{ write = { path = \"bad\", text = \"x\\n\" } }]\n");
+    assert_eq!(world.run(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]).code, 1);
+    assert_eq!(offered(&world, &["retry", "T3"]), ["regatta run --yes"]);
+    assert_eq!(world.json(&["why", "T4"])["task"]["word"], "waiting");
+    world.ok(&["run", "--yes"]);
+    assert!(until(LONG, || word(&world, "T4") == "failed"), "{}", world.ok(&["why", "T4"]));
+}
