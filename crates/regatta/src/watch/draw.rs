@@ -9,7 +9,7 @@ use regatta_api::page::{At, Bar, ItemView, LaneView, RowView};
 
 use super::keys::HELP;
 use super::model::{Focus, Link, Model, Over, Page, Side};
-use crate::out::{inert, span};
+use crate::out::{cut, inert, padded, span, width as columns, wrapped};
 use crate::words::hour;
 
 /// From which width on a task's log and diff stand side by side, and lanes show their last hour.
@@ -54,6 +54,20 @@ fn fold(buffer: &mut ratatui::buffer::Buffer) {
 /// A text of somebody else's, in one line.
 fn one(text: &str) -> String {
     inert(text.lines().next().unwrap_or_default())
+}
+
+/// A line in so many columns: its ends stay, and what is between them gives way, with a mark.
+fn squeezed<'a>(mut left: Vec<Span<'a>>, text: &str, right: &str, room: usize) -> Line<'a> {
+    let taken: usize = left.iter().map(Span::width).sum();
+    let right = if right.is_empty() { String::new() } else { format!(" {right}") };
+    let room = room.saturating_sub(taken + columns(&right));
+    left.push(Span::raw(format!("{}{right}", cut(&one(text), room))));
+    Line::from(left)
+}
+
+/// How many of a list are out of sight, for its title.
+fn unseen(many: usize, room: usize) -> String {
+    if many > room { format!("· {} more: j k ", many - room) } else { String::new() }
 }
 
 fn style(model: &Model, at: At) -> Style {
@@ -189,7 +203,12 @@ fn top(model: &Model, frame: &mut Frame<'_>, area: Rect) {
                 let style = if part.strong { bold } else { Style::default() };
                 sentence.push(Span::styled(one(&part.text), style));
             }
-            sentence.push(Span::raw(format!("  slots {}/{}", head.running, head.slots)));
+            let slots = format!("  slots {}/{}", head.running, head.slots);
+            let taken: usize = sentence.iter().map(Span::width).sum();
+            // Half a figure is a wrong one.
+            if taken + slots.len() <= usize::from(two.width) {
+                sentence.push(Span::raw(slots));
+            }
         }
         None => {
             let text = match &model.link {
@@ -212,13 +231,16 @@ fn bottom(model: &Model, frame: &mut Frame<'_>, area: Rect) {
         (None, _) => {
             let keys = match model.page {
                 Page::Now => "j k choose  1-9 answer  r reply  Tab next  Enter open  g go  ? help  q leave",
+                Page::Task(id) if model.asked_by(id).is_some() => {
+                    "1-9 answer  r reply  z later  T take over  l log  d diff  n p file  Esc back  ? help"
+                }
                 Page::Task(_) => "L land  R revise  X drop  T take over  l log  d diff  n p file  Esc back  ? help",
                 _ => "j k move  Enter open  / filter  g go  . hold updates  ? help  q leave",
             };
             (keys.to_owned(), Style::default().add_modifier(Modifier::DIM))
         }
     };
-    frame.render_widget(Paragraph::new(Span::styled(text, style)), area);
+    frame.render_widget(Paragraph::new(Span::styled(cut(&text, usize::from(area.width)), style)), area);
 }
 
 fn now(model: &Model, frame: &mut Frame<'_>, area: Rect) {
@@ -242,12 +264,12 @@ fn age(model: &Model, since: u64) -> String {
 fn inbox(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     let groups = model.groups();
     let many: usize = groups.iter().map(|it| it.items.len()).sum();
-    let frame_of = block(model, format!(" Needs you ({many}) "), model.focus == Focus::Inbox);
-    let inner = frame_of.inner(area);
-    frame.render_widget(frame_of, area);
+    let inner = Block::bordered().inner(area);
+    let more = unseen(groups.len(), usize::from(inner.height) / 2);
+    frame.render_widget(block(model, format!(" Needs you ({many}) {more}"), model.focus == Focus::Inbox), area);
     if groups.is_empty() {
         let text = if model.head.is_some() { "nothing needs you" } else { "" };
-        frame.render_widget(Paragraph::new(text), inner);
+        frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), inner);
         return;
     }
     let only = groups.len() == 1;
@@ -269,10 +291,10 @@ fn inbox(model: &Model, frame: &mut Frame<'_>, area: Rect) {
 }
 
 /// Short texts in as many lines as they need, none of them torn.
-fn wrapped(texts: impl Iterator<Item = String>, width: usize) -> Vec<String> {
+fn together(texts: impl Iterator<Item = String>, room: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for text in texts {
-        match lines.last_mut().filter(|it| it.chars().count() + 2 + text.chars().count() <= width) {
+        match lines.last_mut().filter(|it| columns(it) + 2 + columns(&text) <= room) {
             Some(last) => *last += &format!("  {text}"),
             None => lines.push(format!("  {text}")),
         }
@@ -280,55 +302,64 @@ fn wrapped(texts: impl Iterator<Item = String>, width: usize) -> Vec<String> {
     lines
 }
 
-fn card<'a>(model: &Model, it: &ItemView, (many, width): (usize, usize), chosen: bool) -> Vec<Line<'a>> {
+/// How many lines a question may take in its card.
+const QUESTION_LINES: usize = 4;
+
+fn card<'a>(model: &Model, it: &ItemView, (many, room): (usize, usize), chosen: bool) -> Vec<Line<'a>> {
     let bold = Style::default().add_modifier(Modifier::BOLD);
     let mark = if chosen { ">" } else { " " };
     let agent = it.item.agent.as_ref().map(ToString::to_string).unwrap_or_default();
     let times = if many > 1 { format!(" × {many}") } else { String::new() };
     let late = if it.item.escalated { " waits long" } else { "" };
-    let head = format!(
-        "{mark}{} {} {} {}{times}{late} {}",
-        it.item.id,
-        it.item.kind,
-        it.item.task.map(|it| it.to_string()).unwrap_or_default(),
-        agent,
-        age(model, it.item.since_wall)
-    );
+    // An item that is a task is named once.
+    let task = it.item.task.map(|it| it.to_string()).filter(|task| *task != it.item.id).unwrap_or_default();
+    let names = format!("{} {task}", it.item.kind);
+    let head = Span::raw(format!("{mark}{}{times}{late} {} ", one(&it.item.id), one(names.trim_end())));
     let style = if chosen { style(model, At::Needs) } else { Style::default() };
-    let mut lines = vec![Line::styled(one(&head), style), Line::styled(format!("  {}", one(&it.item.subject)), bold)];
-    if chosen {
-        if !it.item.why.is_empty() {
-            lines.push(Line::styled(format!("  {}", one(&it.item.why)), Style::default().add_modifier(Modifier::DIM)));
-        }
-        let answer = |(nth, action): (usize, &regatta_api::page::Action)| format!("{} {}", nth + 1, one(&action.label));
-        let answers = it.actions.iter().take(9).enumerate().map(answer);
-        lines.extend(wrapped(answers, width).into_iter().map(Line::raw));
+    let mut lines = vec![squeezed(vec![head], &agent, &age(model, it.item.since_wall), room).style(style)];
+    let inside = room.saturating_sub(2);
+    if !chosen {
+        lines.push(Line::styled(format!("  {}", cut(&one(&it.item.subject), inside)), bold));
+        return lines;
     }
+    let subject = wrapped(&one(&it.item.subject), inside, QUESTION_LINES);
+    lines.extend(subject.into_iter().map(|it| Line::styled(format!("  {it}"), bold)));
+    if !it.item.why.is_empty() {
+        let dim = Style::default().add_modifier(Modifier::DIM);
+        let why = wrapped(&one(&it.item.why), inside, 2);
+        lines.extend(why.into_iter().map(|it| Line::styled(format!("  {it}"), dim)));
+    }
+    lines.extend(together(answers(it), room).into_iter().map(Line::raw));
     lines
+}
+
+/// What may be said to an item, by digit.
+fn answers(it: &ItemView) -> impl Iterator<Item = String> {
+    it.actions.iter().take(9).enumerate().map(|(nth, action)| format!("{} {}", nth + 1, one(&action.label)))
 }
 
 fn lanes(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
     let all = model.shown_lanes();
     let focused = whole || model.focus == Focus::Lanes;
-    let frame_of = block(model, format!(" {} agents ", all.len()), focused);
-    let inner = frame_of.inner(area);
-    frame.render_widget(frame_of, area);
+    let inner = Block::bordered().inner(area);
+    let room = usize::from(inner.height);
+    let title = format!(" {} agent{} {}", all.len(), plural(all.len()), unseen(all.len(), room));
+    frame.render_widget(block(model, title, focused), area);
     if all.is_empty() {
         let text = if model.head.is_some() { "no agent yet: regatta provider, or regatta agent add" } else { "" };
-        frame.render_widget(Paragraph::new(text), inner);
+        frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), inner);
         return;
     }
-    let room = usize::from(inner.height);
     let at = if focused { model.scroll } else { 0 };
     let from = first(Some(at), room, all.len());
     let timeline = if inner.width >= 90 { usize::from(inner.width) / 3 } else { 0 };
-    let names = all.iter().map(|it| it.agent.to_string().chars().count()).max().unwrap_or(8).min(20);
+    let names = all.iter().map(|it| columns(&it.agent.to_string())).max().unwrap_or(8).min(20);
     let row = |(nth, it): (usize, &&LaneView)| {
         let task = it.task.map(|it| it.to_string()).unwrap_or_default();
         let mark = if focused && nth == at { ">" } else { " " };
         let mut spans = vec![
             Span::styled(format!("{mark}{} ", glyph(model, it.at)), style(model, it.at)),
-            Span::raw(format!("{:<names$.names$} ", one(&it.agent.to_string()))),
+            Span::raw(format!("{} ", padded(&one(&it.agent.to_string()), names))),
         ];
         if timeline > 0 {
             let bars = model.bars.get(&format!("bars/{}", it.agent)).map_or(&[][..], |it| &it.bars[..]);
@@ -337,8 +368,7 @@ fn lanes(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
         }
         let text = if it.text.is_empty() { word(it.at).to_owned() } else { it.text.clone() };
         spans.push(Span::styled(format!("{task:<4} "), style(model, it.at)));
-        spans.push(Span::raw(format!("{} {}", one(&text), age(model, it.since_wall))));
-        Line::from(spans)
+        squeezed(spans, &text, &age(model, it.since_wall), usize::from(inner.width))
     };
     let lines: Vec<Line<'_>> = all.iter().enumerate().skip(from).take(room).map(row).collect();
     frame.render_widget(Paragraph::new(lines), inner);
@@ -374,37 +404,43 @@ fn tasks(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
     let filter = if model.filter.is_empty() { String::new() } else { format!("· /{} ", one(&model.filter)) };
     let focused = whole || model.focus == Focus::Tasks;
     let of = if rows.len() == model.rows.len() { String::new() } else { format!(" of {}", model.rows.len()) };
-    let frame_of = block(model, format!(" {}{of} tasks {filter}", rows.len()), focused);
-    let inner = frame_of.inner(area);
-    frame.render_widget(frame_of, area);
+    let inner = Block::bordered().inner(area);
+    let more = unseen(rows.len(), usize::from(inner.height));
+    let title = format!(" {}{of} task{} {filter}{more}", rows.len(), plural(model.rows.len()));
+    frame.render_widget(block(model, title, focused), area);
     if rows.is_empty() {
         let text = match (model.head.is_some(), model.filter.is_empty()) {
             (false, _) => "",
             (true, true) => "no task yet: regatta run, regatta add, or regatta demo",
             (true, false) => "no task has these words: Esc shows all",
         };
-        frame.render_widget(Paragraph::new(text), inner);
+        frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), inner);
         return;
     }
     let room = usize::from(inner.height);
     let at = model.row.and_then(|id| rows.iter().position(|it| it.id == id));
     let from = first(at, room, rows.len());
-    let subject = usize::from(inner.width).saturating_sub(54).clamp(12, 48);
+    let subject = usize::from(inner.width).saturating_sub(60).clamp(12, 48);
     let row = |it: &&RowView| {
         let chosen = model.row == Some(it.id);
         let mark = if chosen && focused { ">" } else { " " };
         let agent = it.agent.as_ref().map_or_else(|| "-".into(), ToString::to_string);
         let cost = it.micro_usd.map_or(String::new(), |it| format!(" {}", usd(it)));
-        let line = Line::from(vec![
+        let left = vec![
             Span::raw(format!("{mark}{:<5}", it.id.to_string())),
-            Span::styled(format!("{} {:<9} ", glyph(model, it.at), one(&it.word)), style(model, it.at)),
-            Span::raw(format!("{:<subject$.subject$} {:<12.12} ", one(&it.subject), one(&agent))),
-            Span::raw(format!("{}{cost} {}", one(&it.text), age(model, it.since_wall))),
-        ]);
+            Span::styled(format!("{} {} ", glyph(model, it.at), padded(&one(&it.word), 9)), style(model, it.at)),
+            Span::raw(format!("{} {} ", padded(&one(&it.subject), subject), padded(&one(&agent), 12))),
+        ];
+        let right = format!("{}{}", age(model, it.since_wall), cost);
+        let line = squeezed(left, &it.text, &right, usize::from(inner.width));
         if chosen && focused { line.style(Style::default().add_modifier(Modifier::BOLD)) } else { line }
     };
     let lines: Vec<Line<'_>> = rows.iter().skip(from).take(room).map(row).collect();
     frame.render_widget(Paragraph::new(lines), inner);
+}
+
+fn plural(many: usize) -> &'static str {
+    if many == 1 { "" } else { "s" }
 }
 
 fn usd(micro: u64) -> String {
@@ -415,29 +451,42 @@ fn usd(micro: u64) -> String {
 fn queue(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
     let focused = whole || model.focus == Focus::Queue;
     let waiting: usize = model.trains.values().map(|it| it.queue.queue.len()).sum();
-    let frame_of = block(model, format!(" Landing queue · {waiting} in line "), focused);
-    let inner = frame_of.inner(area);
-    frame.render_widget(frame_of, area);
+    let inner = Block::bordered().inner(area);
     let mut lines: Vec<Line<'_>> = Vec::new();
     for it in model.trains.values() {
         let tip = it.tip.as_ref().map_or("", |it| it.as_str().get(..10).unwrap_or(it.as_str()));
         let held = it.queue.held.as_ref().map_or(String::new(), |it| format!("  held by {}: {}", it.by, it.reason));
         let head = format!("{} {} {tip}  {}{held}", it.queue.project, it.queue.trunk, it.text);
-        lines.push(Line::styled(one(&head), Style::default().add_modifier(Modifier::BOLD)));
+        let room = usize::from(inner.width);
+        lines.push(Line::styled(cut(&one(&head), room), Style::default().add_modifier(Modifier::BOLD)));
         for car in &it.queue.queue {
             let place = car.position.map_or("  ".into(), |it| format!("{it:>2}"));
-            let text = format!("{place} {} {}  {} {}", car.task, one(&car.state), one(&car.subject), one(&car.detail));
-            lines.push(Line::styled(text, style(model, At::Landing)));
+            let text = format!(
+                "{place} {:<4} {}  {} {}",
+                car.task.to_string(),
+                one(&car.state),
+                one(&car.subject),
+                one(&car.detail)
+            );
+            lines.push(Line::styled(cut(&text, room), style(model, At::Landing)));
         }
         if whole {
             for car in &it.queue.recent {
-                let text = format!("   {} {}  {} {}", car.task, one(&car.state), one(&car.subject), one(&car.detail));
+                let text = format!(
+                    "   {:<4} {}  {} {}",
+                    car.task.to_string(),
+                    one(&car.state),
+                    one(&car.subject),
+                    one(&car.detail)
+                );
                 let at = if car.commit.is_some() { At::Landed } else { At::Failed };
-                lines.push(Line::styled(text, style(model, at)));
+                lines.push(Line::styled(cut(&text, room), style(model, at)));
             }
         }
     }
     let room = usize::from(inner.height);
+    let title = format!(" Landing queue · {waiting} in line {}", unseen(lines.len(), room));
+    frame.render_widget(block(model, title, focused), area);
     let from = if focused { model.scroll.min(lines.len().saturating_sub(room)) } else { 0 };
     frame.render_widget(Paragraph::new(lines.into_iter().skip(from).take(room).collect::<Vec<_>>()), inner);
 }
@@ -493,14 +542,22 @@ fn about(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     let inner = frame_of.inner(area);
     frame.render_widget(frame_of, area);
     let agent = task.agent.as_ref().or(task.assignee.as_ref()).map_or_else(|| "-".into(), ToString::to_string);
+    // Whoever waits for an answer works at nothing.
+    let word = if it.task.asks() { self::word(At::Needs) } else { &it.task.word };
     let mut lines = vec![Line::from(vec![
-        Span::styled(format!("{} {} ", glyph(model, it.at), one(&it.task.word)), style(model, it.at)),
+        Span::styled(format!("{} {} ", glyph(model, it.at), one(word)), style(model, it.at)),
         Span::raw(format!("{agent}  {}", one(&it.branch))),
     ])];
-    if let Some(reason) = it.task.waits.first() {
-        lines.push(Line::raw(format!("{}  {}", reason.kind.word(), one(&reason.text))));
+    if let Some(asked) = model.asked_by(task.id) {
+        let room = usize::from(inner.width);
+        let subject = format!("{} {}", asked.item.id, one(&asked.item.subject));
+        lines.push(Line::styled(cut(&subject, room), style(model, At::Needs)));
+        lines.extend(together(answers(asked), room).into_iter().map(Line::raw));
+    } else if let Some(reason) = it.task.waits.first() {
+        let text = format!("{}  {}", reason.kind.word(), one(&reason.text));
+        lines.push(Line::raw(cut(&text, usize::from(inner.width))));
     } else if let Some(live) = &it.task.live {
-        lines.push(Line::raw(one(live)));
+        lines.push(Line::raw(cut(&one(live), usize::from(inner.width))));
     }
     if !it.time.is_empty() {
         let mut spans = vec![Span::raw("time  ")];
@@ -516,7 +573,8 @@ fn about(model: &Model, frame: &mut Frame<'_>, area: Rect) {
             Some(false) => ("✕", "x"),
             None => ("·", "."),
         };
-        lines.push(Line::raw(format!("{} {}", if model.unicode { sign } else { plain }, one(&check.text))));
+        let text = format!("{} {}", if model.unicode { sign } else { plain }, one(&check.text));
+        lines.push(Line::raw(cut(&text, usize::from(inner.width))));
     }
     frame.render_widget(Paragraph::new(lines), inner);
 }
@@ -534,14 +592,16 @@ fn log(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     let empty = if model.log.attempt.is_some() { "nothing said yet" } else { "no attempt yet" };
     let lines: Vec<Line<'_>> = match model.log.lines.is_empty() {
         true => vec![Line::raw(empty)],
-        false => model.log.view(usize::from(inner.height)).iter().map(|it| Line::raw(it.clone())).collect(),
+        false => {
+            model.log.rows(usize::from(inner.width), usize::from(inner.height)).into_iter().map(Line::raw).collect()
+        }
     };
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
 fn diff(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     let files = model.diff.files.len();
-    let title = if files == 0 { " Diff ".into() } else { format!(" Diff · {files} files ") };
+    let title = if files == 0 { " Diff ".into() } else { format!(" Diff · {files} file{} ", plural(files)) };
     let frame_of = block(model, title, model.side == Side::Diff);
     let inner = frame_of.inner(area);
     frame.render_widget(frame_of, area);
@@ -564,8 +624,12 @@ fn diff(model: &Model, frame: &mut Frame<'_>, area: Rect) {
             _ => plain,
         }
     };
-    let lines: Vec<Line<'_>> =
-        model.diff.view(usize::from(inner.height)).iter().map(|it| Line::styled(it.clone(), colour(it))).collect();
+    let lines: Vec<Line<'_>> = model
+        .diff
+        .view(usize::from(inner.height))
+        .iter()
+        .map(|it| Line::styled(cut(it, usize::from(inner.width)), colour(it)))
+        .collect();
     frame.render_widget(Paragraph::new(lines), inner);
 }
 

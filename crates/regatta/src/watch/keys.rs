@@ -12,7 +12,7 @@ use super::pane::{Diff, Log};
 pub(super) const HELP: [(&str, &str); 17] = [
     ("j k", "move in the list, or scroll the pane"),
     ("Tab", "the next list or pane"),
-    ("1-9", "choose an answer of the chosen request"),
+    ("1-9", "choose an answer of the chosen request, or of the open task's"),
     ("r", "reply to it in your own words"),
     ("z", "put it off for an hour"),
     ("Enter", "open the chosen task"),
@@ -209,6 +209,18 @@ fn on_lists(model: &mut Model, code: KeyCode) -> Vec<Wish> {
 
 fn on_task(model: &mut Model, id: TaskId, code: KeyCode) -> Vec<Wish> {
     let KeyCode::Char(key) = code else { return vec![] };
+    // What its agent asks is answered here as on Now; the answers are in view.
+    if let Some(asked) = model.asked_by(id) {
+        let answer = match key {
+            '1'..='9' => asked.actions.get(key as usize - '1' as usize),
+            'r' => asked.actions.iter().find(|it| it.words.is_some()),
+            'z' => asked.actions.iter().find(|it| it.key == Some('z')),
+            _ => None,
+        };
+        if let Some(answer) = answer.cloned() {
+            return start(model, answer, vec![]);
+        }
+    }
     let action = model.task.as_ref().and_then(|it| it.actions.iter().find(|it| it.key == Some(key)).cloned());
     if let Some(action) = action {
         return start(model, action, vec![]);

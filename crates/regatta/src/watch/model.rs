@@ -273,6 +273,12 @@ impl Model {
         }
     }
 
+    /// What a task's agent asks, if it waits for an answer.
+    pub(super) fn asked_by(&self, task: TaskId) -> Option<&ItemView> {
+        let asks = |it: &&ItemView| it.item.task == Some(task) && it.item.ask.is_some();
+        self.items.values().filter(asks).min_by_key(|it| (it.item.since_wall, it.item.id.clone()))
+    }
+
     /// The rows that pass the filter: most urgent first, then by number.
     pub(super) fn shown_rows(&self) -> Vec<&RowView> {
         let wanted = self.filter.to_lowercase();

@@ -4,7 +4,7 @@ use regatta_api::view::LineView;
 use regatta_core::ids::{AttemptId, TaskId};
 use regatta_core::session::{Said, ToolStatus, Want};
 
-use crate::out::inert;
+use crate::out::{inert, wrapped};
 
 /// How many lines of a log are kept, and how long one may be.
 const MOST_LINES: usize = 5_000;
@@ -64,6 +64,14 @@ impl Log {
     pub(super) fn view(&self, height: usize) -> &[String] {
         let end = self.lines.len() - self.up.min(self.lines.len());
         &self.lines[end.saturating_sub(height)..end]
+    }
+
+    /// The rows of a window: what is said is read to its end, so a long line takes several, and the last is in view.
+    pub(super) fn rows(&self, width: usize, height: usize) -> Vec<String> {
+        let rows = self.view(height).iter().flat_map(|it| wrapped(it, width, usize::MAX));
+        let rows: Vec<String> = rows.collect();
+        let over = rows.len().saturating_sub(height);
+        rows.into_iter().skip(over).collect()
     }
 }
 
@@ -195,6 +203,16 @@ mod tests {
         assert!(log.follow);
         assert_eq!(log.view(1), ["line 51"]);
         assert_eq!(Log::default().view(5), [] as [String; 0]);
+    }
+
+    /// A long line is read to its end, and the end of the log is what is in view.
+    #[test]
+    fn a_long_line_takes_several_rows() {
+        let mut log = Log::of(AttemptId(1));
+        log.take(&[line(1, "first"), line(2, "one two three four")]);
+        assert_eq!(log.rows(9, 9), ["first", "one two", "three", "four"]);
+        assert_eq!(log.rows(9, 2), ["three", "four"]);
+        assert_eq!(log.rows(80, 9), ["first", "one two three four"]);
     }
 
     #[test]

@@ -16,7 +16,13 @@ fn shown(model: &Model, width: u16, height: u16) -> String {
     terminal.draw(|frame| draw::draw(model, frame)).unwrap();
     let buffer = terminal.backend().buffer().clone();
     let line = |y: u16| -> String {
-        let text: String = (0..width).map(|x| buffer[(x, y)].symbol()).collect();
+        let (mut text, mut x) = (String::new(), 0);
+        while x < width {
+            let sign = buffer[(x, y)].symbol();
+            text.push_str(sign);
+            // What takes two columns has the next cell, too.
+            x += u16::try_from(crate::out::width(sign).max(1)).unwrap();
+        }
         text.trim_end().to_owned() + "\n"
     };
     (0..height).map(line).collect()
@@ -152,7 +158,7 @@ fn the_whole_picture_at_three_sizes() {
             "login endpoint",
             "needs T23 and T24",
             "Landing queue · 1 in line",
-            "T22 testing",
+            " 1 T22  testing",
             "? help",
         ];
         for text in wanted {
@@ -290,6 +296,69 @@ fn pages_lists_and_panes_are_walked_by_key() {
     let stop = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     model.over = Some(Over::Help);
     assert_eq!(keys::press(&mut model, stop), [Wish::Quit], "Ctrl-C leaves from everywhere");
+}
+
+/// What does not fit is cut with a mark, and what is a figure is whole or not there; wide characters move no frame.
+#[test]
+fn nothing_is_cut_without_a_mark() {
+    let mut model = Model::new(true, true);
+    model.now_wall = NOW;
+    let long = "Say the usage in one line, or with an example that shows what it prints in each of the languages?";
+    let wide = "日本語の題名です、とても長い題名ですから切られます、そして続きます、まだ続きます、終わり";
+    let lanes: Vec<(String, Value)> =
+        (10..40).map(|it| (format!("lane/a{it}"), lane(&format!("a{it}"), "working", "T1", long))).collect();
+    let rows: Vec<(String, Value)> = (1..60)
+        .map(|it| (format!("task/T{it}"), row(it, if it % 2 == 0 { wide } else { long }, "waiting", "waiting", wide)))
+        .collect();
+    let mut parts: Vec<(&str, &str, Value)> = vec![("head", "head", head())];
+    parts.extend(lanes.iter().map(|(k, v)| ("lanes", k.as_str(), v.clone())));
+    parts.extend(rows.iter().map(|(k, v)| ("tasks", k.as_str(), v.clone())));
+    parts.push(("inbox", "item/Q7", item("Q7", "T23", long, "one")));
+    parts.push(("inbox", "item/Q8", item("Q8", "T24", long, "two")));
+    hear(&mut model, "", &frame(1, &parts));
+    press(&mut model, "j");
+    for (width, height) in [(80, 24), (200, 50)] {
+        let screen = shown(&model, width, height);
+        for (nth, line) in screen.lines().enumerate().skip(2).take(usize::from(height) - 3) {
+            assert_eq!(crate::out::width(line), usize::from(width), "line {nth} of {width}x{height}:\n{screen}");
+            assert!(line.ends_with(['│', '┐', '┘']), "a frame moved in line {nth}:\n{screen}");
+        }
+        let whole: String = screen
+            .lines()
+            .filter_map(|it| it.strip_prefix('│')?.split('│').next())
+            .map(|it| it.trim().to_owned() + " ")
+            .collect();
+        assert!(whole.contains(long), "the chosen question is read to its end:\n{screen}");
+        let lane = screen.lines().find(|it| it.contains("▶ a10")).unwrap();
+        assert!(lane.ends_with(" 30s│") || lane.contains("languages? 30s"), "its age is whole: {lane}");
+        assert!(width > 80 || lane.contains('…'), "{lane}");
+        let task = screen.lines().find(|it| it.contains(" T2 ")).unwrap();
+        assert!(task.contains('…') && task.contains(" 2m $0.31"), "age and cost are whole: {task}");
+        assert!(
+            screen.contains("30 agents · ") && screen.contains(" more: j k"),
+            "what is out of sight is counted:\n{screen}"
+        );
+    }
+    assert!(!shown(&model, 44, 24).contains("slots"), "a figure that does not fit is left out");
+    assert!(shown(&model, 80, 24).contains("slots 3/8"));
+}
+
+/// On a task's own page its agent's question is shown and answered, too; nothing else is decided there by a digit.
+#[test]
+fn a_question_is_answered_on_its_task_s_page() {
+    let mut model = fleet();
+    let mut asked = item("Q9", "T24", "Keep v1?", "question Keep v1?");
+    asked["ask"] = json!({ "id": "0", "want": "question", "text": "Keep v1?", "choices": ["yes"], "schema": null });
+    hear(&mut model, "", &frame(8_841, &[("inbox", "item/Q9", asked)]));
+    assert!(model.asked_by("T24".parse().unwrap()).is_some(), "{:?}", model.items.keys());
+    model.page = Page::Task("T22".parse().unwrap());
+    assert_eq!(press(&mut model, "1"), [], "that one asks nothing");
+    model.page = Page::Task("T24".parse().unwrap());
+    let wishes = press(&mut model, "2");
+    let [Wish::Do(actions)] = &wishes[..] else { panic!("{wishes:?}") };
+    assert_eq!((actions.len(), &actions[0].input["id"]), (1, &json!("Q9")));
+    press(&mut model, "r");
+    assert!(matches!(model.over, Some(Over::Words { .. })));
 }
 
 /// S12: whatever an agent calls itself or says, the screen shows characters and obeys nothing.
