@@ -1,5 +1,7 @@
 // How things are written: ages, money, text of others.
 
+import type { Forecast, Sum } from './views';
+
 /** `2m`, `3h`, `12s`. */
 export function age(ms: number): string {
   const s = Math.max(0, Math.floor(ms / 1000));
@@ -30,6 +32,20 @@ export function named(name: string, most = 24): string {
 /** Words that must end as they end: cut in the middle. */
 export function clipped(text: string, most: number): string {
   return text.length > most ? `${text.slice(0, most - 46).trimEnd()}…${text.slice(-45)}` : text;
+}
+
+/** What something cost; what is not known is not called nothing. */
+export function price(of: Sum): string {
+  const { micro_usd, input, cached_input, cache_write, output } = of.spent.usage;
+  if (micro_usd === undefined || micro_usd === null) return input + cached_input + cache_write + output > 0 ? 'no price reported' : '–';
+  return of.unpriced ? `${usd(micro_usd)} + ${tokens(of.unpriced)} tok unpriced` : usd(micro_usd);
+}
+
+/** When a cap is reached, as the reader's own clock says. */
+export function forecast(it: Forecast): string {
+  if (it.when === 'reached') return 'the cap is reached';
+  if (it.when === 'not_today') return 'the cap is not reached today at this rate';
+  return `cap reached about ${clockTime(it.wall, false)} at this rate`;
 }
 
 export function tokens(n: number): string {

@@ -2,12 +2,13 @@ import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { filled } from './ask';
 import { comment, withDrafts } from './drafts';
+import { forecast, price } from './format';
 import { groups } from './inbox';
 import { fits } from './palette';
 import { outside } from './pages/conversations';
-import { byProvider } from './pages/cost';
+import { cached } from './pages/cost';
 import { brief, parsed, perMinute } from './pages/events';
-import { folders } from './pages/files';
+import { heat, isOpen, matching, until } from './pages/files';
 import { lineOf, place } from './pages/diff';
 import { markAt, timeRows } from './pages/replay';
 import { moved, places, without } from './pages/plan';
@@ -15,7 +16,8 @@ import { matches } from './pages/tasks';
 import { differs } from './pages/team';
 import { call, enter, key } from './session';
 import { Text, withWords } from './ui';
-import type { Item, PlannedTask, Row, Spend } from './views';
+import { shown } from './plots/train';
+import type { Batch, Folder, Item, Landing, PlannedTask, Row, Spot, Sum, Train } from './views';
 
 vi.mock('./live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
 
@@ -117,15 +119,35 @@ describe('parts', () => {
     expect([matches(row, 'LOGIN ann', '', ''), matches(row, 'x', '', ''), matches(row, '', 'waiting', ''), matches(row, '', 'working', 'M1')]).toEqual([true, false, false, true]);
   });
 
-  it('folders with clashes come first', () => {
-    const path = (name: string, clash: boolean) => ({ path: name, clash, held: [], wanted: [] });
-    expect(folders([path('a/x', false), path('b/y', true), path('z', false)]).map((it) => it[0])).toEqual(['b', '.', 'a']);
+  it('a map shows what matches, opens where two meet, and says until when', () => {
+    const spot = (path: string, clash: string[] = [], wanted: string[] = []) => ({ path, held: [], wanted, hot: 0, clash });
+    const folder = (path: string, own: Spot[]): Folder => ({ path, depth: 2, spots: own.length, held: [], wanted: 0, hot: 0, clashes: 0, clash: [], own });
+    const all = [folder('', [spot('a.rs')]), folder('src', [spot('src/b.rs', ['T1', 'T2']), spot('src/c.rs', [], ['T3'])])];
+    expect(matching(all, '').length).toBe(2);
+    expect(matching(all, 'src/').map((it) => [it.path, it.own.length, it.depth])).toEqual([['src', 2, 0]]);
+    expect(matching(all, 't3').map((it) => it.own.map((one) => one.path))).toEqual([['src/c.rs']]);
+    expect(all.map((it) => isOpen(it, '', ''))).toEqual([false, true]);
+    expect(all.map((it) => isOpen(it, '.,-src', ''))).toEqual([true, false]);
+    expect(until({ until: 'until T1 has landed' })).toBe('until T1 has landed');
+    expect(until({ until_wall: 1_760_000_000_000 })).toMatch(/^until \d\d:\d\d$/);
+    expect([0, 1, 2, 3, 4, 9, 400].map(heat)).toEqual([0, 1, 2, 2, 3, 4, 4]);
   });
 
-  it('providers are sums, and what is unknown stays so', () => {
-    const spend = (input: number, micro_usd?: number): Spend => ({ usage: { input, cached_input: 0, cache_write: 0, output: 0, micro_usd }, turns: 1, attempts: 1, wall_ms: 0 });
-    const made = byProvider([['a', 'x', spend(1)], ['b', 'x', spend(2)], ['c', 'y', spend(3, 7)]]);
-    expect(made.map(([name, it]) => [name, it.usage.input, it.usage.micro_usd])).toEqual([['x', 3, undefined], ['y', 3, 7]]);
+  it('what is not known is not called nothing', () => {
+    const sum = (input: number, micro_usd?: number, unpriced = 0): Sum => ({ tasks: 1, unpriced, spent: { usage: { input, cached_input: 0, cache_write: 0, output: 0, micro_usd }, turns: 1, attempts: 1, wall_ms: 0 } });
+    expect([price(sum(0)), price(sum(9)), price(sum(9, 0)), price(sum(9, 2_840_000)), price(sum(9, 2_840_000, 1_500))]).toEqual(['–', 'no price reported', '$0.00', '$2.84', '$2.84 + 2 k tok unpriced']);
+    expect(cached(sum(9))).toBe('n/a');
+    expect(forecast({ when: 'at', wall: 1_760_000_000_000 })).toMatch(/^cap reached about \d\d:\d\d at this rate$/);
+    expect(forecast({ when: 'reached' })).toBe('the cap is reached');
+  });
+
+  it('a train stands as its batches do, and what is left out is counted', () => {
+    const car = (n: number): Landing => ({ landing: `L${n}`, task: `T${n}`, subject: '', agent: 'a', position: n, state: 'testing', detail: '', commit: null, files: [], queued_wall: 0, branch: '', conflicts: 0, fixups: 0 });
+    const batch = (...cars: number[]): Batch => ({ ride: 'testing', state: 'testing', cars: cars.map((n) => `L${n}`) });
+    const train = { queue: [1, 2, 3, 4].map(car), batches: [batch(1, 2), batch(3), batch(4)] } as unknown as Train;
+    const made = shown(train, 2);
+    expect(made.batches.map(([, cars]) => cars.map((it) => it.task))).toEqual([['T1', 'T2'], ['T3']]);
+    expect(made.more).toBe(1);
   });
 
   it('a plan in another order needs the same, and without a task nobody needs it', () => {

@@ -114,6 +114,15 @@ export interface Landing {
   fixups: number;
 }
 
+/** Landings that are tried together, one on top of the other. */
+export interface Batch {
+  ride: 'moving' | 'passed' | 'testing' | 'searching' | 'queued' | 'behind' | 'held';
+  state: string;
+  cars: string[];
+  on?: string;
+  failed?: string;
+}
+
 export interface Train {
   project: string;
   trunk: string;
@@ -121,6 +130,7 @@ export interface Train {
   unpushed?: { remote: string; commit: string; reason: string; since_wall: number };
   slots: number;
   queue: Landing[];
+  batches: Batch[];
   recent: Landing[];
   tip: string | null;
   text: string;
@@ -145,15 +155,51 @@ export interface Spend {
   wall_ms: number;
 }
 
+/** When a day's cap is reached at this rate. */
+export type Forecast = { when: 'reached' } | { when: 'at'; wall: number } | { when: 'not_today' };
+
 export interface Spending {
   today: Spend;
   cap: number | null;
+  forecast?: Forecast;
   line: [number, number][];
   text: string;
-  by_agent: [string, string, Spend][];
-  by_mission: [string, string, Spend][];
-  budgets: { scope: unknown; ceiling: Record<string, number>; spent: Spend | null }[];
-  came: { word: string; tasks: number; spent: Spend; lost?: boolean }[];
+}
+
+/** What was spent together; `unpriced` tokens have no price that anybody reported. */
+export interface Sum {
+  tasks: number;
+  spent: Spend;
+  unpriced?: number;
+  rate?: number;
+}
+
+export interface CostRow extends Sum {
+  name: string;
+  about?: string;
+}
+
+export interface CostTable {
+  by: 'provider' | 'mission' | 'agent' | 'model';
+  rows: CostRow[];
+}
+
+export interface Cost {
+  days: number;
+  since_wall: number;
+  tables: CostTable[];
+  total: Sum;
+  cap?: number;
+  forecast?: Forecast;
+  came: {
+    landed: Sum;
+    each?: number;
+    wasted: Sum;
+    failed_attempts: number;
+    dropped_tasks: number;
+    lines?: { tasks: number; lines: number; tokens_each: number };
+  };
+  budgets?: { scope: unknown; ceiling: Record<string, number>; spent: Spend | null }[];
 }
 
 export interface Row {
@@ -207,14 +253,50 @@ export interface TaskPage {
   actions: Action[];
 }
 
+export interface Held {
+  owner: string;
+  task: string | null;
+  agent: string | null;
+  since_wall: number;
+  until_wall?: number;
+  until?: string;
+  memo: string;
+}
+
+/** A path or a pattern; `clash` is who meets there, `hot` how many changes landed today. */
+export interface Spot {
+  path: string;
+  held: Held[];
+  wanted: string[];
+  hot: number;
+  clash: string[];
+}
+
+export interface Share {
+  holder: string;
+  task: string | null;
+  spots: number;
+  until_wall?: number;
+  until?: string;
+}
+
+/** A folder with all below it; `own` are those in no folder below. */
+export interface Folder {
+  path: string;
+  depth: number;
+  spots: number;
+  held: Share[];
+  wanted: number;
+  hot: number;
+  clashes: number;
+  clash: string[];
+  own: Spot[];
+}
+
 export interface Files {
   project: string;
-  paths: {
-    path: string;
-    held: { owner: string; task: string | null; agent: string | null; since_wall: number; memo: string }[];
-    wanted: string[];
-    clash: boolean;
-  }[];
+  folders: Folder[];
+  text: string;
   radar: { collisions: { one: string; other: string | null; paths: string[]; since_wall: number }[]; warned: number; proved: number; lapsed: number };
 }
 

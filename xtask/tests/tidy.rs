@@ -370,8 +370,9 @@ fn starts_git(path: &str, line: &str) -> bool {
 
 /// Who may start a program at all: git's module, the shim and its starter, the daemon's starter, the stage that becomes
 /// a confined program and whoever tries it out, the user's own command for a key, who asks a program its version, who
-/// speaks to a foreign pool, a person's own shell in a workspace and their own editor of a plan, and the repository's own advice on a wave.
-const SPAWNERS: [&str; 14] = [
+/// speaks to a foreign pool, a person's own shell in a workspace, their own editor of a plan, their pager and their program for differences, and
+/// the repository's own advice on a wave.
+const SPAWNERS: [&str; 16] = [
     "crates/regatta-git/src/run.rs",
     "crates/regatta-agents/src/shim.rs",
     "crates/regatta-agents/src/supervise.rs",
@@ -383,7 +384,9 @@ const SPAWNERS: [&str; 14] = [
     "crates/regatta-agents/src/discover.rs",
     "crates/regatta-agents/src/gc.rs",
     "crates/regatta/src/client.rs",
+    "crates/regatta/src/pager.rs",
     "crates/regatta/src/words/decide.rs",
+    "crates/regatta/src/words/diff.rs",
     "crates/regatta/src/words/goal.rs",
     "crates/regatta/src/words/wave.rs",
 ];

@@ -102,6 +102,12 @@ inputs! {
     Rule { rule: RuleId }
     /// How many days before today are counted too.
     Spent { #[serde(default)] days: u32 }
+    Cost {
+        /// How many days before today are counted too; days are those of UTC.
+        #[serde(default)] days: u32,
+        /// What it is summed up by; everything that it can be if not given.
+        #[serde(default)] by: Option<regatta_core::cost::By>,
+    }
     /// An empty ceiling takes the budget away.
     BudgetSet { scope: budget::Scope, #[serde(default)] ceiling: budget::Ceiling }
     Transcript {

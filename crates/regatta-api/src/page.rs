@@ -6,12 +6,14 @@
 use regatta_core::agent::Capacity;
 use regatta_core::attempt::Attempt;
 use regatta_core::budget;
+use regatta_core::cost::Forecast;
 use regatta_core::ids::{AgentName, AttemptId, CommitId, LandingId, MemberName, MissionId, ProjectName, TaskId};
+use regatta_core::map::Folder;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::team::TeamView;
-use crate::view::{BudgetView, ConversationLineView, InboxView, QueueView, TaskView};
+use crate::view::{BudgetView, ConversationLineView, CostView, InboxView, QueueView, TaskView};
 
 /// A way in for a browser.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -256,33 +258,27 @@ pub struct TrainView {
     pub expected: Vec<(LandingId, u64)>,
 }
 
-/// What is spent.
+/// What today costs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SpendView {
     pub today: budget::Spend,
     /// Today's ceiling in millionths of a dollar.
     pub cap: Option<u64>,
-    /// Today so far, at moments: date, and millionths of a dollar.
+    /// When it is reached, if there is one and a rate to say it by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<Forecast>,
+    /// Today so far, by the minute: date, and millionths of a dollar.
     pub line: Vec<(u64, u64)>,
-    /// In words, with when the cap is reached at this rate.
+    /// In words.
     pub text: String,
-    pub by_agent: Vec<(AgentName, String, budget::Spend)>,
-    pub by_mission: Vec<(MissionId, String, budget::Spend)>,
-    pub budgets: Vec<BudgetView>,
-    /// What became of the tasks that ended lately, and what each kind cost.
-    pub came: Vec<CameOf>,
 }
 
-/// Tasks that ended alike.
+/// What today was spent on, what came of it, and the budgets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct CameOf {
-    /// landed, done, failed or dropped.
-    pub word: String,
-    pub tasks: usize,
-    pub spent: budget::Spend,
-    /// What came to nothing.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub lost: bool,
+pub struct CostPage {
+    #[serde(flatten)]
+    pub cost: CostView,
+    pub budgets: Vec<BudgetView>,
 }
 
 /// A task in a line.
@@ -352,29 +348,13 @@ pub struct ConversationPage {
     pub actions: Vec<Action>,
 }
 
-/// Who holds or wants a path.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct PathView {
-    pub path: String,
-    pub held: Vec<HeldView>,
-    pub wanted: Vec<TaskId>,
-    pub clash: bool,
-}
-
-/// One holder of a path.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct HeldView {
-    pub owner: String,
-    pub task: Option<TaskId>,
-    pub agent: Option<AgentName>,
-    pub since_wall: u64,
-    pub memo: String,
-}
-
-/// A project's files: who is where.
+/// A project's files: who is where, until when, and how hot it is there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FilesView {
     pub project: ProjectName,
-    pub paths: Vec<PathView>,
+    /// As a tree, where two meet first.
+    pub folders: Vec<Folder>,
+    /// In words: how many are held and wanted, how many changes landed today, and where two meet.
+    pub text: String,
     pub radar: regatta_core::radar::Radar,
 }

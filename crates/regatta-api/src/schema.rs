@@ -53,6 +53,7 @@ fn answers() -> Vec<(&'static str, Schema)> {
         ("rule.test", schema_for!(Vec<view::MetView>)),
         ("attempt.transcript", schema_for!(Vec<view::LineView>)),
         ("policy.list", schema_for!(Vec<regatta_core::policy::Rule>)),
+        ("cost", schema_for!(view::CostView)),
         ("budget.list", schema_for!(view::BudgetsView)),
         ("project.list", schema_for!(Vec<view::ProjectView>)),
         ("run", schema_for!(view::MissionView)),

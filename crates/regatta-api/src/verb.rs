@@ -226,6 +226,7 @@ verbs! {
     "policy.add" PolicyAdd(input::PolicyAdd) Admin "Adds a rule";
     "policy.rm" PolicyRm(input::Rule) Admin "Takes a rule away";
     "budget.list" BudgetList(input::Spent) View "Shows the budgets and what is spent";
+    "cost" Cost(input::Cost) View "Shows what was spent since a day, on what, and what came of it";
     "budget.set" BudgetSet(input::BudgetSet) Admin "Sets a budget, or takes it away";
     "land" Land(input::Land) Operate + Lead "Lands a task's finished work, which is also the approval";
     "queue" Queue(input::Scope) View + Lead "Shows the landing queue";

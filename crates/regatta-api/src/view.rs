@@ -1,9 +1,11 @@
 //! What is shown. A view is drawn as it is: no door computes a status from it.
 
 mod bridge; // conversations and bridges
+mod cost; // what was spent, and what came of it
 mod inbox; // what needs a person
 mod mission; // how missions stand
 mod past; // why something waits, and what was before
+mod queue; // who lands next, and in which train
 mod replay; // missions looked back at
 mod talk; // the bus and the hooks
 
@@ -15,9 +17,8 @@ use regatta_core::claim::{Claim, Mode, Owner, Wait};
 use regatta_core::event::Recorded;
 use regatta_core::gates::{self, Passage, Says};
 use regatta_core::ids::{
-    AgentName, ApprovalId, AttemptId, ClaimId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId, WaitId,
+    AgentName, ApprovalId, AttemptId, ClaimId, CommitId, MissionId, Now, ProjectName, TaskId, WaitId,
 };
-use regatta_core::landing::{End, Landing, State};
 use regatta_core::life::Life;
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project::{RuleAction, StandingRule};
@@ -26,16 +27,18 @@ use regatta_core::schedule::{self, WaitReason};
 use regatta_core::scope::{self, Escape};
 use regatta_core::session::Want;
 use regatta_core::task::{Status, Task};
-use regatta_core::{approval, budget, provider};
+use regatta_core::{approval, budget, map, provider};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::verb::Scope as TokenScope;
 
 pub use bridge::{BridgeView, ConversationLineView, HealthView};
+pub use cost::{CameView, CostRow, CostTable, CostView, LinesView, forecast_words, price_words};
 pub use inbox::{InboxView, Way};
 pub use mission::{GuideView, MissionLineView, MissionView};
 pub use past::{AgentWhyView, PastView, WhyView, span};
+pub use queue::{BatchView, LandingView, QueueView, landing_states};
 pub use replay::{FiguresView, MarkView, ReplayView};
 pub use talk::*;
 
@@ -255,9 +258,6 @@ pub struct BudgetsView {
     /// What all of them spent since then.
     #[serde(default)]
     pub spent: budget::Spend,
-    /// What an hour costs now, in millionths of a dollar, where that can be told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub per_hour: Option<u64>,
 }
 
 impl BudgetsView {
@@ -291,7 +291,6 @@ impl BudgetsView {
             today: budget::spent_on(board, day, None),
             by_agent: by_agent.into_iter().collect(),
             spent: all,
-            per_hour: None,
         }
     }
 }
@@ -350,14 +349,18 @@ pub struct ClaimView {
     pub mode: Mode,
     /// Milliseconds until it ends unless renewed; none while something supervised keeps it.
     pub ends_in_ms: Option<u64>,
+    /// What it lasts for then.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub until: String,
     pub memo: String,
     pub granted_wall: u64,
 }
 
 impl ClaimView {
     /// Draws a claim. Its token is its holder's secret and is not shown.
-    pub fn of(claim: &Claim, now: Now) -> ClaimView {
+    pub fn of(board: &Board, claim: &Claim, now: Now) -> ClaimView {
         ClaimView {
+            until: map::until(board, claim, now).1,
             claim: claim.id,
             owner: claim.owner.clone(),
             uris: claim.uris.clone(),
@@ -530,68 +533,6 @@ pub struct NewToken {
     pub token: String,
 }
 
-/// One landing in the queue, or on its way out of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LandingView {
-    pub landing: LandingId,
-    pub task: TaskId,
-    pub subject: String,
-    pub agent: AgentName,
-    /// Its place, counting from 1; none when it is out.
-    pub position: Option<usize>,
-    /// queued, testing, waiting for the trunk, moving, landed, out.
-    pub state: String,
-    pub detail: String,
-    pub commit: Option<CommitId>,
-    pub files: Vec<String>,
-    pub queued_wall: u64,
-    pub branch: String,
-    /// In how many files its task's work conflicted with what had landed.
-    pub conflicts: usize,
-    /// How many times it was sent back to be mended.
-    pub fixups: u32,
-}
-
-impl LandingView {
-    /// Draws a landing.
-    pub fn of(landing: &Landing, task: Option<&Task>, position: Option<usize>) -> LandingView {
-        let (state, detail, commit) = match (&landing.end, &landing.held, &landing.state) {
-            (Some(End::Landed { commit, .. }), _, _) => ("landed", String::new(), Some(commit.clone())),
-            (Some(End::Out { reason, .. }), _, _) => ("out", reason.clone(), None),
-            (None, Some(reason), _) => ("held", reason.clone(), None),
-            (None, None, State::Queued) if !landing.behind.is_empty() => {
-                let names: Vec<String> = landing.behind.iter().map(ToString::to_string).collect();
-                ("queued", format!("conflicts with one of {}, which land first", names.join(", ")), None)
-            }
-            (None, None, State::Queued) if landing.red.is_some() => {
-                ("queued", "its batch failed; searching for the cause".into(), None)
-            }
-            (None, None, State::Queued) => ("queued", String::new(), None),
-            (None, None, State::Trying { ahead, .. }) if !ahead.is_empty() => {
-                ("testing", format!("on top of {} before it", ahead.len()), None)
-            }
-            (None, None, State::Trying { .. }) => ("testing", String::new(), None),
-            (None, None, State::Validated { .. }) => ("waiting for the trunk", String::new(), None),
-            (None, None, State::Moving { .. }) => ("moving the trunk", String::new(), None),
-        };
-        LandingView {
-            landing: landing.id,
-            task: landing.task,
-            subject: task.map(|it| it.subject.clone()).unwrap_or_default(),
-            agent: landing.agent.clone(),
-            position,
-            state: state.into(),
-            detail,
-            commit,
-            files: landing.submission.changed.clone(),
-            queued_wall: landing.queued_wall,
-            branch: landing.branch.to_string(),
-            conflicts: task.map_or(0, |it| it.conflicts.len()),
-            fixups: task.map_or(0, |it| it.fixups),
-        }
-    }
-}
-
 /// What a task's finished work changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiffView {
@@ -600,26 +541,6 @@ pub struct DiffView {
     pub commit: CommitId,
     pub files: Vec<String>,
     pub patch: String,
-}
-
-/// A project's landing queue, and what came of the last ones.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct QueueView {
-    pub project: ProjectName,
-    pub trunk: String,
-    /// Who stopped it, and why.
-    pub held: Option<regatta_core::landing::Hold>,
-    /// What has landed and could not be pushed yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unpushed: Option<regatta_core::landing::join::Unpushed>,
-    /// How many merged trees are validated at once: as the project says, else what fits the machine.
-    #[serde(default)]
-    pub slots: u32,
-    /// How long one that landed of late took, from when it was queued; the one in the middle.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usual_ms: Option<u64>,
-    pub queue: Vec<LandingView>,
-    pub recent: Vec<LandingView>,
 }
 
 /// The fleet at a glance.

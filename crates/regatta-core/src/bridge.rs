@@ -9,6 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::board::{Board, Draft};
+use crate::command::Outcome;
 use crate::conversation::Service;
 use crate::ids::{AgentName, BadName, Now};
 use crate::provider::{self, Parked};
@@ -71,17 +72,18 @@ pub(crate) fn find<'a>(board: &'a Board, bridge: &Bridge) -> Option<&'a Parked> 
 }
 
 /// Takes down how one bridge's credential is.
-pub(crate) fn report(draft: &mut Draft, standing: Standing, now: Now) {
+pub(crate) fn report(draft: &mut Draft, standing: Standing, now: Now) -> Outcome {
     let lane = standing.bridge.lane();
     match standing.broken {
         Some(why) => provider::lock_out(draft, lane, &why.chars().take(LONGEST).collect::<String>(), now),
         None => provider::let_in(draft, lane),
     }
+    Outcome::Done
 }
 
 /// Takes down which bridges there are at all, when a daemon starts: what is no longer wanted needs nobody. One that
 /// was refused before stays so until its service has taken it.
-pub(crate) fn report_all(draft: &mut Draft, all: Vec<Standing>, now: Now) {
+pub(crate) fn report_all(draft: &mut Draft, all: Vec<Standing>, now: Now) -> Outcome {
     let gone: Vec<Bridge> =
         broken(draft.board()).map(|it| it.0).filter(|it| !all.iter().any(|has| has.bridge == *it)).collect();
     for bridge in gone {
@@ -90,4 +92,5 @@ pub(crate) fn report_all(draft: &mut Draft, all: Vec<Standing>, now: Now) {
     for standing in all.into_iter().filter(|it| it.broken.is_some()) {
         report(draft, standing, now);
     }
+    Outcome::Done
 }

@@ -713,8 +713,8 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         }
         Command::Team(ask) => team::run(draft, *ask, now)?,
         Command::Converse(ask) => conversation::run(draft, *ask, now)?,
-        Command::ReportBridge(standing) => done(bridge::report(draft, standing, now)),
-        Command::ReportBridges { all } => done(bridge::report_all(draft, all, now)),
+        Command::ReportBridge(standing) => bridge::report(draft, standing, now),
+        Command::ReportBridges { all } => bridge::report_all(draft, all, now),
         Command::ReportResolved { launch, found } => done(launch::resolved(draft, launch, found, now)?),
         Command::Acquire(ask) => Outcome::Claim(claim::acquire(draft, ask, now)?),
         Command::Renew { claim, token } => Outcome::Renewed { ttl_ms: claim::renew(draft, claim, token, now)? },

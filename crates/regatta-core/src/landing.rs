@@ -13,6 +13,7 @@ pub mod plan; // which prefixes are validated next
 mod queue; // who is in it, in which order, and what goes on next
 mod report; // what merging, validating and moving found
 pub(crate) mod review; // an agent looks at what another one did
+pub mod track; // who rides in which train
 pub mod wave; // one commit for all of a wave
 
 use std::sync::Arc;

@@ -24,6 +24,7 @@ pub mod agent; // who can do how much
 pub mod approval; // what a person must decide
 pub mod attempt; // one run of one agent on one task
 pub mod budget; // what may be spent, and what was
+pub mod cost; // what it was spent on, and how fast
 pub mod explore; // which files a task touches
 pub mod gates; // six questions before a start
 pub mod graph; // blockers, cycles, waves
@@ -31,6 +32,7 @@ pub mod inbox; // what needs a person, put off for a while
 pub mod isolation; // when an attempt was not on its own
 pub mod life; // what a task was at, and what it waited for, over time
 pub mod manifest; // what a task may touch and what it holds
+pub mod map; // who is where among a project's files
 pub mod planning; // a plan made of words
 pub mod policy; // what an agent may do unasked
 pub mod provider; // who takes no work for now

@@ -43,6 +43,8 @@ mod lines;
 mod lives;
 #[path = "core/manifests.rs"]
 mod manifests;
+#[path = "core/maps.rs"]
+mod maps;
 #[path = "core/missions.rs"]
 mod missions;
 #[path = "core/planning.rs"]

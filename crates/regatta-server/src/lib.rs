@@ -20,6 +20,7 @@ mod meters; // what is measured
 mod page; // lists in pages
 mod pages; // what the web page is given
 mod seed; // the surface that older clients know
+mod spent; // what was spent, from the log
 mod stream; // events as they are committed
 pub mod tls; // for callers from other machines
 pub mod tokens; // who a caller is
@@ -157,6 +158,7 @@ pub(crate) struct Shared {
     pub(crate) pages: pages::Pages,
     /// What was read of the log so far.
     pub(crate) past: regatta_engine::past::Past,
+    pub(crate) spent: spent::Spent,
     pub(crate) recovered: Option<String>,
     pub(crate) bridges: Option<Box<dyn Bridges>>,
     pub(crate) doctor: Doctor,
@@ -185,6 +187,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         git_turns: Arc::new(Semaphore::new(git::AT_ONCE)),
         pages: pages::Pages::default(),
         past: regatta_engine::past::Past::default(),
+        spent: spent::Spent::default(),
         recovered: doors.recovered,
         bridges: doors.bridges,
         doctor: doors.doctor,

@@ -199,10 +199,10 @@ pub(crate) enum Word {
     Watch,
     /// Show what waits for what
     Graph(Graph),
-    /// Show what was spent today or since a day, and on what
+    /// Show what was spent today or since a day, on what, and when the cap is reached
     Cost {
-        /// Sum it up by agent, provider or mission
-        #[arg(long, value_enum, default_value_t = CostBy::Agent)]
+        /// Sum it up by provider, mission, agent or model
+        #[arg(long, value_enum, default_value_t = CostBy::Provider)]
         by: CostBy,
         /// Since when: today, yesterday, 7d, 2w or a date such as 2026-07-01
         #[arg(long, value_name = "WHEN", value_parser = missions::days_since)]

@@ -399,7 +399,7 @@ impl Screen<'_> {
             return;
         }
         let urgency = |it: &TaskView| match it.word.as_str() {
-            _ if it.asks() => 0,
+            _ if it.asks.is_some() => 0,
             "needs you" => 0,
             "working" => 1,
             "landing" | "review" => 2,
@@ -435,7 +435,7 @@ impl Screen<'_> {
         };
         let doing = match (it.word.as_str(), it.waits.first()) {
             ("working", _) if task.status == Status::Validating => "validating".into(),
-            ("working", _) if it.asks() => line(it.live.as_deref().unwrap_or_default()),
+            ("working", _) if it.asks.is_some() => line(it.live.as_deref().unwrap_or_default()),
             ("working", _) => line(&task.progress),
             (_, Some(reason)) => line(&reason.text),
             (_, None) => task
@@ -443,7 +443,7 @@ impl Screen<'_> {
                 .as_ref()
                 .map_or_else(|| line(task.reason.as_deref().unwrap_or_default()), |it| it.as_str()[..10].to_owned()),
         };
-        let state = self.out.state(if it.asks() { "needs you" } else { &it.word });
+        let state = self.out.state(if it.asks.is_some() { "needs you" } else { &it.word });
         vec![task.id.to_string(), state, line(&task.subject), agent, elapsed, tokens, doing]
     }
 }

@@ -229,7 +229,8 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 /// The narrowest a column is made that has more to say.
 const NARROW: usize = 12;
 
-fn fit(rows: &[Vec<String>], window: Option<usize>) -> String {
+/// The same for a window of that width; uncut where there is none.
+pub(crate) fn fit(rows: &[Vec<String>], window: Option<usize>) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let mut widths: Vec<usize> = (0..columns)
         .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|it| width(it)).max().unwrap_or(0))
@@ -261,7 +262,7 @@ fn fit(rows: &[Vec<String>], window: Option<usize>) -> String {
 }
 
 /// How wide the window is, if there is one.
-fn window_width() -> Option<usize> {
+pub(crate) fn window_width() -> Option<usize> {
     if !watched() {
         return None; // files and programs get whole lines
     }

@@ -1,68 +1,50 @@
-import { age, plain, tokens, usd } from '../format';
+import { useEffect, useState } from 'preact/hooks';
+import { plain, price, tokens, usd } from '../format';
 import { topic } from '../live/client';
 import { SpendLine } from '../plots/spend';
-import { Panel, useTopics } from '../ui';
-import type { Spend, Spending } from '../views';
+import { get, set } from '../route';
+import { call } from '../session';
+import { Empty, Panel, complain, useTopics } from '../ui';
+import type { Cost as View, CostRow, CostTable, Sum } from '../views';
 
-function Cells({ of }: { of: Spend }) {
-  const all = of.usage.input + of.usage.cached_input + of.usage.cache_write;
+const SINCE: [number, string][] = [
+  [0, 'today'],
+  [7, '7 days'],
+  [30, '30 days'],
+];
+
+function Cells({ of }: { of: Sum }) {
+  const usage = of.spent.usage;
   return (
     <>
-      <td class="right">{of.attempts}</td>
-      <td class="right">{tokens(all)}</td>
-      <td class="right">{tokens(of.usage.output)}</td>
-      <td class="right">{all > 0 ? `${Math.round((100 * of.usage.cached_input) / all)} %` : '–'}</td>
-      <td class="right">{of.usage.micro_usd === undefined ? (all > 0 ? 'no price reported' : '–') : usd(of.usage.micro_usd)}</td>
-      <td class="right">{of.wall_ms > 0 ? age(of.wall_ms) : ''}</td>
+      <td class="right">{of.tasks}</td>
+      <td class="right">{tokens(usage.input + usage.cached_input + usage.cache_write)}</td>
+      <td class="right">{tokens(usage.output)}</td>
+      <td class="right">{cached(of)}</td>
+      <td class="right">{price(of)}</td>
+      <td class="right">{of.rate === undefined ? '–' : `${usd(of.rate)}/h`}</td>
     </>
   );
 }
 
-function Head({ first }: { first: string }) {
-  return (
-    <thead>
-      <tr>
-        <th>{first}</th>
-        <th class="right">Attempts</th>
-        <th class="right">In</th>
-        <th class="right">Out</th>
-        <th class="right">Cached</th>
-        <th class="right">Cost</th>
-        <th class="right">Time</th>
-      </tr>
-    </thead>
-  );
-}
-
-/** Adds what each provider's agents used. */
-export function byProvider(of: Spending['by_agent']): [string, Spend][] {
-  const found = new Map<string, Spend>();
-  for (const [, provider, it] of of) {
-    const sum = found.get(provider);
-    if (!sum) {
-      found.set(provider, structuredClone(it));
-      continue;
-    }
-    sum.attempts += it.attempts;
-    sum.turns += it.turns;
-    sum.wall_ms += it.wall_ms;
-    for (const key of ['input', 'cached_input', 'cache_write', 'output'] as const) sum.usage[key] += it.usage[key];
-    if (it.usage.micro_usd !== undefined) sum.usage.micro_usd = (sum.usage.micro_usd ?? 0) + it.usage.micro_usd;
-  }
-  return [...found];
+/** How much of what was read came from a cache; nothing where none was spoken of. */
+export function cached(of: Sum): string {
+  const { input, cached_input, cache_write } = of.spent.usage;
+  if (cached_input + cache_write === 0) return 'n/a';
+  return `${Math.floor((100 * cached_input) / (input + cached_input + cache_write))} %`;
 }
 
 const COLOURS = ['working', 'review', 'landing', 'needs', 'waiting', 'landed'];
 
-/** Today's money as one bar, a stretch for each provider. */
-function Shares({ of }: { of: [string, Spend][] }) {
-  const known = of.flatMap(([name, it]) => (it.usage.micro_usd ? [[name, it.usage.micro_usd] as const] : []));
+/** The money as one bar, a stretch for each provider. */
+function Shares({ of }: { of: CostRow[] }) {
+  const known = of.flatMap((it) => (it.spent.usage.micro_usd ? [[it.name, it.spent.usage.micro_usd] as const] : []));
   const all = known.reduce((sum, it) => sum + it[1], 0);
   if (all === 0) return null;
   let x = 0;
   return (
-    <>
-      <svg class="time" viewBox="0 0 300 18" preserveAspectRatio="none" height={18} role="img" aria-label={`Today by provider: ${known.map(([name, micro]) => `${name} ${usd(micro)}`).join(', ')}`}>
+    <div class="shares">
+      <svg class="time" viewBox="0 0 300 18" preserveAspectRatio="none" height={14} role="img" aria-label={`By provider: ${known.map(([name, micro]) => `${name} ${usd(micro)}`).join(', ')}`}>
         {known.map(([name, micro], nth) => {
           const wide = (micro / all) * 300;
           x += wide;
@@ -76,96 +58,126 @@ function Shares({ of }: { of: [string, Spend][] }) {
           </li>
         ))}
       </ul>
+    </div>
+  );
+}
+
+function Name({ by, it }: { by: CostTable['by']; it: CostRow }) {
+  const name = plain(it.name, 100);
+  return (
+    <td>
+      {by === 'mission' && /^M\d+$/.test(it.name) ? <a href={`/tasks?mission=${it.name}`}>{name}</a> : by === 'agent' ? <a href={`/agents/${it.name}`}>{name}</a> : name}{' '}
+      {it.about && <span class="dim">{plain(it.about, 100)}</span>}
+    </td>
+  );
+}
+
+function Part({ of, total, since }: { of: CostTable; total?: View; since: string }) {
+  return (
+    <>
+      <thead>
+        <tr>
+          <th>{of.by[0]?.toUpperCase()}{of.by.slice(1)}</th>
+          <th class="right">Tasks</th>
+          <th class="right">In tok</th>
+          <th class="right">Out tok</th>
+          <th class="right">Cache</th>
+          <th class="right">Cost</th>
+          <th class="right">Rate</th>
+        </tr>
+      </thead>
+      <tbody>
+        {of.rows.slice(0, 300).map((it) => (
+          <tr key={it.name} data-row>
+            <Name by={of.by} it={it} />
+            <Cells of={it} />
+          </tr>
+        ))}
+        {total && (
+          <tr class="sum">
+            <th scope="row">total {since}</th>
+            <Cells of={total.total} />
+          </tr>
+        )}
+      </tbody>
     </>
   );
 }
 
 /** What the money brought: what landed, and what came to nothing. */
-function Came({ of }: { of: Spending['came'] }) {
+function Came({ of, since }: { of: View['came']; since: string }) {
+  const figure = (name: string, value: string, more: string, bad = false) => (
+    <div class="figure">
+      <dt>{name}</dt>
+      <dd class={bad ? 'bad' : ''}>{value}</dd>
+      <dd class="more">{more}</dd>
+    </div>
+  );
+  const many = (n: number, what: string) => `${n} ${what}${n === 1 ? '' : 's'}`;
+  const lost = [of.failed_attempts > 0 && many(of.failed_attempts, 'failed attempt'), of.dropped_tasks > 0 && `${many(of.dropped_tasks, 'task')} dropped or failed`].filter(Boolean);
   return (
-    <Panel title="What came of it" aside={<span class="aside">of the tasks that ended lately</span>}>
-      {of.length === 0 ? (
-        <p class="empty">No task has ended yet.</p>
-      ) : (
-        <ul class="spans">
-          {of.map((it) => (
-            <li key={it.word}>
-              <b class={it.lost ? 'bad' : ''}>
-                {it.tasks} {it.word}
-              </b>{' '}
-              {it.spent.usage.micro_usd === undefined ? 'no price reported' : `${usd(it.spent.usage.micro_usd)}, ${usd(it.spent.usage.micro_usd / it.tasks)} each`}
-              {it.lost && it.spent.usage.micro_usd ? ': spent for nothing' : ''}
-            </li>
-          ))}
-        </ul>
-      )}
+    <Panel title="What came of it" aside={<span class="aside">{since}</span>}>
+      <dl class="figures">
+        {figure('Cost per landed task', of.each !== undefined ? usd(of.each) : of.landed.tasks > 0 ? price(of.landed) : '–', of.landed.tasks > 0 ? `${many(of.landed.tasks, 'task')} landed` : 'nothing landed yet')}
+        {figure('Wasted', lost.length > 0 ? price(of.wasted) : 'nothing', lost.length > 0 ? lost.join(', ') : 'no attempt failed, no task was dropped', lost.length > 0)}
+        {figure(
+          'Tokens per landed line',
+          of.lines ? tokens(of.lines.tokens_each) : '–',
+          of.lines ? `${many(of.lines.lines, 'line')}${of.lines.tasks < of.landed.tasks ? ` of the last ${of.lines.tasks} tasks` : ''}` : 'no line that tokens were counted for',
+        )}
+      </dl>
     </Panel>
   );
 }
 
 export function Cost() {
-  useTopics('spend');
-  void topic('spend').changed.value;
-  const it = topic('spend').one<Spending>('spend');
+  useTopics('spend', 'cost');
+  void topic('cost').changed.value;
+  const days = SINCE.some(([it]) => String(it) === get('days')) ? Number(get('days')) : 0;
+  const [asked, setAsked] = useState<{ days: number; it: View } | null>(null);
+  useEffect(() => {
+    if (days > 0) call<View>('cost', { days }).then((it) => setAsked({ days, it }), complain);
+  }, [days]);
+  const today = topic('cost').one<View>('cost');
+  const it = days === 0 ? today : asked?.days === days ? asked.it : undefined;
+  const since = days === 0 ? 'today' : `since ${it ? new Date(it.since_wall).toISOString().slice(0, 10) : `${days} days ago`}`;
   return (
     <>
       <SpendLine height={140} />
-      {it && (
-        <Panel title="Today" aside={<code class="aside">regatta budget list</code>}>
-          {it.by_agent.length === 0 ? (
-            <p class="empty">Nobody has used anything today.</p>
-          ) : (
-            <div class="scroll">
-              <Shares of={byProvider(it.by_agent)} />
-              <table class="list">
-                <Head first="Provider" />
-                <tbody>
-                  {byProvider(it.by_agent).map(([name, of]) => (
-                    <tr key={name}>
-                      <td>{name}</td>
-                      <Cells of={of} />
-                    </tr>
-                  ))}
-                  <tr class="sum">
-                    <th scope="row">all today</th>
-                    <Cells of={it.today} />
-                  </tr>
-                </tbody>
-                <Head first="Agent" />
-                <tbody>
-                  {it.by_agent.map(([name, provider, of]) => (
-                    <tr key={name}>
-                      <td>
-                        {name} <span class="dim">{provider}</span>
-                      </td>
-                      <Cells of={of} />
-                    </tr>
-                  ))}
-                </tbody>
-                {it.by_mission.length > 0 && <Head first="Mission, all its days" />}
-                <tbody>
-                  {it.by_mission.map(([id, title, of]) => (
-                    <tr key={id}>
-                      <td>
-                        <a href={`/tasks?mission=${id}`}>{id}</a> {plain(title, 100)}
-                      </td>
-                      <Cells of={of} />
-                    </tr>
-                  ))}
-                </tbody>
-              </table>
-            </div>
-          )}
-        </Panel>
-      )}
-      {it && <Came of={it.came} />}
-      {it && (
+      <Panel
+        title="Spent"
+        aside={
+          <span class="filters">
+            {SINCE.map(([many, word]) => (
+              <button key={many} type="button" class="chip" aria-pressed={days === many} onClick={() => set('days', many === 0 ? '' : String(many))}>
+                {word}
+              </button>
+            ))}
+            <code class="aside">regatta cost --by provider{days > 0 ? ` --since ${days}d` : ''}</code>
+          </span>
+        }
+      >
+        {!it || it.total.tasks === 0 ? (
+          <Empty known={it !== undefined}>Nobody has used anything {since}.</Empty>
+        ) : (
+          <div class="scroll">
+            <Shares of={it.tables.find((one) => one.by === 'provider')?.rows ?? []} />
+            <table class="list">
+              {it.tables.map((one, nth) => (
+                <Part key={one.by} of={one} total={nth === 0 ? it : undefined} since={since} />
+              ))}
+            </table>
+          </div>
+        )}
+      </Panel>
+      {it && <Came of={it.came} since={since} />}
+      {today && (
         <Panel title="Budgets" aside={<code class="aside">regatta budget set day --usd 20</code>}>
-          {it.budgets.length === 0 ? (
+          {(today.budgets ?? []).length === 0 ? (
             <p class="empty">No budget is set.</p>
           ) : (
             <ul class="spans">
-              {it.budgets.map((one) => (
+              {(today.budgets ?? []).map((one) => (
                 <li key={JSON.stringify(one.scope)}>
                   <b>{typeof one.scope === 'string' ? one.scope : Object.entries(one.scope as object).map(([kind, name]) => `${kind} ${String(name)}`)}</b>{' '}
                   {Object.entries(one.ceiling)

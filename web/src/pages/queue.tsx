@@ -7,7 +7,6 @@ import type { Landing, Train } from '../views';
 function Line({ it, train }: { it: Landing; train: Train }) {
   const actions = train.each.find((one) => one[0] === it.landing)?.[1] ?? [];
   const when = train.expected.find((one) => one[0] === it.landing)?.[1];
-  const ahead = it.position === null ? null : train.queue[it.position - 2];
   return (
     <tr data-row tabIndex={0}>
       <td class="right">{it.position ?? ''}</td>
@@ -16,12 +15,12 @@ function Line({ it, train }: { it: Landing; train: Train }) {
       </td>
       <td class="subject">{plain(it.subject, 160)}</td>
       <td>{it.agent}</td>
-      <td>
+      <td class={it.state === 'searching' || it.state === 'held' ? 'bad' : ''}>
         {it.state}
         {it.state === 'testing' && <span class="pulse" aria-hidden="true" />}
       </td>
       <td class="dim">
-        {plain(it.detail, 200)} {ahead && `after ${ahead.task}`} {it.conflicts > 0 && `conflicts in ${it.conflicts} files`} {it.fixups > 0 && `fix-up ${it.fixups} of 3`}
+        {plain(it.detail, 200)} {it.conflicts > 0 && `conflicts in ${it.conflicts} files`} {it.fixups > 0 && `fix-up ${it.fixups} of 3`}
       </td>
       <td class="right">
         <Age since={it.queued_wall} />
@@ -68,7 +67,7 @@ export function Queue() {
               What landed could not be pushed to {plain(it.unpushed.remote, 80)}: {plain(it.unpushed.reason, 300)} <Age since={it.unpushed.since_wall} />
             </p>
           )}
-          <Track of={it} />
+          <Track of={it} most={12} />
           {it.queue.length === 0 ? (
             <p class="empty">Nothing waits to land.</p>
           ) : (

@@ -152,6 +152,10 @@ export function Task({ id }: { id: string }) {
   const known = topic(id).known.value;
   void topic(id).changed.value;
   const it = topic(id).one<TaskPage>(id);
+  const there = it !== undefined;
+  useEffect(() => {
+    if (there && location.hash === '#why') document.getElementById('why')?.scrollIntoView({ block: 'center' });
+  }, [id, there]);
   if (!it) {
     return (
       <>
@@ -205,7 +209,7 @@ export function Task({ id }: { id: string }) {
               ))}
             </ul>
           </Panel>
-          <Panel title="Why" aside={<code class="aside">regatta why {it.id}</code>}>
+          <Panel title="Why" id="why" aside={<code class="aside">regatta why {it.id}</code>}>
             {it.waits.length === 0 ? (
               <p class="empty">{asked.length > 0 ? 'It waits for your answer.' : `${STATES[it.at].word}: it waits for nothing.`}</p>
             ) : (

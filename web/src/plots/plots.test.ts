@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import type { Row } from '../views';
+import type { Row, Spending } from '../views';
 import { layers } from './graph';
 import { axis, placed, ticks, windowFor } from './lanes';
 import { stacked } from './many';
-import { stepped } from './spend';
+import { ends, stepped } from './spend';
 
 describe('bars', () => {
   it('that go on grow to now, and are cut at the window', () => {
@@ -51,8 +51,15 @@ describe('bars', () => {
 
 describe('spend', () => {
   it('is a line of steps', () => {
-    expect(stepped([], 100, 10, 50)).toBe('');
-    expect(stepped([[0, 0], [30_000, 10]], 60_000, 10, 50)).toBe('M0 46.0H0.0V46.0H400.0V8.0H800');
+    expect(stepped([], 100, 10, 50).known).toBe('');
+    expect(stepped([[0, 0], [30_000, 10]], 60_000, 10, 50)).toEqual({ known: 'M0 46.0H0.0V46.0H400.0V8.0H800.0', ahead: '' });
+    expect(stepped([[0, 0], [30_000, 10]], 60_000, 20, 50, 120_000)).toEqual({ known: 'M0 46.0H0.0V46.0H200.0V27.0H400.0', ahead: 'M400.0 27.0' });
+  });
+
+  it('goes on to where its cap is reached, and no further than it goes back', () => {
+    const of = (wall: number) => ({ line: [[0, 1]], forecast: { when: 'at', wall } }) as unknown as Spending;
+    expect([ends(of(90_000), 60_000), ends(of(900_000), 60_000)]).toEqual([90_000, 120_000]);
+    expect(ends({ line: [[0, 1]] } as unknown as Spending, 60_000)).toBe(60_000);
   });
 });
 

@@ -6,7 +6,7 @@ use regatta_core::command::Command;
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Event;
 use regatta_core::ids::{CommitId, LandingId};
-use regatta_core::landing::{Carried, Moved, State, Tried};
+use regatta_core::landing::{Carried, Moved, State, Tried, track};
 use regatta_core::task::Status;
 
 use crate::world::{SECOND, World, commit, shop};
@@ -107,6 +107,40 @@ fn q9_a_red_batch_is_searched() {
     passed(&mut world, it[5], 12, 15);
     world.moved(it[5], Moved::Moved);
     assert_eq!(landed(&world).len(), 5);
+}
+
+/// The queue as it is shown: what each train is at, who is in it, and on whom it stands.
+fn drawn(world: &World) -> Vec<String> {
+    let line = |it: track::Batch| {
+        let cars: Vec<String> = it.cars.iter().map(|it| it.0.to_string()).collect();
+        let on = it.on.map_or(String::new(), |it| format!(" on {}", it.0));
+        let failed = it.failed.map_or(String::new(), |it| format!(": {it}"));
+        format!("{:?} {}{on}{failed}", it.ride, cars.join(" "))
+    };
+    track::of(&world.board, &shop(), world.now).into_iter().map(line).collect()
+}
+
+/// Who rides in a train that is tested or moved is tested or moved, and not queued; a train that failed is parted.
+#[test]
+fn everybody_says_what_their_train_is_at() {
+    let (mut world, it) = held_queue(6);
+    assert_eq!(drawn(&world), ["Queued 1", "Queued 2", "Queued 3", "Queued 4", "Queued 5", "Queued 6"]);
+    world.speculate(2, Some(2));
+    release(&mut world);
+    assert_eq!(drawn(&world), ["Testing 1 2", "Testing 3 4 on 2", "Queued 5", "Queued 6"]);
+    passed(&mut world, it[3], 10, 14);
+    assert_eq!(drawn(&world), ["Moving 1 2 3 4", "Testing 5 6 on 4"], "the longer one carries the shorter one");
+    world.moved(it[3], Moved::Moved);
+    assert_eq!(drawn(&world), ["Testing 5 6"]);
+
+    let (mut world, it) = held_queue(7);
+    world.speculate(2, Some(6));
+    release(&mut world);
+    assert_eq!(drawn(&world), ["Testing 1 2 3 4 5 6", "Testing 7 on 6"]);
+    red(&mut world, it[5]);
+    assert_eq!(drawn(&world), ["Testing 1 2 3", "Searching 4 5 6: make test", "Testing 7 on 6"], "parted at its place");
+    passed(&mut world, it[2], 10, 13);
+    assert_eq!(drawn(&world)[0], "Moving 1 2 3");
 }
 
 /// A flake costs a retry and no landing.

@@ -138,7 +138,7 @@ impl Caller<'_> {
             mission: attempt.mission.and_then(|it| board.missions.get(&it)).map(|it| it.title.clone()),
             open: in_mission.map(|it| brief(&TaskView::of(&board, it, now))).collect(),
             siblings: self.siblings_of(&attempt),
-            landed: landed.iter().map(|(task, it)| LandingView::of(it, task.as_ref(), None)).collect(),
+            landed: landed.iter().map(|(task, it)| LandingView::ended(it, task.as_ref())).collect(),
             notes: attempt.notes.iter().chain(&attempt.talk.tells).cloned().collect(),
             task,
         };

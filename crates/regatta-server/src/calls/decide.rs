@@ -1,11 +1,13 @@
 //! Verbs of deciding and steering: the inbox, policy, budgets; a word, a pause, another try.
 
 use regatta_api::view::LineView;
+use regatta_core::cost::By;
 use regatta_core::ids::{AgentName, ApprovalId};
 use regatta_core::refusal::Refusal;
 use regatta_core::steer::Heard;
 
 use super::*;
+use crate::spent::{Ground, MOST_MEASURED};
 
 impl Caller<'_> {
     /// The task that is meant: itself, its attempt, or what an agent with one task works on.
@@ -205,6 +207,18 @@ impl Caller<'_> {
             (revision, Outcome::Rule(id)) => answer(revision, &self.board().rules.get(&id)),
             other => Err(unexpected(&other.1)),
         }
+    }
+
+    pub(super) async fn cost(&self, ask: &input::Cost) -> Json {
+        let (shared, board, now) = (self.shared.clone(), self.board(), self.engine().now());
+        let (days, by) = (ask.days, ask.by.map_or_else(|| By::ALL.to_vec(), |it| vec![it]));
+        let revision = board.revision;
+        let view = blocking(move || {
+            let (history, git) = (&**shared.engine.history(), &**shared.engine.git());
+            let ground = Ground { board: &board, now, history, git, measured: MOST_MEASURED };
+            shared.spent.cost(&ground, days, &by)
+        });
+        answer(revision, &view.await?.map_err(unread)?)
     }
 
     pub(super) async fn budget_set(&self, ask: input::BudgetSet) -> Json {

@@ -78,19 +78,9 @@ impl Caller<'_> {
                         .collect::<Result<Vec<_>, _>>()
                 })
                 .await?;
-            views.push(QueueView {
-                project: project.name.clone(),
-                trunk: project.trunk.to_string(),
-                held: project.queue.held.clone(),
-                unpushed: project.queue.unpushed.clone(),
-                slots: regatta_core::landing::plan::slots(project, board.limits.landing_slots),
-                queue: (1..)
-                    .zip(board.queue_of(&project.name))
-                    .map(|(at, it)| LandingView::of(it, board.tasks.get(&it.task).map(|it| &**it), Some(at)))
-                    .collect(),
-                usual_ms: usual(&recent),
-                recent: recent.iter().map(|(task, it)| LandingView::of(it, task.as_ref(), None)).collect(),
-            });
+            let usual = usual(&recent);
+            let recent = recent.iter().map(|(task, it)| LandingView::ended(it, task.as_ref())).collect();
+            views.push(QueueView::of(&board, project, self.engine().now(), (recent, usual)));
         }
         answer(board.revision, &views)
     }

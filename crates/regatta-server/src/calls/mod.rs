@@ -191,11 +191,9 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::PolicyAdd(ask) => it.policy_add(ask).await,
         Call::PolicyRm(ask) => it.done(Command::RemoveRule { rule: ask.rule }).await,
         Call::BudgetList(ask) => {
-            let now = it.engine().now();
-            let mut view = BudgetsView::of(&it.board(), now, ask.days);
-            view.per_hour = it.shared.pages.per_hour(&view.today, now.wall);
-            answer(it.board().revision, &view)
+            answer(it.board().revision, &BudgetsView::of(&it.board(), it.engine().now(), ask.days))
         }
+        Call::Cost(ask) => it.cost(&ask).await,
         Call::BudgetSet(ask) => it.budget_set(ask).await,
         Call::Land(ask) => it.land(ask).await,
         Call::Queue(ask) => it.queue(ask).await,

@@ -65,8 +65,6 @@ fn replay(shared: &Shared, id: MissionId, at: Option<u64>, until: u64) -> Result
     let board = Arc::new(shared.past.board_at(history, at).map_err(unread)?);
     let event = history.events(at - 1, 1).map_err(unread)?.into_iter().next();
     let now = event.as_ref().map_or(Now { at: board.at, wall: mission.created_wall }, |it| it.now);
-    let queue = (1..).zip(board.queue_of(&mission.project));
-    let queue = queue.map(|(place, it)| LandingView::of(it, board.tasks.get(&it.task).map(|it| &**it), Some(place)));
     Ok(ReplayView {
         mission: id,
         project: mission.project.clone(),
@@ -77,7 +75,7 @@ fn replay(shared: &Shared, id: MissionId, at: Option<u64>, until: u64) -> Result
         wall: now.wall,
         event: event.map(|it| format!("{} {}", it.event.kind(), it.event.subject())).unwrap_or_default(),
         tasks: rows(&board, &tasks, now),
-        queue: queue.collect(),
+        queue: QueueView::line(&board, &mission.project, now),
         marks: told.marks,
     })
 }

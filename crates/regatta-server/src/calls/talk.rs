@@ -32,7 +32,7 @@ impl Caller<'_> {
     pub(super) fn claim_list(&self) -> Json {
         let (board, now) = (self.board(), self.engine().now());
         let view = ClaimsView {
-            held: board.claims.values().map(|it| ClaimView::of(it, now)).collect(),
+            held: board.claims.values().map(|it| ClaimView::of(&board, it, now)).collect(),
             waiting: board.waits.values().map(|it| WaitView::of(it, now)).collect(),
         };
         answer(board.revision, &view)

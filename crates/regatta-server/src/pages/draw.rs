@@ -5,19 +5,19 @@ use std::sync::{Arc, PoisonError};
 
 use regatta_api::Problem;
 use regatta_api::page::{
-    At, BarsView, CameOf, ConversationPage, FilesView, HeadView, HeldView, ItemView, LaneView, MissionLine, Part,
-    PathView, ProjectLine, RowView, SharesView, Size, SpendView, TeamPage, TrainView,
+    At, BarsView, ConversationPage, CostPage, FilesView, HeadView, ItemView, LaneView, MissionLine, Part, ProjectLine,
+    RowView, SharesView, Size, SpendView, TeamPage, TrainView,
 };
 use regatta_api::team::TeamView;
 use regatta_api::view::{self, BudgetsView, ConversationLineView, InboxView, LandingView, QueueView, RunnerView};
 use regatta_core::board::Board;
 use regatta_core::budget::{self, Spend};
-use regatta_core::claim::Owner;
-use regatta_core::ids::{AgentName, LandingId, MissionId, Now, TaskId};
+use regatta_core::cost::By;
+use regatta_core::ids::{AgentName, LandingId, Now, TaskId};
+use regatta_core::landing::End;
 use regatta_core::launch::{self, Live};
-use regatta_core::pattern::Uri;
 use regatta_core::task::{Status, Task};
-use regatta_core::{agent, provider, schedule};
+use regatta_core::{agent, map, provider, schedule};
 use regatta_engine::ports::store::{History, StoreError, TaskFilter};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -26,6 +26,7 @@ use super::live::{Drawn, Topic};
 use super::{act, lanes, task};
 use crate::Shared;
 use crate::calls::{blocking, unread};
+use crate::spent::Ground;
 
 /// From how many agents on they are cells, and up to how many they are rows with words.
 const MANY: usize = 60;
@@ -37,8 +38,11 @@ const RECENT: usize = 20;
 /// How many tasks that ended are listed with the open ones, and how many open ones at most.
 const MOST_ENDED: usize = 300;
 const MOST_OPEN: usize = 3_000;
-/// How many paths the map of files shows.
+/// How many changes git is asked about for one frame.
+const MEASURED_A_FRAME: usize = 8;
+/// How many paths the map of files shows, and how many landings its heat is taken from.
 const MOST_PATHS: usize = 2_000;
+const MOST_HEAT: usize = 1_000;
 
 /// Draws topics from one board: at which revision, and what is in each.
 pub(super) async fn topics(
@@ -105,8 +109,9 @@ impl Scene<'_> {
                 trains.iter().filter_map(|it| entity(format!("train/{}", it.queue.project), it)).collect()
             }
             Topic::Spend => entity("spend".into(), &self.spend()?).into_iter().collect(),
+            Topic::Cost => entity("cost".into(), &self.cost()?).into_iter().collect(),
             Topic::Tasks => self.rows()?.iter().filter_map(|it| entity(format!("task/{}", it.id), it)).collect(),
-            Topic::Files => self.files().iter().filter_map(|it| entity(format!("files/{}", it.project), it)).collect(),
+            Topic::Files => self.files()?.iter().filter_map(|it| entity(format!("files/{}", it.project), it)).collect(),
             Topic::Runners => {
                 let runners = self.board.runners.values().map(|it| RunnerView::of(self.board, it));
                 runners.filter_map(|it| entity(format!("runner/{}", it.name), &it)).collect()
@@ -252,40 +257,30 @@ impl Scene<'_> {
         let board = self.board;
         let train = |project: &Arc<regatta_core::project::Project>| {
             let (recent, usual) = self.ended_landings(project)?;
-            let queued = || (1..).zip(board.queue_of(&project.name));
-            let drawn = |(at, it): (usize, &Arc<regatta_core::landing::Landing>)| {
-                LandingView::of(it, board.tasks.get(&it.task).map(|it| &**it), Some(at))
-            };
-            let queue: Vec<LandingView> = queued().map(drawn).collect();
-            let each = queued().filter_map(|(_, it)| Some((it.id, act::task(board.tasks.get(&it.task)?, Some(it)))));
-            let text = queue_text(queue.len(), usual);
-            let expected = queued().filter_map(|(_, it)| Some((it.id, it.queued_wall + usual?))).collect();
+            let queued = || board.queue_of(&project.name);
+            let each = queued().filter_map(|it| Some((it.id, act::task(board.tasks.get(&it.task)?, Some(it)))));
+            let expected = queued().filter_map(|it| Some((it.id, it.queued_wall + usual?))).collect();
             Ok(TrainView {
                 tip: recent.iter().find_map(|it| it.commit.clone()),
-                text,
+                text: queue_text(queued().count(), usual),
                 actions: act::queue(&project.name, project.queue.held.is_some()),
                 each: each.collect(),
                 expected,
-                queue: QueueView {
-                    project: project.name.clone(),
-                    trunk: project.trunk.to_string(),
-                    held: project.queue.held.clone(),
-                    unpushed: project.queue.unpushed.clone(),
-                    slots: regatta_core::landing::plan::slots(project, board.limits.landing_slots),
-                    usual_ms: usual,
-                    queue,
-                    recent,
-                },
+                queue: QueueView::of(board, project, self.now, (recent, usual)),
             })
         };
         board.projects.values().map(train).collect()
     }
 
+    fn ended_key(&self, project: &regatta_core::project::Project) -> EndedKey {
+        let line: Vec<_> = self.board.queue_of(&project.name).map(|it| it.id).collect();
+        (line, self.shared.hub.finished_after(0).len(), self.now.wall / 1_000)
+    }
+
     /// The landings of a project that ended lately, and how long one that landed usually took. Those change only when
     /// one ends, and then the line or what is finished changes too; the second is for what does so between two looks.
     fn ended_landings(&self, project: &regatta_core::project::Project) -> Result<Ended, StoreError> {
-        let line: Vec<_> = self.board.queue_of(&project.name).map(|it| it.id).collect();
-        let key = (line, self.shared.hub.finished_after(0).len(), self.now.wall / 1_000);
+        let key = self.ended_key(project);
         let mut kept = self.shared.pages.landings.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, ended)) = kept.get(&project.name).filter(|it| it.0 == key) {
             return Ok(ended.clone());
@@ -297,7 +292,7 @@ impl Scene<'_> {
             if let Some(done) = task.as_ref().filter(|it| it.landed.is_some()) {
                 took.push(done.updated_wall.saturating_sub(it.queued_wall));
             }
-            recent.push(LandingView::of(it, task.as_ref(), None));
+            recent.push(LandingView::ended(it, task.as_ref()));
         }
         let ended = (recent, middle(took));
         kept.insert(project.name.clone(), (key, ended.clone()));
@@ -321,44 +316,25 @@ impl Scene<'_> {
     }
 
     fn spend(&self) -> Result<SpendView, StoreError> {
-        let (board, now) = (self.board, self.now);
-        let budgets = BudgetsView::of(board, now, 0);
-        let day = budgets.budgets.iter().find(|it| it.scope == budget::Scope::Day);
-        let cap = day.and_then(|it| it.ceiling.micro_usd);
-        let line = self.shared.pages.lanes.spent();
-        let family = |name: &AgentName| board.agents.get(name).map(|it| lanes::family(it)).unwrap_or_default();
-        let by_mission: Vec<(MissionId, String, Spend)> =
-            board.missions.values().map(|it| (it.id, it.title.clone(), it.spent)).collect();
+        let today = self.shared.spent.today(&self.ground())?;
+        let spent = budget::spent_on(self.board, budget::day_of(self.now), None);
         Ok(SpendView {
-            text: spend_text(&budgets.today, cap, &line, now.wall),
-            today: budgets.today,
-            cap,
-            line,
-            by_agent: budgets.by_agent.into_iter().map(|(name, it)| (name.clone(), family(&name), it)).collect(),
-            by_mission,
-            budgets: budgets.budgets,
-            came: self.came()?,
+            text: spend_text(&spent, today.cap),
+            today: spent,
+            cap: today.cap,
+            forecast: today.forecast,
+            line: today.line,
         })
     }
 
-    /// What became of the tasks that ended lately, and what that cost.
-    fn came(&self) -> Result<Vec<CameOf>, StoreError> {
-        let mut all: BTreeMap<(bool, &str), (usize, Spend)> = BTreeMap::new();
-        for it in self.shared.hub.finished_after(0).into_iter().rev().take(MOST_ENDED) {
-            let Some(task) = self.ended_task(it.task, it.wall)? else { continue };
-            let kind = match task.status {
-                Status::Completed if task.landed.is_some() => (false, "landed"),
-                Status::Completed => (false, "done"),
-                Status::Failed => (true, "failed"),
-                Status::Cancelled => (true, "dropped"),
-                _ => continue,
-            };
-            let sum = all.entry(kind).or_default();
-            sum.0 += 1;
-            sum.1 = sum.1.plus(&task.spent);
-        }
-        let made = |((lost, word), (tasks, spent)): ((bool, &str), _)| CameOf { word: word.into(), tasks, spent, lost };
-        Ok(all.into_iter().map(made).collect())
+    fn cost(&self) -> Result<CostPage, StoreError> {
+        let budgets = BudgetsView::of(self.board, self.now, 0).budgets;
+        Ok(CostPage { cost: self.shared.spent.cost(&self.ground(), 0, &By::ALL)?, budgets })
+    }
+
+    fn ground(&self) -> Ground<'_> {
+        let git = &**self.shared.engine.git();
+        Ground { board: self.board, now: self.now, history: self.history, git, measured: MEASURED_A_FRAME }
     }
 
     /// A task that ended, read once: what ended stays as it is, until it is begun anew and ends another time.
@@ -392,47 +368,34 @@ impl Scene<'_> {
         row(self.board, it, self.now)
     }
 
-    fn files(&self) -> Vec<FilesView> {
-        let board = self.board;
-        board
-            .projects
-            .values()
-            .map(|project| {
-                let mut paths: BTreeMap<String, PathView> = BTreeMap::new();
-                let blank = |path: &str| PathView { path: path.into(), held: vec![], wanted: vec![], clash: false };
-                for claim in board.claims.values() {
-                    for uri in &claim.uris {
-                        let Some(path) = path_of(uri, project.name.as_str()) else { continue };
-                        let (task, agent) = owner(board, &claim.owner);
-                        let held = HeldView {
-                            owner: claim.owner.to_string(),
-                            task,
-                            agent,
-                            since_wall: claim.granted_wall,
-                            memo: claim.memo.clone(),
-                        };
-                        paths.entry(path.clone()).or_insert_with(|| blank(&path)).held.push(held);
-                    }
-                }
-                for task in board.tasks.values().filter(|it| it.project == project.name && it.status.is_waiting()) {
-                    for file in task.files.iter().take(50) {
-                        let path = file.to_string();
-                        if paths.len() < MOST_PATHS || paths.contains_key(&path) {
-                            paths.entry(path.clone()).or_insert_with(|| blank(&path)).wanted.push(task.id);
-                        }
-                    }
-                }
-                let clashing: Vec<String> = project.radar.collisions.iter().flat_map(|it| it.paths.clone()).collect();
-                for it in paths.values_mut() {
-                    it.clash = (!it.held.is_empty() && !it.wanted.is_empty()) || clashing.contains(&it.path);
-                }
-                FilesView {
-                    project: project.name.clone(),
-                    paths: paths.into_values().collect(),
-                    radar: project.radar.clone(),
-                }
-            })
-            .collect()
+    fn files(&self) -> Result<Vec<FilesView>, StoreError> {
+        let draw = |project: &Arc<regatta_core::project::Project>| {
+            let landed = self.landed_today(project)?;
+            let spots = map::spots(self.board, &project.name, &landed, (self.now, MOST_PATHS));
+            let text = files_text(&spots, landed.values().sum());
+            let (project, radar) = (project.name.clone(), project.radar.clone());
+            Ok(FilesView { project, folders: map::folders(spots), text, radar })
+        };
+        self.board.projects.values().map(draw).collect()
+    }
+
+    /// How many changes of each file landed today. As with what ended, that changes only when something ends.
+    fn landed_today(&self, project: &regatta_core::project::Project) -> Result<BTreeMap<String, u32>, StoreError> {
+        let key = self.ended_key(project);
+        let mut kept = self.shared.pages.heat.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, landed)) = kept.get(&project.name).filter(|it| it.0 == key) {
+            return Ok(landed.clone());
+        }
+        let day = budget::day_of(self.now);
+        let mut landed = BTreeMap::new();
+        for it in self.history.landings(&project.name, MOST_HEAT)? {
+            let Some(End::Landed { wall, .. }) = it.end else { continue };
+            if wall / 86_400_000 == day {
+                it.submission.changed.into_iter().for_each(|path| *landed.entry(path).or_default() += 1);
+            }
+        }
+        kept.insert(project.name.clone(), (key, landed.clone()));
+        Ok(landed)
     }
 }
 
@@ -464,18 +427,13 @@ pub(crate) fn row(board: &Board, it: &Task, now: Now) -> RowView {
     }
 }
 
-fn path_of(uri: &Uri, project: &str) -> Option<String> {
-    let text = uri.to_string();
-    let rest = text.strip_prefix("file://")?.strip_prefix(project)?;
-    rest.strip_prefix('/').map(str::to_owned)
-}
-
-fn owner(board: &Board, owner: &Owner) -> (Option<TaskId>, Option<AgentName>) {
-    match owner {
-        Owner::Agent(name) => (None, Some(name.clone())),
-        Owner::Attempt(id) => board.attempts.get(id).map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
-        Owner::Landing(id) => board.landings.get(id).map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
-    }
+/// How full a project's map is, in words.
+fn files_text(spots: &[map::Spot], landed: u32) -> String {
+    let count = |of: &dyn Fn(&map::Spot) -> bool| spots.iter().filter(|it| of(it)).count();
+    let meet = count(&|it| !it.clash.is_empty());
+    let meet = if meet == 0 { String::new() } else { format!("two meet at {meet} · ") };
+    let (held, wanted) = (count(&|it| !it.held.is_empty()), count(&|it| !it.wanted.is_empty()));
+    format!("{meet}{held} held · {wanted} wanted · {landed} changes landed today")
 }
 
 /// What a task is at.
@@ -521,18 +479,8 @@ fn queue_text(many: usize, usual: Option<u64>) -> String {
     }
 }
 
-/// How much an hour costs, in millionths of a dollar, as the last one did or what there is of it; nothing before there is
-/// a minute to tell from.
-pub(super) fn per_hour(today: &Spend, line: &[(u64, u64)], wall: u64) -> Option<u64> {
-    let (from, before) = line.iter().find(|it| it.0 + 3_600_000 >= wall)?;
-    let spent = today.usage.micro_usd?.saturating_sub(*before);
-    let took = wall.saturating_sub(*from);
-    let rate = u64::try_from(u128::from(spent) * 3_600_000 / u128::from(took.max(1))).ok()?;
-    Some(rate).filter(|it| took > 60_000 && *it > 0)
-}
-
 /// What is spent, in words; what is not known is not called nothing.
-fn spend_text(today: &Spend, cap: Option<u64>, line: &[(u64, u64)], wall: u64) -> String {
+fn spend_text(today: &Spend, cap: Option<u64>) -> String {
     let usd = |micro: u64| {
         let cents = (micro + 5_000) / 10_000;
         format!("${}.{:02}", cents / 100, cents % 100)
@@ -543,18 +491,7 @@ fn spend_text(today: &Spend, cap: Option<u64>, line: &[(u64, u64)], wall: u64) -
         None if tokens == 0 => "nothing yet".into(),
         None => format!("{tokens} tokens, no price reported"),
     };
-    let Some(cap) = cap else { return spent };
-    let mut text = format!("{spent} of {}", usd(cap));
-    if let (Some(rate), Some(micro)) = (per_hour(today, line, wall), today.usage.micro_usd)
-        && cap > micro
-    {
-        let minutes = u128::from(cap - micro) * 60 / u128::from(rate);
-        if minutes < 24 * 60 {
-            let hours = if minutes < 60 { String::new() } else { format!("{} h ", minutes / 60) };
-            text += &format!(" · at this rate the cap is reached in {hours}{} min", minutes % 60);
-        }
-    }
-    text
+    cap.map_or(spent.clone(), |cap| format!("{spent} of {}", usd(cap)))
 }
 
 #[cfg(test)]
@@ -568,18 +505,11 @@ mod tests {
             (it.usage.micro_usd, it.usage.input) = (micro_usd, input);
             it
         };
-        assert_eq!(spend_text(&spend(None, 0), None, &[], 0), "nothing yet");
-        assert_eq!(spend_text(&spend(None, 12), None, &[], 0), "12 tokens, no price reported");
-        assert_eq!(spend_text(&spend(Some(2_845_000), 9), None, &[], 0), "$2.85");
-        let line = [(0, 0), (600_000, 1_000_000)];
-        assert_eq!(
-            spend_text(&spend(Some(1_000_000), 9), Some(4_000_000), &line, 600_000),
-            "$1.00 of $4.00 · at this rate the cap is reached in 30 min"
-        );
-        assert_eq!(spend_text(&spend(Some(5_000_000), 9), Some(4_000_000), &line, 600_000), "$5.00 of $4.00");
-        assert_eq!(per_hour(&spend(Some(1_000_000), 9), &line, 600_000), Some(6_000_000));
-        assert_eq!(per_hour(&spend(Some(1_000_000), 9), &line, 60_000), None, "a minute tells nothing");
-        assert_eq!(per_hour(&spend(None, 9), &line, 600_000), None, "no price is no rate");
+        assert_eq!(spend_text(&spend(None, 0), None), "nothing yet");
+        assert_eq!(spend_text(&spend(None, 12), None), "12 tokens, no price reported");
+        assert_eq!(spend_text(&spend(Some(2_845_000), 9), None), "$2.85");
+        assert_eq!(spend_text(&spend(Some(1_000_000), 9), Some(4_000_000)), "$1.00 of $4.00");
+        assert_eq!(spend_text(&spend(None, 0), Some(4_000_000)), "nothing yet of $4.00");
     }
 
     #[test]
@@ -587,13 +517,5 @@ mod tests {
         assert_eq!(queue_text(0, middle(vec![])), "nothing waits to land");
         assert_eq!(queue_text(2, middle(vec![900_000, 1_200, 1_900])), "2 in line · one took about 2 s to land");
         assert_eq!(queue_text(1, middle(vec![150_000])), "1 in line · one took about 3 min to land");
-    }
-
-    #[test]
-    fn only_files_of_the_project_are_on_its_map() {
-        let of = |text: &str| path_of(&Uri::new(text).unwrap(), "shop");
-        assert_eq!(of("file://shop/src/a.rs").as_deref(), Some("src/a.rs"));
-        assert_eq!(of("file://shopping/src/a.rs"), None);
-        assert_eq!(of("workspace://shop/default"), None);
     }
 }

@@ -55,8 +55,6 @@ struct Kept {
     /// The task that failed last at an agent's hands, until it does something else.
     failed: BTreeMap<AgentName, TaskId>,
     shares: BTreeMap<String, VecDeque<(u64, Vec<u32>)>>,
-    /// Today's spend at moments: date, and millionths of a dollar.
-    spent: VecDeque<(u64, u64)>,
 }
 
 /// What is remembered.
@@ -96,10 +94,6 @@ impl Lanes {
         kept.shares.iter().map(|(name, it)| (name.clone(), it.iter().cloned().collect())).collect()
     }
 
-    pub(super) fn spent(&self) -> Vec<(u64, u64)> {
-        self.kept().spent.iter().copied().collect()
-    }
-
     /// Takes in what the board shows now.
     pub(super) fn look(&self, board: &Board, now: Now) {
         let mut kept = self.kept();
@@ -134,23 +128,6 @@ impl Lanes {
             }
             while minutes.len() > MINUTES {
                 minutes.pop_front();
-            }
-        }
-        let day = regatta_core::budget::day_of(now);
-        let today = regatta_core::budget::spent_on(board, day, None).usage.micro_usd.unwrap_or(0);
-        if kept.spent.back().is_none_or(|it| it.1 != today) {
-            // A day that begins anew begins at nothing.
-            if kept.spent.back().is_some_and(|it| it.1 > today) {
-                kept.spent.clear();
-            }
-            kept.spent.push_back((now.wall, today));
-            if kept.spent.len() > 240 {
-                // Every other moment is enough for a line.
-                let mut nth = 0;
-                kept.spent.retain(|_| {
-                    nth += 1;
-                    nth % 2 == 0
-                });
             }
         }
     }
@@ -215,7 +192,7 @@ impl Stretches for VecDeque<Bar> {
 }
 
 /// The provider of an agent, or how it is driven where none is named.
-pub(super) fn family(agent: &Agent) -> String {
+pub(crate) fn family(agent: &Agent) -> String {
     agent.provider.clone().unwrap_or_else(|| agent.runtime.name().to_owned())
 }
 
@@ -232,8 +209,9 @@ fn all(board: &Board, failed: &BTreeMap<AgentName, TaskId>, now: Now) -> BTreeMa
         open.map(|it| (it.attempt, format!("{} {}", it.id, it.subject()))).collect()
     };
     let mut after: BTreeMap<&AgentName, Stand> = BTreeMap::new();
+    let states = view::landing_states(board, now);
     for landing in board.landings.values().filter(|it| it.end.is_none()) {
-        let text = view::LandingView::of(landing, None, None).state;
+        let text = states.get(&landing.id).copied().unwrap_or("queued").to_owned();
         after.entry(&landing.agent).or_insert(Stand { at: At::Landing, task: Some(landing.task), text });
     }
     // The first of a mission's waiting tasks, one for each of its agents that has nothing else.

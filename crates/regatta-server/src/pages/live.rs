@@ -64,6 +64,7 @@ pub(super) enum Topic {
     Shares,
     Queue,
     Spend,
+    Cost,
     Tasks,
     Files,
     Runners,
@@ -82,6 +83,7 @@ impl Topic {
             "shares" => Topic::Shares,
             "queue" => Topic::Queue,
             "spend" => Topic::Spend,
+            "cost" => Topic::Cost,
             "tasks" => Topic::Tasks,
             "files" => Topic::Files,
             "runners" => Topic::Runners,
@@ -177,7 +179,7 @@ pub(super) async fn live(
                 400,
                 "no_such_topic",
                 "there is no such topic",
-                "topics are head, inbox, lanes, bars, shares, queue, spend, tasks, files, runners, teams, conversations or a task",
+                "topics are head, inbox, lanes, bars, shares, queue, spend, cost, tasks, files, runners, teams, conversations or a task",
             )
         })?;
         wanted.push(Wanted { topic, kept: shared.pages.topics.of(topic), after });

@@ -19,7 +19,6 @@ use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::routing::get;
-use regatta_core::budget::Spend;
 use regatta_core::ids::{ProjectName, TaskId};
 use regatta_core::task::Task;
 
@@ -27,6 +26,10 @@ use crate::Shared;
 
 pub(crate) use act::{quoted, who_plans};
 pub(crate) use draw::{middle, row};
+pub(crate) use lanes::family;
+
+/// How many changes of each file landed.
+type Heat = BTreeMap<String, u32>;
 
 /// What is kept for the pages.
 #[derive(Default)]
@@ -37,15 +40,10 @@ pub(crate) struct Pages {
     /// Tasks that ended, by when.
     ended: Mutex<BTreeMap<TaskId, (u64, Arc<Task>)>>,
     landings: Mutex<BTreeMap<ProjectName, (draw::EndedKey, draw::Ended)>>,
+    /// How many changes of each file landed today.
+    heat: Mutex<BTreeMap<ProjectName, (draw::EndedKey, Heat)>>,
     /// How many browsers look.
     looking: AtomicUsize,
-}
-
-impl Pages {
-    /// What an hour costs now, in millionths of a dollar.
-    pub(crate) fn per_hour(&self, today: &Spend, wall: u64) -> Option<u64> {
-        draw::per_hour(today, &self.lanes.spent(), wall)
-    }
 }
 
 /// The addresses of the pages' own data.

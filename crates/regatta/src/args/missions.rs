@@ -97,9 +97,10 @@ pub(crate) struct Graph {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CostBy {
-    Agent,
     Provider,
     Mission,
+    Agent,
+    Model,
 }
 
 /// How many days before today something begins: `today`, `yesterday`, `7d`, `2w`, or a date (UTC).

@@ -459,16 +459,14 @@ fn queue(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
         let head = format!("{} {} {tip}  {}{held}", it.queue.project, it.queue.trunk, it.text);
         let room = usize::from(inner.width);
         lines.push(Line::styled(cut(&one(&head), room), Style::default().add_modifier(Modifier::BOLD)));
-        for car in &it.queue.queue {
+        let signs = crate::words::couplings(&it.queue, model.unicode);
+        for (nth, car) in it.queue.queue.iter().enumerate() {
+            let sign = signs.get(nth).unwrap_or(&" ");
             let place = car.position.map_or("  ".into(), |it| format!("{it:>2}"));
-            let text = format!(
-                "{place} {:<4} {}  {} {}",
-                car.task.to_string(),
-                one(&car.state),
-                one(&car.subject),
-                one(&car.detail)
-            );
-            lines.push(Line::styled(cut(&text, room), style(model, At::Landing)));
+            let what = format!("{place} {:<4} {}", car.task.to_string(), one(&car.state));
+            let text = format!("{sign}{what}  {} {}", one(&car.subject), one(&car.detail));
+            let at = if car.state == "searching" { At::Failed } else { At::Landing };
+            lines.push(Line::styled(cut(&text, room), style(model, at)));
         }
         if whole {
             for car in &it.queue.recent {
@@ -491,27 +489,20 @@ fn queue(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
     frame.render_widget(Paragraph::new(lines.into_iter().skip(from).take(room).collect::<Vec<_>>()), inner);
 }
 
+/// The same as `regatta cost` says, by everything it can be summed up by.
 fn cost(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     let frame_of = block(model, " Spent today ".into(), true);
     let inner = frame_of.inner(area);
     frame.render_widget(frame_of, area);
-    let Some(it) = &model.spend else { return };
-    let mut lines = vec![Line::styled(one(&it.text), Style::default().add_modifier(Modifier::BOLD)), Line::raw("")];
-    // What is not known is not called nothing.
-    let price = |spend: &regatta_core::budget::Spend| match spend.usage.micro_usd {
-        Some(micro) => usd(micro),
-        None => "no price".into(),
-    };
-    let row = |name: &str, kind: &str, spend: &regatta_core::budget::Spend| {
-        let tokens = crate::follow::tokens(spend.usage.tokens());
-        Line::raw(format!("{:<24.24} {:<12.12} {tokens:>9} tokens {:>10}", one(name), one(kind), price(spend)))
-    };
-    lines.extend(it.by_agent.iter().map(|(name, kind, spend)| row(name.as_str(), kind, spend)));
-    if !it.by_mission.is_empty() {
-        lines.push(Line::raw(""));
-        lines.extend(it.by_mission.iter().map(|(id, title, spend)| row(&format!("{id} {title}"), "", spend)));
-    }
-    frame.render_widget(Paragraph::new(lines), inner);
+    let Some(it) = &model.cost else { return };
+    let text = crate::words::cost::draw(it, Some(usize::from(inner.width)), crate::words::minute);
+    let bold = Style::default().add_modifier(Modifier::BOLD);
+    let line =
+        |text: &str| if text.starts_with("total ") { Line::styled(one(text), bold) } else { Line::raw(one(text)) };
+    let lines: Vec<Line<'_>> = text.lines().map(line).collect();
+    let room = usize::from(inner.height);
+    let from = model.scroll.min(lines.len().saturating_sub(room));
+    frame.render_widget(Paragraph::new(lines.into_iter().skip(from).take(room).collect::<Vec<_>>()), inner);
 }
 
 fn task(model: &Model, frame: &mut Frame<'_>, area: Rect) {
@@ -543,7 +534,7 @@ fn about(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(frame_of, area);
     let agent = task.agent.as_ref().or(task.assignee.as_ref()).map_or_else(|| "-".into(), ToString::to_string);
     // Whoever waits for an answer works at nothing.
-    let word = if it.task.asks() { self::word(At::Needs) } else { &it.task.word };
+    let word = if it.task.asks.is_some() { self::word(At::Needs) } else { &it.task.word };
     let mut lines = vec![Line::from(vec![
         Span::styled(format!("{} {} ", glyph(model, it.at), one(word)), style(model, it.at)),
         Span::raw(format!("{agent}  {}", one(&it.branch))),

@@ -3,6 +3,7 @@
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use regatta_api::page::Action;
+use regatta_api::view::CostView;
 use regatta_core::ids::TaskId;
 
 use super::model::{Focus, Model, Over, Page, Side, Wish};
@@ -154,7 +155,12 @@ fn step(model: &mut Model, by: isize) -> Vec<Wish> {
             model.scroll = model.scroll.saturating_add_signed(by).min(model.lanes.len().saturating_sub(1));
         }
         Focus::Queue => {
-            let many: usize = model.trains.values().map(|it| 2 + it.queue.queue.len() + it.queue.recent.len()).sum();
+            let trains = || model.trains.values().map(|it| 2 + it.queue.queue.len() + it.queue.recent.len()).sum();
+            let tables = |it: &CostView| it.tables.iter().map(|it| 2 + it.rows.len()).sum::<usize>() + 3;
+            let many: usize = match (&model.cost, &model.page) {
+                (Some(cost), Page::Cost) => tables(cost),
+                _ => trains(),
+            };
             model.scroll = model.scroll.saturating_add_signed(by).min(many.saturating_sub(1));
         }
     }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use regatta_api::page::{Action, BarsView, HeadView, ItemView, LaneView, RowView, SpendView, TaskPage, TrainView};
+use regatta_api::page::{Action, BarsView, HeadView, ItemView, LaneView, RowView, TaskPage, TrainView};
+use regatta_api::view::CostView;
 use regatta_core::ids::TaskId;
 use serde::Deserialize;
 use serde_json::Value;
@@ -114,7 +115,7 @@ pub(super) struct Model {
     pub(super) bars: BTreeMap<String, BarsView>,
     pub(super) trains: BTreeMap<String, TrainView>,
     pub(super) rows: BTreeMap<String, RowView>,
-    pub(super) spend: Option<SpendView>,
+    pub(super) cost: Option<CostView>,
     pub(super) task: Option<TaskPage>,
     /// The chosen card of the inbox, by what it asks.
     pub(super) chosen: Option<String>,
@@ -160,7 +161,7 @@ impl Model {
             bars: BTreeMap::new(),
             trains: BTreeMap::new(),
             rows: BTreeMap::new(),
-            spend: None,
+            cost: None,
             task: None,
             chosen: None,
             row: None,
@@ -179,7 +180,10 @@ impl Model {
 
     /// The topics that the page needs, each from what was seen of it; what was never seen comes whole.
     pub(super) fn topics(&self) -> String {
-        let mut names = vec!["head", "inbox", "lanes", "bars", "queue", "spend", "tasks"];
+        let mut names = vec!["head", "inbox", "lanes", "bars", "queue", "tasks"];
+        if self.page == Page::Cost {
+            names.push("cost");
+        }
         let id;
         if let Page::Task(task) = self.page {
             id = task.to_string();
@@ -220,7 +224,7 @@ impl Model {
             "queue" => self.trains.clear(),
             "tasks" => self.rows.clear(),
             "head" => self.head = None,
-            "spend" => self.spend = None,
+            "cost" => self.cost = None,
             _ => self.task = None,
         }
     }
@@ -230,7 +234,7 @@ impl Model {
         for Part { t, k, v } in frame.p {
             match t.as_str() {
                 "head" => self.head = read(v),
-                "spend" => self.spend = read(v),
+                "cost" => self.cost = read(v),
                 "inbox" => put(&mut self.items, k, v),
                 "lanes" => put(&mut self.lanes, k, v),
                 "bars" => put(&mut self.bars, k, v),

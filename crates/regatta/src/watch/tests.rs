@@ -175,6 +175,65 @@ fn the_whole_picture_at_three_sizes() {
     assert!(known == picture, "the picture changed: UPDATE_GOLDEN=1 cargo test -p regatta watch\n{picture}");
 }
 
+/// Today against its cap, as `regatta cost` says it; the topic is asked for only there.
+#[test]
+fn the_cost_page_says_what_the_command_says() {
+    let mut model = fleet();
+    assert!(!model.topics().contains("cost"));
+    press(&mut model, "gc");
+    assert!(model.topics().ends_with(",cost"), "{}", model.topics());
+    let usage = json!({ "input": 900, "cached_input": 100, "cache_write": 0, "output": 50, "micro_usd": 2_840_000 });
+    let spent = json!({ "usage": usage, "turns": 1, "attempts": 1, "wall_ms": 5 });
+    let sum = json!({ "tasks": 3, "spent": spent, "rate": 1_100_000 });
+    let mut row = sum.clone();
+    row["name"] = json!("claude");
+    let table = |by: &str| json!({ "by": by, "rows": [row] });
+    let nothing = json!({ "tasks": 0, "spent": {} });
+    let came = json!({ "landed": sum, "each": 950_000, "wasted": nothing, "failed_attempts": 0, "dropped_tasks": 0 });
+    let cost = json!({
+        "days": 0, "since_wall": NOW, "tables": [table("provider"), table("agent")], "total": sum, "cap": 20_000_000,
+        "forecast": { "when": "reached" }, "came": came, "budgets": [],
+    });
+    hear(&mut model, "", &frame(8_841, &[("cost", "cost", cost)]));
+    let screen = shown(&model, 100, 24);
+    for text in
+        ["provider", "$2.84 of $20.00 cap", "$1.10/h · the cap is reached", "landed 3 tasks · $0.95 each", "agent "]
+    {
+        assert!(screen.contains(text), "{text}: {screen}");
+    }
+    press(&mut model, "jjjjjjjjjjjjjjjj");
+    assert!(shown(&model, 100, 8).contains("agent "), "{}", shown(&model, 100, 8));
+}
+
+/// Who rides in one train stands together, and a train that failed is parted.
+#[test]
+fn trains_are_coupled() {
+    let mut it = train();
+    let car = |nth: usize, state: &str| {
+        let mut car = train()["queue"][0].clone();
+        (car["landing"], car["task"]) = (json!(format!("L{nth}")), json!(format!("T{nth}")));
+        (car["state"], car["position"]) = (json!(state), json!(nth));
+        car
+    };
+    it["queue"] =
+        json!([car(1, "testing"), car(2, "testing"), car(3, "testing"), car(4, "searching"), car(5, "queued")]);
+    let batch = |ride: &str, cars: Value| json!({ "ride": ride, "state": ride, "cars": cars });
+    let mut failed = batch("searching", json!(["L4"]));
+    failed["failed"] = json!("make test");
+    it["batches"] = json!([batch("testing", json!(["L1", "L2", "L3"])), failed, batch("queued", json!(["L5"]))]);
+    let mut model = fleet();
+    hear(&mut model, "", &frame(8_841, &[("queue", "train/shop", it)]));
+    press(&mut model, "gq");
+    let screen = shown(&model, 80, 24);
+    for text in ["┌ 1 T1   testing", "│ 2 T2   testing", "└ 3 T3   testing", "✕ 4 T4   searching", "  5 T5   queued"]
+    {
+        assert!(screen.contains(text), "{text}: {screen}");
+    }
+    model.unicode = false;
+    let screen = shown(&model, 80, 24);
+    assert!(screen.contains("/ 1 T1") && screen.contains("x 4 T4") && screen.is_ascii(), "{screen}");
+}
+
 /// However small the window is, nothing breaks; and without a fleet it says what to do.
 #[test]
 fn any_window_and_an_empty_fleet() {

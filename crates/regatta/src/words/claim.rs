@@ -73,7 +73,7 @@ fn draw(claims: &ClaimsView) -> String {
     let uris = |uris: &[regatta_core::pattern::Uri]| uris.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let held = claims.held.iter().map(|it| {
         let mode = if it.mode == Mode::Shared { "shared" } else { "exclusive" };
-        let ends = it.ends_in_ms.map_or("while it runs".into(), |it| format!("{} left", seconds(it)));
+        let ends = it.ends_in_ms.map_or_else(|| line(&it.until), |it| format!("{} left", seconds(it)));
         vec![
             it.claim.to_string(),
             it.owner.to_string(),

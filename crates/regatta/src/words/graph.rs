@@ -1,16 +1,14 @@
-//! `graph` and `cost`: what waits for what, and what was spent on what.
+//! `graph`: what waits for what.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use regatta_api::view::{AgentView, BudgetsView, MissionLineView, MissionView, TaskView};
+use regatta_api::view::{MissionView, TaskView};
 use regatta_api::{Call, input};
-use regatta_core::budget::{self, Spend};
 use regatta_core::ids::TaskId;
 use serde::Serialize;
 
-use crate::args::{CostBy, Graph};
+use crate::args::Graph;
 use crate::client::{Client, Got};
-use crate::follow::tokens;
 use crate::out::{Failed, Out, Said, line, table, usage};
 
 use super::App;
@@ -162,171 +160,4 @@ fn draw(out: &Out, title: &str, nodes: &[Node]) -> String {
         text += &format!("* the longest way through what is left: {}\n", path.join(" "));
     }
     text
-}
-
-/// What was spent on one thing.
-#[derive(Debug, PartialEq, Serialize)]
-struct Row {
-    name: String,
-    #[serde(flatten)]
-    spent: Spend,
-}
-
-/// What was spent, and of what.
-#[derive(Debug, Serialize)]
-struct Cost {
-    by: &'static str,
-    rows: Vec<Row>,
-    total: Spend,
-    /// Today's ceiling in millionths of a dollar.
-    cap: Option<u64>,
-    /// How many days before today are in it.
-    days: u32,
-    /// What an hour costs now, in millionths of a dollar, where that can be told.
-    per_hour: Option<u64>,
-}
-
-pub(super) fn cost(app: &App, by: CostBy, since: Option<u32>) -> Said {
-    if since.is_some() && by == CostBy::Mission {
-        return Err(usage(
-            "what a mission cost is counted as a whole, and not by the day",
-            "leave --since out, or sum it up --by agent or --by provider",
-        ));
-    }
-    let client = app.client()?;
-    let budgets: Got<BudgetsView> = client.call(&Call::BudgetList(input::Spent { days: since.unwrap_or(0) }))?;
-    let day = budgets.data.budgets.iter().find(|it| it.scope == budget::Scope::Day);
-    let cap = day.and_then(|it| it.ceiling.micro_usd);
-    let (by, rows) = match by {
-        CostBy::Agent => ("agent", by_name(budgets.data.by_agent.iter().map(|it| (it.0.to_string(), it.1)))),
-        CostBy::Provider => {
-            let agents: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
-            let provider = |name: &regatta_core::ids::AgentName| {
-                let agent = agents.data.iter().find(|it| it.agent.name == *name);
-                agent.and_then(|it| it.agent.provider.clone()).unwrap_or_else(|| name.to_string())
-            };
-            ("provider", by_name(budgets.data.by_agent.iter().map(|it| (provider(&it.0), it.1))))
-        }
-        CostBy::Mission => {
-            let scope = input::Scope { project: app.project(&client)? };
-            let missions: Got<Vec<MissionLineView>> = client.call(&Call::MissionList(scope))?;
-            let name = |it: &MissionLineView| format!("{} {}", it.id, line(&it.title));
-            ("mission", missions.data.iter().map(|it| Row { name: name(it), spent: it.spent }).collect())
-        }
-    };
-    let days = since.unwrap_or(0);
-    // A ceiling is a day's.
-    let cost = Cost {
-        by,
-        rows,
-        total: budgets.data.spent,
-        cap: cap.filter(|_| days == 0),
-        days,
-        per_hour: budgets.data.per_hour,
-    };
-    app.out.answer("cost", &cost, &["regatta budget list".into()], |_| draw_cost(&cost))
-}
-
-fn by_name(all: impl Iterator<Item = (String, Spend)>) -> Vec<Row> {
-    let mut sums: BTreeMap<String, Spend> = BTreeMap::new();
-    for (name, spend) in all {
-        let sum = sums.entry(name).or_default();
-        *sum = sum.plus(&spend);
-    }
-    sums.into_iter().map(|(name, spent)| Row { name, spent }).collect()
-}
-
-/// A price that nobody reported is not nothing.
-fn price(spent: &Spend) -> String {
-    match spent.usage.micro_usd {
-        Some(micro) => format!("${:.2}", micro as f64 / 1e6),
-        None if spent.usage.tokens() == 0 => "-".into(),
-        None => "no price reported".into(),
-    }
-}
-
-fn draw_cost(it: &Cost) -> String {
-    let head = [it.by, "attempts", "in", "out", "cache", "cost"].map(str::to_owned).to_vec();
-    let row = |name: &str, spent: &Spend| {
-        let usage = &spent.usage;
-        let all = usage.input + usage.cached_input + usage.cache_write;
-        let cache = if usage.cached_input == 0 { "-".into() } else { format!("{} %", usage.cached_input * 100 / all) };
-        vec![line(name), spent.attempts.to_string(), tokens(all), tokens(usage.output), cache, price(spent)]
-    };
-    let mut rows = vec![head];
-    rows.extend(it.rows.iter().map(|it| row(&it.name, &it.spent)));
-    let first = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
-    let first = first.saturating_sub(jiff::Span::new().days(it.days));
-    let name = if it.days == 0 { "today".to_owned() } else { format!("since {first}") };
-    let mut total = row(&name, &it.total);
-    if let (Some(cap), Some(last)) = (it.cap, total.last_mut()) {
-        *last += &format!(" of ${:.2}", cap as f64 / 1e6);
-    }
-    rows.push(total);
-    let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
-    table(&rows) + &forecast(it, now)
-}
-
-/// What an hour costs now, and when the cap is reached at that rate; nothing where that cannot be told.
-fn forecast(it: &Cost, now: u64) -> String {
-    let Some(rate) = it.per_hour.filter(|it| *it > 0) else { return String::new() };
-    let mut text = format!("now    ${:.2} an hour", rate as f64 / 1e6);
-    if let (Some(cap), Some(spent)) = (it.cap, it.total.usage.micro_usd) {
-        let left = u128::from(cap.saturating_sub(spent)) * 3_600_000 / u128::from(rate);
-        text += &match u64::try_from(left) {
-            Ok(0) => " · the cap is reached: nothing new is started today".to_owned(),
-            Ok(ms) if ms < 86_400_000 => {
-                format!(" · the cap is reached about {} at this rate", &super::see::hour(now + ms)[..5])
-            }
-            _ => String::new(),
-        };
-    }
-    text + "\n"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// J6: an hour's price, and when the cap is reached; nothing is foretold of what is not known.
-    #[test]
-    fn a_rate_foretells_the_cap() {
-        let cost = |per_hour, cap, spent| {
-            let mut total = Spend::default();
-            total.usage.micro_usd = spent;
-            Cost { by: "agent", rows: vec![], total, cap, days: 0, per_hour }
-        };
-        assert_eq!(forecast(&cost(None, Some(5), Some(1)), 0), "");
-        assert_eq!(forecast(&cost(Some(1_100_000), None, Some(1)), 0), "now    $1.10 an hour\n");
-        let text = forecast(&cost(Some(1_000_000), Some(3_000_000), Some(1_000_000)), 0);
-        let due = &crate::words::hour(7_200_000)[..5];
-        assert_eq!(text, format!("now    $1.00 an hour · the cap is reached about {due} at this rate\n"));
-        let over = forecast(&cost(Some(1_000_000), Some(1), Some(2)), 0);
-        assert!(over.contains("the cap is reached: nothing new"), "{over}");
-        let far = forecast(&cost(Some(1), Some(9_000_000), Some(1)), 0);
-        assert!(!far.contains("cap"), "days ahead is no forecast: {far}");
-    }
-
-    #[test]
-    fn unknown_prices_are_not_nothing() {
-        let spend = |input: u64, micro_usd: Option<u64>| {
-            let mut it = Spend::default();
-            (it.usage.input, it.usage.micro_usd) = (input, micro_usd);
-            it
-        };
-        assert_eq!(price(&spend(0, None)), "-");
-        assert_eq!(price(&spend(10, None)), "no price reported");
-        assert_eq!(price(&spend(10, Some(0))), "$0.00", "a program that says that it cost nothing is believed");
-        assert_eq!(price(&spend(10, Some(2_840_000))), "$2.84");
-        let rows = by_name(
-            [
-                ("a".to_owned(), spend(1, Some(5))),
-                ("b".to_owned(), spend(2, None)),
-                ("a".to_owned(), spend(3, Some(7))),
-            ]
-            .into_iter(),
-        );
-        assert_eq!(rows.len(), 2);
-        assert_eq!((rows[0].spent.usage.input, rows[0].spent.usage.micro_usd), (4, Some(12)));
-    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use regatta_api::view::{LandingView, QueueView, TaskView};
+use regatta_api::view::{BatchView, LandingView, QueueView, TaskView};
 use regatta_api::{Call, input};
 use regatta_core::ids::{ClaimId, TaskId};
 use regatta_core::landing::join::Unpushed;
@@ -112,8 +112,9 @@ pub(super) fn queue(app: &App, word: Option<QueueWord>, all: bool) -> Said {
                 (None, None, Some(it)) => vec![format!("regatta diff {}", it.task), "regatta undo".into()],
                 (None, None, None) => vec!["regatta status".into()],
             };
-            app.out.answer("queue", &got.data, &next, |_| {
-                let text: String = got.data.iter().map(|it| if all { merges(it) } else { drawn(it) }).collect();
+            app.out.answer("queue", &got.data, &next, |out| {
+                let text: String =
+                    got.data.iter().map(|it| if all { merges(it) } else { drawn(it, out.unicode) }).collect();
                 if got.data.is_empty() { "no project yet\n".into() } else { text }
             })
         }
@@ -158,7 +159,28 @@ pub(super) fn unpushed(it: Option<&Unpushed>) -> String {
     format!("! {commit} is not on {} for {}: {}\n", line(&it.remote), ago(it.since_wall), line(&it.reason))
 }
 
-fn drawn(it: &QueueView) -> String {
+/// The sign before each landing of a queue: those of one train stand together, and one that failed is parted there.
+pub(crate) fn couplings(it: &QueueView, unicode: bool) -> Vec<&'static str> {
+    let sign = |batch: &BatchView, nth: usize| match (batch.cars.len(), nth + 1, unicode) {
+        _ if batch.failed.is_some() => {
+            if unicode {
+                "✕"
+            } else {
+                "x"
+            }
+        }
+        (0 | 1, _, _) => " ",
+        (_, 1, true) => "┌",
+        (_, 1, false) => "/",
+        (all, last, true) if last == all => "└",
+        (all, last, false) if last == all => "\\",
+        (_, _, true) => "│",
+        (_, _, false) => "|",
+    };
+    it.batches.iter().flat_map(|batch| (0..batch.cars.len()).map(move |nth| sign(batch, nth))).collect()
+}
+
+fn drawn(it: &QueueView, unicode: bool) -> String {
     let slots = if it.slots == 1 { "one tree at a time".into() } else { format!("up to {} trees at once", it.slots) };
     let tip = it.recent.iter().find_map(|it| it.commit.as_ref());
     let tip = tip.map_or(String::new(), |it| format!(" {}", &it.as_str()[..10]));
@@ -170,12 +192,14 @@ fn drawn(it: &QueueView) -> String {
     if it.queue.is_empty() {
         text += "nothing waits to land\n";
     }
-    let waiting = it.queue.iter().enumerate().map(|(at, car)| {
-        let ahead = at.checked_sub(1).map(|at| format!("after {}", it.queue[at].task));
+    let signs = couplings(it, unicode);
+    let waiting = it.queue.iter().enumerate().map(|(nth, car)| {
+        let place = car.position.map_or(String::new(), |it| it.to_string());
+        let ahead = nth.checked_sub(1).map(|at| format!("after {}", it.queue[at].task));
         let detail = Some(line(&car.detail)).filter(|it| !it.is_empty()).or(ahead).unwrap_or_default();
         let when = left(it, car).map_or(String::new(), |it| format!("{it}  "));
         vec![
-            car.position.map_or(String::new(), |it| it.to_string()),
+            format!("{} {place}", signs.get(nth).unwrap_or(&" ")),
             car.task.to_string(),
             car.state.clone(),
             line(&car.subject),

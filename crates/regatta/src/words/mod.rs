@@ -4,6 +4,7 @@ mod agents;
 mod beads;
 mod bridge;
 mod claim;
+pub(crate) mod cost;
 mod decide;
 mod demo;
 mod diff;
@@ -246,7 +247,7 @@ fn dispatch(app: &App, word: Option<Word>) -> Said {
         Some(Word::Open) => see::open(app),
         Some(Word::Watch) => crate::watch::watch(app),
         Some(Word::Graph(it)) => graph::graph(app, &it),
-        Some(Word::Cost { by, since }) => graph::cost(app, by, since),
+        Some(Word::Cost { by, since }) => cost::cost(app, by, since),
         Some(Word::Replay(it)) => replay::replay(app, &it),
         Some(Word::Compare { ids }) => replay::compare(app, &ids),
         Some(Word::Events(it)) => see::events(app, &it),
@@ -325,7 +326,8 @@ fn ended(code: ExitCode) -> Said {
     if code == ExitCode::SUCCESS { Ok(()) } else { Err(Failed::Code(if code == ExitCode::from(2) { 2 } else { 1 })) }
 }
 
-pub(crate) use see::hour;
+pub(crate) use land::couplings;
+pub(crate) use see::{hour, minute};
 
 /// Tasks as rows of a table.
 pub(crate) fn task_rows(out: &Out, tasks: &[regatta_api::view::TaskView]) -> Vec<Vec<String>> {

@@ -99,7 +99,7 @@ fn money(it: &BudgetsView) -> String {
 /// What a person wants to see first.
 fn urgency(it: &TaskView) -> u8 {
     match it.word.as_str() {
-        _ if it.asks() => 0,
+        _ if it.asks.is_some() => 0,
         "needs you" => 0,
         "review" => 1,
         "working" => 2,
@@ -288,7 +288,7 @@ pub(super) fn why(app: &App, id: &str) -> Said {
     }
     app.out.answer("why", &it, &next, |out| {
         let task = &it.task.task;
-        let word = if it.task.asks() { "needs you" } else { &it.task.word };
+        let word = if it.task.asks.is_some() { "needs you" } else { &it.task.word };
         let life = it.task.life.as_ref();
         let last = life.and_then(|it| it.stretches.last()).filter(|it| it.to_wall.is_none());
         let since = last.map_or(String::new(), |it| format!(" {}", ago(it.from_wall)));
@@ -361,6 +361,11 @@ pub(crate) fn hour(wall: u64) -> String {
     let at = i64::try_from(wall).ok().and_then(|it| jiff::Timestamp::from_millisecond(it).ok());
     let zone = jiff::tz::TimeZone::system();
     at.map_or_else(|| "?".into(), |it| it.to_zoned(zone).strftime("%H:%M:%S").to_string())
+}
+
+/// The same, to the minute.
+pub(crate) fn minute(wall: u64) -> String {
+    hour(wall).chars().take(5).collect()
 }
 
 /// How many of the last stretches `why` tells one by one.

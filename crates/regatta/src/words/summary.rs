@@ -54,7 +54,7 @@ impl Summary {
         let count = |words: &[&str]| it.tasks.iter().filter(|it| words.contains(&it.word.as_str())).count();
         let landed = count(&["landed", "done"]);
         let failed = count(&["failed", "cancelled"]);
-        let asking = it.tasks.iter().filter(|it| it.asks()).count();
+        let asking = it.tasks.iter().filter(|it| it.asks.is_some()).count();
         let escalated = count(&["needs you", "review"]) + asking + it.outlook.held;
         let last = it.tasks.iter().map(|it| it.task.updated_wall).max().unwrap_or(0);
         let sum = |of: fn(&TaskView) -> u64| it.tasks.iter().map(of).sum();

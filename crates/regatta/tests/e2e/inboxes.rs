@@ -80,8 +80,18 @@ script = [{ usage = { input = 10, cost = 0.9 } }, { write = { path = "b.txt", te
     let list = world.json(&["budget", "list"]);
     assert_eq!(list["budgets"][0]["ceiling"]["micro_usd"], 2_000_000, "{list}");
     let spent = world.json(&["cost", "--since", "7d"]);
-    assert_eq!((&spent["total"]["usage"]["micro_usd"], &spent["days"]), (&json!(900_000), &json!(7)), "{spent}");
-    world.refused(&["cost", "--by", "mission", "--since", "7d"], 2);
+    let total = &spent["total"];
+    assert_eq!((&total["spent"]["usage"]["micro_usd"], &spent["days"]), (&json!(900_000), &json!(7)), "{spent}");
+    assert_eq!((&total["tasks"], &spent["cap"]), (&json!(1), &Value::Null), "a cap is a day's: {spent}");
+    let by = |by: &str| world.json(&["cost", "--by", by])["tables"][0]["rows"][0].clone();
+    assert_eq!((&by("provider")["name"], &by("agent")["name"]), (&json!("scripted"), &json!("poor")));
+    assert_eq!((&by("mission")["name"], &by("model")["tasks"]), (&json!("M1"), &json!(1)));
+    let landed = &world.json(&["cost"])["came"];
+    assert_eq!((&landed["landed"]["tasks"], &landed["each"]), (&json!(1), &json!(900_000)), "{landed}");
+    assert_eq!(landed["lines"], json!({ "tasks": 1, "lines": 1, "tokens_each": 10 }), "{landed}");
+    let text = world.ok(&["cost"]);
+    assert!(text.contains("$0.90 of $2.00 cap"), "{text}");
+    assert!(text.contains("landed 1 task · $0.90 each · 10 tokens for each of 1 lines"), "{text}");
 }
 
 /// Requests that ask the same are one row and answered at once, as far as was said: each agent's own rule is shown. Who

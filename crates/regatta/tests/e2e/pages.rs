@@ -120,7 +120,7 @@ fn the_views_of_the_page_look_like_this() {
         all
     };
     door.ask("attempt.ask", speaks(json!({ "question": "Keep v1?", "choices": ["keep", "410 Gone"] })));
-    let (_, frames) = look(&door, "head,inbox,lanes,queue,spend,tasks,files,runners,teams,T1,T2");
+    let (_, frames) = look(&door, "head,inbox,lanes,queue,spend,cost,tasks,files,runners,teams,T1,T2");
     let mut all: Vec<Value> = frames[0]["p"].as_array().unwrap().clone();
     all.iter_mut().for_each(bare);
     let text = serde_json::to_string_pretty(&all).unwrap().replace(world.root.to_str().unwrap(), "ROOT");

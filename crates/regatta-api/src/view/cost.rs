@@ -1,0 +1,165 @@
+//! What was spent since a day, on what, what came of it, and when the cap is reached.
+
+use regatta_core::budget::dollars;
+use regatta_core::cost::{By, Forecast, Price, Sum};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What was spent since a day.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CostView {
+    /// How many days before today are counted too; days are those of UTC.
+    pub days: u32,
+    /// When the first of them began.
+    pub since_wall: u64,
+    pub tables: Vec<CostTable>,
+    pub total: Sum,
+    /// Today's ceiling in millionths of a dollar, where only today is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cap: Option<u64>,
+    /// When that is reached, if there is one and a rate to say it by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<Forecast>,
+    pub came: CameView,
+}
+
+/// The same sum, parted by one thing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CostTable {
+    pub by: By,
+    pub rows: Vec<CostRow>,
+}
+
+/// A line of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CostRow {
+    /// A provider, an agent, a model or a mission, or that there is none.
+    pub name: String,
+    /// A mission's title, an agent's provider.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    #[serde(flatten)]
+    pub sum: Sum,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CameView {
+    /// What the tasks cost, from beginning to end, whose work landed since then.
+    pub landed: Sum,
+    /// How much of that each is, in millionths of a dollar, where every one has a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub each: Option<u64>,
+    /// What was spent since then on attempts that failed and on tasks that were dropped or failed.
+    pub wasted: Sum,
+    /// How many attempts and tasks those are.
+    pub failed_attempts: usize,
+    pub dropped_tasks: usize,
+    /// Lines that landed, and what each of them took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<LinesView>,
+}
+
+/// Lines that were added or taken away by what landed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LinesView {
+    /// By how many of the tasks that landed; the latest are looked at.
+    pub tasks: usize,
+    pub lines: u64,
+    pub tokens_each: u64,
+}
+
+/// What something cost, in a few words. What is not known is not called nothing.
+pub fn price_words(sum: &Sum, tokens: impl Fn(u64) -> String) -> String {
+    match sum.price() {
+        Price::Nothing => "-".into(),
+        Price::Unknown => "no price reported".into(),
+        Price::Known { micro_usd, unpriced: 0 } => dollars(micro_usd),
+        Price::Known { micro_usd, unpriced } => {
+            format!("{} + {} tok unpriced", dollars(micro_usd), tokens(unpriced))
+        }
+    }
+}
+
+/// When a cap is reached, in words; `clock` says a moment as the reader's own clock does.
+pub fn forecast_words(it: &Forecast, clock: impl Fn(u64) -> String) -> String {
+    match it {
+        Forecast::Reached => "the cap is reached".into(),
+        Forecast::At { wall } => format!("cap reached about {} at this rate", clock(*wall)),
+        Forecast::NotToday => "the cap is not reached today at this rate".into(),
+    }
+}
+
+impl CameView {
+    /// What came of it, in a sentence each.
+    pub fn words(&self, tokens: impl Fn(u64) -> String + Copy) -> Vec<String> {
+        let many = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let mut said = Vec::new();
+        if self.landed.tasks > 0 {
+            let each = match self.each {
+                Some(each) => format!("{} each", dollars(each)),
+                None => price_words(&self.landed, tokens),
+            };
+            let lines = self.lines.map(|it| {
+                let of =
+                    if it.tasks < self.landed.tasks { format!(" of the last {}", it.tasks) } else { String::new() };
+                format!(" · {} tokens for each of {} lines{of}", tokens(it.tokens_each), it.lines)
+            });
+            said.push(format!("landed {} · {each}{}", many(self.landed.tasks, "task"), lines.unwrap_or_default()));
+        }
+        if self.failed_attempts + self.dropped_tasks > 0 {
+            let parts = [
+                (self.failed_attempts > 0).then(|| many(self.failed_attempts, "failed attempt")),
+                (self.dropped_tasks > 0).then(|| format!("{} dropped or failed", many(self.dropped_tasks, "task"))),
+            ];
+            let parts: Vec<String> = parts.into_iter().flatten().collect();
+            said.push(format!("wasted {} · {}", price_words(&self.wasted, tokens), parts.join(", ")));
+        }
+        said
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(tasks: usize, input: u64, micro_usd: Option<u64>, unpriced: u64) -> Sum {
+        let mut it = Sum { tasks, unpriced, ..Sum::default() };
+        (it.spent.usage.input, it.spent.usage.micro_usd) = (input, micro_usd);
+        it
+    }
+
+    #[test]
+    fn what_it_cost_is_said_in_words() {
+        let price = |it: Sum| price_words(&it, |it| it.to_string());
+        assert_eq!(price(sum(0, 0, None, 0)), "-");
+        assert_eq!(price(sum(1, 9, None, 9)), "no price reported");
+        assert_eq!(price(sum(1, 9, Some(0), 0)), "$0.00", "a program that says that it cost nothing is believed");
+        assert_eq!(price(sum(1, 9, Some(2_840_000), 0)), "$2.84");
+        assert_eq!(price(sum(1, 9, Some(2_840_000), 7)), "$2.84 + 7 tok unpriced");
+        let said = |it| forecast_words(&it, |wall| format!("[{wall}]"));
+        assert_eq!(said(Forecast::At { wall: 7 }), "cap reached about [7] at this rate");
+        assert_eq!(said(Forecast::Reached), "the cap is reached");
+    }
+
+    #[test]
+    fn what_came_of_it_is_said_in_words() {
+        let plain = |it: u64| it.to_string();
+        assert_eq!(CameView::default().words(plain), Vec::<String>::new());
+        let came = CameView {
+            landed: sum(2, 400, Some(3_000_000), 0),
+            each: Some(1_500_000),
+            wasted: sum(1, 30, None, 30),
+            failed_attempts: 1,
+            dropped_tasks: 2,
+            lines: Some(LinesView { tasks: 1, lines: 10, tokens_each: 40 }),
+        };
+        assert_eq!(
+            came.words(plain),
+            [
+                "landed 2 tasks · $1.50 each · 40 tokens for each of 10 lines of the last 1",
+                "wasted no price reported · 1 failed attempt, 2 tasks dropped or failed"
+            ]
+        );
+    }
+}

@@ -1,0 +1,436 @@
+//! Cost: what was spent since a day, by whom and on what, what came of it, and when a cap is reached at this rate.
+//!
+//! The log is the record: each `budget.spent` says which attempt used how much. A [`Book`] is what the log says of a
+//! time; [`table`] sums it up; nothing of it is stored a second time. A price that nobody reported is never nothing:
+//! tokens without one are counted apart.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::Cause;
+use crate::budget::Spend;
+use crate::event::{Event, Recorded};
+use crate::ids::{AgentName, AttemptId, MissionId, Now, TaskId};
+
+const MINUTE: u64 = 60_000;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+
+/// What a sum is made by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum By {
+    #[default]
+    Provider,
+    Mission,
+    Agent,
+    Model,
+}
+
+impl By {
+    pub const ALL: [By; 4] = [By::Provider, By::Mission, By::Agent, By::Model];
+
+    /// Its name, as it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Provider => "provider",
+            By::Mission => "mission",
+            By::Agent => "agent",
+            By::Model => "model",
+        }
+    }
+}
+
+/// What the log says was spent, from the beginning of a day on.
+#[derive(Clone, Debug, Default)]
+pub struct Book {
+    /// What each attempt used, by the day.
+    spends: BTreeMap<(u64, AttemptId), Spend>,
+    /// All money of the newest day, by the minute.
+    minutes: BTreeMap<u64, u64>,
+    /// The money of the last hour: the minute, whose, and how much.
+    recent: VecDeque<(u64, AttemptId, u64)>,
+    /// When tasks ended, the last time they did.
+    ended: BTreeMap<TaskId, u64>,
+}
+
+impl Book {
+    /// Takes in what an event says.
+    pub fn fold(&mut self, recorded: &Recorded) {
+        let wall = recorded.now.wall;
+        match &recorded.event {
+            Event::BudgetSpent(it) => {
+                let sum = self.spends.entry((*it.day(), *it.attempt())).or_default();
+                *sum = sum.plus(it.spend());
+                self.paid(wall, *it.attempt(), it.spend().usage.micro_usd.unwrap_or(0));
+            }
+            Event::TaskCompleted(it) => _ = self.ended.insert(*it.task(), wall),
+            Event::TaskFailed(it) => _ = self.ended.insert(*it.task(), wall),
+            Event::TaskCancelled(it) => _ = self.ended.insert(*it.task(), wall),
+            _ => {}
+        }
+    }
+
+    fn paid(&mut self, wall: u64, attempt: AttemptId, micro: u64) {
+        if micro == 0 {
+            return;
+        }
+        let minute = wall - wall % MINUTE;
+        let day = wall / DAY;
+        if self.minutes.last_key_value().is_some_and(|it| it.0 / DAY != day) {
+            self.minutes.clear();
+        }
+        *self.minutes.entry(minute).or_default() += micro;
+        match self.recent.back_mut().filter(|it| it.0 == minute && it.1 == attempt) {
+            Some(last) => last.2 += micro,
+            None => self.recent.push_back((minute, attempt, micro)),
+        }
+        while self.recent.front().is_some_and(|it| it.0 + 2 * HOUR < minute) {
+            self.recent.pop_front();
+        }
+    }
+
+    /// What each attempt used from a day on.
+    pub fn since(&self, day: u64) -> BTreeMap<AttemptId, Spend> {
+        let mut found: BTreeMap<AttemptId, Spend> = BTreeMap::new();
+        for ((_, attempt), spend) in self.spends.range((day, AttemptId(0))..) {
+            let sum = found.entry(*attempt).or_default();
+            *sum = sum.plus(spend);
+        }
+        found
+    }
+
+    /// The tasks that ended from a day on and when, the latest last.
+    pub fn ended_since(&self, day: u64) -> Vec<(u64, TaskId)> {
+        let mut found: Vec<(u64, TaskId)> =
+            self.ended.iter().filter(|it| it.1 / DAY >= day).map(|it| (*it.1, *it.0)).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// How much money a day had cost by each minute in which some was spent.
+    pub fn line(&self, day: u64) -> Vec<(u64, u64)> {
+        let (mut sum, mut line) = (0, Vec::new());
+        for (minute, micro) in self.minutes.iter().filter(|it| it.0 / DAY == day) {
+            if line.is_empty() {
+                line.push((*minute, 0)); // it begins at nothing
+            }
+            sum += micro;
+            line.push((*minute, sum));
+        }
+        line
+    }
+
+    /// The pace of the last hour, or of what there is of it; nothing while that is less than a minute.
+    pub fn pace(&self, now: Now) -> Pace {
+        let since = now.wall.saturating_sub(HOUR);
+        let recent = || self.recent.iter().filter(|it| it.0 >= since && it.0 <= now.wall);
+        // To the minute: what is said does not change while nothing happens.
+        let first = recent().map(|it| it.0).next().unwrap_or(now.wall);
+        let over_ms = (now.wall - now.wall % MINUTE).saturating_sub(first);
+        let mut micro: BTreeMap<AttemptId, u64> = BTreeMap::new();
+        for (_, attempt, more) in recent() {
+            *micro.entry(*attempt).or_default() += more;
+        }
+        Pace { micro, over_ms }
+    }
+}
+
+/// How much money who spent of late, and in how long.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    micro: BTreeMap<AttemptId, u64>,
+    over_ms: u64,
+}
+
+impl Pace {
+    fn of(&self, attempt: AttemptId) -> u64 {
+        self.micro.get(&attempt).copied().unwrap_or(0)
+    }
+
+    /// In millionths of a dollar by the hour.
+    fn rate(&self, micro: u64) -> Option<u64> {
+        if self.over_ms < MINUTE || micro == 0 {
+            return None;
+        }
+        let rate = u128::from(micro) * u128::from(HOUR) / u128::from(self.over_ms);
+        Some(u64::try_from(rate).unwrap_or(u64::MAX))
+    }
+
+    /// Everybody's.
+    pub fn all(&self) -> Option<u64> {
+        self.rate(self.micro.values().sum())
+    }
+}
+
+/// What an attempt used, and all that it may be summed up by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub attempt: AttemptId,
+    pub task: TaskId,
+    pub mission: Option<MissionId>,
+    pub agent: AgentName,
+    pub provider: String,
+    /// The model that answered, where its program said so.
+    pub model: Option<String>,
+    pub spend: Spend,
+    /// It came to nothing.
+    pub lost: bool,
+}
+
+/// What was spent together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Sum {
+    /// How many tasks it was spent on.
+    pub tasks: usize,
+    pub spent: Spend,
+    /// Tokens for which nobody reported a price.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unpriced: u64,
+    /// In millionths of a dollar by the hour, at the pace of the last hour; nothing where no money was spent in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_zero(it: &u64) -> bool {
+    *it == 0
+}
+
+/// How a price is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Price {
+    /// Nothing was used.
+    Nothing,
+    /// Tokens were, and nobody said what they cost.
+    Unknown,
+    /// This much; beside it, tokens without a price.
+    Known { micro_usd: u64, unpriced: u64 },
+}
+
+impl Sum {
+    /// What it cost, as far as that is known.
+    pub fn price(&self) -> Price {
+        match self.spent.usage.micro_usd {
+            Some(micro_usd) => Price::Known { micro_usd, unpriced: self.unpriced },
+            None if self.spent.usage.tokens() == 0 => Price::Nothing,
+            None => Price::Unknown,
+        }
+    }
+
+    /// How much of what was read came from a cache, in percent; nothing where no cache was spoken of.
+    pub fn cached(&self) -> Option<u64> {
+        let usage = &self.spent.usage;
+        let read = usage.input + usage.cached_input + usage.cache_write;
+        (usage.cached_input + usage.cache_write > 0).then(|| usage.cached_input * 100 / read)
+    }
+}
+
+/// One line of a table: what it is about, and the sum.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Row {
+    /// A provider, an agent, a model or a mission's number; nothing where there is none.
+    pub name: Option<String>,
+    #[serde(flatten)]
+    pub sum: Sum,
+}
+
+/// Adds entries up.
+pub fn sum<'a>(entries: impl Iterator<Item = &'a Entry>, pace: &Pace) -> Sum {
+    let (mut sum, mut tasks, mut recent) = (Sum::default(), BTreeSet::new(), 0);
+    for it in entries {
+        tasks.insert(it.task);
+        sum.spent = sum.spent.plus(&it.spend);
+        if it.spend.usage.micro_usd.is_none() {
+            sum.unpriced += it.spend.usage.tokens();
+        }
+        recent += pace.of(it.attempt);
+    }
+    Sum { tasks: tasks.len(), rate: pace.rate(recent), ..sum }
+}
+
+/// Adds entries up by one thing, the dearest first, then who used the most.
+pub fn table(entries: &[Entry], by: By, pace: &Pace) -> Vec<Row> {
+    let mut groups: BTreeMap<Option<String>, Vec<&Entry>> = BTreeMap::new();
+    for it in entries {
+        let name = match by {
+            By::Provider => Some(it.provider.clone()),
+            By::Mission => it.mission.map(|it| it.to_string()),
+            By::Agent => Some(it.agent.to_string()),
+            By::Model => it.model.clone(),
+        };
+        groups.entry(name).or_default().push(it);
+    }
+    let row = |(name, of): (Option<String>, Vec<&Entry>)| Row { name, sum: sum(of.into_iter(), pace) };
+    let mut rows: Vec<Row> = groups.into_iter().map(row).collect();
+    let weight = |it: &Row| (it.sum.spent.usage.micro_usd, it.sum.spent.usage.tokens());
+    rows.sort_by_key(|it| std::cmp::Reverse(weight(it)));
+    rows
+}
+
+/// When a day's cap is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case", tag = "when")]
+pub enum Forecast {
+    /// It is.
+    Reached,
+    /// About then, at this rate.
+    At { wall: u64 },
+    /// Not before the day (UTC) is over and it begins anew, at this rate.
+    NotToday,
+}
+
+/// Says when a day's cap is reached, if there is a rate to say it by.
+pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<Forecast> {
+    if spent >= cap {
+        return Some(Forecast::Reached);
+    }
+    let rate = u128::from(rate.filter(|it| *it > 0)?);
+    let left = u128::from(cap - spent) * u128::from(HOUR) / rate;
+    let minute = now.wall - now.wall % MINUTE;
+    let day_ends = (now.wall / DAY + 1) * DAY;
+    let wall = u64::try_from(left).ok().and_then(|it| minute.checked_add(it)).filter(|it| *it < day_ends);
+    Some(wall.map_or(Forecast::NotToday, |it| Forecast::At { wall: it.div_ceil(MINUTE) * MINUTE }))
+}
+
+/// Whether what an attempt did came to nothing by the way it ended. One that went on later did not.
+pub fn is_lost(cause: Cause) -> bool {
+    match cause {
+        Cause::Submitted | Cause::Reported | Cause::Rested | Cause::Parked | Cause::ContextFull => false,
+        Cause::GaveUp
+        | Cause::Crashed
+        | Cause::Invalid
+        | Cause::Rejected
+        | Cause::Blocked
+        | Cause::NothingChanged
+        | Cause::ScopeEscape
+        | Cause::Lost
+        | Cause::Stopped
+        | Cause::Cancelled
+        | Cause::Environment
+        | Cause::TimedOut
+        | Cause::Hung
+        | Cause::OverBudget
+        | Cause::Overloaded
+        | Cause::Refused
+        | Cause::Auth
+        | Cause::BadConfig => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Usage;
+
+    fn spend(input: u64, micro_usd: Option<u64>) -> Spend {
+        Spend { usage: Usage { input, micro_usd, ..Usage::default() }, ..Spend::default() }
+    }
+
+    fn entry(attempt: u64, agent: &str, spend: Spend) -> Entry {
+        Entry {
+            attempt: AttemptId(attempt),
+            task: TaskId(attempt.div_ceil(2)),
+            mission: (attempt < 3).then_some(MissionId(1)),
+            agent: AgentName::new(agent).unwrap(),
+            provider: agent.split('-').next().unwrap().to_owned(),
+            model: None,
+            spend,
+            lost: false,
+        }
+    }
+
+    fn at(wall: u64) -> Now {
+        Now { at: wall, wall }
+    }
+
+    #[test]
+    fn sums_are_made_by_what_is_asked_and_unknown_prices_are_kept_apart() {
+        let entries = [
+            entry(1, "claude-1", spend(100, Some(5))),
+            entry(2, "claude-2", spend(50, None)),
+            entry(3, "codex-1", spend(900, None)),
+        ];
+        let none = Pace::default();
+        let rows = |by| table(&entries, by, &none);
+        let names = |by| rows(by).into_iter().map(|it| it.name.unwrap_or_else(|| "-".into())).collect::<Vec<_>>();
+        assert_eq!(names(By::Provider), ["claude", "codex"], "the dearest first");
+        assert_eq!(names(By::Agent), ["claude-1", "codex-1", "claude-2"], "then who used the most");
+        assert_eq!(names(By::Mission), ["M1", "-"]);
+        assert_eq!(names(By::Model), ["-"]);
+        let claude = &rows(By::Provider)[0].sum;
+        assert_eq!((claude.tasks, claude.unpriced), (1, 50), "two attempts on one task");
+        assert_eq!(claude.price(), Price::Known { micro_usd: 5, unpriced: 50 });
+        assert_eq!(rows(By::Provider)[1].sum.price(), Price::Unknown);
+        assert_eq!(Sum::default().price(), Price::Nothing);
+        assert_eq!(sum(entries.iter(), &none).tasks, 2);
+    }
+
+    #[test]
+    fn a_cache_is_counted_where_there_is_one() {
+        let cached = |input, cached_input, cache_write| {
+            let usage = Usage { input, cached_input, cache_write, ..Usage::default() };
+            Sum { spent: Spend { usage, ..Spend::default() }, ..Sum::default() }.cached()
+        };
+        assert_eq!(cached(100, 0, 0), None);
+        assert_eq!(cached(100, 0, 100), Some(0));
+        assert_eq!(cached(20, 71, 9), Some(71));
+    }
+
+    #[test]
+    fn the_pace_is_that_of_the_last_hour() {
+        let mut book = Book::default();
+        let one = AttemptId(1);
+        assert_eq!(book.pace(at(10 * HOUR)).all(), None, "nothing was spent");
+        book.paid(10 * HOUR + 30_000, one, 100);
+        assert_eq!(book.pace(at(10 * HOUR + 40_000)).all(), None, "within a minute there is no pace");
+        assert_eq!(book.pace(at(10 * HOUR + 6 * MINUTE)).all(), Some(1_000));
+        assert_eq!(
+            book.pace(at(10 * HOUR + 6 * MINUTE)),
+            book.pace(at(10 * HOUR + 6 * MINUTE + 59_000)),
+            "to the minute"
+        );
+        book.paid(10 * HOUR + 30 * MINUTE, AttemptId(2), 300);
+        let pace = book.pace(at(10 * HOUR + 40 * MINUTE));
+        assert_eq!((pace.all(), pace.rate(pace.of(one))), (Some(600), Some(150)), "shares of one rate");
+        assert_eq!(book.pace(at(11 * HOUR + 20 * MINUTE)).all(), Some(360), "the first is more than an hour ago");
+        assert_eq!(book.pace(at(13 * HOUR)).all(), None, "a pace ends");
+        // A clock that is set back is no pace of before.
+        assert_eq!(book.pace(at(9 * HOUR)).all(), None);
+    }
+
+    #[test]
+    fn a_line_steps_by_the_minute_and_begins_anew_with_the_day() {
+        let mut book = Book::default();
+        for (wall, micro) in [(DAY + 5, 10), (DAY + 9, 5), (DAY + 2 * MINUTE, 7), (DAY + 3 * MINUTE, 0)] {
+            book.paid(wall, AttemptId(1), micro);
+        }
+        assert_eq!(book.line(1), [(DAY, 0), (DAY, 15), (DAY + 2 * MINUTE, 22)]);
+        assert_eq!(book.line(2), []);
+        book.paid(2 * DAY, AttemptId(1), 3);
+        assert_eq!((book.line(1), book.line(2)), (vec![], vec![(2 * DAY, 0), (2 * DAY, 3)]));
+    }
+
+    #[test]
+    fn a_cap_is_reached_at_this_rate() {
+        let now = at(DAY + 20 * HOUR + 30_000);
+        let cases = [
+            (4, 4, None, Some(Forecast::Reached)),
+            (5, 4, Some(1), Some(Forecast::Reached)),
+            (1, 4, None, None),
+            (1, 4, Some(0), None),
+            (1, 4, Some(2), Some(Forecast::At { wall: DAY + 21 * HOUR + 30 * MINUTE })),
+            (1, 4, Some(1), Some(Forecast::At { wall: DAY + 23 * HOUR })),
+            (0, 4, Some(1), Some(Forecast::NotToday)),
+            (0, u64::MAX, Some(1), Some(Forecast::NotToday)),
+        ];
+        for (spent, cap, rate, said) in cases {
+            assert_eq!(forecast(spent, cap, rate, now), said, "{spent} of {cap} at {rate:?}");
+        }
+    }
+}

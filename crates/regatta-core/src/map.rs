@@ -1,0 +1,429 @@
+//! The map of a project's files: who holds what until when, who waits for it, how hot it is, and where two meet.
+//!
+//! Two meet where one holds, or waits for, what another waits for, and nothing says which of them goes first. Whoever
+//! depends on the other waits for it anyway, and what both share is no quarrel.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::Board;
+use crate::claim::{Claim, Mode, Owner};
+use crate::ids::{AgentName, Now, ProjectName, TaskId};
+use crate::manifest;
+use crate::pattern::{PathPattern, PatternIndex, Uri};
+
+/// How many patterns of one task are drawn.
+const MOST_OF_A_TASK: usize = 50;
+
+/// One holder of a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Held {
+    pub owner: String,
+    pub task: Option<TaskId>,
+    pub agent: Option<AgentName>,
+    pub since_wall: u64,
+    /// When it ends unless it is renewed, as a date.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_wall: Option<u64>,
+    /// Else what it lasts for.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub until: String,
+    pub memo: String,
+}
+
+/// A path, or a pattern, that somebody holds, waits for, or changed today.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Spot {
+    pub path: String,
+    #[serde(default)]
+    pub held: Vec<Held>,
+    /// The tasks that wait and want it.
+    #[serde(default)]
+    pub wanted: Vec<TaskId>,
+    /// How many changes of it landed today.
+    #[serde(default)]
+    pub hot: u32,
+    /// Who meets here: both of them, or more.
+    #[serde(default)]
+    pub clash: Vec<TaskId>,
+}
+
+/// Whose how many of a folder's spots are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Share {
+    /// The agent, or whoever else holds it.
+    pub holder: String,
+    pub task: Option<TaskId>,
+    pub spots: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_wall: Option<u64>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub until: String,
+}
+
+/// A folder with all that is below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Folder {
+    pub path: String,
+    /// How many folders of this map it is in.
+    pub depth: usize,
+    /// How many spots there are in it and below.
+    pub spots: usize,
+    pub held: Vec<Share>,
+    /// Spots that somebody waits for.
+    #[serde(default)]
+    pub wanted: usize,
+    #[serde(default)]
+    pub hot: u32,
+    /// Spots where two meet, and who they are.
+    #[serde(default)]
+    pub clashes: usize,
+    #[serde(default)]
+    pub clash: Vec<TaskId>,
+    /// Those that are in it and in no folder below.
+    #[serde(default)]
+    pub own: Vec<Spot>,
+}
+
+/// Until when a claim is held: a date where it runs out by itself, else what it lasts for.
+pub fn until(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, String) {
+    if let Some(at) = claim.expires_at {
+        let wall = now.wall.saturating_add(at.saturating_sub(now.at));
+        return (Some(wall.div_ceil(1_000) * 1_000), String::new()); // to the second: the two clocks are read apart
+    }
+    let words = match &claim.owner {
+        Owner::Attempt(id) => board.attempts.get(id).map(|it| format!("while {} is worked on", it.task)),
+        Owner::Landing(id) => board.landings.get(id).map(|it| format!("until {} has landed", it.task)),
+        Owner::Agent(_) => None,
+    };
+    (None, words.unwrap_or_else(|| "until it is released".into()))
+}
+
+fn who(board: &Board, owner: &Owner) -> (Option<TaskId>, Option<AgentName>) {
+    match owner {
+        Owner::Agent(name) => (None, Some(name.clone())),
+        Owner::Attempt(id) => board.attempts.get(id).map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
+        Owner::Landing(id) => board.landings.get(id).map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
+    }
+}
+
+/// The path of a URI, if it is a file of this project.
+fn path_of<'a>(uri: &'a Uri, project: &ProjectName) -> Option<&'a str> {
+    uri.as_str().strip_prefix("file://")?.strip_prefix(project.as_str())?.strip_prefix('/')
+}
+
+/// Every spot of a project: at most `most` of those that are only waited for or hot.
+pub fn spots(
+    board: &Board,
+    project: &ProjectName,
+    landed: &BTreeMap<String, u32>,
+    (now, most): (Now, usize),
+) -> Vec<Spot> {
+    let mut found: BTreeMap<String, Spot> = BTreeMap::new();
+    let mut sides = Sides::default();
+    for claim in board.claims.values() {
+        let (task, agent) = who(board, &claim.owner);
+        let (until_wall, until) = until(board, claim, now);
+        for uri in &claim.uris {
+            let Some(path) = path_of(uri, project) else { continue };
+            let held = Held {
+                owner: claim.owner.to_string(),
+                task,
+                agent: agent.clone(),
+                since_wall: claim.granted_wall,
+                until_wall,
+                until: until.clone(),
+                memo: claim.memo.clone(),
+            };
+            found.entry(path.to_owned()).or_default().held.push(held);
+            if let Some(task) = task {
+                sides.add(uri.clone(), Side { task, waits: false, mode: claim.mode, path: path.to_owned() });
+            }
+        }
+    }
+    for task in board.tasks.values().filter(|it| it.project == *project && it.status.is_waiting()) {
+        let mode = manifest::mode(board, task);
+        for file in task.files.iter().take(MOST_OF_A_TASK) {
+            let path = file.to_string();
+            if found.len() < most || found.contains_key(&path) {
+                found.entry(path.clone()).or_default().wanted.push(task.id);
+                sides.add(Uri::of_file(project, file), Side { task: task.id, waits: true, mode, path });
+            }
+        }
+    }
+    for (path, many) in landed {
+        if found.len() < most || found.contains_key(path) {
+            found.entry(path.clone()).or_default().hot = *many;
+        }
+    }
+    for (path, tasks) in sides.meet(board) {
+        found.entry(path).or_default().clash = tasks.into_iter().collect();
+    }
+    // Work in progress that will not merge meets as well.
+    for it in board.projects.get(project).into_iter().flat_map(|it| &it.radar.collisions) {
+        for path in &it.paths {
+            let clash = &mut found.entry(path.clone()).or_default().clash;
+            clash.extend([Some(it.one), it.other].into_iter().flatten());
+            clash.sort_unstable();
+            clash.dedup();
+        }
+    }
+    for (path, it) in &mut found {
+        it.path.clone_from(path);
+        // A pattern is as hot as all that it matches.
+        if it.hot == 0
+            && path.contains(['*', '?'])
+            && let Ok(pattern) = PathPattern::new(path)
+        {
+            it.hot = landed.iter().filter(|one| pattern.matches(one.0)).map(|one| one.1).sum();
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Who holds or waits for one pattern.
+struct Side {
+    task: TaskId,
+    waits: bool,
+    mode: Mode,
+    path: String,
+}
+
+#[derive(Default)]
+struct Sides {
+    all: Vec<(Uri, Side)>,
+    index: PatternIndex,
+}
+
+impl Sides {
+    fn add(&mut self, uri: Uri, side: Side) {
+        self.index.insert(self.all.len() as u64, std::slice::from_ref(&uri));
+        self.all.push((uri, side));
+    }
+
+    /// The paths at which two of them meet, with who they are.
+    fn meet(&self, board: &Board) -> BTreeMap<String, BTreeSet<TaskId>> {
+        let mut found: BTreeMap<String, BTreeSet<TaskId>> = BTreeMap::new();
+        let mut ordered: BTreeMap<(TaskId, TaskId), bool> = BTreeMap::new();
+        for (uri, one) in self.all.iter().filter(|it| it.1.waits) {
+            for (number, _) in self.index.overlapping(uri) {
+                let Some((_, other)) = usize::try_from(number).ok().and_then(|it| self.all.get(it)) else { continue };
+                let pair = (one.task.min(other.task), one.task.max(other.task));
+                if pair.0 == pair.1 || (one.mode == Mode::Shared && other.mode == Mode::Shared) {
+                    continue;
+                }
+                let goes_first = ordered
+                    .entry(pair)
+                    .or_insert_with(|| depends(board, pair.0, pair.1) || depends(board, pair.1, pair.0));
+                if !*goes_first {
+                    for path in [&one.path, &other.path] {
+                        found.entry(path.clone()).or_default().extend([pair.0, pair.1]);
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Whether one waits for another, directly or not.
+fn depends(board: &Board, one: TaskId, other: TaskId) -> bool {
+    let (mut open, mut seen) = (vec![one], BTreeSet::new());
+    while let Some(next) = open.pop() {
+        let Some(task) = board.tasks.get(&next) else { continue };
+        if task.blocked_by.contains(&other) {
+            return true;
+        }
+        open.extend(task.blocked_by.iter().copied().filter(|it| seen.insert(*it)));
+    }
+    false
+}
+
+/// The folder that a path or a pattern is in: what comes before its first wildcard.
+fn folder_of(path: &str) -> &str {
+    let literal = path.find(['*', '?']).map_or(path, |at| &path[..at]);
+    literal.rfind('/').map_or("", |at| &literal[..at])
+}
+
+fn parent_of(folder: &str) -> Option<&str> {
+    if folder.is_empty() { None } else { Some(folder.rfind('/').map_or("", |at| &folder[..at])) }
+}
+
+/// The folders that have something in them, as a tree: from above, where two meet first, then by name. A folder that only
+/// leads to one other is not shown.
+pub fn folders(spots: Vec<Spot>) -> Vec<Folder> {
+    let mut own: BTreeMap<String, Vec<Spot>> = BTreeMap::new();
+    for it in spots {
+        own.entry(folder_of(&it.path).to_owned()).or_default().push(it);
+    }
+    let mut below: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for folder in own.keys() {
+        let mut at = folder.as_str();
+        while let Some(parent) = parent_of(at) {
+            if !below.entry(parent.to_owned()).or_default().insert(at.to_owned()) {
+                break;
+            }
+            at = parent;
+        }
+    }
+    let mut tree = Tree { own, below, folders: Vec::new() };
+    tree.walk("", 0);
+    tree.folders
+}
+
+struct Tree {
+    own: BTreeMap<String, Vec<Spot>>,
+    below: BTreeMap<String, BTreeSet<String>>,
+    folders: Vec<Folder>,
+}
+
+impl Tree {
+    /// Adds a folder and all below it.
+    fn walk(&mut self, path: &str, depth: usize) {
+        let mut children: Vec<(Folder, String)> =
+            self.below.remove(path).unwrap_or_default().into_iter().map(|it| (self.sum(&it), it)).collect();
+        let mut own = self.own.remove(path).unwrap_or_default();
+        let shown = !own.is_empty() || children.len() > 1;
+        if shown {
+            let all = own.iter().map(Folder::of).chain(children.iter().map(|it| it.0.clone()));
+            let mut folder = all.reduce(Folder::with).unwrap_or_default();
+            own.sort_by(|a, b| (a.clash.is_empty(), &a.path).cmp(&(b.clash.is_empty(), &b.path)));
+            (folder.path, folder.depth, folder.own) = (path.to_owned(), depth, own);
+            self.folders.push(folder);
+        }
+        children.sort_by(|a, b| (a.0.clashes == 0, &a.1).cmp(&(b.0.clashes == 0, &b.1)));
+        for (_, child) in children {
+            self.walk(&child, depth + usize::from(shown));
+        }
+    }
+
+    /// A folder with all below it, in figures.
+    fn sum(&self, path: &str) -> Folder {
+        let own = self.own.get(path).into_iter().flatten().map(Folder::of);
+        let below = self.below.get(path).into_iter().flatten().map(|it| self.sum(it));
+        own.chain(below).reduce(Folder::with).unwrap_or_default()
+    }
+}
+
+impl Folder {
+    fn of(it: &Spot) -> Folder {
+        let share = |one: &Held| Share {
+            holder: one.agent.as_ref().map_or_else(|| one.owner.clone(), ToString::to_string),
+            task: one.task,
+            spots: 1,
+            until_wall: one.until_wall,
+            until: one.until.clone(),
+        };
+        Folder {
+            spots: 1,
+            held: it.held.iter().map(share).collect(),
+            wanted: usize::from(!it.wanted.is_empty()),
+            // What a pattern matches is counted where it is.
+            hot: if it.path.contains(['*', '?']) { 0 } else { it.hot },
+            clashes: usize::from(!it.clash.is_empty()),
+            clash: it.clash.clone(),
+            ..Folder::default()
+        }
+    }
+
+    /// Both together.
+    fn with(mut self, more: Folder) -> Folder {
+        for share in more.held {
+            match self.held.iter_mut().find(|it| it.holder == share.holder && it.task == share.task) {
+                Some(known) => {
+                    known.spots += share.spots;
+                    known.until_wall = known.until_wall.max(share.until_wall);
+                }
+                None => self.held.push(share),
+            }
+        }
+        self.clash.extend(more.clash);
+        self.clash.sort_unstable();
+        self.clash.dedup();
+        (self.spots, self.wanted) = (self.spots + more.spots, self.wanted + more.wanted);
+        (self.hot, self.clashes) = (self.hot + more.hot, self.clashes + more.clashes);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spot(path: &str, holder: Option<(&str, u64)>, wanted: &[u64], clash: &[u64]) -> Spot {
+        let held = holder.map(|(agent, task)| Held {
+            owner: "A1".into(),
+            task: Some(TaskId(task)),
+            agent: AgentName::new(agent).ok(),
+            since_wall: 0,
+            until_wall: None,
+            until: format!("while T{task} is worked on"),
+            memo: String::new(),
+        });
+        let tasks = |of: &[u64]| of.iter().copied().map(TaskId).collect();
+        Spot { path: path.into(), held: held.into_iter().collect(), wanted: tasks(wanted), clash: tasks(clash), hot: 1 }
+    }
+
+    #[test]
+    fn a_path_is_in_the_folder_before_its_first_wildcard() {
+        let cases = [
+            ("a.rs", ""),
+            ("src/a.rs", "src"),
+            ("src/**", "src"),
+            ("src/api/*.rs", "src/api"),
+            ("**", ""),
+            ("src/a*/b.rs", "src"),
+        ];
+        for (path, folder) in cases {
+            assert_eq!(folder_of(path), folder, "{path}");
+        }
+    }
+
+    #[test]
+    fn folders_are_a_tree_with_meetings_first() {
+        let drawn = |spots: Vec<Spot>| -> Vec<String> {
+            let line = |it: Folder| {
+                let held: Vec<String> = it.held.iter().map(|it| format!("{}×{}", it.holder, it.spots)).collect();
+                let own: Vec<String> = it.own.iter().map(|it| it.path.clone()).collect();
+                let meet = if it.clashes > 0 { format!(" !{}", it.clashes) } else { String::new() };
+                let path = if it.path.is_empty() { "." } else { &it.path };
+                format!(
+                    "{}{path} {} [{}] hot {}{meet}: {}",
+                    "> ".repeat(it.depth),
+                    it.spots,
+                    held.join(" "),
+                    it.hot,
+                    own.join(" ")
+                )
+            };
+            folders(spots).into_iter().map(line).collect()
+        };
+        assert_eq!(drawn(vec![]), Vec::<String>::new());
+        assert_eq!(
+            drawn(vec![
+                spot("README.md", None, &[9], &[]),
+                spot("src/api/deep/x.rs", Some(("ada", 1)), &[], &[]),
+                spot("src/api/deep/y.rs", Some(("ada", 1)), &[2], &[1, 2]),
+                spot("src/model/**", Some(("bob", 3)), &[], &[]),
+                spot("docs/a.md", None, &[4], &[]),
+            ]),
+            [
+                ". 5 [ada×2 bob×1] hot 4 !1: README.md",
+                "> src 3 [ada×2 bob×1] hot 2 !1: ",
+                "> > src/api/deep 2 [ada×2] hot 2 !1: src/api/deep/y.rs src/api/deep/x.rs",
+                "> > src/model 1 [bob×1] hot 0: src/model/**",
+                "> docs 1 [] hot 1: docs/a.md",
+            ]
+        );
+        assert_eq!(
+            drawn(vec![spot("a/b/c/x.rs", None, &[1], &[])]),
+            ["a/b/c 1 [] hot 1: a/b/c/x.rs"],
+            "a way is no folder"
+        );
+    }
+}

@@ -1,0 +1,328 @@
+//! What was spent, read from the log once and then kept up with it.
+//!
+//! The first question of a day reads the log from that day's first revision; the next goes on from there. What an ended
+//! attempt or task was does not change any more and is read once; how many lines a change has is asked of git once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use regatta_api::view::{CameView, CostRow, CostTable, CostView, LinesView};
+use regatta_core::attempt::Attempt;
+use regatta_core::board::Board;
+use regatta_core::budget::{self, Spend};
+use regatta_core::cost::{self, Book, By, Entry, Forecast, Pace, Sum};
+use regatta_core::ids::{AgentName, AttemptId, CommitId, MissionId, Now, ProjectName, TaskId};
+use regatta_core::task::{Status, Task};
+use regatta_engine::ports::git::{Git, Repo};
+use regatta_engine::ports::store::{History, StoreError, first_since};
+
+use crate::pages::family;
+
+const DAY_MS: u64 = 24 * 3_600_000;
+/// How many changes that landed are measured, the latest first.
+pub(crate) const MOST_MEASURED: usize = 200;
+
+/// What is drawn from.
+pub(crate) struct Ground<'a> {
+    pub(crate) board: &'a Board,
+    pub(crate) now: Now,
+    pub(crate) history: &'a dyn History,
+    pub(crate) git: &'a dyn Git,
+    /// How many changes git is asked about before an answer is given.
+    pub(crate) measured: usize,
+}
+
+/// What is kept of the log.
+#[derive(Default)]
+pub(crate) struct Spent {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// The first day that is in the book.
+    first: Option<u64>,
+    /// The revision up to which it was read.
+    after: u64,
+    book: Book,
+    /// Attempts that ended.
+    ended: BTreeMap<AttemptId, Who>,
+    /// Tasks that ended, by when.
+    finished: BTreeMap<TaskId, (u64, Finished)>,
+    /// How many lines the changes have that landed.
+    lines: BTreeMap<CommitId, u64>,
+}
+
+/// What an attempt was.
+#[derive(Clone)]
+struct Who {
+    task: TaskId,
+    mission: Option<MissionId>,
+    agent: AgentName,
+    model: Option<String>,
+    lost: bool,
+}
+
+impl Who {
+    fn of(it: &Attempt) -> Who {
+        Who {
+            task: it.task,
+            mission: it.mission,
+            agent: it.agent.clone(),
+            model: it.talk.model.clone(),
+            lost: it.ended.as_ref().is_some_and(|it| cost::is_lost(it.cause)),
+        }
+    }
+}
+
+/// What a task came to.
+#[derive(Clone)]
+struct Finished {
+    project: ProjectName,
+    status: Status,
+    spent: Spend,
+    /// What landed: from where, to what.
+    landed: Option<(CommitId, CommitId)>,
+}
+
+impl Finished {
+    fn is_dropped(&self) -> bool {
+        matches!(self.status, Status::Failed | Status::Cancelled)
+    }
+
+    fn of(it: &Task) -> Finished {
+        let work = it.submission.as_ref().filter(|_| it.landed.is_some());
+        Finished {
+            project: it.project.clone(),
+            status: it.status,
+            spent: it.spent,
+            landed: work.map(|it| (it.base.clone(), it.commit.clone())),
+        }
+    }
+}
+
+/// Today against its cap.
+pub(crate) struct Today {
+    pub(crate) line: Vec<(u64, u64)>,
+    pub(crate) cap: Option<u64>,
+    pub(crate) forecast: Option<Forecast>,
+}
+
+impl Spent {
+    /// What was spent today and on so many days before, summed up by each of these.
+    pub(crate) fn cost(&self, ground: &Ground<'_>, days: u32, by: &[By]) -> Result<CostView, StoreError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let day = budget::day_of(ground.now).saturating_sub(u64::from(days));
+        kept.read(ground, day)?;
+        let pace = kept.book.pace(ground.now);
+        let finished = kept.finished(ground, day)?;
+        let mut entries = kept.entries(ground, day)?;
+        let dropped: BTreeSet<TaskId> = finished.iter().filter(|it| it.1.is_dropped()).map(|it| it.0).collect();
+        entries.iter_mut().for_each(|it| it.lost |= dropped.contains(&it.task));
+        let table = |by: &By| CostTable { by: *by, rows: rows(ground.board, ground.history, &entries, *by, &pace) };
+        let cap = cap(ground.board).filter(|_| days == 0);
+        let total = cost::sum(entries.iter(), &pace);
+        Ok(CostView {
+            days,
+            since_wall: day * DAY_MS,
+            tables: by.iter().map(table).collect(),
+            cap,
+            forecast: forecast(&total, cap, ground.now),
+            total,
+            came: kept.came(ground, &finished, &entries, &dropped),
+        })
+    }
+
+    /// Today's line, and when its cap is reached.
+    pub(crate) fn today(&self, ground: &Ground<'_>) -> Result<Today, StoreError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (day, cap) = (budget::day_of(ground.now), cap(ground.board));
+        kept.read(ground, day)?;
+        let mut total = Sum { spent: budget::spent_on(ground.board, day, None), ..Sum::default() };
+        total.rate = kept.book.pace(ground.now).all();
+        Ok(Today { line: kept.book.line(day), cap, forecast: forecast(&total, cap, ground.now) })
+    }
+}
+
+fn cap(board: &Board) -> Option<u64> {
+    board.budgets.get(&budget::Scope::Day).and_then(|it| it.ceiling.micro_usd)
+}
+
+fn forecast(total: &Sum, cap: Option<u64>, now: Now) -> Option<Forecast> {
+    cost::forecast(total.spent.usage.micro_usd?, cap?, total.rate, now)
+}
+
+impl Kept {
+    /// Reads on, from the beginning of a day if that was not read yet.
+    fn read(&mut self, ground: &Ground<'_>, day: u64) -> Result<(), StoreError> {
+        let (history, until) = (ground.history, ground.board.revision);
+        if self.first.is_none_or(|it| day < it) {
+            let dated = |revision: u64| {
+                let found = history.events(revision.saturating_sub(1), 1)?;
+                Ok::<_, StoreError>(found.first().map(|it| (it.revision, it.now.wall)))
+            };
+            let first = first_since(day * DAY_MS, until, dated)?;
+            (self.first, self.after, self.book) = (Some(day), first.saturating_sub(1), Book::default());
+        }
+        while self.after < until {
+            let page = history.events(self.after, 500)?;
+            let Some(last) = page.last() else { break };
+            self.after = last.revision;
+            page.iter().for_each(|it| self.book.fold(it));
+        }
+        Ok(())
+    }
+
+    /// What each attempt used, with all that it may be summed up by.
+    fn entries(&mut self, ground: &Ground<'_>, day: u64) -> Result<Vec<Entry>, StoreError> {
+        let mut entries = Vec::new();
+        for (attempt, spend) in self.book.since(day) {
+            let who = match (self.ended.get(&attempt), ground.board.attempts.get(&attempt)) {
+                (Some(who), _) => who.clone(),
+                (None, Some(live)) => Who::of(live),
+                (None, None) => {
+                    let Some(found) = ground.history.attempt(attempt)? else { continue };
+                    let who = Who::of(&found);
+                    if found.ended.is_some() {
+                        self.ended.insert(attempt, who.clone());
+                    }
+                    who
+                }
+            };
+            let agent = ground.board.agents.get(&who.agent);
+            entries.push(Entry {
+                attempt,
+                task: who.task,
+                mission: who.mission,
+                provider: agent.map_or_else(|| who.agent.to_string(), |it| family(it)),
+                agent: who.agent,
+                model: who.model,
+                spend,
+                lost: who.lost,
+            });
+        }
+        Ok(entries)
+    }
+
+    /// The tasks that ended from a day on and were not begun anew.
+    fn finished(&mut self, ground: &Ground<'_>, day: u64) -> Result<Vec<(TaskId, Finished)>, StoreError> {
+        let mut found = Vec::new();
+        for (wall, id) in self.book.ended_since(day) {
+            if ground.board.tasks.get(&id).is_some_and(|it| !it.status.is_terminal()) {
+                continue;
+            }
+            if let Some((_, it)) = self.finished.get(&id).filter(|it| it.0 == wall) {
+                found.push((id, it.clone()));
+                continue;
+            }
+            let Some(task) = ground.history.task(id)? else { continue };
+            let it = Finished::of(&task);
+            self.finished.insert(id, (wall, it.clone()));
+            found.push((id, it));
+        }
+        Ok(found)
+    }
+
+    fn came(
+        &mut self,
+        ground: &Ground<'_>,
+        finished: &[(TaskId, Finished)],
+        entries: &[Entry],
+        dropped: &BTreeSet<TaskId>,
+    ) -> CameView {
+        let mut landed = Sum::default();
+        for (_, it) in finished.iter().filter(|it| it.1.landed.is_some()) {
+            landed.tasks += 1;
+            landed.spent = landed.spent.plus(&it.spent);
+            if it.spent.usage.micro_usd.is_none() {
+                landed.unpriced += it.spent.usage.tokens();
+            }
+        }
+        let each = landed.spent.usage.micro_usd.filter(|_| landed.unpriced == 0 && landed.tasks > 0);
+        let lost: Vec<&Entry> = entries.iter().filter(|it| it.lost).collect();
+        CameView {
+            each: each.map(|it| it / landed.tasks as u64),
+            landed,
+            wasted: cost::sum(lost.iter().copied(), &Pace::default()),
+            failed_attempts: lost.iter().filter(|it| !dropped.contains(&it.task)).count(),
+            dropped_tasks: finished.iter().filter(|it| it.1.is_dropped() && !it.1.spent.is_nothing()).count(),
+            lines: self.lines(ground, finished),
+        }
+    }
+
+    /// How many lines landed and what each took, of the latest that were measured.
+    fn lines(&mut self, ground: &Ground<'_>, finished: &[(TaskId, Finished)]) -> Option<LinesView> {
+        let (mut tasks, mut lines, mut tokens, mut asked) = (0, 0, 0, 0);
+        for (_, it) in finished.iter().rev().filter(|it| it.1.landed.is_some()).take(MOST_MEASURED) {
+            let Some((base, commit)) = &it.landed else { continue };
+            let known = match self.lines.get(commit) {
+                Some(known) => Some(*known),
+                None if asked >= ground.measured => None,
+                None => {
+                    asked += 1;
+                    let repo = ground.board.projects.get(&it.project).map(|it| Repo::of(it));
+                    // What cannot be read any more counts as nothing, and is not asked again.
+                    let patch = repo.and_then(|it| ground.git.diff(&it, base, commit).ok());
+                    let many = patch.map_or(0, |it| changed_lines(&it));
+                    self.lines.insert(commit.clone(), many);
+                    Some(many)
+                }
+            };
+            if let Some(many) = known.filter(|it| *it > 0) {
+                (tasks, lines, tokens) = (tasks + 1, lines + many, tokens + it.spent.usage.tokens());
+            }
+        }
+        (lines > 0 && tokens > 0).then(|| LinesView { tasks, lines, tokens_each: tokens.div_ceil(lines) })
+    }
+}
+
+/// The lines that a patch adds or takes away; those that name a file are none.
+fn changed_lines(patch: &str) -> u64 {
+    let mut inside = false;
+    let mut many = 0;
+    for line in patch.lines() {
+        match line.as_bytes().first() {
+            Some(b'@') => inside = true,
+            Some(b'd') => inside = false,
+            Some(b'+' | b'-') if inside => many += 1,
+            _ => {}
+        }
+    }
+    many
+}
+
+fn rows(board: &Board, history: &dyn History, entries: &[Entry], by: By, pace: &Pace) -> Vec<CostRow> {
+    let draw = |it: cost::Row| {
+        let name = it.name.as_deref();
+        let about = match by {
+            By::Mission => name.and_then(|it| it.parse().ok()).and_then(|it| title(board, history, it)),
+            By::Agent => name.and_then(|it| board.agents.get(&AgentName::new(it).ok()?)).map(|it| family(it)),
+            By::Provider | By::Model => None,
+        };
+        let none = match by {
+            By::Mission => "no mission",
+            By::Model => "model not said",
+            By::Provider | By::Agent => "",
+        };
+        let name = it.name.unwrap_or_else(|| none.to_owned());
+        CostRow { name, about: about.unwrap_or_default(), sum: it.sum }
+    };
+    cost::table(entries, by, pace).into_iter().map(draw).collect()
+}
+
+fn title(board: &Board, history: &dyn History, id: MissionId) -> Option<String> {
+    let live = board.missions.get(&id).map(|it| it.title.clone());
+    live.or_else(|| history.mission(id).ok().flatten().map(|it| it.0.title))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_patch_are_counted_without_its_heads() {
+        let patch = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n-one\n+two\n same\n--- a line that began with two dashes\ndiff --git a/b b/b\nnew file\n--- /dev/null\n+++ b/b\n@@ -0,0 +1 @@\n+++more\n\\ No newline at end of file\n";
+        assert_eq!(changed_lines(patch), 4);
+        assert_eq!(changed_lines(""), 0);
+    }
+}

@@ -1,0 +1,155 @@
+//! `cost`: what was spent since a day, on what, what came of it, and when the cap is reached.
+
+use regatta_api::view::{CostRow, CostView, forecast_words, price_words};
+use regatta_api::{Call, input};
+use regatta_core::budget::dollars;
+use regatta_core::cost::{By, Sum};
+
+use crate::args::CostBy;
+use crate::client::Got;
+use crate::follow::tokens;
+use crate::out::{Said, fit, line, window_width};
+
+use super::App;
+use super::see::minute;
+
+pub(super) fn cost(app: &App, by: CostBy, since: Option<u32>) -> Said {
+    let client = app.client()?;
+    let by = match by {
+        CostBy::Provider => By::Provider,
+        CostBy::Mission => By::Mission,
+        CostBy::Agent => By::Agent,
+        CostBy::Model => By::Model,
+    };
+    let ask = input::Cost { days: since.unwrap_or(0), by: Some(by) };
+    let got: Got<CostView> = client.call(&Call::Cost(ask))?;
+    let it = &got.data;
+    let next = match it.cap {
+        Some(_) => "regatta budget list",
+        None => "regatta budget set day --usd 20",
+    };
+    app.out.answer("cost", it, &[next.into()], |_| draw(it, window_width(), minute))
+}
+
+/// The whole answer, for a window of that width; `clock` says a moment as this machine's clock does.
+pub(crate) fn draw(it: &CostView, window: Option<usize>, clock: impl Fn(u64) -> String) -> String {
+    let day = i64::try_from(it.since_wall).ok().and_then(|it| jiff::Timestamp::from_millisecond(it).ok());
+    let day = day.map_or_else(|| "?".into(), |it| it.to_zoned(jiff::tz::TimeZone::UTC).date().to_string());
+    let since = if it.days == 0 { "today".to_owned() } else { format!("since {day}") };
+    let mut text = String::new();
+    for (nth, part) in it.tables.iter().enumerate() {
+        let mut rows = vec![head(part.by.name())];
+        rows.extend(part.rows.iter().map(|it| cells(&name(it), &it.sum)));
+        if nth == 0 {
+            rows.push(total(it, &since, &clock));
+        }
+        text += &fit(&right(rows, 1..5), window);
+        if nth == 0 {
+            it.came.words(tokens).iter().for_each(|it| text += &format!("{it}\n"));
+        }
+        text += if nth + 1 < it.tables.len() { "\n" } else { "" };
+    }
+    text
+}
+
+fn head(by: &str) -> Vec<String> {
+    [by, "tasks", "in tok", "out tok", "cache", "cost", "rate"].map(str::to_owned).to_vec()
+}
+
+fn name(it: &CostRow) -> String {
+    match it.about.as_str() {
+        "" => line(&it.name),
+        about => format!("{} {}", line(&it.name), line(about)),
+    }
+}
+
+fn cells(name: &str, sum: &Sum) -> Vec<String> {
+    let usage = &sum.spent.usage;
+    vec![
+        name.to_owned(),
+        sum.tasks.to_string(),
+        tokens(usage.input + usage.cached_input + usage.cache_write),
+        tokens(usage.output),
+        sum.cached().map_or_else(|| "n/a".into(), |it| format!("{it} %")),
+        price_words(sum, tokens),
+        sum.rate.map_or_else(|| "-".into(), |it| format!("{}/h", dollars(it))),
+    ]
+}
+
+/// The last line: everything together, against the cap.
+fn total(it: &CostView, since: &str, clock: impl Fn(u64) -> String) -> Vec<String> {
+    let mut row = cells(&format!("total {since}"), &it.total);
+    if let (Some(cap), Some(cost)) = (it.cap, row.get_mut(5)) {
+        let known = Sum { unpriced: 0, ..it.total };
+        let unpriced = cost.strip_prefix(&price_words(&known, tokens)).unwrap_or_default().to_owned();
+        *cost = format!("{} of {} cap{unpriced}", price_words(&known, tokens), dollars(cap));
+    }
+    if let (Some(forecast), Some(rate)) = (&it.forecast, row.get_mut(6)) {
+        let said = forecast_words(forecast, clock);
+        *rate = if it.total.rate.is_some() { format!("{rate} · {said}") } else { said };
+    }
+    row
+}
+
+/// Numbers stand under each other by their last digit.
+fn right(mut rows: Vec<Vec<String>>, columns: std::ops::Range<usize>) -> Vec<Vec<String>> {
+    for at in columns {
+        let width = rows.iter().filter_map(|it| it.get(at)).map(|it| it.chars().count()).max().unwrap_or(0);
+        for cell in rows.iter_mut().filter_map(|it| it.get_mut(at)) {
+            *cell = format!("{cell:>width$}");
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use regatta_api::view::{CameView, CostTable};
+    use regatta_core::cost::Forecast;
+
+    use super::*;
+
+    fn sum(tasks: usize, (input, cached, output): (u64, u64, u64), micro_usd: Option<u64>, rate: Option<u64>) -> Sum {
+        let mut it = Sum { tasks, rate, ..Sum::default() };
+        let usage = &mut it.spent.usage;
+        (usage.input, usage.cached_input, usage.output, usage.micro_usd) = (input, cached, output, micro_usd);
+        it
+    }
+
+    #[test]
+    fn a_day_against_its_cap() {
+        let row = |name: &str, sum| CostRow { name: name.into(), about: String::new(), sum };
+        let claude = sum(14, (1_200_000, 2_900_000, 212_000), Some(2_840_000), Some(1_100_000));
+        let codex = sum(9, (1_900_000, 0, 140_000), None, None);
+        let mut both = sum(20, (3_100_000, 2_900_000, 352_000), Some(2_840_000), Some(1_100_000));
+        both.unpriced = 2_040_000;
+        let mut view = CostView {
+            days: 0,
+            since_wall: 0,
+            tables: vec![CostTable { by: By::Provider, rows: vec![row("claude", claude), row("codex", codex)] }],
+            total: both,
+            cap: Some(20_000_000),
+            forecast: Some(Forecast::At { wall: 0 }),
+            came: CameView {
+                landed: sum(3, (1, 0, 0), Some(600_000), None),
+                each: Some(200_000),
+                ..CameView::default()
+            },
+        };
+        let clock = |_| "21:40".to_owned();
+        assert_eq!(
+            draw(&view, None, clock),
+            "\
+provider     tasks  in tok  out tok  cache  cost                                     rate
+claude          14    4.1M   212.0k   70 %  $2.84                                    $1.10/h
+codex            9    1.9M   140.0k    n/a  no price reported                        -
+total today     20    6.0M   352.0k   48 %  $2.84 of $20.00 cap + 2.0M tok unpriced  $1.10/h · cap reached about 21:40 at this rate
+landed 3 tasks · $0.20 each
+"
+        );
+        (view.days, view.cap, view.forecast) = (1, None, None);
+        let text = draw(&view, Some(100), clock);
+        assert!(text.contains("total since 1970-01-01"), "{text}");
+        assert!(text.lines().all(|it| it.chars().count() <= 100), "{text}");
+    }
+}
