@@ -1,5 +1,8 @@
 //! What is offered next: each `next:` line works as it is printed; and finished work is looked at, sent back, landed and
 //! taken back from a shell.
+//!
+//! Planted once each: a `why` that offers a blocker which has landed, a plan whose line forgets its agents, comments that
+//! are not told, an undo that knows no commit, a pager in a pipe.
 
 use std::collections::BTreeSet;
 

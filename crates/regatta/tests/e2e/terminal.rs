@@ -1,5 +1,8 @@
 //! `regatta watch` in a real terminal: what it shows at 80×24, an answer by key, a daemon that goes away, and the
 //! terminal as it was afterwards. tmux is the terminal; without it these tests say so and pass.
+//!
+//! Planted once each: answers that are not carried out, a terminal that is not given back, a lost daemon that is not told,
+//! a pipe without lines, an Enter that decides, no pages.
 
 use std::process::{Command, Stdio};
 
