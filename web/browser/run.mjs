@@ -269,11 +269,11 @@ async function restarted(world, page) {
   await world.start('Slow', [{ subject: 'Slow work', files: ['slow.md'], agent: 'claude-1', script: [{ say: 'I take my time' }, { sleep: 600 }] }]);
   await page.goto(`${world.url}/agents/claude-1`);
   await until('Restart', async () => (await page.getByRole('button', { name: 'Restart' }).count()) === 1);
-  await until('when it said something last', async () => /^\d+[smh]/.test(await page.locator('tbody td:nth-child(7)').first().innerText()));
+  await until('when it said something last', async () => /^\d+[smh]/.test(await page.locator('.facts div', { hasText: 'Said last' }).locator('dd').innerText()));
   const task = (await world.call('task.list', {})).find((it) => it.subject === 'Slow work').id;
   const tries = async () => (await world.call('show', { id: task })).attempts.length;
   const sure = async (name) => {
-    await page.locator('tbody').getByRole('button', { name }).click();
+    await page.locator('main .panel > header').getByRole('button', { name }).click();
     await page.locator('dialog').getByRole('button', { name }).click();
   };
   await sure('Restart');
