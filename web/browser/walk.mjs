@@ -61,7 +61,7 @@ export async function walk({ binary, browser, dist, until, check, say }) {
     const press = async (name) => page.locator('main').getByRole('button', { name, exact: false }).first().click();
 
     await until('the question', async () => (await page.locator('.card').count()) > 0);
-    const card = (await page.locator('.card.active .row').first().innerText()).replace(/\s+\d\s*/g, '\n');
+    const card = (await page.locator('.card .row').first().innerText()).replace(/\s+\d\s*/g, '\n');
     await press(take(/^(\S[^\n]*)/, card, 'answer it'));
     await until('work to look at', async () => /review/.test(await page.locator('.inbox').innerText()));
     const task = take(/^(T\d+)$/m, await seen(), 'look at the work');
