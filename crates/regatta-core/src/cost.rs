@@ -182,7 +182,7 @@ pub struct Entry {
 
 /// What was spent together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "CostSum"))]
 pub struct Sum {
     /// How many tasks it was spent on.
     pub tasks: usize,
