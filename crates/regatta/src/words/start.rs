@@ -257,7 +257,7 @@ fn recovered(found: &Takeover) -> String {
     if found.claims > 0 {
         facts.push(vec!["  claims".to_owned(), format!("{} held, each with its full time again", found.claims)]);
     }
-    facts.push(vec!["  tasks".to_owned(), format!("{} open, none lost", found.open_tasks)]);
+    facts.push(vec!["  tasks".to_owned(), format!("{} open", found.open_tasks)]);
     format!("{how}\n{}", table(&facts))
 }
 
