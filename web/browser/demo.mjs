@@ -44,7 +44,8 @@ export class Played extends World {
     } finally {
       this.child.kill();
       await this.over;
-      rmSync(this.env.TMPDIR, { recursive: true, force: true });
+      // A check that ran when its daemon ended is ended by its own shim a moment later.
+      rmSync(this.env.TMPDIR, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
       rmSync(this.dir, { recursive: true, force: true });
     }
   }

@@ -451,7 +451,7 @@ async function demo(size) {
     budget(`elements of Now, demo --size ${size}`, await page.evaluate(() => document.querySelectorAll('*').length), 3000, '');
     const asked = async () => (await played.call('inbox.list')).filter((it) => it.kind === 'permission').length;
     const many = await asked();
-    await page.locator('.card', { has: page.locator('.many') }).first().getByRole('button', { name: /Allow for this task all/ }).click();
+    await page.locator('.card', { has: page.locator('.many') }).first().getByRole('button', { name: /Allow for this task ×/ }).click();
     await until('them to be answered', async () => (await asked()) < many);
     check(true, `demo --size ${size}: who asks the same is answered at once`, `${many} asked`);
     const memory = Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${played.pid}/status`, 'utf8'))[1]) / 1024;
@@ -473,7 +473,10 @@ async function fleet(size) {
     await page.goto(world.open());
     await until('the lanes', () => has(page, `${size} lanes`));
     if (size === 30) await busy(world, held);
-    if (size === 300) await shoot(page, `now-${size}`);
+    if (size === 300) {
+      await until('a cell for each', async () => (await page.locator('.cell').count()) === size);
+      await shoot(page, `now-${size}`);
+    }
     await accessible(page, `Now with ${size}`);
     const elements = await page.evaluate(() => document.querySelectorAll('*').length);
     budget(`elements of Now with ${size} agents`, elements, 3000, '');

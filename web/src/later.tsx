@@ -11,7 +11,11 @@ export function later<P extends object>(load: () => Promise<FunctionComponent<P>
     const turn = useSignal(0);
     const failed = useSignal(false);
     useEffect(() => {
-      if (page) return;
+      // Another may have brought it since this one was drawn.
+      if (page) {
+        turn.value += 1;
+        return;
+      }
       load().then(
         (it) => {
           page = it;

@@ -3,6 +3,7 @@ import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { place } from '../route';
 import { Inbox, chosen, together } from '../inbox';
+import { later } from '../later';
 import { over, pressed } from '../keys';
 import { Palette } from '../palette';
 import { Agents } from './agents';
@@ -94,6 +95,21 @@ describe('the inbox', () => {
     expect(box.querySelector('[href*=null], [href*=undefined]')).toBeNull();
     render(null, box);
     topic('inbox').keys.value = [];
+  });
+});
+
+describe('a part that comes later', () => {
+  it('is there for everybody, also for who was drawn just before it came', async () => {
+    let come: ((it: () => preact.JSX.Element) => void) | undefined;
+    const Part = later(() => new Promise<() => preact.JSX.Element>((done) => (come = done)));
+    const [one, two] = [document.createElement('div'), document.createElement('div')];
+    render(<Part />, one);
+    await until(() => come !== undefined);
+    render(<Part />, two);
+    come?.(() => <b>here</b>);
+    await until(() => one.textContent === 'here' && two.textContent === 'here');
+    render(null, one);
+    render(null, two);
   });
 });
 
