@@ -1,6 +1,6 @@
 // How things are written: ages, money, text of others.
 
-import type { Forecast, Sum } from './views';
+import type { Forecast } from './views';
 
 /** `2m`, `3h`, `12s`. */
 export function age(ms: number): string {
@@ -32,13 +32,6 @@ export function named(name: string, most = 24): string {
 /** Words that must end as they end: cut in the middle. */
 export function clipped(text: string, most: number): string {
   return text.length > most ? `${text.slice(0, most - 46).trimEnd()}…${text.slice(-45)}` : text;
-}
-
-/** What something cost; what is not known is not called nothing. */
-export function price(of: Sum): string {
-  const { micro_usd, input, cached_input, cache_write, output } = of.spent.usage;
-  if (micro_usd === undefined || micro_usd === null) return input + cached_input + cache_write + output > 0 ? 'no price reported' : '–';
-  return of.unpriced ? `${usd(micro_usd)} + ${tokens(of.unpriced)} tok unpriced` : usd(micro_usd);
 }
 
 /** When a cap is reached, as the reader's own clock says. */

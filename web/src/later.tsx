@@ -25,7 +25,7 @@ export function later<P extends object>(load: () => Promise<FunctionComponent<P>
       );
     }, []);
     void turn.value;
-    if (failed.value) return <p class="error">This part of the page could not be loaded. The daemon may be newer than the page: load it again.</p>;
+    if (failed.value) return <p class="error">This part could not be loaded: the daemon may be newer. Load the page again.</p>;
     const Page = page;
     return Page ? <Page {...props} /> : <p class="empty">loading…</p>;
   };

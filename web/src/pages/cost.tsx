@@ -1,5 +1,6 @@
 import { useEffect, useState } from 'preact/hooks';
-import { plain, price, tokens, usd } from '../format';
+import { plain, tokens, usd } from '../format';
+import { price } from '../money';
 import { topic } from '../live/client';
 import { SpendLine } from '../plots/spend';
 import { get, set } from '../route';

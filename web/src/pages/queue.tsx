@@ -1,6 +1,6 @@
 import { age, plain } from '../format';
 import { topic } from '../live/client';
-import { Track } from '../plots/train';
+import { Track } from '../plots/cars';
 import { Age, Do, Empty, Panel, Table, TaskLink, clock, useTopics } from '../ui';
 import type { Landing, Train } from '../views';
 

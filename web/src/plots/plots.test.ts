@@ -3,7 +3,7 @@ import type { Row, Spending } from '../views';
 import { layers } from './graph';
 import { axis, placed, ticks, windowFor } from './lanes';
 import { stacked } from './many';
-import { ends, stepped } from './spend';
+import { ends, stepped } from './drawn';
 
 describe('bars', () => {
   it('that go on grow to now, and are cut at the window', () => {

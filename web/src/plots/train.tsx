@@ -1,77 +1,19 @@
-// The merge queue as a train: the trunk in front, who lands next behind it. What is tried together stands on one base;
-// where a train failed, the track is parted.
+// The merge queue: the trunk in front, who lands next behind it. Cars come when there are some.
 
 import { topic } from '../live/client';
 import { plain } from '../format';
-import { Age, Do, Empty, Panel, TaskLink, useTopics } from '../ui';
-import type { Batch, Landing, Train } from '../views';
+import { later } from '../later';
+import { Age, Do, Empty, Panel, useTopics } from '../ui';
+import type { Train } from '../views';
 
-const CARS = 6;
-const STACK = 6;
+const Track = later<{ of: Train }>(() => import('./cars').then((it) => it.Track));
 
-const BUSY = ['testing', 'moving'];
-
-/** Those of the first batches that fit, and how many are left out. */
-export function shown(of: Train, most: number): { batches: [Batch, Landing[]][]; more: number } {
-  const cars = new Map(of.queue.map((it) => [it.landing, it]));
-  const batches: [Batch, Landing[]][] = [];
-  let many = 0;
-  for (const batch of of.batches ?? []) {
-    if (batches.length >= most) break;
-    const of = batch.cars.flatMap((id) => cars.get(id) ?? []);
-    many += of.length;
-    batches.push([batch, of]);
-  }
-  return { batches, more: of.queue.length - many };
-}
-
-function Car({ it }: { it: Landing }) {
+export function Trunk({ of }: { of: Train }) {
   return (
-    <li class="carriage">
-      <TaskLink id={it.task} /> <span>{plain(it.subject, 60)}</span>
-      {it.fixups > 0 && <small>fix-up {it.fixups} of 3</small>}
+    <li class="car trunk">
+      <div>{of.trunk}</div>
+      <small class="mono">{of.tip ? of.tip.slice(0, 10) : 'nothing landed yet'}</small>
     </li>
-  );
-}
-
-function Stack({ of, cars }: { of: Batch; cars: Landing[] }) {
-  const busy = BUSY.includes(of.ride);
-  const bad = of.ride === 'searching' || of.ride === 'held';
-  const on = of.on ? `on top of ${of.on}` : of.ride === 'testing' || of.ride === 'moving' || of.ride === 'passed' ? 'on the trunk' : '';
-  const one = cars.length === 1 ? cars[0] : undefined;
-  const why = of.failed ? (cars.length > 1 ? 'one of these breaks it: ' : '') + (of.failed.split('\n')[0] ?? '') : one && !busy && of.ride !== 'passed' ? one.detail : '';
-  return (
-    <li class={`car ${bad ? 'bad' : ''} ${busy ? 'busy' : ''} ${of.failed ? 'parted' : ''} ride-${of.ride}`}>
-      <div>
-        {of.state} {cars.length > 1 && <small class="many-cars">{cars.length} together</small>}
-      </div>
-      <ol class="cars-of">
-        {cars.slice(0, STACK).map((it) => (
-          <Car key={it.landing} it={it} />
-        ))}
-        {cars.length > STACK && <li class="carriage dim">{cars.length - STACK} more</li>}
-      </ol>
-      {why && <small>{plain(why, 90)}</small>}
-      {on && <small class="base">{on}</small>}
-      {busy && <span class="pulse" aria-hidden="true" />}
-    </li>
-  );
-}
-
-/** The trunk, and who lands next behind it. What is tested together on one base stands together. */
-export function Track({ of, most = CARS }: { of: Train; most?: number }) {
-  const { batches, more } = shown(of, most);
-  return (
-    <ol class="train" tabIndex={0} aria-label={`Merge queue of ${of.project}`}>
-      <li class="car trunk">
-        <div>{of.trunk}</div>
-        <small class="mono">{of.tip ? of.tip.slice(0, 10) : 'nothing landed yet'}</small>
-      </li>
-      {batches.map(([batch, cars]) => (
-        <Stack key={batch.cars[0]} of={batch} cars={cars} />
-      ))}
-      {more > 0 && <li class="car">{more} more</li>}
-    </ol>
   );
 }
 
@@ -105,7 +47,13 @@ export function Trains() {
             </span>
           }
         >
-          <Track of={it} />
+          {it.queue.length > 0 ? (
+            <Track of={it} />
+          ) : (
+            <ol class="train">
+              <Trunk of={it} />
+            </ol>
+          )}
         </Panel>
       ))}
     </>
