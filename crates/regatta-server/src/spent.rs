@@ -261,11 +261,15 @@ impl Kept {
                 None => {
                     asked += 1;
                     let repo = ground.board.projects.get(&it.project).map(|it| Repo::of(it));
-                    // What cannot be read any more counts as nothing, and is not asked again.
-                    let patch = repo.and_then(|it| ground.git.diff(&it, base, commit).ok());
-                    let many = patch.map_or(0, |it| changed_lines(&it));
-                    self.lines.insert(commit.clone(), many);
-                    Some(many)
+                    match repo.map(|it| ground.git.diff(&it, base, commit)) {
+                        Some(Ok(patch)) => Some(*self.lines.entry(commit.clone()).or_insert(changed_lines(&patch))),
+                        // It is not among those that were measured, and is asked for again.
+                        Some(Err(error)) => {
+                            tracing::debug!(%commit, "its lines are not counted: {error}");
+                            None
+                        }
+                        None => None,
+                    }
                 }
             };
             if let Some(many) = known.filter(|it| *it > 0) {
