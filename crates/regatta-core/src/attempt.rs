@@ -169,6 +169,7 @@ pub struct Attempt {
     pub id: AttemptId,
     pub task: TaskId,
     pub project: ProjectName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mission: Option<MissionId>,
     pub agent: AgentName,
     /// Only who knows it speaks for the task (J3).
@@ -180,6 +181,7 @@ pub struct Attempt {
     pub runner: Option<RunnerName>,
     pub phase: Phase,
     /// Its process is being ended, for this cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Cause>,
     /// It takes none of the machine's room: it leads, or it answers a question.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -188,20 +190,22 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bare: bool,
     /// How long it may be silent, when it is not supervised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
     pub started_wall: u64,
     /// When it started, on the fleet clock.
     #[serde(default)]
     pub started_at: u64,
     /// When its time is up, if Regatta runs its process.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_at: Option<u64>,
     /// When the time that wider budgets leave it is looked at, on the fleet clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall_at: Option<u64>,
     /// By when its program must have opened a session, if it has such.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_by: Option<u64>,
     /// Whether its program takes more than one prompt.
     #[serde(default)]
@@ -242,6 +246,7 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
     /// How it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<End>,
 }
 

@@ -233,7 +233,7 @@ impl Row {
     pub fn is_live(&self) -> bool {
         match self {
             Row::Mission(_, running) => *running,
-            Row::Task(it) => it.status != Status::Completed,
+            Row::Task(it) => it.status.is_live(),
             Row::Attempt(it) => it.ended.is_none(),
             Row::Landing(it) => it.end.is_none(),
             Row::Message(_) => false,

@@ -143,9 +143,11 @@ pub fn judge(board: &Board, task: &Task, facts: &Facts, now: Now) -> Vec<Passage
     ]
 }
 
-/// The answers worth writing down. One that is not written down passed without a word.
-pub(crate) fn noted(answers: Vec<Passage>) -> Vec<Passage> {
-    answers.into_iter().filter(|it| it.says != Says::Pass || !it.reason.is_empty()).collect()
+/// The answers worth writing down. One that is not written down passed without a word. Who has no workspace builds on
+/// no trunk and changes no file.
+pub(crate) fn noted(answers: Vec<Passage>, bare: bool) -> Vec<Passage> {
+    let concerns = |it: &Passage| !bare || !matches!(it.gate, Gate::BaseSync | Gate::FileManifest);
+    answers.into_iter().filter(|it| concerns(it) && (it.says != Says::Pass || !it.reason.is_empty())).collect()
 }
 
 /// All six answers again from those that were written down.
@@ -232,6 +234,9 @@ fn wave_cap(board: &Board, task: &Task, mission: Option<&Mission>, facts: &Facts
 /// What keeps the machine from bearing one more attempt, if anything does.
 fn room(board: &Board, facts: &Facts, now: Now) -> Option<Passage> {
     let limits = board.limits;
+    if facts.disk_mb.is_none() && facts.memory_mb.is_none() {
+        return None; // nobody looked, and counting them is work
+    }
     let young = board.attempts.values().filter(|it| it.started_at + YOUNG_MS > now.at).count() as u64;
     let short = |free: Option<u64>, need: u64| free.filter(|free| need > 0 && free / need <= young);
     let say = |kind, what: &str, free: u64, need: u64| {

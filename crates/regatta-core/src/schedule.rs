@@ -125,13 +125,15 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
     draft.put_lots(lots);
     let Some(next) = next else { return Ok(None) };
     let task = task::find(draft.board(), next)?;
+    let bare = ask.bare && facts.is_none() && task.needs_no_workspace();
+    let unknown = Facts::default();
     let by = Begin {
         agent: ask.agent.clone(),
         supervised: facts.is_some(),
         runner: runner.cloned(),
         lease_ms: ask.lease_ms.unwrap_or(attempt::LEASE_MS).clamp(1_000, 7 * 24 * 3_600_000),
-        bare: ask.bare && facts.is_none() && task.needs_no_workspace(),
-        gates: gates::noted(gates::judge(draft.board(), &task, facts.unwrap_or(&Facts::default()), now)),
+        bare,
+        gates: gates::noted(gates::judge(draft.board(), &task, facts.unwrap_or(&unknown), now), bare),
     };
     let attempt = task::start(draft, next, &by, now)?;
     let live = draft.board().attempts.get(&attempt).cloned().ok_or(Refusal::NoSuchTask { task: next })?;

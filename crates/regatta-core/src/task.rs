@@ -148,13 +148,16 @@ pub struct Task {
     pub priority: u8,
     pub expects: Expects,
     /// How hard a model should think, in its provider's word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
     /// Which model is asked, in its provider's word; its agent's own when not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Which provider's agents may take it, if only one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// The scripted agent's steps, as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
     /// A command that has the last word: run when its work has passed and before it is submitted. Any exit but 0 fails
     /// the task.
@@ -176,7 +179,9 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<Standing>,
     /// What it is called elsewhere (a plan's or another tracker's id).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mission: Option<MissionId>,
     /// Its layer when the mission goes in waves.
     pub wave: u32,
@@ -185,14 +190,19 @@ pub struct Task {
     pub sub_wave: u32,
     pub status: Status,
     /// Who must do it, if that is settled; while offered, to whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentName>,
     /// When an offer lapses, on the fleet clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offer_until: Option<u64>,
     /// Why it is kept from starting, if a person said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
     /// Who worked on it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
     /// The live attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
     /// How its last attempt ended, or is being ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -222,12 +232,15 @@ pub struct Task {
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Spend::is_nothing")]
     pub spent: Spend,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submission: Option<Submission>,
     /// The finished work that somebody looked at last and sent back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviewed: Option<CommitId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landing: Option<LandingId>,
     /// The trunk's commit that carries it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landed: Option<CommitId>,
     /// That commit is its wave's, and carries others' work, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -235,8 +248,10 @@ pub struct Task {
     /// What the agent last said it is doing.
     pub progress: String,
     /// Why it came back, failed or needs a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What kind of decision a person owes, while it needs one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs: Option<WaitKind>,
     /// Until when somebody put the decision off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -251,6 +266,7 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// What it reported when it was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     pub created_wall: u64,
     pub updated_wall: u64,

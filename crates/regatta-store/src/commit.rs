@@ -5,8 +5,10 @@
 
 use std::path::Path;
 
+use regatta_core::attempt::Attempt;
 use regatta_core::board::{Row, RowKey};
 use regatta_core::bus::Message;
+use regatta_core::task::Task;
 use regatta_engine::ports::store::Batch;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, ToSql, TransactionBehavior};
@@ -130,19 +132,8 @@ impl Writer<'_> {
                 "INSERT OR REPLACE INTO missions (id, live, body) VALUES (?1, ?2, ?3)",
                 (number(it.id.0)?, live, json(text, it)?),
             ),
-            Row::Task(it) => {
-                let mission = it.mission.map(|it| number(it.0)).transpose()?;
-                run(
-                    db,
-                    "INSERT OR REPLACE INTO tasks (id, project, mission, status, live, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                    (number(it.id.0)?, it.project.as_str(), mission, it.status.name(), live, json(text, it)?),
-                )
-            }
-            Row::Attempt(it) => run(
-                db,
-                "INSERT OR REPLACE INTO attempts (id, task, live, body) VALUES (?1, ?2, ?3, ?4)",
-                (number(it.id.0)?, number(it.task.0)?, live, json(text, it)?),
-            ),
+            Row::Task(it) => self.put_task(it, live),
+            Row::Attempt(it) => self.put_attempt(it, live),
             Row::Wait(it) => {
                 run(db, "INSERT OR REPLACE INTO waits (id, body) VALUES (?1, ?2)", (number(it.id.0)?, json(text, it)?))
             }
@@ -256,6 +247,36 @@ impl Writer<'_> {
         }
     }
 
+    /// A task is written again and again, and mostly where it stands: then no index is touched. (`INSERT OR REPLACE`
+    /// would take it out of all of them first, and keep a journal of its own in case it fails.)
+    fn put_task(&mut self, it: &Task, live: bool) -> Result<(), Fault> {
+        const STAYS: &str =
+            "UPDATE tasks SET status = ?4, body = ?6 WHERE id = ?1 AND project = ?2 AND mission IS ?3 AND live = ?5";
+        const MOVES: &str =
+            "UPDATE tasks SET project = ?2, mission = ?3, status = ?4, live = ?5, body = ?6 WHERE id = ?1";
+        const COMES: &str =
+            "INSERT INTO tasks (id, project, mission, status, live, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let (id, mission) = (number(it.id.0)?, it.mission.map(|it| number(it.0)).transpose()?);
+        let (db, body) = (self.connection, json(self.json, it)?);
+        let put = |sql: &str| -> Result<bool, Fault> {
+            let row = (id, it.project.as_str(), mission, it.status.name(), live, &body);
+            Ok(prepared(db, sql)?.execute(row)? > 0)
+        };
+        let _put = (live && put(STAYS)?) || put(MOVES)? || put(COMES)?;
+        Ok(())
+    }
+
+    fn put_attempt(&mut self, it: &Attempt, live: bool) -> Result<(), Fault> {
+        const STAYS: &str = "UPDATE attempts SET live = ?3, body = ?4 WHERE id = ?1 AND task = ?2";
+        const MOVES: &str = "UPDATE attempts SET task = ?2, live = ?3, body = ?4 WHERE id = ?1";
+        const COMES: &str = "INSERT INTO attempts (id, task, live, body) VALUES (?1, ?2, ?3, ?4)";
+        let (id, task) = (number(it.id.0)?, number(it.task.0)?);
+        let (db, body) = (self.connection, json(self.json, it)?);
+        let put = |sql: &str| -> Result<bool, Fault> { Ok(prepared(db, sql)?.execute((id, task, live, &body))? > 0) };
+        let _put = put(STAYS)? || put(MOVES)? || put(COMES)?;
+        Ok(())
+    }
+
     fn put_message(&mut self, it: &Message) -> Result<(), Fault> {
         let id = number(it.id.0)?;
         let sender = it.sender.to_string();
@@ -298,4 +319,73 @@ pub(crate) fn run(connection: &Connection, sql: &str, params: impl Params) -> Re
 /// SQLite's numbers have a sign.
 pub(crate) fn number(it: u64) -> Result<i64, Fault> {
     i64::try_from(it).map_err(|_| words::too_large(it).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use regatta_core::ids::{MissionId, TaskId};
+    use regatta_core::task::Status;
+    use regatta_testkit::store_suite::story::everything;
+
+    use super::*;
+    use crate::open;
+
+    /// Whichever way a row is written, what it is found by is written too.
+    #[test]
+    fn a_row_is_found_by_what_it_is_now() {
+        let directory = tempfile::tempdir().unwrap();
+        let connection = open::open(&directory.path().join("regatta.db")).unwrap();
+        let boards = everything();
+        let find = |step: &regatta_testkit::store_suite::story::Step| step.board.tasks.values().next().cloned();
+        let mut task: Task = boards.iter().find_map(find).unwrap().as_ref().clone();
+        let mut attempt: Attempt =
+            boards.iter().find_map(|it| it.board.attempts.values().next().cloned()).unwrap().as_ref().clone();
+        let mut text = Vec::new();
+        let mut writer = Writer { connection: &connection, json: &mut text };
+        let project = |name: &str| name.parse().unwrap();
+        for (name, mission, status) in [
+            ("lake", None, Status::Pending),        // it comes
+            ("lake", None, Status::InProgress),     // it stays
+            ("lake", Some(3), Status::InProgress),  // it gets a mission
+            ("river", Some(3), Status::InProgress), // its project has another name
+            ("river", Some(4), Status::Completed),  // it ends
+            ("river", Some(4), Status::Pending),    // and begins again
+            ("river", Some(4), Status::NeedsHuman),
+        ] {
+            (task.project, task.mission, task.status) =
+                (project(name), mission.map(|it: u32| MissionId(it.into())), status);
+            writer.put(&Row::Task(task.clone().into())).unwrap();
+            let sql = "SELECT project, mission, status, live, body FROM tasks";
+            let found = connection
+                .query_row(sql, [], |row| {
+                    let body = row.get::<_, String>(4)?;
+                    Ok((
+                        row.get::<_, String>(0)?,
+                        row.get::<_, Option<u32>>(1)?,
+                        row.get::<_, String>(2)?,
+                        row.get(3)?,
+                        body,
+                    ))
+                })
+                .unwrap();
+            let body = serde_json::to_string(&task).unwrap();
+            assert_eq!(found, (name.to_owned(), mission, status.name().to_owned(), status.is_live(), body));
+        }
+        for (of, ended) in [(1u32, false), (1, true), (2, true), (2, false)] {
+            attempt.task = TaskId(of.into());
+            attempt.ended = ended.then(|| regatta_core::attempt::End {
+                cause: regatta_core::attempt::Cause::Reported,
+                detail: String::new(),
+                wall: 7,
+            });
+            let row = Row::Attempt(attempt.clone().into());
+            writer.put(&row).unwrap();
+            let found = connection
+                .query_row("SELECT task, live, body FROM attempts", [], |row| {
+                    Ok((row.get::<_, u32>(0)?, row.get::<_, bool>(1)?, row.get::<_, String>(2)?))
+                })
+                .unwrap();
+            assert_eq!(found, (of, row.is_live(), serde_json::to_string(&attempt).unwrap()));
+        }
+    }
 }

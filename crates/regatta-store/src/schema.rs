@@ -67,7 +67,7 @@ CREATE TABLE days (day INTEGER NOT NULL, agent TEXT NOT NULL, body TEXT NOT NULL
 CREATE TABLE parked (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ", "
 CREATE TABLE runners (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
-", BUS, TEAMS, BRIDGES];
+", BUS, TEAMS, BRIDGES, ENDED];
 
 /// Threads, full-text search, hooks. What is there of messages is indexed when a store comes here (`search.rs` of the
 /// core says what a word is, so no SQL can do it).
@@ -99,6 +99,13 @@ CREATE TABLE conversations (id INTEGER PRIMARY KEY, project TEXT NOT NULL, live 
 CREATE INDEX conversations_live ON conversations (live) WHERE live = 1;
 CREATE INDEX conversations_project ON conversations (project);
 CREATE TABLE deliveries (key TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
+";
+
+/// A task changes its status often, and no index is touched before it ends: what is live is found by that.
+const ENDED: &str = "
+DROP INDEX tasks_status;
+DROP INDEX tasks_project;
+CREATE INDEX tasks_ended ON tasks (project) WHERE live = 0;
 ";
 
 /// The schema this program writes.

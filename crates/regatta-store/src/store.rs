@@ -6,12 +6,15 @@ use std::sync::Arc;
 use regatta_engine::ports::store::{Batch, History, Loaded, Store, StoreError};
 use rusqlite::Connection;
 
+use crate::checkpoint::{Bounds, Checkpoints};
 use crate::history::SqliteHistory;
 use crate::{backup, commit, load, open};
 
 /// A store in one SQLite file. The only connection that writes is in here.
 #[derive(Debug)]
 pub struct SqliteStore {
+    /// Ends before the connection it works beside.
+    checkpoints: Option<Checkpoints>,
     connection: Connection,
     path: PathBuf,
     history: Arc<SqliteHistory>,
@@ -22,15 +25,17 @@ impl SqliteStore {
     /// Opens the store at `path`; makes it if there is none. A file that is damaged, foreign or newer than
     /// this program is refused and left as it is (D6).
     pub fn open(path: &Path) -> Result<SqliteStore, StoreError> {
-        let connection = open::open(path)?;
+        let mut connection = open::open(path)?;
+        let checkpoints = Some(Checkpoints::of(&mut connection, path, Bounds::USUAL)?);
         let history = Arc::new(SqliteHistory::open(path)?);
-        Ok(SqliteStore { connection, path: path.to_owned(), history, json: Vec::with_capacity(4096) })
+        Ok(SqliteStore { checkpoints, connection, path: path.to_owned(), history, json: Vec::with_capacity(4096) })
     }
 }
 
 impl Drop for SqliteStore {
-    /// Whoever closes a store last moves its log into it, and a reader cannot: so the readers go first.
+    /// Whoever closes a store last moves its log into it, and a reader cannot: so the others go first.
     fn drop(&mut self) {
+        self.checkpoints.take();
         self.history.rest();
     }
 }

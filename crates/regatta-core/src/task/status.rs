@@ -89,6 +89,11 @@ impl Status {
         matches!(self, Status::Completed | Status::Failed | Status::Cancelled)
     }
 
+    /// Whether the board keeps it: what failed or was cancelled may be asked for again, what is completed only read.
+    pub fn is_live(self) -> bool {
+        self != Status::Completed
+    }
+
     /// Whether it waits for an agent to take it.
     pub fn is_waiting(self) -> bool {
         matches!(self, Status::Unassigned | Status::Offered | Status::Pending)

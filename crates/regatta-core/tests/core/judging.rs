@@ -112,6 +112,7 @@ fn a_report_without_a_workspace_is_judged_where_it_stands() {
     assert_eq!((world.status(report), end_of(&world, report)), (Status::Unassigned, Cause::NothingChanged));
     assert_eq!(world.task(report).resume, None, "there is nothing to go on in");
     let grant = bare(&mut world);
+    assert_eq!(world.board.attempts[&grant.attempt].gates, [], "it builds on no trunk and changes no file");
     world.ask("ada", says(&grant, "it sorts"));
     assert_eq!((world.status(report), world.board.attempts.len()), (Status::Completed, 0));
     assert_eq!(world.outbox.len(), 0, "nothing was asked of the world");

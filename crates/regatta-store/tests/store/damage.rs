@@ -161,16 +161,16 @@ fn d3_the_check_finds_a_gap_a_lost_reference_and_a_bad_row() {
 #[test]
 fn d3_the_check_finds_an_index_that_disagrees() {
     let place = Place::filled(&everything());
-    let hide = "PRAGMA writable_schema = 1; CREATE TABLE aside AS SELECT * FROM sqlite_schema WHERE name = 'tasks_status'; DELETE FROM sqlite_schema WHERE name = 'tasks_status'";
+    let hide = "PRAGMA writable_schema = 1; CREATE TABLE aside AS SELECT * FROM sqlite_schema WHERE name = 'attempts_task'; DELETE FROM sqlite_schema WHERE name = 'attempts_task'";
     place.raw().execute_batch(hide).unwrap();
-    place.raw().execute_batch("UPDATE tasks SET status = 'lost' WHERE id = 2").unwrap();
+    place.raw().execute_batch("UPDATE attempts SET task = 999 WHERE id = 1").unwrap();
     place
         .raw()
         .execute_batch("PRAGMA writable_schema = 1; INSERT INTO sqlite_schema SELECT * FROM aside; DROP TABLE aside")
         .unwrap();
     let mut store = place.store();
     let why = store.check().unwrap_err();
-    assert!(why.code == "corrupt" && why.what.contains("tasks_status"), "{why:?}");
+    assert!(why.code == "corrupt" && why.what.contains("attempts_task"), "{why:?}");
 }
 
 /// D1: a log that a crash cut off in the middle of a commit is cut at the last whole one.

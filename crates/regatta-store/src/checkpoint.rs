@@ -1,0 +1,262 @@
+//! Moves the log into the store, beside the commits and not inside one of them.
+//!
+//! SQLite would do it in the commit that makes the log too long, and everybody in that commit would wait for thousands
+//! of pages. Here a thread copies them, and chooses its moment: while commits follow each other closely they need the
+//! disk themselves, so it waits for a quiet one, until the log is long. What is written while it copies is little;
+//! the next commit copies that, and then the log begins anew. Only when the thread cannot keep up does a commit copy
+//! everything itself.
+//!
+//! Nothing depends on it but the length of the log: what is committed is as durable in there.
+
+use std::ffi::c_int;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+use regatta_engine::ports::store::StoreError;
+use rusqlite::config::DbConfig;
+use rusqlite::hooks::Wal;
+use rusqlite::wal::CheckpointMode::PASSIVE;
+use rusqlite::{Connection, MAIN_DB};
+
+use crate::open;
+use crate::words::{self, Fault};
+
+/// How long the log may be, in pages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// From here on it is copied in the next quiet moment.
+    many: c_int,
+    /// From here on it is copied however busy the commits are.
+    long: c_int,
+    /// From here on a commit copies it.
+    most: c_int,
+}
+
+impl Bounds {
+    /// 16, 96 and 128 MiB.
+    pub(crate) const USUAL: Bounds = Bounds { many: 4_000, long: 24_000, most: 32_000 };
+}
+
+/// How few pages the thread leaves to a commit, and how often it tries to.
+const LITTLE: c_int = 48;
+const TRIES: usize = 6;
+/// A moment, and how many commits in it are still quiet.
+const MOMENT: Duration = Duration::from_millis(20);
+const FEW: u64 = 4;
+
+/// What the thread and the commits have to tell each other.
+#[derive(Debug)]
+struct State {
+    bounds: Bounds,
+    stage: AtomicU8,
+    /// How long the log is.
+    pages: AtomicI32,
+    commits: AtomicU64,
+}
+
+impl State {
+    const IDLE: u8 = 0;
+    /// The log is long: the thread copies.
+    const ASKED: u8 = 1;
+    /// All but a little is copied: the next commit does the rest.
+    const NEARLY: u8 = 2;
+    const END: u8 = 3;
+
+    fn is(&self, stage: u8) -> bool {
+        self.stage.load(Acquire) == stage
+    }
+
+    /// Goes on, unless somebody else did.
+    fn go(&self, from: u8, to: u8) -> bool {
+        self.stage.compare_exchange(from, to, AcqRel, Acquire).is_ok()
+    }
+}
+
+/// The thread that copies. It ends when this does.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Checkpoints {
+    /// Takes over from SQLite on `writer`, the connection that writes to the store at `path`.
+    pub(crate) fn of(writer: &mut Connection, path: &Path, bounds: Bounds) -> Result<Checkpoints, StoreError> {
+        let own = beside(path).map_err(|it| it.say("open", path))?;
+        let state = Arc::new(State { bounds, stage: State::IDLE.into(), pages: 0.into(), commits: 0.into() });
+        let theirs = state.clone();
+        let thread = thread::Builder::new()
+            .name("checkpoints".into())
+            .spawn(move || copy_when_asked(&own, &theirs))
+            .map_err(|it| words::io("open", path, &it))?;
+        let (asked, waker) = (state.clone(), thread.thread().clone());
+        let made = Checkpoints { state, thread: Some(thread) };
+        let hook = move |log: &mut Wal, pages| {
+            after_commit(log, pages, &asked, &waker);
+            Ok(())
+        };
+        writer.wal_hook(Some(hook)).map_err(|it| words::sqlite("open", path, &it))?;
+        Ok(made)
+    }
+}
+
+impl Drop for Checkpoints {
+    fn drop(&mut self) {
+        self.state.stage.store(State::END, Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!("the thread that moves the store's log into it had panicked");
+            }
+        }
+    }
+}
+
+/// A connection that only ever copies what is committed.
+fn beside(path: &Path) -> Result<Connection, Fault> {
+    let own = open::connect(path)?;
+    own.pragma_update(None, "synchronous", "full")?;
+    // Whoever closes a store last moves its log into it, and that is the writer.
+    own.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    Ok(own)
+}
+
+/// What a commit that made the log so long does for it. It never fails: the commit has succeeded.
+fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
+    state.pages.store(pages, Relaxed);
+    state.commits.fetch_add(1, Relaxed);
+    if pages >= state.bounds.most || state.is(State::NEARLY) {
+        if let Err(error) = log.checkpoint_v2(PASSIVE) {
+            tracing::debug!("the store's log was not moved into it and goes on growing: {error}");
+        }
+        state.go(State::NEARLY, State::IDLE);
+    } else if pages >= state.bounds.many && state.go(State::IDLE, State::ASKED) {
+        thread.unpark();
+    }
+}
+
+fn copy_when_asked(own: &Connection, state: &State) {
+    while !state.is(State::END) {
+        if !state.is(State::ASKED) {
+            thread::park();
+            continue;
+        }
+        let before = state.commits.load(Relaxed);
+        thread::park_timeout(MOMENT);
+        if state.commits.load(Relaxed) - before > FEW && state.pages.load(Relaxed) < state.bounds.long {
+            continue;
+        }
+        for _ in 0..TRIES {
+            match own.wal_checkpoint_v2(Some(MAIN_DB), PASSIVE) {
+                Ok((log, copied)) if log - copied > LITTLE => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!("the store's log was not moved into it and goes on growing: {error}");
+                    break;
+                }
+            }
+        }
+        state.go(State::ASKED, State::NEARLY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files;
+
+    const BOUNDS: Bounds = Bounds { many: 200, long: 1_200, most: 1_600 };
+
+    struct Place {
+        writer: Connection,
+        checkpoints: Checkpoints,
+        log: std::path::PathBuf,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Place {
+        fn new() -> Place {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("regatta.db");
+            let mut writer = open::open(&path).unwrap();
+            writer.pragma_update(None, "synchronous", "off").unwrap();
+            writer.execute_batch("CREATE TABLE heap (id INTEGER PRIMARY KEY, body BLOB)").unwrap();
+            let checkpoints = Checkpoints::of(&mut writer, &path, BOUNDS).unwrap();
+            Place { writer, checkpoints, log: files::beside(&path, "-wal"), _directory: directory }
+        }
+
+        /// A commit of about so many pages, always the same ones.
+        fn commit(&self, pages: i64) {
+            let put = "INSERT OR REPLACE INTO heap VALUES (1, randomblob(?1 * 4096))";
+            self.writer.execute(put, [pages]).unwrap();
+        }
+
+        /// How long the log is, in pages.
+        fn pages(&self) -> c_int {
+            self.writer.wal_checkpoint_v2(Some(MAIN_DB), PASSIVE).unwrap().0
+        }
+
+        fn wait_for(&self, state: u8) {
+            while !self.checkpoints.state.is(state) {
+                thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_log_is_moved_beside_the_commits_and_begins_anew() {
+        let place = Place::new();
+        for round in 1..=3 {
+            while place.checkpoints.state.is(State::IDLE) {
+                place.commit(25);
+            }
+            // It is quiet now: the thread copies, and the next commit does the little that is left.
+            place.wait_for(State::NEARLY);
+            place.commit(2);
+            assert!(place.checkpoints.state.is(State::IDLE), "round {round}");
+            place.commit(2);
+            assert!(place.pages() < BOUNDS.many, "round {round}: the log did not begin anew: {} pages", place.pages());
+        }
+        let length = place.log.metadata().unwrap().len();
+        assert!(length < 2 * 4096 * BOUNDS.many as u64, "the log is {length} bytes long");
+    }
+
+    #[test]
+    fn commits_that_follow_each_other_closely_are_left_alone_until_the_log_is_long() {
+        let place = Place::new();
+        // However busy the machine is: as if a commit came at every look.
+        let state = &place.checkpoints.state;
+        while !state.is(State::NEARLY) {
+            place.commit(5);
+            state.commits.fetch_add(1_000, Relaxed);
+        }
+        let pages = state.pages.load(Relaxed);
+        assert!(pages >= BOUNDS.long, "it was copied at {pages} pages");
+    }
+
+    #[test]
+    fn a_commit_moves_the_log_itself_when_the_thread_cannot() {
+        let place = Place::new();
+        // As if the thread were at it for ever.
+        place.checkpoints.state.stage.store(State::END, Release);
+        for _ in 0..100 {
+            place.commit(25);
+        }
+        let length = place.log.metadata().unwrap().len();
+        assert!(length < 4096 * (BOUNDS.most + 100) as u64, "the log is {length} bytes long");
+    }
+
+    #[test]
+    fn a_store_that_is_closed_leaves_no_log() {
+        let Place { writer, checkpoints, log, _directory } = Place::new();
+        writer.execute_batch("INSERT INTO heap VALUES (1, randomblob(4096))").unwrap();
+        assert!(log.exists());
+        drop(checkpoints);
+        drop(writer);
+        assert!(!log.exists(), "whoever closes it last moves the log");
+    }
+}
