@@ -74,6 +74,11 @@ impl State {
     fn go(&self, from: u8, to: u8) -> bool {
         self.stage.compare_exchange(from, to, AcqRel, Acquire).is_ok()
     }
+
+    /// Whether the thread may copy now, when there were so many commits a moment before.
+    fn is_its_moment(&self, before: u64) -> bool {
+        self.commits.load(Relaxed) - before <= FEW || self.pages.load(Relaxed) >= self.bounds.long
+    }
 }
 
 /// The thread that copies. It ends when this does.
@@ -147,7 +152,7 @@ fn copy_when_asked(own: &Connection, state: &State) {
         }
         let before = state.commits.load(Relaxed);
         thread::park_timeout(MOMENT);
-        if state.commits.load(Relaxed) - before > FEW && state.pages.load(Relaxed) < state.bounds.long {
+        if !state.is_its_moment(before) {
             continue;
         }
         for _ in 0..TRIES {
@@ -227,15 +232,17 @@ mod tests {
 
     #[test]
     fn commits_that_follow_each_other_closely_are_left_alone_until_the_log_is_long() {
-        let place = Place::new();
-        // However busy the machine is: as if a commit came at every look.
-        let state = &place.checkpoints.state;
-        while !state.is(State::NEARLY) {
-            place.commit(5);
-            state.commits.fetch_add(1_000, Relaxed);
+        let state = State { bounds: BOUNDS, stage: State::ASKED.into(), pages: 0.into(), commits: 100.into() };
+        for (before, pages, may) in [
+            (100, 300, true),
+            (100 - FEW, 300, true),
+            (100 - FEW - 1, 300, false),
+            (0, BOUNDS.long - 1, false),
+            (0, BOUNDS.long, true),
+        ] {
+            state.pages.store(pages, Relaxed);
+            assert_eq!(state.is_its_moment(before), may, "{} commits, {pages} pages", 100 - before);
         }
-        let pages = state.pages.load(Relaxed);
-        assert!(pages >= BOUNDS.long, "it was copied at {pages} pages");
     }
 
     #[test]
