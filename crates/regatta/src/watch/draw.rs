@@ -7,8 +7,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 use regatta_api::page::{At, Bar, ItemView, LaneView, RowView};
 
+use super::change::{Drafts, Kind, Shown};
 use super::keys::HELP;
-use super::model::{Focus, Link, Model, Over, Page, Side};
+use super::model::{Focus, Link, Model, Over, PAGES, Page, Side};
+use super::texts;
 use crate::out::{cut, inert, padded, span, width as columns, wrapped};
 use crate::words::hour;
 
@@ -25,6 +27,7 @@ pub(super) fn draw(model: &Model, frame: &mut Frame<'_>) {
         Page::Queue => queue(model, frame, body, true),
         Page::Cost => cost(model, frame, body),
         Page::Agents => lanes(model, frame, body, true),
+        Page::Files | Page::Team | Page::Conversations | Page::Events | Page::Setup => text(model, frame, body),
         Page::Task(_) => task(model, frame, body),
     }
     bottom(model, frame, foot);
@@ -181,15 +184,9 @@ fn top(model: &Model, frame: &mut Frame<'_>, area: Rect) {
         let places: Vec<String> = head.projects.iter().take(3).map(|it| format!("{}·{}", it.name, it.trunk)).collect();
         spans.push(Span::raw(format!("{}  ", one(&places.join(" ")))));
     }
-    let pages = [
-        (Page::Now, "Now"),
-        (Page::Tasks, "Tasks"),
-        (Page::Queue, "Queue"),
-        (Page::Cost, "Cost"),
-        (Page::Agents, "Agents"),
-    ];
-    for (page, name) in pages {
-        let style = if model.page == page { bold.add_modifier(Modifier::UNDERLINED) } else { Style::default() };
+    let taken: usize = spans.iter().map(Span::width).sum();
+    for (name, here) in page_names(model.page, usize::from(left.width).saturating_sub(taken)) {
+        let style = if here { bold.add_modifier(Modifier::UNDERLINED) } else { Style::default() };
         spans.extend([Span::styled(name, style), Span::raw(" ")]);
     }
     frame.render_widget(Paragraph::new(Line::from(spans)), left);
@@ -221,9 +218,37 @@ fn top(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(Line::from(sentence)), two);
 }
 
+/// The names of the pages that fit, among them always the one that is open; a mark where others are left out.
+fn page_names(page: Page, room: usize) -> Vec<(&'static str, bool)> {
+    let all = || PAGES.into_iter().map(|(_, it, name)| (name, it == page));
+    if all().map(|it| it.0.len() + 1).sum::<usize>() <= room {
+        return all().collect();
+    }
+    let open = all().find(|it| it.1).map_or(0, |it| it.0.len() + 1);
+    let (mut left, mut names) = (room.saturating_sub(open + 2), Vec::new());
+    for (name, here) in all() {
+        if here {
+            names.push((name, true));
+        } else if let Some(rest) = left.checked_sub(name.len() + 1) {
+            left = rest;
+            names.push((name, false));
+        } else {
+            left = 0;
+        }
+    }
+    names.push(("…", false));
+    names
+}
+
 fn bottom(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     let (text, style) = match (&model.toast, model.going) {
-        (_, true) => ("go to: n now  t tasks  q queue  c cost  a agents".to_owned(), Style::default()),
+        (_, true) => {
+            let names = PAGES.map(|(key, _, name)| format!("{key} {}", name.to_lowercase()));
+            let (long, short) = (names.join("  "), names.join(" ").replace("conversations", "talks"));
+            let room = usize::from(area.width);
+            let text = if long.len() + 7 <= room { format!("go to: {long}") } else { short };
+            (text, Style::default())
+        }
         (Some((good, text)), _) => {
             let colour = if *good { Color::Green } else { Color::Red };
             (one(text), if model.colour { Style::default().fg(colour) } else { Style::default() })
@@ -232,9 +257,15 @@ fn bottom(model: &Model, frame: &mut Frame<'_>, area: Rect) {
             let keys = match model.page {
                 Page::Now => "j k choose  1-9 answer  r reply  Tab next  Enter open  g go  ? help  q leave",
                 Page::Task(id) if model.asked_by(id).is_some() => {
-                    "1-9 answer  r reply  z later  T take over  l log  d diff  n p file  Esc back  ? help"
+                    "1-9 answer  r reply  z later  T take over  l log  d diff  Esc back  ? help"
                 }
-                Page::Task(_) => "L land  R revise  X drop  T take over  l log  d diff  n p file  Esc back  ? help",
+                Page::Task(id) => match model.drafts.get(&id).map_or(0, Drafts::many) {
+                    0 => "L land  R revise  X drop  T take over  l log  d diff  c comment  ? help",
+                    _ => "R sends your drafts  c comment  j k line  n p file  L land  Esc back  ? help",
+                },
+                Page::Files | Page::Team | Page::Conversations | Page::Events | Page::Setup => {
+                    "j k move  g go  . hold updates  ? help  q leave"
+                }
                 _ => "j k move  Enter open  / filter  g go  . hold updates  ? help  q leave",
             };
             (keys.to_owned(), Style::default().add_modifier(Modifier::DIM))
@@ -489,6 +520,17 @@ fn queue(model: &Model, frame: &mut Frame<'_>, area: Rect, whole: bool) {
     frame.render_widget(Paragraph::new(lines.into_iter().skip(from).take(room).collect::<Vec<_>>()), inner);
 }
 
+/// A page of lines, scrolled.
+fn text(model: &Model, frame: &mut Frame<'_>, area: Rect) {
+    let inner = Block::bordered().inner(area);
+    let (title, lines) = texts::page(model, usize::from(inner.width));
+    let room = usize::from(inner.height);
+    frame.render_widget(block(model, format!(" {title} {}", unseen(lines.len(), room)), true), area);
+    let from = model.scroll.min(lines.len().saturating_sub(room));
+    let lines = lines.into_iter().skip(from).take(room).map(|(text, style)| Line::styled(text, style));
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), inner);
+}
+
 /// The same as `regatta cost` says, by everything it can be summed up by.
 fn cost(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     let frame_of = block(model, " Spent today ".into(), true);
@@ -573,7 +615,8 @@ fn about(model: &Model, frame: &mut Frame<'_>, area: Rect) {
 fn log(model: &Model, frame: &mut Frame<'_>, area: Rect) {
     let new = if model.log.follow { String::new() } else { format!("· {} more below ", model.log.up) };
     let name = model.log.attempt.map_or_else(String::new, |it| format!("{it} "));
-    let frame_of = block(model, format!(" Log {name}{new}"), model.side == Side::Log);
+    let raw = if model.log.raw { "raw " } else { "" };
+    let frame_of = block(model, format!(" Log {name}{raw}{new}"), model.side == Side::Log);
     let inner = frame_of.inner(area);
     frame.render_widget(frame_of, area);
     if let Some(problem) = &model.log.problem {
@@ -591,9 +634,13 @@ fn log(model: &Model, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn diff(model: &Model, frame: &mut Frame<'_>, area: Rect) {
-    let files = model.diff.files.len();
-    let title = if files == 0 { " Diff ".into() } else { format!(" Diff · {files} file{} ", plural(files)) };
-    let frame_of = block(model, title, model.side == Side::Diff);
+    let Page::Task(id) = model.page else { return };
+    let (files, drafts) = (model.diff.files.len(), model.drafts.get(&id));
+    let mut title = vec![if files == 0 { "Diff".into() } else { format!("Diff · {files} file{}", plural(files)) }];
+    title.extend(drafts.map(|it| format!("{} draft{}", it.many(), plural(it.many()))));
+    title.extend(model.how.since_review.then(|| "since your review".into()));
+    title.extend(model.how.bare.then(|| "without spaces".into()));
+    let frame_of = block(model, format!(" {} ", title.join(" · ")), model.side == Side::Diff);
     let inner = frame_of.inner(area);
     frame.render_widget(frame_of, area);
     if let Some(problem) = &model.diff.problem {
@@ -604,24 +651,48 @@ fn diff(model: &Model, frame: &mut Frame<'_>, area: Rect) {
         frame.render_widget(Paragraph::new("d reads what it changes"), inner);
         return;
     }
-    let colour = |text: &str| {
-        let plain = Style::default();
-        match text.chars().next() {
-            _ if !model.colour => plain,
-            Some('+') => plain.fg(Color::Green),
-            Some('-') => plain.fg(Color::Red),
-            Some('@') => plain.fg(Color::Cyan),
-            Some('d') if text.starts_with("diff ") => plain.add_modifier(Modifier::BOLD),
-            _ => plain,
-        }
-    };
-    let lines: Vec<Line<'_>> = model
-        .diff
-        .view(usize::from(inner.height))
-        .iter()
-        .map(|it| Line::styled(cut(it, usize::from(inner.width)), colour(it)))
-        .collect();
+    let (width, height) = (usize::from(inner.width), usize::from(inner.height));
+    let words = drafts.filter(|it| !it.words.is_empty()).map(|it| draft(model, &it.words, width));
+    let height = height.saturating_sub(usize::from(words.is_some()));
+    let view = model.diff.view(drafts, model.how.split, height);
+    let lines: Vec<Line<'_>> = words.into_iter().chain(view.iter().map(|it| changed(model, it, width))).collect();
     frame.render_widget(Paragraph::new(lines), inner);
+}
+
+fn draft<'a>(model: &Model, text: &str, width: usize) -> Line<'a> {
+    let text = cut(&one(text), width.saturating_sub(30));
+    Line::styled(cut(&format!("   You: {text} (draft, goes with Revise)"), width), style(model, At::Review))
+}
+
+/// One line of a change, with a mark where the reader is.
+fn changed<'a>(model: &Model, it: &Shown<'_>, width: usize) -> Line<'a> {
+    let colour = |kind: Kind| match kind {
+        _ if !model.colour => Style::default(),
+        Kind::Come => Style::default().fg(Color::Green),
+        Kind::Gone => Style::default().fg(Color::Red),
+        Kind::Hunk => Style::default().fg(Color::Cyan),
+        Kind::Head => Style::default().add_modifier(Modifier::BOLD),
+        Kind::Same => Style::default(),
+    };
+    let here = it.has(model.diff.at) && model.side == Side::Diff;
+    let mark = Span::raw(if here { ">" } else { " " });
+    let line = match it {
+        Shown::One(_, row) => {
+            let text = cut(&row.text, width.saturating_sub(1));
+            Line::from(vec![mark, Span::styled(text, colour(row.kind))])
+        }
+        Shown::Two(left, right) => {
+            let half = width.saturating_sub(2) / 2;
+            let side = |it: &Option<(usize, &super::change::Row)>, kind: Kind| {
+                let text = it.map_or("", |it| it.1.text.as_str());
+                Span::styled(padded(text, half), colour(kind))
+            };
+            let bar = Span::raw(if model.unicode { "│" } else { "|" });
+            Line::from(vec![mark, side(left, Kind::Gone), bar, side(right, Kind::Come)])
+        }
+        Shown::Draft(text) => draft(model, text, width),
+    };
+    if here { line.style(Style::default().add_modifier(Modifier::BOLD)) } else { line }
 }
 
 fn lying_over(model: &Model, over: &Over, frame: &mut Frame<'_>) {
@@ -642,6 +713,15 @@ fn lying_over(model: &Model, over: &Over, frame: &mut Frame<'_>) {
             let what = Line::raw(format!("{}{many}? It cannot be taken back.", one(&action.label)));
             let cli = Line::raw(format!("same from a shell: {}", one(&action.cli)));
             (" Sure? ", vec![what, cli, Line::raw("y does it, n or Esc leaves it")])
+        }
+        Over::Comment { place, text } => {
+            let about = place.as_ref().map_or("the whole change".into(), |(path, line)| format!("{path} line {line}"));
+            let lines = vec![
+                Line::raw(one(&about)),
+                Line::raw(format!("> {}_", one(text))),
+                Line::raw("Enter keeps it as a draft, R sends it; no words take it back"),
+            ];
+            (" What should be different here? ", lines)
         }
         Over::Filter { .. } => (" Only tasks with these words ", vec![Line::raw(format!("/{}_", one(&model.filter)))]),
     };

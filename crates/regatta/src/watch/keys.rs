@@ -6,23 +6,28 @@ use regatta_api::page::Action;
 use regatta_api::view::CostView;
 use regatta_core::ids::TaskId;
 
-use super::model::{Focus, Model, Over, Page, Side, Wish};
-use super::pane::{Diff, Log};
+use super::change::Diff;
+use super::model::{Focus, Model, Over, PAGES, Page, Side, Wish};
+use super::pane::Log;
+use super::texts;
 
 /// What each key does, for the help and the bar below.
-pub(super) const HELP: [(&str, &str); 17] = [
-    ("j k", "move in the list, or scroll the pane"),
+pub(super) const HELP: [(&str, &str); 20] = [
+    ("j k", "move in the list, the diff, or scroll the log"),
     ("Tab", "the next list or pane"),
-    ("1-9", "choose an answer of the chosen request, or of the open task's"),
+    ("1-9", "choose an answer of the chosen request or the open task"),
     ("r", "reply to it in your own words"),
     ("z", "put it off for an hour"),
     ("Enter", "open the chosen task"),
-    ("g n t q c a", "go to Now, Tasks, Queue, Cost, Agents"),
-    ("L R X", "on a task: land, revise, drop"),
+    ("g n t q f c", "go to Now, Tasks, Queue, Files, Cost"),
+    ("g a m v e s", "go to Agents, Team, Conversations, Events, Setup"),
+    ("L R X", "on a task: land, revise or tell, drop or cancel"),
     ("T", "on a task: how to take over"),
     ("l d", "on a task: its log, its diff"),
     ("n p", "on a task: next and previous file of the diff"),
-    ("f", "on a task: follow the end of the log"),
+    ("c", "on a task: comment on the line; it goes with Revise"),
+    ("u s i", "on a task: split, without spaces, since your last review"),
+    ("f w", "on a task: follow the log, raw log"),
     ("/", "show only tasks that have these words"),
     (".", "hold updates; again lets them in"),
     ("Esc", "close what lies over, go back; it never decides"),
@@ -96,21 +101,25 @@ pub(super) fn press(model: &mut Model, key: KeyEvent) -> Vec<Wish> {
 }
 
 fn go(model: &mut Model, code: KeyCode) -> Vec<Wish> {
-    let (page, focus) = match code {
-        KeyCode::Char('n') => (Page::Now, Focus::Inbox),
-        KeyCode::Char('t') => (Page::Tasks, Focus::Tasks),
-        KeyCode::Char('q') => (Page::Queue, Focus::Queue),
-        KeyCode::Char('c') => (Page::Cost, Focus::Queue),
-        KeyCode::Char('a') => (Page::Agents, Focus::Lanes),
-        _ => return vec![],
+    let Some((_, page, _)) = PAGES.into_iter().find(|it| KeyCode::Char(it.0) == code) else { return vec![] };
+    let focus = match page {
+        Page::Now => Focus::Inbox,
+        Page::Tasks => Focus::Tasks,
+        Page::Agents => Focus::Lanes,
+        _ => Focus::Queue,
     };
     (model.page, model.focus, model.scroll) = (page, focus, 0);
-    vec![Wish::Topics]
+    match page {
+        Page::Events => vec![Wish::Topics, Wish::Events],
+        Page::Setup => vec![Wish::Topics, Wish::Setup],
+        _ => vec![Wish::Topics],
+    }
 }
 
 fn open(model: &mut Model, id: TaskId) -> Vec<Wish> {
     (model.page, model.side, model.scroll, model.task) = (Page::Task(id), Side::Log, 0, None);
     (model.log, model.diff, model.row) = (Log::default(), Diff::default(), Some(id));
+    model.how.since_review = false;
     vec![Wish::Topics, Wish::Log]
 }
 
@@ -159,7 +168,8 @@ fn step(model: &mut Model, by: isize) -> Vec<Wish> {
             let tables = |it: &CostView| it.tables.iter().map(|it| 2 + it.rows.len()).sum::<usize>() + 3;
             let many: usize = match (&model.cost, &model.page) {
                 (Some(cost), Page::Cost) => tables(cost),
-                _ => trains(),
+                (_, Page::Now | Page::Queue) => trains(),
+                _ => texts::page(model, usize::MAX).1.len(),
             };
             model.scroll = model.scroll.saturating_add_signed(by).min(many.saturating_sub(1));
         }
@@ -229,9 +239,29 @@ fn on_task(model: &mut Model, id: TaskId, code: KeyCode) -> Vec<Wish> {
     }
     let action = model.task.as_ref().and_then(|it| it.actions.iter().find(|it| it.key == Some(key)).cloned());
     if let Some(action) = action {
+        let action = with_drafts(model, id, action);
         return start(model, action, vec![]);
     }
     match key {
+        'c' => return remark(model, id),
+        'u' => model.how.split = !model.how.split,
+        's' => {
+            model.how.bare = !model.how.bare;
+            return vec![Wish::Diff];
+        }
+        'i' => {
+            let reviewed = model.task.as_ref().is_some_and(|it| it.task.task.reviewed.is_some());
+            if !reviewed && !model.how.since_review {
+                model.toast = Some((false, format!("{id} was never sent back: this is the whole change")));
+                return vec![];
+            }
+            model.how.since_review = !model.how.since_review;
+            return vec![Wish::Diff];
+        }
+        'w' => {
+            (model.side, model.log) = (Side::Log, model.log.other_way());
+            return vec![Wish::Log];
+        }
         'n' | 'p' => {
             model.side = Side::Diff;
             model.diff.file(if key == 'n' { 1 } else { -1 });
@@ -259,6 +289,29 @@ fn on_task(model: &mut Model, id: TaskId, code: KeyCode) -> Vec<Wish> {
         _ => {}
     }
     vec![]
+}
+
+/// Begins a comment where the reader is; a change that was not read yet is read first.
+fn remark(model: &mut Model, id: TaskId) -> Vec<Wish> {
+    model.side = Side::Diff;
+    if model.diff.task != Some(id) {
+        model.toast = Some((true, "reading what it changes: j and k go to a line, c comments on it".into()));
+        return vec![Wish::Diff];
+    }
+    let place = model.diff.place();
+    let text = model.drafts.get(&id).map_or("", |it| it.said_of(place.as_ref())).to_owned();
+    model.over = Some(Over::Comment { place, text });
+    vec![]
+}
+
+/// Revise with what was collected, in place of Revise with words that are asked for.
+pub(super) fn with_drafts(model: &Model, id: TaskId, action: Action) -> Action {
+    let Some(drafts) = model.drafts.get(&id).filter(|it| action.verb == "revise" && !it.is_empty()) else {
+        return action;
+    };
+    let mut action = Action { words: None, cli: drafts.cli(id), ..action };
+    action.input["text"] = serde_json::Value::String(drafts.text());
+    action
 }
 
 /// Begins an action: at once, or when its words are there, or when the person is sure.
@@ -289,8 +342,20 @@ fn over(model: &mut Model, key: KeyEvent) -> Vec<Wish> {
         (Over::Help, KeyCode::Char('?' | 'q') | KeyCode::Enter) => return vec![],
         (Over::Sure { group, .. }, KeyCode::Char('y' | 'Y')) => return vec![Wish::Do(std::mem::take(group))],
         (Over::Sure { .. }, KeyCode::Char('n' | 'N')) => return vec![],
-        (Over::Words { text, .. }, KeyCode::Backspace) => _ = text.pop(),
-        (Over::Words { text, .. }, KeyCode::Char(it)) if text.len() < 4_000 => text.push(it),
+        (Over::Words { text, .. } | Over::Comment { text, .. }, KeyCode::Backspace) => _ = text.pop(),
+        (Over::Words { text, .. } | Over::Comment { text, .. }, KeyCode::Char(it)) if text.len() < 4_000 => {
+            text.push(it);
+        }
+        (Over::Comment { place, text }, KeyCode::Enter) => {
+            if let Page::Task(id) = model.page {
+                let drafts = model.drafts.entry(id).or_default();
+                drafts.say(place.take(), text);
+                if drafts.is_empty() {
+                    model.drafts.remove(&id);
+                }
+            }
+            return vec![];
+        }
         (Over::Words { group, text, .. }, KeyCode::Enter) if !text.trim().is_empty() => {
             let say = |action: &Action| {
                 let mut action = action.clone();

@@ -4,20 +4,23 @@
 //! Here is the rest: the terminal, the daemon's [`line`], and who carries out what the keys want. Where nobody watches,
 //! it is one line for each thing that happens.
 
+mod change; // a task's change, and what is said of it
 mod draw; // how it looks
 mod keys; // what a key does
 mod line; // the daemon's stream
 mod model; // what is known
-mod pane; // log and diff
+mod pane; // a log
 #[cfg(test)]
 mod tests;
+mod texts; // pages that are lists of lines
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyEvent};
 use regatta_api::page::Action;
-use regatta_api::view::{DiffView, LineView};
+use regatta_api::page::DoctorView;
+use regatta_api::view::{BridgeView, DiffView, EventView, LineView};
 use regatta_api::{Call, input};
 use regatta_core::ids::{AttemptId, TaskId};
 use serde_json::Value;
@@ -27,8 +30,8 @@ use crate::client::{Client, Got, Seen};
 use crate::out::{self, Failed, Said, failed};
 use crate::words::App;
 
+use change::{Diff, How};
 use model::{Model, Page, Wish};
-use pane::Diff;
 
 /// How often the screen is drawn at most, and how often at least: ages grow.
 const FRAME: Duration = Duration::from_millis(50);
@@ -50,9 +53,12 @@ enum News {
     Alive,
     Lost(String),
     Log(AttemptId, Result<Vec<LineView>, String>),
-    Diff(TaskId, Result<String, String>),
+    Diff(TaskId, How, Result<String, String>),
+    /// Up to which revision, and what happened until then.
+    Events(Result<(u64, Vec<EventView>), String>),
+    Setup(Box<Result<texts::Found, String>>),
     /// How an action went.
-    Done(Result<String, String>),
+    Done(Vec<Action>, Result<String, String>),
     /// A signal says to leave.
     End(u8),
 }
@@ -61,7 +67,9 @@ enum News {
 enum Errand {
     Do(Vec<Action>),
     Log(AttemptId, u64),
-    Diff(TaskId),
+    Diff(TaskId, How),
+    Events(u64),
+    Setup,
 }
 
 pub(crate) fn watch(app: &App) -> Said {
@@ -90,6 +98,10 @@ pub(crate) fn watch(app: &App) -> Said {
     let restored = ratatui::try_restore().map_err(broken);
     let code = ended.map_err(broken)?;
     restored?;
+    // What was to be said and was not is not lost with the screen.
+    for (task, drafts) in &model.drafts {
+        app.out.note(&format!("not sent: {}", drafts.cli(*task)));
+    }
     if code == 0 { Ok(()) } else { Err(Failed::Code(code)) }
 }
 
@@ -154,15 +166,20 @@ fn run_errands(app: &App, to: &Sender<News>) -> Result<Sender<Errand>, Failed> {
     std::thread::spawn(move || {
         for errand in todo {
             let news = match errand {
-                Errand::Do(actions) => News::Done(carry_out(&client, &actions)),
+                Errand::Do(actions) => {
+                    let went = carry_out(&client, &actions);
+                    News::Done(actions, went)
+                }
                 Errand::Log(attempt, from) => {
                     let call = Call::Transcript(input::Transcript { attempt, from, limit: PIECE });
                     News::Log(attempt, ask::<Vec<LineView>>(&client, &call))
                 }
-                Errand::Diff(task) => {
-                    let call = Call::Diff(input::Diff { id: task.to_string(), since_review: false });
-                    News::Diff(task, ask::<DiffView>(&client, &call).map(|it| it.patch))
+                Errand::Diff(task, how) => {
+                    let call = Call::Diff(input::Diff { id: task.to_string(), since_review: how.since_review });
+                    News::Diff(task, how, ask::<DiffView>(&client, &call).map(|it| it.patch))
                 }
+                Errand::Events(after) => News::Events(read_events(&client, after)),
+                Errand::Setup => News::Setup(Box::new(look_around(&client))),
             };
             if to.send(news).is_err() {
                 return;
@@ -179,6 +196,28 @@ fn ask<T: serde::de::DeserializeOwned>(client: &Client, call: &Call) -> Result<T
         Ok(None) => Err("the daemon is away; start it: regatta up".into()),
         Err(failed) => Err(failed.words()),
     }
+}
+
+/// What happened after a revision, and up to which.
+fn read_events(client: &Client, after: u64) -> Result<(u64, Vec<EventView>), String> {
+    let mut events = Vec::new();
+    let read = client.events(after, false, |seen| {
+        if let Seen::Event(event) = seen {
+            events.push(*event);
+        }
+        Ok(true)
+    });
+    read.map_err(|it| it.words())?;
+    Ok((events.last().map_or(after, |it| it.revision), events))
+}
+
+/// How the daemon's machine is set up.
+fn look_around(client: &Client) -> Result<texts::Found, String> {
+    let doctor: DoctorView = ask(client, &Call::Doctor(input::Nothing {}))?;
+    let bridges: Vec<BridgeView> = ask(client, &Call::BridgeList(input::Nothing {}))?;
+    let policy: Vec<regatta_core::policy::Rule> = ask(client, &Call::PolicyList(input::Nothing {}))?;
+    let lists = vec![("Bridges", crate::words::bridges_text(&bridges)), ("Policy", crate::words::policy_text(&policy))];
+    Ok(texts::Found { doctor, lists })
 }
 
 /// Answers all that ask the same. Whoever was answered meanwhile is left as it is, and said.
@@ -225,7 +264,7 @@ impl Screen {
                     Err(RecvTimeoutError::Disconnected) => return Ok(1),
                 };
                 let keyed = matches!(news, News::Key(_) | News::Resized);
-                reading &= !matches!(news, News::Log(..));
+                reading &= !matches!(news, News::Log(..) | News::Events(..));
                 if let Some(code) = self.take(model, news) {
                     return Ok(code);
                 }
@@ -239,6 +278,12 @@ impl Screen {
             {
                 (read_at, reading) = (Instant::now(), self.read_log(model));
             }
+            if let (Page::Events, false) = (model.page, reading)
+                && read_at.elapsed() > READ_ON
+                && model.paused.is_none()
+            {
+                (read_at, reading) = (Instant::now(), self.read_events(model));
+            }
         }
     }
 
@@ -246,12 +291,18 @@ impl Screen {
     fn read_log(&self, model: &mut Model) -> bool {
         let last = model.task.as_ref().and_then(|it| it.log);
         if last.is_some() && last != model.log.attempt {
-            model.log = last.map(pane::Log::of).unwrap_or_default();
+            let raw = model.log.raw;
+            model.log = pane::Log { raw, ..last.map(pane::Log::of).unwrap_or_default() };
         }
         match model.log.attempt {
             Some(attempt) => self.errands.send(Errand::Log(attempt, model.log.next)).is_ok(),
             None => false,
         }
+    }
+
+    /// Reads on what happened.
+    fn read_events(&self, model: &Model) -> bool {
+        self.errands.send(Errand::Events(model.events.from(model.seq))).is_ok()
     }
 
     /// Takes in what came; a code when it is time to leave.
@@ -264,9 +315,11 @@ impl Screen {
                         Wish::Topics => self.wanted.set(model.topics()),
                         Wish::Do(actions) => _ = self.errands.send(Errand::Do(actions)),
                         Wish::Log => _ = self.read_log(model),
+                        Wish::Events => _ = self.read_events(model),
+                        Wish::Setup => _ = self.errands.send(Errand::Setup),
                         Wish::Diff => {
                             if let Page::Task(id) = model.page {
-                                let _gone = self.errands.send(Errand::Diff(id));
+                                let _gone = self.errands.send(Errand::Diff(id, model.how));
                             }
                         }
                     }
@@ -284,13 +337,21 @@ impl Screen {
                 Err(why) => model.log.problem = Some(why),
             },
             News::Log(..) => {}
-            News::Diff(task, patch) if model.page == Page::Task(task) => match patch {
-                Ok(patch) => model.diff = Diff::of(task, &patch),
+            News::Diff(task, how, patch) if model.page == Page::Task(task) => match patch {
+                Ok(patch) => model.diff = Diff::of(task, &patch, how),
                 Err(why) => model.diff.problem = Some(why),
             },
             News::Diff(..) => {}
-            News::Done(Ok(text)) => model.toast = Some((true, text)),
-            News::Done(Err(why)) => model.toast = Some((false, why)),
+            News::Events(read) => model.events.take(read),
+            News::Setup(found) => match *found {
+                Ok(found) => model.setup = texts::Setup { found: Some(found), problem: None },
+                Err(why) => model.setup.problem = Some(why),
+            },
+            News::Done(actions, Ok(text)) => {
+                model.toast = Some((true, text));
+                model.sent(&actions);
+            }
+            News::Done(_, Err(why)) => model.toast = Some((false, why)),
             News::End(code) => return Some(code),
         }
         None

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use regatta_api::page::{Action, BarsView, HeadView, ItemView, LaneView, RowView, TaskPage, TrainView};
+use regatta_api::page::{
+    Action, BarsView, ConversationPage, FilesView, HeadView, ItemView, LaneView, RowView, TaskPage, TeamPage, TrainView,
+};
 use regatta_api::view::CostView;
 use regatta_core::ids::TaskId;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::pane::{Diff, Log};
+use super::change::{Diff, Drafts, How};
+use super::pane::Log;
+use super::texts::{Events, Setup};
 
 /// What a person looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,9 +20,42 @@ pub(super) enum Page {
     Now,
     Tasks,
     Queue,
+    Files,
     Cost,
     Agents,
+    Team,
+    Conversations,
+    Events,
+    Setup,
     Task(TaskId),
+}
+
+/// The pages, the key behind `g` that goes to each, and its name: the web page's own.
+pub(super) const PAGES: [(char, Page, &str); 10] = [
+    ('n', Page::Now, "Now"),
+    ('t', Page::Tasks, "Tasks"),
+    ('q', Page::Queue, "Queue"),
+    ('f', Page::Files, "Files"),
+    ('c', Page::Cost, "Cost"),
+    ('a', Page::Agents, "Agents"),
+    ('m', Page::Team, "Team"),
+    ('v', Page::Conversations, "Conversations"),
+    ('e', Page::Events, "Events"),
+    ('s', Page::Setup, "Setup"),
+];
+
+impl Page {
+    /// The topic that this page alone needs.
+    fn topic(self) -> Option<String> {
+        match self {
+            Page::Cost => Some("cost".into()),
+            Page::Files => Some("files".into()),
+            Page::Team => Some("teams".into()),
+            Page::Conversations => Some("conversations".into()),
+            Page::Task(id) => Some(id.to_string()),
+            _ => None,
+        }
+    }
 }
 
 /// Which list of a page the keys speak to.
@@ -57,6 +94,11 @@ pub(super) enum Over {
         group: Vec<Action>,
         text: String,
     },
+    /// A comment on a line of the change, or on the whole: a draft until the work is sent back.
+    Comment {
+        place: Option<(String, usize)>,
+        text: String,
+    },
     /// An action that cannot be taken back.
     Sure {
         action: Box<Action>,
@@ -79,6 +121,9 @@ pub(super) enum Wish {
     /// Read a task's log or its change.
     Log,
     Diff,
+    /// Read what happened, or how the daemon's machine is set up.
+    Events,
+    Setup,
 }
 
 /// A part of a frame.
@@ -116,6 +161,11 @@ pub(super) struct Model {
     pub(super) trains: BTreeMap<String, TrainView>,
     pub(super) rows: BTreeMap<String, RowView>,
     pub(super) cost: Option<CostView>,
+    pub(super) files: BTreeMap<String, FilesView>,
+    pub(super) teams: BTreeMap<String, TeamPage>,
+    pub(super) talks: BTreeMap<String, ConversationPage>,
+    pub(super) events: Events,
+    pub(super) setup: Setup,
     pub(super) task: Option<TaskPage>,
     /// The chosen card of the inbox, by what it asks.
     pub(super) chosen: Option<String>,
@@ -132,6 +182,9 @@ pub(super) struct Model {
     pub(super) paused: Option<Vec<Frame>>,
     pub(super) log: Log,
     pub(super) diff: Diff,
+    pub(super) how: How,
+    /// What is to be said of each task's work when it is sent back.
+    pub(super) drafts: BTreeMap<TaskId, Drafts>,
     pub(super) unicode: bool,
     pub(super) colour: bool,
 }
@@ -162,6 +215,11 @@ impl Model {
             trains: BTreeMap::new(),
             rows: BTreeMap::new(),
             cost: None,
+            files: BTreeMap::new(),
+            teams: BTreeMap::new(),
+            talks: BTreeMap::new(),
+            events: Events::default(),
+            setup: Setup::default(),
             task: None,
             chosen: None,
             row: None,
@@ -173,6 +231,8 @@ impl Model {
             paused: None,
             log: Log::default(),
             diff: Diff::default(),
+            how: How::default(),
+            drafts: BTreeMap::new(),
             unicode,
             colour,
         }
@@ -180,16 +240,8 @@ impl Model {
 
     /// The topics that the page needs, each from what was seen of it; what was never seen comes whole.
     pub(super) fn topics(&self) -> String {
-        let mut names = vec!["head", "inbox", "lanes", "bars", "queue", "tasks"];
-        if self.page == Page::Cost {
-            names.push("cost");
-        }
-        let id;
-        if let Page::Task(task) = self.page {
-            id = task.to_string();
-            names.push(&id);
-        }
-        names.join(",")
+        let own = self.page.topic().map_or(String::new(), |it| format!(",{it}"));
+        format!("head,inbox,lanes,bars,queue,tasks{own}")
     }
 
     /// Takes a frame in, or keeps it for later.
@@ -225,6 +277,9 @@ impl Model {
             "tasks" => self.rows.clear(),
             "head" => self.head = None,
             "cost" => self.cost = None,
+            "files" => self.files.clear(),
+            "teams" => self.teams.clear(),
+            "conversations" => self.talks.clear(),
             _ => self.task = None,
         }
     }
@@ -240,11 +295,27 @@ impl Model {
                 "bars" => put(&mut self.bars, k, v),
                 "queue" => put(&mut self.trains, k, v),
                 "tasks" => put(&mut self.rows, k, v),
+                "files" => put(&mut self.files, k, v),
+                "teams" => put(&mut self.teams, k, v),
+                "conversations" => put(&mut self.talks, k, v),
                 _ => self.task = read(v),
             }
         }
         if self.chosen.as_ref().is_some_and(|it| !self.items.values().any(|item| item.group == *it)) {
             self.chosen = None;
+        }
+    }
+
+    /// Actions were carried out: drafts that went with one are drafts no more.
+    pub(super) fn sent(&mut self, actions: &[Action]) {
+        for it in actions.iter().filter(|it| it.verb == "revise") {
+            let id = it.input.get("id").and_then(Value::as_str).and_then(|it| it.parse().ok());
+            let text = it.input.get("text").and_then(Value::as_str);
+            if let Some(id) = id
+                && self.drafts.get(&id).is_some_and(|it| Some(it.text().as_str()) == text)
+            {
+                self.drafts.remove(&id);
+            }
         }
     }
 

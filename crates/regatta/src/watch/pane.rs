@@ -1,7 +1,7 @@
-//! The panes of a task: what its program said, and what its work changes. Text of others is made harmless here.
+//! What a task's program said. Text of others is made harmless here.
 
 use regatta_api::view::LineView;
-use regatta_core::ids::{AttemptId, TaskId};
+use regatta_core::ids::AttemptId;
 use regatta_core::session::{Said, ToolStatus, Want};
 
 use crate::out::{inert, wrapped};
@@ -9,8 +9,6 @@ use crate::out::{inert, wrapped};
 /// How many lines of a log are kept, and how long one may be.
 const MOST_LINES: usize = 5_000;
 const LONGEST: usize = 1_000;
-/// How many lines of a change are shown.
-const MOST_PATCH: usize = 20_000;
 
 /// What an attempt's program said, as far as it was read.
 #[derive(Debug)]
@@ -23,12 +21,14 @@ pub(super) struct Log {
     pub(super) follow: bool,
     /// How many lines from the end, while not following.
     pub(super) up: usize,
+    /// Each line as the program wrote it.
+    pub(super) raw: bool,
     pub(super) problem: Option<String>,
 }
 
 impl Default for Log {
     fn default() -> Log {
-        Log { attempt: None, lines: vec![], next: 0, follow: true, up: 0, problem: None }
+        Log { attempt: None, lines: vec![], next: 0, follow: true, up: 0, raw: false, problem: None }
     }
 }
 
@@ -37,11 +37,16 @@ impl Log {
         Log { attempt: Some(attempt), ..Log::default() }
     }
 
+    /// The same log from its beginning, as the program wrote it or as it is meant.
+    pub(super) fn other_way(&self) -> Log {
+        Log { attempt: self.attempt, raw: !self.raw, ..Log::default() }
+    }
+
     /// Takes in the next piece of the journal.
     pub(super) fn take(&mut self, piece: &[LineView]) {
         for it in piece {
             self.next = self.next.max(it.n + 1);
-            for text in said(it) {
+            for text in if self.raw { vec![it.line.clone()] } else { said(it) } {
                 let before = self.lines.len();
                 self.lines.extend(text.split('\n').map(cut));
                 if !self.follow {
@@ -76,7 +81,7 @@ impl Log {
 }
 
 /// One line of any length, harmless, and short enough to draw.
-fn cut(line: &str) -> String {
+pub(super) fn cut(line: &str) -> String {
     let short: String = line.chars().take(LONGEST).collect();
     let left = line.chars().skip(LONGEST).count();
     let short = inert(&short);
@@ -117,47 +122,6 @@ fn one(said: &Said) -> Option<String> {
         Said::TurnEnded { detail, .. } if !detail.is_empty() => format!("· {detail}"),
         _ => return None,
     })
-}
-
-/// What a task's work changes.
-#[derive(Debug, Default)]
-pub(super) struct Diff {
-    pub(super) task: Option<TaskId>,
-    pub(super) lines: Vec<String>,
-    /// Where each file begins.
-    pub(super) files: Vec<usize>,
-    pub(super) top: usize,
-    pub(super) problem: Option<String>,
-}
-
-impl Diff {
-    pub(super) fn of(task: TaskId, patch: &str) -> Diff {
-        let total = patch.lines().count();
-        let mut lines: Vec<String> = patch.lines().take(MOST_PATCH).map(cut).collect();
-        if total > MOST_PATCH {
-            lines.push(format!("… {} more lines: regatta diff {task}", total - MOST_PATCH));
-        }
-        let files = lines.iter().enumerate().filter(|it| it.1.starts_with("diff --git ")).map(|it| it.0).collect();
-        Diff { task: Some(task), lines, files, top: 0, problem: None }
-    }
-
-    pub(super) fn scroll(&mut self, by: isize) {
-        self.top = self.top.saturating_add_signed(by).min(self.lines.len().saturating_sub(1));
-    }
-
-    /// The next file, or the one before.
-    pub(super) fn file(&mut self, by: isize) {
-        let found = match by {
-            1.. => self.files.iter().find(|it| **it > self.top),
-            _ => self.files.iter().rev().find(|it| **it < self.top),
-        };
-        self.top = found.copied().unwrap_or(self.top);
-    }
-
-    pub(super) fn view(&self, height: usize) -> &[String] {
-        let end = (self.top + height).min(self.lines.len());
-        &self.lines[self.top.min(end)..end]
-    }
 }
 
 #[cfg(test)]
@@ -215,22 +179,18 @@ mod tests {
         assert_eq!(log.rows(80, 9), ["first", "one two three four"]);
     }
 
+    /// Raw is what the program wrote, also where no driver made sense of it; it is read from its beginning.
     #[test]
-    fn a_change_is_walked_file_by_file() {
-        let patch = "diff --git a/x b/x\n+one\n-two\ndiff --git a/y b/y\n+three\n";
-        let mut diff = Diff::of(TaskId(9), patch);
-        assert_eq!((diff.lines.len(), diff.files.clone()), (5, vec![0, 3]));
-        diff.file(1);
-        assert_eq!(diff.view(1), ["diff --git a/y b/y"]);
-        diff.file(1);
-        assert_eq!(diff.top, 3, "there is no next one");
-        diff.file(-1);
-        assert_eq!(diff.top, 0);
-        diff.scroll(-5);
-        assert_eq!(diff.top, 0);
-        diff.scroll(500);
-        assert_eq!(diff.view(10), ["+three"]);
-        let long = Diff::of(TaskId(9), &"+x\n".repeat(MOST_PATCH + 7));
-        assert!(long.lines.last().is_some_and(|it| it.contains("7 more lines")));
+    fn a_raw_log_is_what_was_written() {
+        let mut log = Log::of(AttemptId(1));
+        let json = LineView { line: "{\"type\":\"message\"}".into(), ..line(1, "hello") };
+        let mute = LineView { said: vec![], ..line(2, "{\"type\":\"ping\"}") };
+        log.take(&[json.clone(), mute.clone()]);
+        assert_eq!(log.lines, ["hello"]);
+        let mut log = log.other_way();
+        assert_eq!((log.attempt, log.next), (Some(AttemptId(1)), 0));
+        log.take(&[json, mute]);
+        assert_eq!(log.lines, ["{\"type\":\"message\"}", "{\"type\":\"ping\"}"]);
+        assert!(!log.other_way().raw);
     }
 }

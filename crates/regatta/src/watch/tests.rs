@@ -5,7 +5,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::{Value, json};
 
-use super::model::{Focus, Link, Model, Over, Page, Side, Wish};
+use super::model::{Focus, Link, Model, Over, PAGES, Page, Side, Wish};
 use super::{draw, hear, keys};
 
 const NOW: u64 = 1_760_000_000_000;
@@ -234,11 +234,169 @@ fn trains_are_coupled() {
     assert!(screen.contains("/ 1 T1") && screen.contains("x 4 T4") && screen.is_ascii(), "{screen}");
 }
 
+/// The keys of the web page, as its own sources have them: first the pages behind `g`, then all that its help names.
+fn keys_of_the_page() -> (Vec<(char, String)>, Vec<String>) {
+    let read =
+        |file: &str| std::fs::read_to_string(format!("{}/../../web/src/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let quoted = |line: &str| -> Vec<String> { line.split('\'').skip(1).step_by(2).map(str::to_owned).collect() };
+    let table = |text: &str, name: &str| -> Vec<Vec<String>> {
+        let from = text.find(&format!("const {name}: [")).unwrap();
+        text[from..].lines().skip(1).take_while(|it| *it != "];").map(quoted).collect()
+    };
+    let pages = table(&read("keys.ts"), "PAGES");
+    let pages = pages.into_iter().map(|it| (it[0].chars().next().unwrap(), it[2].clone())).collect();
+    let help = table(&read("palette.tsx"), "HELP");
+    let keys =
+        help.iter().flat_map(|it| it[0].replace("g, then", "g").split(' ').map(str::to_owned).collect::<Vec<_>>());
+    (pages, keys.collect())
+}
+
+/// The terminal has every key that the web page has, and goes to the same places. Only its palette is not here: a
+/// terminal has a shell for that.
+#[test]
+fn the_terminal_has_the_page_s_keys() {
+    let (pages, wanted) = keys_of_the_page();
+    assert_eq!(PAGES.map(|(key, _, name)| (key, name.to_owned())).to_vec(), pages);
+    assert!(wanted.len() > 25, "{wanted:?}");
+    let known: Vec<&str> = keys::HELP.iter().flat_map(|it| it.0.split(' ')).collect();
+    for key in wanted.iter().map(|it| it.replace('–', "-")).filter(|it| it != "Ctrl-K") {
+        assert!(known.contains(&key.as_str()), "{key} of the page is no key here: {known:?}");
+    }
+    let mut model = fleet();
+    press(&mut model, "?");
+    let screen = shown(&model, 80, 24);
+    for (keys, words) in keys::HELP {
+        assert!(screen.contains(&format!("{keys:<12} {words}")), "the help is whole at 80x24: {words}: {screen}");
+    }
+    for (key, page, name) in PAGES {
+        let mut model = fleet();
+        model.page = page;
+        let bar = shown(&model, 80, 24).lines().last().unwrap().to_owned();
+        assert!(bar.contains("? help") && !bar.contains('…'), "{bar}");
+        model.page = Page::Now;
+        press(&mut model, "g");
+        let bar = shown(&model, 80, 24).lines().last().unwrap().to_owned();
+        let short = name.to_lowercase().replace("conversations", "talks");
+        assert!(bar.contains(&format!("{key} {short}")) && !bar.contains('…'), "{bar}");
+        press(&mut model, &key.to_string());
+        assert_eq!(model.page, page);
+        assert!(shown(&model, 80, 24).lines().next().unwrap().contains(name), "{}", shown(&model, 80, 24));
+    }
+}
+
+/// Files as a tree with who holds what until when; where two meet stands out.
+#[test]
+fn files_are_a_tree_with_who_holds_what() {
+    let mut model = fleet();
+    assert_eq!(press(&mut model, "gf"), [Wish::Topics]);
+    assert!(model.topics().ends_with(",files"), "{}", model.topics());
+    let held = json!({ "owner": "attempt:A3", "task": "T24", "agent": "claude-2", "since_wall": NOW, "until": "while T24 is worked on", "memo": "" });
+    let share = json!({ "holder": "claude-2", "task": "T24", "spots": 1, "until_wall": NOW });
+    let spot =
+        json!({ "path": "src/api/login.rs", "held": [held], "wanted": ["T25"], "hot": 2, "clash": ["T24", "T25"] });
+    let folder = json!({ "path": "src/api", "depth": 0, "spots": 1, "held": [share], "wanted": 1, "hot": 2, "clashes": 1, "clash": ["T24", "T25"], "own": [spot] });
+    let collision = json!({ "one": "T22", "other": null, "paths": ["src/limit.rs"], "since_wall": NOW });
+    let radar = json!({ "collisions": [collision], "warned": 1, "proved": 0, "lapsed": 0 });
+    let view = json!({ "project": "shop", "folders": [folder], "text": "1 held · 1 wanted", "radar": radar });
+    hear(&mut model, "", &frame(8_841, &[("files", "files/shop", view)]));
+    let screen = shown(&model, 120, 24);
+    let until = format!("T24 claude-2 until {}", crate::words::hour(NOW));
+    let wanted = [
+        "shop  1 held · 1 wanted",
+        "✕ T22 and the trunk will collide in src/limit.rs",
+        "src/api/ ",
+        "T24 and T25 meet",
+        "2 today",
+        &until,
+        "  src/api/login.rs",
+        "T24 claude-2 while T24 is worked on, wanted by T25",
+    ];
+    for text in wanted {
+        assert!(screen.contains(text), "{text}: {screen}");
+    }
+    let small = shown(&model, 80, 24);
+    assert!(small.lines().all(|it| crate::out::width(it) <= 80) && small.contains("src/api/login.rs"), "{small}");
+}
+
+/// What happened, newest first, read on from where it was read to; and how the machine is set up.
+#[test]
+fn events_and_setup_are_read_when_they_are_looked_at() {
+    let mut model = fleet();
+    assert_eq!(press(&mut model, "ge"), [Wish::Topics, Wish::Events]);
+    assert_eq!(model.events.from(model.seq), 8_440, "what is old is not read");
+    let event = |revision: u64, kind: &str| -> regatta_api::view::EventView {
+        let event = json!({ "revision": revision, "time": "2026-11-16T14:02:03Z", "kind": kind, "subject": "T24", "by": "claude-2", "data": { "text": "a\u{1b}[2Jb" } });
+        serde_json::from_value(event).unwrap()
+    };
+    model.events.take(Ok((8_839, vec![event(8_838, "task.started"), event(8_839, "request.answered")])));
+    model.events.take(Ok((8_840, vec![event(8_840, "task.landed")])));
+    model.events.take(Ok((8_839, vec![event(8_838, "task.started")])));
+    assert_eq!(model.events.from(model.seq), 8_840);
+    let screen = shown(&model, 80, 24);
+    let lines: Vec<&str> = screen.lines().filter(|it| it.contains(" T24 ")).collect();
+    assert!(lines.len() == 2 && lines[0].contains("8840") && lines[0].contains("task.landed"), "{screen}");
+    model.events.take(Err("the daemon is away".into()));
+    assert!(shown(&model, 80, 24).contains("the daemon is away"));
+
+    assert_eq!(press(&mut model, "gs"), [Wish::Topics, Wish::Setup]);
+    assert!(shown(&model, 80, 24).contains("looking"));
+    let checks = json!([{ "id": "git", "level": "ok", "text": "git 2.47" }, { "id": "disk", "level": "bad", "text": "full", "fix": "make room" }]);
+    let provider = json!({ "preset": "claude", "provider": "anthropic", "program": "/bin/claude", "version": "2.3", "signed_in": "yes", "fix": null });
+    let doctor = serde_json::from_value(json!({ "checks": checks, "providers": [provider] })).unwrap();
+    model.setup.found = Some(super::texts::Found { doctor, lists: vec![("Policy", "no rules\n".into())] });
+    let screen = shown(&model, 80, 24);
+    let at = |text: &str| screen.find(text).unwrap_or_else(|| panic!("{text}: {screen}"));
+    assert!(at("✕ mend  disk  full · make room") < at("✓ well  git"), "worst first: {screen}");
+    assert!(at("1 of 1 known programs are here") < at("claude  anthropic  2.3") && at("no rules") > 0);
+}
+
+/// Comments are drafts under their lines until Revise sends them, as on the page; what was not sent is not lost.
+#[test]
+fn comments_are_drafts_until_revise_sends_them() {
+    let mut model = fleet();
+    let id = "T24".parse().unwrap();
+    model.page = Page::Task(id);
+    assert_eq!(press(&mut model, "c"), [Wish::Diff], "the change is read first");
+    let patch = "diff --git a/x.rs b/x.rs\n--- a/x.rs\n+++ b/x.rs\n@@ -41,2 +41,2 @@\n same\n-old\n+new\n";
+    model.diff = super::Diff::of(id, patch, model.how);
+    press(&mut model, "jjjjjj");
+    assert!(shown(&model, 80, 24).contains(">+new"), "the line is marked: {}", shown(&model, 80, 24));
+    press(&mut model, "c");
+    assert!(shown(&model, 80, 24).contains("x.rs line 42"), "{}", shown(&model, 80, 24));
+    assert_eq!(press(&mut model, "q?\u{8}, why\n"), [], "letters are words here, and nothing is sent");
+    let screen = shown(&model, 80, 24);
+    assert!(screen.contains("You: q, why (draft, goes with Revise)") && screen.contains("1 draft"), "{screen}");
+    assert!(screen.lines().last().unwrap().ends_with("? help"), "{screen}");
+    press(&mut model, "u");
+    assert!(shown(&model, 80, 24).contains("-old") && shown(&model, 80, 24).contains("│+new"), "side by side");
+    press(&mut model, "u");
+    // Without a draft Revise asks for words; with one it goes.
+    let mut revise: regatta_api::page::Action =
+        serde_json::from_value(action("Revise…", "revise", "regatta revise T24 …")).unwrap();
+    (revise.input, revise.words, revise.key) = (json!({ "id": "T24", "text": "" }), Some("/text".into()), Some('R'));
+    let sent = keys::with_drafts(&model, id, revise.clone());
+    assert_eq!((sent.input["text"].as_str(), &sent.words), (Some("x.rs:42: q, why"), &None));
+    assert_eq!(sent.cli, "regatta revise T24 --comment 'x.rs:42:q, why'");
+    assert_eq!(keys::with_drafts(&model, "T22".parse().unwrap(), revise.clone()), revise);
+    model.sent(std::slice::from_ref(&revise));
+    assert_eq!(model.drafts.len(), 1, "that was another one");
+    model.sent(&[sent]);
+    assert!(model.drafts.is_empty());
+    // Escape leaves a draft as it was.
+    press(&mut model, "cabc\u{1b}");
+    assert!(model.drafts.is_empty());
+    assert_eq!(press(&mut model, "i"), []);
+    assert!(shown(&model, 80, 24).contains("never sent back"));
+    assert_eq!(press(&mut model, "s"), [Wish::Diff]);
+    assert_eq!((press(&mut model, "w"), model.side), (vec![Wish::Log], Side::Log));
+}
+
 /// However small the window is, nothing breaks; and without a fleet it says what to do.
 #[test]
 fn any_window_and_an_empty_fleet() {
     let mut model = fleet();
-    for page in [Page::Now, Page::Tasks, Page::Queue, Page::Cost, Page::Agents, Page::Task("T24".parse().unwrap())] {
+    let task = Page::Task("T24".parse().unwrap());
+    for page in PAGES.into_iter().map(|it| it.1).chain([task]) {
         model.page = page;
         for (width, height) in [(1, 1), (2, 3), (10, 4), (40, 12), (80, 24), (300, 3), (3, 100)] {
             let _drawn = shown(&model, width, height);
@@ -340,7 +498,11 @@ fn pages_lists_and_panes_are_walked_by_key() {
     assert!(model.topics().ends_with(",T24"), "{}", model.topics());
     assert_eq!(press(&mut model, "d"), [Wish::Diff]);
     assert_eq!(model.side, Side::Diff);
-    model.diff = super::Diff::of("T24".parse().unwrap(), "diff --git a/x b/x\n+\u{1b}[31mred\n-old\n");
+    model.diff = super::Diff::of(
+        "T24".parse().unwrap(),
+        "diff --git a/x b/x\n@@ -1 +1 @@\n+\u{1b}[31mred\n-old\n",
+        super::How::default(),
+    );
     let screen = shown(&model, 80, 24);
     assert!(screen.contains("+ [31mred") && screen.contains("-old"), "{screen}");
     let wide = shown(&model, 120, 40);

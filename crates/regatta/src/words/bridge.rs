@@ -6,7 +6,7 @@ use regatta_core::conversation::{Conversation, What};
 
 use crate::args::BridgeWord;
 use crate::client::Got;
-use crate::out::{Said, ago, failed, line, table};
+use crate::out::{Said, ago, failed, fit, line, table, window_width};
 
 use super::App;
 
@@ -28,7 +28,7 @@ pub(super) fn bridge(app: &App, word: BridgeWord) -> Said {
         BridgeWord::Conversations { all } => {
             let ask = input::Conversations { all, project: None };
             let got: Got<Vec<ConversationLineView>> = app.call(&Call::ConversationList(ask))?;
-            app.out.answer("conversation.list", &got.data, &[], |_| conversations(&got.data))
+            app.out.answer("conversation.list", &got.data, &[], |_| conversations(&got.data, window_width()))
         }
         BridgeWord::Show { id } => show(app, Call::ConversationShow(input::Conversation { conversation: id })),
         BridgeWord::Accept { id } => show(app, Call::ConversationAccept(input::Conversation { conversation: id })),
@@ -60,7 +60,7 @@ pub(crate) fn state(it: &BridgeView) -> String {
     }
 }
 
-fn draw(all: &[BridgeView]) -> String {
+pub(crate) fn draw(all: &[BridgeView]) -> String {
     if all.is_empty() {
         return "No agent is at any outside service.\n".into();
     }
@@ -100,7 +100,7 @@ fn test(app: &App, agent: Option<&regatta_core::ids::AgentName>) -> Said {
     }
 }
 
-fn conversations(all: &[ConversationLineView]) -> String {
+pub(crate) fn conversations(all: &[ConversationLineView], window: Option<usize>) -> String {
     if all.is_empty() {
         return "Nobody has talked to an agent in an outside service.\n".into();
     }
@@ -115,7 +115,7 @@ fn conversations(all: &[ConversationLineView]) -> String {
             line(&it.last),
         ]
     });
-    table(&rows.collect::<Vec<_>>())
+    fit(&rows.collect::<Vec<_>>(), window)
 }
 
 fn show(app: &App, call: Call) -> Said {

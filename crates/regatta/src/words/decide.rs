@@ -219,16 +219,19 @@ fn policy_scope(text: &str) -> Result<policy::Scope, Failed> {
     })
 }
 
+/// The rules in a line each.
+pub(crate) fn rules(all: &[Rule]) -> String {
+    if all.is_empty() {
+        return "no rules: what a sandbox contains is allowed, the rest is asked\n".into();
+    }
+    table(&all.iter().map(|it| vec![it.id.to_string(), plain(&it.describe())]).collect::<Vec<_>>())
+}
+
 pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
     match word {
         PolicyWord::List => {
             let got: Got<Vec<Rule>> = app.call(&Call::PolicyList(input::Nothing {}))?;
-            app.out.answer("policy.list", &got.data, &["regatta policy add --help".into()], |_| {
-                if got.data.is_empty() {
-                    return "no rules: what a sandbox contains is allowed, the rest is asked\n".into();
-                }
-                table(&got.data.iter().map(|it| vec![it.id.to_string(), plain(&it.describe())]).collect::<Vec<_>>())
-            })
+            app.out.answer("policy.list", &got.data, &["regatta policy add --help".into()], |_| rules(&got.data))
         }
         PolicyWord::Add { effect, tool, command, path, scope } => {
             let tool = tool

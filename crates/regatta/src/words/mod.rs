@@ -326,8 +326,11 @@ fn ended(code: ExitCode) -> Said {
     if code == ExitCode::SUCCESS { Ok(()) } else { Err(Failed::Code(if code == ExitCode::from(2) { 2 } else { 1 })) }
 }
 
+pub(crate) use bridge::{conversations as conversations_text, draw as bridges_text};
+pub(crate) use decide::rules as policy_text;
 pub(crate) use land::couplings;
-pub(crate) use see::{hour, minute};
+pub(crate) use see::{hour, minute, plain_events};
+pub(crate) use team::draw as team_text;
 
 /// Tasks as rows of a table.
 pub(crate) fn task_rows(out: &Out, tasks: &[regatta_api::view::TaskView]) -> Vec<Vec<String>> {

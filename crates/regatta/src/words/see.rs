@@ -461,18 +461,20 @@ pub(super) fn events(app: &App, ask: &Events) -> Said {
     let after = ask.after.unwrap_or(0);
     client.events(after, ask.follow, |seen| {
         if let Seen::Event(event) = seen {
-            if !out.json && event.kind.starts_with("request.") {
-                return Ok(true); // bookkeeping, for programs
-            }
             let text = if out.json {
                 serde_json::to_string(&event).map_err(|it| failed("bug", it.to_string(), "please report this"))? + "\n"
             } else {
-                draw_event(&event)
+                plain_events(&event).unwrap_or_default()
             };
             out.print(&text)?;
         }
         Ok(true)
     })
+}
+
+/// An event in a line, unless it is bookkeeping for programs.
+pub(crate) fn plain_events(it: &EventView) -> Option<String> {
+    (!it.kind.starts_with("request.")).then(|| draw_event(it))
 }
 
 fn draw_event(it: &EventView) -> String {

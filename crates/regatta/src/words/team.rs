@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::App;
 use crate::args::{TeamCreate, TeamWord};
 use crate::client::Got;
-use crate::out::{Failed, Said, failed, line, span, table, usage};
+use crate::out::{Failed, Said, failed, fit, line, span, table, usage, window_width};
 
 pub(super) fn team(app: &App, word: TeamWord) -> Said {
     match word {
@@ -153,11 +153,11 @@ fn list(app: &App, deleted: bool) -> Said {
 
 fn show(app: &App, name: TeamName) -> Said {
     let got: Got<TeamView> = app.call(&Call::TeamShow(wire::Named { team: name }))?;
-    app.out.answer("team.show", &got.data, &[], |_| draw(&got.data))
+    app.out.answer("team.show", &got.data, &[], |_| draw(&got.data, window_width()))
 }
 
 /// Wanted, resolved and live, each in its own column.
-fn draw(view: &TeamView) -> String {
+pub(crate) fn draw(view: &TeamView, window: Option<usize>) -> String {
     let summary = &view.summary;
     let gone = if summary.deleted { "deleted; " } else { "" };
     let mut text = format!("{} of {}: {gone}{}\n", summary.team, summary.project, told(view));
@@ -176,7 +176,7 @@ fn draw(view: &TeamView) -> String {
             live.and_then(|it| it.silent_ms).map_or("-".into(), |it| format!("{} ago", span(it))),
         ]);
     }
-    text += &table(&rows);
+    text += &fit(&rows, window);
     for entry in view.resolved.iter().flat_map(|it| &it.members) {
         text += &details(entry);
     }
