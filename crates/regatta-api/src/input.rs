@@ -4,7 +4,7 @@ use regatta_core::agent::{Profile, Role};
 use regatta_core::approval::Reach;
 use regatta_core::claim::Mode;
 use regatta_core::ids::{
-    AgentName, ApprovalId, AttemptId, BranchName, ClaimId, MessageId, ProjectName, RuleId, TaskId,
+    AgentName, ApprovalId, AttemptId, BranchName, ClaimId, MessageId, ProjectName, RuleId, TaskId, TeamName,
 };
 use regatta_core::mission;
 use regatta_core::pattern::{PathPattern, Uri};
@@ -246,7 +246,11 @@ inputs! {
     MissionStart {
         #[serde(default)] project: Option<ProjectName>,
         title: String,
-        agents: Vec<AgentName>,
+        #[serde(default)] agents: Vec<AgentName>,
+        /// A team whose members take its tasks, beside the agents that are named.
+        #[serde(default, skip_serializing_if = "Option::is_none")] team: Option<TeamName>,
+        /// The most that it may cost: what is left out has no end.
+        #[serde(default)] budget: budget::Ceiling,
         #[serde(default = "five")] max_workers: u32,
         #[serde(default)] mode: mission::Mode,
         /// Let tasks whose manifests overlap run at once; the landing queue merges.

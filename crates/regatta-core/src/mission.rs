@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
-use crate::budget::Spend;
+use crate::budget::{self, Ceiling, Scope, Spend};
 use crate::event::{Event, facts};
 use crate::gates::Passage;
 use crate::graph::Step;
@@ -176,6 +176,9 @@ pub struct Start {
     /// What [`crate::manifest::serial_packages`] found on the trunk.
     #[serde(default)]
     pub serial: Vec<PathPattern>,
+    /// The most that it may cost; nothing in it sets none.
+    #[serde(default)]
+    pub budget: Ceiling,
 }
 
 /// Starts a mission; its tasks are added in the same command.
@@ -223,6 +226,9 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
         created_wall: now.wall,
     };
     begin(draft, mission);
+    if ask.budget != Ceiling::default() {
+        budget::set(draft, Scope::Mission(id), ask.budget)?;
+    }
     Ok(id)
 }
 

@@ -75,6 +75,7 @@ pub(crate) fn ask(draft: &mut Draft, ask: Ask, now: Now) -> Result<(MissionId, T
         isolate: false,
         wave_commits: false,
         serial: vec![],
+        budget: Default::default(),
     };
     let mission = mission::start(draft, start, now)?;
     let add = Add { script: ask.script, ..Add::report(ask.project, &subject, ask.brief) };

@@ -172,6 +172,12 @@ impl Team {
         (seat(&self.lead), self.members.iter().map(seat).collect())
     }
 
+    /// Those who take tasks: everybody but the lead, who leads; a lead alone does the work, too.
+    pub fn workers(&self) -> Vec<AgentName> {
+        let all = if self.members.is_empty() { std::slice::from_ref(&self.lead) } else { &self.members };
+        all.iter().map(|it| self.agent(&it.name)).collect()
+    }
+
     /// As what a member does its work.
     pub fn agent(&self, name: &MemberName) -> AgentName {
         AgentName::new(&format!("{}/{name}", self.name)).expect("two checked names make an agent's")
@@ -436,6 +442,25 @@ pub(crate) fn point(draft: &mut Draft, name: &TeamName, launch: LaunchId, again:
 pub fn find(board: &Board, name: &TeamName) -> Result<Arc<Team>, Refusal> {
     let there = board.teams.get(name).filter(|it| it.deleted_wall.is_none());
     there.cloned().ok_or_else(|| Refusal::NoSuchTeam { team: name.clone() })
+}
+
+/// Who of a team can take a mission's tasks: those of its workers that were launched, while anything of it lives.
+pub fn workers(board: &Board, name: &TeamName, project: &ProjectName) -> Result<Vec<AgentName>, Refusal> {
+    let team = find(board, name)?;
+    if team.project != *project {
+        return Err(Refusal::invalid(
+            format!("{name} is a team of {}, and not of {project}", team.project),
+            "name a team of this project: regatta team list",
+        ));
+    }
+    let up: Vec<AgentName> = team.workers().into_iter().filter(|it| board.agents.contains_key(it)).collect();
+    if up.is_empty() || !launch::is_up(board, &team) {
+        return Err(Refusal::invalid(
+            format!("the team {name} is not up, or nobody of it takes tasks"),
+            format!("launch it: regatta team launch {name}"),
+        ));
+    }
+    Ok(up)
 }
 
 /// What holds for lanes in a team's project.

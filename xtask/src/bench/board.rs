@@ -151,6 +151,7 @@ impl Fleet {
             isolate: false,
             wave_commits: false,
             serial: vec![],
+            budget: Default::default(),
         };
         self.run(Command::StartMission { mission, tasks, adopt: vec![] }).map(|_| ())
     }

@@ -125,6 +125,7 @@ impl Bench {
             isolate: false,
             wave_commits: false,
             serial: vec![],
+            budget: Default::default(),
         };
         bench.ask(Command::StartMission { mission: start, tasks, adopt: vec![] })?;
         Ok(bench)

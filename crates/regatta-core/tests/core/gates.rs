@@ -25,6 +25,7 @@ fn start(world: &mut World, mode: Mode, max_workers: u32, tasks: Vec<PlannedTask
         isolate: false,
         wave_commits: false,
         serial: vec![],
+        budget: Default::default(),
     };
     match world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] }) {
         Outcome::Mission { mission, .. } => mission,

@@ -181,6 +181,7 @@ fn a_mission_goes_in_waves() {
         isolate: false,
         wave_commits: false,
         serial: vec![],
+        budget: Default::default(),
     };
     world.ask("ann", Command::StartMission { mission, tasks: auth_plan(), adopt: vec![] });
     let mut waves: Vec<Vec<u64>> = Vec::new();

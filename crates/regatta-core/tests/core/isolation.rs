@@ -22,6 +22,7 @@ fn isolated(manifests: &[&str]) -> (World, MissionId, Vec<Grant>) {
         isolate: true,
         wave_commits: false,
         serial: vec![],
+        budget: Default::default(),
     };
     let tasks = manifests.iter().map(planned).collect();
     let Outcome::Mission { mission, .. } = world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] })

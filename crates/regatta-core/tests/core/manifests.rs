@@ -43,6 +43,7 @@ fn start(world: &mut World, ask: impl FnOnce(&mut Start), tasks: Vec<PlannedTask
         isolate: false,
         wave_commits: false,
         serial: vec![],
+        budget: Default::default(),
     };
     ask(&mut mission);
     match world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] }) {
@@ -314,6 +315,7 @@ fn adopted_tasks_are_laid_out_too() {
         isolate: false,
         wave_commits: false,
         serial: vec![],
+        budget: Default::default(),
     };
     let mut last = planned("last", &["c.go"], &[]);
     last.task.blocked_by = vec![after];

@@ -26,6 +26,7 @@ fn start(world: &mut World, mode: Mode, max_workers: u32, tasks: Vec<PlannedTask
         isolate: false,
         wave_commits: false,
         serial: vec![],
+        budget: Default::default(),
     };
     match world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] }) {
         Outcome::Mission { mission, .. } => mission,
@@ -243,6 +244,7 @@ fn a_plan_is_checked_as_a_whole() {
             isolate: false,
             wave_commits: false,
             serial: vec![],
+            budget: Default::default(),
         };
         let adopt = adopt.iter().map(|it| TaskId(*it)).collect();
         assert_eq!(world.refused("ann", Command::StartMission { mission, tasks, adopt }).code(), code);
@@ -284,6 +286,7 @@ fn a_mission_adopts_tasks() {
         isolate: false,
         wave_commits: false,
         serial: vec![],
+        budget: Default::default(),
     };
     let adopt =
         |tasks: &[TaskId]| Command::StartMission { mission: mission.clone(), tasks: vec![], adopt: tasks.to_vec() };

@@ -129,6 +129,7 @@ fn begin(plan: &Plan) -> World {
         isolate: plan.isolate,
         wave_commits: plan.wave_commits,
         serial: files(&plan.serial.iter().map(String::as_str).collect::<Vec<_>>()),
+        budget: Default::default(),
     };
     let done = world.ask("ann", Command::StartMission { mission, tasks: plan.tasks(), adopt: vec![] });
     assert!(matches!(done, Outcome::Mission { .. }));
@@ -321,6 +322,7 @@ fn lots_of_tasks_are_passed_over_and_nobody_is_forgotten() {
             isolate: seed == 2,
             wave_commits: false,
             serial: vec![],
+            budget: Default::default(),
         };
         world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] });
         let mut live: Vec<Grant> = vec![];

@@ -606,6 +606,7 @@ impl Story {
                     isolate: tasks % 5 == 0,
                     wave_commits: waves && workers % 2 == 0,
                     serial: if tasks % 3 == 0 { files(&["src/**"]) } else { vec![] },
+                    budget: Default::default(),
                 };
                 let adopt = adopt.map(|it| self.task(it)).into_iter().collect();
                 let tasks = (0..tasks as usize % 4).map(planned).collect();

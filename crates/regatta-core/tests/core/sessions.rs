@@ -3,13 +3,14 @@
 use regatta_core::agent::{Register, Runtime};
 use regatta_core::attempt::{Cause, Exited};
 use regatta_core::budget::{Ceiling, Scope};
-use regatta_core::command::{Command, Outcome};
+use regatta_core::command::{Command, Outcome, PlannedTask};
+use regatta_core::mission::{Mode, Start};
 use regatta_core::schedule::{Grant, WaitKind};
 use regatta_core::session::{Ask, Class, Said, Stop, Usage, Want};
 use regatta_core::steer::Heard;
 use regatta_core::task::{How, Status};
 
-use crate::world::{World, exits, registers, work};
+use crate::world::{World, agent, exits, registers, shop, work};
 
 /// A world with one agent of the provider `acme` that talks, and a task for it.
 fn world() -> World {
@@ -103,6 +104,50 @@ fn a_budget_of_turns_lets_the_last_turn_end() {
         world.ask("regatta", exits(&grant, Exited::Lost));
         assert!(world.reasons(grant.task).contains(&WaitKind::Budget));
     }
+}
+
+/// A mission that may cost so much: at 80 % the inbox says so, at the end nothing more of it starts, what runs goes on
+/// later, and a higher ceiling lets it.
+#[test]
+fn a_mission_has_a_budget_from_its_start() {
+    let mut world = world();
+    let ceiling = |micro_usd| Ceiling { micro_usd: Some(micro_usd), ..Ceiling::default() };
+    let mission = Start {
+        project: shop(),
+        title: "login".into(),
+        agents: vec![agent("ada")],
+        max_workers: 5,
+        mode: Mode::Flow,
+        isolate: false,
+        wave_commits: false,
+        serial: vec![],
+        budget: ceiling(5_000_000),
+    };
+    let other = world.ready("ada").unwrap();
+    world.ask("ann", Command::CancelTask { task: other, reason: "not now".into() });
+    let tasks = ["b", "c"].map(|it| PlannedTask { task: work(it, &[it]), after: vec![], assign: None }).to_vec();
+    let Outcome::Mission { mission, tasks } = world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] })
+    else {
+        panic!("it is started")
+    };
+    let scope = Scope::Mission(mission);
+    assert_eq!(world.board.budgets[&scope].ceiling, ceiling(5_000_000), "in the same commit");
+    let grant = opens(&mut world);
+    let used = |money| Usage { micro_usd: Some(money), ..Usage::default() };
+    let items = |world: &World| -> Vec<String> {
+        regatta_core::inbox::open(&world.board, world.now).iter().map(|it| it.item.to_string()).collect()
+    };
+    says(&mut world, &grant, Said::Usage { session: Some("s1".into()), usage: used(3_900_000) });
+    assert!(items(&world).is_empty());
+    says(&mut world, &grant, Said::Usage { session: Some("s1".into()), usage: used(4_100_000) });
+    assert_eq!(items(&world), [format!("budget:{mission}")], "somebody is told");
+    says(&mut world, &grant, Said::Usage { session: Some("s1".into()), usage: used(5_000_000) });
+    assert_eq!(world.board.attempts[&grant.attempt].stopping, Some(Cause::Parked));
+    world.ask("regatta", exits(&grant, Exited::Lost));
+    assert_eq!(world.poll_supervised("ada"), None, "nothing more of it starts");
+    assert!(tasks.iter().all(|it| world.reasons(*it).contains(&WaitKind::Budget)));
+    world.ask("ann", Command::SetBudget { scope, ceiling: ceiling(9_000_000) });
+    assert!(world.poll_supervised("ada").is_some());
 }
 
 /// What a person said and no agent heard is in the brief of the next attempt, once; what was heard is not.

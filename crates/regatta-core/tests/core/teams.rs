@@ -3,17 +3,18 @@
 use regatta_core::agent::Runtime;
 use regatta_core::attempt::Exited;
 use regatta_core::bus::Post;
-use regatta_core::command::{Command, Outcome};
+use regatta_core::command::{Command, Outcome, PlannedTask};
 use regatta_core::effect::Effect;
-use regatta_core::ids::{AttemptId, ChannelName, LaunchId, MemberName, TeamName};
+use regatta_core::ids::{AttemptId, ChannelName, LaunchId, MemberName, ProjectName, TeamName};
 use regatta_core::lane::{Kind, Lanes};
 use regatta_core::launch::{self, Cause, Entry, Launch, Live, Phase, Program, Resolution, State, Summary, Why};
+use regatta_core::mission::{Mode, Start};
 use regatta_core::refusal::Refusal;
 use regatta_core::session::{Class, Said, Stop};
 use regatta_core::task::{How, IssueType};
-use regatta_core::team::{Ask, Create, Edit, Member, Team};
+use regatta_core::team::{Ask, Create, Edit, Member, Team, workers};
 
-use crate::world::{World, agent, shop, work};
+use crate::world::{World, agent, registers, shop, work};
 
 pub(crate) fn harbour() -> TeamName {
     TeamName::new("harbour").unwrap()
@@ -194,6 +195,49 @@ fn a_team_is_launched_primary_first_and_is_up_when_everybody_has_answered() {
     assert_eq!(tom.got.model.as_deref(), Some("m-1"), "what it got is what its session said");
     assert_eq!(tom.lane.map(|it| (it.id, it.owner)), Some(("opencode:tom".into(), "opencode".into())));
     assert!(tom.evidence.iter().any(|it| it.text.contains("found /usr/bin/agent 1.2")));
+}
+
+/// A mission may be a team's: its members take the tasks, the lead leads, and nobody else has any of them.
+#[test]
+fn a_mission_is_done_by_a_team() {
+    let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
+    let none = |world: &World| workers(&world.board, &harbour(), &shop()).map_err(|it| it.code());
+    assert_eq!(none(&world), Err("invalid"), "nobody of it was started yet");
+    let other = ProjectName::new("elsewhere").unwrap();
+    assert!(workers(&world.board, &harbour(), &other).is_err_and(|it| it.message().contains("a team of shop")));
+    assert!(workers(&world.board, &TeamName::new("nobody").unwrap(), &shop()).is_err());
+    resolve(&mut world, &[]);
+    ["alice", "amy", "tom"].into_iter().for_each(|it| comes_up(&mut world, it));
+    world.ask("ann", Command::RegisterAgent(registers("ada", 2)));
+    let agents = workers(&world.board, &harbour(), &shop()).unwrap();
+    assert_eq!(agents, [agent("harbour/alice"), agent("harbour/tom")]);
+    let mission = Start {
+        project: shop(),
+        title: "login".into(),
+        agents,
+        max_workers: 5,
+        mode: Mode::Flow,
+        isolate: false,
+        wave_commits: false,
+        serial: vec![],
+        budget: Default::default(),
+    };
+    let tasks = [("a", "a"), ("b", "b")].map(|(subject, file)| PlannedTask {
+        task: work(subject, &[file]),
+        after: vec![],
+        assign: None,
+    });
+    world.ask("ann", Command::StartMission { mission, tasks: tasks.to_vec(), adopt: vec![] });
+    assert_eq!(world.poll_supervised("ada"), None, "that is not of the team");
+    assert_eq!(world.poll_supervised("harbour/amy"), None, "the lead leads");
+    assert!(world.poll_supervised("harbour/alice").is_some() && world.poll_supervised("harbour/tom").is_some());
+    let mut stopped = mixed_and_up();
+    assert!(none(&stopped).is_ok());
+    stop(&mut stopped);
+    ["tom", "alice", "amy"].into_iter().for_each(|it| ends(&mut stopped, it, Exited::Lost));
+    assert_eq!(none(&stopped), Err("invalid"), "it was stopped");
+    let alone = Team { members: vec![], ..team(&world) };
+    assert_eq!(alone.workers(), [agent("harbour/amy")], "a lead alone does the work, too");
 }
 
 #[test]

@@ -21,6 +21,7 @@ fn ask_for(mode: Mode, isolate: bool) -> Start {
         isolate,
         wave_commits: true,
         serial: vec![],
+        budget: Default::default(),
     }
 }
 

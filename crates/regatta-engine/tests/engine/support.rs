@@ -204,6 +204,7 @@ pub(crate) fn mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command {
         isolate: false,
         wave_commits: false,
         serial: vec![],
+        budget: Default::default(),
     };
     Command::StartMission { mission, tasks, adopt: vec![] }
 }

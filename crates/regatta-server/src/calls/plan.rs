@@ -144,6 +144,8 @@ impl Caller<'_> {
             mode,
             isolate: false,
             wave_commits,
+            team: None,
+            budget: Default::default(),
             tasks: ask.tasks,
             adopt: vec![],
         };

@@ -154,6 +154,11 @@ impl Caller<'_> {
     ) -> Result<(u64, MissionId, Vec<TaskId>), Problem> {
         let project = self.project(ask.project.clone())?;
         let serial = self.serial_packages(&project, &ask).await?;
+        let mut agents = ask.agents;
+        if let Some(team) = &ask.team {
+            let more = team::workers(&self.board(), team, &project).map_err(|it| Problem::from(&it))?;
+            agents.extend(more.into_iter().filter(|it| !agents.contains(it)).collect::<Vec<_>>());
+        }
         let tasks = ask
             .tasks
             .into_iter()
@@ -183,12 +188,13 @@ impl Caller<'_> {
         let mission = mission::Start {
             project,
             title: ask.title,
-            agents: ask.agents,
+            agents,
             max_workers: ask.max_workers,
             mode: ask.mode,
             isolate: ask.isolate,
             wave_commits: ask.wave_commits,
             serial,
+            budget: ask.budget,
         };
         match self.ask(Command::StartMission { mission, tasks, adopt: ask.adopt }).await? {
             (revision, Outcome::Mission { mission, tasks }) => Ok((revision, mission, tasks)),

@@ -358,6 +358,7 @@ fn missions(it: &mut Teller) {
             isolate: mode == mission::Mode::Waves,
             wave_commits: false,
             serial: vec![PathPattern::new("tests/**").unwrap()],
+            budget: Default::default(),
         };
         it.tell(&person("ann"), Some(title), Command::StartMission { mission, tasks, adopt: vec![] });
     }
@@ -428,6 +429,7 @@ fn strays(it: &mut Teller) {
         isolate: true,
         wave_commits: false,
         serial: vec![],
+        budget: Default::default(),
     };
     let tasks = vec![planned("left"), planned("right")];
     it.tell(&person("ann"), Some("Third"), Command::StartMission { mission, tasks, adopt: vec![] });

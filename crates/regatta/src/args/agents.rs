@@ -285,7 +285,7 @@ fn scope(text: &str) -> Result<budget::Scope, String> {
 }
 
 /// Millionths of a dollar, from dollars as people write them.
-fn dollars(text: &str) -> Result<u64, String> {
+pub(super) fn dollars(text: &str) -> Result<u64, String> {
     let plain = text.strip_prefix('$').unwrap_or(text);
     let amount: f64 = plain.parse().map_err(|_| "write dollars, such as 2.50".to_owned())?;
     if !(0.0..=1e9).contains(&amount) {

@@ -1,7 +1,7 @@
 //! What may be typed of runs and plans.
 
 use clap::{Args, Subcommand};
-use regatta_core::ids::AgentName;
+use regatta_core::ids::{AgentName, TeamName};
 
 use super::*;
 
@@ -10,6 +10,15 @@ pub(crate) struct Run {
     /// The plan, in TOML or JSON, or a goal in words, of which an agent makes a plan first; - reads standard input; none takes the tasks that wait on the board (asks first, or needs --yes)
     #[arg(value_name = "PLAN|GOAL")]
     pub(crate) plan: Option<PathBuf>,
+    /// The same as a plan's name: a file of tasks; - reads standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "from_wave", "resume"])]
+    pub(crate) from: Option<PathBuf>,
+    /// Have the members of this team do it, as far as they do tasks; it is launched if it is not
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["agents", "resume"])]
+    pub(crate) team: Option<TeamName>,
+    /// Let it cost at most so many US dollars, such as 2.50: then nothing of it starts, and the inbox says so
+    #[arg(long, value_name = "DOLLARS", value_parser = super::agents::dollars, conflicts_with = "resume")]
+    pub(crate) budget: Option<u64>,
     /// Have this agent make the plan of a goal; the first of the agents if not given
     #[arg(long, value_name = "NAME")]
     pub(crate) planner: Option<AgentName>,

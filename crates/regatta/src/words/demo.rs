@@ -202,6 +202,8 @@ fn play(app: &App, ask: &Demo, client: &Client, repo: &Path, began: Instant) -> 
         mode: mission::Mode::Flow,
         isolate: false,
         wave_commits: false,
+        team: None,
+        budget: Default::default(),
         tasks: plan.tasks,
         adopt: vec![],
     };

@@ -121,6 +121,8 @@ fn explore(
         max_workers: start.max_workers,
         isolate: start.isolate,
         wave_commits: false,
+        team: start.team.clone(),
+        budget: Default::default(),
     };
     let got: Got<MissionView> = client.call(&Call::MissionStart(ask))?;
     let (id, after) = (got.data.mission.id, got.revision);

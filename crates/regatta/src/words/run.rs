@@ -4,8 +4,10 @@ use std::io::Write;
 
 use regatta_api::Call;
 use regatta_api::input::{self, PlannedTask, RuntimeName};
+use regatta_api::team::{self as wire, TeamView};
 use regatta_api::view::{AgentView, MissionView, ProjectView, StatusView, TaskView};
 use regatta_core::agent::{Role, Runtime};
+use regatta_core::budget::{Ceiling, dollars};
 use regatta_core::ids::{AgentName, MissionId, ProjectName, TaskId};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Commits;
@@ -27,6 +29,9 @@ use super::preview::{Preview, Rules, counted};
 use super::summary;
 use super::wave;
 
+/// How long a team's launch is waited for.
+const LAUNCH_MS: u64 = 120_000;
+
 /// What is to be worked on.
 pub(super) struct Work {
     pub(super) title: String,
@@ -44,8 +49,9 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     }
     // What is wrong with a file is said before anything is started, the daemon too.
     let words = goal::of(ask.plan.as_deref());
-    let mut file = ask.plan.clone().filter(|it| words.is_none() && it != std::path::Path::new("-"));
-    let mut given = match (&ask.from_wave, &ask.plan) {
+    let named = ask.from.as_ref().or(ask.plan.as_ref());
+    let mut file = named.cloned().filter(|it| words.is_none() && it != std::path::Path::new("-"));
+    let mut given = match (&ask.from_wave, named) {
         (Some(file), _) => Some(wave::read(app, ask, file)?),
         (None, Some(_)) if words.is_some() => None,
         (None, Some(file)) => Some(of_plan(ask, plan::read(file)?)),
@@ -101,7 +107,9 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
     let mut start = input::MissionStart {
         project: Some(project),
         title: work.title.clone(),
-        agents: agents.clone(),
+        agents: if ask.team.is_some() { vec![] } else { agents.clone() },
+        team: ask.team.clone(),
+        budget: Ceiling { micro_usd: ask.budget, ..Ceiling::default() },
         max_workers,
         mode,
         isolate: ask.isolate,
@@ -109,10 +117,14 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
         tasks: vec![],
         adopt: vec![],
     };
+    if ask.fill_manifests {
+        launch(app, &client, ask)?;
+    }
     let work = if ask.fill_manifests { fill::fill(app, &client, work, &start, ask.events)? } else { work };
     let mut work = work;
     loop {
         app.out.note(work.preview.draw(&rules, &agents).trim_end());
+        ask.budget.iter().for_each(|it| app.out.note(&format!("budget    {}", dollars(*it))));
         work.notes.iter().for_each(|it| app.out.note(it));
         if ask.plan_only {
             return Ok(());
@@ -140,6 +152,7 @@ pub(super) fn run(app: &App, ask: &Run) -> Said {
             }
         }
     }
+    launch(app, &client, ask)?;
     (start.tasks, start.adopt) = (work.tasks, work.adopt);
     let got: Got<MissionView> = client.call(&Call::MissionStart(start))?;
     started(app, &client, ask, got, open.revision)
@@ -152,8 +165,24 @@ fn goal_plan(app: &App, ask: &Run, words: &str) -> Result<goal::Made, Failed> {
     let project = project.ok_or_else(|| {
         failed("no_project", "this repository is not under management yet", "set it up: regatta init")
     })?;
+    launch(app, &client, ask)?;
     let agents = choose_agents(&client, ask, &settings::all(&app.here()?)?)?;
     goal::plan(app, &client, ask, (words, &project), &agents)
+}
+
+/// Launches the team that is to do it, if nothing of it lives. Whoever of it does not come up is said, and the others
+/// do the work.
+fn launch(app: &App, client: &Client, ask: &Run) -> Said {
+    let Some(team) = &ask.team else { return Ok(()) };
+    let known: Got<TeamView> = client.call(&Call::TeamShow(wire::Named { team: team.clone() }))?;
+    if known.data.up {
+        return Ok(());
+    }
+    app.out.note(&format!("the team {team} is launched"));
+    let start = wire::Start { team: team.clone(), left_out: vec![], wait_ms: LAUNCH_MS };
+    let got: Got<TeamView> = client.call(&Call::TeamLaunch(start))?;
+    app.out.note(&format!("{team}: {}", out::line(&got.data.summary.said)));
+    Ok(())
 }
 
 /// What a person says to a plan.
@@ -190,6 +219,12 @@ fn again(ask: &Run, file: &std::path::Path) -> String {
     if !ask.agents.is_empty() {
         let names: Vec<&str> = ask.agents.iter().map(AgentName::as_str).collect();
         line += &format!(" --agents {}", names.join(","));
+    }
+    if let Some(team) = &ask.team {
+        line += &format!(" --team {team}");
+    }
+    if let Some(most) = ask.budget {
+        line += &format!(" --budget {}", dollars(most).trim_start_matches('$'));
     }
     match ask.mode {
         Some(Mode::Flow) => line += " --mode flow",
@@ -347,6 +382,10 @@ fn resume(app: &App, ask: &Run, mission: &str) -> Said {
 
 /// The agents that were named, or those of the settings, or all whose program we start.
 fn choose_agents(client: &Client, ask: &Run, settings: &[settings::Setting]) -> Result<Vec<AgentName>, Failed> {
+    if let Some(team) = &ask.team {
+        let got: Got<TeamView> = client.call(&Call::TeamShow(wire::Named { team: team.clone() }))?;
+        return Ok(got.data.desired.workers());
+    }
     let known: Got<Vec<AgentView>> = client.call(&Call::AgentList(input::Nothing {}))?;
     let mut wanted = ask.agents.clone();
     if wanted.is_empty() {

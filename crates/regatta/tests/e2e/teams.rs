@@ -44,6 +44,34 @@ fn set_up() -> World {
     world
 }
 
+/// A run may be a team's, and may cost so much: the team is launched, its members do the work, and the mission has its
+/// budget from its first commit on. `--from` reads standard input, too.
+#[test]
+fn a_run_is_done_by_a_team_within_a_budget() {
+    let world = World::set_up();
+    let team = "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\nbackend = \"scripted\"\n\n[[member]]\nname = \"alice\"\nprovider = \"codex\"\n";
+    world.write("team.toml", team);
+    world.commit("A team");
+    world.ok(&["team", "create"]);
+    let plan = "[[task]]\nid = \"b\"\nsubject = \"Write b\"\nfiles = [\"b.txt\"]\nscript = [{ write = { path = \"b.txt\", text = \"b\\n\" } }]\n";
+    let file = world.root.join("plan.toml");
+    std::fs::write(&file, plan).unwrap();
+    let base = ["run", "--from", file.to_str().unwrap(), "--team", "harbour", "--budget", "2.50"];
+    let with = |more: &[&'static str]| [&base[..], more].concat();
+    let shown = world.run(&with(&["--plan-only"]));
+    assert!(shown.code == 0 && shown.out.contains("Write b"), "{shown:?}");
+    assert_eq!(world.json(&["team", "show", "harbour"])["up"], false, "a plan alone launches nobody");
+    let refused = world.run(&["run", file.to_str().unwrap(), "--team", "nobody", "--yes"]);
+    assert!(refused.code != 0 && refused.err.contains("there is no team nobody"), "{refused:?}");
+    world.ok(&with(&["--yes", "--wait"]));
+    let mission = world.json(&["mission", "show", "M1"]);
+    assert_eq!(mission["agents"], json!(["harbour/alice"]), "its lead leads: {mission}");
+    assert!(world.read("b.txt").contains('b'), "it landed");
+    let log = world.ok(&["events", "--json"]);
+    let set = log.lines().find(|it| it.contains("\"budget.set\"")).unwrap_or_else(|| panic!("no budget: {log}"));
+    assert!(set.contains("\"M1\"") && set.contains("2500000"), "{set}");
+}
+
 /// Everybody's state, in the order of the roster.
 fn states(world: &World) -> Vec<String> {
     let view = world.json(&["team", "show", "harbour"]);
