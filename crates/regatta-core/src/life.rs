@@ -9,6 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::approval;
 use crate::board::Board;
 use crate::event::Recorded;
 use crate::ids::{AttemptId, Now, TaskId};
@@ -167,7 +168,7 @@ fn add(sums: &mut Vec<Sum>, it: &Stretch) {
 pub fn doing(board: &Board, task: &Task, now: Now) -> (Doing, String, Option<AttemptId>) {
     if task.status.is_running() {
         let by = task.attempt.and_then(|it| board.attempts.get(&it));
-        let open = by.and_then(|by| board.approvals.values().find(|it| it.attempt == by.id && it.is_open()));
+        let open = by.and_then(|by| approval::open_of(board, by));
         if let (Some(by), Some(open)) = (by, open) {
             let kind = match open.ask.want {
                 Want::Permission { .. } => WaitKind::Permission,

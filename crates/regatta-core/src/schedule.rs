@@ -18,7 +18,7 @@ use crate::mission::Mission;
 use crate::pattern::PathPattern;
 use crate::refusal::{Refusal, seconds};
 use crate::task::{Expects, IssueType, Status, Task};
-use crate::{agent, attempt, budget, claim, manifest, mission, provider, radar, runner, standing, task};
+use crate::{agent, approval, attempt, budget, claim, manifest, mission, provider, radar, runner, standing, task};
 
 /// The closed set of things a task can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -454,7 +454,7 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                 match (board.tasks.get(blocker), board.settled(*blocker)) {
                     (Some(other), _) => say(
                         WaitKind::Dep,
-                        format!("needs {blocker} \"{}\", which {}", other.subject, other.status.phrase()),
+                        format!("needs {blocker} \"{}\", which {}", other.subject, at_now(board, other, now)),
                     ),
                     (None, Some(Status::Completed)) => {}
                     (None, Some(status)) => say(
@@ -493,6 +493,42 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
         }
     }
     reasons
+}
+
+/// What a blocker is at, within a sentence: also whom it waits for itself. Its own blockers are not asked: they say so
+/// where they are looked at.
+fn at_now(board: &Board, task: &Task, now: Now) -> String {
+    let attempt = task.attempt.and_then(|it| board.attempts.get(&it));
+    match task.status {
+        Status::InProgress | Status::Validating => match attempt {
+            Some(it) if it.stopping.is_some() => "is being stopped".into(),
+            Some(it) => match approval::open_of(board, it) {
+                Some(open) => format!("waits for you ({})", open.id),
+                None if task.status == Status::Validating => "is being checked".into(),
+                None => task.status.phrase().into(),
+            },
+            None => task.status.phrase().into(),
+        },
+        Status::InReview => "is in review, and waits for you".into(),
+        Status::Landing => match task.landing.and_then(|it| board.landings.get(&it)) {
+            Some(landing) if landing.held.is_some() => "is landing, and waits for you".into(),
+            Some(landing) if matches!(landing.state, LandingState::Queued) => {
+                let ahead = board.queue_of(&landing.project).take_while(|it| it.id != landing.id).count();
+                format!("is number {} in the landing queue", ahead + 1)
+            }
+            _ => task.status.phrase().into(),
+        },
+        status if status.is_waiting() => {
+            let agent = task.agent.as_ref().or(task.assignee.as_ref()).and_then(|it| board.agents.get(it));
+            let parked = agent.and_then(|it| provider::parked(board, it).map(|parked| provider::describe(parked, now)));
+            match (&task.paused, parked) {
+                (Some(reason), _) => format!("is paused: {reason}"),
+                (None, Some(parked)) => format!("is parked: {parked}"),
+                (None, None) => status.phrase().into(),
+            }
+        }
+        status => status.phrase().into(),
+    }
 }
 
 fn trunk_holder(board: &Board, landing: &crate::landing::Landing, now: Now) -> String {

@@ -1,14 +1,17 @@
 //! Programs that talk: their limits, their turns, their time, and the words they were told.
 
 use regatta_core::agent::{Register, Runtime};
-use regatta_core::attempt::{Cause, Exited};
+use regatta_core::approval;
+use regatta_core::attempt::{Attempt, Cause, Exited};
 use regatta_core::budget::{Ceiling, Scope};
 use regatta_core::command::{Command, Outcome, PlannedTask};
+use regatta_core::ids::TaskId;
+use regatta_core::life::{self, Doing};
 use regatta_core::mission::{Mode, Start};
-use regatta_core::schedule::{Grant, WaitKind};
+use regatta_core::schedule::{Grant, WaitKind, wait_reasons};
 use regatta_core::session::{Ask, Class, Said, Stop, Usage, Want};
 use regatta_core::steer::Heard;
-use regatta_core::task::{How, Status};
+use regatta_core::task::{Add, How, Status, Task};
 
 use crate::world::{World, agent, exits, registers, shop, work};
 
@@ -148,6 +151,73 @@ fn a_mission_has_a_budget_from_its_start() {
     assert!(tasks.iter().all(|it| world.reasons(*it).contains(&WaitKind::Budget)));
     world.ask("ann", Command::SetBudget { scope, ceiling: ceiling(9_000_000) });
     assert!(world.poll_supervised("ada").is_some());
+}
+
+/// Whoever needs another is told what that one is at, and whom it waits for itself.
+#[test]
+fn a_blocker_is_said_as_it_is() {
+    let says_of = |world: &World| -> String {
+        let task = world.board.tasks.values().find(|it| it.subject == "after").cloned().unwrap();
+        let reasons = wait_reasons(&world.board, &task, world.now);
+        let text = reasons.into_iter().find(|it| it.kind == WaitKind::Dep).map(|it| it.text).unwrap_or_default();
+        text.split("which ").nth(1).unwrap_or_default().to_owned()
+    };
+    let begun = || {
+        let mut world = world();
+        let first = world.ready("ada").unwrap();
+        let after = Add { blocked_by: vec![first], ..work("after", &["z"]) };
+        world.add_for(after, None, How::Queue);
+        assert_eq!(says_of(&world), "is waiting");
+        world
+    };
+    let mut world = begun();
+    let grant = opens(&mut world);
+    assert_eq!(says_of(&world), "is working");
+    let want = Want::Question { text: "Which?".into(), choices: vec![], schema: None };
+    says(&mut world, &grant, Said::Asked(Ask { id: "1".into(), want }));
+    assert_eq!(says_of(&world), "waits for you (Q1)");
+    // One that is being stopped waits for nothing, whoever says so.
+    let open = |world: &World| approval::open_of(&world.board, &world.board.attempts[&grant.attempt]).map(|it| it.id);
+    let doing = |world: &World| life::doing(&world.board, &world.board.tasks[&grant.task], world.now).0;
+    assert_eq!((open(&world).is_some(), doing(&world)), (true, Doing::Waiting(WaitKind::Question)));
+    let stopping = Attempt { stopping: Some(Cause::Stopped), ..Attempt::clone(&world.board.attempts[&grant.attempt]) };
+    world.board.attempts.insert(grant.attempt, stopping.into());
+    assert_eq!((open(&world), doing(&world)), (None, Doing::Working));
+    assert_eq!(says_of(&world), "is being stopped");
+
+    let mut world = begun();
+    let grant = opens(&mut world);
+    says(&mut world, &grant, ended(Stop::EndTurn, None));
+    world.ask("regatta", exits(&grant, Exited::Done { output: None }));
+    assert_eq!(says_of(&world), "is being checked");
+    let set = |world: &mut World, status: Status| {
+        let task = Task { status, attempt: None, ..Task::clone(&world.board.tasks[&grant.task]) };
+        world.board.tasks.insert(grant.task, task.into());
+    };
+    for (status, wanted) in [
+        (Status::InReview, "is in review, and waits for you"),
+        (Status::NeedsHuman, "needs you"),
+        (Status::Landing, "is landing"),
+        (Status::Failed, "has failed"),
+    ] {
+        set(&mut world, status);
+        assert_eq!(says_of(&world), wanted);
+    }
+
+    let mut world = begun();
+    limited(&mut world);
+    assert!(says_of(&world).starts_with("is parked: acme is rate-limited for "), "{}", says_of(&world));
+    world.ask("ann", Command::PauseTask { task: TaskId(1), reason: "later".into() });
+    assert_eq!(says_of(&world), "is paused: later");
+
+    let mut world = World::with(&[("ada", 2)]);
+    world.add_for(work("first", &["a"]), Some("ada"), How::Queue);
+    let after = Add { blocked_by: vec![TaskId(1)], ..work("after", &["z"]) };
+    world.add_for(after, None, How::Queue);
+    let grant = world.poll("ada").unwrap();
+    world.ask("ann", Command::HoldQueue { project: shop(), reason: "a demo".into() });
+    world.submit(&grant);
+    assert_eq!(says_of(&world), "is number 1 in the landing queue");
 }
 
 /// What a person said and no agent heard is in the brief of the next attempt, once; what was heard is not.

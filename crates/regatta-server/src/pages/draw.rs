@@ -17,7 +17,7 @@ use regatta_core::ids::{AgentName, LandingId, Now, TaskId};
 use regatta_core::landing::End;
 use regatta_core::launch::{self, Live};
 use regatta_core::task::{Status, Task};
-use regatta_core::{agent, map, provider, schedule};
+use regatta_core::{agent, approval, map, provider, schedule};
 use regatta_engine::ports::store::{History, StoreError, TaskFilter};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -438,7 +438,8 @@ fn files_text(spots: &[map::Spot], landed: u32) -> String {
 
 /// What a task is at.
 pub(super) fn at(board: &Board, it: &Task) -> At {
-    let asked = it.attempt.is_some_and(|id| board.approvals.values().any(|open| open.is_open() && open.attempt == id));
+    let attempt = it.attempt.and_then(|id| board.attempts.get(&id));
+    let asked = attempt.is_some_and(|it| approval::open_of(board, it).is_some());
     match it.status {
         _ if asked => At::Needs,
         Status::Completed => At::Landed,
