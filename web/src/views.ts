@@ -218,6 +218,18 @@ export interface Row {
   micro_usd?: number;
 }
 
+/** Tasks laid out: waves as columns. An edge's ends are places in the list of nodes, what it goes through are cells. */
+export interface Graph {
+  title: string;
+  text: string;
+  tasks: number;
+  columns: number;
+  rows: number;
+  nodes: { column: number; row: number; tasks: string[]; label: string; word: string; at: At; agent?: string; needs?: string[]; critical: boolean }[];
+  edges: { from: number; to: number; through: [number, number][]; critical: boolean }[];
+  critical: string[];
+}
+
 export interface TaskPage {
   id: string;
   project: string;

@@ -41,6 +41,9 @@ inputs! {
         /// Only what changed since it was last sent back.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")] since_review: bool,
     }
+    /// What to draw: a mission, or a task with what is around it, as a person types it; or what there is, in one
+    /// project or in all.
+    Graph { #[serde(default)] id: Option<String>, #[serde(default)] project: Option<ProjectName> }
     Name { name: AgentName }
     AgentClose {
         name: AgentName,

@@ -2,6 +2,7 @@
 
 mod bridge; // conversations and bridges
 mod cost; // what was spent, and what came of it
+mod graph; // what waits for what, laid out
 mod inbox; // what needs a person
 mod mission; // how missions stand
 mod past; // why something waits, and what was before
@@ -35,6 +36,7 @@ use crate::verb::Scope as TokenScope;
 
 pub use bridge::{BridgeView, ConversationLineView, HealthView};
 pub use cost::{CameView, CostRow, CostTable, CostView, LinesView, forecast_words, price_words};
+pub use graph::{EdgeView, GraphView, NodeView};
 pub use inbox::{InboxView, Way};
 pub use mission::{GuideView, MissionLineView, MissionView};
 pub use past::{AgentWhyView, PastView, WhyView, span};

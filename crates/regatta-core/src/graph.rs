@@ -1,4 +1,6 @@
-//! The graph of blockers: cycles, and the steps in which a plan can be worked off.
+//! The graph of blockers: cycles, the steps in which a plan can be worked off, and how it is drawn.
+
+pub mod layout; // where each task is drawn
 
 use std::collections::BTreeSet;
 

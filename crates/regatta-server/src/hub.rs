@@ -91,7 +91,7 @@ fn pace(readers: usize) -> Duration {
 }
 
 /// A task that ended, and when.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Finish {
     pub(crate) task: TaskId,
     pub(crate) wall: u64,

@@ -169,6 +169,12 @@ impl Out {
 
     /// A state with its glyph, its word and its colour.
     pub(crate) fn state(&self, word: &str) -> String {
+        let (glyph, style) = self.look(word);
+        self.paint(&format!("{glyph} {word}"), style)
+    }
+
+    /// A state's glyph and its colour.
+    pub(crate) fn look(&self, word: &str) -> (&'static str, &'static str) {
         let (glyph, plain, style) = match word {
             "working" | "busy" => ("▶", ">", "34"),
             "waiting" | "backlog" => ("‖", "=", "33"),
@@ -179,7 +185,7 @@ impl Out {
             "failed" | "cancelled" => ("✕", "x", "31"),
             _ => ("·", ".", "2"),
         };
-        self.paint(&format!("{} {word}", if self.unicode { glyph } else { plain }), style)
+        (if self.unicode { glyph } else { plain }, style)
     }
 }
 

@@ -331,6 +331,34 @@ describe('tasks', () => {
     render(null, box);
   });
 
+  it('are a graph as the daemon laid it out, and a filter makes the others faint', async () => {
+    fill(3);
+    const node = (column: number, row: number, tasks: string[], more: object) => ({ column, row, tasks, label: 'x', word: 'waiting', at: 'waiting', critical: false, ...more });
+    const nodes = [node(0, 0, ['T7', 'T8'], { label: '2 landed', word: 'landed', at: 'landed' }), node(0, 1, ['T1'], { critical: true }), node(1, 0, ['T2'], { label: 'Greet <b>', agent: 'ann', needs: ['T1', 'T7'], critical: true })];
+    const edges = [{ from: 1, to: 2, through: [[0, 1], [1, 0]], critical: true }, { from: 0, to: 2, through: [[0, 0], [1, 0]], critical: false }];
+    const of = topic('graph.M1');
+    of.entities.set('graph', signal({ title: 'M1 Greet', text: '4 tasks in 2 waves', tasks: 4, columns: 2, rows: 2, nodes, edges, critical: ['T1', 'T2'] }));
+    at('/tasks?view=graph&mission=M1');
+    const box = document.createElement('div');
+    render(<Tasks />, box);
+    await until(() => box.querySelectorAll('svg a').length === 3);
+    const links = [...box.querySelectorAll('svg a')];
+    expect(links.map((it) => it.getAttribute('href'))).toEqual(['/tasks?at=landed&mission=M1', '/t/T1', '/t/T2']);
+    expect(links.map((it) => it.getAttribute('aria-label'))).toEqual(['2 landed', 'T1 waiting: x, on the longest way', 'T2 waiting: Greet <b>, ann, needs T1 T7, on the longest way']);
+    // Those j and k go to, in the order in which they are drawn; what is bold is on top.
+    expect(box.querySelectorAll('svg a[data-row]').length).toBe(3);
+    expect([...box.querySelectorAll('svg path')].map((it) => it.getAttribute('class'))).toEqual(['', 'bold']);
+    expect(box.textContent).toContain('regatta graph M1');
+    expect(box.querySelectorAll('.faint').length).toBe(0);
+    at('/tasks?view=graph&mission=M1&q=T2');
+    await until(() => box.querySelectorAll('.faint').length === 2);
+    at('/tasks?view=graph&mission=M1,head');
+    await until(() => box.querySelector('svg') === null);
+    render(null, box);
+    of.entities.clear();
+    fill(0);
+  });
+
   it('come in parts that are asked for', async () => {
     fill(230);
     at('/tasks');

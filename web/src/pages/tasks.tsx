@@ -1,8 +1,7 @@
 import { named, plain, usd } from '../format';
 import { byName, topic } from '../live/client';
-import { layers } from '../plots/graph';
+import { Graph } from '../plots/graph';
 import { get, set } from '../route';
-import { Legend } from '../plots/lanes';
 import { type Column, Heads, ordered } from '../table';
 import { Age, Empty, Glyph, Panel, TaskLink, useTopics } from '../ui';
 import { type At, type Head, type Row, STATES } from '../views';
@@ -135,44 +134,6 @@ function Board({ rows }: { rows: Row[] }) {
   );
 }
 
-const BOX = { width: 168, height: 40, across: 210, down: 52 };
-
-function Graph({ rows, around }: { rows: Row[]; around: string }) {
-  const made = layers(rows, around);
-  const width = made.columns * BOX.across;
-  const height = made.rows * BOX.down + 8;
-  return (
-    <>
-      <div class="row">
-        <p class="empty">
-          {made.text} {around ? <a href="/tasks?view=graph">show all</a> : ''}
-        </p>
-        <Legend of={COLUMNS} />
-      </div>
-      <div class="scroll">
-        <svg class="graph" width={width} height={height} role="group" aria-label={`${made.nodes.length} tasks in ${made.columns} waves`}>
-          {made.edges.map((it) => (
-            <path key={`${it.from.id}${it.to.id}`} class={it.bold ? 'bold' : ''} d={`M${it.from.x * BOX.across + BOX.width} ${it.from.y * BOX.down + 24}C${it.from.x * BOX.across + BOX.width + 24} ${it.from.y * BOX.down + 24} ${it.to.x * BOX.across - 24} ${it.to.y * BOX.down + 24} ${it.to.x * BOX.across} ${it.to.y * BOX.down + 24}`} />
-          ))}
-          {made.nodes.map((it) => (
-            <a key={it.id} href={it.row ? `/t/${it.id}` : '/tasks?at=landed'}>
-              <rect class={`node edge-${it.at}`} x={it.x * BOX.across} y={it.y * BOX.down + 4} width={BOX.width} height={BOX.height} rx={5} />
-              <rect class={`at-${it.at}`} x={it.x * BOX.across} y={it.y * BOX.down + 4} width={5} height={BOX.height} rx={2} />
-              <text x={it.x * BOX.across + 12} y={it.y * BOX.down + 21}>
-                {STATES[it.at].glyph} {it.row ? it.id : ''} {it.row ? STATES[it.at].word : ''}
-              </text>
-              <text class="dim" x={it.x * BOX.across + 12} y={it.y * BOX.down + 36}>
-                {plain(it.label, 21)}
-              </text>
-              <title>{plain(it.label, 200)}</title>
-            </a>
-          ))}
-        </svg>
-      </div>
-    </>
-  );
-}
-
 export function Tasks() {
   useTopics('tasks', 'head');
   const head = topic('head').one<Head>('head');
@@ -211,12 +172,12 @@ export function Tasks() {
       }
     >
       {asked === 'board' && view === 'list' && <p class="empty">A board shows up to {BOARD} tasks; this is the list.</p>}
-      {rows.length === 0 ? (
+      {view === 'graph' ? (
+        <Graph of={get('around') || mission} fits={words || at ? (id) => rows.some((it) => it.id === id) : null} />
+      ) : rows.length === 0 ? (
         <Empty known={topic('tasks').known.value}>{all.length === 0 ? 'There is no task yet: regatta add "…", or regatta demo' : 'No task matches.'}</Empty>
       ) : view === 'board' ? (
         <Board rows={rows} />
-      ) : view === 'graph' ? (
-        <Graph rows={rows} around={get('around')} />
       ) : (
         <List rows={rows} missions={missions} />
       )}

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { Row, Spending } from '../views';
-import { layers } from './graph';
+import type { Spending } from '../views';
+import { line, named } from './graph';
 import { axis, placed, ticks, windowFor } from './lanes';
 import { stacked } from './many';
 import { ends, stepped } from './drawn';
@@ -63,22 +63,14 @@ describe('spend', () => {
   });
 });
 
-const row = (id: string, blocked_by: string[], at: Row['at'] = 'waiting'): Row => ({ id, project: 'p', mission: null, subject: id, word: '', at, agent: null, text: '', since_wall: 0, blocked_by, wave: 0, priority: 2 });
-
-describe('the graph', () => {
-  it('has waves as columns and the longest open chain bold', () => {
-    const made = layers([row('T1', []), row('T2', ['T1']), row('T3', ['T1', 'T2']), row('T4', [])]);
-    const at = Object.fromEntries(made.nodes.map((it) => [it.id, it.x]));
-    expect(at).toEqual({ T1: 0, T2: 1, T3: 2, T4: 0 });
-    expect(made.edges.filter((it) => it.bold).map((it) => `${it.from.id}${it.to.id}`)).toEqual(['T1T2', 'T2T3']);
+describe('a line of the graph', () => {
+  it('is bent from column to column and passes straight where nothing may be in its way', () => {
+    expect(line([[0, 0], [1, 0]])).toBe('M178 46C203 46 203 46 228 46');
+    expect(line([[0, 1], [1, 0], [2, 1]])).toBe('M178 96C203 96 203 46 228 46H404C429 46 429 96 454 96');
   });
 
-  it('stays readable, and a cycle is no end', () => {
-    const many = Array.from({ length: 300 }, (_, nth) => row(`T${nth}`, nth > 0 ? [`T${nth - 1}`] : [], nth < 200 ? 'landed' : 'waiting'));
-    const made = layers(many);
-    expect(made.nodes.length).toBeLessThanOrEqual(61);
-    expect(made.nodes.find((it) => it.row === null)?.label).toBe('200 landed');
-    expect(layers(many, 'T150').nodes.map((it) => it.id).sort()).toEqual(['T148', 'T149', 'T150', 'T151', 'T152']);
-    expect(layers([row('T1', ['T2']), row('T2', ['T1'])]).nodes.length).toBe(2);
+  it('is of what there can be', () => {
+    expect(['', 'M3', 'T9'].map(named)).toEqual(['graph', 'graph.M3', 'graph.T9']);
+    expect(['m3', 'A1', 'T09', 'T1,head', 'M'].map(named)).toEqual([null, null, null, null, null]);
   });
 });

@@ -1,8 +1,11 @@
 //! Verbs that look at or set up the fleet: status, projects, agents.
 
 use regatta_api::page::MissionLine;
+use regatta_api::view::GraphView;
+use regatta_core::refusal::Refusal;
 
 use super::*;
+use crate::pages::{self, Of};
 
 impl Caller<'_> {
     /// A project that is named must be there: an empty answer would look like an empty project.
@@ -55,6 +58,23 @@ impl Caller<'_> {
             tasks,
         };
         answer(board.revision, &view)
+    }
+
+    pub(super) async fn graph(&self, ask: input::Graph) -> Json {
+        self.known(ask.project.as_ref())?;
+        let of = match ask.id.as_deref() {
+            None => Of::All,
+            Some(id) if id.starts_with(['M', 'm']) => Of::Mission(parse(id)?),
+            Some(id) => Of::Task(self.meant(id)?),
+        };
+        let shared = self.shared.clone();
+        let drawn = blocking(move || pages::graph(&shared, of, ask.project.as_ref())).await?.map_err(unread)?;
+        match (drawn, of) {
+            ((revision, Some(view)), _) => answer(revision, &view),
+            ((_, None), Of::Task(task)) => Err(Problem::from(&Refusal::NoSuchTask { task })),
+            ((_, None), Of::Mission(mission)) => Err(Problem::from(&Refusal::NoSuchMission { mission })),
+            ((revision, None), Of::All) => answer(revision, &GraphView::of("all tasks".into(), &[], None)),
+        }
     }
 
     pub(super) async fn limits_set(&self, ask: input::Limits) -> Json {

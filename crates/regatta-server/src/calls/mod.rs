@@ -108,6 +108,7 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::Status(ask) => it.status(ask).await,
         Call::Why(ask) => it.why(&ask.id).await,
         Call::Show(ask) => it.show(&ask.id).await,
+        Call::Graph(ask) => it.graph(ask).await,
         Call::ProjectAdd(ask) => it.project_add(ask).await,
         Call::ProjectList(_) => it.project_list().await,
         Call::AgentAdd(ask) => it.agent_add(ask).await,

@@ -321,7 +321,7 @@ impl Caller<'_> {
     }
 
     /// The task that is meant: named, or the one that a request or a landing is about.
-    fn meant(&self, id: &str) -> Result<TaskId, Problem> {
+    pub(super) fn meant(&self, id: &str) -> Result<TaskId, Problem> {
         let board = self.board();
         let kind = id.chars().next().map(|it| it.to_ascii_uppercase());
         let about = match kind {

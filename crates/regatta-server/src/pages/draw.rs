@@ -128,6 +128,7 @@ impl Scene<'_> {
                     .map(|it| ConversationPage { line: ConversationLineView::of(it), actions: act::conversation(it) });
                 open.filter_map(|it| entity(format!("conversation/{}", it.line.id), &it)).collect()
             }
+            Topic::Graph(of) => self.graph(of, None)?.and_then(|it| entity("graph".into(), &it)).into_iter().collect(),
             Topic::Task(id) => self.task(id)?.and_then(|it| entity(id.to_string(), &it)).into_iter().collect(),
         })
     }
@@ -352,19 +353,23 @@ impl Scene<'_> {
     }
 
     fn rows(&self) -> Result<Vec<RowView>, StoreError> {
-        let open = self.board.tasks.values().take(MOST_OPEN).map(|it| self.row(it));
-        let mut rows: Vec<RowView> = open.collect();
+        Ok(self.shown()?.iter().map(|it| self.row(it)).collect())
+    }
+
+    /// The tasks that are open, and those that ended lately.
+    pub(super) fn shown(&self) -> Result<Vec<Arc<Task>>, StoreError> {
+        let mut shown: Vec<Arc<Task>> = self.board.tasks.values().take(MOST_OPEN).cloned().collect();
         for it in self.shared.hub.finished_after(0).into_iter().rev().take(MOST_ENDED) {
             if !self.board.tasks.contains_key(&it.task)
                 && let Some(task) = self.ended_task(it.task, it.wall)?
             {
-                rows.push(self.row(&task));
+                shown.push(task);
             }
         }
-        Ok(rows)
+        Ok(shown)
     }
 
-    fn row(&self, it: &Task) -> RowView {
+    pub(super) fn row(&self, it: &Task) -> RowView {
         row(self.board, it, self.now)
     }
 

@@ -23,6 +23,7 @@ use crate::entered::Entered;
 use crate::{Refused, Shared, bounds};
 
 use super::draw;
+use super::graph::Of;
 
 /// How often frames come at most. One that took long to make is followed by a pause of four times that, so that a
 /// reader costs a fifth of a core at the very most, however large the fleet is and however busy the machine.
@@ -70,6 +71,7 @@ pub(super) enum Topic {
     Runners,
     Teams,
     Conversations,
+    Graph(Of),
     Task(TaskId),
 }
 
@@ -89,6 +91,8 @@ impl Topic {
             "runners" => Topic::Runners,
             "teams" => Topic::Teams,
             "conversations" => Topic::Conversations,
+            "graph" => Topic::Graph(Of::All),
+            other if other.starts_with("graph.") => Topic::Graph(Of::parse(&other["graph.".len()..])?),
             other => Topic::Task(other.parse().ok().filter(|it: &TaskId| it.to_string() == other)?),
         })
     }
@@ -96,6 +100,8 @@ impl Topic {
     fn name(self) -> String {
         match self {
             Topic::Task(id) => id.to_string(),
+            Topic::Graph(Of::All) => "graph".into(),
+            Topic::Graph(of) => format!("graph.{of}"),
             other => format!("{other:?}").to_lowercase(),
         }
     }
@@ -179,7 +185,7 @@ pub(super) async fn live(
                 400,
                 "no_such_topic",
                 "there is no such topic",
-                "topics are head, inbox, lanes, bars, shares, queue, spend, cost, tasks, files, runners, teams, conversations or a task",
+                "topics are head, inbox, lanes, bars, shares, queue, spend, cost, tasks, files, runners, teams, conversations, graph, graph.M1, graph.T1 or a task",
             )
         })?;
         wanted.push(Wanted { topic, kept: shared.pages.topics.of(topic), after });
@@ -354,10 +360,10 @@ mod tests {
 
     #[test]
     fn topics_are_known_by_their_names() {
-        for name in "head inbox lanes bars shares queue spend tasks files runners teams conversations T9".split(' ') {
+        for name in "head inbox lanes bars shares queue spend tasks files runners teams conversations T9 graph graph.M3 graph.T9".split(' ') {
             assert_eq!(Topic::parse(name).map(Topic::name).as_deref(), Some(name));
         }
-        for bad in ["", "Head", "t9", "T", "T9x", "T09", "lanes ", "../x"] {
+        for bad in ["", "Head", "t9", "T", "T9x", "T09", "lanes ", "../x", "graph.", "graph.m3", "graph.A1"] {
             assert_eq!(Topic::parse(bad), None, "{bad}");
         }
     }

@@ -7,6 +7,7 @@
 mod act; // what may be done, and how it is typed
 mod diff; // a change, file by file
 mod draw; // one function for each topic
+mod graph; // what waits for what
 mod lanes; // what the agents were at
 mod live; // what changed, to browsers
 mod log; // what a program said
@@ -19,13 +20,14 @@ use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::routing::get;
-use regatta_core::ids::{ProjectName, TaskId};
+use regatta_core::ids::{MissionId, ProjectName, TaskId};
 use regatta_core::task::Task;
 
 use crate::Shared;
 
 pub(crate) use act::{quoted, who_plans};
 pub(crate) use draw::{middle, row};
+pub(crate) use graph::{Of, graph};
 pub(crate) use lanes::family;
 
 /// How many changes of each file landed.
@@ -39,6 +41,8 @@ pub(crate) struct Pages {
     patches: diff::Patches,
     /// Tasks that ended, by when.
     ended: Mutex<BTreeMap<TaskId, (u64, Arc<Task>)>>,
+    /// The tasks of missions that ended.
+    over: Mutex<BTreeMap<MissionId, graph::Over>>,
     landings: Mutex<BTreeMap<ProjectName, (draw::EndedKey, draw::Ended)>>,
     /// How many changes of each file landed today.
     heat: Mutex<BTreeMap<ProjectName, (draw::EndedKey, Heat)>>,

@@ -91,7 +91,7 @@ pub(crate) struct Replay {
 
 #[derive(Debug, Args)]
 pub(crate) struct Graph {
-    /// A mission, or a task with what is around it; all that is open here if not given
+    /// A mission, or a task with what is around it; what is open here and what ended lately if not given
     pub(crate) id: Option<String>,
 }
 

@@ -1,163 +1,191 @@
-//! `graph`: what waits for what.
+//! `graph`: what waits for what, drawn as the daemon lays it out.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod picture; // boxes and lines
 
-use regatta_api::view::{MissionView, TaskView};
+use regatta_api::view::{GraphView, NodeView};
 use regatta_api::{Call, input};
-use regatta_core::ids::TaskId;
-use serde::Serialize;
 
 use crate::args::Graph;
-use crate::client::{Client, Got};
-use crate::out::{Failed, Out, Said, line, table, usage};
+use crate::client::Got;
+use crate::out::{Out, Said, line, table, window_width};
 
 use super::App;
-use super::run::open_tasks;
 
-/// How many tasks are drawn one by one; beyond, what has landed is counted.
-const MOST: usize = 60;
-/// How far around one task is looked.
-const HOPS: usize = 2;
-
-/// A task of a graph.
-#[derive(Debug, Serialize)]
-struct Node {
-    id: TaskId,
-    subject: String,
-    word: String,
-    /// From 1: after all that it waits for.
-    layer: u32,
-    needs: Vec<TaskId>,
-    /// It is on the longest way to the end of what is left.
-    critical: bool,
-}
+/// How wide a picture is at most where nobody watches, and at least where somebody does.
+const PAGE: usize = 160;
 
 pub(super) fn graph(app: &App, ask: &Graph) -> Said {
     let client = app.client()?;
-    let (title, tasks) = chosen(app, &client, ask.id.as_deref())?;
-    let nodes = nodes(&tasks);
-    let next: Vec<String> =
-        nodes.iter().find(|it| it.critical).map(|it| format!("regatta why {}", it.id)).into_iter().collect();
-    app.out.answer("graph", &nodes, &next, |out| draw(out, &title, &nodes))
+    let project = if ask.id.is_none() { app.project(&client)? } else { None };
+    let got: Got<GraphView> = client.call(&Call::Graph(input::Graph { id: ask.id.clone(), project }))?;
+    let it = got.data;
+    let next: Vec<String> = it.critical.first().map(|it| format!("regatta why {it}")).into_iter().collect();
+    app.out.answer("graph", &it, &next, |out| draw(out, &it, window_width()))
 }
 
-/// A mission's tasks, a task with what is around it, or all that is open in the project.
-fn chosen(app: &App, client: &Client, id: Option<&str>) -> Result<(String, Vec<TaskView>), Failed> {
-    match id {
-        Some(id) if id.starts_with(['M', 'm']) => {
-            let got: Got<MissionView> = client.call(&Call::MissionShow(input::Id { id: id.into() }))?;
-            Ok((format!("{} {}", got.data.mission.id, line(&got.data.mission.title)), got.data.tasks))
+/// A picture if it fits, else a list of the same.
+fn draw(out: &Out, it: &GraphView, window: Option<usize>) -> String {
+    let mut text = format!("{}   {}\n", line(&it.title), line(&it.text));
+    if it.nodes.is_empty() {
+        return text;
+    }
+    match picture::picture(out, it, window.unwrap_or(PAGE)) {
+        Some(drawn) => {
+            text += &drawn;
+            text += &format!("{}\n", legend(out, it));
         }
-        Some(id) => {
-            let task: TaskId = id
-                .parse()
-                .map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name a mission or a task: M3, T9"))?;
-            let got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
-            let project = got.data.task.project.clone();
-            let filter = input::TaskList { project: Some(project), mission: None, status: vec![], all: true, limit: 0 };
-            let all: Got<Vec<TaskView>> = client.call(&Call::TaskList(filter))?;
-            Ok((format!("around {task}"), around(task, all.data)))
-        }
-        None => {
-            let project = app.project(client)?;
-            let all = match &project {
-                Some(project) => open_tasks(client, project)?.data,
-                None => {
-                    let filter = input::TaskList { project: None, mission: None, status: vec![], all: false, limit: 0 };
-                    client.call::<Vec<TaskView>>(&Call::TaskList(filter))?.data
-                }
-            };
-            Ok((project.map_or_else(|| "everything open".into(), |it| format!("open in {it}")), all))
-        }
+        None => text += &list(out, it),
     }
-}
-
-/// The tasks within two steps of one, either way.
-fn around(task: TaskId, all: Vec<TaskView>) -> Vec<TaskView> {
-    let mut near = BTreeSet::from([task]);
-    for _ in 0..HOPS {
-        let more: Vec<TaskId> = all
-            .iter()
-            .flat_map(|it| {
-                let (id, needs) = (it.task.id, &it.task.blocked_by);
-                let up = if near.contains(&id) { needs.clone() } else { Vec::default() };
-                let down = needs.iter().any(|it| near.contains(it)).then_some(id);
-                up.into_iter().chain(down)
-            })
-            .collect();
-        near.extend(more);
-    }
-    all.into_iter().filter(|it| near.contains(&it.task.id)).collect()
-}
-
-fn is_over(word: &str) -> bool {
-    matches!(word, "landed" | "done" | "cancelled")
-}
-
-/// Lays tasks out in layers and finds the longest way through what is left.
-fn nodes(tasks: &[TaskView]) -> Vec<Node> {
-    let known: BTreeMap<TaskId, usize> = tasks.iter().enumerate().map(|(at, it)| (it.task.id, at)).collect();
-    let after: Vec<Vec<usize>> =
-        tasks.iter().map(|it| it.task.blocked_by.iter().filter_map(|it| known.get(it).copied()).collect()).collect();
-    // The daemon takes no circle, so there is always an order.
-    let layers =
-        regatta_core::graph::layers(tasks.len(), &after, |_, _| false).unwrap_or_else(|_| vec![0; tasks.len()]);
-    let mut order: Vec<usize> = (0..tasks.len()).collect();
-    order.sort_by_key(|it| (layers[*it], *it));
-    let open = |at: usize| u32::from(!is_over(&tasks[at].word));
-    let mut longest: Vec<(u32, Option<usize>)> = vec![(0, None); tasks.len()];
-    for at in order.iter().copied() {
-        let before = after[at].iter().map(|it| (longest[*it].0, *it)).max();
-        longest[at] = (before.map_or(0, |it| it.0) + open(at), before.map(|it| it.1));
-    }
-    let mut critical = BTreeSet::new();
-    let mut at =
-        (0..tasks.len()).filter(|it| longest[*it].0 > 0).max_by_key(|it| (longest[*it].0, std::cmp::Reverse(*it)));
-    while let Some(it) = at {
-        critical.extend((open(it) > 0).then_some(it));
-        at = longest[it].1;
-    }
-    let node = |at: usize| {
-        let it = &tasks[at];
-        Node {
-            id: it.task.id,
-            subject: it.task.subject.clone(),
-            word: it.word.clone(),
-            layer: layers[at] + 1,
-            needs: it.task.blocked_by.clone(),
-            critical: critical.contains(&at),
-        }
-    };
-    order.into_iter().map(node).collect()
-}
-
-fn draw(out: &Out, title: &str, nodes: &[Node]) -> String {
-    if nodes.is_empty() {
-        return "no task\n".into();
-    }
-    let arrow = if out.unicode { "←" } else { "<-" };
-    let folded = nodes.len() > MOST;
-    let mut text = format!("{title}   {} tasks\n", nodes.len());
-    let (mut rows, mut last, mut landed) = (Vec::new(), 0, 0);
-    for it in nodes {
-        if folded && is_over(&it.word) {
-            landed += 1;
-            continue;
-        }
-        let layer = if it.layer == last { String::new() } else { format!("{}", it.layer) };
-        last = it.layer;
-        let needs: Vec<String> = it.needs.iter().map(ToString::to_string).collect();
-        let needs = if needs.is_empty() { String::new() } else { format!("{arrow} {}", needs.join(" ")) };
-        let mark = if it.critical { "*" } else { "" };
-        rows.push(vec![layer, format!("{}{mark}", it.id), out.state(&it.word), line(&it.subject), needs]);
-    }
-    text += &table(&rows);
-    if landed > 0 {
-        text += &format!("and {landed} landed\n");
-    }
-    let path: Vec<String> = nodes.iter().filter(|it| it.critical).map(|it| it.id.to_string()).collect();
-    if path.len() > 1 {
-        text += &format!("* the longest way through what is left: {}\n", path.join(" "));
+    if !it.critical.is_empty() {
+        let arrow = if out.unicode { " → " } else { " -> " };
+        let way: Vec<String> = it.critical.iter().map(ToString::to_string).collect();
+        text += &format!("{} {}\n", out.paint("longest way through what is left:", "1"), shortened(&way).join(arrow));
     }
     text
+}
+
+/// A way of so many steps that nobody reads them all has its ends.
+fn shortened(way: &[String]) -> Vec<String> {
+    match way {
+        [first @ .., last] if way.len() > 12 => {
+            let left = format!("… {} more …", way.len() - 10);
+            first[..9].iter().cloned().chain([left, last.clone()]).collect()
+        }
+        _ => way.to_vec(),
+    }
+}
+
+/// What the signs mean that are in the picture.
+fn legend(out: &Out, it: &GraphView) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    for node in &it.nodes {
+        if !words.contains(&node.word.as_str()) {
+            words.push(&node.word);
+        }
+    }
+    words.into_iter().map(|it| out.state(it)).collect::<Vec<_>>().join("  ")
+}
+
+/// The same where a picture would be wider than the window: a line for each, wave by wave.
+fn list(out: &Out, it: &GraphView) -> String {
+    let arrow = if out.unicode { "←" } else { "<-" };
+    let mut last = None;
+    let row = |node: &NodeView| {
+        let wave = if last == Some(node.column) { String::new() } else { format!("{}", node.column + 1) };
+        last = Some(node.column);
+        let (mark, needs): (_, Vec<String>) =
+            (if node.critical { "*" } else { "" }, node.needs.iter().map(ToString::to_string).collect());
+        let name = match node.tasks[..] {
+            [one] => format!("{one}{mark}"),
+            _ => mark.to_owned(),
+        };
+        let needs = if needs.is_empty() { String::new() } else { format!("{arrow} {}", needs.join(" ")) };
+        vec![wave, name, out.state(&node.word), line(&node.label), needs]
+    };
+    let rows: Vec<Vec<String>> = it.nodes.iter().map(row).collect();
+    table(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::out::width;
+    use regatta_api::page::RowView;
+    use regatta_core::ids::TaskId;
+
+    fn out(unicode: bool) -> Out {
+        Out { json: false, quiet: 0, colour: false, hints: false, unicode, pager: None }
+    }
+
+    fn row(id: u64, needs: &[u64], at: &str, subject: &str) -> RowView {
+        let value = serde_json::json!({
+            "id": format!("T{id}"), "project": "shop", "mission": null, "subject": subject, "word": at, "at": at,
+            "agent": null, "text": "", "since_wall": 0, "wave": 0, "priority": 2,
+            "blocked_by": needs.iter().map(|it| format!("T{it}")).collect::<Vec<_>>(),
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn greeting() -> GraphView {
+        let rows = [
+            row(1, &[], "landed", "word list"),
+            row(2, &[1], "working", "french"),
+            row(3, &[1], "working", "german"),
+            row(4, &[2, 3], "waiting", "greeting menu"),
+            row(5, &[], "working", "old flag"),
+            row(6, &[4], "waiting", "tests"),
+            row(7, &[4, 5], "waiting", "docs"),
+        ];
+        GraphView::of("M1 Greet".into(), &rows, None)
+    }
+
+    #[test]
+    fn a_graph_is_a_picture_where_that_fits() {
+        let expected = "\
+M1 Greet   7 tasks in 4 waves
+wave 1              wave 2             wave 3                  wave 4
+✓ T1 word list ─┬─→ ▶ T2 french ━┳━━━→ ‖ T4 greeting menu ━┳━→ ‖ T6 tests
+                └─→ ▶ T3 german ─┘ ┌───────────────────────└─→ ‖ T7 docs
+▶ T5 old flag ─────────────────────┘
+✓ landed  ▶ working  ‖ waiting
+longest way through what is left: T2 → T4 → T6
+";
+        assert_eq!(draw(&out(true), &greeting(), Some(100)), expected);
+        assert_eq!(draw(&out(true), &greeting(), None), expected, "where nobody watches");
+        // Narrower: less of the subjects, then only the numbers, then a list.
+        for (room, shown) in [(72, "T4 greeting me…"), (60, "✓ T1 word…"), (45, "✓ T1 ")] {
+            let drawn = draw(&out(true), &greeting(), Some(room));
+            assert!(drawn.contains(shown) && drawn.contains("wave 1"), "{drawn}");
+            let picture = drawn.lines().filter(|it| !it.starts_with("longest"));
+            assert!(picture.clone().all(|it| width(it) <= room), "{drawn}");
+        }
+        let listed = draw(&out(true), &greeting(), Some(30));
+        assert!(listed.contains("T4*  ‖ waiting  greeting menu  ← T2 T3"), "{listed}");
+        let plain = draw(&out(false), &greeting(), Some(100));
+        assert!(plain.is_ascii() && plain.contains("> T2 french =+===> = T4 greeting menu"), "{plain}");
+        let none = GraphView::of("all tasks".into(), &[], None);
+        assert_eq!(draw(&out(true), &none, None), "all tasks   0 tasks in 0 waves\n");
+    }
+
+    /// Of two that lead to the same, and two that lead to others as well: no line seems to lead where it does not.
+    #[test]
+    fn lines_do_not_run_into_each_other() {
+        let all = |rows: &[RowView]| draw(&out(true), &GraphView::of("x".into(), rows, None), None);
+        let both = [
+            row(1, &[], "landed", "a"),
+            row(2, &[], "landed", "b"),
+            row(3, &[1, 2], "landed", "c"),
+            row(4, &[1, 2], "landed", "d"),
+        ];
+        let bus = "\
+✓ T1 a ─┬─→ ✓ T3 c
+✓ T2 b ─┴─→ ✓ T4 d
+";
+        assert!(all(&both).contains(bus), "{}", all(&both));
+        // T5 needs T1 alone, which therefore leaves by the line below: on its own, T2's line comes in.
+        let round = [
+            row(1, &[], "landed", "a"),
+            row(2, &[], "landed", "b"),
+            row(3, &[1, 2], "landed", "c"),
+            row(4, &[1, 2], "landed", "d"),
+            row(5, &[1], "landed", "e"),
+        ];
+        let below = "\
+          ┌─→ ✓ T5 e
+          │
+✓ T1 a ┐┌─├─→ ✓ T3 c
+       └│─┤
+✓ T2 b ─┴─└─→ ✓ T4 d
+";
+        assert!(all(&round).contains(below), "{}", all(&round));
+    }
+
+    /// A way that nobody reads whole has its ends.
+    #[test]
+    fn a_long_way_is_cut() {
+        let way: Vec<String> = (1..=30).map(|it| TaskId(it).to_string()).collect();
+        let cut = shortened(&way);
+        assert_eq!((cut.len(), cut[9].as_str(), cut[10].as_str()), (11, "… 20 more …", "T30"));
+        assert_eq!(shortened(&way[..12]).len(), 12);
+    }
 }

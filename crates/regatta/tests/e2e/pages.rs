@@ -34,6 +34,52 @@ pub(crate) fn entity(frames: &[Value], key: &str) -> Value {
     parts.find(|it| it["k"] == key).unwrap_or_else(|| panic!("no {key} in {frames:?}"))["v"].clone()
 }
 
+/// One layout for everybody: the page, a program and the terminal draw the same, of a mission, of a task with what is
+/// around it, and of all; what ended long ago is in it too.
+#[test]
+fn everybody_draws_the_same_graph() {
+    let world = World::set_up();
+    let task = |id: &str, after: &str| {
+        format!(
+            "[[task]]\nid = \"{id}\"\nsubject = \"Write {id}\"\nfiles = [\"{id}.txt\"]\n{after}\n\
+             script = [{{ write = {{ path = \"{id}.txt\", text = \"x\" }} }}]\n"
+        )
+    };
+    let chain =
+        [("b", ""), ("c", "blocked_by = [\"b\"]"), ("d", "blocked_by = [\"c\"]"), ("e", "blocked_by = [\"d\"]")];
+    let tasks: String = chain.iter().map(|(id, after)| task(id, after)).collect();
+    let plan = world.plan(&format!("title = \"Four files\"\n{tasks}"));
+    world.ok(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
+    world.ok(&["add", "Fifth", "--files", "f.txt", "--validate", "true", "--blocked-by", "T4"]);
+    world.ok(&["add", "Sixth", "--files", "g.txt", "--validate", "true", "--blocked-by", "T5"]);
+    let door = Door::of(&world.data);
+    let drawn = |of: &str, topic: &str| {
+        let view = world.json(&["graph", of]);
+        assert_eq!(entity(&look(&door, topic).1, "graph"), view, "{topic}");
+        let nodes = view["nodes"].as_array().unwrap().clone();
+        let told = |it: &Value| {
+            format!("{} {} {}", it["tasks"][0].as_str().unwrap(), it["column"], it["word"].as_str().unwrap())
+        };
+        (
+            view["title"].as_str().unwrap().to_owned(),
+            nodes.iter().map(told).collect::<Vec<_>>(),
+            view["critical"].clone(),
+        )
+    };
+    let landed = ["T1 0 landed", "T2 1 landed", "T3 2 landed", "T4 3 landed"];
+    assert_eq!(drawn("M1", "graph.M1"), ("M1 Four files".into(), landed.map(str::to_owned).to_vec(), json!([])));
+    let near = ["T3 0 landed", "T4 1 landed", "T5 2 waiting", "T6 3 waiting"].map(str::to_owned).to_vec();
+    assert_eq!(drawn("T5", "graph.T5"), ("around T5".into(), near, json!(["T5", "T6"])));
+    let all = world.json(&["graph"]);
+    assert_eq!((all["tasks"].as_u64(), all["columns"].as_u64()), (Some(6), Some(6)), "{all}");
+    assert_eq!(entity(&look(&door, "graph").1, "graph")["nodes"], all["nodes"]);
+    let text = world.ok(&["graph", "t5"]);
+    assert!(text.contains("wave 4") && text.contains("longest way through what is left: T5"), "{text}");
+    assert_eq!(world.refused(&["graph", "M9"], 1)["code"], "no_such_mission");
+    assert_eq!(world.refused(&["graph", "T99"], 1)["code"], "no_such_task");
+    assert_eq!(look(&door, "graph.M9").1[0]["p"], json!([]), "nothing to draw");
+}
+
 #[test]
 fn a_browser_gets_what_changed_since_it_looked() {
     let world = World::set_up();
@@ -54,7 +100,7 @@ fn a_browser_gets_what_changed_since_it_looked() {
     assert_eq!(look(&door, "tasks@99999999").0, ["tasks"]);
     assert_eq!(look(&door, "tasks@1").0, ["tasks"]);
     let headers = [("host", door.address()), ("authorization", format!("Bearer {}", door.token))];
-    for bad in ["", "no-such", "head,../x", "T0x"] {
+    for bad in ["", "no-such", "head,../x", "T0x", "graph.x", "graph.m1"] {
         let reply = door.over_tcp("GET", &format!("/api/v1/live?topics={bad}&follow=false"), &headers, b"");
         assert_eq!(reply.status, 400, "{bad}");
     }

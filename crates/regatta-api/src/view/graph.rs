@@ -1,0 +1,176 @@
+//! What waits for what, laid out: a door draws it as it is.
+
+use std::collections::BTreeMap;
+
+use regatta_core::graph::layout::{self, Item, Stand};
+use regatta_core::ids::{AgentName, TaskId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::page::{At, RowView};
+
+/// Tasks as a graph: waves as columns, and no two in one cell of the grid.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GraphView {
+    /// What it is of: a mission, a task and what is around it, or all there is.
+    pub title: String,
+    /// How much there is, and how much of it is folded, in words.
+    pub text: String,
+    /// How many tasks there are, folded or not.
+    pub tasks: usize,
+    pub columns: u32,
+    pub rows: u32,
+    /// By column, then by row.
+    pub nodes: Vec<NodeView>,
+    pub edges: Vec<EdgeView>,
+    /// The longest way through what is left, in order.
+    pub critical: Vec<TaskId>,
+}
+
+/// A task, or several that are folded into one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NodeView {
+    /// Its wave, from 0.
+    pub column: u32,
+    pub row: u32,
+    pub tasks: Vec<TaskId>,
+    /// The task's subject; of several, how many are where: `12 landed`.
+    pub label: String,
+    /// What people call where it is; of several, where most of them are.
+    pub word: String,
+    pub at: At,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+    /// What it waited or waits for, drawn or not; of several, nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<TaskId>,
+    /// It is on the longest way through what is left.
+    pub critical: bool,
+}
+
+/// A line from a node to one that needs it, by their places in the list of nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EdgeView {
+    pub from: usize,
+    pub to: usize,
+    /// The cells it goes through, `[column, row]`, one in each column, its ends included.
+    pub through: Vec<(u32, u32)>,
+    pub critical: bool,
+}
+
+impl GraphView {
+    /// Lays tasks out; with `around`, that one and those within two steps of it.
+    pub fn of(title: String, rows: &[RowView], around: Option<TaskId>) -> GraphView {
+        let items: Vec<Item<'_>> = rows.iter().map(item).collect();
+        let laid = match around {
+            Some(task) => layout::lay_out(&layout::around(task, &items), Some(task)),
+            None => layout::lay_out(&items, None),
+        };
+        let by_id: BTreeMap<TaskId, &RowView> = rows.iter().map(|it| (it.id, it)).collect();
+        let nodes: Vec<NodeView> = laid.nodes.into_iter().map(|it| node(it, &by_id)).collect();
+        let edge = |it: layout::Edge| EdgeView { from: it.from, to: it.to, through: it.through, critical: it.critical };
+        GraphView {
+            title,
+            text: words(&nodes, laid.columns),
+            tasks: nodes.iter().map(|it| it.tasks.len()).sum(),
+            columns: laid.columns,
+            rows: laid.rows,
+            nodes,
+            edges: laid.edges.into_iter().map(edge).collect(),
+            critical: laid.critical,
+        }
+    }
+}
+
+fn item(it: &RowView) -> Item<'_> {
+    let stand = match it.at {
+        At::Landed => Stand::Over,
+        At::Failed if it.word == "cancelled" => Stand::Over,
+        At::Waiting | At::Idle | At::Offline => Stand::Waits,
+        At::Failed | At::Needs | At::Landing | At::Review | At::Working => Stand::Moves,
+    };
+    Item { id: it.id, needs: &it.blocked_by, word: &it.word, stand }
+}
+
+fn node(it: layout::Node, rows: &BTreeMap<TaskId, &RowView>) -> NodeView {
+    let members: Vec<&RowView> = it.tasks.iter().filter_map(|id| rows.get(id).copied()).collect();
+    // Where most are, the most urgent first.
+    let mut counts: BTreeMap<(At, &str), usize> = BTreeMap::new();
+    members.iter().for_each(|it| *counts.entry((it.at, &it.word)).or_default() += 1);
+    let mut counts: Vec<((At, &str), usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|it| std::cmp::Reverse(it.1));
+    let (at, word) = counts.first().map_or((At::Waiting, ""), |it| it.0);
+    let one = match members[..] {
+        [one] => Some(one),
+        _ => None,
+    };
+    let many = || counts.iter().map(|((_, word), many)| format!("{many} {word}")).collect::<Vec<_>>().join(", ");
+    NodeView {
+        column: it.column,
+        row: it.row,
+        label: one.map_or_else(many, |it| it.subject.clone()),
+        word: word.into(),
+        at,
+        agent: one.and_then(|it| it.agent.clone()),
+        needs: one.map(|it| it.blocked_by.clone()).unwrap_or_default(),
+        tasks: it.tasks,
+        critical: it.critical,
+    }
+}
+
+fn words(nodes: &[NodeView], waves: u32) -> String {
+    let counted = |many: usize, what: &str| format!("{many} {what}{}", if many == 1 { "" } else { "s" });
+    let tasks = nodes.iter().map(|it| it.tasks.len()).sum();
+    let folded: Vec<usize> = nodes.iter().map(|it| it.tasks.len()).filter(|it| *it > 1).collect();
+    let text = format!("{} in {}", counted(tasks, "task"), counted(waves as usize, "wave"));
+    match folded.len() {
+        0 => text,
+        boxes => {
+            let into = if boxes == 1 { "one box".to_owned() } else { format!("{boxes} boxes") };
+            format!("{text} · {} of them folded into {into}", folded.iter().sum::<usize>())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: u64, needs: &[u64], at: At, word: &str) -> RowView {
+        let value = serde_json::json!({
+            "id": format!("T{id}"), "project": "shop", "mission": null, "subject": format!("thing {id}"), "word": word,
+            "at": at, "agent": "ann", "text": "", "since_wall": 0, "wave": 0, "priority": 2,
+            "blocked_by": needs.iter().map(|it| format!("T{it}")).collect::<Vec<_>>(),
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_graph_says_what_is_drawn_and_what_is_folded() {
+        let rows = [
+            row(1, &[], At::Landed, "landed"),
+            row(2, &[1], At::Working, "working"),
+            row(3, &[2, 99], At::Waiting, "waiting"),
+        ];
+        let few = GraphView::of("M1 Greet".into(), &rows, None);
+        assert_eq!((few.title.as_str(), few.text.as_str()), ("M1 Greet", "3 tasks in 3 waves"));
+        let last = &few.nodes[2];
+        assert_eq!((last.label.as_str(), last.word.as_str(), last.at), ("thing 3", "waiting", At::Waiting));
+        assert_eq!((last.needs.len(), last.critical, few.nodes[0].critical), (2, true, false));
+        assert_eq!(few.critical, [TaskId(2), TaskId(3)]);
+        assert_eq!(few.edges[1], EdgeView { from: 1, to: 2, through: vec![(1, 0), (2, 0)], critical: true });
+        let near = GraphView::of("around T3".into(), &rows, Some(TaskId(3)));
+        assert_eq!((near.tasks, near.text.as_str()), (3, "3 tasks in 3 waves"));
+
+        let mut many: Vec<RowView> = (1..=80).map(|it| row(it, &[], At::Landed, "landed")).collect();
+        many.extend([row(81, &[], At::Failed, "cancelled"), row(82, &[80], At::Failed, "failed")]);
+        let folded = GraphView::of("all".into(), &many, None);
+        assert_eq!(folded.text, "82 tasks in 2 waves · 80 of them folded into one box");
+        let labels: Vec<(&str, At)> = folded.nodes.iter().map(|it| (it.label.as_str(), it.at)).collect();
+        // What failed is not over: others may wait for it to be tried again.
+        let expected = [("thing 80", At::Landed), ("79 landed, 1 cancelled", At::Landed), ("thing 82", At::Failed)];
+        assert_eq!(labels, expected);
+        assert_eq!((folded.nodes[1].agent.as_ref(), folded.nodes[1].needs.len()), (None, 0));
+        assert_eq!(GraphView::of("none".into(), &[], None).text, "0 tasks in 0 waves");
+    }
+}

@@ -1,0 +1,757 @@
+//! The graph of tasks as it is drawn, on a page and in a terminal alike: waves as columns, few crossings, what is left
+//! of the longest way marked, and where there are too many tasks to read, those that say least folded into one box.
+//!
+//! Everything is counted in cells of a grid, from 0. An edge that is longer than one column has a cell of its own in
+//! every column between, so no line runs through a box; all edges out of one box share those cells.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::TaskId;
+
+use super::waves;
+
+/// How many boxes a drawing has at most; where there are more tasks, some are folded.
+pub const MOST: usize = 60;
+/// How far around one task is looked.
+pub const HOPS: usize = 2;
+/// How often the columns are put in order anew, at most.
+const SWEEPS: usize = 8;
+
+/// Whether a task still matters for what comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stand {
+    /// It waits for nothing and nobody waits for it.
+    Over,
+    /// It has not begun.
+    Waits,
+    /// It is at something, or somebody must look at it.
+    Moves,
+}
+
+/// A task as far as a drawing needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Item<'a> {
+    pub id: TaskId,
+    pub needs: &'a [TaskId],
+    /// What people call where it is: only such as are at the same are folded together, except what is over.
+    pub word: &'a str,
+    pub stand: Stand,
+}
+
+/// A drawing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    pub columns: u32,
+    pub rows: u32,
+    /// By column, then by row.
+    pub nodes: Vec<Node>,
+    pub edges: Vec<Edge>,
+    /// The longest way through what is left, in order; nothing if no task waits for another.
+    pub critical: Vec<TaskId>,
+}
+
+/// A task, or several that are folded into one, and where it is drawn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub column: u32,
+    pub row: u32,
+    /// By number.
+    pub tasks: Vec<TaskId>,
+    /// It is on the longest way through what is left.
+    pub critical: bool,
+}
+
+/// A line from a box to one that needs it, by their places in the list of nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    pub from: usize,
+    pub to: usize,
+    /// The cells it goes through, `(column, row)`, one in each column from its first box to its last.
+    pub through: Vec<(u32, u32)>,
+    pub critical: bool,
+}
+
+/// The tasks within two steps of one, either way, in the order they have.
+pub fn around<'a>(task: TaskId, all: &[Item<'a>]) -> Vec<Item<'a>> {
+    let mut near = BTreeSet::from([task]);
+    for _ in 0..HOPS {
+        let mut more = Vec::new();
+        for it in all {
+            if near.contains(&it.id) {
+                more.extend(it.needs);
+            }
+            if it.needs.iter().any(|need| near.contains(need)) {
+                more.push(it.id);
+            }
+        }
+        near.extend(more);
+    }
+    all.iter().filter(|it| near.contains(&it.id)).copied().collect()
+}
+
+/// Lays tasks out. `keep` is never folded away: it is the one that somebody asked about.
+pub fn lay_out(tasks: &[Item<'_>], keep: Option<TaskId>) -> Layout {
+    // A task that is named twice is drawn once.
+    let by_id: BTreeMap<TaskId, Item<'_>> = tasks.iter().map(|it| (it.id, *it)).collect();
+    let tasks: Vec<Item<'_>> = by_id.values().copied().collect();
+    let places: BTreeMap<TaskId, usize> = by_id.keys().enumerate().map(|(at, id)| (*id, at)).collect();
+    let needs = |it: &Item<'_>| it.needs.iter().filter_map(|need| places.get(need).copied()).collect();
+    let (needs, columns) = in_order(tasks.iter().map(needs).collect());
+    let way = longest(&tasks, &needs, &columns);
+    let folding = Folding { tasks: &tasks, keep, way: way.iter().copied().collect() };
+    let folded = folding.fold(Folded { members: (0..tasks.len()).map(|it| vec![it]).collect(), needs, columns });
+    draw(&tasks, &folded, &way)
+}
+
+/// Needs without doubles and circles, and each one's column: after all that it needs. The daemon takes no circle, but a
+/// drawing must come to an end whatever it is given.
+fn in_order(mut needs: Vec<Vec<usize>>) -> (Vec<Vec<usize>>, Vec<u32>) {
+    for it in &mut needs {
+        it.sort_unstable();
+        it.dedup();
+    }
+    loop {
+        match waves(&needs) {
+            Ok(columns) => return (needs, columns),
+            Err(circle) => match circle[..] {
+                [one, next, ..] => needs[one].retain(|it| *it != next),
+                _ => needs.iter_mut().for_each(Vec::clear),
+            },
+        }
+    }
+}
+
+/// The longest way through what is left, by its tasks that are not over; of several the one with the smaller numbers.
+fn longest(tasks: &[Item<'_>], needs: &[Vec<usize>], columns: &[u32]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..tasks.len()).collect();
+    order.sort_by_key(|it| columns[*it]);
+    let mut ways: Vec<(u32, Option<usize>)> = vec![(0, None); tasks.len()];
+    let first = |one: &usize, other: &usize| other.cmp(one);
+    for at in order {
+        let before = needs[at].iter().copied().max_by(|a, b| ways[*a].0.cmp(&ways[*b].0).then(first(a, b)));
+        let open = u32::from(tasks[at].stand != Stand::Over);
+        ways[at] = (before.map_or(0, |it| ways[it].0) + open, before);
+    }
+    let mut at = (0..tasks.len()).max_by(|a, b| ways[*a].0.cmp(&ways[*b].0).then(first(a, b)));
+    let mut way = Vec::new();
+    while let Some(it) = at {
+        way.extend((tasks[it].stand != Stand::Over).then_some(it));
+        at = ways[it].1;
+    }
+    way.reverse();
+    if way.len() > 1 { way } else { vec![] }
+}
+
+/// Boxes and what they need, before they have rows.
+struct Folded {
+    /// The tasks in each box, in order.
+    members: Vec<Vec<usize>>,
+    needs: Vec<Vec<usize>>,
+    columns: Vec<u32>,
+}
+
+impl Folded {
+    /// Makes one box of those with the same key. The caller sees to it that none of them needs another through a third.
+    fn join<K: Ord>(self, key: impl Fn(&Folded, usize) -> Option<K>) -> Folded {
+        let (mut by_key, mut into): (BTreeMap<K, usize>, Vec<usize>) = (BTreeMap::new(), Vec::new());
+        let mut members: Vec<Vec<usize>> = Vec::new();
+        for at in 0..self.members.len() {
+            let place = match key(&self, at) {
+                Some(key) => *by_key.entry(key).or_insert(members.len()),
+                None => members.len(),
+            };
+            if place == members.len() {
+                members.push(vec![]);
+            }
+            members[place].extend(&self.members[at]);
+            into.push(place);
+        }
+        let mut needs = vec![vec![]; members.len()];
+        for (at, of) in self.needs.iter().enumerate() {
+            needs[into[at]].extend(of.iter().map(|it| into[*it]).filter(|it| *it != into[at]));
+        }
+        members.iter_mut().for_each(|it| it.sort_unstable());
+        let (needs, columns) = in_order(needs);
+        Folded { members, needs, columns }
+    }
+
+    fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether some box needs this one.
+    fn needed(&self) -> Vec<bool> {
+        let mut needed = vec![false; self.len()];
+        self.needs.iter().flatten().for_each(|it| needed[*it] = true);
+        needed
+    }
+}
+
+/// What may be folded.
+struct Folding<'a> {
+    tasks: &'a [Item<'a>],
+    keep: Option<TaskId>,
+    way: BTreeSet<usize>,
+}
+
+impl Folding<'_> {
+    /// Folds until it can be read, and no further: what says least goes first.
+    fn fold(&self, all: Folded) -> Folded {
+        type Step<'a> = &'a dyn Fn(Folded) -> Folded;
+        let steps: [Step<'_>; 5] = [
+            &|it| self.landed(it),
+            &|it| self.leaves(it),
+            &|it| self.by_column(it, |at| self.quiet(at)),
+            &|it| self.by_column(it, |at| self.others(at)),
+            &|it| self.tail(it),
+        ];
+        steps.iter().fold(all, |it, step| if it.len() > MOST { step(it) } else { it })
+    }
+
+    fn others(&self, at: &[usize]) -> bool {
+        at.iter().all(|it| Some(self.tasks[*it].id) != self.keep)
+    }
+
+    /// Whether nothing in a box asks to be looked at.
+    fn quiet(&self, at: &[usize]) -> bool {
+        self.others(at) && at.iter().all(|it| self.tasks[*it].stand != Stand::Moves && !self.way.contains(it))
+    }
+
+    fn word(&self, at: &[usize]) -> &str {
+        at.first().map_or("", |it| self.tasks[*it].word)
+    }
+
+    /// What is over, with all before it: each piece of the graph is one box, and those that nobody waits for any more
+    /// are one together.
+    fn landed(&self, it: Folded) -> Folded {
+        let mut order: Vec<usize> = (0..it.len()).collect();
+        order.sort_by_key(|at| it.columns[*at]);
+        let mut over = vec![false; it.len()];
+        for at in order {
+            let ended = it.members[at].iter().all(|it| self.tasks[*it].stand == Stand::Over);
+            over[at] = ended && self.others(&it.members[at]) && it.needs[at].iter().all(|need| over[*need]);
+        }
+        let mut pieces = Pieces::of(it.len());
+        let links = || it.needs.iter().enumerate().flat_map(|(at, needs)| needs.iter().map(move |need| (*need, at)));
+        links().filter(|(_, at)| over[*at]).for_each(|(need, at)| pieces.join(need, at));
+        let piece: Vec<usize> = (0..it.len()).map(|at| pieces.root(at)).collect();
+        let waited: BTreeSet<usize> = links().filter(|(_, at)| !over[*at]).map(|(need, _)| piece[need]).collect();
+        it.join(|_, at| over[at].then(|| Some(piece[at]).filter(|it| waited.contains(it))))
+    }
+
+    /// Those that need the same, are at the same, and that nobody waits for.
+    fn leaves(&self, it: Folded) -> Folded {
+        let needed = it.needed();
+        let leaf = |it: &Folded, at: usize| {
+            let whole = !needed[at] && self.quiet(&it.members[at]);
+            whole.then(|| (it.needs[at].clone(), self.word(&it.members[at])))
+        };
+        it.join(leaf)
+    }
+
+    /// Those of one wave that are at the same.
+    fn by_column(&self, it: Folded, may: impl Fn(&[usize]) -> bool) -> Folded {
+        it.join(|it, at| {
+            let of = &it.members[at];
+            may(of).then(|| (it.columns[at], self.word(of)))
+        })
+    }
+
+    /// All that comes after as many waves as can be read. Around one task nothing is that far away, unless it is before
+    /// the task itself, and then all of it is drawn.
+    fn tail(&self, it: Folded) -> Folded {
+        let mut last: Vec<u32> = it.columns.clone();
+        last.sort_unstable();
+        match last.get(MOST - 1) {
+            Some(from) if self.keep.is_none() => it.join(|it, at| (it.columns[at] >= *from).then_some(())),
+            _ => it,
+        }
+    }
+}
+
+/// Which things hang together.
+struct Pieces(Vec<usize>);
+
+impl Pieces {
+    fn of(many: usize) -> Pieces {
+        Pieces((0..many).collect())
+    }
+
+    /// The first of its piece.
+    fn root(&mut self, mut at: usize) -> usize {
+        while self.0[at] != at {
+            self.0[at] = self.0[self.0[at]];
+            at = self.0[at];
+        }
+        at
+    }
+
+    fn join(&mut self, one: usize, other: usize) {
+        let (one, other) = (self.root(one), self.root(other));
+        self.0[one.max(other)] = one.min(other);
+    }
+}
+
+/// The grid: the boxes first, then the cells that long edges go through.
+struct Grid {
+    /// The cells of each column, from above.
+    columns: Vec<Vec<usize>>,
+    /// To whom each cell is linked in the column before, and in the one after.
+    before: Vec<Vec<usize>>,
+    after: Vec<Vec<usize>>,
+    /// Links of the longest way pull harder.
+    heavy: BTreeSet<(usize, usize)>,
+}
+
+fn draw(tasks: &[Item<'_>], folded: &Folded, way: &[usize]) -> Layout {
+    let mut boxes_of = vec![0; tasks.len()];
+    for (at, members) in folded.members.iter().enumerate() {
+        members.iter().for_each(|it| boxes_of[*it] = at);
+    }
+    let steps: BTreeSet<(usize, usize)> =
+        way.windows(2).map(|it| (boxes_of[it[0]], boxes_of[it[1]])).filter(|it| it.0 != it.1).collect();
+    let (mut grid, paths) = Grid::of(folded, &steps);
+    grid.sort();
+    let rows = grid.rows();
+    let mut place: Vec<(u32, u32)> = rows.iter().map(|row| (0, *row)).collect();
+    for (column, cells) in (0..).zip(&grid.columns) {
+        cells.iter().for_each(|it| place[*it].0 = column);
+    }
+    let mut order: Vec<usize> = (0..folded.len()).collect();
+    order.sort_by_key(|it| place[*it]);
+    let critical: BTreeSet<usize> = way.iter().map(|it| boxes_of[*it]).collect();
+    let node = |at: &usize| Node {
+        column: place[*at].0,
+        row: place[*at].1,
+        tasks: folded.members[*at].iter().map(|it| tasks[*it].id).collect(),
+        critical: critical.contains(at),
+    };
+    let mut listed = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(nth, at)| listed[*at] = nth);
+    let edge = |path: Vec<usize>| {
+        let ends = (*path.first()?, *path.last()?);
+        let through = path.iter().map(|it| place[*it]).collect();
+        Some(Edge { from: listed[ends.0], to: listed[ends.1], through, critical: steps.contains(&ends) })
+    };
+    let mut edges: Vec<Edge> = paths.into_iter().filter_map(edge).collect();
+    edges.sort_by_key(|it| (it.from, it.to));
+    Layout {
+        columns: grid.columns.len() as u32,
+        rows: rows.iter().max().map_or(0, |it| it + 1),
+        nodes: order.iter().map(node).collect(),
+        edges,
+        critical: way.iter().map(|it| tasks[*it].id).collect(),
+    }
+}
+
+impl Grid {
+    /// Puts boxes into their columns, in the order in which they come, piece by piece; and the cells of each edge, from
+    /// its first box to its last.
+    fn of(folded: &Folded, steps: &BTreeSet<(usize, usize)>) -> (Grid, Vec<Vec<usize>>) {
+        let wide = folded.columns.iter().max().map_or(0, |it| *it as usize + 1);
+        let mut pieces = Pieces::of(folded.len());
+        let mut alone = vec![true; folded.len()];
+        for (at, needs) in folded.needs.iter().enumerate() {
+            for need in needs {
+                pieces.join(at, *need);
+                (alone[at], alone[*need]) = (false, false);
+            }
+        }
+        // What hangs together stays together; what stands alone comes last.
+        let mut order: Vec<usize> = (0..folded.len()).collect();
+        order.sort_by_key(|it| (alone[*it], pieces.root(*it), *it));
+        let mut rank = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(nth, it)| rank[*it] = nth);
+        let mut grid = Grid {
+            columns: vec![vec![]; wide],
+            before: vec![vec![]; folded.len()],
+            after: vec![vec![]; folded.len()],
+            heavy: BTreeSet::new(),
+        };
+        order.iter().for_each(|it| grid.columns[folded.columns[*it] as usize].push(*it));
+        // All edges out of one box share their cells.
+        let mut cells: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut paths = Vec::new();
+        for to in order {
+            for from in &folded.needs[to] {
+                let mut path = vec![*from];
+                for column in folded.columns[*from] as usize + 1..folded.columns[to] as usize {
+                    let cell = *cells.entry((*from, column)).or_insert_with(|| grid.add(column, &mut rank, *from));
+                    path.push(cell);
+                }
+                path.push(to);
+                path.windows(2).for_each(|it| grid.link(it[0], it[1], steps.contains(&(*from, to))));
+                paths.push(path);
+            }
+        }
+        (grid, paths)
+    }
+
+    /// Adds a cell for a long edge, beside where its box would be.
+    fn add(&mut self, column: usize, rank: &mut Vec<usize>, from: usize) -> usize {
+        let cell = self.before.len();
+        rank.push(rank[from]);
+        self.before.push(vec![]);
+        self.after.push(vec![]);
+        let place = self.columns[column].partition_point(|it| rank[*it] <= rank[from]);
+        self.columns[column].insert(place, cell);
+        cell
+    }
+
+    fn link(&mut self, from: usize, to: usize, heavy: bool) {
+        if !self.after[from].contains(&to) {
+            self.after[from].push(to);
+            self.before[to].push(from);
+        }
+        if heavy {
+            self.heavy.insert((from, to));
+        }
+    }
+
+    /// Puts each column in the order of the middles of those it is linked to, to and fro, and keeps the order with the
+    /// fewest crossings: the first of several, so that little moves when little changes.
+    fn sort(&mut self) {
+        let mut places = vec![0; self.before.len()];
+        let mut best = (self.crossings(&mut places), self.columns.clone());
+        for sweep in 0..SWEEPS {
+            if best.0 == 0 {
+                break;
+            }
+            let wide = self.columns.len();
+            for nth in 1..wide {
+                let (at, by) = if sweep % 2 == 0 { (nth, nth - 1) } else { (wide - 1 - nth, wide - nth) };
+                self.place(by, &mut places);
+                let links = if sweep % 2 == 0 { &self.before } else { &self.after };
+                let middle = |place: usize, of: &[usize]| match of.len() {
+                    0 => place * 100,
+                    many => of.iter().map(|it| places[*it]).sum::<usize>() * 100 / many,
+                };
+                let cells = self.columns[at].iter().enumerate();
+                let mut keyed: Vec<(usize, usize)> = cells.map(|(nth, it)| (middle(nth, &links[*it]), *it)).collect();
+                keyed.sort_by_key(|it| it.0);
+                self.columns[at] = keyed.into_iter().map(|it| it.1).collect();
+            }
+            let crossings = self.crossings(&mut places);
+            if crossings < best.0 {
+                best = (crossings, self.columns.clone());
+            }
+        }
+        self.columns = best.1;
+    }
+
+    /// Notes where each cell of a column stands in it.
+    fn place(&self, column: usize, places: &mut [usize]) {
+        self.columns[column].iter().enumerate().for_each(|(nth, cell)| places[*cell] = nth);
+    }
+
+    /// How many pairs of links cross.
+    fn crossings(&self, places: &mut [usize]) -> usize {
+        let mut crossed = 0;
+        for column in 1..self.columns.len() {
+            self.place(column, places);
+            // Links from above to below, by their first end: each crosses those before it that end below it.
+            let mut ends = vec![0; self.columns[column].len() + 1];
+            for cell in &self.columns[column - 1] {
+                let to = || self.after[*cell].iter().map(|it| places[*it]);
+                for place in to() {
+                    // A sum over a tree of counts: those at `place` and above.
+                    let (mut at, mut above) = (place + 1, 0);
+                    while at > 0 {
+                        above += ends[at];
+                        at &= at - 1;
+                    }
+                    crossed += ends[0] - above;
+                }
+                for place in to() {
+                    ends[0] += 1;
+                    let mut at = place + 1;
+                    while at < ends.len() {
+                        ends[at] += 1;
+                        at += at & at.wrapping_neg();
+                    }
+                }
+            }
+        }
+        crossed
+    }
+
+    /// Gives each cell a row: near those it is linked to, in the order of its column, no two in one place. Rows that
+    /// nothing is in are left out.
+    fn rows(&self) -> Vec<u32> {
+        let mut rows = vec![0_i64; self.before.len()];
+        for column in &self.columns {
+            column.iter().enumerate().for_each(|(nth, it)| rows[*it] = nth as i64);
+        }
+        // First after those before them, then after those behind them, then between the two.
+        let wide = self.columns.len();
+        (1..wide).for_each(|it| self.settle(it, (true, false), &mut rows));
+        (0..wide).rev().for_each(|it| self.settle(it, (false, true), &mut rows));
+        (0..wide).for_each(|it| self.settle(it, (true, true), &mut rows));
+        let used: Vec<i64> = rows.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        rows.iter().map(|it| used.partition_point(|other| other < it) as u32).collect()
+    }
+
+    /// Moves the cells of a column to where they would like to be, as near as their order lets them: neighbours that
+    /// are in each other's way share what is missing.
+    fn settle(&self, column: usize, sides: (bool, bool), rows: &mut [i64]) {
+        // Each run: the sum of what its cells wish for, less their places, by weight; the weight; how many.
+        let mut runs: Vec<(i64, i64, usize)> = Vec::new();
+        for (nth, cell) in self.columns[column].iter().enumerate() {
+            let (wish, weight) = self.wish(*cell, sides, rows);
+            let mut run = ((wish - nth as i64) * weight, weight, 1);
+            while let Some(last) = runs.last().copied()
+                && last.0 * run.1 >= run.0 * last.1
+            {
+                runs.pop();
+                run = (run.0 + last.0, run.1 + last.1, run.2 + last.2);
+            }
+            runs.push(run);
+        }
+        let mut cells = self.columns[column].iter().enumerate();
+        for (sum, weight, many) in runs {
+            let shift = (2 * sum + weight).div_euclid(2 * weight);
+            cells.by_ref().take(many).for_each(|(nth, cell)| rows[*cell] = shift + nth as i64);
+        }
+    }
+
+    /// Where a cell would like to be: in the middle of those it is linked to; on the longest way, straight on.
+    fn wish(&self, cell: usize, (left, right): (bool, bool), rows: &[i64]) -> (i64, i64) {
+        let before = self.before[cell].iter().filter(|_| left).map(|it| (rows[*it], (*it, cell)));
+        let after = self.after[cell].iter().filter(|_| right).map(|it| (rows[*it], (cell, *it)));
+        let linked: Vec<(i64, (usize, usize))> = before.chain(after).collect();
+        let heavy: Vec<i64> = linked.iter().filter(|it| self.heavy.contains(&it.1)).map(|it| it.0).collect();
+        let all: Vec<i64> = linked.iter().map(|it| it.0).collect();
+        let middle = |of: &[i64]| of.iter().sum::<i64>().div_euclid(of.len().max(1) as i64);
+        match (heavy.is_empty(), all.is_empty()) {
+            (false, _) => (middle(&heavy), 16),
+            (true, false) => (middle(&all), 4),
+            (true, true) => (rows[cell], 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Given = (u64, Vec<u64>, char);
+
+    fn word(state: char) -> (&'static str, Stand) {
+        match state {
+            'l' => ("landed", Stand::Over),
+            'c' => ("cancelled", Stand::Over),
+            'w' => ("working", Stand::Moves),
+            _ => ("waiting", Stand::Waits),
+        }
+    }
+
+    fn laid(given: &[Given], keep: Option<u64>) -> Layout {
+        let needs: Vec<Vec<TaskId>> = given.iter().map(|it| it.1.iter().map(|it| TaskId(*it)).collect()).collect();
+        let item = |(it, needs): (&Given, &'static [TaskId])| Item {
+            id: TaskId(it.0),
+            needs,
+            word: word(it.2).0,
+            stand: word(it.2).1,
+        };
+        let needs: Vec<&'static [TaskId]> = needs.into_iter().map(|it| &*it.leak()).collect();
+        let items: Vec<Item<'_>> = given.iter().zip(needs).map(item).collect();
+        match keep {
+            Some(keep) => lay_out(&around(TaskId(keep), &items), Some(TaskId(keep))),
+            None => lay_out(&items, None),
+        }
+    }
+
+    /// `T1@0,0 T2+3@1,0*`: first task and how many more, column and row, whether it is on the longest way.
+    fn told(it: &Layout) -> String {
+        let node = |it: &Node| {
+            let more = if it.tasks.len() > 1 { format!("+{}", it.tasks.len() - 1) } else { String::new() };
+            let mark = if it.critical { "*" } else { "" };
+            format!("T{}{more}@{},{}{mark}", it.tasks[0].0, it.column, it.row)
+        };
+        it.nodes.iter().map(node).collect::<Vec<_>>().join(" ")
+    }
+
+    fn lines(it: &Layout) -> Vec<String> {
+        let name = |at: usize| format!("T{}", it.nodes[at].tasks[0].0);
+        let mark = |it: &Edge| if it.critical { "*" } else { "" };
+        it.edges.iter().map(|edge| format!("{}-{}{}", name(edge.from), name(edge.to), mark(edge))).collect()
+    }
+
+    fn check(given: &[Given], expected: &str) {
+        assert_eq!(told(&laid(given, None)), expected, "{given:?}");
+    }
+
+    #[test]
+    fn waves_are_columns_and_no_two_are_in_one_place() {
+        check(&[], "");
+        check(&[(1, vec![], '-')], "T1@0,0");
+        // A chain is straight, and what hangs on nothing is below.
+        check(
+            &[(1, vec![], '-'), (2, vec![1], '-'), (3, vec![2], '-'), (4, vec![], '-')],
+            "T1@0,0* T4@0,1 T2@1,0* T3@2,0*",
+        );
+        // Three around their parent, and the one that needs them all.
+        let fan = [(1, vec![], '-'), (2, vec![1], '-'), (3, vec![1], '-'), (4, vec![1], '-'), (5, vec![2, 3, 4], '-')];
+        check(&fan, "T1@0,0* T2@1,0* T3@1,1 T4@1,2 T5@2,0*");
+        // A long edge has a cell of its own in each column between: nothing is drawn over T2.
+        let long = laid(&[(1, vec![], '-'), (2, vec![1], '-'), (3, vec![1, 2], '-')], None);
+        assert_eq!(told(&long), "T1@0,1* T2@1,1* T3@2,1*");
+        assert_eq!(lines(&long), ["T1-T2*", "T1-T3", "T2-T3*"]);
+        assert_eq!(long.edges[1].through, [(0, 1), (1, 0), (2, 1)]);
+        assert_eq!((long.columns, long.rows), (3, 2));
+        // Those that would cross change places: T3 needs T2 and T4 needs T1.
+        check(
+            &[(1, vec![], 'l'), (2, vec![], 'l'), (3, vec![2], 'l'), (4, vec![1], 'l')],
+            "T1@0,0 T2@0,1 T4@1,0 T3@1,1",
+        );
+    }
+
+    #[test]
+    fn the_longest_way_is_through_what_is_left() {
+        let way = |given: &[Given]| laid(given, None).critical.iter().map(|it| it.0).collect::<Vec<_>>();
+        // T3 is longest with all that landed, T5 with what is left.
+        let half = [(1, vec![], 'l'), (2, vec![1], 'l'), (3, vec![2], '-'), (4, vec![], 'w'), (5, vec![4], '-')];
+        assert_eq!(way(&half), [4, 5]);
+        // Of two that are as long, the one with the smaller numbers.
+        assert_eq!(way(&[(4, vec![], '-'), (3, vec![], '-'), (6, vec![4], '-'), (5, vec![3], '-')]), [3, 5]);
+        // One that waits for nobody is no way, and what landed is none.
+        assert_eq!(way(&[(1, vec![], '-'), (2, vec![], '-')]), Vec::<u64>::new());
+        assert_eq!(way(&[(1, vec![], 'l'), (2, vec![1], 'l')]), Vec::<u64>::new());
+    }
+
+    #[test]
+    fn around_a_task_are_two_steps_either_way() {
+        let chain: Vec<Given> = (1..=9).map(|it| (it, vec![it - 1], '-')).collect();
+        let near = laid(&chain, Some(5));
+        assert_eq!(told(&near), "T3@0,0* T4@1,0* T5@2,0* T6@3,0* T7@4,0*");
+        assert_eq!(laid(&chain, Some(99)), Layout::default());
+    }
+
+    /// What the pages and the terminal were promised: over sixty boxes, what says least is one box.
+    #[test]
+    fn what_says_least_is_folded_first() {
+        // Sixty are drawn one by one, whatever they are at.
+        let many = |many: u64| (1..=many).map(|it| (it, vec![], 'l')).collect::<Vec<Given>>();
+        assert_eq!(laid(&many(60), None).nodes.len(), 60);
+        check(&many(61), "T1+60@0,0");
+        // A chain that landed and has an open end; another that nobody waits for any more.
+        let mut chains: Vec<Given> = (1..=40).map(|it| (it, vec![it - 1], if it < 39 { 'l' } else { '-' })).collect();
+        chains.extend((41..=80).map(|it| (it, if it == 41 { vec![] } else { vec![it - 1] }, 'l')));
+        check(&chains, "T1+37@0,0 T41+39@0,1 T39@1,0* T40@2,0*");
+        // What landed after something open is not behind it: nothing goes round in circles.
+        chains[36].2 = '-';
+        check(&chains, "T1+35@0,0 T41+39@0,1 T37@1,0* T38@2,0 T39@3,0* T40@4,0*");
+        // Leaves that need the same and are at the same; who works is seen.
+        let mut leaves: Vec<Given> = (2..=70).map(|it| (it, vec![1], if it == 9 { 'w' } else { '-' })).collect();
+        leaves.push((1, vec![], 'w'));
+        check(&leaves, "T1@0,0* T2@1,0* T3+66@1,1 T9@1,2");
+        // Pairs: those of one wave that are at the same, but not the longest way.
+        let pairs: Vec<Given> = (1..=70).map(|it| (it, if it % 2 == 0 { vec![it - 1] } else { vec![] }, '-')).collect();
+        check(&pairs, "T1@0,0* T3+33@0,1 T2@1,0* T4+33@1,1");
+        // All of them at work: even so.
+        let busy: Vec<Given> = (1..=70).map(|it| (it, vec![], 'w')).collect();
+        check(&busy, "T1+69@0,0");
+        // A chain that has no end is cut where it cannot be read any more.
+        let chain: Vec<Given> = (1..=300).map(|it| (it, vec![it - 1], '-')).collect();
+        let cut = laid(&chain, None);
+        assert_eq!((cut.nodes.len(), cut.nodes[59].tasks.len(), cut.critical.len()), (60, 241, 300));
+    }
+
+    #[test]
+    fn who_is_asked_about_is_never_folded() {
+        let mut given: Vec<Given> = (2..=90).map(|it| (it, vec![1], '-')).collect();
+        given.push((1, vec![], 'l'));
+        let near = laid(&given, Some(50));
+        assert_eq!(near.nodes.iter().filter(|it| it.tasks == [TaskId(50)]).count(), 1);
+        assert!(near.nodes.len() < 5, "{}", told(&near));
+    }
+
+    /// The daemon takes no circle; if one came all the same, the drawing would still end.
+    #[test]
+    fn a_circle_is_no_end() {
+        check(&[(1, vec![1], '-')], "T1@0,0");
+        let two = laid(&[(1, vec![2], '-'), (2, vec![1], '-')], None);
+        assert_eq!((two.nodes.len(), two.edges.len()), (2, 1));
+        let all: Vec<Given> = (0..80).map(|it| (it, (0..80).collect(), '-')).collect();
+        assert_eq!(laid(&all, None).nodes.iter().map(|it| it.tasks.len()).sum::<usize>(), 80);
+    }
+
+    /// As long as nothing else changes, a task that gets on stays where it is.
+    #[test]
+    fn little_moves_when_little_changes() {
+        let given = |at: char| -> Vec<Given> {
+            (1..=50).map(|it| (it, vec![it / 2, it / 3], if it == 7 { at } else { 'l' })).collect()
+        };
+        let places = |at: char| laid(&given(at), None).nodes;
+        assert_eq!(places('l'), places('w'));
+    }
+
+    /// What holds of every drawing.
+    fn holds(given: &[Given], it: &Layout, keep: Option<u64>) {
+        let mut drawn: Vec<u64> = it.nodes.iter().flat_map(|it| it.tasks.iter().map(|it| it.0)).collect();
+        drawn.sort_unstable();
+        if keep.is_none() {
+            let mut all: Vec<u64> = given.iter().map(|it| it.0).collect();
+            all.sort_unstable();
+            assert_eq!(drawn, all, "every task is in one box");
+            assert!(it.nodes.len() <= MOST.max(1), "{} boxes", it.nodes.len());
+        }
+        let places: BTreeSet<(u32, u32)> = it.nodes.iter().map(|it| (it.column, it.row)).collect();
+        assert_eq!(places.len(), it.nodes.len(), "two in one place: {}", told(it));
+        assert!(places.iter().all(|place| place.0 < it.columns && place.1 < it.rows));
+        assert!(it.nodes.is_sorted_by_key(|it| (it.column, it.row)));
+        let mut cells: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+        for edge in &it.edges {
+            let (from, to) = (&it.nodes[edge.from], &it.nodes[edge.to]);
+            assert!(from.column < to.column, "{} goes back", told(it));
+            let wide = to.column - from.column;
+            assert_eq!(edge.through.len() as u32, wide + 1, "one cell in each column");
+            assert!((from.column..).zip(&edge.through).all(|(column, it)| it.0 == column));
+            assert_eq!(edge.through.first(), Some(&(from.column, from.row)));
+            assert_eq!(edge.through.last(), Some(&(to.column, to.row)));
+            for cell in &edge.through[1..edge.through.len() - 1] {
+                assert!(!places.contains(cell), "an edge runs through a box");
+                assert_eq!(*cells.entry(*cell).or_insert(edge.from), edge.from, "edges of two boxes in one cell");
+            }
+        }
+        // What a task needs is before it, or in the same box.
+        let at = |id: u64| it.nodes.iter().position(|it| it.tasks.contains(&TaskId(id)));
+        for (id, needs, _) in given.iter().filter(|it| drawn.contains(&it.0)) {
+            for need in needs.iter().filter(|it| drawn.contains(it)) {
+                let (from, to) = (at(*need), at(*id));
+                let linked = it.edges.iter().any(|it| Some(it.from) == from && Some(it.to) == to);
+                assert!(from == to || linked, "T{need}-T{id} is not drawn");
+            }
+        }
+    }
+
+    fn graphs() -> impl Strategy<Value = Vec<Given>> {
+        let needs = |most: u64| proptest::collection::vec(1..=most.max(1), 0..4);
+        (1..130_u64).prop_flat_map(move |many| {
+            let task = move |id: u64| {
+                let needs = needs(id.saturating_sub(1));
+                (Just(id), needs, proptest::sample::select(vec!['l', 'c', 'w', '-']))
+            };
+            (1..=many).map(task).collect::<Vec<_>>()
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+        #[test]
+        fn every_task_is_drawn_once_and_every_edge_goes_on(given in graphs(), near in 1..130_u64) {
+            let given: Vec<Given> = given
+                .into_iter()
+                .map(|(id, needs, state)| (id, needs.into_iter().filter(|it| *it < id).collect(), state))
+                .collect();
+            let all = laid(&given, None);
+            holds(&given, &all, None);
+            let mut turned = given.clone();
+            turned.reverse();
+            prop_assert_eq!(&laid(&turned, None), &all, "in whatever order they come");
+            holds(&given, &laid(&given, Some(near)), Some(near));
+        }
+    }
+}

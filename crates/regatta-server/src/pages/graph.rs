@@ -1,0 +1,151 @@
+//! What waits for what: which tasks are drawn. Where each is drawn, `regatta-api` says.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use regatta_api::page::RowView;
+use regatta_api::view::GraphView;
+use regatta_core::graph::layout::HOPS;
+use regatta_core::ids::{MissionId, ProjectName, TaskId};
+use regatta_core::task::{Status, Task};
+use regatta_engine::ports::store::{StoreError, TaskFilter};
+
+use super::draw::Scene;
+use crate::Shared;
+use crate::hub::Finish;
+
+/// Tasks of a mission that ended: how many, which one last, and they themselves. While the first two are the same, so
+/// is the rest.
+pub(super) type Over = ((u64, Option<Finish>), Vec<Arc<Task>>);
+
+/// What a graph is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Of {
+    /// What is open, and what ended lately.
+    All,
+    Mission(MissionId),
+    /// A task, and those within two steps of it.
+    Task(TaskId),
+}
+
+impl Of {
+    /// `M3` or `T9`, exactly as they are written.
+    pub(super) fn parse(text: &str) -> Option<Of> {
+        let mission = text.parse().ok().map(Of::Mission);
+        mission.or_else(|| text.parse().ok().map(Of::Task)).filter(|it| it.to_string() == text)
+    }
+}
+
+impl std::fmt::Display for Of {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Of::All => Ok(()),
+            Of::Mission(id) => id.fmt(f),
+            Of::Task(id) => id.fmt(f),
+        }
+    }
+}
+
+/// Draws a graph from the board as it is now, of one project if that is asked; nothing if there is no such thing.
+pub(crate) fn graph(
+    shared: &Shared,
+    of: Of,
+    project: Option<&ProjectName>,
+) -> Result<(u64, Option<GraphView>), StoreError> {
+    let board = shared.engine.board();
+    let scene = Scene { board: &board, now: shared.engine.now(), shared, history: &**shared.engine.history() };
+    Ok((board.revision, scene.graph(of, project)?))
+}
+
+impl Scene<'_> {
+    pub(super) fn graph(&self, of: Of, project: Option<&ProjectName>) -> Result<Option<GraphView>, StoreError> {
+        let rows = |tasks: BTreeMap<TaskId, Arc<Task>>| -> Vec<RowView> {
+            // A team's standing sessions are no work.
+            tasks.values().filter(|it| it.standing.is_none()).map(|it| self.row(it)).collect()
+        };
+        Ok(match of {
+            Of::All => {
+                let title = project.map_or_else(|| "all tasks".to_owned(), |it| format!("all tasks of {it}"));
+                let mut found = self.listed()?;
+                found.retain(|_, it| project.is_none_or(|project| it.project == *project));
+                Some(GraphView::of(title, &rows(found), None))
+            }
+            Of::Mission(id) => match self.history.mission(id)? {
+                Some((mission, _)) => {
+                    Some(GraphView::of(format!("{id} {}", mission.title), &rows(self.of_mission(id)?), None))
+                }
+                None => None,
+            },
+            Of::Task(id) => match self.any_task(id)? {
+                Some(task) => Some(GraphView::of(format!("around {id}"), &rows(self.near(&task)?), Some(id))),
+                None => None,
+            },
+        })
+    }
+
+    /// What is open, and what ended lately.
+    fn listed(&self) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
+        Ok(self.shown()?.into_iter().map(|it| (it.id, it)).collect())
+    }
+
+    fn any_task(&self, id: TaskId) -> Result<Option<Arc<Task>>, StoreError> {
+        match self.board.tasks.get(&id) {
+            Some(task) => Ok(Some(task.clone())),
+            None => Ok(self.history.task(id)?.map(Arc::new)),
+        }
+    }
+
+    fn of_mission(&self, id: MissionId) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
+        let over = self.over(id)?.into_iter().map(|it| (it.id, it));
+        let open = self.board.tasks.values().filter(|it| it.mission == Some(id)).map(|it| (it.id, it.clone()));
+        // One that was begun anew is as the board has it.
+        Ok(over.chain(open).collect())
+    }
+
+    /// The tasks of a mission that ended, read when another did.
+    fn over(&self, id: MissionId) -> Result<Vec<Arc<Task>>, StoreError> {
+        let statuses = Status::ALL.into_iter().filter(|it| it.is_terminal()).collect();
+        let filter = TaskFilter { mission: Some(id), statuses, ..TaskFilter::default() };
+        let key = (self.history.count_tasks(&filter)?, self.shared.hub.finished_after(0).last().copied());
+        let mut kept = self.shared.pages.over.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, tasks)) = kept.get(&id).filter(|it| it.0 == key) {
+            return Ok(tasks.clone());
+        }
+        let tasks: Vec<Arc<Task>> = self.history.tasks(&filter)?.into_iter().map(Arc::new).collect();
+        if kept.len() >= MOST_KEPT {
+            kept.clear();
+        }
+        kept.insert(id, (key, tasks.clone()));
+        Ok(tasks)
+    }
+
+    /// Those among which a task's neighbours are: what is shown, its mission, and what it needed, however long ago that
+    /// ended.
+    fn near(&self, task: &Arc<Task>) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
+        let mut found = match task.mission {
+            Some(mission) => self.of_mission(mission)?,
+            None => BTreeMap::new(),
+        };
+        found.extend(self.listed()?);
+        found.insert(task.id, task.clone());
+        let mut last = vec![task.clone()];
+        for _ in 0..HOPS {
+            let needs: Vec<TaskId> = last.iter().flat_map(|it| it.blocked_by.iter().copied()).collect();
+            last.clear();
+            for need in needs {
+                let known = match found.get(&need) {
+                    Some(known) => Some(known.clone()),
+                    None => self.any_task(need)?,
+                };
+                if let Some(known) = known {
+                    found.insert(need, known.clone());
+                    last.push(known);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Of how many missions it is kept what ended.
+const MOST_KEPT: usize = 20;
