@@ -1,5 +1,5 @@
 //! A server of the usual kind: axum, a pool of SQLite connections, `BEGIN IMMEDIATE` and a busy timeout, WAL and FULL.
-//! Written as well as that can be: prepared statements, an index for the poll, one transaction per request, work on
+//! Written as well as that can be: prepared statements, indexes for both questions of a poll, one transaction per request, work on
 //! threads that may block.
 
 use std::net::SocketAddr;
@@ -20,6 +20,7 @@ const SCHEMA: &str = "\
 CREATE TABLE tasks (id INTEGER PRIMARY KEY, status TEXT NOT NULL, priority INTEGER NOT NULL, agent TEXT, subject TEXT NOT NULL) STRICT;
 CREATE INDEX ready ON tasks (status, priority, id);
 CREATE TABLE attempts (id INTEGER PRIMARY KEY, task INTEGER NOT NULL, agent TEXT NOT NULL, ended INTEGER NOT NULL) STRICT;
+CREATE INDEX running ON attempts (agent) WHERE ended = 0;
 CREATE TABLE events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, task INTEGER NOT NULL, agent TEXT) STRICT;";
 /// Connections in the pool, and how long one waits for the lock.
 pub(super) const POOL: usize = 8;

@@ -64,7 +64,8 @@ struct Mark {
 /// Draws a graph no wider than that; nothing if it cannot be.
 pub(super) fn picture(out: &Out, it: &GraphView, room: usize) -> Option<String> {
     let mut gutters: Vec<Vec<Bus>> = (1..it.columns).map(|right| buses(it, right)).collect();
-    let below = gutters.iter_mut().fold(false, |any, it| lay(it) || any);
+    let below: Vec<bool> = gutters.iter_mut().map(|it| lay(it)).collect(); // all of them are laid
+    let below = below.contains(&true);
     let step = if below { 2 } else { 1 };
     let wide: Vec<usize> = gutters.iter().map(|it| gutter_width(it)).collect();
     let texts: Vec<(String, String)> = it.nodes.iter().map(|it| (name(out, it), line(&it.label))).collect();
