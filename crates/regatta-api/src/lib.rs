@@ -8,6 +8,7 @@ pub mod guide; // how an agent's day goes
 pub mod input; // what each verb takes
 pub mod openapi; // the verbs as an OpenAPI document
 pub mod page; // what the web page draws
+pub mod patch; // files and lines of a patch
 pub mod plan; // plans made of words
 pub mod problem; // how every door says no
 pub mod schema; // JSON Schema of inputs and answers

@@ -24,12 +24,21 @@ use crate::board::Board;
 use crate::event::facts;
 use crate::ids::{AgentName, BranchName, ClaimId, CommitId, LandingId, MissionId, ProjectName, TaskId};
 use crate::refusal::Refusal;
-use crate::task::Submission;
+use crate::task::{Submission, Task};
 
 pub use people::{Place, hold, land, land_under, needs_person, release, revise, undo};
 pub(crate) use queue::{advance, retry, submit, withdraw};
 pub use report::{Moved, Tried, moved, tried};
 pub(crate) use report::{announce, fence_fell, lent_fence_fell, waited_in_vain};
+
+/// How long one that landed usually took, from when it was queued: the one in the middle, which a single long one moves
+/// nowhere. Each with its task, as it ended.
+pub fn usual<'a>(ended: impl Iterator<Item = (&'a Landing, Option<&'a Task>)>) -> Option<u64> {
+    let landed = ended.filter_map(|(it, task)| Some((it, task.filter(|it| it.landed.is_some())?)));
+    let mut took: Vec<u64> = landed.map(|(it, task)| task.updated_wall.saturating_sub(it.queued_wall)).collect();
+    took.sort_unstable();
+    took.get(took.len() / 2).copied()
+}
 
 /// Where a landing is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -262,7 +262,9 @@ impl Kept {
                     asked += 1;
                     let repo = ground.board.projects.get(&it.project).map(|it| Repo::of(it));
                     match repo.map(|it| ground.git.diff(&it, base, commit)) {
-                        Some(Ok(patch)) => Some(*self.lines.entry(commit.clone()).or_insert(changed_lines(&patch))),
+                        Some(Ok(patch)) => {
+                            Some(*self.lines.entry(commit.clone()).or_insert(regatta_api::patch::lines(&patch)))
+                        }
                         // It is not among those that were measured, and is asked for again.
                         Some(Err(error)) => {
                             tracing::debug!(%commit, "its lines are not counted: {error}");
@@ -278,21 +280,6 @@ impl Kept {
         }
         (lines > 0 && tokens > 0).then(|| LinesView { tasks, lines, tokens_each: tokens.div_ceil(lines) })
     }
-}
-
-/// The lines that a patch adds or takes away; those that name a file are none.
-fn changed_lines(patch: &str) -> u64 {
-    let mut inside = false;
-    let mut many = 0;
-    for line in patch.lines() {
-        match line.as_bytes().first() {
-            Some(b'@') => inside = true,
-            Some(b'd') => inside = false,
-            Some(b'+' | b'-') if inside => many += 1,
-            _ => {}
-        }
-    }
-    many
 }
 
 fn rows(board: &Board, history: &dyn History, entries: &[Entry], by: By, pace: &Pace) -> Vec<CostRow> {
@@ -317,16 +304,4 @@ fn rows(board: &Board, history: &dyn History, entries: &[Entry], by: By, pace: &
 fn title(board: &Board, history: &dyn History, id: MissionId) -> Option<String> {
     let live = board.missions.get(&id).map(|it| it.title.clone());
     live.or_else(|| history.mission(id).ok().flatten().map(|it| it.0.title))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_of_a_patch_are_counted_without_its_heads() {
-        let patch = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n-one\n+two\n same\n--- a line that began with two dashes\ndiff --git a/b b/b\nnew file\n--- /dev/null\n+++ b/b\n@@ -0,0 +1 @@\n+++more\n\\ No newline at end of file\n";
-        assert_eq!(changed_lines(patch), 4);
-        assert_eq!(changed_lines(""), 0);
-    }
 }

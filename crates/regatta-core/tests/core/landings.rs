@@ -4,9 +4,9 @@ use regatta_core::claim::{Acquire, Owner, TRUNK_TTL_MS};
 use regatta_core::command::{Command, Outcome};
 use regatta_core::event::Event;
 use regatta_core::ids::{LandingId, ProjectName, TaskId};
-use regatta_core::landing::{Moved, Tried};
+use regatta_core::landing::{Landing, Moved, Tried, usual};
 use regatta_core::schedule::WaitKind;
-use regatta_core::task::{Add, Status};
+use regatta_core::task::{Add, How, Status, Task};
 
 use crate::world::{Held, MINUTE, SECOND, World, acquire, agent, commit, owner_attempt, work};
 
@@ -596,4 +596,19 @@ fn merge_timeout_ends_a_wait_for_the_trunk_and_says_so() {
     world.advance(2 * SECOND);
     assert!(!world.board.waits.contains_key(&wait), "it takes other work");
     assert_eq!(world.count("message.posted"), told + 1);
+}
+
+/// How long one usually takes is what the one in the middle took, of those that landed.
+#[test]
+fn what_a_landing_usually_takes_is_the_middle() {
+    let mut world = World::with(&[("ada", 1)]);
+    let id = world.add_for(work("a", &["a"]), Some("ada"), How::Queue);
+    let grant = world.take("ada");
+    let landing = world.submit(&grant);
+    let landing = Landing::clone(&world.board.landings[&landing]);
+    let open = Task::clone(world.task(id));
+    let took = |ms: u64| Task { landed: Some(commit(1)), updated_wall: landing.queued_wall + ms, ..open.clone() };
+    let tasks = [took(900_000), took(1_200), took(1_900)];
+    assert_eq!(usual(tasks.iter().map(|it| (&landing, Some(it)))), Some(1_900));
+    assert_eq!(usual([(&landing, Some(&open)), (&landing, None)].into_iter()), None, "none of them landed");
 }

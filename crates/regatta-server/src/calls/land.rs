@@ -4,7 +4,7 @@ use std::path::Path;
 
 use regatta_api::view::DiffView;
 use regatta_core::attempt::Attempt;
-use regatta_core::landing::{End, Under};
+use regatta_core::landing::{self, End, Under};
 use regatta_core::refusal::Refusal;
 
 use super::*;
@@ -78,7 +78,7 @@ impl Caller<'_> {
                         .collect::<Result<Vec<_>, _>>()
                 })
                 .await?;
-            let usual = usual(&recent);
+            let usual = landing::usual(recent.iter().map(|(task, it)| (it, task.as_ref())));
             let recent = recent.iter().map(|(task, it)| LandingView::ended(it, task.as_ref())).collect();
             views.push(QueueView::of(&board, project, self.engine().now(), (recent, usual)));
         }
@@ -182,15 +182,6 @@ impl Caller<'_> {
             }
         }
     }
-}
-
-/// How long one that landed usually took, from when it was queued.
-fn usual(ended: &[(Option<task::Task>, regatta_core::landing::Landing)]) -> Option<u64> {
-    let took = ended.iter().filter_map(|(task, it)| {
-        let done = task.as_ref().filter(|it| it.landed.is_some())?;
-        Some(done.updated_wall.saturating_sub(it.queued_wall))
-    });
-    crate::pages::middle(took.collect())
 }
 
 /// Whether a text may be a commit, or the beginning of one.

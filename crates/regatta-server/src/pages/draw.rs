@@ -14,7 +14,7 @@ use regatta_core::board::Board;
 use regatta_core::budget::{self, Spend};
 use regatta_core::cost::By;
 use regatta_core::ids::{AgentName, LandingId, Now, TaskId};
-use regatta_core::landing::End;
+use regatta_core::landing::{self, End};
 use regatta_core::launch::{self, Live};
 use regatta_core::task::{Status, Task};
 use regatta_core::{agent, approval, map, provider, schedule};
@@ -286,16 +286,10 @@ impl Scene<'_> {
         if let Some((_, ended)) = kept.get(&project.name).filter(|it| it.0 == key) {
             return Ok(ended.clone());
         }
-        let mut took = Vec::new();
-        let mut recent = Vec::new();
-        for it in self.history.landings(&project.name, RECENT)?.iter().filter(|it| it.end.is_some()) {
-            let task = self.history.task(it.task)?;
-            if let Some(done) = task.as_ref().filter(|it| it.landed.is_some()) {
-                took.push(done.updated_wall.saturating_sub(it.queued_wall));
-            }
-            recent.push(LandingView::ended(it, task.as_ref()));
-        }
-        let ended = (recent, middle(took));
+        let landings = self.history.landings(&project.name, RECENT)?.into_iter().filter(|it| it.end.is_some());
+        let all = landings.map(|it| Ok((self.history.task(it.task)?, it))).collect::<Result<Vec<_>, StoreError>>()?;
+        let usual = landing::usual(all.iter().map(|(task, it)| (it, task.as_ref())));
+        let ended = (all.iter().map(|(task, it)| LandingView::ended(it, task.as_ref())).collect(), usual);
         kept.insert(project.name.clone(), (key, ended.clone()));
         Ok(ended)
     }
@@ -466,12 +460,6 @@ pub(super) fn items(board: &Board, now: Now) -> Vec<ItemView> {
     all.map(drawn).collect()
 }
 
-/// The one in the middle, which a single long one moves nowhere.
-pub(crate) fn middle(mut all: Vec<u64>) -> Option<u64> {
-    all.sort_unstable();
-    all.get(all.len() / 2).copied()
-}
-
 /// How long the line is, in words, and how long one took of late.
 fn queue_text(many: usize, usual: Option<u64>) -> String {
     let text = match many {
@@ -520,8 +508,8 @@ mod tests {
 
     #[test]
     fn a_queue_says_how_long_one_takes() {
-        assert_eq!(queue_text(0, middle(vec![])), "nothing waits to land");
-        assert_eq!(queue_text(2, middle(vec![900_000, 1_200, 1_900])), "2 in line · one took about 2 s to land");
-        assert_eq!(queue_text(1, middle(vec![150_000])), "1 in line · one took about 3 min to land");
+        assert_eq!(queue_text(0, None), "nothing waits to land");
+        assert_eq!(queue_text(2, Some(1_900)), "2 in line · one took about 2 s to land");
+        assert_eq!(queue_text(1, Some(150_000)), "1 in line · one took about 3 min to land");
     }
 }

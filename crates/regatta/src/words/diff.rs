@@ -83,26 +83,9 @@ pub(super) fn stat(patch: &str) -> String {
     table(&rows)
 }
 
-/// Each file of a patch: its path, and how many lines came and went.
+/// Each file of a patch: its path, harmless, and how many lines came and went.
 fn counted(patch: &str) -> Vec<(String, usize, usize)> {
-    let mut files: Vec<(String, usize, usize)> = Vec::new();
-    let mut inside = false;
-    for it in patch.lines() {
-        if let Some(names) = it.strip_prefix("diff --git ") {
-            let name = names.rsplit(" b/").next().unwrap_or(names);
-            files.push((plain(name), 0, 0));
-            inside = false;
-            continue;
-        }
-        inside |= it.starts_with("@@");
-        let Some(file) = files.last_mut().filter(|_| inside) else { continue };
-        match it.bytes().next() {
-            Some(b'+') => file.1 += 1,
-            Some(b'-') => file.2 += 1,
-            _ => {}
-        }
-    }
-    files
+    regatta_api::patch::files(patch).into_iter().map(|it| (plain(&it.path), it.added, it.gone)).collect()
 }
 
 /// Programs that show two files side by side, where none was named.

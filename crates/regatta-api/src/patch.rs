@@ -1,0 +1,50 @@
+//! What a patch says of itself: its files, and how many lines of each came and went.
+
+/// One file of a patch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// As the patch has it: text of others.
+    pub path: String,
+    pub added: usize,
+    pub gone: usize,
+}
+
+/// Each file of a patch, with the lines that came and went; those that name a file are none.
+pub fn files(patch: &str) -> Vec<Changed> {
+    let mut files: Vec<Changed> = Vec::new();
+    let mut inside = false;
+    for it in patch.lines() {
+        if let Some(names) = it.strip_prefix("diff --git ") {
+            let path = names.rsplit(" b/").next().unwrap_or(names).to_owned();
+            files.push(Changed { path, added: 0, gone: 0 });
+            inside = false;
+            continue;
+        }
+        inside |= it.starts_with("@@");
+        let Some(file) = files.last_mut().filter(|_| inside) else { continue };
+        match it.bytes().next() {
+            Some(b'+') => file.added += 1,
+            Some(b'-') => file.gone += 1,
+            _ => {}
+        }
+    }
+    files
+}
+
+/// All lines that a patch adds or takes away.
+pub fn lines(patch: &str) -> u64 {
+    files(patch).iter().map(|it| (it.added + it.gone) as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_patch_are_counted_without_its_heads() {
+        let patch = "diff --git a/a b/a\n--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n-one\n+two\n same\n--- a line that began with two dashes\ndiff --git a/b b/b\nnew file\n--- /dev/null\n+++ b/b\n@@ -0,0 +1 @@\n+++more\n\\ No newline at end of file\n";
+        let said: Vec<_> = files(patch).into_iter().map(|it| (it.path, it.added, it.gone)).collect();
+        assert_eq!(said, [("a".to_owned(), 1, 2), ("b".to_owned(), 1, 0)]);
+        assert_eq!((lines(patch), lines("")), (4, 0));
+    }
+}
