@@ -137,7 +137,7 @@ impl Desk {
         let own = self.registry.instances.iter().find(|it| it.agent == self.agent && it.service == self.service);
         let broken = locked.or_else(|| own.and_then(|it| it.warning.clone()));
         let broken = broken.map(|why| own.map_or(why.clone(), |it| it.credentials.kept_out_of(&why)));
-        let bridge = Bridge { service: self.service, agent: self.agent.clone() };
+        let bridge = Bridge::At { service: self.service, agent: self.agent.clone() };
         let command = Command::ReportBridge(bridge::Standing { bridge, broken });
         let request = Request { by: Actor::Regatta, key: None, command };
         if let Err(failure) = self.engine.ask(request).await {

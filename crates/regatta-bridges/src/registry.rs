@@ -145,9 +145,22 @@ pub struct Receiver {
     /// Where its secret is to be found, and the secret; without one it is told nothing.
     pub variable: String,
     pub secret: Option<Secret>,
+    /// Why its secret could not be read, if that was tried and failed.
+    pub unreadable: Option<String>,
 }
 
 impl Receiver {
+    /// Why it is told nothing, in words that do not tell the secret.
+    pub fn trouble(&self) -> Option<String> {
+        let name = &self.variable;
+        match (&self.unreadable, &self.secret) {
+            (Some(why), _) => Some(format!("{name} cannot be read: {why}")),
+            (None, None) if name.is_empty() => Some("no variable is named that has its secret".into()),
+            (None, None) => Some(format!("{name} is not set")),
+            (None, Some(secret)) => crate::webhook::key_of(secret).err().map(|why| format!("{name} {why}")),
+        }
+    }
+
     /// Who it is, without what its address may have that is secret.
     pub fn host(&self) -> &str {
         let rest = self.url.split_once("://").map_or(self.url.as_str(), |it| it.1);
@@ -309,8 +322,12 @@ pub fn read(
         if !url.starts_with("https://") && !url.starts_with("http://") {
             return Err(unusable("a [[bridges.webhook]] has no url", "write url = \"https://…\""));
         }
-        let secret = if variable.is_empty() { None } else { ask(&variable)?.map(Secret) };
-        receivers.push(Receiver { url, events, variable, secret });
+        // One that cannot be read keeps nobody else from being told.
+        let (secret, unreadable) = match if variable.is_empty() { Ok(None) } else { ask(&variable) } {
+            Ok(found) => (found.map(Secret), None),
+            Err(why) => (None, Some(why.what)),
+        };
+        receivers.push(Receiver { url, events, variable, secret, unreadable });
     }
     let mut found = Registry { config, receivers, ..Registry::default() };
     for (name, entry) in listed {
@@ -741,5 +758,27 @@ mod tests {
         assert!(it.rules(Service::Slack, "C2", &both).unwrap_err().contains("[[bridges.map]]"));
         assert_eq!(it.rules(Service::Slack, "C2", std::slice::from_ref(&shop)).unwrap().project, shop);
         assert!(it.rules(Service::Slack, "C1", &[shop]).unwrap_err().contains("docs"));
+    }
+
+    /// A webhook's secret that is missing, unreadable or none is said, and the secret is not.
+    #[test]
+    fn a_webhook_without_its_secret_says_why() {
+        let receiver = |variable: &str, secret: Option<&str>, unreadable: Option<&str>| Receiver {
+            url: "https://me:pass@hooks.example.com:8443/x?y".into(),
+            events: vec![],
+            variable: variable.into(),
+            secret: secret.map(Secret::new),
+            unreadable: unreadable.map(str::to_owned),
+        };
+        for (it, wanted) in [
+            (receiver("", None, None), Some("no variable is named that has its secret")),
+            (receiver("HOOK", None, None), Some("HOOK is not set")),
+            (receiver("HOOK", None, Some("no such file")), Some("HOOK cannot be read: no such file")),
+            (receiver("HOOK", Some("whsec_!"), None), Some("HOOK begins with whsec_, and what follows is not base64")),
+            (receiver("HOOK", Some("sixteen characters"), None), None),
+        ] {
+            assert_eq!(it.trouble().as_deref(), wanted);
+            assert_eq!(it.host(), "hooks.example.com:8443");
+        }
     }
 }

@@ -55,14 +55,10 @@ enum Came {
 /// Tells one receiver until it is aborted, or wants nothing more: from where it was told last, else what comes after
 /// `from`.
 pub(crate) async fn run(engine: Engine, http: Http, it: Receiver, data: PathBuf, from: u64) {
-    let Some(secret) = &it.secret else {
-        tracing::warn!("{} is told nothing: {} is not set", it.host(), it.variable);
-        return;
-    };
-    let key = match key_of(secret) {
-        Ok(key) => key,
-        Err(why) => return tracing::warn!("{} is told nothing: {} {why}", it.host(), it.variable),
-    };
+    if let Some(why) = it.trouble() {
+        return tracing::warn!("{} is told nothing: {why}", it.host());
+    }
+    let Some(Ok(key)) = it.secret.as_ref().map(key_of) else { return };
     let file = file_of(&data, &it.url);
     let mut told = read(&file).unwrap_or_else(|| Told { fleet: fresh_name(), revision: from });
     // A backup was restored: what it had not seen yet happens again.
@@ -175,7 +171,7 @@ fn signed(key: &[u8], id: &str, at: &str, body: &str) -> String {
 }
 
 /// The key of a secret: `whsec_` and base64, as others make them, or any text as it is.
-fn key_of(secret: &Secret) -> Result<Vec<u8>, &'static str> {
+pub(crate) fn key_of(secret: &Secret) -> Result<Vec<u8>, &'static str> {
     match secret.reveal().strip_prefix("whsec_") {
         Some(text) => unbase64(text).ok_or("begins with whsec_, and what follows is not base64"),
         None if secret.reveal().len() < 16 => Err("is too short to be a secret: give it 24 random bytes or more"),

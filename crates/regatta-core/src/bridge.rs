@@ -1,7 +1,7 @@
 //! Bridges whose credential does not work: missing, unreadable, or refused by the service.
 //!
-//! A bridge is one agent at one outside service. Nobody hears or answers there until a person has mended its
-//! credential, so it is in the inbox as long as that lasts. What is kept are words for people, never the secret.
+//! A bridge is one agent at one outside service, or a webhook that is told what happens. Nobody hears or answers there
+//! until a person has mended its credential, so it is in the inbox as long as that lasts. What is kept are words for people, never the secret.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,11 +14,14 @@ use crate::conversation::Service;
 use crate::ids::{AgentName, BadName, Now};
 use crate::provider::{self, Parked};
 
-/// One agent at one outside service.
+/// A way out. Written as `slack:claude`, or `webhook:HOST`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Bridge {
-    pub service: Service,
-    pub agent: AgentName,
+#[serde(untagged)]
+pub enum Bridge {
+    /// One agent at one outside service.
+    At { service: Service, agent: AgentName },
+    /// Whoever is told what happens, by its host.
+    Webhook { webhook: String },
 }
 
 /// How a bridge's credential is.
@@ -38,6 +41,14 @@ impl Bridge {
         format!("bridge:{self}")
     }
 
+    /// The agent that is there, if one is.
+    pub fn agent(&self) -> Option<&AgentName> {
+        match self {
+            Bridge::At { agent, .. } => Some(agent),
+            Bridge::Webhook { .. } => None,
+        }
+    }
+
     /// The bridge that is parked under a name, if it is one.
     pub(crate) fn of_lane(name: &str) -> Option<Bridge> {
         name.strip_prefix("bridge:")?.parse().ok()
@@ -46,7 +57,10 @@ impl Bridge {
 
 impl fmt::Display for Bridge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.service, self.agent)
+        match self {
+            Bridge::At { service, agent } => write!(f, "{service}:{agent}"),
+            Bridge::Webhook { webhook } => write!(f, "webhook:{webhook}"),
+        }
     }
 }
 
@@ -54,9 +68,12 @@ impl FromStr for Bridge {
     type Err = BadName;
     fn from_str(text: &str) -> Result<Bridge, BadName> {
         let (service, agent) = text.split_once(':').unwrap_or((text, ""));
+        if service == "webhook" && !agent.is_empty() {
+            return Ok(Bridge::Webhook { webhook: agent.to_owned() });
+        }
         let known = Service::ALL.into_iter().find(|it| it.name() == service);
         let service = known.ok_or_else(|| BadName::new("a bridge", text, "it is SERVICE:AGENT, as in slack:claude"))?;
-        Ok(Bridge { service, agent: AgentName::new(agent)? })
+        Ok(Bridge::At { service, agent: AgentName::new(agent)? })
     }
 }
 
@@ -82,14 +99,15 @@ pub(crate) fn report(draft: &mut Draft, standing: Standing, now: Now) -> Outcome
 }
 
 /// Takes down which bridges there are at all, when a daemon starts: what is no longer wanted needs nobody. One that
-/// was refused before stays so until its service has taken it.
+/// was refused before stays so until its service has taken it; a webhook's secret is only read then.
 pub(crate) fn report_all(draft: &mut Draft, all: Vec<Standing>, now: Now) -> Outcome {
     let gone: Vec<Bridge> =
         broken(draft.board()).map(|it| it.0).filter(|it| !all.iter().any(|has| has.bridge == *it)).collect();
     for bridge in gone {
         report(draft, Standing { bridge, broken: None }, now);
     }
-    for standing in all.into_iter().filter(|it| it.broken.is_some()) {
+    let known = |it: &Standing| it.broken.is_some() || matches!(it.bridge, Bridge::Webhook { .. });
+    for standing in all.into_iter().filter(known) {
         report(draft, standing, now);
     }
     Outcome::Done

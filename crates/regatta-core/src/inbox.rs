@@ -190,7 +190,7 @@ fn find(board: &Board, item: &Item) -> Result<Option<Snooze>, Refusal> {
         },
         Item::Bridge(it) => match bridge::find(board, it) {
             Some(it) => Ok(it.snoozed),
-            None => none(format!("{} at {} does not need you: its credential works", it.agent, it.service)),
+            None => none(format!("{it} does not need you: its credential works")),
         },
         Item::Request(id) => none(format!("{id} is not put off: nobody waits for a stranger's request")),
     }

@@ -93,12 +93,21 @@ fn made(name: &AgentName, entry: &AgentEntry) -> Result<Register, Failed> {
 /// Says which bridges there are, and what is wrong with the credentials of some: that is a person's to mend.
 async fn report(engine: &Engine, registry: &Registry) -> Result<(), Failed> {
     let standing = |service, agent: &AgentName, broken| bridge::Standing {
-        bridge: bridge::Bridge { service, agent: agent.clone() },
+        bridge: bridge::Bridge::At { service, agent: agent.clone() },
         broken,
     };
     let on = registry.instances.iter().map(|it| standing(it.service, &it.agent, it.warning.clone()));
     let off = registry.off.iter().map(|it| standing(it.service, &it.agent, Some(it.why.clone())));
-    let all: Vec<bridge::Standing> = on.chain(off).collect();
+    let told = registry.receivers.iter().map(|it| bridge::Standing {
+        bridge: bridge::Bridge::Webhook { webhook: it.host().to_owned() },
+        broken: it.trouble(),
+    });
+    let mut all: Vec<bridge::Standing> = on.chain(off).chain(told).collect();
+    // Of two at one host the one that lacks something counts.
+    let lacks =
+        |all: &[bridge::Standing], it: &bridge::Bridge| all.iter().any(|one| one.bridge == *it && one.broken.is_some());
+    let whole = all.clone();
+    all.retain(|it| it.broken.is_some() || !lacks(&whole, &it.bridge));
     if all.is_empty() && bridge::broken(&engine.board()).next().is_none() {
         return Ok(());
     }

@@ -275,20 +275,26 @@ fn of_agent(name: &AgentName, it: &Parked) -> Open {
 }
 
 fn of_bridge(bridge: Bridge, it: &Parked) -> Open {
+    let why = it.reason.lines().next().unwrap_or_default();
     Open {
         kind: Kind::Credential,
         task: None,
         project: None,
-        agent: Some(bridge.agent.clone()),
-        subject: format!(
-            "{} is not let in at {}: {}",
-            bridge.agent,
-            bridge.service,
-            it.reason.lines().next().unwrap_or_default()
-        ),
-        why: "nobody is heard or answered there until somebody has mended its credential; then: regatta up --restart, \
-              and regatta bridge test"
-            .into(),
+        agent: bridge.agent().cloned(),
+        subject: match &bridge {
+            Bridge::At { service, agent } => format!("{agent} is not let in at {service}: {why}"),
+            Bridge::Webhook { webhook } => format!("{webhook} is told nothing: {why}"),
+        },
+        why: match &bridge {
+            Bridge::At { .. } => {
+                "nobody is heard or answered there until somebody has mended its credential; then: regatta up \
+                 --restart, and regatta bridge test"
+            }
+            Bridge::Webhook { .. } => {
+                "what happens meanwhile is told when its secret is there; then: regatta up --restart"
+            }
+        }
+        .into(),
         since_wall: it.since_wall,
         escalated: false,
         snoozed: it.snoozed,

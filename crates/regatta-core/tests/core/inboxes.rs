@@ -422,7 +422,16 @@ fn a_bridge_that_is_not_let_in_needs_a_person() {
     world.ask("regatta", Command::ReportBridges { all: vec![] });
     assert!(items(&world).is_empty(), "{:?}", items(&world));
     world.refused("ann", Command::Snooze { item, ms: Some(SECOND) });
-    for wrong in ["bridge:", "bridge:slack", "bridge:slack:", "bridge:irc:ada"] {
+    // A webhook without its secret; it is read anew only when a daemon starts, and then it is gone.
+    let hook = "webhook:hooks.example.com:8443";
+    world.ask("regatta", Command::ReportBridges { all: vec![standing(hook, Some("HOOK is not set"))] });
+    assert_eq!(items(&world), [(format!("bridge:{hook}"), Kind::Credential)]);
+    let open = inbox::open(&world.board, world.now);
+    assert_eq!(open[0].subject, "hooks.example.com:8443 is told nothing: HOOK is not set");
+    assert_eq!((open[0].agent.clone(), open[0].item.to_string().parse()), (None, Ok(open[0].item.clone())));
+    world.ask("regatta", Command::ReportBridges { all: vec![standing(hook, None)] });
+    assert!(items(&world).is_empty(), "it is mended");
+    for wrong in ["bridge:webhook:", "bridge:", "bridge:slack", "bridge:slack:", "bridge:irc:ada"] {
         assert!(wrong.parse::<Item>().is_err(), "{wrong}");
     }
 }
