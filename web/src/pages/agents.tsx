@@ -38,7 +38,7 @@ function Line({ it, heard }: { it: Lane; heard?: number }) {
   const differs = it.running !== '' && it.wanted !== '' && it.running !== it.wanted;
   return (
     <tr data-row tabIndex={0}>
-      <td>
+      <td class="name">
         <a href={`/agents/${it.agent}`} title={it.agent}>
           {named(it.agent)}
         </a>
@@ -53,10 +53,10 @@ function Line({ it, heard }: { it: Lane; heard?: number }) {
         <Age since={it.since_wall} />
       </td>
       <td>
-        {it.provider} {plain(it.wanted, 60)}
+        <span class="name">{it.provider}</span> <span class="name">{plain(it.wanted, 60)}</span>
       </td>
       <td class={differs ? 'bad' : ''}>
-        {plain(it.running, 60)} {differs && <b>! not what was wanted</b>}
+        <span class="name">{plain(it.running, 60)}</span> {differs && <b>! not what was wanted</b>}
       </td>
       <td class="right">
         {it.capacity.current}/{it.capacity.max}

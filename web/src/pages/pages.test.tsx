@@ -410,6 +410,24 @@ describe('one agent', () => {
   });
 });
 
+describe('all agents', () => {
+  it('stand in the order of their numbers, and no name is torn at its hyphen', async () => {
+    vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ data: [] })));
+    const lane = (agent: string) => ({ agent, provider: 'claude', at: 'idle', text: '', task: null, subject: '', since_wall: 1, capacity: { current: 0, max: 1 }, wanted: 'opus-5', running: 'opus-5', actions: [] });
+    for (const name of ['claude-10', 'claude-2', 'claude-1']) topic('lanes').entities.set(`lane/${name}`, signal(lane(name)));
+    topic('lanes').keys.value = [...topic('lanes').entities.keys()];
+    topic('lanes').known.value = true;
+    at('/agents');
+    const box = document.createElement('div');
+    render(<Agents />, box);
+    expect([...box.querySelectorAll('td.name')].map((it) => it.textContent)).toEqual(['claude-1', 'claude-2', 'claude-10']);
+    expect([...box.querySelectorAll('tr:nth-child(1) span.name')].map((it) => it.textContent)).toEqual(['claude', 'opus-5', 'opus-5']);
+    render(null, box);
+    topic('lanes').entities.clear();
+    topic('lanes').keys.value = [];
+  });
+});
+
 describe('a team', () => {
   it('marks each state with a glyph, its word and a colour, and leads to its members', () => {
     const member = (name: string, state: string, got = {}) => ({ name, state, asked: { model: 'big' }, got });
