@@ -486,7 +486,7 @@ impl Grid {
         let wide = self.columns.len();
         (1..wide).for_each(|it| self.settle(it, (true, false), &mut rows));
         (0..wide).rev().for_each(|it| self.settle(it, (false, true), &mut rows));
-        (0..wide).for_each(|it| self.settle(it, (true, true), &mut rows));
+        (0..wide).chain((0..wide).rev()).for_each(|it| self.settle(it, (true, true), &mut rows));
         let used: Vec<i64> = rows.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
         rows.iter().map(|it| used.partition_point(|other| other < it) as u32).collect()
     }
@@ -600,11 +600,17 @@ mod tests {
         assert_eq!(lines(&long), ["T1-T2*", "T1-T3", "T2-T3*"]);
         assert_eq!(long.edges[1].through, [(0, 1), (1, 0), (2, 1)]);
         assert_eq!((long.columns, long.rows), (3, 2));
-        // Those that would cross change places: T3 needs T2 and T4 needs T1.
+        // What hangs together stays together, and what stands alone comes last.
         check(
-            &[(1, vec![], 'l'), (2, vec![], 'l'), (3, vec![2], 'l'), (4, vec![1], 'l')],
-            "T1@0,0 T2@0,1 T4@1,0 T3@1,1",
+            &[(1, vec![], 'l'), (2, vec![], 'l'), (3, vec![], 'l'), (4, vec![3], 'l')],
+            "T3@0,0 T1@0,1 T2@0,2 T4@1,0",
         );
+        let mixed = [(1, vec![], 'l'), (2, vec![], 'l'), (3, vec![2], 'l'), (4, vec![1], 'l')];
+        check(&mixed, "T1@0,0 T2@0,1 T4@1,0 T3@1,1");
+        // Those whose lines would cross change places.
+        let crossed = [(1, vec![], 'l'), (2, vec![], 'l'), (3, vec![], 'l'), (4, vec![3], 'l'), (5, vec![1], 'l')];
+        let crossed: Vec<Given> = crossed.into_iter().chain([(6, vec![2], 'l'), (7, vec![4, 5, 6], 'l')]).collect();
+        check(&crossed, "T1@0,0 T2@0,1 T3@0,2 T5@1,0 T6@1,1 T4@1,2 T7@2,1");
     }
 
     #[test]
@@ -639,13 +645,18 @@ mod tests {
         let mut chains: Vec<Given> = (1..=40).map(|it| (it, vec![it - 1], if it < 39 { 'l' } else { '-' })).collect();
         chains.extend((41..=80).map(|it| (it, if it == 41 { vec![] } else { vec![it - 1] }, 'l')));
         check(&chains, "T1+37@0,0 T41+39@0,1 T39@1,0* T40@2,0*");
+        // Those that nobody waits for any more are one box together.
+        chains.extend([(81, vec![], 'l'), (82, vec![81], 'l')]);
+        check(&chains, "T1+37@0,0 T41+41@0,1 T39@1,0* T40@2,0*");
+        chains.truncate(80);
         // What landed after something open is not behind it: nothing goes round in circles.
         chains[36].2 = '-';
         check(&chains, "T1+35@0,0 T41+39@0,1 T37@1,0* T38@2,0 T39@3,0* T40@4,0*");
         // Leaves that need the same and are at the same; who works is seen.
-        let mut leaves: Vec<Given> = (2..=70).map(|it| (it, vec![1], if it == 9 { 'w' } else { '-' })).collect();
+        let mut leaves: Vec<Given> = (2..=70).map(|it| (it, vec![1], if it < 11 { '-' } else { 'l' })).collect();
         leaves.push((1, vec![], 'w'));
-        check(&leaves, "T1@0,0* T2@1,0* T3+66@1,1 T9@1,2");
+        (leaves[7].2, leaves[8].2) = ('w', 'w');
+        check(&leaves, "T1@0,0* T2@1,0* T3+5@1,1 T9@1,2 T10@1,3 T11+59@1,4");
         // Pairs: those of one wave that are at the same, but not the longest way.
         let pairs: Vec<Given> = (1..=70).map(|it| (it, if it % 2 == 0 { vec![it - 1] } else { vec![] }, '-')).collect();
         check(&pairs, "T1@0,0* T3+33@0,1 T2@1,0* T4+33@1,1");
@@ -673,6 +684,8 @@ mod tests {
         check(&[(1, vec![1], '-')], "T1@0,0");
         let two = laid(&[(1, vec![2], '-'), (2, vec![1], '-')], None);
         assert_eq!((two.nodes.len(), two.edges.len()), (2, 1));
+        let third = laid(&[(1, vec![2, 3], '-'), (2, vec![1], '-'), (3, vec![], '-')], None);
+        assert!(lines(&third).iter().any(|it| it.starts_with("T3-T1")), "only what closes it is left out");
         let all: Vec<Given> = (0..80).map(|it| (it, (0..80).collect(), '-')).collect();
         assert_eq!(laid(&all, None).nodes.iter().map(|it| it.tasks.len()).sum::<usize>(), 80);
     }
