@@ -97,6 +97,12 @@ impl Topic {
         })
     }
 
+    /// Whether what it says changes with the clock alone: a rate, and when it reaches a cap. It is looked at again every
+    /// minute; everything else that ages is drawn by whoever reads.
+    fn ages(self) -> bool {
+        matches!(self, Topic::Spend | Topic::Cost)
+    }
+
     fn name(self) -> String {
         match self {
             Topic::Task(id) => id.to_string(),
@@ -116,23 +122,42 @@ struct Kept {
     revision: u64,
     /// What is older cannot be resumed from.
     floor: u64,
-    entities: BTreeMap<String, (Box<RawValue>, u64)>,
+    /// In which minute it was last drawn, and how often it was.
+    minute: u64,
+    turn: u64,
+    entities: BTreeMap<String, Entity>,
     gone: VecDeque<(u64, String)>,
 }
 
+/// An entity as it was last drawn, and when that became something else.
+struct Entity {
+    value: Box<RawValue>,
+    /// The board's revision by then.
+    changed: u64,
+    /// The turn of drawing; one that changed with the clock alone has the revision of before.
+    turn: u64,
+    aged: bool,
+}
+
 impl Kept {
+    /// Whether it must be drawn again.
+    fn is_old(&self, topic: Topic, revision: u64, minute: u64) -> bool {
+        self.revision != revision || (topic.ages() && self.minute != minute)
+    }
+
     /// Takes in how it is drawn now.
     fn take(&mut self, revision: u64, drawn: Vec<Drawn>) {
         if self.revision == 0 {
             self.floor = revision;
         }
+        self.turn += 1;
+        let (turn, aged) = (self.turn, self.revision == revision);
         let mut before = std::mem::take(&mut self.entities);
         for (key, value) in drawn {
-            let same = before.remove(&key).filter(|it| it.0.get() == value.get());
-            let changed = same.map_or(revision, |it| it.1);
+            let same = before.remove(&key).filter(|it| it.value.get() == value.get());
             // What came back is not gone.
             self.gone.retain(|it| it.1 != key);
-            self.entities.insert(key, (value, changed));
+            self.entities.insert(key, same.unwrap_or(Entity { value, changed: revision, turn, aged }));
         }
         self.gone.extend(before.into_keys().map(|it| (revision, it)));
         while self.gone.len() > MOST_GONE {
@@ -143,13 +168,16 @@ impl Kept {
         self.revision = revision;
     }
 
-    /// What changed after a revision; whether that is everything, because the revision is too old or of another time.
-    fn since(&self, after: Option<u64>) -> (Vec<(&str, Option<&RawValue>)>, bool) {
+    /// What changed after a revision, and after the turn that was seen if it is known; whether that is everything, because
+    /// the revision is too old or of another time.
+    fn since(&self, after: Option<u64>, turn: Option<u64>) -> (Vec<(&str, Option<&RawValue>)>, bool) {
         let known = after.filter(|it| *it >= self.floor && *it <= self.revision);
         let Some(after) = known else {
-            return (self.entities.iter().map(|(key, it)| (key.as_str(), Some(&*it.0))).collect(), true);
+            return (self.entities.iter().map(|(key, it)| (key.as_str(), Some(&*it.value))).collect(), true);
         };
-        let changed = self.entities.iter().filter(|it| it.1.1 > after).map(|(key, it)| (key.as_str(), Some(&*it.0)));
+        let aged = |it: &Entity| it.aged && it.changed >= after && turn.is_none_or(|seen| it.turn > seen);
+        let new = |it: &Entity| it.changed > after || aged(it);
+        let changed = self.entities.iter().filter(|it| new(it.1)).map(|(key, it)| (key.as_str(), Some(&*it.value)));
         let gone = self.gone.iter().filter(|it| it.0 > after).map(|it| (it.1.as_str(), None));
         (changed.chain(gone).collect(), false)
     }
@@ -188,7 +216,7 @@ pub(super) async fn live(
                 "topics are head, inbox, lanes, bars, shares, queue, spend, cost, tasks, files, runners, teams, conversations, graph, graph.M1, graph.T1 or a task",
             )
         })?;
-        wanted.push(Wanted { topic, kept: shared.pages.topics.of(topic), after });
+        wanted.push(Wanted { topic, kept: shared.pages.topics.of(topic), after, turn: None });
     }
     // All readers lock in one order, and nothing twice.
     wanted.sort_by_key(|it| it.topic);
@@ -207,6 +235,7 @@ struct Wanted {
     kept: Arc<tokio::sync::Mutex<Kept>>,
     /// What the reader has seen of it.
     after: Option<u64>,
+    turn: Option<u64>,
 }
 
 /// Somebody looks, until this is dropped.
@@ -253,7 +282,11 @@ fn frames(
                         if rung.is_err() { return }
                         break;
                     }
-                    () = tokio::time::sleep(HEARTBEAT) => yield Ok(": still here\n\n".into()),
+                    () = tokio::time::sleep(HEARTBEAT) => {
+                        yield Ok(": still here\n\n".into());
+                        // A quiet fleet commits nothing; what the clock alone changes is looked at all the same.
+                        if wanted.iter().any(|it| it.topic.ages()) { break }
+                    }
                     _ = down.changed() => return,
                 }
             }
@@ -269,19 +302,22 @@ async fn frame(shared: &Arc<Shared>, wanted: &mut [Wanted]) -> Vec<Bytes> {
         held.push(it.kept.clone().lock_owned().await);
     }
     // What is old is drawn in one go, from one board: another thread is asked once for a frame, not once for a topic.
-    let now = shared.engine.board().revision;
-    let old = wanted.iter().zip(&held).filter(|(_, kept)| kept.revision != now).map(|it| it.0.topic);
+    let (now, minute) = (shared.engine.board().revision, shared.engine.now().wall / 60_000);
+    let old = wanted.iter().zip(&held).filter(|(it, kept)| kept.is_old(it.topic, now, minute)).map(|it| it.0.topic);
     let mut drawn = draw::topics(shared, old.collect()).await;
     for (it, mut kept) in wanted.iter_mut().zip(held) {
         match drawn.remove(&it.topic) {
-            Some(Ok((at, entities))) => kept.take(at, entities),
+            Some(Ok((at, entities))) => {
+                kept.take(at, entities);
+                kept.minute = minute;
+            }
             Some(Err(problem)) => {
                 tracing::error!("the topic {} could not be drawn: {}", it.topic.name(), problem.message)
             }
             None => {}
         }
         revision = revision.max(kept.revision);
-        let (changed, whole) = kept.since(it.after);
+        let (changed, whole) = kept.since(it.after, it.turn);
         let name = it.topic.name();
         for (key, value) in changed {
             let value = value.map_or("null", RawValue::get);
@@ -290,7 +326,7 @@ async fn frame(shared: &Arc<Shared>, wanted: &mut [Wanted]) -> Vec<Bytes> {
         if whole {
             resets.push(name);
         }
-        it.after = Some(kept.revision);
+        (it.after, it.turn) = (Some(kept.revision), Some(kept.turn));
     }
     let mut frames = Vec::new();
     if !resets.is_empty() {
@@ -314,7 +350,7 @@ mod tests {
     }
 
     fn seen(kept: &Kept, after: Option<u64>) -> (Vec<(String, Option<String>)>, bool) {
-        let (changed, whole) = kept.since(after);
+        let (changed, whole) = kept.since(after, None);
         (changed.into_iter().map(|(key, it)| (key.to_owned(), it.map(|it| it.get().to_owned()))).collect(), whole)
     }
 
@@ -336,6 +372,28 @@ mod tests {
         assert!(!whole);
         assert!(seen(&kept, Some(9)).1, "before it was first drawn");
         assert!(seen(&kept, Some(14)).1, "a revision that has not happened");
+    }
+
+    /// What the clock alone changes is drawn again every minute and told once, though nothing was committed; whoever
+    /// comes back from that revision hears of it, too.
+    #[test]
+    fn what_ages_is_told_without_a_commit() {
+        let mut kept = Kept::default();
+        kept.take(10, drawn(&[("spend", 1)]));
+        let seen_at = |kept: &Kept, turn: u64| kept.since(Some(10), Some(turn)).0.len();
+        assert_eq!((kept.turn, seen_at(&kept, 1)), (1, 0));
+        assert!(
+            kept.is_old(Topic::Spend, 10, 1) && !kept.is_old(Topic::Tasks, 10, 1) && kept.is_old(Topic::Tasks, 11, 0)
+        );
+        kept.minute = 1;
+        assert!(!kept.is_old(Topic::Spend, 10, 1) && kept.is_old(Topic::Cost, 10, 2));
+        kept.take(10, drawn(&[("spend", 1)]));
+        assert_eq!(seen_at(&kept, 1), 0, "it is as it was");
+        kept.take(10, drawn(&[("spend", 2)]));
+        assert_eq!((seen_at(&kept, 2), seen_at(&kept, 3)), (1, 0), "and now it is not; once is enough");
+        assert_eq!(seen(&kept, Some(10)), (vec![("spend".into(), Some("2".into()))], false));
+        kept.take(11, drawn(&[("spend", 2)]));
+        assert_eq!(seen(&kept, Some(11)), (vec![], false));
     }
 
     #[test]
