@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::process::{Child, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use regatta_engine::ports::agents::{AgentError, Check, CheckResult, Exit};
@@ -49,13 +50,14 @@ pub(crate) fn run(
     check: &Check,
     wanted: Wanted<'_>,
 ) -> Result<Option<CheckResult>, AgentError> {
-    if wanted.is_some_and(|it| !it()) {
+    let wanted: &dyn Fn() -> bool = &|| !adapter.resting.load(Ordering::SeqCst) && wanted.is_none_or(|it| it());
+    if !wanted() {
         return Ok(None);
     }
     let mark = fresh_mark().map_err(|error| words::kernel("give random bytes", error))?;
     let path = adapter.checks_path().join(&mark);
     let dir = RunDir::create(path.clone()).map_err(|error| words::file("create", &path, error))?;
-    let result = run_in(adapter, &dir, &mark, (check, wanted));
+    let result = run_in(adapter, &dir, &mark, (check, Some(wanted)));
     drop(fs::remove_dir_all(&dir.0));
     result
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -61,6 +61,8 @@ pub struct AgentsAdapter {
     restarts: Arc<AtomicU64>,
     /// The journals of programs elsewhere that are being copied.
     copies: Arc<Mutex<Vec<OpenCopy>>>,
+    /// Nobody hears any more what a check says.
+    pub(crate) resting: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for AgentsAdapter {
@@ -97,6 +99,7 @@ impl AgentsAdapter {
             cursors: Arc::default(),
             restarts: Arc::default(),
             copies: Arc::default(),
+            resting: Arc::default(),
         }
     }
 
@@ -431,8 +434,12 @@ impl Agents for AgentsAdapter {
     fn check(&self, check: &Check) -> Result<CheckResult, AgentError> {
         match &check.once {
             Some(name) => once::run(self, name, (check, None)).map(|it| it.expect("it is wanted to its end")),
-            None => check::run(self, check, None).map(|it| it.expect("it is wanted to its end")),
+            None => check::run(self, check, None)?.ok_or_else(words::resting),
         }
+    }
+
+    fn rest(&self) {
+        self.resting.store(true, Ordering::SeqCst);
     }
 
     fn check_while(&self, check: &Check, wanted: &dyn Fn() -> bool) -> Result<Option<CheckResult>, AgentError> {

@@ -166,6 +166,14 @@ pub(crate) fn runs_here(attempt: AttemptId) -> AgentError {
     }
 }
 
+/// Says that a check was ended because nobody hears any more what it says.
+pub(crate) fn resting() -> AgentError {
+    AgentError {
+        what: "The check was ended: the daemon that wanted it is ending.".to_owned(),
+        hint: "It is run again when the daemon is up: regatta up.".to_owned(),
+    }
+}
+
 /// Says that a program runs on another machine.
 pub(crate) fn runs_elsewhere(attempt: AttemptId) -> AgentError {
     AgentError {

@@ -445,8 +445,10 @@ impl Engine {
         self.shared.alarm.end();
         let _ended = self.shared.notes.blocking_send(Note::Stop);
         join_all(&self.shared.threads);
+        // What is being checked is checked again at the next start; who hears "down" finds nothing of it (P3).
+        self.shared.agents.rest();
         // Those that only wait see the end within a moment; what is left is performed again at the next start.
-        let patience = Instant::now() + Duration::from_secs(2);
+        let patience = Instant::now() + Duration::from_secs(4);
         while self.shared.hands.are_busy() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
         }

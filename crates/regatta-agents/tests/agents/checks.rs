@@ -83,6 +83,33 @@ fn p3_a_check_that_is_no_longer_wanted_is_ended_with_all_it_started() {
     assert!(said.passed() && said.output == "said\n", "{said:?}");
 }
 
+/// P3: when the daemon ends nothing of a check is left: it is ended with all it started before anybody is told so, and
+/// none begins.
+#[test]
+fn p3_checks_are_gone_when_nobody_hears_them_any_more() {
+    let world = World::new();
+    let began = world.workspace.join("began");
+    let check = Check {
+        command: "setsid sh -c 'trap \"\" TERM; sleep 1000; :' & touch began; sleep 1000".to_owned(),
+        dir: world.workspace.clone(),
+        env: vec![("TOKEN".to_owned(), world.token.clone())],
+        timeout: LONG,
+        once: None,
+        shut_in: None,
+    };
+    std::thread::scope(|scope| {
+        let runs = scope.spawn(|| world.adapter.check(&check));
+        eventually("it runs", || began.exists());
+        world.adapter.rest();
+        assert!(runs.join().unwrap().is_err_and(|it| it.what.contains("is ending")));
+    });
+    world.assert_nothing_runs();
+    assert_eq!(fs::read_dir(world.data().join("checks")).unwrap().count(), 0);
+    fs::remove_file(&began).unwrap();
+    assert!(world.adapter.check(&check).is_err());
+    assert!(!began.exists(), "none begins");
+}
+
 #[test]
 fn a_flood_is_bounded_and_its_end_is_kept() {
     let world = World::new();

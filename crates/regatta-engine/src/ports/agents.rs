@@ -327,6 +327,9 @@ pub trait Agents: Send + Sync {
         }
         self.check(check).map(Some)
     }
+    /// Ends every check that runs, and lets none begin: nobody is there any more to hear what it says. Each returns when
+    /// its whole tree is gone. What runs `once` is left: its record says how it ended.
+    fn rest(&self) {}
     /// Reads the attempt's transcript, also while its program runs: at most `limit` records from place `from` (the
     /// first is 1). Nothing was ever started: nothing.
     fn transcript(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<Line>, AgentError>;
