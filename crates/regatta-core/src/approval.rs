@@ -358,6 +358,11 @@ mod tests {
             ("/usr/bin/env A=1 make", "/usr/bin/env A=1 make", true),
             ("rm build/* && ls", "rm build/* && ls", true),
             ("git log $(id) x", "git log $(id) x", true),
+            ("npm install zod && ls", "npm install zod && ls", true),
+            ("npm install zod; ls", "npm install zod; ls", true),
+            ("cargo test a | tee log", "cargo test a | tee log", true),
+            ("A=1 npm install zod", "A=1 npm install zod", true),
+            ("sudo apt update now", "sudo apt update now", true),
         ] {
             let tool = Tool { kind: ToolKind::Execute, command: Some(line.into()), ..Tool::default() };
             let found = like_it(&tool).expect("a command is like itself");

@@ -405,6 +405,31 @@ mod tests {
     }
 
     #[test]
+    fn the_pace_of_each_is_its_own_and_of_the_whole_hour() {
+        let (mut book, [one, other]) = (Book::default(), [AttemptId(1), AttemptId(2)]);
+        // In one minute, turn by turn.
+        for (attempt, micro) in [(one, 10), (other, 300), (one, 90)] {
+            book.paid(10 * HOUR, attempt, micro);
+        }
+        let pace = book.pace(at(10 * HOUR + 30 * MINUTE));
+        assert_eq!((pace.of(one), pace.of(other), pace.all()), (100, 300, Some(800)));
+        // What is nearly an hour old counts, though somebody paid since.
+        book.paid(10 * HOUR + 50 * MINUTE, one, 100);
+        assert_eq!(book.pace(at(10 * HOUR + 50 * MINUTE)).all(), Some(600));
+        // A clock that is set back knows nothing of what it has not come to yet.
+        assert_eq!(book.pace(at(10 * HOUR + 40 * MINUTE)).all(), Some(600));
+        assert_eq!(book.pace(at(10 * HOUR + 24 * MINUTE)).all(), Some(1_000));
+    }
+
+    /// What was asked for again is not lost with the attempt that ended; all else is.
+    #[test]
+    fn what_went_on_later_is_not_lost() {
+        let kept = [Cause::Submitted, Cause::Reported, Cause::Rested, Cause::Parked, Cause::ContextFull];
+        assert!(kept.into_iter().all(|it| !is_lost(it)));
+        assert!([Cause::Crashed, Cause::Rejected, Cause::Stopped, Cause::OverBudget].into_iter().all(is_lost));
+    }
+
+    #[test]
     fn a_line_steps_by_the_minute_and_begins_anew_with_the_day() {
         let mut book = Book::default();
         for (wall, micro) in [(DAY + 5, 10), (DAY + 9, 5), (DAY + 2 * MINUTE, 7), (DAY + 3 * MINUTE, 0)] {
@@ -426,6 +451,8 @@ mod tests {
             (1, 4, Some(0), None),
             (1, 4, Some(2), Some(Forecast::At { wall: DAY + 21 * HOUR + 30 * MINUTE })),
             (1, 4, Some(1), Some(Forecast::At { wall: DAY + 23 * HOUR })),
+            // Eight minutes and a half: never before it is so.
+            (3, 4, Some(7), Some(Forecast::At { wall: DAY + 20 * HOUR + 9 * MINUTE })),
             (0, 4, Some(1), Some(Forecast::NotToday)),
             (0, u64::MAX, Some(1), Some(Forecast::NotToday)),
         ];

@@ -384,6 +384,18 @@ mod tests {
         }
     }
 
+    /// Who holds several in a folder has it for as long as the last of them.
+    #[test]
+    fn a_folder_is_held_until_the_last_of_it_is_free() {
+        let held = |path: &str, until_wall| {
+            let mut it = spot(path, Some(("ada", 1)), &[], &[]);
+            it.held[0].until_wall = Some(until_wall);
+            it
+        };
+        let folder = folders(vec![held("src/a.rs", 5), held("src/b.rs", 9), held("src/c.rs", 7)]).remove(0);
+        assert_eq!((folder.held.len(), folder.held[0].spots, folder.held[0].until_wall), (1, 3, Some(9)));
+    }
+
     #[test]
     fn folders_are_a_tree_with_meetings_first() {
         let drawn = |spots: Vec<Spot>| -> Vec<String> {

@@ -11,12 +11,16 @@ mod laws;
 #[path = "core/world.rs"]
 mod world;
 
+#[path = "core/answers.rs"]
+mod answers;
 #[path = "core/budgets.rs"]
 mod budgets;
 #[path = "core/claims.rs"]
 mod claims;
 #[path = "core/conversations.rs"]
 mod conversations;
+#[path = "core/costs.rs"]
+mod costs;
 #[path = "core/dangers.rs"]
 mod dangers;
 #[path = "core/gates.rs"]

@@ -7,7 +7,7 @@ use regatta_core::board::Board;
 use regatta_core::budget::{Ceiling, Scope};
 use regatta_core::command::Command;
 use regatta_core::ids::{ApprovalId, Now, TaskId};
-use regatta_core::inbox::{self, Item, Kind, LONGEST_MS, Open};
+use regatta_core::inbox::{self, Item, Kind, LONGEST_MS, Open, Snooze};
 use regatta_core::landing::Moved;
 use regatta_core::project::Review;
 use regatta_core::refusal::Refusal;
@@ -38,6 +38,8 @@ fn what_is_put_off_comes_back_by_itself_undecided() {
     let mut world = asked();
     world.ask("ann", Command::Snooze { item: Q1, ms: Some(60 * SECOND) });
     assert!(snoozed(&world));
+    let until = Snooze { until_at: world.now.at + 60 * SECOND, until_wall: world.now.wall + 60 * SECOND };
+    assert_eq!(world.board.approvals[&ApprovalId(1)].snoozed, Some(until), "a date for people, the clock for us");
     world.advance(59 * SECOND);
     assert!(snoozed(&world), "not before its time");
     world.advance(SECOND);
@@ -324,6 +326,23 @@ pub(crate) fn check(board: &Board, now: Now) {
     for task in board.failed.values() {
         assert_eq!(board.settled(task.id), Some(Status::Failed), "{} is kept and has not failed", task.id);
     }
+}
+
+/// Who waits longest is first, and what is put off is last however long it waits.
+#[test]
+fn what_is_put_off_is_last() {
+    let mut world = World::with(&[("ada", 3)]);
+    for nth in 1..=3 {
+        world.add_task("work", &[&format!("src/{nth}.rs")]);
+        let grant = world.poll_supervised("ada").unwrap();
+        let want = Want::Question { text: "Which?".into(), choices: vec![], schema: None };
+        says(&mut world, &grant, 1, Said::Asked(Ask { id: "1".into(), want }));
+        world.advance(SECOND);
+    }
+    let names = |world: &World| open(world).iter().map(|it| it.item.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(&world), ["Q1", "Q2", "Q3"]);
+    world.ask("ann", Command::Snooze { item: Q1, ms: Some(60 * SECOND) });
+    assert_eq!(names(&world), ["Q2", "Q3", "Q1"]);
 }
 
 /// A landing that waits for a person is one item from the first time on: it stays while it is tried again, and says so;

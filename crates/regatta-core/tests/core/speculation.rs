@@ -143,6 +143,49 @@ fn everybody_says_what_their_train_is_at() {
     assert_eq!(drawn(&world)[0], "Moving 1 2 3");
 }
 
+/// Who is held, who waits for somebody, and whose train is of no use any more says so.
+#[test]
+fn everybody_says_why_they_are_in_no_train() {
+    // It passed, and somebody has the trunk in his hands; then the checkout is in its way.
+    let (mut world, it) = held_queue(2);
+    world.speculate(1, Some(1));
+    release(&mut world);
+    let hand = world.hold("ada", &["workspace://shop/default"]);
+    passed(&mut world, it[0], 10, 11);
+    assert_eq!(drawn(&world)[0], "Passed 1");
+    world.release("ada", hand);
+    assert_eq!(drawn(&world)[0], "Moving 1");
+    world.moved(it[0], Moved::Dirty { paths: vec!["src/0.rs".into()] });
+    assert_eq!(drawn(&world), ["Queued 2", "Held 1"]);
+
+    // One that conflicts with another waits until that one is gone, beside the train that goes on without it.
+    let (mut world, it) = held_queue(4);
+    world.speculate(1, Some(4));
+    release(&mut world);
+    world.tried(it[3], Tried::Conflict { at: it[2], paths: vec!["src/2.rs".into()] });
+    assert_eq!(drawn(&world), ["Testing 1 2 4", "Behind 3"]);
+
+    // Whoever rides with work that was withdrawn is in no train.
+    let (mut world, it) = held_queue(4);
+    world.speculate(2, Some(2));
+    release(&mut world);
+    let task = world.board.landings[&it[0]].task;
+    world.ask("ann", Command::CancelTask { task, reason: "changed my mind".into() });
+    assert_eq!(drawn(&world), ["Queued 2", "Queued 3", "Queued 4"]);
+
+    // A train that failed is parted where the shortest one failed; the one that is tried once more is tested.
+    let (mut world, it) = held_queue(6);
+    world.speculate(2, Some(6));
+    release(&mut world);
+    red(&mut world, it[5]);
+    passed(&mut world, it[1], 10, 12);
+    world.moved(it[1], Moved::Moved);
+    red(&mut world, it[3]);
+    assert_eq!(drawn(&world), ["Testing 3", "Searching 4: make test", "Searching 5 6: make test"]);
+    red(&mut world, it[2]);
+    assert_eq!(drawn(&world)[0], "Testing 3", "once more");
+}
+
 /// A flake costs a retry and no landing.
 #[test]
 fn q9_a_flake_is_no_verdict() {

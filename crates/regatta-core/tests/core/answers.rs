@@ -1,0 +1,107 @@
+//! Answers: the first one counts and the second is told whose it was, one reaches as far as was meant and no further,
+//! and not everybody may give one.
+
+use regatta_core::approval::Reach;
+use regatta_core::command::Command;
+use regatta_core::ids::ApprovalId;
+use regatta_core::policy::Scope;
+use regatta_core::refusal::Refusal;
+use regatta_core::schedule::Grant;
+use regatta_core::session::{Answer, Ask, Said, Tool, ToolKind, Want};
+
+use crate::world::{World, agent};
+
+const Q1: ApprovalId = ApprovalId(1);
+const Q2: ApprovalId = ApprovalId(2);
+
+fn says(world: &mut World, grant: &Grant, n: u64, said: Said) {
+    let (attempt, token) = (grant.attempt, grant.token);
+    world.ask("regatta", Command::ReportSaid { attempt, token, n, said });
+}
+
+fn permission(line: &str) -> Want {
+    let tool = Tool { kind: ToolKind::Execute, command: Some(line.into()), ..Tool::default() };
+    Want::Permission { tool, options: vec![] }
+}
+
+fn question() -> Want {
+    Want::Question { text: "Which?".into(), choices: vec![], schema: None }
+}
+
+/// Ada and Bob at work, each of whom asks these.
+fn asking(ada: &[Want], bob: &[Want]) -> (World, Grant) {
+    let mut world = World::with(&[("ada", 1), ("bob", 1)]);
+    world.add_task("one", &["a.rs"]);
+    world.add_task("two", &["b.rs"]);
+    let grants = ["ada", "bob"].map(|it| world.take_supervised(it));
+    for (grant, wants) in grants.iter().zip([ada, bob]) {
+        for (n, want) in (1..).zip(wants) {
+            says(&mut world, grant, n, Said::Asked(Ask { id: n.to_string(), want: want.clone() }));
+        }
+    }
+    let [first, _] = grants;
+    (world, first)
+}
+
+fn decide(approval: ApprovalId, answer: Answer, reach: Reach) -> Command {
+    Command::Decide { approval, answer, reach }
+}
+
+fn no() -> Answer {
+    Answer::Deny { words: None }
+}
+
+/// Who was answered, and how.
+fn answered(world: &World) -> Vec<(u64, Answer)> {
+    let all = world.board.approvals.values();
+    all.filter_map(|it| Some((it.id.0, it.decision.as_ref()?.answer.clone()))).collect()
+}
+
+#[test]
+fn the_first_answer_counts_and_the_second_is_told_whose_it_was() {
+    let (mut world, grant) = asking(&[permission("npm install zod"), question()], &[]);
+    world.ask("ann", decide(Q1, Answer::Allow, Reach::Once));
+    let late = world.refused("regatta", decide(Q1, no(), Reach::Once));
+    assert_eq!(late, Refusal::AlreadyAnswered { approval: Q1, by: "ann".into() });
+    assert_eq!(answered(&world), [(1, Answer::Allow)], "it is as it was");
+    // What was taken back is answered by nobody.
+    says(&mut world, &grant, 3, Said::Withdrew { ask: "2".into() });
+    let text = Answer::Text { text: "this".into() };
+    let late = world.refused("ann", decide(Q2, text, Reach::Once));
+    assert!(matches!(late, Refusal::AlreadyAnswered { approval: Q2, .. }), "{late:?}");
+    assert_eq!(answered(&world).len(), 1);
+}
+
+#[test]
+fn an_answer_for_the_task_reaches_what_is_alike_in_it_and_nothing_else() {
+    let lines = ["npm install zod", "npm install left-pad", "cargo test all"].map(permission);
+    let (mut world, _) = asking(&lines, &lines[..1]);
+    world.ask("ann", decide(Q2, no(), Reach::Once));
+    assert_eq!(answered(&world), [(2, no())], "once is once");
+    world.ask("ann", decide(Q1, Answer::Allow, Reach::Task));
+    assert_eq!(answered(&world), [(1, Answer::Allow), (2, no())], "neither another's, nor what was answered before");
+    let (mut world, _) = asking(&lines, &lines[..1]);
+    world.ask("ann", decide(Q1, Answer::Allow, Reach::Task));
+    assert_eq!(answered(&world), [(1, Answer::Allow), (2, Answer::Allow)], "another command is not alike");
+    let scopes = |world: &World| world.board.rules.values().map(|it| it.scope.clone()).collect::<Vec<_>>();
+    assert_eq!(scopes(&world), [Scope::Task(world.grants[0].task)]);
+    world.ask("ann", decide(ApprovalId(4), no(), Reach::Always));
+    assert_eq!(scopes(&world)[1], Scope::Agent(agent("bob")), "always is for whoever asked");
+    assert_eq!(answered(&world).len(), 3);
+}
+
+#[test]
+fn not_everybody_may_say_everything() {
+    let (mut world, _) = asking(&[permission("npm install zod"), question()], &[]);
+    let text = || Answer::Text { text: "this".into() };
+    world.refused("ann", decide(Q1, text(), Reach::Once));
+    world.refused("ann", decide(Q2, Answer::Allow, Reach::Once));
+    // Neither whoever asked nor its own helpers; its lead may, and a permission is a person's.
+    for own in ["ada", "ada/helper"] {
+        world.refused(own, decide(Q2, text(), Reach::Once));
+    }
+    world.refused("bob", decide(Q1, Answer::Allow, Reach::Once));
+    assert_eq!(answered(&world), []);
+    world.ask("bob", decide(Q2, text(), Reach::Once));
+    assert_eq!(answered(&world), [(2, text())]);
+}
