@@ -102,6 +102,7 @@ fn who_shares_does_not_meet() {
             isolate,
             wave_commits: false,
             serial: vec![],
+            budget: Default::default(),
         };
         world.ask("ann", Command::StartMission { mission, tasks: vec![], adopt: ids.to_vec() });
         assert_eq!(drawn(&world, &[]), [meet]);
