@@ -163,6 +163,8 @@ export interface Spending {
   cap: number | null;
   forecast?: Forecast;
   line: [number, number][];
+  /** The same by provider, the dearest first: a sum for each point of the line. */
+  bands?: { name: string; micro_usd: number[] }[];
   text: string;
 }
 

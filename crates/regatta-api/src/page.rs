@@ -6,7 +6,7 @@
 use regatta_core::agent::Capacity;
 use regatta_core::attempt::Attempt;
 use regatta_core::budget;
-use regatta_core::cost::Forecast;
+use regatta_core::cost::{Band, Forecast};
 use regatta_core::ids::{AgentName, AttemptId, CommitId, LandingId, MemberName, MissionId, ProjectName, TaskId};
 use regatta_core::map::Folder;
 use schemars::JsonSchema;
@@ -269,6 +269,9 @@ pub struct SpendView {
     pub forecast: Option<Forecast>,
     /// Today so far, by the minute: date, and millionths of a dollar.
     pub line: Vec<(u64, u64)>,
+    /// The same by provider, the dearest first: a sum for each point of the line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bands: Vec<Band>,
     /// In words.
     pub text: String,
 }

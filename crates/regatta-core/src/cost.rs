@@ -48,8 +48,8 @@ impl By {
 pub struct Book {
     /// What each attempt used, by the day.
     spends: BTreeMap<(u64, AttemptId), Spend>,
-    /// All money of the newest day, by the minute.
-    minutes: BTreeMap<u64, u64>,
+    /// The money of the newest day, by the minute and by who was paid.
+    minutes: BTreeMap<(u64, String), u64>,
     /// The money of the last hour: the minute, whose, and how much.
     recent: VecDeque<(u64, AttemptId, u64)>,
     /// When tasks ended, the last time they did.
@@ -57,14 +57,16 @@ pub struct Book {
 }
 
 impl Book {
-    /// Takes in what an event says.
-    pub fn fold(&mut self, recorded: &Recorded) {
+    /// Takes in what an event says; who is paid for it, where it says that something was spent.
+    pub fn fold(&mut self, recorded: &Recorded, provider: Option<String>) {
         let wall = recorded.now.wall;
         match &recorded.event {
             Event::BudgetSpent(it) => {
                 let sum = self.spends.entry((*it.day(), *it.attempt())).or_default();
                 *sum = sum.plus(it.spend());
-                self.paid(wall, *it.attempt(), it.spend().usage.micro_usd.unwrap_or(0));
+                if let Some(micro) = it.spend().usage.micro_usd.filter(|it| *it > 0) {
+                    self.paid(wall, *it.attempt(), micro, provider.unwrap_or_else(|| "not known".into()));
+                }
             }
             Event::TaskCompleted(it) => _ = self.ended.insert(*it.task(), wall),
             Event::TaskFailed(it) => _ = self.ended.insert(*it.task(), wall),
@@ -73,16 +75,13 @@ impl Book {
         }
     }
 
-    fn paid(&mut self, wall: u64, attempt: AttemptId, micro: u64) {
-        if micro == 0 {
-            return;
-        }
+    fn paid(&mut self, wall: u64, attempt: AttemptId, micro: u64, provider: String) {
         let minute = wall - wall % MINUTE;
         let day = wall / DAY;
-        if self.minutes.last_key_value().is_some_and(|it| it.0 / DAY != day) {
+        if self.minutes.last_key_value().is_some_and(|it| it.0.0 / DAY != day) {
             self.minutes.clear();
         }
-        *self.minutes.entry(minute).or_default() += micro;
+        *self.minutes.entry((minute, provider)).or_default() += micro;
         match self.recent.back_mut().filter(|it| it.0 == minute && it.1 == attempt) {
             Some(last) => last.2 += micro,
             None => self.recent.push_back((minute, attempt, micro)),
@@ -112,15 +111,40 @@ impl Book {
 
     /// How much money a day had cost by each minute in which some was spent.
     pub fn line(&self, day: u64) -> Vec<(u64, u64)> {
-        let (mut sum, mut line) = (0, Vec::new());
-        for (minute, micro) in self.minutes.iter().filter(|it| it.0 / DAY == day) {
-            if line.is_empty() {
-                line.push((*minute, 0)); // it begins at nothing
+        let mut line: Vec<(u64, u64)> = Vec::new();
+        for (minute, _, micro) in self.minutes_of(day) {
+            match line.last_mut() {
+                None => line.extend([(minute, 0), (minute, micro)]), // it begins at nothing
+                Some(last) if last.0 == minute => last.1 += micro,
+                Some(last) => {
+                    let sum = last.1 + micro;
+                    line.push((minute, sum));
+                }
             }
-            sum += micro;
-            line.push((*minute, sum));
         }
         line
+    }
+
+    /// The same line, parted by who was paid: each has a sum for every point of it. The dearest first.
+    pub fn bands(&self, day: u64) -> Vec<Band> {
+        let mut bands: BTreeMap<&str, Vec<u64>> = self.minutes_of(day).map(|it| (it.1, vec![0])).collect();
+        let mut last = None;
+        for (minute, name, micro) in self.minutes_of(day) {
+            if last.replace(minute) != Some(minute) {
+                bands.values_mut().for_each(|it| it.extend(it.last().copied()));
+            }
+            if let Some(sum) = bands.get_mut(name).and_then(|it| it.last_mut()) {
+                *sum += micro;
+            }
+        }
+        let band = |(name, micro_usd): (&str, _)| Band { name: name.to_owned(), micro_usd };
+        let mut bands: Vec<Band> = bands.into_iter().map(band).collect();
+        bands.sort_by_key(|it| std::cmp::Reverse(it.micro_usd.last().copied()));
+        bands
+    }
+
+    fn minutes_of(&self, day: u64) -> impl Iterator<Item = (u64, &str, u64)> {
+        self.minutes.iter().filter(move |it| it.0.0 / DAY == day).map(|it| (it.0.0, &*it.0.1, *it.1))
     }
 
     /// The pace of the last hour, or of what there is of it; nothing while that is less than a minute.
@@ -136,6 +160,15 @@ impl Book {
         }
         Pace { micro, over_ms }
     }
+}
+
+/// A provider's part of a day's line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Band {
+    pub name: String,
+    /// In millionths of a dollar, by each point of the line.
+    pub micro_usd: Vec<u64>,
 }
 
 /// How much money who spent of late, and in how long.
@@ -387,7 +420,7 @@ mod tests {
         let mut book = Book::default();
         let one = AttemptId(1);
         assert_eq!(book.pace(at(10 * HOUR)).all(), None, "nothing was spent");
-        book.paid(10 * HOUR + 30_000, one, 100);
+        book.paid(10 * HOUR + 30_000, one, 100, "acme".into());
         assert_eq!(book.pace(at(10 * HOUR + 40_000)).all(), None, "within a minute there is no pace");
         assert_eq!(book.pace(at(10 * HOUR + 6 * MINUTE)).all(), Some(1_000));
         assert_eq!(
@@ -395,7 +428,7 @@ mod tests {
             book.pace(at(10 * HOUR + 6 * MINUTE + 59_000)),
             "to the minute"
         );
-        book.paid(10 * HOUR + 30 * MINUTE, AttemptId(2), 300);
+        book.paid(10 * HOUR + 30 * MINUTE, AttemptId(2), 300, "acme".into());
         let pace = book.pace(at(10 * HOUR + 40 * MINUTE));
         assert_eq!((pace.all(), pace.rate(pace.of(one))), (Some(600), Some(150)), "shares of one rate");
         assert_eq!(book.pace(at(11 * HOUR + 20 * MINUTE)).all(), Some(360), "the first is more than an hour ago");
@@ -409,12 +442,12 @@ mod tests {
         let (mut book, [one, other]) = (Book::default(), [AttemptId(1), AttemptId(2)]);
         // In one minute, turn by turn.
         for (attempt, micro) in [(one, 10), (other, 300), (one, 90)] {
-            book.paid(10 * HOUR, attempt, micro);
+            book.paid(10 * HOUR, attempt, micro, "acme".into());
         }
         let pace = book.pace(at(10 * HOUR + 30 * MINUTE));
         assert_eq!((pace.of(one), pace.of(other), pace.all()), (100, 300, Some(800)));
         // What is nearly an hour old counts, though somebody paid since.
-        book.paid(10 * HOUR + 50 * MINUTE, one, 100);
+        book.paid(10 * HOUR + 50 * MINUTE, one, 100, "acme".into());
         assert_eq!(book.pace(at(10 * HOUR + 50 * MINUTE)).all(), Some(600));
         // A clock that is set back knows nothing of what it has not come to yet.
         assert_eq!(book.pace(at(10 * HOUR + 40 * MINUTE)).all(), Some(600));
@@ -432,13 +465,36 @@ mod tests {
     #[test]
     fn a_line_steps_by_the_minute_and_begins_anew_with_the_day() {
         let mut book = Book::default();
-        for (wall, micro) in [(DAY + 5, 10), (DAY + 9, 5), (DAY + 2 * MINUTE, 7), (DAY + 3 * MINUTE, 0)] {
-            book.paid(wall, AttemptId(1), micro);
+        for (wall, micro) in [(DAY + 5, 10), (DAY + 9, 5), (DAY + 2 * MINUTE, 7)] {
+            book.paid(wall, AttemptId(1), micro, "acme".into());
         }
         assert_eq!(book.line(1), [(DAY, 0), (DAY, 15), (DAY + 2 * MINUTE, 22)]);
         assert_eq!(book.line(2), []);
-        book.paid(2 * DAY, AttemptId(1), 3);
+        book.paid(2 * DAY, AttemptId(1), 3, "acme".into());
         assert_eq!((book.line(1), book.line(2)), (vec![], vec![(2 * DAY, 0), (2 * DAY, 3)]));
+    }
+
+    #[test]
+    fn a_line_is_parted_by_who_was_paid() {
+        let mut book = Book::default();
+        for (wall, provider, micro) in [
+            (DAY + 5, "claude", 10),
+            (DAY + 9, "codex", 25),
+            (DAY + 2 * MINUTE, "claude", 7),
+            (DAY + 4 * MINUTE, "claude", 30),
+            (DAY + 4 * MINUTE, "acme", 1),
+        ] {
+            book.paid(wall, AttemptId(1), micro, provider.into());
+        }
+        let bands = book.bands(1);
+        let seen: Vec<(&str, &[u64])> = bands.iter().map(|it| (&*it.name, &*it.micro_usd)).collect();
+        let wanted: [(&str, &[u64]); 3] =
+            [("claude", &[0, 10, 17, 47]), ("codex", &[0, 25, 25, 25]), ("acme", &[0, 0, 0, 1])];
+        assert_eq!(seen, wanted, "the dearest first");
+        for (nth, (_, sum)) in book.line(1).into_iter().enumerate() {
+            assert_eq!(bands.iter().map(|it| it.micro_usd[nth]).sum::<u64>(), sum, "they make the line");
+        }
+        assert_eq!(book.bands(2), []);
     }
 
     #[test]

@@ -10,7 +10,8 @@ use regatta_api::view::{CameView, CostRow, CostTable, CostView, LinesView};
 use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
 use regatta_core::budget::{self, Spend};
-use regatta_core::cost::{self, Book, By, Entry, Forecast, Pace, Sum};
+use regatta_core::cost::{self, Band, Book, By, Entry, Forecast, Pace, Sum};
+use regatta_core::event::Event;
 use regatta_core::ids::{AgentName, AttemptId, CommitId, MissionId, Now, ProjectName, TaskId};
 use regatta_core::task::{Status, Task};
 use regatta_engine::ports::git::{Git, Repo};
@@ -73,6 +74,31 @@ impl Who {
             lost: it.ended.as_ref().is_some_and(|it| cost::is_lost(it.cause)),
         }
     }
+
+    /// Who is paid for it; an agent that is gone stands for itself.
+    fn provider(&self, board: &Board) -> String {
+        board.agents.get(&self.agent).map_or_else(|| self.agent.to_string(), |it| family(it))
+    }
+}
+
+/// What an attempt is, or was: then it is read once and kept among those that ended.
+fn who(
+    ground: &Ground<'_>,
+    ended: &mut BTreeMap<AttemptId, Who>,
+    attempt: AttemptId,
+) -> Result<Option<Who>, StoreError> {
+    if let Some(who) = ended.get(&attempt) {
+        return Ok(Some(who.clone()));
+    }
+    if let Some(live) = ground.board.attempts.get(&attempt) {
+        return Ok(Some(Who::of(live)));
+    }
+    let Some(found) = ground.history.attempt(attempt)? else { return Ok(None) };
+    let who = Who::of(&found);
+    if found.ended.is_some() {
+        ended.insert(attempt, who.clone());
+    }
+    Ok(Some(who))
 }
 
 /// What a task came to.
@@ -104,6 +130,7 @@ impl Finished {
 /// Today against its cap.
 pub(crate) struct Today {
     pub(crate) line: Vec<(u64, u64)>,
+    pub(crate) bands: Vec<Band>,
     pub(crate) cap: Option<u64>,
     pub(crate) forecast: Option<Forecast>,
 }
@@ -140,7 +167,8 @@ impl Spent {
         kept.read(ground, day)?;
         let mut total = Sum { spent: budget::spent_on(ground.board, day, None), ..Sum::default() };
         total.rate = kept.book.pace(ground.now).all();
-        Ok(Today { line: kept.book.line(day), cap, forecast: forecast(&total, cap, ground.now) })
+        let (line, bands) = (kept.book.line(day), kept.book.bands(day));
+        Ok(Today { line, bands, cap, forecast: forecast(&total, cap, ground.now) })
     }
 }
 
@@ -166,9 +194,17 @@ impl Kept {
         }
         while self.after < until {
             let page = history.events(self.after, 500)?;
-            let Some(last) = page.last() else { break };
-            self.after = last.revision;
-            page.iter().for_each(|it| self.book.fold(it));
+            if page.is_empty() {
+                break;
+            }
+            for recorded in &page {
+                let paid = match &recorded.event {
+                    Event::BudgetSpent(it) => who(ground, &mut self.ended, *it.attempt())?,
+                    _ => None,
+                };
+                self.book.fold(recorded, paid.map(|it| it.provider(ground.board)));
+                self.after = recorded.revision;
+            }
         }
         Ok(())
     }
@@ -177,24 +213,12 @@ impl Kept {
     fn entries(&mut self, ground: &Ground<'_>, day: u64) -> Result<Vec<Entry>, StoreError> {
         let mut entries = Vec::new();
         for (attempt, spend) in self.book.since(day) {
-            let who = match (self.ended.get(&attempt), ground.board.attempts.get(&attempt)) {
-                (Some(who), _) => who.clone(),
-                (None, Some(live)) => Who::of(live),
-                (None, None) => {
-                    let Some(found) = ground.history.attempt(attempt)? else { continue };
-                    let who = Who::of(&found);
-                    if found.ended.is_some() {
-                        self.ended.insert(attempt, who.clone());
-                    }
-                    who
-                }
-            };
-            let agent = ground.board.agents.get(&who.agent);
+            let Some(who) = who(ground, &mut self.ended, attempt)? else { continue };
             entries.push(Entry {
                 attempt,
                 task: who.task,
                 mission: who.mission,
-                provider: agent.map_or_else(|| who.agent.to_string(), |it| family(it)),
+                provider: who.provider(ground.board),
                 agent: who.agent,
                 model: who.model,
                 spend,

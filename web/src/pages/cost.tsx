@@ -2,6 +2,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { plain, tokens, usd } from '../format';
 import { price } from '../money';
 import { topic } from '../live/client';
+import { colour } from '../plots/drawn';
 import { SpendLine } from '../plots/spend';
 import { get, set } from '../route';
 import { call } from '../session';
@@ -35,8 +36,6 @@ export function cached(of: Sum): string {
   return `${Math.floor((100 * cached_input) / (input + cached_input + cache_write))} %`;
 }
 
-const COLOURS = ['working', 'review', 'landing', 'needs', 'waiting', 'landed'];
-
 /** The money as one bar, a stretch for each provider. */
 function Shares({ of }: { of: CostRow[] }) {
   const known = of.flatMap((it) => (it.spent.usage.micro_usd ? [[it.name, it.spent.usage.micro_usd] as const] : []));
@@ -49,13 +48,13 @@ function Shares({ of }: { of: CostRow[] }) {
         {known.map(([name, micro], nth) => {
           const wide = (micro / all) * 300;
           x += wide;
-          return <rect key={name} class={`at-${COLOURS[nth % COLOURS.length]}`} x={x - wide} width={Math.max(0.5, wide - 0.7)} y={0} height={18} />;
+          return <rect key={name} class={`at-${colour(nth)}`} x={x - wide} width={Math.max(0.5, wide - 0.7)} y={0} height={18} />;
         })}
       </svg>
       <ul class="legend">
         {known.map(([name, micro], nth) => (
           <li key={name}>
-            <span class={`swatch at-${COLOURS[nth % COLOURS.length]}`} aria-hidden="true" /> {plain(name, 40)} {usd(micro)}, {Math.round((100 * micro) / all)} %
+            <span class={`swatch at-${colour(nth)}`} aria-hidden="true" /> {plain(name, 40)} {usd(micro)}, {Math.round((100 * micro) / all)} %
           </li>
         ))}
       </ul>

@@ -3,7 +3,7 @@ import type { Spending } from '../views';
 import { line, named } from './graph';
 import { axis, placed, ticks, windowFor } from './lanes';
 import { stacked } from './many';
-import { ends, stepped } from './drawn';
+import { area, ends, stepped } from './drawn';
 
 describe('bars', () => {
   it('that go on grow to now, and are cut at the window', () => {
@@ -52,6 +52,9 @@ describe('bars', () => {
 describe('spend', () => {
   it('is a line of steps', () => {
     expect(stepped([], 100, 10, 50).known).toBe('');
+    expect(area([], [], [], 100, 10, 50)).toBe('');
+    // Up along the upper line, back along the lower one.
+    expect(area([0, 0, 30_000], [0, 0, 5], [0, 5, 10], 60_000, 10, 50)).toBe('M0.0 46.0H0.0V46.0H0.0V27.0H400.0V8.0H800.0V27.0H400.0V46.0H0.0V46.0H0.0Z');
     expect(stepped([[0, 0], [30_000, 10]], 60_000, 10, 50)).toEqual({ known: 'M0 46.0H0.0V46.0H400.0V8.0H800.0', ahead: '' });
     expect(stepped([[0, 0], [30_000, 10]], 60_000, 20, 50, 120_000)).toEqual({ known: 'M0 46.0H0.0V46.0H200.0V27.0H400.0', ahead: 'M400.0 27.0' });
   });

@@ -10,7 +10,7 @@ use crate::world::{HOUR, World, exits, passed};
 
 fn book(world: &World) -> Book {
     let mut book = Book::default();
-    world.log.iter().for_each(|it| book.fold(it));
+    world.log.iter().for_each(|it| book.fold(it, None));
     book
 }
 

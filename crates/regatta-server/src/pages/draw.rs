@@ -319,6 +319,7 @@ impl Scene<'_> {
             cap: today.cap,
             forecast: today.forecast,
             line: today.line,
+            bands: today.bands,
         })
     }
 
