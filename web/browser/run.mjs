@@ -207,6 +207,12 @@ async function team() {
       await until(name, async () => (await page.locator('main .panel').count()) > 0 && !(await has(page, 'asking the daemon')) && !(await has(page, 'looking…')));
       if (['cost', 'team', 'setup'].includes(name) || argv.includes('--both')) await shoot(page, name);
       await accessible(page, name);
+      if (name === 'cost') {
+        await page.getByRole('button', { name: 'Show as table' }).click();
+        check(await until('the spend as a table', () => has(page, 'Together')), 'the spend is a table, too');
+        check(page.url().endsWith('?spend=table'), 'and the address says so');
+        await accessible(page, 'the spend as a table');
+      }
     }
     // Back in time: the mission as it stood before its last landings.
     await until('the slider', async () => (await page.locator('input[type=range]').count()) === 1);
