@@ -39,10 +39,10 @@ function Node({ it, faint, mission }: { it: View['nodes'][number]; faint: boolea
       {!id && <rect class="node" x={x + 4} y={y + 4} width={BOX.width} height={BOX.height} rx={5} />}
       <rect class={`node${it.critical ? ' bold' : ''}`} x={x} y={y} width={BOX.width} height={BOX.height} rx={5} />
       <rect class={`at-${it.at}`} x={x} y={y} width={5} height={BOX.height} rx={2} />
-      <text x={x + 13} y={y + 17}>
+      <text x={x + 13} y={y + 17} aria-hidden="true">
         {glyph} {id ? `${id} ${it.word}` : plain(it.label, 24)}
       </text>
-      <text class="dim" x={x + 13} y={y + 33}>
+      <text class="dim" x={x + 13} y={y + 33} aria-hidden="true">
         {id ? plain(it.label, 25) : 'folded into one'}
       </text>
       <title>{said}</title>
