@@ -34,18 +34,19 @@ function Node({ it, faint, mission }: { it: View['nodes'][number]; faint: boolea
   const { glyph } = STATES[it.at];
   const needs = it.needs?.length ? `, needs ${it.needs.join(' ')}` : '';
   const said = `${id ? `${id} ${it.word}: ` : ''}${plain(it.label, 200)}${it.agent ? `, ${it.agent}` : ''}${needs}${it.critical ? ', on the longest way' : ''}`;
+  // Its title is what it is called, to who hears it and to who points at it.
   return (
-    <a data-row class={faint ? 'faint' : ''} href={id ? `/t/${id}` : `/tasks?at=${it.at}${mission ? `&mission=${mission}` : ''}`} aria-label={said}>
+    <a data-row class={faint ? 'faint' : ''} href={id ? `/t/${id}` : `/tasks?at=${it.at}${mission ? `&mission=${mission}` : ''}`}>
+      <title>{said}</title>
       {!id && <rect class="node" x={x + 4} y={y + 4} width={BOX.width} height={BOX.height} rx={5} />}
       <rect class={`node${it.critical ? ' bold' : ''}`} x={x} y={y} width={BOX.width} height={BOX.height} rx={5} />
       <rect class={`at-${it.at}`} x={x} y={y} width={5} height={BOX.height} rx={2} />
-      <text x={x + 13} y={y + 17} aria-hidden="true">
+      <text x={x + 13} y={y + 17}>
         {glyph} {id ? `${id} ${it.word}` : plain(it.label, 24)}
       </text>
-      <text class="dim" x={x + 13} y={y + 33} aria-hidden="true">
+      <text class="dim" x={x + 13} y={y + 33}>
         {id ? plain(it.label, 25) : 'folded into one'}
       </text>
-      <title>{said}</title>
     </a>
   );
 }
