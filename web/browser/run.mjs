@@ -317,7 +317,9 @@ async function comments(world, page) {
   await page.keyboard.press('R');
   await until('T2 to go back', async () => (await world.call('show', { id: 'T2' })).attempts?.length === 2);
   const sent = (await world.call('show', { id: 'T2' })).attempts.length;
-  check(sent === 2 && (await page.locator('tr.draft').count()) === 0, 'comments go back with Revise, by key');
+  // The daemon has them before the page hears so.
+  const gone = await until('the drafts to be gone', async () => (await page.locator('tr.draft').count()) === 0);
+  check(sent === 2 && gone, 'comments go back with Revise, by key');
   await until('T2 in review again', async () => (await world.call('show', { id: 'T2' })).word === 'review');
   await until('the button', async () => (await page.locator('.actions button', { hasText: 'Land' }).count()) > 0);
   await page.keyboard.press('i');
