@@ -1,5 +1,7 @@
 //! Agents: named identities that can do work, and how much at once.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::board::{Board, Draft};
@@ -200,7 +202,7 @@ pub struct Agent {
 }
 
 facts! {
-    Registered { agent: Agent }
+    Registered { agent: Arc<Agent> }
     Removed { agent: AgentName }
 }
 
@@ -260,7 +262,7 @@ pub fn register(draft: &mut Draft, ask: Register, now: Now) -> Result<AgentName,
     let name = agent.name.clone();
     let same = known.is_some_and(|it| Agent { updated_wall: now.wall, ..(*it).clone() } == agent);
     if !same {
-        draft.record(Event::AgentRegistered(Registered { agent }));
+        draft.record(Event::AgentRegistered(Registered { agent: agent.into() }));
     }
     Ok(name)
 }
@@ -285,7 +287,7 @@ pub(crate) fn derive(
         ..base
     };
     if known.as_deref() != Some(&agent) {
-        draft.record(Event::AgentRegistered(Registered { agent: Agent { updated_wall: now.wall, ..agent } }));
+        draft.record(Event::AgentRegistered(Registered { agent: Agent { updated_wall: now.wall, ..agent }.into() }));
     }
     Ok(())
 }
@@ -302,7 +304,7 @@ pub fn leave(draft: &mut Draft, name: &AgentName, why: &str, now: Now) -> Result
     let known = find(draft.board(), name)?.clone();
     if known.offline.is_none() {
         let agent = Agent { offline: Some(why.to_owned()), updated_wall: now.wall, ..known };
-        draft.record(Event::AgentRegistered(Registered { agent }));
+        draft.record(Event::AgentRegistered(Registered { agent: agent.into() }));
     }
     Ok(())
 }

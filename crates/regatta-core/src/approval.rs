@@ -83,7 +83,7 @@ impl Approval {
 }
 
 facts! {
-    Asked { approval: Approval }
+    Asked { approval: Arc<Approval> }
     Decided { approval: ApprovalId, decision: Decision }
     Escalated { approval: ApprovalId }
     /// Nobody needs to decide it any more.
@@ -118,7 +118,7 @@ pub(crate) fn ask(draft: &mut Draft, attempt: &Attempt, ask: Ask, now: Now) -> R
         decision: None,
         closed: false,
     };
-    draft.record(Event::ApprovalAsked(Asked { approval }));
+    draft.record(Event::ApprovalAsked(Asked { approval: approval.into() }));
     let answer = match policy.0 {
         Effect::Allow => Answer::Allow,
         Effect::Deny => Answer::Deny { words: Some(format!("Regatta's policy forbids it ({})", policy.1)) },

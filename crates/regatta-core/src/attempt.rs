@@ -282,7 +282,7 @@ pub struct End {
 }
 
 facts! {
-    Started { attempt: Attempt }
+    Started { attempt: Arc<Attempt> }
     Renewed { attempt: AttemptId, expires_at: u64 }
     Stopping { attempt: AttemptId, cause: Cause, detail: String }
     Ended { attempt: AttemptId, cause: Cause, detail: String }
@@ -363,7 +363,7 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &Begin, n
         snoozed: None,
         ended: None,
     };
-    draft.record(Event::AttemptStarted(Started { attempt }));
+    draft.record(Event::AttemptStarted(Started { attempt: attempt.into() }));
     budget::clock_all(draft, now);
 }
 

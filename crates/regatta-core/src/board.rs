@@ -407,8 +407,7 @@ impl Board {
         }
     }
 
-    fn put_task(&mut self, task: Task, rows: &mut Rows) {
-        let task = Arc::new(task);
+    fn put_task(&mut self, task: Arc<Task>, rows: &mut Rows) {
         if let Some(old) = self.tasks.get(&task.id).cloned() {
             self.unindex_task(&old);
         }
@@ -573,7 +572,7 @@ impl Board {
                 (task.attempt, task.landing, task.offer_until) = (None, None, None);
                 (task.not_before, task.resume) = (None, None);
             }
-            self.put_task(task, rows);
+            self.put_task(Arc::new(task), rows);
         }
     }
 

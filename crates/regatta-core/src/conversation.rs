@@ -245,7 +245,7 @@ pub struct Delivery {
 
 facts! {
     /// A conversation began, went on, or was shown.
-    Changed { conversation: Conversation }
+    Changed { conversation: Arc<Conversation> }
     /// Nobody wrote for long: what it had of the machine is given back.
     Expired { conversation: ConversationId, workspace: Option<AttemptId> }
     Taken { delivery: Delivery }
@@ -444,7 +444,7 @@ pub(super) fn change(draft: &mut Draft, mut it: Conversation, now: Now) {
     post::trim(&mut it);
     let busy = it.turns.iter().any(|it| matches!(it.state, TurnState::Working | TurnState::Queued));
     it.idle_at = if busy { None } else { Some(it.idle_at.unwrap_or(now.at + it.idle_ms)) };
-    draft.record(Event::ConversationChanged(Changed { conversation: it }));
+    draft.record(Event::ConversationChanged(Changed { conversation: it.into() }));
 }
 
 /// Takes a delivery; `false` when it was taken before (B1).

@@ -171,3 +171,16 @@ pub struct Recorded {
     /// What became true.
     pub event: Event,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is moved from hand to hand on its way into the log, and the last of them are kept for who reads along: a
+    /// noun in it is shared, not copied.
+    #[test]
+    fn an_event_is_small() {
+        let size = size_of::<Event>();
+        assert!(size <= 272, "an event has {size} bytes: put what is large in it into an Arc");
+    }
+}

@@ -6,6 +6,8 @@
 
 mod judge; // whether a hook fires, and why not
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Level;
@@ -241,10 +243,10 @@ pub struct Firing {
 }
 
 facts! {
-    Added { hook: Hook }
+    Added { hook: Arc<Hook> }
     Changed { hook: HookId, paused: Option<String> }
     Removed { hook: HookId }
-    Fired { firing: Firing, at: u64 }
+    Fired { firing: Arc<Firing>, at: u64 }
     Skipped { hook: HookId, cause: Cause, why: String }
     FiringEnded { firing: FiringId, ended: Ended, output: String, shut_in: Option<String> }
 }
@@ -300,7 +302,7 @@ pub fn add(draft: &mut Draft, ask: Add, by: &Actor, now: Now) -> Result<HookId, 
         last_skip: None,
     };
     let id = hook.id;
-    draft.record(Event::HookAdded(Added { hook }));
+    draft.record(Event::HookAdded(Added { hook: hook.into() }));
     Ok(id)
 }
 
@@ -568,7 +570,7 @@ fn fire(draft: &mut Draft, hook: &Hook, occasion: &Occasion<'_>, now: Now) {
         output: String::new(),
         shut_in: None,
     };
-    draft.record(Event::HookFired(Fired { firing, at: now.at }));
+    draft.record(Event::HookFired(Fired { firing: firing.into(), at: now.at }));
 }
 
 /// Takes what the hook wants to hold while its command runs.

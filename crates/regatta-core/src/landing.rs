@@ -240,7 +240,7 @@ pub struct Hold {
 
 // A payload's later fields are optional, so that a log of before them can still be read.
 facts! {
-    Queued { landing: Landing }
+    Queued { landing: Arc<Landing> }
     Begun { landing: LandingId, ahead: Option<Vec<LandingId>> }
     Validated { landing: LandingId, old: CommitId, new: CommitId, carries: Option<Vec<Carried>> }
     /// The trial that ends in it failed. Whose fault it was is searched.

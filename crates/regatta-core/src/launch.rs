@@ -419,9 +419,9 @@ pub struct Standing {
 }
 
 facts! {
-    Begun { launch: Launch }
+    Begun { launch: Arc<Launch> }
     /// One member's entry, whole.
-    Moved { launch: LaunchId, entry: Entry }
+    Moved { launch: LaunchId, entry: Arc<Entry> }
     /// It is being stopped, has been compared with what lives, was replaced, or was told of on the bus.
     Changed {
         launch: LaunchId,

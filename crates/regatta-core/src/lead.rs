@@ -99,7 +99,7 @@ pub enum About {
 
 facts! {
     /// Who leads a mission, with whom, or what it is to know, changed.
-    Changed { mission: MissionId, lead: Lead, agents: Option<Vec<AgentName>>, state: Option<State> }
+    Changed { mission: MissionId, lead: Arc<Lead>, agents: Option<Vec<AgentName>>, state: Option<State> }
 }
 
 /// What is asked of [`ask`].
@@ -349,7 +349,7 @@ fn free_task(board: &Board, id: TaskId, project: &ProjectName) -> Result<(), Ref
 }
 
 fn change(draft: &mut Draft, mission: MissionId, lead: Lead, agents: Option<Vec<AgentName>>, state: Option<State>) {
-    draft.record(Event::MissionLed(Changed { mission, lead, agents, state }));
+    draft.record(Event::MissionLed(Changed { mission, lead: lead.into(), agents, state }));
 }
 
 /// A lead whose work it is, and its mission.

@@ -1,5 +1,7 @@
 //! Missions: a goal, its tasks, and the agents that may work on them.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
@@ -152,7 +154,7 @@ impl Landed {
 }
 
 facts! {
-    Started { mission: Mission }
+    Started { mission: Arc<Mission> }
     /// The shell found the world in another state than before.
     Weighed { mission: MissionId, held: Vec<Passage> }
     Changed { mission: MissionId, state: State }
@@ -234,7 +236,7 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
 
 /// Puts a mission on the board.
 pub(crate) fn begin(draft: &mut Draft, mission: Mission) {
-    draft.record(Event::MissionStarted(Started { mission }));
+    draft.record(Event::MissionStarted(Started { mission: mission.into() }));
 }
 
 /// Notes what keeps a mission from starting anything. Only another kind of answer is news: how much is missing is not.

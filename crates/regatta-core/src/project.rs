@@ -3,6 +3,8 @@
 mod settings; // what regatta.toml says
 mod span; // lengths of time as people write them
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
@@ -46,8 +48,8 @@ pub struct Project {
 }
 
 facts! {
-    Added { project: Project }
-    Changed { project: Project }
+    Added { project: Arc<Project> }
+    Changed { project: Arc<Project> }
 }
 
 /// What is asked of [`add`].
@@ -103,8 +105,8 @@ pub fn add(draft: &mut Draft, ask: Add, now: Now) -> Result<ProjectName, Refusal
         Some(known) if known.location != project.location => {
             return Err(Refusal::AlreadyThere { what: format!("project {name} ({})", known.location) });
         }
-        Some(_) => draft.record(Event::ProjectChanged(Changed { project })),
-        None => draft.record(Event::ProjectAdded(Added { project })),
+        Some(_) => draft.record(Event::ProjectChanged(Changed { project: project.into() })),
+        None => draft.record(Event::ProjectAdded(Added { project: project.into() })),
     }
     Ok(name)
 }

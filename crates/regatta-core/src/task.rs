@@ -350,9 +350,9 @@ impl Task {
 }
 
 facts! {
-    Added { task: Task }
+    Added { task: Arc<Task> }
     /// Its words, files, checks, blockers or priority changed.
-    Edited { task: Task }
+    Edited { task: Arc<Task> }
     Assigned { task: TaskId, to: Option<AgentName>, status: Status }
     Offered { task: TaskId, to: AgentName, until_at: u64 }
     Started { task: TaskId, attempt: AttemptId, agent: AgentName }
@@ -730,7 +730,7 @@ pub(crate) fn adopt(
         return Err(Refusal::InUse { what: id.to_string(), by: task.status.to_string() });
     }
     let task = Task { mission: Some(mission), wave: step.wave, sub_wave: step.sub, ..Task::clone(&task) };
-    draft.record(Event::TaskEdited(Edited { task }));
+    draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }
 

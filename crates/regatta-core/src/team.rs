@@ -185,9 +185,9 @@ impl Team {
 }
 
 facts! {
-    Created { team: Team }
+    Created { team: Arc<Team> }
     /// Its wish, or which launch is its last.
-    Changed { team: Team }
+    Changed { team: Arc<Team> }
 }
 
 /// What is asked of [`create`], and what `team.toml` says.
@@ -312,7 +312,7 @@ pub fn create(draft: &mut Draft, ask: Create, now: Now) -> Result<TeamName, Refu
         let same = same_wish(there, &team);
         return if same { Ok(name) } else { Err(Refusal::AlreadyThere { what: format!("team {name}") }) };
     }
-    draft.record(Event::TeamCreated(Created { team }));
+    draft.record(Event::TeamCreated(Created { team: team.into() }));
     Ok(name)
 }
 
@@ -339,7 +339,7 @@ pub fn edit(draft: &mut Draft, name: &TeamName, ask: Edit, now: Now) -> Result<(
     }
     if !same_wish(&there, &team) {
         team.updated_wall = now.wall;
-        draft.record(Event::TeamChanged(Changed { team }));
+        draft.record(Event::TeamChanged(Changed { team: team.into() }));
     }
     Ok(())
 }
@@ -391,7 +391,7 @@ pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusa
         return Err(Refusal::TeamRuns { team: name.clone(), cannot: "delete it".into() });
     }
     let team = Team { deleted_wall: Some(now.wall), updated_wall: now.wall, ..Team::clone(&there) };
-    draft.record(Event::TeamChanged(Changed { team }));
+    draft.record(Event::TeamChanged(Changed { team: team.into() }));
     Ok(())
 }
 
@@ -402,7 +402,7 @@ pub fn undelete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refu
     };
     if there.deleted_wall.is_some() {
         let team = Team { deleted_wall: None, updated_wall: now.wall, ..Team::clone(&there) };
-        draft.record(Event::TeamChanged(Changed { team }));
+        draft.record(Event::TeamChanged(Changed { team: team.into() }));
     }
     Ok(())
 }
@@ -421,8 +421,8 @@ pub fn restore(draft: &mut Draft, backup: Backup, now: Now) -> Result<TeamName, 
     let last = there.as_ref().and_then(|it| it.launch);
     let team = Team { launch: last, again: false, updated_wall: now.wall, ..team };
     draft.record(match there {
-        None => Event::TeamCreated(Created { team }),
-        Some(_) => Event::TeamChanged(Changed { team }),
+        None => Event::TeamCreated(Created { team: team.into() }),
+        Some(_) => Event::TeamChanged(Changed { team: team.into() }),
     });
     if let Some(record) = launch {
         launch::restore(draft, &name, record, now)?;
@@ -434,7 +434,7 @@ pub fn restore(draft: &mut Draft, backup: Backup, now: Now) -> Result<TeamName, 
 pub(crate) fn point(draft: &mut Draft, name: &TeamName, launch: LaunchId, again: bool) {
     if let Some(team) = draft.board().teams.get(name) {
         let team = Team { launch: Some(launch), again, ..Team::clone(team) };
-        draft.record(Event::TeamChanged(Changed { team }));
+        draft.record(Event::TeamChanged(Changed { team: team.into() }));
     }
 }
 

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use regatta_api::input;
 use regatta_api::view::AuditView;
+use serde_json::Value;
 use tokio::sync::Notify;
 
 /// How large one file becomes, and how many old ones are kept.
@@ -263,14 +264,31 @@ fn last_number(path: &Path) -> io::Result<u64> {
     Ok(tail.rsplit(|it| *it == b'\n').find_map(read).map_or(0, |it| it.n))
 }
 
-/// What a call is about, in the words of its own input; never its text, which may be anything.
-pub(crate) fn about(input: &serde_json::Value) -> Option<String> {
-    const NAMES: [&str; 12] =
-        ["task", "id", "attempt", "claim", "rule", "name", "agent", "scope", "channel", "uris", "project", "path"];
-    let found = NAMES.iter().find_map(|name| input.get(*name).filter(|it| !it.is_null()))?;
-    let text = match found {
-        serde_json::Value::String(it) => it.clone(),
-        serde_json::Value::Array(it) => it.iter().filter_map(|it| it.as_str()).collect::<Vec<_>>().join(" "),
+/// What a call is about, in the words of its own input; never its text, which may be anything. The rest of the input is
+/// passed over: it may be long.
+pub(crate) fn about(input: &[u8]) -> Option<String> {
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default)]
+    struct Named {
+        task: Value,
+        id: Value,
+        attempt: Value,
+        claim: Value,
+        rule: Value,
+        name: Value,
+        agent: Value,
+        scope: Value,
+        channel: Value,
+        uris: Value,
+        project: Value,
+        path: Value,
+    }
+    let it: Named = serde_json::from_slice(input).ok()?;
+    let work = [it.task, it.id, it.attempt, it.claim, it.rule, it.name];
+    let rest = [it.agent, it.scope, it.channel, it.uris, it.project, it.path];
+    let text = match work.into_iter().chain(rest).find(|it| !it.is_null())? {
+        Value::String(it) => it,
+        Value::Array(it) => it.iter().filter_map(|it| it.as_str()).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
     };
     Some(text.chars().take(120).collect())
@@ -342,7 +360,7 @@ mod tests {
 
     #[test]
     fn what_a_call_is_about_is_its_subject_and_never_its_text() {
-        let of = |it: serde_json::Value| about(&it);
+        let of = |it: serde_json::Value| about(it.to_string().as_bytes());
         assert_eq!(of(serde_json::json!({ "task": "T7", "text": "secret" })).as_deref(), Some("T7"));
         assert_eq!(of(serde_json::json!({ "uris": ["file://a", "file://b"] })).as_deref(), Some("file://a file://b"));
         assert_eq!(of(serde_json::json!({ "text": "secret", "subject": "secret" })), None);

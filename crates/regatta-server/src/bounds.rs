@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, Uri, header};
@@ -23,15 +23,23 @@ const BODY: Duration = Duration::from_secs(60);
 /// Reads the body before anything is done with it.
 pub(crate) async fn whole(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
+    match read(body).await {
+        Ok(body) => next.run(Request::from_parts(parts, Body::from(body))).await,
+        Err(refused) => problem(&refused),
+    }
+}
+
+/// A whole body.
+pub(crate) async fn read(body: Body) -> Result<Bytes, Problem> {
     match tokio::time::timeout(BODY, axum::body::to_bytes(body, LARGEST_BODY)).await {
-        Ok(Ok(body)) => next.run(Request::from_parts(parts, Body::from(body))).await,
-        Ok(Err(_)) => problem(&Problem::new(
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(_)) => Err(Problem::new(
             413,
             "too_large",
             format!("the body is larger than {} MiB, or was cut", LARGEST_BODY / 1024 / 1024),
             "send less at once",
         )),
-        Err(_) => problem(&Problem::new(408, "too_slow", "the body did not come in time", "send it again")),
+        Err(_) => Err(Problem::new(408, "too_slow", "the body did not come in time", "send it again")),
     }
 }
 
@@ -42,17 +50,18 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Asked<T>, Refused> {
-        let read = axum::extract::Query::<T>::try_from_uri(&parts.uri);
-        let read = read.map_err(|it| {
-            Problem::new(
-                400,
-                "bad_input",
-                format!("the query cannot be read: {}", it.body_text()),
-                "see GET /api/v1/openapi.json",
-            )
-        })?;
-        Ok(Asked(read.0))
+        Ok(Asked(asked(&parts.uri)?))
     }
+}
+
+/// An address's query.
+pub(crate) fn asked<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+    let read = axum::extract::Query::<T>::try_from_uri(uri);
+    let unread = |it: axum::extract::rejection::QueryRejection| {
+        let what = format!("the query cannot be read: {}", it.body_text());
+        Problem::new(400, "bad_input", what, "see GET /api/v1/openapi.json")
+    };
+    read.map(|it| it.0).map_err(unread)
 }
 
 /// A method that an address does not take.

@@ -1,50 +1,39 @@
 //! Who gets in: a token always (S1), and no foreign Host or Origin (S2), on every route and stream.
 //!
-//! Whoever passes carries who it is along as a [`Visitor`]; what each visitor may do is in the table of verbs.
+//! Nothing behind it is reached in another way. Whoever passes carries who it is along as a [`Visitor`]; what each
+//! visitor may do is in the table of verbs.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, header};
-use axum::middleware::Next;
-use axum::response::Response;
 use regatta_api::Problem;
 
 use crate::listen::Origin;
 use crate::tokens::{self, Visitor};
-use crate::{Shared, health, problem, web};
+use crate::{Shared, health, web};
 
-/// Lets a request through, or says why not.
-pub(crate) async fn check(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
-    let come = from_here(&shared, request.extensions().get(), request.headers()).and_then(|()| {
-        // They say a word that tells nothing, to whoever starts the daemon again when it is not well.
-        let path = request.uri().path();
-        // A delivery shows a signature instead.
-        let signed = path.starts_with("/webhooks/");
-        let open = signed || health::OPEN.contains(&path) || web::is_open(request.method(), path);
-        if open { Ok(None) } else { who(&shared, &request).map(Some) }
-    });
-    match come {
-        Err(refused) => {
-            shared.meters.turned_away(&refused.code);
-            problem(&refused)
-        }
-        Ok(None) => next.run(request).await,
-        Ok(Some((visitor, person))) => {
-            request.extensions_mut().insert(visitor);
-            // Who opened the page is who acts on it, whatever the page says.
-            if let Some(person) = person.and_then(|it| HeaderValue::from_str(&it).ok()) {
-                request.headers_mut().insert("x-regatta-person", person);
-            }
-            next.run(request).await
-        }
+/// Who sent a request, or why it goes no further; nobody, at an address that is open to everybody.
+pub(crate) fn check(shared: &Shared, origin: Origin, request: &mut Request) -> Result<Option<Visitor>, Problem> {
+    from_here(shared, origin, request.headers())?;
+    // They say a word that tells nothing, to whoever starts the daemon again when it is not well.
+    let path = request.uri().path();
+    // A delivery shows a signature instead.
+    let signed = path.starts_with("/webhooks/");
+    if signed || health::OPEN.contains(&path) || web::is_open(request.method(), path) {
+        return Ok(None);
     }
+    let (visitor, person) = who(shared, origin, request.headers())?;
+    // Who opened the page is who acts on it, whatever the page says.
+    if let Some(person) = person.and_then(|it| HeaderValue::from_str(&it).ok()) {
+        request.headers_mut().insert("x-regatta-person", person);
+    }
+    Ok(Some(visitor))
 }
 
 /// No foreign Host or Origin.
-fn from_here(shared: &Shared, origin: Option<&Origin>, headers: &HeaderMap) -> Result<(), Problem> {
-    let names = Names { hosts: &shared.hosts, inner: shared.address, at: origin.copied() };
+fn from_here(shared: &Shared, origin: Origin, headers: &HeaderMap) -> Result<(), Problem> {
+    let names = Names { hosts: &shared.hosts, inner: shared.address, at: origin };
     // A page that rebinds its own name to this address still sends its own name as Host.
     let host = headers.get(header::HOST).and_then(|it| it.to_str().ok()).unwrap_or_default();
     if !names.has(host) {
@@ -73,7 +62,7 @@ struct Names<'a> {
     /// Given by whoever started the daemon.
     hosts: &'a [String],
     inner: SocketAddr,
-    at: Option<Origin>,
+    at: Origin,
 }
 
 impl Names<'_> {
@@ -85,12 +74,10 @@ impl Names<'_> {
         let local = |port: u16| ["127.0.0.1", "localhost", "[::1]"].iter().any(|it| own(it, port));
         match self.at {
             // The unix socket has no port; a caller there says plain localhost.
-            None | Some(Origin::Socket { .. }) => host == "localhost" || local(self.inner.port()),
-            Some(Origin::Address { at, .. }) if at.port() == self.inner.port() => {
-                host == "localhost" || local(at.port())
-            }
+            Origin::Socket { .. } => host == "localhost" || local(self.inner.port()),
+            Origin::Address { at, .. } if at.port() == self.inner.port() => host == "localhost" || local(at.port()),
             // An address cannot be rebound, a name can: of names, only those that were given.
-            Some(Origin::Address { at, .. }) => {
+            Origin::Address { at, .. } => {
                 host == at.to_string()
                     || local(at.port())
                     || self.hosts.iter().any(|it| host == *it || own(it, at.port()))
@@ -99,7 +86,7 @@ impl Names<'_> {
     }
 
     fn is_origin(&self, origin: &str) -> bool {
-        let secure = matches!(self.at, Some(Origin::Address { secure: true, .. }));
+        let secure = matches!(self.at, Origin::Address { secure: true, .. });
         match origin.strip_prefix("https://") {
             // What stands before us may speak TLS for us, under a name that was given.
             Some(host) => self.has(host) && (secure || self.hosts.iter().any(|it| host.starts_with(it.as_str()))),
@@ -109,10 +96,10 @@ impl Names<'_> {
 }
 
 /// Whose token it is, or whose pass; of the owner's pass, which person's.
-fn who(shared: &Shared, request: &Request) -> Result<(Visitor, Option<String>), Problem> {
-    let (headers, wall) = (request.headers(), shared.engine.now().wall);
+fn who(shared: &Shared, origin: Origin, headers: &HeaderMap) -> Result<(Visitor, Option<String>), Problem> {
+    let wall = shared.engine.now().wall;
     if !headers.contains_key(header::AUTHORIZATION)
-        && let Some((cookie, key)) = web::enter::shown(request.extensions().get(), headers)
+        && let Some((cookie, key)) = web::enter::shown(origin, headers)
     {
         let found = shared.keyring.who_passes(&cookie, &key, wall)?;
         shared.limiter.count(&found.0, std::time::Instant::now())?;
@@ -138,11 +125,11 @@ mod tests {
     const INNER: &str = "127.0.0.1:7777";
 
     fn names(hosts: &[String], at: Option<(&str, bool)>, check: impl Fn(&Names<'_>)) {
-        let at = at.map(|(at, secure)| Origin::Address {
-            peer: "192.0.2.7:99".parse().unwrap(),
-            at: at.parse().unwrap(),
-            secure,
-        });
+        let address = |(at, secure): (&str, bool)| {
+            let peer = "192.0.2.7:99".parse().unwrap();
+            Origin::Address { peer, at: at.parse().unwrap(), secure }
+        };
+        let at = at.map_or(Origin::Socket { uid: 7, pid: None }, address);
         check(&Names { hosts, inner: INNER.parse().unwrap(), at });
     }
 

@@ -32,25 +32,27 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::{StatusCode, header};
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use regatta_api::Problem;
 use regatta_api::page::DoctorView;
+use regatta_api::verb::Verb;
 use regatta_api::view::AgentView;
 use regatta_core::conversation::Service;
 use regatta_core::ids::AgentName;
 use regatta_engine::Engine;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, watch};
+use tower_service::Service as _;
 
 use audit::Audit;
-use bounds::Asked;
 use entered::Entered;
 use hub::Hub;
 use limit::Limiter;
-use listen::Line;
+use listen::{Line, Origin};
 use meters::Meters;
 use page::Paging;
 use tls::Tls;
@@ -208,7 +210,7 @@ pub async fn serve(doors: Doors, signal: impl Future<Output = ()> + Send + 'stat
         tokio::spawn(keep_audit(shared.clone())),
         tokio::spawn(pages::watch(shared.clone())),
     ];
-    let line = Line { router, open: shared.meters.connections.clone(), ended: asked.clone() };
+    let line = Line { shared: shared.clone(), router, open: shared.meters.connections.clone(), ended: asked.clone() };
     let over_tcp = listen::over_tcp(doors.tcp, None, line.clone());
     let from_outside = async {
         if let Some(outside) = doors.outside {
@@ -268,7 +270,7 @@ fn router(shared: Arc<Shared>) -> Router {
     let deliveries = deliveries.map_or_else(Router::new, |it| Router::new().nest_service("/webhooks", it));
     Router::new()
         .route("/api/v1/events", get(stream::events))
-        .route("/api/v1/{verb}", post(call))
+        .route("/api/v1/{verb}", post(call_named))
         .route("/api/v1/openapi.json", get(document))
         .route("/api/v1/", get(|| async { axum::response::Html(regatta_api::openapi::page()) }))
         .route("/api/agents", get(seed::agents).post(seed::register))
@@ -299,8 +301,31 @@ fn router(shared: Arc<Shared>) -> Router {
         .merge(git)
         .merge(deliveries)
         .layer(axum::middleware::from_fn_with_state(shared.clone(), web::serve))
-        .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::check))
         .with_state(shared)
+}
+
+/// Answers one request. The verbs are most of what is ever asked, so they do not go through the router; it has the rest,
+/// and what calls a verb in another way than it wants to be called.
+async fn answer(shared: Arc<Shared>, mut router: Router, origin: Origin, mut request: Request) -> Response {
+    let visitor = match guard::check(&shared, origin, &mut request) {
+        Ok(visitor) => visitor,
+        Err(refused) => {
+            shared.meters.turned_away(&refused.code);
+            return problem(&refused);
+        }
+    };
+    let named = request.uri().path().strip_prefix("/api/v1/").and_then(Verb::find);
+    let (Some(verb), Some(visitor), &Method::POST) = (named, visitor.clone(), request.method()) else {
+        request.extensions_mut().insert(origin);
+        visitor.map(|it| request.extensions_mut().insert(it));
+        let Ok(answer) = router.call(request).await;
+        return answer;
+    };
+    let (parts, body) = request.into_parts();
+    match call(&shared, verb.name, Entered { visitor, origin, headers: parts.headers }, &parts.uri, body).await {
+        Ok(answer) => answer,
+        Err(refused) => problem(&refused),
+    }
 }
 
 /// The document of all verbs. It takes its time to draw and never changes, so it is drawn once, and not where everybody
@@ -315,18 +340,30 @@ async fn document() -> Result<Response, Refused> {
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-async fn call(
-    State(shared): State<Arc<Shared>>,
-    Path(verb): Path<String>,
-    Asked(paging): Asked<Paging>,
-    entered: Entered,
-    body: axum::body::Bytes,
-) -> Result<Response, Refused> {
-    let answer = calls::perform(&shared, entered.guest()?, &verb, &body).await?;
+/// Carries out a verb.
+async fn call(shared: &Arc<Shared>, verb: &str, entered: Entered, uri: &Uri, body: Body) -> Result<Response, Problem> {
+    let body = bounds::read(body).await?;
+    let paging: Paging = bounds::asked(uri)?;
+    let answer = calls::perform(shared, entered.guest()?, verb, &body).await?;
     // What it was true at, to be sent back in If-Match.
     let tag = format!("\"{}\"", calls::revision_of(&answer).unwrap_or(0));
-    let answer = paging.cut(&verb, answer)?;
-    Ok(([(header::CONTENT_TYPE, "application/json".to_owned()), (header::ETAG, tag)], answer).into_response())
+    let answer = paging.cut(verb, answer)?;
+    let mut response = Response::new(Body::from(answer));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.extend(HeaderValue::try_from(tag).ok().map(|it| (header::ETAG, it)));
+    Ok(response)
+}
+
+/// A verb that there is not, or whose name is written in another way.
+async fn call_named(
+    State(shared): State<Arc<Shared>>,
+    Path(verb): Path<String>,
+    entered: Entered,
+    uri: Uri,
+    body: Body,
+) -> Result<Response, Refused> {
+    Ok(call(&shared, &verb, entered, &uri, body).await?)
 }
 
 /// A problem as an answer, so that a handler may end with `?`.

@@ -4,6 +4,7 @@
 //! whoever stops reading is let go of, so that nothing is kept for it without bound. A reader of events goes on from the
 //! last revision it saw.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -22,10 +23,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
-use tower_service::Service;
 
-use crate::Ended;
 use crate::tls::Tls;
+use crate::{Ended, Shared};
 
 /// How long TLS may take to begin.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -66,6 +66,8 @@ impl fmt::Display for Origin {
 /// What every connection shares.
 #[derive(Clone)]
 pub(crate) struct Line {
+    pub(crate) shared: Arc<Shared>,
+    /// Everything but the verbs.
     pub(crate) router: Router,
     pub(crate) open: Arc<AtomicUsize>,
     pub(crate) ended: watch::Receiver<Option<Ended>>,
@@ -158,7 +160,7 @@ impl Drop for Counted {
 
 /// Serves one connection to its end.
 async fn attend<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, origin: Origin, line: Line) {
-    let Line { router, open, mut ended } = line;
+    let Line { shared, router, open, mut ended } = line;
     let before = open.fetch_add(1, Relaxed);
     let _counted = Counted(open);
     if before >= MOST {
@@ -166,9 +168,10 @@ async fn attend<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, o
         return;
     }
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(origin);
-        router.clone().call(request)
+        let (shared, router) = (shared.clone(), router.clone());
+        // In a box, so that a connection that rests holds no room for it.
+        let answer = Box::pin(crate::answer(shared, router, origin, request.map(Body::new)));
+        async { Ok::<_, Infallible>(answer.await) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(LARGEST_HEAD).half_close(false);

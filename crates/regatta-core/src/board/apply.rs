@@ -14,12 +14,13 @@ use crate::hook::{self, Firing, Hook};
 use crate::ids::{AgentName, ApprovalId, AttemptId, CommitId, HookId, MissionId, Now, RunnerName, TaskId};
 use crate::inbox::Item;
 use crate::launch::{Entry, Launch};
+use crate::lead::Lead;
 use crate::mission::Mission;
 use crate::project::Project;
 use crate::provider::Parked;
 use crate::runner::Runner;
 use crate::session::{Said, Usage};
-use crate::task::Status;
+use crate::task::{Status, Task};
 use crate::team::Team;
 
 use super::{Board, Due, Row, RowKey, Rows};
@@ -63,7 +64,7 @@ impl Board {
                 }
             }
             Event::AgentRegistered(it) => {
-                let agent = Arc::new(it.agent().clone());
+                let agent = it.agent().clone();
                 self.agents.insert(agent.name.clone(), agent.clone());
                 rows.insert(RowKey::Agent(agent.name.clone()), Some(Row::Agent(agent)));
             }
@@ -101,13 +102,13 @@ impl Board {
             Event::ClaimWaitEnded(it) => self.drop_wait(*it.wait(), rows),
             Event::MissionStarted(it) => {
                 self.counters.mission = it.mission().id.0;
-                self.put_mission(Arc::new(it.mission().clone()), rows);
+                self.put_mission(it.mission().clone(), rows);
             }
             Event::MissionChanged(it) => {
                 self.change_mission(*it.mission(), rows, |mission| mission.state = *it.state());
             }
             Event::MissionLed(it) => self.change_mission(*it.mission(), rows, |mission| {
-                mission.lead = Some(it.lead().clone());
+                mission.lead = Some(Lead::clone(it.lead()));
                 mission.state = it.state().unwrap_or(mission.state);
                 if let Some(agents) = it.agents() {
                     mission.agents = agents.clone();
@@ -131,8 +132,8 @@ impl Board {
                 self.put_task(it.task().clone(), rows);
             }
             Event::TaskEdited(it) => {
-                let edited = it.task().clone();
-                self.change_task(edited.id, now, rows, |task| *task = edited);
+                let edited = it.task();
+                self.change_task(edited.id, now, rows, |task| *task = Task::clone(edited));
             }
             Event::TaskAssigned(it) => self.change_task(*it.task(), now, rows, |task| {
                 task.status = *it.status();
@@ -238,7 +239,7 @@ impl Board {
             }),
             Event::AttemptStarted(it) => {
                 self.counters.attempt = it.attempt().id.0;
-                self.put_attempt(Arc::new(it.attempt().clone()), rows);
+                self.put_attempt(it.attempt().clone(), rows);
                 if it.attempt().supervised {
                     let one = Spend { attempts: 1, ..Spend::default() };
                     self.spend(it.attempt().id, crate::budget::day_of(now), &one, now, rows);
@@ -317,7 +318,7 @@ impl Board {
             }
             Event::ApprovalAsked(it) => {
                 self.counters.approval = it.approval().id.0;
-                self.put_approval(Arc::new(it.approval().clone()), rows);
+                self.put_approval(it.approval().clone(), rows);
             }
             Event::ApprovalDecided(it) => self.change_approval(*it.approval(), rows, |approval| {
                 approval.decision = Some(it.decision().clone());
@@ -382,12 +383,12 @@ impl Board {
             Event::TeamChanged(it) => self.put_team(it.team(), rows),
             Event::LaunchBegun(it) => {
                 self.counters.launch = self.counters.launch.max(it.launch().id.0);
-                self.put_launch(it.launch().clone(), now, rows);
+                self.put_launch(Launch::clone(it.launch()), now, rows);
             }
             Event::LaunchMoved(it) => {
                 if let Some(launch) = self.launches.get(it.launch()) {
                     let mut launch = Launch::clone(launch);
-                    let put = |old: &mut Entry| *old = it.entry().clone();
+                    let put = |old: &mut Entry| *old = Entry::clone(it.entry());
                     launch.members.iter_mut().filter(|old| old.name == it.entry().name).for_each(put);
                     launch.reconciled_wall = launch.reconciled_wall.filter(|_| !it.entry().state.is_pending());
                     self.put_launch(launch, now, rows);
@@ -440,7 +441,7 @@ impl Board {
             }),
             Event::ConversationChanged(it) => {
                 self.counters.conversation = self.counters.conversation.max(it.conversation().id.0);
-                self.put_conversation(Arc::new(it.conversation().clone()), rows);
+                self.put_conversation(it.conversation().clone(), rows);
             }
             Event::ConversationExpired(_) | Event::ConversationPushing(_) => {}
             Event::DeliveryTaken(it) => self.put_delivery(it.delivery(), rows),
@@ -452,7 +453,7 @@ impl Board {
             }
             Event::HookAdded(it) => {
                 self.counters.hook = it.hook().id.0;
-                self.put_hook(it.hook().clone(), rows);
+                self.put_hook(Hook::clone(it.hook()), rows);
             }
             Event::HookChanged(it) => self.change_hook(*it.hook(), rows, |hook| {
                 hook.paused = it.paused().clone();
@@ -465,7 +466,7 @@ impl Board {
                 rows.insert(RowKey::Hook(*it.hook()), None);
             }
             Event::HookFired(it) => {
-                let firing = Arc::new(it.firing().clone());
+                let firing = it.firing().clone();
                 self.counters.firing = firing.id.0;
                 self.change_hook(firing.hook, rows, |hook| {
                     (hook.fired, hook.fired_wall) = (hook.fired + 1, Some(now.wall));

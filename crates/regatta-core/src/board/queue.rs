@@ -14,7 +14,7 @@ impl Board {
         match event {
             Event::LandingQueued(it) => {
                 self.counters.landing = it.landing().id.0;
-                self.put_landing(Arc::new(it.landing().clone()), rows);
+                self.put_landing(it.landing().clone(), rows);
             }
             Event::LandingBegun(it) => {
                 let ahead = it.ahead().clone().unwrap_or_default();

@@ -82,7 +82,7 @@ pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Su
 pub(super) fn enter_as(draft: &mut Draft, landing: Landing) -> Result<LandingId, Refusal> {
     let id = landing.id;
     task::submit(draft, landing.task, id, landing.submission.clone())?;
-    draft.record(Event::LandingQueued(Queued { landing }));
+    draft.record(Event::LandingQueued(Queued { landing: landing.into() }));
     Ok(id)
 }
 

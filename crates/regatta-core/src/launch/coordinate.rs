@@ -74,7 +74,7 @@ pub fn begin(draft: &mut Draft, name: &TeamName, left_out: &[MemberName], now: N
         extra: Extra::new(),
     };
     supersede(draft, &team);
-    draft.record(Event::LaunchBegun(Begun { launch }));
+    draft.record(Event::LaunchBegun(Begun { launch: launch.into() }));
     team::point(draft, name, id, false);
     Ok(id)
 }
@@ -547,7 +547,7 @@ pub(crate) fn restore(draft: &mut Draft, name: &TeamName, record: Launch, now: N
         updated_wall: now.wall,
         ..record
     };
-    draft.record(Event::LaunchBegun(Begun { launch }));
+    draft.record(Event::LaunchBegun(Begun { launch: launch.into() }));
     team::point(draft, name, id, false);
     reconcile::settle(draft, id, now);
     Ok(())
@@ -556,7 +556,7 @@ pub(crate) fn restore(draft: &mut Draft, name: &TeamName, record: Launch, now: N
 /// Writes one member's entry; what is as it was is not written again.
 pub(super) fn put(draft: &mut Draft, id: LaunchId, entry: Entry) {
     if current(draft.board(), id, &entry.name).is_some_and(|it| it != entry) {
-        draft.record(Event::LaunchMoved(Moved { launch: id, entry }));
+        draft.record(Event::LaunchMoved(Moved { launch: id, entry: entry.into() }));
     }
 }
 

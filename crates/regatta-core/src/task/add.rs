@@ -164,7 +164,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         created_wall: now.wall,
         updated_wall: now.wall,
     };
-    draft.record(Event::TaskAdded(Added { task }));
+    draft.record(Event::TaskAdded(Added { task: task.into() }));
     Ok(id)
 }
 
@@ -279,48 +279,48 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
         Some(Pause::No) => None,
         None => task.paused,
     };
-    draft.record(Event::TaskEdited(Edited { task }));
+    draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }
 
 /// Says whose work a task looks at.
 pub(crate) fn set_reviewer(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<(), Refusal> {
     let task = Task { reviews: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task }));
+    draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }
 
 /// Says what a task is for that is not about a change, and what it goes on with.
 pub(crate) fn set_duty(draft: &mut Draft, id: TaskId, duty: Duty, resume: Option<Resume>) -> Result<(), Refusal> {
     let task = Task { duty: Some(duty), resume, ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task }));
+    draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }
 
 /// Keeps where a task that waits for a person goes on.
 pub(crate) fn keep_resume(draft: &mut Draft, id: TaskId, resume: Resume) -> Result<(), Refusal> {
     let task = Task { resume: Some(resume), ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task }));
+    draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }
 
 /// Gives up where a task would go on: it begins afresh.
 pub(crate) fn forget_resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let task = Task { resume: None, ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task }));
+    draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }
 
 /// Says whose standing session a task is.
 pub(crate) fn set_standing(draft: &mut Draft, id: TaskId, of: Standing) -> Result<(), Refusal> {
     let task = Task { standing: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task }));
+    draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }
 
 /// Says whose files a task looks for.
 pub(crate) fn set_explorer(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<(), Refusal> {
     let task = Task { explores: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task }));
+    draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }

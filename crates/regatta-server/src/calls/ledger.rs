@@ -14,7 +14,6 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn begin(shared: &Arc<Shared>, guest: &Guest, verb: &str, input: &[u8]) -> Ledger {
-        let input: serde_json::Value = serde_json::from_slice(input).unwrap_or_default();
         let attempt = match &guest.visitor {
             Visitor::Attempt { id, .. } => Some(*id),
             Visitor::Owner | Visitor::Named { .. } | Visitor::Firing { .. } => None,
@@ -23,7 +22,7 @@ impl Ledger {
             n: 0,
             time: rfc3339(shared.engine.now().wall),
             verb: verb.to_owned(),
-            about: audit::about(&input),
+            about: audit::about(input),
             by: guest.by.to_string(),
             token: guest.visitor.label(),
             scope: guest.visitor.scope(),

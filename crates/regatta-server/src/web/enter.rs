@@ -116,9 +116,9 @@ fn name(origin: Origin) -> String {
 }
 
 /// The two halves of a pass, as a request shows them.
-pub(crate) fn shown(origin: Option<&Origin>, headers: &HeaderMap) -> Option<(String, String)> {
+pub(crate) fn shown(origin: Origin, headers: &HeaderMap) -> Option<(String, String)> {
     let key = headers.get("x-regatta-page")?.to_str().ok()?;
-    let name = name(*origin?);
+    let name = name(origin);
     let all = headers.get_all(header::COOKIE).iter().filter_map(|it| it.to_str().ok()).flat_map(|it| it.split(';'));
     let mut own = all.filter_map(|it| it.trim().split_once('=')).filter(|it| it.0 == name);
     own.next().map(|it| (it.1.to_owned(), key.to_owned()))
@@ -155,9 +155,9 @@ mod tests {
         };
         let mut headers = HeaderMap::new();
         headers.insert(header::COOKIE, "a=b; regatta-77=one; regatta-78=two".parse().unwrap());
-        assert_eq!(shown(Some(&at(77)), &headers), None, "the cookie alone is not enough");
+        assert_eq!(shown(at(77), &headers), None, "the cookie alone is not enough");
         headers.insert("x-regatta-page", "key".parse().unwrap());
-        assert_eq!(shown(Some(&at(78)), &headers), Some(("two".into(), "key".into())));
-        assert_eq!(shown(Some(&at(79)), &headers), None);
+        assert_eq!(shown(at(78), &headers), Some(("two".into(), "key".into())));
+        assert_eq!(shown(at(79), &headers), None);
     }
 }
