@@ -64,3 +64,4 @@ pub mod question; // answers in a thread, and what becomes of plain words
 pub mod radar; // work in progress that will collide
 pub mod route; // what a message asks for
 pub mod search; // what a word is, and which texts have it
+pub mod shell; // words of a line for a shell

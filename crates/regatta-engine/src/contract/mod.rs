@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use regatta_core::agent::Level;
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
+use regatta_core::shell::quoted;
 use regatta_core::task::Task;
 
 use crate::keep::Evidence;
@@ -158,12 +159,6 @@ pub(crate) fn refused_by_ratchet(
 
 pub(crate) fn environment(task: &Task, project: &Project) -> Vec<(String, String)> {
     vec![("REGATTA_TASK".into(), task.id.to_string()), ("REGATTA_PROJECT".into(), project.name.to_string())]
-}
-
-/// A word as the shell reads it back unchanged.
-fn quoted(word: &str) -> String {
-    let plain = !word.is_empty() && word.chars().all(|it| it.is_ascii_alphanumeric() || "-_./=:@%+,".contains(it));
-    if plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
 /// How a check ended, in words.

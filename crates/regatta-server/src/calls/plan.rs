@@ -6,9 +6,9 @@
 use regatta_api::page::Action;
 use regatta_api::plan::{self, OwnedView, PlanState, PlanView};
 use regatta_core::manifest::{Because, Owned, Part};
-use regatta_core::planning;
 use regatta_core::project::{Commits, Project};
 use regatta_core::task::Status;
+use regatta_core::{planning, shell};
 use serde_json::json;
 
 use super::*;
@@ -77,7 +77,7 @@ impl Caller<'_> {
         let board = self.board();
         let again = |wrong: &str| {
             let input = json!({ "project": task.project, "goal": goal, "planner": planner, "wrong": wrong });
-            let cli = format!("regatta run {}", crate::pages::quoted(&goal));
+            let cli = format!("regatta run {}", shell::quoted(&goal));
             let choice = crate::pages::who_plans(&board, planner.as_ref());
             Action { choice, ..action("Ask again", "plan.ask", input, cli) }
         };
@@ -179,7 +179,7 @@ impl Caller<'_> {
         let estimate = self.estimate(&name, many as u64).await?;
         let input = serde_json::to_value(&start)
             .map_err(|it| Problem::new(500, "bug", it.to_string(), "please report this"))?;
-        let cli = format!("regatta run {}", crate::pages::quoted(&ask.title));
+        let cli = format!("regatta run {}", shell::quoted(&ask.title));
         let go = Action { first: true, ..action("Start", "mission.start", input, cli) };
         let pace = match mode {
             mission::Mode::Flow => "each starts when it is ready",

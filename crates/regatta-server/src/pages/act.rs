@@ -10,6 +10,7 @@ use regatta_core::landing::Landing;
 use regatta_core::launch::Live;
 use regatta_core::planning;
 use regatta_core::session::Want;
+use regatta_core::shell::quoted;
 use regatta_core::task::{Status, Task};
 use serde_json::{Value, json};
 
@@ -50,12 +51,6 @@ trait Do {
     fn grave(self) -> Action;
     fn key(self, key: char) -> Action;
     fn words(self, pointer: &str) -> Action;
-}
-
-/// A word as a shell takes it.
-pub(crate) fn quoted(text: &str) -> String {
-    let plain = |it: char| it.is_ascii_alphanumeric() || "-_./:@%+=".contains(it);
-    if !text.is_empty() && text.chars().all(plain) { text.into() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// What may be said to an inbox item.
@@ -368,13 +363,5 @@ mod tests {
             seen += 1;
         }
         assert!(seen >= 17, "{seen}");
-    }
-
-    #[test]
-    fn words_are_quoted_for_a_shell() {
-        assert_eq!(quoted("keep"), "keep");
-        assert_eq!(quoted("410 Gone"), "'410 Gone'");
-        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
-        assert_eq!(quoted(""), "''");
     }
 }

@@ -2,6 +2,7 @@
 //! is made harmless here.
 
 use regatta_core::ids::TaskId;
+use regatta_core::shell::quoted;
 
 use super::pane::cut;
 
@@ -117,7 +118,6 @@ impl Drafts {
 
     /// The same from a shell.
     pub(super) fn cli(&self, task: TaskId) -> String {
-        let quoted = |it: &str| format!("'{}'", it.replace('\'', r"'\''"));
         let words = Some(&self.words).filter(|it| !it.is_empty()).map(|it| format!(" -m {}", quoted(it)));
         let comment = |it: &Comment| format!(" --comment {}", quoted(&format!("{}:{}:{}", it.path, it.line, it.text)));
         let comments: String = self.comments.iter().map(comment).collect();
@@ -376,7 +376,7 @@ mod tests {
         it.at = 6;
         assert_eq!(texts(&it.view(Some(&drafts), false, 3)), ["-old", "+new", "# it's slow"], "the new line is meant");
         assert_eq!(drafts.text(), "nearly\nx:10: it's slow\ny:2: why?");
-        let cli = r"regatta revise T9 -m 'nearly' --comment 'x:10:it'\''s slow' --comment 'y:2:why?'";
+        let cli = r"regatta revise T9 -m nearly --comment 'x:10:it'\''s slow' --comment 'y:2:why?'";
         assert_eq!(drafts.cli(TaskId(9)), cli);
         assert_eq!(drafts.said_of(Some(&("y".into(), 2))), "why?");
         drafts.say(Some(("y".into(), 2)), " ");

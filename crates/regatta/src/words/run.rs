@@ -12,6 +12,7 @@ use regatta_core::ids::{AgentName, MissionId, ProjectName, TaskId};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Commits;
 use regatta_core::schedule::lacks_manifest;
+use regatta_core::shell::quoted;
 use regatta_core::{manifest, mission};
 use regatta_engine::ports::git::Git;
 
@@ -240,12 +241,6 @@ fn again(ask: &Run, file: &std::path::Path) -> String {
     line
 }
 
-/// A word as a shell takes it.
-fn quoted(text: &str) -> String {
-    let plain = |it: char| it.is_alphanumeric() || "/._-+".contains(it);
-    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
 /// Whether each wave is one commit: what was typed counts first, then the plan, then the settings.
 fn wave_commits(ask: &Run, plan: Option<Commits>, set: Option<Commits>) -> bool {
     match (ask.wave_commits, ask.per_task_commits) {
@@ -447,4 +442,20 @@ pub(super) fn confirmed(question: &str) -> Result<bool, Failed> {
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer).map_err(|it| failed("io", it.to_string(), "say --yes"))?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "" | "y" | "yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_comes_back_from_a_shell_as_it_was() {
+        let words =
+            ["", "plan.md", "my plan.md", "it's", "$HOME", "`id`", "a\nb", "~", "=ls", "A=b", "-n", "Grüße", r"\"];
+        let line: Vec<String> = words.iter().map(|it| quoted(it)).collect();
+        let script = format!("for it in {}; do printf '%s\\0' \"$it\"; done", line.join(" "));
+        let out = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        let back = String::from_utf8(out.stdout).unwrap();
+        assert_eq!(back.split_terminator('\0').collect::<Vec<_>>(), words, "{script}");
+    }
 }

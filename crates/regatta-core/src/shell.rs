@@ -1,0 +1,61 @@
+//! Words of a line for a shell: what a person may copy, and what we give to `sh` ourselves.
+
+/// A word as any shell reads it back unchanged: as it is where that is plain, else within single quotes.
+///
+/// A leading dash stays, as quotes would not keep a program from taking the word for an option.
+pub fn quoted(word: &str) -> String {
+    if is_plain(word) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// Whether no shell sees more in it than the word. `A=b` at the beginning of a line would set a variable and `=b` is a
+/// program's path in zsh, so an equals sign is plain in an option only; and what is a letter beyond ASCII depends on
+/// the reader's locale.
+fn is_plain(word: &str) -> bool {
+    let option = word.starts_with('-');
+    let plain = |it: char| it.is_ascii_alphanumeric() || "-_./:@%+,".contains(it) || (option && it == '=');
+    !word.is_empty() && word.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_quoted_only_where_a_shell_would_see_more_in_it() {
+        let cases = [
+            ("keep", "keep"),
+            ("src/a_b-c.rs:10@x%2+1,3", "src/a_b-c.rs:10@x%2+1,3"),
+            ("", "''"),
+            ("410 Gone", "'410 Gone'"),
+            ("tab\there", "'tab\there'"),
+            ("it's", r"'it'\''s'"),
+            ("'", r"''\'''"),
+            ("$HOME", "'$HOME'"),
+            ("`id`", "'`id`'"),
+            ("two\nlines", "'two\nlines'"),
+            (r"a\b", r"'a\b'"),
+            ("\"a\"", "'\"a\"'"),
+            ("-m", "-m"),
+            ("--mode=flow", "--mode=flow"),
+            ("-m flow", "'-m flow'"),
+            ("~", "'~'"),
+            ("~/plan.md", "'~/plan.md'"),
+            ("a~", "'a~'"),
+            ("=ls", "'=ls'"),
+            ("CI=1", "'CI=1'"),
+            ("*.rs", "'*.rs'"),
+            ("why?", "'why?'"),
+            ("[a]{b,c}", "'[a]{b,c}'"),
+            ("a;b&c|d<e>f(g)", "'a;b&c|d<e>f(g)'"),
+            ("#1", "'#1'"),
+            ("no!", "'no!'"),
+            ("a^b", "'a^b'"),
+            ("Grüße", "'Grüße'"),
+            ("a\u{a0}b", "'a\u{a0}b'"),
+            ("船", "'船'"),
+        ];
+        for (word, wanted) in cases {
+            assert_eq!(quoted(word), wanted, "{word:?}");
+        }
+    }
+}
