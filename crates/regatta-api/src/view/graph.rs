@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use regatta_core::graph::layout::{self, Item, Stand};
 use regatta_core::ids::{AgentName, TaskId};
+use regatta_core::task::Status;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -59,14 +60,14 @@ pub struct EdgeView {
 }
 
 impl GraphView {
-    /// Lays tasks out; with `around`, that one and those within two steps of it.
-    pub fn of(title: String, rows: &[RowView], around: Option<TaskId>) -> GraphView {
+    /// Lays tasks out, each as a line shows it and where it is; with `around`, that one and those within two steps of it.
+    pub fn of(title: String, rows: &[(RowView, Status)], around: Option<TaskId>) -> GraphView {
         let items: Vec<Item<'_>> = rows.iter().map(item).collect();
         let laid = match around {
             Some(task) => layout::lay_out(&layout::around(task, &items), Some(task)),
             None => layout::lay_out(&items, None),
         };
-        let by_id: BTreeMap<TaskId, &RowView> = rows.iter().map(|it| (it.id, it)).collect();
+        let by_id: BTreeMap<TaskId, &RowView> = rows.iter().map(|(it, _)| (it.id, it)).collect();
         let nodes: Vec<NodeView> = laid.nodes.into_iter().map(|it| node(it, &by_id)).collect();
         let edge = |it: layout::Edge| EdgeView { from: it.from, to: it.to, through: it.through, critical: it.critical };
         GraphView {
@@ -82,14 +83,8 @@ impl GraphView {
     }
 }
 
-fn item(it: &RowView) -> Item<'_> {
-    let stand = match it.at {
-        At::Landed => Stand::Over,
-        At::Failed if it.word == "cancelled" => Stand::Over,
-        At::Waiting | At::Idle | At::Offline => Stand::Waits,
-        At::Failed | At::Needs | At::Landing | At::Review | At::Working => Stand::Moves,
-    };
-    Item { id: it.id, needs: &it.blocked_by, word: &it.word, stand }
+fn item((it, status): &(RowView, Status)) -> Item<'_> {
+    Item { id: it.id, needs: &it.blocked_by, word: &it.word, stand: Stand::of(*status) }
 }
 
 fn node(it: layout::Node, rows: &BTreeMap<TaskId, &RowView>) -> NodeView {
@@ -136,21 +131,22 @@ fn words(nodes: &[NodeView], waves: u32) -> String {
 mod tests {
     use super::*;
 
-    fn row(id: u64, needs: &[u64], at: At, word: &str) -> RowView {
+    fn row(id: u64, needs: &[u64], at: At, status: Status) -> (RowView, Status) {
+        let word = if at == At::Landed { "landed" } else { status.word() };
         let value = serde_json::json!({
             "id": format!("T{id}"), "project": "shop", "mission": null, "subject": format!("thing {id}"), "word": word,
             "at": at, "agent": "ann", "text": "", "since_wall": 0, "wave": 0, "priority": 2,
             "blocked_by": needs.iter().map(|it| format!("T{it}")).collect::<Vec<_>>(),
         });
-        serde_json::from_value(value).unwrap()
+        (serde_json::from_value(value).unwrap(), status)
     }
 
     #[test]
     fn a_graph_says_what_is_drawn_and_what_is_folded() {
         let rows = [
-            row(1, &[], At::Landed, "landed"),
-            row(2, &[1], At::Working, "working"),
-            row(3, &[2, 99], At::Waiting, "waiting"),
+            row(1, &[], At::Landed, Status::Completed),
+            row(2, &[1], At::Working, Status::InProgress),
+            row(3, &[2, 99], At::Waiting, Status::Pending),
         ];
         let few = GraphView::of("M1 Greet".into(), &rows, None);
         assert_eq!((few.title.as_str(), few.text.as_str()), ("M1 Greet", "3 tasks in 3 waves"));
@@ -162,8 +158,8 @@ mod tests {
         let near = GraphView::of("around T3".into(), &rows, Some(TaskId(3)));
         assert_eq!((near.tasks, near.text.as_str()), (3, "3 tasks in 3 waves"));
 
-        let mut many: Vec<RowView> = (1..=80).map(|it| row(it, &[], At::Landed, "landed")).collect();
-        many.extend([row(81, &[], At::Failed, "cancelled"), row(82, &[80], At::Failed, "failed")]);
+        let mut many: Vec<(RowView, Status)> = (1..=80).map(|it| row(it, &[], At::Landed, Status::Completed)).collect();
+        many.extend([row(81, &[], At::Failed, Status::Cancelled), row(82, &[80], At::Failed, Status::Failed)]);
         let folded = GraphView::of("all".into(), &many, None);
         assert_eq!(folded.text, "82 tasks in 2 waves · 80 of them folded into one box");
         let labels: Vec<(&str, At)> = folded.nodes.iter().map(|it| (it.label.as_str(), it.at)).collect();

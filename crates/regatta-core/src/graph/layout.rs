@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::TaskId;
+use crate::task::Status;
 
 use super::waves;
 
@@ -26,6 +27,22 @@ pub enum Stand {
     Waits,
     /// It is at something, or somebody must look at it.
     Moves,
+}
+
+impl Stand {
+    /// How a task stands. What failed is not over: others may wait for it to be tried again.
+    pub fn of(status: Status) -> Stand {
+        match status {
+            Status::Completed | Status::Cancelled => Stand::Over,
+            Status::Backlog | Status::Unassigned | Status::Offered | Status::Pending => Stand::Waits,
+            Status::InProgress
+            | Status::Validating
+            | Status::InReview
+            | Status::Landing
+            | Status::Failed
+            | Status::NeedsHuman => Stand::Moves,
+        }
+    }
 }
 
 /// A task as far as a drawing needs it.
@@ -536,6 +553,13 @@ mod tests {
     use proptest::prelude::*;
 
     type Given = (u64, Vec<u64>, char);
+
+    #[test]
+    fn a_task_stands_as_its_status_says() {
+        let of = |stand| Status::ALL.into_iter().filter(|it| Stand::of(*it) == stand).collect::<Vec<_>>();
+        assert_eq!(of(Stand::Over), [Status::Completed, Status::Cancelled]);
+        assert_eq!(of(Stand::Waits), [Status::Backlog, Status::Unassigned, Status::Offered, Status::Pending]);
+    }
 
     fn word(state: char) -> (&'static str, Stand) {
         match state {

@@ -59,9 +59,9 @@ pub(crate) fn graph(
 
 impl Scene<'_> {
     pub(super) fn graph(&self, of: Of, project: Option<&ProjectName>) -> Result<Option<GraphView>, StoreError> {
-        let rows = |tasks: BTreeMap<TaskId, Arc<Task>>| -> Vec<RowView> {
+        let rows = |tasks: BTreeMap<TaskId, Arc<Task>>| -> Vec<(RowView, Status)> {
             // A team's standing sessions are no work.
-            tasks.values().filter(|it| it.standing.is_none()).map(|it| self.row(it)).collect()
+            tasks.values().filter(|it| it.standing.is_none()).map(|it| (self.row(it), it.status)).collect()
         };
         Ok(match of {
             Of::All => {

@@ -92,18 +92,24 @@ mod tests {
     use crate::out::width;
     use regatta_api::page::RowView;
     use regatta_core::ids::TaskId;
+    use regatta_core::task::Status;
 
     fn out(unicode: bool) -> Out {
         Out { json: false, quiet: 0, colour: false, hints: false, unicode, pager: None }
     }
 
-    fn row(id: u64, needs: &[u64], at: &str, subject: &str) -> RowView {
+    fn row(id: u64, needs: &[u64], at: &str, subject: &str) -> (RowView, Status) {
+        let status = match at {
+            "landed" => Status::Completed,
+            "working" => Status::InProgress,
+            _ => Status::Pending,
+        };
         let value = serde_json::json!({
             "id": format!("T{id}"), "project": "shop", "mission": null, "subject": subject, "word": at, "at": at,
             "agent": null, "text": "", "since_wall": 0, "wave": 0, "priority": 2,
             "blocked_by": needs.iter().map(|it| format!("T{it}")).collect::<Vec<_>>(),
         });
-        serde_json::from_value(value).unwrap()
+        (serde_json::from_value(value).unwrap(), status)
     }
 
     fn greeting() -> GraphView {
@@ -150,7 +156,7 @@ longest way through what is left: T2 → T4 → T6
     /// Of two that lead to the same, and two that lead to others as well: no line seems to lead where it does not.
     #[test]
     fn lines_do_not_run_into_each_other() {
-        let all = |rows: &[RowView]| draw(&out(true), &GraphView::of("x".into(), rows, None), None);
+        let all = |rows: &[(RowView, Status)]| draw(&out(true), &GraphView::of("x".into(), rows, None), None);
         let both = [
             row(1, &[], "landed", "a"),
             row(2, &[], "landed", "b"),
