@@ -9,11 +9,12 @@ use crate::budget::{self, Ceiling, Scope, Spend};
 use crate::event::{Event, facts};
 use crate::gates::Passage;
 use crate::graph::Step;
-use crate::ids::{AgentName, CommitId, MissionId, Now, ProjectName, TaskId};
+use crate::ids::{AgentName, CommitId, MissionId, Now, ProjectName, TaskId, TeamName};
 use crate::lead::{self, Lead};
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
 use crate::task::{self, Task};
+use crate::team;
 
 /// When a mission's tasks may start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,6 +170,9 @@ pub struct Start {
     pub project: ProjectName,
     pub title: String,
     pub agents: Vec<AgentName>,
+    /// A team whose workers may work on it, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub team: Option<TeamName>,
     pub max_workers: u32,
     pub mode: Mode,
     #[serde(default)]
@@ -188,13 +192,18 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
     if !draft.board().projects.contains_key(&ask.project) {
         return Err(Refusal::NoSuchProject { project: ask.project });
     }
-    if ask.agents.is_empty() {
+    let mut agents = ask.agents;
+    if let Some(team) = &ask.team {
+        let more = team::workers(draft.board(), team, &ask.project)?;
+        agents.extend(more.into_iter().filter(|it| !agents.contains(it)).collect::<Vec<_>>());
+    }
+    if agents.is_empty() {
         return Err(Refusal::invalid(
             "a mission needs an agent",
             "name some with --agents, or add one: regatta agent add NAME --runtime scripted",
         ));
     }
-    for agent in &ask.agents {
+    for agent in &agents {
         crate::agent::find(draft.board(), agent)?;
     }
     if ask.max_workers == 0 || ask.max_workers > 1_000 {
@@ -211,7 +220,7 @@ pub(crate) fn start(draft: &mut Draft, ask: Start, now: Now) -> Result<MissionId
         id,
         project: ask.project,
         title: ask.title,
-        agents: ask.agents,
+        agents,
         max_workers: ask.max_workers,
         mode: ask.mode,
         isolate: ask.isolate,

@@ -70,6 +70,7 @@ pub(crate) fn ask(draft: &mut Draft, ask: Ask, now: Now) -> Result<(MissionId, T
         project: ask.project.clone(),
         title: subject.clone(),
         agents: vec![ask.planner.clone()],
+        team: None,
         max_workers: 1,
         mode: Mode::Flow,
         isolate: false,

@@ -20,6 +20,7 @@ fn start(world: &mut World, mode: Mode, max_workers: u32, tasks: Vec<PlannedTask
         project: shop(),
         title: "goal".into(),
         agents: world.board.agents.keys().cloned().collect(),
+        team: None,
         max_workers,
         mode,
         isolate: false,

@@ -176,6 +176,7 @@ fn a_mission_goes_in_waves() {
         project: shop(),
         title: "sign in".into(),
         agents: vec![agent("ada"), agent("bob")],
+        team: None,
         max_workers: 4,
         mode: Mode::Waves,
         isolate: false,

@@ -17,6 +17,7 @@ fn isolated(manifests: &[&str]) -> (World, MissionId, Vec<Grant>) {
         project: shop(),
         title: "goal".into(),
         agents: vec![agent("ada")],
+        team: None,
         max_workers: 9,
         mode: Mode::Waves,
         isolate: true,

@@ -97,6 +97,7 @@ fn who_shares_does_not_meet() {
             project: shop(),
             title: "Both".into(),
             agents: vec![agent("ada")],
+            team: None,
             max_workers: 1,
             mode: mission::Mode::Flow,
             isolate,

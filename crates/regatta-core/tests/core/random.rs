@@ -601,6 +601,7 @@ impl Story {
                     project: shop(),
                     title: "goal".into(),
                     agents,
+                    team: None,
                     max_workers: workers,
                     mode,
                     isolate: tasks % 5 == 0,

@@ -119,6 +119,7 @@ fn a_mission_has_a_budget_from_its_start() {
         project: shop(),
         title: "login".into(),
         agents: vec![agent("ada")],
+        team: None,
         max_workers: 5,
         mode: Mode::Flow,
         isolate: false,

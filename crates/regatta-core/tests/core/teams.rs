@@ -214,7 +214,8 @@ fn a_mission_is_done_by_a_team() {
     let mission = Start {
         project: shop(),
         title: "login".into(),
-        agents,
+        agents: vec![agent("harbour/tom")],
+        team: Some(harbour()),
         max_workers: 5,
         mode: Mode::Flow,
         isolate: false,
@@ -227,7 +228,10 @@ fn a_mission_is_done_by_a_team() {
         after: vec![],
         assign: None,
     });
-    world.ask("ann", Command::StartMission { mission, tasks: tasks.to_vec(), adopt: vec![] });
+    let start = Command::StartMission { mission, tasks: tasks.to_vec(), adopt: vec![] };
+    world.ask("ann", start.clone());
+    let started = world.board.missions.values().next_back().unwrap();
+    assert_eq!(started.agents, [agent("harbour/tom"), agent("harbour/alice")], "nobody is named twice");
     assert_eq!(world.poll_supervised("ada"), None, "that is not of the team");
     assert_eq!(world.poll_supervised("harbour/amy"), None, "the lead leads");
     assert!(world.poll_supervised("harbour/alice").is_some() && world.poll_supervised("harbour/tom").is_some());
@@ -236,6 +240,8 @@ fn a_mission_is_done_by_a_team() {
     stop(&mut stopped);
     ["tom", "alice", "amy"].into_iter().for_each(|it| ends(&mut stopped, it, Exited::Lost));
     assert_eq!(none(&stopped), Err("invalid"), "it was stopped");
+    // Whoever saw it up a moment ago is refused all the same: it is the command that looks.
+    assert!(stopped.refused("ann", start).message().contains("the team harbour is not up"));
     let alone = Team { members: vec![], ..team(&world) };
     assert_eq!(alone.workers(), [agent("harbour/amy")], "a lead alone does the work, too");
 }

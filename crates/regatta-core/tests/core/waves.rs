@@ -16,6 +16,7 @@ fn ask_for(mode: Mode, isolate: bool) -> Start {
         project: shop(),
         title: "goal".into(),
         agents: vec![agent("ada")],
+        team: None,
         max_workers: 9,
         mode,
         isolate,

@@ -199,6 +199,7 @@ pub(crate) fn mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command {
         project: shop(),
         title: "All of it".into(),
         agents: agents.iter().map(|it| name(it)).collect(),
+        team: None,
         max_workers: 8,
         mode: mission::Mode::Flow,
         isolate: false,

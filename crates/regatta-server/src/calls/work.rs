@@ -154,11 +154,6 @@ impl Caller<'_> {
     ) -> Result<(u64, MissionId, Vec<TaskId>), Problem> {
         let project = self.project(ask.project.clone())?;
         let serial = self.serial_packages(&project, &ask).await?;
-        let mut agents = ask.agents;
-        if let Some(team) = &ask.team {
-            let more = team::workers(&self.board(), team, &project).map_err(|it| Problem::from(&it))?;
-            agents.extend(more.into_iter().filter(|it| !agents.contains(it)).collect::<Vec<_>>());
-        }
         let tasks = ask
             .tasks
             .into_iter()
@@ -188,7 +183,8 @@ impl Caller<'_> {
         let mission = mission::Start {
             project,
             title: ask.title,
-            agents,
+            agents: ask.agents,
+            team: ask.team,
             max_workers: ask.max_workers,
             mode: ask.mode,
             isolate: ask.isolate,
