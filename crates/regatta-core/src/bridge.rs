@@ -1,7 +1,8 @@
 //! Bridges whose credential does not work: missing, unreadable, or refused by the service.
 //!
 //! A bridge is one agent at one outside service, or a webhook that is told what happens. Nobody hears or answers there
-//! until a person has mended its credential, so it is in the inbox as long as that lasts. What is kept are words for people, never the secret.
+//! until a person has mended its credential, so it is in the inbox as long as that lasts. What is kept are words for
+//! people, never the secret.
 
 use std::fmt;
 use std::str::FromStr;
