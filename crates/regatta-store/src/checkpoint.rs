@@ -173,6 +173,7 @@ fn copy_when_asked(own: &Connection, state: &State) {
 mod tests {
     use super::*;
     use crate::files;
+    use std::time::Instant;
 
     const BOUNDS: Bounds = Bounds { many: 200, long: 1_200, most: 1_600 };
 
@@ -205,8 +206,13 @@ mod tests {
             self.writer.wal_checkpoint_v2(Some(MAIN_DB), PASSIVE).unwrap().0
         }
 
-        fn wait_for(&self, state: u8) {
-            while !self.checkpoints.state.is(state) {
+        /// Waits until the log is at a stage, `what` in words. That it takes long is no fault, only that it never comes.
+        fn wait_for(&self, stage: u8, what: &str) {
+            let state = &self.checkpoints.state;
+            let patience = Instant::now() + Duration::from_secs(60);
+            while !state.is(stage) {
+                let at = state.stage.load(Acquire);
+                assert!(Instant::now() < patience, "{what}: waited for stage {stage} in vain, it is at {at}");
                 thread::yield_now();
             }
         }
@@ -220,7 +226,7 @@ mod tests {
                 place.commit(25);
             }
             // It is quiet now: the thread copies, and the next commit does the little that is left.
-            place.wait_for(State::NEARLY);
+            place.wait_for(State::NEARLY, "the thread copies a long log");
             place.commit(2);
             assert!(place.checkpoints.state.is(State::IDLE), "round {round}");
             place.commit(2);
