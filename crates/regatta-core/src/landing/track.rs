@@ -83,9 +83,9 @@ fn ride(board: &Board, landing: &Landing) -> (Ride, Option<LandingId>) {
             State::Trying { .. } | State::Queued => return None,
         };
         let train = it.train();
-        // One that carries a train which failed says nothing new of it, unless it is that one, once more.
-        let stale =
-            |(length, last): (usize, LandingId)| ride == Ride::Testing && train.len() >= length && it.id != last;
+        // One that carries a train which failed says nothing new of it. One as long is that one, once more: all that
+        // are tried begin with the same, in one order.
+        let stale = |(length, _): (usize, LandingId)| ride == Ride::Testing && train.len() > length;
         (train.contains(&landing.id) && !red.is_some_and(stale)).then_some((ride, train.len(), it.id))
     });
     match (trains.min(), red) {

@@ -118,11 +118,12 @@ fn says(world: &mut World, grant: &regatta_core::schedule::Grant, n: u64, said: 
 /// A world in which there is one item, and what takes it out of the inbox again.
 type Case = (Kind, &'static str, fn(&mut World), fn(&mut World));
 
+fn working(world: &mut World) -> regatta_core::schedule::Grant {
+    world.add_task("work", &["src/a.rs"]);
+    world.poll_supervised("ada").unwrap()
+}
+
 fn cases() -> Vec<Case> {
-    fn working(world: &mut World) -> regatta_core::schedule::Grant {
-        world.add_task("work", &["src/a.rs"]);
-        world.poll_supervised("ada").unwrap()
-    }
     fn silent(world: &mut World, since_ms: Option<u64>) {
         let attempt = world.board.attempts.values().next().unwrap().clone();
         world.ask("regatta", Command::ReportSilent { attempt: attempt.id, token: attempt.token, since_ms });
@@ -284,6 +285,20 @@ fn everything_that_needs_a_person_is_one_item() {
         world.restart();
         assert_eq!(open(&world), [], "{kind:?}: and stays over");
     }
+}
+
+/// Who runs into a limit waits for its end and needs nobody; that is no credential, even where it is the agent's own.
+#[test]
+fn a_limit_needs_nobody() {
+    let mut world = World::with(&[("ada", 1)]);
+    let grant = working(&mut world);
+    world.ask("regatta", exits(&grant, Exited::Failed { reason: "429".into(), class: Some(Class::RateLimit) }));
+    let parked = |world: &World| world.board.parked.get("agent:ada").map(|it| (it.until_at.is_some(), it.over));
+    assert_eq!(parked(&world), Some((true, false)), "it waits by itself");
+    assert_eq!(open(&world), []);
+    world.advance(60 * SECOND);
+    assert!(parked(&world).is_none_or(|it| it.1), "it may go on");
+    assert_eq!(open(&world), []);
 }
 
 /// Names are read as they are written, in any case where they are numbers; what is no name is none.
