@@ -59,6 +59,7 @@ pub mod landing; // where a branch is allowed to land
 pub mod lead; // who leads a mission, and its turns
 pub mod mission; // a goal, its tasks and its agents
 pub mod names; // readable names that nobody uses
+pub mod order; // the order in which people look for names
 pub mod project; // repositories under management
 pub mod question; // answers in a thread, and what becomes of plain words
 pub mod radar; // work in progress that will collide

@@ -5,6 +5,7 @@
 
 use regatta_api::Problem;
 use regatta_api::view::Answer;
+use regatta_core::order::natural;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -20,11 +21,11 @@ pub(crate) struct Paging {
 /// The verbs that list, where in their data the list is, and what each thing on it is known by. `None` for those whose
 /// order is not that of their keys.
 pub(crate) const LISTS: &[(&str, &str, &str, Order)] = &[
-    ("project.list", "", "/name", Order::ByKey),
+    ("project.list", "", "/name", Order::ByText),
     ("agent.list", "", "/name", Order::ByKey),
     ("task.list", "", "/id", Order::ByKey),
-    ("runner.list", "", "/name", Order::ByKey),
-    ("team.list", "", "/team", Order::ByKey),
+    ("runner.list", "", "/name", Order::ByText),
+    ("team.list", "", "/team", Order::ByText),
     ("mission.list", "", "/id", Order::ByKey),
     ("inbox.list", "", "/id", Order::Own),
     ("scope.list", "", "/id", Order::Own),
@@ -47,18 +48,22 @@ pub(crate) const LISTS: &[(&str, &str, &str, Order)] = &[
 /// How a list is ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// By its keys: a cursor whose thing is gone still says where to go on.
+    /// By its keys, as people count (`T10` comes after `T9`): a cursor whose thing is gone still says where to go on.
     ByKey,
+    /// By its keys as texts; that holds for these, too.
+    ByText,
     /// Otherwise: such a cursor is refused.
     Own,
 }
 
-/// A key as it is compared: `T10` comes after `T9`.
-fn rank(key: &str) -> (&str, u64, &str) {
-    let digits = key.find(|it: char| it.is_ascii_digit());
-    match digits.and_then(|at| Some((&key[..at], key[at..].parse::<u64>().ok()?))) {
-        Some((letters, number)) => (letters, number, ""),
-        None => (key, 0, key),
+impl Order {
+    /// Whether a key comes after a cursor, where keys have an order.
+    fn is_after(self, key: &str, cursor: &str) -> Option<bool> {
+        match self {
+            Order::ByKey => Some(natural(key, cursor).is_gt()),
+            Order::ByText => Some(key > cursor),
+            Order::Own => None,
+        }
     }
 }
 
@@ -86,8 +91,9 @@ impl Paging {
             None => 0,
             Some(after) => match items.iter().position(|it| key_of(it, key) == *after) {
                 Some(at) => at + 1,
-                None if *order == Order::ByKey => {
-                    items.iter().position(|it| rank(&key_of(it, key)) > rank(after)).unwrap_or(items.len())
+                None if *order != Order::Own => {
+                    let is_after = |it: &Value| order.is_after(&key_of(it, key), after) == Some(true);
+                    items.iter().position(is_after).unwrap_or(items.len())
                 }
                 None => {
                     return Err(Problem::new(
@@ -134,6 +140,15 @@ mod tests {
         let last = page("task.list", tasks(&[12]), Some(2), Some("T11")).unwrap();
         assert_eq!((&last["data"], &last["next"]), (&tasks(&[12]), &Value::Null));
         assert_eq!(page("task.list", tasks(&[]), Some(2), Some("T12")).unwrap()["data"], json!([]));
+        // Names: agents as people count, as they are listed; projects as texts. The one in the middle has gone.
+        let named = |all: &[&str]| json!(all.iter().map(|it| json!({ "name": it })).collect::<Vec<_>>());
+        for (verb, listed, gone, left) in [
+            ("agent.list", ["a-1", "a-2", "a-10"], "a-3", ["a-10"].as_slice()),
+            ("agent.list", ["a-1", "a-3", "a-x"], "a-2", &["a-3", "a-x"]),
+            ("project.list", ["a-1", "a-10", "a-2"], "a-11", &["a-2"]),
+        ] {
+            assert_eq!(page(verb, named(&listed), None, Some(gone)).unwrap()["data"], named(left), "{verb} {gone}");
+        }
         let held = json!({ "held": [{ "claim": "C1" }, { "claim": "C2" }], "waiting": [] });
         let cut = page("claim.list", held, Some(1), None).unwrap();
         assert_eq!((&cut["data"]["held"], &cut["next"]), (&json!([{ "claim": "C1" }]), &json!("C1")));

@@ -2,6 +2,7 @@
 
 use regatta_api::page::MissionLine;
 use regatta_api::view::GraphView;
+use regatta_core::order::natural;
 use regatta_core::refusal::Refusal;
 
 use super::*;
@@ -249,6 +250,8 @@ impl Caller<'_> {
             heard_wall: heard.get(&it.name).copied(),
             ..AgentView::of(&board, it, now)
         };
-        board.agents.values().map(view).collect()
+        let mut all: Vec<AgentView> = board.agents.values().map(view).collect();
+        all.sort_by(|a, b| natural(a.agent.name.as_str(), b.agent.name.as_str()));
+        all
     }
 }

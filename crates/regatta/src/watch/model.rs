@@ -7,6 +7,7 @@ use regatta_api::page::{
 };
 use regatta_api::view::CostView;
 use regatta_core::ids::TaskId;
+use regatta_core::order::natural;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -372,7 +373,7 @@ impl Model {
     /// The lanes, most urgent first.
     pub(super) fn shown_lanes(&self) -> Vec<&LaneView> {
         let mut lanes: Vec<&LaneView> = self.lanes.values().collect();
-        lanes.sort_by(|a, b| (a.at, &a.agent).cmp(&(b.at, &b.agent)));
+        lanes.sort_by(|a, b| a.at.cmp(&b.at).then_with(|| natural(a.agent.as_str(), b.agent.as_str())));
         lanes
     }
 

@@ -519,6 +519,18 @@ fn pages_lists_and_panes_are_walked_by_key() {
     assert_eq!(keys::press(&mut model, stop), [Wish::Quit], "Ctrl-C leaves from everywhere");
 }
 
+/// Lanes: the most urgent first, then by name as people count.
+#[test]
+fn lanes_are_in_the_order_in_which_people_count() {
+    let mut model = Model::new(true, true);
+    let names = [("agent-10", "working"), ("agent-9", "working"), ("agent-2", "working"), ("agent-11", "needs")];
+    for (name, at) in names {
+        hear(&mut model, "", &frame(1, &[("lanes", &format!("lane/{name}"), lane(name, at, "T1", ""))]));
+    }
+    let shown: Vec<&str> = model.shown_lanes().iter().map(|it| it.agent.as_str()).collect();
+    assert_eq!(shown, ["agent-11", "agent-2", "agent-9", "agent-10"]);
+}
+
 /// What does not fit is cut with a mark, and what is a figure is whole or not there; wide characters move no frame.
 #[test]
 fn nothing_is_cut_without_a_mark() {
