@@ -146,6 +146,7 @@ impl Fleet {
             project,
             title: "A goal".into(),
             agents,
+            team: None,
             max_workers: 5,
             mode: mission::Mode::Flow,
             isolate: false,

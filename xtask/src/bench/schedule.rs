@@ -120,6 +120,7 @@ impl Bench {
             project,
             title: "A goal".into(),
             agents: vec![AgentName::new("ada")?],
+            team: None,
             max_workers: WORKERS,
             mode,
             isolate: false,
