@@ -91,6 +91,12 @@ impl Book {
         }
     }
 
+    /// Drops what was before a day.
+    pub fn forget_before(&mut self, day: u64) {
+        self.spends = self.spends.split_off(&(day, AttemptId(0)));
+        self.ended.retain(|_, wall| *wall / DAY >= day);
+    }
+
     /// What each attempt used from a day on.
     pub fn since(&self, day: u64) -> BTreeMap<AttemptId, Spend> {
         let mut found: BTreeMap<AttemptId, Spend> = BTreeMap::new();

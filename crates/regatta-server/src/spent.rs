@@ -2,6 +2,8 @@
 //!
 //! The first question of a day reads the log from that day's first revision; the next goes on from there. What an ended
 //! attempt or task was does not change any more and is read once; how many lines a change has is asked of git once.
+//! When a day begins, what lies before the days that were asked for on the last one is forgotten: it is read again if
+//! somebody asks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -43,6 +45,9 @@ pub(crate) struct Spent {
 struct Kept {
     /// The first day that is in the book.
     first: Option<u64>,
+    /// The day on which it was last asked for, and how many days before it were.
+    today: u64,
+    back: u64,
     /// The revision up to which it was read.
     after: u64,
     book: Book,
@@ -184,6 +189,7 @@ impl Kept {
     /// Reads on, from the beginning of a day if that was not read yet.
     fn read(&mut self, ground: &Ground<'_>, day: u64) -> Result<(), StoreError> {
         let (history, until) = (ground.history, ground.board.revision);
+        self.ask(budget::day_of(ground.now), day);
         if self.first.is_none_or(|it| day < it) {
             let dated = |revision: u64| {
                 let found = history.events(revision.saturating_sub(1), 1)?;
@@ -207,6 +213,30 @@ impl Kept {
             }
         }
         Ok(())
+    }
+
+    /// Notes which day is asked for today. The first time on a new day, what nobody asked for on the last is forgotten.
+    fn ask(&mut self, today: u64, day: u64) {
+        if today > self.today {
+            let first = today.saturating_sub(self.back);
+            if self.first.is_some_and(|it| it < first) {
+                self.forget_before(first);
+            }
+            (self.today, self.back) = (today, 0);
+        }
+        self.back = self.back.max(today.saturating_sub(day));
+    }
+
+    fn forget_before(&mut self, day: u64) {
+        self.first = Some(day);
+        self.book.forget_before(day);
+        let (spends, ends) = (self.book.since(day), self.book.ended_since(day));
+        self.ended.retain(|it, _| spends.contains_key(it));
+        let ends: BTreeSet<TaskId> = ends.into_iter().map(|it| it.1).collect();
+        self.finished.retain(|it, _| ends.contains(it));
+        let landed: BTreeSet<&CommitId> =
+            self.finished.values().filter_map(|it| it.1.landed.as_ref().map(|it| &it.1)).collect();
+        self.lines.retain(|it, _| landed.contains(it));
     }
 
     /// What each attempt used, with all that it may be summed up by.
@@ -328,4 +358,59 @@ fn rows(board: &Board, history: &dyn History, entries: &[Entry], by: By, pace: &
 fn title(board: &Board, history: &dyn History, id: MissionId) -> Option<String> {
     let live = board.missions.get(&id).map(|it| it.title.clone());
     live.or_else(|| history.mission(id).ok().flatten().map(|it| it.0.title))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regatta_core::command::Actor;
+    use regatta_core::event::Recorded;
+    use serde_json::json;
+
+    /// A day on which one attempt spent something and one task was cancelled, and all that is kept of it.
+    fn note(kept: &mut Kept, day: u64) {
+        let now = Now { at: 0, wall: day * DAY_MS };
+        let spent = json!({ "attempt": format!("A{day}"), "day": day, "spend": Spend::default() });
+        let ended = json!({ "task": format!("T{day}"), "reason": "enough" });
+        for (kind, data) in [("budget.spent", spent), ("task.cancelled", ended)] {
+            let event: Event = serde_json::from_value(json!({ "kind": kind, "data": data })).unwrap();
+            kept.book.fold(&Recorded { revision: day, now, by: Actor::Regatta, event }, None);
+        }
+        let agent = AgentName::new("ada").unwrap();
+        let who = Who { task: TaskId(day), mission: None, agent, model: None, lost: false };
+        kept.ended.insert(AttemptId(day), who);
+        let commit = CommitId::new(&format!("{day:040x}")).unwrap();
+        let project = ProjectName::new("shop").unwrap();
+        let landed = Some((commit.clone(), commit.clone()));
+        let it = Finished { project, status: Status::Cancelled, spent: Spend::default(), landed };
+        kept.finished.insert(TaskId(day), (now.wall, it));
+        kept.lines.insert(commit, 7);
+    }
+
+    /// What is kept is as long as what is asked for, however long the daemon lives.
+    #[test]
+    fn what_nobody_asks_for_any_more_is_forgotten_when_a_day_begins() {
+        let mut kept = Kept::default();
+        let size = |it: &Kept| {
+            let book = (it.book.since(0).len(), it.book.ended_since(0).len());
+            assert_eq!(book, (it.ended.len(), it.finished.len()));
+            (it.first, it.ended.len(), it.finished.len(), it.lines.len())
+        };
+        for today in 100..110 {
+            kept.ask(today, today - 2);
+            kept.first = kept.first.or(Some(today - 2));
+            note(&mut kept, today);
+        }
+        assert_eq!(size(&kept), (Some(107), 3, 3, 3), "today and two days before, as was asked yesterday");
+        kept.ask(109, 109);
+        assert_eq!(size(&kept).0, Some(107), "nothing goes within a day");
+        kept.ask(110, 110);
+        assert_eq!(size(&kept), (Some(108), 2, 2, 2));
+        kept.ask(111, 111);
+        assert_eq!(size(&kept), (Some(111), 0, 0, 0), "yesterday only today was asked for");
+        // A clock that is set back forgets nothing.
+        note(&mut kept, 111);
+        kept.ask(110, 110);
+        assert_eq!(size(&kept), (Some(111), 1, 1, 1));
+    }
 }

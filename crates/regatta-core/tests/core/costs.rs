@@ -57,4 +57,7 @@ fn the_log_says_who_spent_what_on_which_day_and_what_ended() {
     assert_eq!(ends(&world, day), [lands, fails, gone]);
     assert_eq!(ends(&world, day + 1), [gone], "a cancelled one has ended, too");
     assert_eq!(ends(&world, day + 2), []);
+    let mut late = book(&world);
+    late.forget_before(day + 1);
+    assert_eq!((late.since(0), late.ended_since(0)), (book(&world).since(day + 1), book(&world).ended_since(day + 1)));
 }
