@@ -308,4 +308,29 @@ mod tests {
         let raise = ways(&board, &open(Kind::Budget, "budget:day")).remove(0);
         assert_eq!(raise.line, "regatta budget set day --usd 5.00 --time 180000ms");
     }
+
+    /// The same question of two agents is one group; what is no request is a group of its own. What is put off sleeps.
+    #[test]
+    fn the_same_request_is_one_group_and_what_is_put_off_sleeps() {
+        let ask = |choices: &[&str]| {
+            let choices = choices.iter().map(|it| (*it).to_owned()).collect();
+            Some(Ask { id: "1".into(), want: Want::Question { text: "what".into(), choices, schema: None } })
+        };
+        let view = |open: Open| InboxView::of(&Board::default(), open);
+        let one = view(Open { ask: ask(&["a", "b"]), ..open(Kind::Question, "Q7") });
+        let two = view(Open { ask: ask(&[]), agent: None, ..open(Kind::Question, "Q8") });
+        let other = view(Open { ask: ask(&[]), subject: "which".into(), ..open(Kind::Question, "Q9") });
+        let wants = view(Open { ask: ask(&[]), ..open(Kind::Permission, "Q10") });
+        assert_eq!((one.group(), &one.choices[..]), (two.group(), &["a".to_owned(), "b".to_owned()][..]));
+        assert!(one.group() != other.group() && one.group() != wants.group());
+        assert_ne!(view(open(Kind::Review, "T8")).group(), view(open(Kind::Review, "T9")).group());
+        let snoozed = Some(regatta_core::inbox::Snooze { until_at: 5, until_wall: 7 });
+        let later = view(Open { snoozed, ..open(Kind::Review, "T9") });
+        assert_eq!((one.is_awake(), later.is_awake(), later.snoozed_until_wall), (true, false, Some(7)));
+        for kind in Kind::ALL {
+            let stands = matches!(kind, Kind::Permission | Kind::Question | Kind::Review | Kind::Task);
+            let stood = InboxView { kind: kind.word().into(), ..one.clone() }.stands();
+            assert_eq!(stood, stands, "{kind:?}");
+        }
+    }
 }
