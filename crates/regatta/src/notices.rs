@@ -3,7 +3,8 @@
 //! A notice is a hint: what needs somebody stays in the inbox whether or not anybody was told. In quiet hours nothing
 //! is sent; when they end, one notice says what waits. What is the same within a minute is sent once.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use regatta_api::view::InboxView;
@@ -205,32 +206,34 @@ fn minute_now() -> u32 {
 /// What was sent, and what is held.
 #[derive(Default)]
 struct Desk {
-    /// When each text was last sent, and how many like it were not.
-    sent: BTreeMap<(ProjectName, String), (std::time::Instant, usize)>,
-    /// How many notices quiet hours hold, by project.
-    held: BTreeMap<ProjectName, usize>,
+    /// When each text was last sent.
+    sent: BTreeMap<(ProjectName, String), std::time::Instant>,
+    /// Where quiet hours hold something.
+    held: BTreeSet<ProjectName>,
 }
 
 impl Desk {
     /// What is sent of a notice now: all of it, or nothing.
     fn take(&mut self, notice: Notice, quiet: bool, now: std::time::Instant) -> Option<Notice> {
         if quiet {
-            *self.held.entry(notice.project.clone()).or_default() += 1;
+            self.held.insert(notice.project);
             return None;
         }
-        self.sent.retain(|_, it| now.duration_since(it.0) < SAME);
-        let key = (notice.project.clone(), format!("{} {}", notice.kind, notice.body));
-        if let Some(it) = self.sent.get_mut(&key) {
-            it.1 += 1;
-            return None;
+        self.sent.retain(|_, it| now.duration_since(*it) < SAME);
+        match self.sent.entry((notice.project.clone(), format!("{} {}", notice.kind, notice.body))) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(it) => {
+                it.insert(now);
+                Some(notice)
+            }
         }
-        self.sent.insert(key, (now, 0));
-        Some(notice)
     }
 
     /// Quiet hours are over: one notice of all that still waits. What was settled meanwhile is no news.
     fn morning(&mut self, project: &ProjectName, board: &Board, now: Now) -> Option<Notice> {
-        self.held.remove(project)?;
+        if !self.held.remove(project) {
+            return None;
+        }
         let open = InboxView::all(board, Some(project), now).into_iter().filter(InboxView::is_awake);
         let open: Vec<String> = open.map(|it| format!("{} {}", it.id, it.subject)).collect();
         let first = open.first()?.clone();
@@ -255,7 +258,7 @@ pub(crate) async fn tell(engine: Engine) {
     for project in board.projects.keys() {
         let quiet = settings(&board, project).and_then(|it| it.quiet).as_deref().and_then(Quiet::parse);
         if quiet.is_some_and(|it| it.holds(minute_now())) {
-            desk.held.insert(project.clone(), 0);
+            desk.held.insert(project.clone());
         }
     }
     let mut round = tokio::time::interval(ROUND);
@@ -279,7 +282,7 @@ pub(crate) async fn tell(engine: Engine) {
             },
             _ = round.tick() => {
                 let board = engine.board();
-                let held: Vec<ProjectName> = desk.held.keys().cloned().collect();
+                let held: Vec<ProjectName> = desk.held.iter().cloned().collect();
                 for project in held {
                     let Some(notify) = settings(&board, &project) else { continue };
                     let quiet = notify.quiet.as_deref().and_then(Quiet::parse);
@@ -338,6 +341,7 @@ fn desktop(_notice: &Notice) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use regatta_core::board::Row;
 
     #[test]
     fn quiet_hours_may_go_over_midnight() {
@@ -377,10 +381,40 @@ mod tests {
         assert!(desk.take(notice("npm install"), false, now + Duration::from_secs(61)).is_some());
         assert!(desk.take(notice("make all"), true, now).is_none());
         let shop = ProjectName::new("shop").unwrap();
-        assert_eq!(desk.held.get(&shop), Some(&1));
+        assert!(desk.held.contains(&shop));
         // In the morning what was settled meanwhile is no news.
         assert_eq!(desk.morning(&shop, &Board::default(), Now::default()), None);
-        assert_eq!(desk.held.get(&shop), None);
+        assert!(desk.held.is_empty());
+    }
+
+    /// In the morning one notice says all that waits: not what is put off, and not what is another project's.
+    #[test]
+    fn the_morning_tells_what_waits() {
+        let task = |id: u64, project: &str, snoozed: bool| {
+            let mut it = serde_json::json!({
+                "id": format!("T{id}"), "project": project, "subject": format!("Task {id}"), "description": "",
+                "issue_type": "chore", "files": [], "blocked_by": [], "priority": 2, "expects": "report", "wave": 0,
+                "validation": { "files_exist": [], "content_check": [], "lint": [], "tests": [] }, "failures": 0,
+                "status": "needs_human", "progress": "", "created_wall": 1, "updated_wall": 1,
+            });
+            if snoozed {
+                it["snoozed"] = serde_json::json!({ "until_at": 99, "until_wall": 99 });
+            }
+            Row::Task(serde_json::from_value(it).unwrap())
+        };
+        let told = |rows: Vec<Row>| {
+            let (shop, mut desk) = (ProjectName::new("shop").unwrap(), Desk::default());
+            desk.held.insert(shop.clone());
+            let told = desk.morning(&shop, &Board::from_rows(rows.clone()), Now::default());
+            assert_eq!(desk.morning(&shop, &Board::from_rows(rows), Now::default()), None, "it is told once");
+            told.map(|it| (it.title, it.body, it.count))
+        };
+        let waited = |count: usize| format!("shop - {count} waited for the end of the quiet hours");
+        let one = vec![task(1, "shop", false), task(2, "shop", true), task(3, "other", false)];
+        assert_eq!(told(one.clone()), Some((waited(1), "T1 Task 1".into(), 1)));
+        let three = [one, vec![task(4, "shop", false), task(5, "shop", false)]].concat();
+        assert_eq!(told(three), Some((waited(3), "T1 Task 1 and 2 more".into(), 3)));
+        assert_eq!(told(vec![task(2, "shop", true), task(3, "other", false)]), None);
     }
 
     /// S7: no word of an agent's becomes a part of a command.
