@@ -111,9 +111,13 @@ fn a_poll_tells_what_else_there_is() {
     let door = Door::of(&world.data);
     let own = door.token.clone();
     let post = |path: &str, agent: Option<&str>, body: Value| ask(&door, &own, agent, "POST", path, &body);
-    for (name, lead) in [("ann", false), ("lea", true)] {
+    for (name, lead) in [("ann", false), ("lea", true), ("w-10", false), ("w-2", false)] {
         assert_eq!(post("/api/agents", None, json!({ "name": name, "isLead": lead })).status, 201);
     }
+    let listed = world.json(&["agent", "list"]);
+    let names = listed.as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap());
+    let names: Vec<&str> = names.filter(|it| ["lea", "w-2", "w-10"].contains(it)).collect();
+    assert_eq!(names, ["lea", "w-2", "w-10"], "they are listed as people count");
     let poll = |agent: &str, query: &str| {
         let reply = ask(&door, &own, Some(agent), "GET", &format!("/api/poll{query}"), &json!({}));
         assert_eq!(reply.status, 200, "{}", reply.json());
