@@ -283,6 +283,10 @@ pub(crate) fn about(input: &[u8]) -> Option<String> {
         project: Value,
         path: Value,
     }
+    // A list has no names, and what stands first in it may be anything.
+    if input.trim_ascii_start().first() != Some(&b'{') {
+        return None;
+    }
     let it: Named = serde_json::from_slice(input).ok()?;
     let work = [it.task, it.id, it.attempt, it.claim, it.rule, it.name];
     let rest = [it.agent, it.scope, it.channel, it.uris, it.project, it.path];
@@ -364,5 +368,8 @@ mod tests {
         assert_eq!(of(serde_json::json!({ "task": "T7", "text": "secret" })).as_deref(), Some("T7"));
         assert_eq!(of(serde_json::json!({ "uris": ["file://a", "file://b"] })).as_deref(), Some("file://a file://b"));
         assert_eq!(of(serde_json::json!({ "text": "secret", "subject": "secret" })), None);
+        assert_eq!(of(serde_json::json!({ "task": null, "name": { "a": 1 } })).as_deref(), Some(r#"{"a":1}"#));
+        assert_eq!((of(serde_json::json!(["secret"])), of(serde_json::json!("secret"))), (None, None));
+        assert_eq!((about(b""), about(b" {"), about(b"\xff")), (None, None, None));
     }
 }
