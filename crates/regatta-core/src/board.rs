@@ -550,8 +550,7 @@ impl Board {
         rows.insert(RowKey::Answer(answer.key.clone()), Some(Row::Answer(answer)));
     }
 
-    fn put_project(&mut self, project: &Project, rows: &mut Rows) {
-        let project = Arc::new(project.clone());
+    fn put_project(&mut self, project: Arc<Project>, rows: &mut Rows) {
         // What the project checks decides whether its tasks' contracts are complete, and its settings what they hold.
         let tasks: Vec<_> = self.tasks.values().filter(|it| it.project == project.name).cloned().collect();
         tasks.iter().for_each(|it| self.unindex_task(it));

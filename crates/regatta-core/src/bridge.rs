@@ -4,6 +4,7 @@
 //! until a person has mended its credential, so it is in the inbox as long as that lasts. What is kept are words for
 //! people, never the secret.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -100,16 +101,22 @@ pub(crate) fn report(draft: &mut Draft, standing: Standing, now: Now) -> Outcome
 }
 
 /// Takes down which bridges there are at all, when a daemon starts: what is no longer wanted needs nobody. One that
-/// was refused before stays so until its service has taken it; a webhook's secret is only read then.
+/// was refused before stays so until its service has taken it; a webhook's secret is only read then. Of two webhooks at
+/// one host the one that lacks something counts.
 pub(crate) fn report_all(draft: &mut Draft, all: Vec<Standing>, now: Now) -> Outcome {
-    let gone: Vec<Bridge> =
-        broken(draft.board()).map(|it| it.0).filter(|it| !all.iter().any(|has| has.bridge == *it)).collect();
+    let mut standing: BTreeMap<Bridge, Option<String>> = BTreeMap::new();
+    for it in all {
+        let broken = standing.entry(it.bridge).or_default();
+        *broken = broken.take().or(it.broken);
+    }
+    let gone: Vec<Bridge> = broken(draft.board()).map(|it| it.0).filter(|it| !standing.contains_key(it)).collect();
     for bridge in gone {
         report(draft, Standing { bridge, broken: None }, now);
     }
-    let known = |it: &Standing| it.broken.is_some() || matches!(it.bridge, Bridge::Webhook { .. });
-    for standing in all.into_iter().filter(known) {
-        report(draft, standing, now);
+    for (bridge, broken) in standing {
+        if broken.is_some() || matches!(bridge, Bridge::Webhook { .. }) {
+            report(draft, Standing { bridge, broken }, now);
+        }
     }
     Outcome::Done
 }

@@ -8,6 +8,11 @@ pub fn natural(a: &str, b: &str) -> Ordering {
     parts(a).cmp(parts(b)).then_with(|| a.cmp(b))
 }
 
+/// Sorts things by their names.
+pub fn sort<T>(all: &mut [T], name: impl Fn(&T) -> &str) {
+    all.sort_by(|a, b| natural(name(a), name(b)));
+}
+
 /// Characters and numbers. A number stands where its digits stand among characters; one with more digits is larger,
 /// and zeros before it count nothing.
 fn parts(mut text: &str) -> impl Iterator<Item = (char, usize, &str)> {

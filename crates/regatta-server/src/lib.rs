@@ -315,16 +315,21 @@ async fn answer(shared: Arc<Shared>, mut router: Router, origin: Origin, mut req
         }
     };
     let named = request.uri().path().strip_prefix("/api/v1/").and_then(Verb::find);
-    let (Some(verb), Some(visitor), &Method::POST) = (named, visitor.clone(), request.method()) else {
-        request.extensions_mut().insert(origin);
-        visitor.map(|it| request.extensions_mut().insert(it));
-        let Ok(answer) = router.call(request).await;
-        return answer;
-    };
-    let (parts, body) = request.into_parts();
-    match call(&shared, verb.name, Entered { visitor, origin, headers: parts.headers }, &parts.uri, body).await {
-        Ok(answer) => answer,
-        Err(refused) => problem(&refused),
+    match (named, visitor) {
+        (Some(verb), Some(visitor)) if request.method() == Method::POST => {
+            let (parts, body) = request.into_parts();
+            let entered = Entered { visitor, origin, headers: parts.headers };
+            call(&shared, verb.name, entered, &parts.uri, body).await.unwrap_or_else(|it| problem(&it))
+        }
+        (_, visitor) => {
+            let carried = request.extensions_mut();
+            carried.insert(origin);
+            if let Some(visitor) = visitor {
+                carried.insert(visitor);
+            }
+            let Ok(answer) = router.call(request).await;
+            answer
+        }
     }
 }
 

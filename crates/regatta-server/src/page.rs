@@ -18,14 +18,14 @@ pub(crate) struct Paging {
     after: Option<String>,
 }
 
-/// The verbs that list, where in their data the list is, and what each thing on it is known by. `None` for those whose
-/// order is not that of their keys.
+/// The verbs that list, where in their data the list is, and what each thing on it is known by, and whether
+/// that is its order.
 pub(crate) const LISTS: &[(&str, &str, &str, Order)] = &[
-    ("project.list", "", "/name", Order::ByText),
+    ("project.list", "", "/name", Order::ByKey),
     ("agent.list", "", "/name", Order::ByKey),
     ("task.list", "", "/id", Order::ByKey),
-    ("runner.list", "", "/name", Order::ByText),
-    ("team.list", "", "/team", Order::ByText),
+    ("runner.list", "", "/name", Order::ByKey),
+    ("team.list", "", "/team", Order::ByKey),
     ("mission.list", "", "/id", Order::ByKey),
     ("inbox.list", "", "/id", Order::Own),
     ("scope.list", "", "/id", Order::Own),
@@ -50,21 +50,8 @@ pub(crate) const LISTS: &[(&str, &str, &str, Order)] = &[
 pub(crate) enum Order {
     /// By its keys, as people count (`T10` comes after `T9`): a cursor whose thing is gone still says where to go on.
     ByKey,
-    /// By its keys as texts; that holds for these, too.
-    ByText,
     /// Otherwise: such a cursor is refused.
     Own,
-}
-
-impl Order {
-    /// Whether a key comes after a cursor, where keys have an order.
-    fn is_after(self, key: &str, cursor: &str) -> Option<bool> {
-        match self {
-            Order::ByKey => Some(natural(key, cursor).is_gt()),
-            Order::ByText => Some(key > cursor),
-            Order::Own => None,
-        }
-    }
 }
 
 fn key_of(item: &Value, at: &str) -> String {
@@ -91,9 +78,8 @@ impl Paging {
             None => 0,
             Some(after) => match items.iter().position(|it| key_of(it, key) == *after) {
                 Some(at) => at + 1,
-                None if *order != Order::Own => {
-                    let is_after = |it: &Value| order.is_after(&key_of(it, key), after) == Some(true);
-                    items.iter().position(is_after).unwrap_or(items.len())
+                None if *order == Order::ByKey => {
+                    items.iter().position(|it| natural(&key_of(it, key), after).is_gt()).unwrap_or(items.len())
                 }
                 None => {
                     return Err(Problem::new(
@@ -140,12 +126,12 @@ mod tests {
         let last = page("task.list", tasks(&[12]), Some(2), Some("T11")).unwrap();
         assert_eq!((&last["data"], &last["next"]), (&tasks(&[12]), &Value::Null));
         assert_eq!(page("task.list", tasks(&[]), Some(2), Some("T12")).unwrap()["data"], json!([]));
-        // Names: agents as people count, as they are listed; projects as texts. The one in the middle has gone.
+        // Names, as people count, as they are listed. The one in the middle has gone.
         let named = |all: &[&str]| json!(all.iter().map(|it| json!({ "name": it })).collect::<Vec<_>>());
         for (verb, listed, gone, left) in [
             ("agent.list", ["a-1", "a-2", "a-10"], "a-3", ["a-10"].as_slice()),
             ("agent.list", ["a-1", "a-3", "a-x"], "a-2", &["a-3", "a-x"]),
-            ("project.list", ["a-1", "a-10", "a-2"], "a-11", &["a-2"]),
+            ("project.list", ["a-1", "a-2", "a-10"], "a-9", &["a-10"]),
         ] {
             assert_eq!(page(verb, named(&listed), None, Some(gone)).unwrap()["data"], named(left), "{verb} {gone}");
         }

@@ -102,12 +102,7 @@ async fn report(engine: &Engine, registry: &Registry) -> Result<(), Failed> {
         bridge: bridge::Bridge::Webhook { webhook: it.host().to_owned() },
         broken: it.trouble(),
     });
-    let mut all: Vec<bridge::Standing> = on.chain(off).chain(told).collect();
-    // Of two at one host the one that lacks something counts.
-    let lacks =
-        |all: &[bridge::Standing], it: &bridge::Bridge| all.iter().any(|one| one.bridge == *it && one.broken.is_some());
-    let whole = all.clone();
-    all.retain(|it| it.broken.is_some() || !lacks(&whole, &it.bridge));
+    let all: Vec<bridge::Standing> = on.chain(off).chain(told).collect();
     if all.is_empty() && bridge::broken(&engine.board()).next().is_none() {
         return Ok(());
     }

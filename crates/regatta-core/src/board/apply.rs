@@ -55,12 +55,12 @@ impl Board {
                     rows.insert(RowKey::Answer(it.key().clone()), None);
                 }
             }
-            Event::ProjectAdded(it) => self.put_project(it.project(), rows),
-            Event::ProjectChanged(it) => self.put_project(it.project(), rows),
+            Event::ProjectAdded(it) => self.put_project(it.project().clone(), rows),
+            Event::ProjectChanged(it) => self.put_project(it.project().clone(), rows),
             Event::RadarChanged(it) => {
                 if let Some(project) = self.projects.get(it.project()) {
                     let project = Project { radar: it.radar().clone(), ..Project::clone(project) };
-                    self.put_project(&project, rows);
+                    self.put_project(Arc::new(project), rows);
                 }
             }
             Event::AgentRegistered(it) => {
@@ -379,8 +379,8 @@ impl Board {
                 self.take_runner(it.runner());
                 rows.insert(RowKey::Runner(it.runner().clone()), None);
             }
-            Event::TeamCreated(it) => self.put_team(it.team(), rows),
-            Event::TeamChanged(it) => self.put_team(it.team(), rows),
+            Event::TeamCreated(it) => self.put_team(it.team().clone(), rows),
+            Event::TeamChanged(it) => self.put_team(it.team().clone(), rows),
             Event::LaunchBegun(it) => {
                 self.counters.launch = self.counters.launch.max(it.launch().id.0);
                 self.put_launch(Launch::clone(it.launch()), now, rows);
@@ -453,7 +453,7 @@ impl Board {
             }
             Event::HookAdded(it) => {
                 self.counters.hook = it.hook().id.0;
-                self.put_hook(Hook::clone(it.hook()), rows);
+                self.put_hook(it.hook().clone(), rows);
             }
             Event::HookChanged(it) => self.change_hook(*it.hook(), rows, |hook| {
                 hook.paused = it.paused().clone();
@@ -673,8 +673,7 @@ impl Board {
         rows.insert(RowKey::Delivery(delivery.key.clone()), Some(Row::Delivery(delivery.clone())));
     }
 
-    fn put_hook(&mut self, hook: Hook, rows: &mut Rows) {
-        let hook = Arc::new(hook);
+    fn put_hook(&mut self, hook: Arc<Hook>, rows: &mut Rows) {
         self.hooks.insert(hook.id, hook.clone());
         rows.insert(RowKey::Hook(hook.id), Some(Row::Hook(hook)));
     }
@@ -683,12 +682,11 @@ impl Board {
         if let Some(hook) = self.hooks.get(&id) {
             let mut hook = Hook::clone(hook);
             change(&mut hook);
-            self.put_hook(hook, rows);
+            self.put_hook(Arc::new(hook), rows);
         }
     }
 
-    fn put_team(&mut self, team: &Team, rows: &mut Rows) {
-        let team = Arc::new(team.clone());
+    fn put_team(&mut self, team: Arc<Team>, rows: &mut Rows) {
         self.teams.insert(team.name.clone(), team.clone());
         rows.insert(RowKey::Team(team.name.clone()), Some(Row::Team(team)));
     }

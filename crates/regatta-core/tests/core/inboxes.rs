@@ -463,6 +463,12 @@ fn a_bridge_that_is_not_let_in_needs_a_person() {
     let open = inbox::open(&world.board, world.now);
     assert_eq!(open[0].subject, "hooks.example.com:8443 is told nothing: HOOK is not set");
     assert_eq!((open[0].agent.clone(), open[0].item.to_string().parse()), (None, Ok(open[0].item.clone())));
+    // Of two at one host the one that lacks something counts, whichever comes first.
+    for all in [[Some("TWO is not set"), None], [None, Some("TWO is not set")]] {
+        world.ask("regatta", Command::ReportBridges { all: all.map(|it| standing(hook, it)).to_vec() });
+        let subjects: Vec<String> = inbox::open(&world.board, world.now).into_iter().map(|it| it.subject).collect();
+        assert_eq!(subjects, ["hooks.example.com:8443 is told nothing: TWO is not set"]);
+    }
     world.ask("regatta", Command::ReportBridges { all: vec![standing(hook, None)] });
     assert!(items(&world).is_empty(), "it is mended");
     for wrong in ["bridge:webhook:", "bridge:", "bridge:slack", "bridge:slack:", "bridge:irc:ada"] {

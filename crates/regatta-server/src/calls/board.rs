@@ -2,7 +2,6 @@
 
 use regatta_api::page::MissionLine;
 use regatta_api::view::GraphView;
-use regatta_core::order::natural;
 use regatta_core::refusal::Refusal;
 
 use super::*;
@@ -125,7 +124,9 @@ impl Caller<'_> {
 
     pub(super) async fn project_list(&self) -> Json {
         let board = self.board();
-        answer(board.revision, &self.project_views(&board, None).await?)
+        let mut all = self.project_views(&board, None).await?;
+        order::sort(&mut all, |it| it.name.as_str());
+        answer(board.revision, &all)
     }
 
     pub(super) async fn project_add(&self, ask: input::ProjectAdd) -> Json {
@@ -251,7 +252,7 @@ impl Caller<'_> {
             ..AgentView::of(&board, it, now)
         };
         let mut all: Vec<AgentView> = board.agents.values().map(view).collect();
-        all.sort_by(|a, b| natural(a.agent.name.as_str(), b.agent.name.as_str()));
+        order::sort(&mut all, |it| it.agent.name.as_str());
         all
     }
 }

@@ -43,7 +43,7 @@ use regatta_core::ids::{AgentName, AttemptId, MessageId, MissionId, ProjectName,
 use regatta_core::landing::End;
 use regatta_core::pattern::PathPattern;
 use regatta_core::schedule::{self, Poll};
-use regatta_core::{bus, manifest, mission, names, project, task, team};
+use regatta_core::{bus, manifest, mission, names, order, project, task, team};
 use regatta_engine::ports::git::{GitError, Repo};
 use regatta_engine::ports::store::{History, MessageFilter, StoreError, TaskFilter};
 use regatta_engine::writer::Unless;

@@ -16,7 +16,8 @@ const LONGEST_HOLD: Duration = Duration::from_secs(60);
 impl Caller<'_> {
     pub(super) fn runner_list(&self) -> Json {
         let board = self.board();
-        let all: Vec<RunnerView> = board.runners.values().map(|it| RunnerView::of(&board, it)).collect();
+        let mut all: Vec<RunnerView> = board.runners.values().map(|it| RunnerView::of(&board, it)).collect();
+        order::sort(&mut all, |it| it.name.as_str());
         answer(board.revision, &all)
     }
 

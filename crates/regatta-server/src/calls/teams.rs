@@ -36,7 +36,9 @@ impl Caller<'_> {
     pub(super) fn team_list(&self, ask: &wire::List) -> Json {
         let board = self.board();
         let shown = board.teams.values().filter(|it| ask.deleted || it.deleted_wall.is_none());
-        answer(board.revision, &shown.map(|it| launch::summary(&board, it)).collect::<Vec<_>>())
+        let mut all: Vec<_> = shown.map(|it| launch::summary(&board, it)).collect();
+        order::sort(&mut all, |it| it.team.as_str());
+        answer(board.revision, &all)
     }
 
     pub(super) async fn team_show(&self, name: &TeamName) -> Json {
