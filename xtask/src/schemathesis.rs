@@ -40,8 +40,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         .args([
             "--phases",
             "examples,coverage,fuzzing",
+            // Who does not say how long to wait waits for half a minute.
             "--request-timeout",
-            "30",
+            "60",
             "--no-color",
             "--continue-on-failure",
         ])
