@@ -428,7 +428,8 @@ async fn what_was_missed_while_nobody_listened_is_asked_for_and_done_once() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     world.github.webhook("claude-bot", &format!("http://{gone}/webhooks/github"));
     let number = world.github.open_issue("ann", SHOP, "Login", "@claude-bot fix it");
-    world.github.comment("ann", SHOP, number, "nothing for anybody");
+    // In whatever order they come again: what ann writes would be for the agent once it is at work there.
+    world.github.comment("dependabot[bot]", SHOP, number, "nothing for anybody");
     let failed =
         |view: &Seen<'_>| view.deliveries("claude-bot").iter().all(|it| it.status_code == Some(0)).then_some(());
     world.github.find(failed, PATIENCE).await;
