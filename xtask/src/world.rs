@@ -70,6 +70,12 @@ impl Store for Counted {
     fn revision(&mut self) -> Result<u64, StoreError> {
         self.inner.revision()
     }
+    fn is_behind(&self) -> bool {
+        self.inner.is_behind()
+    }
+    fn rest(&mut self) -> Result<(), StoreError> {
+        self.inner.rest()
+    }
     fn check(&mut self) -> Result<(), StoreError> {
         self.inner.check()
     }

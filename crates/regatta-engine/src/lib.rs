@@ -248,6 +248,7 @@ impl Engine {
             meters: engine.shared.meters.clone(),
             changes: Changes::default(),
             settled: writer::Settled::default(),
+            rest: None,
         };
         engine.spawn("writer", move || {
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(inbox)));

@@ -164,16 +164,23 @@ pub(crate) struct Writer {
     pub(crate) meters: Arc<Meters>,
     pub(crate) changes: Changes,
     pub(crate) settled: Settled,
+    /// When the store may rest, if nobody asks for anything until then.
+    pub(crate) rest: Option<Instant>,
 }
 
 impl Writer {
+    /// How long a quiet moment is, and how long the store is left alone when it could not use one.
+    const MOMENT: Duration = Duration::from_millis(20);
+    const LATER: Duration = Duration::from_secs(1);
+
     /// Works until told to stop, or until nobody can tell it anything.
     pub(crate) fn run(mut self, mut inbox: mpsc::Receiver<Note>) {
         self.changes.floor = self.board.revision;
         let mut notes = Vec::with_capacity(LARGEST_BATCH);
         let mut callers = 0;
         loop {
-            let came = match self.settled.due {
+            let due = self.settled.due.into_iter().chain(self.rest).min();
+            let came = match due {
                 None => Some(inbox.blocking_recv_many(&mut notes, LARGEST_BATCH)),
                 Some(due) => block_on_until(inbox.recv_many(&mut notes, LARGEST_BATCH), due),
             };
@@ -192,6 +199,7 @@ impl Writer {
                 _ => true,
             });
             if notes.is_empty() && !self.settled.is_due() {
+                self.rest_if_due();
                 continue;
             }
             callers = notes.len() + inbox.len();
@@ -300,6 +308,19 @@ impl Writer {
         stop
     }
 
+    fn rest_if_due(&mut self) {
+        if self.rest.is_some_and(|it| it <= Instant::now()) {
+            let rested = self.store.rest();
+            self.rest = rested.is_err().then(|| Instant::now() + Writer::LATER);
+            if let Err(error) = rested {
+                tracing::warn!(
+                    code = error.code,
+                    "the store is behind its log, and is brought up to date later: {error}"
+                );
+            }
+        }
+    }
+
     fn take(&mut self, commit: Commit, batch: &mut Batch) -> Outcome {
         self.board = commit.board;
         self.changes.note(&commit.events);
@@ -326,6 +347,7 @@ impl Writer {
             tracing::warn!(code = error.code, "the store complained, but kept the batch: {error}");
         }
         self.meters.kept(began.elapsed());
+        self.rest = self.store.is_behind().then(|| Instant::now() + Writer::MOMENT);
         crate::failpoint::at("commit.stored");
         if !batch.events.is_empty() {
             self.outlets.board.send_replace(Arc::new(self.board.clone()));

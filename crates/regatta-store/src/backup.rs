@@ -21,7 +21,7 @@ use crate::commit::number;
 use crate::load::{self, decode};
 use crate::log;
 use crate::words::{self, Fault};
-use crate::{files, open, schema};
+use crate::{behind, files, open, schema};
 
 /// How far a restored store's revision is above all before it.
 const LEAP: u64 = 1 << 32;
@@ -144,6 +144,7 @@ fn prepare(from: &Path, nascent: &Path) -> Result<(), StoreError> {
         open::inspect(&store, from)?;
         open::sound(&store, "integrity_check")?;
         schema::migrate(&mut store, schema::MIGRATIONS)?;
+        behind::settle(&mut store)?;
         check(&store)
     };
     verify().map_err(|it| it.say("read", from))
@@ -170,7 +171,13 @@ fn replaced(to: &Path) -> (u64, Option<Meta>) {
 fn meta_of(path: &Path) -> Result<Meta, Fault> {
     let store = open::connect(path)?;
     store.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    meta(&store)
+    let mut meta = meta(&store)?;
+    // Its rows may be behind its log.
+    if let Some((revision, at)) = log::last(&store)? {
+        meta.revision = meta.revision.max(revision);
+        meta.at = meta.at.max(at);
+    }
+    Ok(meta)
 }
 
 fn leap(nascent: &Path, nth: u64, old: Option<Meta>) -> Result<(), Fault> {

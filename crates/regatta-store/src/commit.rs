@@ -6,38 +6,74 @@
 use std::path::Path;
 
 use regatta_core::attempt::Attempt;
-use regatta_core::board::{Row, RowKey};
+use regatta_core::board::{Meta, Row, RowKey, Rows};
 use regatta_core::bus::Message;
 use regatta_core::task::Task;
 use regatta_engine::ports::store::Batch;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, ToSql, TransactionBehavior};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, ToSql, Transaction, TransactionBehavior};
 use serde::Serialize;
 
+use crate::behind::Behind;
 use crate::load::decode;
 use crate::words::{self, Fault};
 use crate::{index, log};
 
-/// The revision of the last commit.
+/// The revision of the last commit: the log's last event, or where a restore put it.
 pub(crate) fn stored_revision(connection: &Connection) -> Result<u64, Fault> {
-    let stored: i64 =
-        connection.prepare_cached("SELECT revision FROM meta WHERE id = 1")?.query_row([], |row| row.get(0))?;
+    const LAST: &str = "SELECT max(revision, (SELECT coalesce(max(revision), 0) FROM events)) FROM meta WHERE id = 1";
+    revision(connection, LAST)
+}
+
+/// Up to which revision the rows are written.
+pub(crate) fn rows_revision(connection: &Connection) -> Result<u64, Fault> {
+    revision(connection, "SELECT revision FROM meta WHERE id = 1")
+}
+
+fn revision(connection: &Connection, sql: &str) -> Result<u64, Fault> {
+    let stored: i64 = connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
     Ok(stored.unsigned_abs())
 }
 
-/// Stores a batch, or nothing of it. `json` is only a buffer.
+/// Stores a batch, or nothing of it: its events and effects now, its rows too unless they may wait. `json` is only a
+/// buffer.
 ///
 /// One failure leaves a doubt that no store can settle: when the last sync itself fails, the commit is taken
 /// back and the next one writes over it, but should the machine stop in between, it may be found whole.
-pub(crate) fn commit(connection: &mut Connection, json: &mut Vec<u8>, batch: &Batch, path: &Path) -> Result<(), Fault> {
+pub(crate) fn commit(
+    connection: &mut Connection,
+    json: &mut Vec<u8>,
+    batch: &Batch,
+    behind: &mut Behind,
+    path: &Path,
+) -> Result<(), Fault> {
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let stored = stored_revision(&change)?;
     if stored != batch.after {
         return Err(words::moved_on(path, batch.after, stored).into());
     }
-    Writer { connection: &change, json }.write(batch)?;
+    let mut writer = Writer { connection: &change, json };
+    writer.log(batch)?;
+    let waits = behind.may_wait(batch.rows.len());
+    if !waits {
+        writer.rows(behind.rows.iter().filter(|it| !batch.rows.contains_key(it.0)))?;
+        writer.rows(&batch.rows)?;
+        writer.meta(&batch.meta)?;
+    }
     change.commit()?;
+    if waits {
+        behind.wait(batch)
+    } else {
+        behind.clear()
+    }
     Ok(())
+}
+
+/// Writes rows whose events are in the log, and that they are written.
+pub(crate) fn rows(change: &Transaction<'_>, json: &mut Vec<u8>, rows: &Rows, meta: &Meta) -> Result<(), Fault> {
+    let mut writer = Writer { connection: change, json };
+    writer.rows(rows)?;
+    writer.meta(meta)
 }
 
 struct Writer<'a> {
@@ -55,24 +91,9 @@ impl ToSql for Json<'_> {
 }
 
 impl Writer<'_> {
-    fn write(&mut self, batch: &Batch) -> Result<(), Fault> {
+    /// What makes a batch durable.
+    fn log(&mut self, batch: &Batch) -> Result<(), Fault> {
         self.events(batch)?;
-        // Claims are most of what is ever written: their statements are looked up once a batch.
-        let connection = self.connection;
-        let mut put_claim = connection.prepare_cached("INSERT OR REPLACE INTO claims (id, body) VALUES (?1, ?2)")?;
-        let mut remove_claim = connection.prepare_cached("DELETE FROM claims WHERE id = ?1")?;
-        for (key, row) in &batch.rows {
-            match (key, row) {
-                (RowKey::Claim(id), Some(Row::Claim(it))) => {
-                    put_claim.execute((number(id.0)?, json(self.json, it)?))?;
-                }
-                (RowKey::Claim(id), None) => {
-                    remove_claim.execute([number(id.0)?])?;
-                }
-                (_, Some(row)) => self.put(row)?,
-                (_, None) => self.remove(key)?,
-            }
-        }
         for (key, effect) in &batch.effects {
             let body = json(self.json, effect)?;
             run(
@@ -88,12 +109,32 @@ impl Writer<'_> {
                 (number(key.revision)?, key.nth),
             )?;
         }
-        let body = json(self.json, &batch.meta)?;
-        run(
-            self.connection,
-            "UPDATE meta SET revision = ?1, body = ?2 WHERE id = 1",
-            (number(batch.meta.revision)?, body),
-        )
+        Ok(())
+    }
+
+    fn rows<'b>(&mut self, rows: impl IntoIterator<Item = (&'b RowKey, &'b Option<Row>)>) -> Result<(), Fault> {
+        // Claims are most of what is ever written: their statements are looked up once a batch.
+        let connection = self.connection;
+        let mut put_claim = connection.prepare_cached("INSERT OR REPLACE INTO claims (id, body) VALUES (?1, ?2)")?;
+        let mut remove_claim = connection.prepare_cached("DELETE FROM claims WHERE id = ?1")?;
+        for (key, row) in rows {
+            match (key, row) {
+                (RowKey::Claim(id), Some(Row::Claim(it))) => {
+                    put_claim.execute((number(id.0)?, json(self.json, it)?))?;
+                }
+                (RowKey::Claim(id), None) => {
+                    remove_claim.execute([number(id.0)?])?;
+                }
+                (_, Some(row)) => self.put(row)?,
+                (_, None) => self.remove(key)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn meta(&mut self, it: &Meta) -> Result<(), Fault> {
+        let body = json(self.json, it)?;
+        run(self.connection, "UPDATE meta SET revision = ?1, body = ?2 WHERE id = 1", (number(it.revision)?, body))
     }
 
     /// The log has no gap, so what would make one is not stored.
@@ -115,7 +156,7 @@ impl Writer<'_> {
         let (db, text) = (self.connection, &mut *self.json);
         let live = row.is_live();
         match row {
-            // `write` has written the batch's own meta row and the claims itself.
+            // The meta row is written by itself, and the claims are.
             Row::Meta(_) | Row::Claim(_) => Ok(()),
             Row::Project(it) => run(
                 db,
@@ -215,7 +256,7 @@ impl Writer<'_> {
     fn remove(&mut self, key: &RowKey) -> Result<(), Fault> {
         let db = self.connection;
         match key {
-            // There is always a meta row, and `write` has removed the claims itself.
+            // There is always a meta row, and the claims are removed above.
             RowKey::Meta | RowKey::Claim(_) => Ok(()),
             RowKey::Project(it) => run(db, "DELETE FROM projects WHERE name = ?1", [it.as_str()]),
             RowKey::Agent(it) => run(db, "DELETE FROM agents WHERE name = ?1", [it.as_str()]),
@@ -268,12 +309,11 @@ impl Writer<'_> {
 
     fn put_attempt(&mut self, it: &Attempt, live: bool) -> Result<(), Fault> {
         const STAYS: &str = "UPDATE attempts SET live = ?3, body = ?4 WHERE id = ?1 AND task = ?2";
-        const MOVES: &str = "UPDATE attempts SET task = ?2, live = ?3, body = ?4 WHERE id = ?1";
-        const COMES: &str = "INSERT INTO attempts (id, task, live, body) VALUES (?1, ?2, ?3, ?4)";
+        const COMES: &str = "INSERT INTO attempts (id, task, live, body) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (id) DO UPDATE SET task = ?2, live = ?3, body = ?4";
         let (id, task) = (number(it.id.0)?, number(it.task.0)?);
         let (db, body) = (self.connection, json(self.json, it)?);
         let put = |sql: &str| -> Result<bool, Fault> { Ok(prepared(db, sql)?.execute((id, task, live, &body))? > 0) };
-        let _put = put(STAYS)? || put(MOVES)? || put(COMES)?;
+        let _put = put(STAYS)? || put(COMES)?;
         Ok(())
     }
 

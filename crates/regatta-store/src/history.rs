@@ -1,11 +1,12 @@
 //! The reading side: a few connections that cannot write, for any thread.
 //!
-//! Each question is answered as of one commit. A reader takes nothing the writer waits for; it only keeps
-//! the log from being reset while it reads, so every read here is short.
+//! Each question is answered as of one commit. A reader takes nothing the writer waits for, but that it writes rows
+//! which wait under load (`behind.rs`); it only keeps the log from being reset while it reads, so every read here is
+//! short.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
@@ -26,6 +27,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params_from_iter};
 use serde::de::DeserializeOwned;
 
+use crate::behind::Shared;
 use crate::load::{decode, text};
 use crate::words::{self, Fault};
 use crate::{index, log};
@@ -38,13 +40,14 @@ const KEPT: usize = 4;
 pub struct SqliteHistory {
     path: PathBuf,
     idle: Mutex<Vec<Connection>>,
+    store: Weak<Shared>,
 }
 
 impl SqliteHistory {
     /// Opens the reading side of a store that a [`SqliteStore`](crate::SqliteStore) has open.
-    pub(crate) fn open(path: &Path) -> Result<SqliteHistory, StoreError> {
+    pub(crate) fn open(path: &Path, store: &Arc<Shared>) -> Result<SqliteHistory, StoreError> {
         let first = connect(path).map_err(|it| words::sqlite("read", path, &it))?;
-        Ok(SqliteHistory { path: path.to_owned(), idle: Mutex::new(vec![first]) })
+        Ok(SqliteHistory { path: path.to_owned(), idle: Mutex::new(vec![first]), store: Arc::downgrade(store) })
     }
 
     /// Closes the connections that nobody uses now; a later read opens its own.
@@ -54,6 +57,14 @@ impl SqliteHistory {
 
     fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads rows. Those that are committed and not written yet are written first: what was answered is found.
+    fn rows<T>(&self, ask: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, StoreError> {
+        if let Some(store) = self.store.upgrade() {
+            store.catch_up().map_err(|it| words::behind(&self.path, it.say("bring up to date", &self.path)))?;
+        }
+        self.read(ask)
     }
 
     fn read<T>(&self, ask: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, StoreError> {
@@ -89,8 +100,7 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
 impl History for SqliteHistory {
     fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError> {
         self.read(|db| {
-            let sql = format!("SELECT {} FROM events WHERE revision > ?1 ORDER BY revision", log::COLUMNS);
-            let mut statement = db.prepare_cached(&sql)?;
+            let mut statement = db.prepare_cached(&log::after())?;
             let mut rows = statement.query([bound(after)])?;
             let mut found = Vec::new();
             while found.len() < limit
@@ -104,7 +114,7 @@ impl History for SqliteHistory {
     }
 
     fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError> {
-        self.read(|db| messages(db, filter))
+        self.rows(|db| messages(db, filter))
     }
 
     fn firings(&self, hook: Option<HookId>, before: Option<FiringId>, limit: usize) -> Result<Vec<Firing>, StoreError> {
@@ -115,62 +125,62 @@ impl History for SqliteHistory {
             chosen = " AND hook = ?3";
         }
         let sql = format!("SELECT id, body FROM firings WHERE id < ?1{chosen} ORDER BY id DESC LIMIT ?2");
-        self.read(|db| all(db, "firings", &sql, values))
+        self.rows(|db| all(db, "firings", &sql, values))
     }
 
     fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError> {
-        self.read(|db| {
+        self.rows(|db| {
             let mut count = db.prepare_cached("SELECT count(*) FROM messages WHERE channel = ?1 AND id > ?2")?;
             Ok(unsigned(count.query_row((channel.as_str(), bound(after.0)), |row| row.get(0))?))
         })
     }
 
     fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
-        self.read(|db| one(db, "tasks", "SELECT id, body FROM tasks WHERE id = ?1", id.0))
+        self.rows(|db| one(db, "tasks", "SELECT id, body FROM tasks WHERE id = ?1", id.0))
     }
 
     fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError> {
-        self.read(|db| tasks(db, filter))
+        self.rows(|db| tasks(db, filter))
     }
 
     fn count_tasks(&self, filter: &TaskFilter) -> Result<u64, StoreError> {
-        self.read(|db| count_tasks(db, filter))
+        self.rows(|db| count_tasks(db, filter))
     }
 
     fn approval(&self, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
-        self.read(|db| one(db, "approvals", "SELECT id, body FROM approvals WHERE id = ?1", id.0))
+        self.rows(|db| one(db, "approvals", "SELECT id, body FROM approvals WHERE id = ?1", id.0))
     }
 
     fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
-        self.read(|db| one(db, "attempts", "SELECT id, body FROM attempts WHERE id = ?1", id.0))
+        self.rows(|db| one(db, "attempts", "SELECT id, body FROM attempts WHERE id = ?1", id.0))
     }
 
     fn attempts_of(&self, task: TaskId) -> Result<Vec<Attempt>, StoreError> {
         let sql = "SELECT id, body FROM attempts WHERE task = ?1 ORDER BY id";
-        self.read(|db| all(db, "attempts", sql, vec![bound(task.0).into()]))
+        self.rows(|db| all(db, "attempts", sql, vec![bound(task.0).into()]))
     }
 
     fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError> {
         let sql = "SELECT id, body FROM landings WHERE project = ?1 ORDER BY id DESC LIMIT ?2";
-        self.read(|db| all(db, "landings", sql, vec![project.to_string().into(), at_most(limit).into()]))
+        self.rows(|db| all(db, "landings", sql, vec![project.to_string().into(), at_most(limit).into()]))
     }
 
     fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<Launch>, StoreError> {
         let sql = "SELECT id, body FROM launches WHERE team = ?1 ORDER BY id DESC LIMIT ?2";
-        self.read(|db| all(db, "launches", sql, vec![team.as_str().to_owned().into(), at_most(limit).into()]))
+        self.rows(|db| all(db, "launches", sql, vec![team.as_str().to_owned().into(), at_most(limit).into()]))
     }
 
     fn conversations(&self, limit: usize) -> Result<Vec<Conversation>, StoreError> {
         let sql = "SELECT id, body FROM conversations ORDER BY id DESC LIMIT ?1";
-        self.read(|db| all(db, "conversations", sql, vec![at_most(limit).into()]))
+        self.rows(|db| all(db, "conversations", sql, vec![at_most(limit).into()]))
     }
 
     fn conversation(&self, id: ConversationId) -> Result<Option<Conversation>, StoreError> {
-        self.read(|db| one(db, "conversations", "SELECT id, body FROM conversations WHERE id = ?1", id.0))
+        self.rows(|db| one(db, "conversations", "SELECT id, body FROM conversations WHERE id = ?1", id.0))
     }
 
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError> {
-        self.read(|db| {
+        self.rows(|db| {
             let live = db
                 .prepare_cached("SELECT live FROM missions WHERE id = ?1")?
                 .query_row([bound(id.0)], |row| row.get(0))

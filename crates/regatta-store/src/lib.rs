@@ -3,12 +3,14 @@
 //! The store keeps whole rows and knows nothing of what they mean: `load(commit(x)) == x` is its contract,
 //! and the suite in `regatta_testkit::store_suite` holds every store to it. One thread owns
 //! [`SqliteStore`] and with it the only connection that changes anything; any thread may read through
-//! [`SqliteHistory`], which sees what is committed and never makes the writer wait (WAL).
+//! [`SqliteHistory`], which sees what is committed and makes the writer wait only while it writes rows that were left
+//! for later under load (`behind.rs`).
 //!
 //! Deliberately absent: rules. There is no trigger, no check and no query here that decides anything; the
 //! few columns beside a row's `body` are there to find it.
 
 mod backup; // exact copies, and putting one back
+mod behind; // rows that are written later than their commit
 mod checkpoint; // the log moved into the store, beside the commits
 mod commit; // where a batch becomes durable
 mod files; // names and modes of files beside the store
@@ -22,5 +24,6 @@ mod store; // the port
 mod words; // every sentence this crate says
 
 pub use backup::restore;
+pub use behind::Lag;
 pub use history::SqliteHistory;
 pub use store::SqliteStore;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use regatta_core::board::{Loading, Row};
+use regatta_core::board::{Board, Loading, Row, Rows};
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::TaskId;
 use regatta_core::task::Status;
@@ -11,57 +11,78 @@ use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 use serde::de::DeserializeOwned;
 
+use crate::commit::number;
+use crate::log;
 use crate::words::Fault;
 
 /// Reads the board and the outbox, as of one commit.
 pub(crate) fn load(connection: &Connection) -> Result<Loaded, Fault> {
     let seen = connection.unchecked_transaction()?;
+    let board = board(&seen, &mut Rows::new())?;
+    let outbox = outbox(&seen)?;
+    drop(seen);
+    // The pages of a hundred thousand rows were read once and are not wanted again.
+    connection.release_memory()?;
+    Ok(Loaded { board, outbox })
+}
+
+/// The board as its rows have it and then as the log goes on; `rows` become those that changed in between.
+pub(crate) fn board(seen: &Connection, rows: &mut Rows) -> Result<Board, Fault> {
+    let mut board = written(seen)?;
+    let from = board.revision;
+    let mut statement = seen.prepare_cached(&log::after())?;
+    let mut left = statement.query([number(board.revision)?])?;
+    while let Some(row) = left.next()? {
+        for it in log::events(row)?.iter().filter(|it| it.revision > from) {
+            if it.revision != board.revision + 1 {
+                return Err(Fault::Damaged(format!("event {} is missing from its log", board.revision + 1)));
+            }
+            board.fold_into(it, rows);
+        }
+    }
+    Ok(board)
+}
+
+/// The board as its live rows have it.
+fn written(seen: &Connection) -> Result<Board, Fault> {
     let mut board = Loading::default();
     let mut revisions = 0;
-    read(&seen, "meta", "SELECT id, body FROM meta", |it| {
+    read(seen, "meta", "SELECT id, body FROM meta", |it| {
         revisions += 1;
         board.put(Row::Meta(it));
     })?;
     if revisions == 0 {
         return Err(Fault::Damaged("it does not say at which revision it is".into()));
     }
-    read(&seen, "projects", "SELECT name, body FROM projects", |it| board.put(Row::Project(Arc::new(it))))?;
-    read(&seen, "agents", "SELECT name, body FROM agents", |it| board.put(Row::Agent(Arc::new(it))))?;
-    read(&seen, "missions", "SELECT id, body FROM missions WHERE live = 1", |it| {
+    read(seen, "projects", "SELECT name, body FROM projects", |it| board.put(Row::Project(Arc::new(it))))?;
+    read(seen, "agents", "SELECT name, body FROM agents", |it| board.put(Row::Agent(Arc::new(it))))?;
+    read(seen, "missions", "SELECT id, body FROM missions WHERE live = 1", |it| {
         board.put(Row::Mission(Arc::new(it), true))
     })?;
-    tasks(&seen, &mut board)?;
-    read(&seen, "attempts", "SELECT id, body FROM attempts WHERE live = 1", |it| {
-        board.put(Row::Attempt(Arc::new(it)))
-    })?;
-    read(&seen, "claims", "SELECT id, body FROM claims", |it| board.put(Row::Claim(Arc::new(it))))?;
-    read(&seen, "waits", "SELECT id, body FROM waits", |it| board.put(Row::Wait(Arc::new(it))))?;
-    read(&seen, "landings", "SELECT id, body FROM landings WHERE live = 1", |it| {
-        board.put(Row::Landing(Arc::new(it)))
-    })?;
-    read(&seen, "cursors", "SELECT agent, body FROM cursors", |it| board.put(Row::Cursor(it)))?;
-    read(&seen, "answers", "SELECT request, body FROM answers", |it| board.put(Row::Answer(Arc::new(it))))?;
-    read(&seen, "approvals", "SELECT id, body FROM approvals WHERE live = 1", |it| {
+    tasks(seen, &mut board)?;
+    read(seen, "attempts", "SELECT id, body FROM attempts WHERE live = 1", |it| board.put(Row::Attempt(Arc::new(it))))?;
+    read(seen, "claims", "SELECT id, body FROM claims", |it| board.put(Row::Claim(Arc::new(it))))?;
+    read(seen, "waits", "SELECT id, body FROM waits", |it| board.put(Row::Wait(Arc::new(it))))?;
+    read(seen, "landings", "SELECT id, body FROM landings WHERE live = 1", |it| board.put(Row::Landing(Arc::new(it))))?;
+    read(seen, "cursors", "SELECT agent, body FROM cursors", |it| board.put(Row::Cursor(it)))?;
+    read(seen, "answers", "SELECT request, body FROM answers", |it| board.put(Row::Answer(Arc::new(it))))?;
+    read(seen, "approvals", "SELECT id, body FROM approvals WHERE live = 1", |it| {
         board.put(Row::Approval(Arc::new(it)))
     })?;
-    read(&seen, "rules", "SELECT id, body FROM rules", |it| board.put(Row::Rule(Arc::new(it))))?;
-    read(&seen, "budgets", "SELECT scope, body FROM budgets", |it| board.put(Row::Budget(Arc::new(it))))?;
-    read(&seen, "days", "SELECT day, body FROM days", |it| board.put(Row::Day(it)))?;
-    read(&seen, "parked", "SELECT name, body FROM parked", |it| board.put(Row::Parked(Arc::new(it))))?;
-    read(&seen, "runners", "SELECT name, body FROM runners", |it| board.put(Row::Runner(Arc::new(it))))?;
-    read(&seen, "hooks", "SELECT id, body FROM hooks", |it| board.put(Row::Hook(Arc::new(it))))?;
-    read(&seen, "firings", "SELECT id, body FROM firings WHERE live = 1", |it| board.put(Row::Firing(Arc::new(it))))?;
-    read(&seen, "teams", "SELECT name, body FROM teams", |it| board.put(Row::Team(Arc::new(it))))?;
-    read(&seen, "launches", "SELECT id, body FROM launches WHERE live = 1", |it| board.put(Row::Launch(Arc::new(it))))?;
-    read(&seen, "conversations", "SELECT id, body FROM conversations WHERE live = 1", |it| {
+    read(seen, "rules", "SELECT id, body FROM rules", |it| board.put(Row::Rule(Arc::new(it))))?;
+    read(seen, "budgets", "SELECT scope, body FROM budgets", |it| board.put(Row::Budget(Arc::new(it))))?;
+    read(seen, "days", "SELECT day, body FROM days", |it| board.put(Row::Day(it)))?;
+    read(seen, "parked", "SELECT name, body FROM parked", |it| board.put(Row::Parked(Arc::new(it))))?;
+    read(seen, "runners", "SELECT name, body FROM runners", |it| board.put(Row::Runner(Arc::new(it))))?;
+    read(seen, "hooks", "SELECT id, body FROM hooks", |it| board.put(Row::Hook(Arc::new(it))))?;
+    read(seen, "firings", "SELECT id, body FROM firings WHERE live = 1", |it| board.put(Row::Firing(Arc::new(it))))?;
+    read(seen, "teams", "SELECT name, body FROM teams", |it| board.put(Row::Team(Arc::new(it))))?;
+    read(seen, "launches", "SELECT id, body FROM launches WHERE live = 1", |it| board.put(Row::Launch(Arc::new(it))))?;
+    read(seen, "conversations", "SELECT id, body FROM conversations WHERE live = 1", |it| {
         board.put(Row::Conversation(Arc::new(it)))
     })?;
-    read(&seen, "deliveries", "SELECT key, body FROM deliveries", |it| board.put(Row::Delivery(it)))?;
-    let outbox = outbox(&seen)?;
-    drop(seen);
-    // The pages of a hundred thousand rows were read once and are not wanted again.
-    connection.release_memory()?;
-    Ok(Loaded { board: board.done(), outbox })
+    read(seen, "deliveries", "SELECT key, body FROM deliveries", |it| board.put(Row::Delivery(it)))?;
+    Ok(board.done())
 }
 
 /// Open and failed tasks whole, other ended ones by how they ended: a fleet that cancels much must not pay for it at every start.

@@ -8,7 +8,7 @@ use regatta_core::command::Actor;
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::Now;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::commit::{Json, number};
 use crate::load::{decode, text};
@@ -59,6 +59,19 @@ fn several(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, Fault> {
 
 /// What [`events`] needs of a row, in this order.
 pub(crate) const COLUMNS: &str = "revision, body, at, wall, by";
+
+/// Asks for the rows whose last event is after a revision, oldest first.
+pub(crate) fn after() -> String {
+    format!("SELECT {COLUMNS} FROM events WHERE revision > ?1 ORDER BY revision")
+}
+
+/// The last event's revision, and when it was on the fleet clock.
+pub(crate) fn last(connection: &Connection) -> Result<Option<(u64, u64)>, Fault> {
+    let newest = "SELECT revision, at FROM events ORDER BY revision DESC LIMIT 1";
+    let found =
+        connection.query_row(newest, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).optional()?;
+    Ok(found.map(|(revision, at)| (revision.unsigned_abs(), at.unsigned_abs())))
+}
 
 /// The events of a row, oldest first.
 pub(crate) fn events(row: &Row<'_>) -> Result<Vec<Recorded>, Fault> {

@@ -21,7 +21,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::words::{self, Fault};
-use crate::{backup, files, schema};
+use crate::{backup, behind, files, schema};
 
 /// Checking this much takes some 50 ms.
 pub(crate) const QUICK_CHECK_BYTES: u64 = 64 * 1024 * 1024;
@@ -143,7 +143,7 @@ fn admit(connection: &mut Connection, path: &Path) -> Result<(), Fault> {
     if schema::declared(connection)? != schema::expected()? {
         return Err(Fault::Damaged(format!("its tables are not those of schema {}", schema::newest())));
     }
-    Ok(())
+    behind::settle(connection)
 }
 
 /// Whose file it is and what schema it has, with its log taken into account.
@@ -195,6 +195,7 @@ mod tests {
     use regatta_testkit::store_suite::story::{Step, everything};
 
     use super::*;
+    use crate::behind::{Behind, Lag};
     use crate::{SqliteStore, commit};
 
     #[test]
@@ -251,7 +252,7 @@ mod tests {
         let meta = serde_json::to_string(&regatta_core::board::Meta::default()).unwrap();
         old.execute("INSERT INTO meta (id, revision, body) VALUES (1, 0, ?1)", [meta]).unwrap();
         for step in &steps[..half] {
-            commit::commit(&mut old, &mut Vec::new(), &step.batch, &path).unwrap();
+            commit::commit(&mut old, &mut Vec::new(), &step.batch, &mut Behind::new(Lag::USUAL), &path).unwrap();
         }
         // What only newer programs have goes, and with it what they know of the messages.
         let mut first = Connection::open_in_memory().unwrap();

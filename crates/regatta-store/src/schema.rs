@@ -67,7 +67,7 @@ CREATE TABLE days (day INTEGER NOT NULL, agent TEXT NOT NULL, body TEXT NOT NULL
 CREATE TABLE parked (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ", "
 CREATE TABLE runners (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
-", BUS, TEAMS, BRIDGES, ENDED];
+", BUS, TEAMS, BRIDGES, ENDED, BEHIND];
 
 /// Threads, full-text search, hooks. What is there of messages is indexed when a store comes here (`search.rs` of the
 /// core says what a word is, so no SQL can do it).
@@ -107,6 +107,10 @@ DROP INDEX tasks_status;
 DROP INDEX tasks_project;
 CREATE INDEX tasks_ended ON tasks (project) WHERE live = 0;
 ";
+
+/// From here on rows may be behind the log (`behind.rs`), up to the revision in `meta`, and a program that does not know
+/// it must not open the store (D6). No table changes.
+const BEHIND: &str = "-- no table changes";
 
 /// The schema this program writes.
 pub(crate) fn newest() -> i64 {

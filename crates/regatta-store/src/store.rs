@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use regatta_engine::ports::store::{Batch, History, Loaded, Store, StoreError};
-use rusqlite::Connection;
 
+use crate::behind::{Lag, Shared, Writing};
 use crate::checkpoint::{Bounds, Checkpoints};
 use crate::history::SqliteHistory;
+use crate::words::Fault;
 use crate::{backup, commit, load, open};
 
 /// A store in one SQLite file. The only connection that writes is in here.
@@ -15,51 +16,75 @@ use crate::{backup, commit, load, open};
 pub struct SqliteStore {
     /// Ends before the connection it works beside.
     checkpoints: Option<Checkpoints>,
-    connection: Connection,
+    shared: Arc<Shared>,
     path: PathBuf,
     history: Arc<SqliteHistory>,
-    json: Vec<u8>,
 }
 
 impl SqliteStore {
     /// Opens the store at `path`; makes it if there is none. A file that is damaged, foreign or newer than
     /// this program is refused and left as it is (D6).
     pub fn open(path: &Path) -> Result<SqliteStore, StoreError> {
+        SqliteStore::open_with(path, Lag::USUAL)
+    }
+
+    /// The same, with rows that may be otherwise behind the log.
+    pub fn open_with(path: &Path, lag: Lag) -> Result<SqliteStore, StoreError> {
         let mut connection = open::open(path)?;
         let checkpoints = Some(Checkpoints::of(&mut connection, path, Bounds::USUAL)?);
-        let history = Arc::new(SqliteHistory::open(path)?);
-        Ok(SqliteStore { checkpoints, connection, path: path.to_owned(), history, json: Vec::with_capacity(4096) })
+        let shared = Arc::new(Shared::new(Writing::new(connection, lag)));
+        let history = Arc::new(SqliteHistory::open(path, &shared)?);
+        Ok(SqliteStore { checkpoints, shared, path: path.to_owned(), history })
+    }
+
+    /// Works on the connection that writes.
+    fn work<T>(&self, doing: &str, work: impl FnOnce(&mut Writing) -> Result<T, Fault>) -> Result<T, StoreError> {
+        let closed = || Err(Fault::Damaged("it is closed".into()));
+        self.shared.with(work).unwrap_or_else(closed).map_err(|it| it.say(doing, &self.path))
     }
 }
 
 impl Drop for SqliteStore {
     /// Whoever closes a store last moves its log into it, and a reader cannot: so the others go first.
     fn drop(&mut self) {
+        if let Err(error) = self.rest() {
+            tracing::warn!("rows of the store are made from its log when it is opened again: {error}");
+        }
         self.checkpoints.take();
         self.history.rest();
+        drop(self.shared.close());
     }
 }
 
 impl Store for SqliteStore {
     fn load(&mut self) -> Result<Loaded, StoreError> {
-        load::load(&self.connection).map_err(|it| it.say("read", &self.path))
+        self.work("read", |it| load::load(&it.connection))
     }
 
     fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
-        commit::commit(&mut self.connection, &mut self.json, batch, &self.path)
-            .map_err(|it| it.say("write to", &self.path))
+        self.work("write to", |it| it.commit(batch, &self.path))
     }
 
     fn revision(&mut self) -> Result<u64, StoreError> {
-        commit::stored_revision(&self.connection).map_err(|it| it.say("read", &self.path))
+        self.work("read", |it| commit::stored_revision(&it.connection))
+    }
+
+    fn is_behind(&self) -> bool {
+        self.shared.is_behind()
+    }
+
+    fn rest(&mut self) -> Result<(), StoreError> {
+        self.work("bring up to date", Writing::catch_up)
     }
 
     fn check(&mut self) -> Result<(), StoreError> {
-        backup::check(&self.connection).map_err(|it| it.say("check", &self.path))
+        self.rest()?;
+        self.work("check", |it| backup::check(&it.connection))
     }
 
     fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
-        backup::copy(&self.connection, to).map_err(|it| it.say("copy", &self.path))
+        self.rest()?;
+        self.work("copy", |it| backup::copy(&it.connection, to))
     }
 
     fn history(&self) -> Arc<dyn History> {
@@ -73,16 +98,19 @@ mod tests {
 
     use super::*;
 
+    fn pragma<T: rusqlite::types::FromSql>(store: &SqliteStore, name: &str) -> T {
+        store.work("ask", |it| Ok(it.connection.pragma_query_value(None, name, |row| row.get(0))?)).unwrap()
+    }
+
     /// D1: a test cannot cut the power, but it can see that every commit waits for the disk.
     #[test]
     fn d1_every_commit_is_synced() {
         let directory = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&directory.path().join("regatta.db")).unwrap();
-        let setting = |name| store.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
+        let setting = |name| pragma::<i64>(&store, name);
         assert_eq!(setting("synchronous"), 2, "2 is FULL");
         assert_eq!(setting("foreign_keys"), 1);
-        let mode: String = store.connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
-        assert_eq!(mode, "wal");
+        assert_eq!(pragma::<String>(&store, "journal_mode"), "wal");
     }
 
     /// D1 on a full disk: what was refused left nothing, and once there is room the store goes on.
@@ -90,14 +118,17 @@ mod tests {
     fn a_store_that_may_not_grow_is_full_and_works_again_when_it_may() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = SqliteStore::open(&directory.path().join("regatta.db")).unwrap();
-        let pages: i64 = store.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        let pages: i64 = pragma(&store, "page_count");
         let limit = |store: &SqliteStore, most: i64| {
-            store.connection.pragma_update_and_check(None, "max_page_count", most, |row| row.get::<_, i64>(0)).unwrap()
+            let set = |it: &mut Writing| -> Result<i64, Fault> {
+                Ok(it.connection.pragma_update_and_check(None, "max_page_count", most, |row| row.get(0))?)
+            };
+            store.work("limit", set).unwrap()
         };
         let mut refusals = 0;
         for step in everything() {
             let before = store.load().unwrap();
-            let used: i64 = store.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+            let used: i64 = pragma(&store, "page_count");
             limit(&store, used.max(pages));
             if let Err(why) = store.commit(&step.batch) {
                 refusals += 1;

@@ -90,6 +90,16 @@ fn disk_full(path: &Path) -> StoreError {
     error("disk_full", "the disk is full; nothing was recorded", hint)
 }
 
+/// Rows that must be written before they can be read, and cannot be, for that reason.
+pub(crate) fn behind(path: &Path, why: StoreError) -> StoreError {
+    let what = format!(
+        "what was recorded last is safe in the log of the store {}, and can be read when that can be written again ({})",
+        path.display(),
+        why.code
+    );
+    StoreError { what, ..why }
+}
+
 fn read_only(path: &Path) -> StoreError {
     error(
         "read_only",

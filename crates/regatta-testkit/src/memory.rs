@@ -48,7 +48,16 @@ struct Shared {
     /// After this many commits, one fails.
     fault: Option<(usize, Fault)>,
     commits: usize,
+    lag: Option<Lag>,
     copies: BTreeMap<PathBuf, Kept>,
+}
+
+/// A store that is behind after every commit.
+#[derive(Debug)]
+struct Lag {
+    behind: bool,
+    /// How many rests fail.
+    failures: usize,
 }
 
 /// A store in memory. Clones share their data.
@@ -71,6 +80,11 @@ impl MemoryStore {
     /// Lets one commit fail after `commits` more have succeeded.
     pub fn fail_after(&self, commits: usize, fault: Fault) {
         self.lock().fault = Some((commits, fault));
+    }
+
+    /// Lets every commit leave the store behind, and so many rests fail.
+    pub fn fall_behind(&self, failures: usize) {
+        self.lock().lag = Some(Lag { behind: false, failures });
     }
 
     /// How many commits were stored.
@@ -162,6 +176,9 @@ impl Store for MemoryStore {
         }
         shared.kept.store(batch)?;
         shared.commits += 1;
+        if let Some(lag) = &mut shared.lag {
+            lag.behind = true;
+        }
         match fault {
             Some(Fault::After(error)) => Err(error),
             _ => Ok(()),
@@ -170,6 +187,24 @@ impl Store for MemoryStore {
 
     fn revision(&mut self) -> Result<u64, StoreError> {
         Ok(self.lock().kept.meta.revision)
+    }
+
+    fn is_behind(&self) -> bool {
+        self.lock().lag.as_ref().is_some_and(|it| it.behind)
+    }
+
+    fn rest(&mut self) -> Result<(), StoreError> {
+        match &mut self.lock().lag {
+            Some(Lag { failures, .. }) if *failures > 0 => {
+                *failures -= 1;
+                Err(error("disk_full", "the disk is full".into()))
+            }
+            Some(lag) => {
+                lag.behind = false;
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     fn check(&mut self) -> Result<(), StoreError> {

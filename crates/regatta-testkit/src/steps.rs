@@ -249,6 +249,12 @@ impl Store for LivingStore {
     fn revision(&mut self) -> Result<u64, StoreError> {
         self.call("store.revision", |store| store.revision())
     }
+    fn is_behind(&self) -> bool {
+        self.store.is_behind()
+    }
+    fn rest(&mut self) -> Result<(), StoreError> {
+        self.call("store.rest", |store| store.rest())
+    }
     fn check(&mut self) -> Result<(), StoreError> {
         self.call("store.check", |store| store.check())
     }

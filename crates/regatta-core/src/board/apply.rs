@@ -28,8 +28,13 @@ use super::{Board, Due, Row, RowKey, Rows};
 impl Board {
     /// Applies a recorded event: the fold that replays a log (D4).
     pub fn fold(&mut self, recorded: &Recorded) {
+        self.fold_into(recorded, &mut Rows::new());
+    }
+
+    /// The same, and notes which rows it changes.
+    pub fn fold_into(&mut self, recorded: &Recorded, rows: &mut Rows) {
         self.revision = recorded.revision - 1; // a restored store's log leaps once, so that no token repeats
-        self.apply(&recorded.event, recorded.now, &mut Rows::new());
+        self.apply(&recorded.event, recorded.now, rows);
     }
 
     /// Total: an event is a fact, so applying it cannot fail.

@@ -59,7 +59,15 @@ pub trait Store: Send {
     fn check(&mut self) -> Result<(), StoreError>;
     /// Writes an exact copy of the store, as of the last commit, to a new file (D7).
     fn backup(&mut self, to: &Path) -> Result<(), StoreError>;
-    /// The reading side, for any thread; it never blocks the writer.
+    /// Whether something that is durable could be kept in a better form when there is time for it.
+    fn is_behind(&self) -> bool {
+        false
+    }
+    /// There is time for it.
+    fn rest(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+    /// The reading side, for any thread; it holds the writer up no longer than a commit does.
     fn history(&self) -> Arc<dyn History>;
 }
 

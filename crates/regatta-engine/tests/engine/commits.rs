@@ -163,6 +163,27 @@ fn a_full_queue_holds_callers_back() {
     engine.shutdown();
 }
 
+/// What a store left for later is done when nobody asks for anything, and tried again when it could not be.
+#[test]
+fn a_store_that_is_behind_rests_in_a_quiet_moment() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let engine = world.start_in(&life).unwrap();
+    say(&engine, add_project());
+    world.store.fall_behind(1);
+    let rest = life.hold_next("store.rest");
+    say(&engine, add_task("a"));
+    rest.reached();
+    assert!(world.store.is_behind());
+    let held = send(&engine, ask(add_task("b")));
+    rest.release();
+    block_on(held).unwrap();
+    life.until("the store is no longer behind", || !world.store.is_behind());
+    say(&engine, add_task("c"));
+    life.until("and not after the next commit", || !world.store.is_behind());
+    assert_eq!(engine.board().tasks.len(), 3);
+    engine.shutdown();
+}
+
 /// J9: the same key gives the same answer, before a restart and after it.
 #[test]
 fn j9_the_same_key_gives_the_same_answer_after_a_restart() {

@@ -6,7 +6,7 @@ use regatta_core::command::{Actor, Command};
 use regatta_core::fleet::Limits;
 use regatta_core::ids::Now;
 use regatta_engine::ports::store::Store;
-use regatta_store::{SqliteStore, restore};
+use regatta_store::{Lag, SqliteStore, restore};
 use regatta_testkit::store_suite::story::{Step, Teller, everything};
 
 use crate::support::{Place, mode};
@@ -182,6 +182,30 @@ fn a_copy_with_its_log_is_restored_with_it() {
     fs::copy(place.file("regatta.db-wal"), elsewhere.file("hand.db-wal")).unwrap();
     restore(&elsewhere.file("hand.db"), &elsewhere.path()).unwrap();
     assert_eq!(elsewhere.store().load().unwrap().board.tasks, steps.last().unwrap().board.tasks);
+}
+
+/// Rows behind the log: what is in the log is in the backup, in what is put back, and counts for what is replaced.
+#[test]
+fn l2_a_store_that_was_killed_behind_its_log_is_replaced_and_restored_whole() {
+    let steps = everything();
+    let last = steps.last().unwrap();
+    let (place, elsewhere) = (Place::behind(Lag { few: 0, most: usize::MAX }), Place::new());
+    let mut store = place.store();
+    commit_all(&mut store, &steps);
+    assert!(store.is_behind());
+    for name in ["regatta.db", "regatta.db-wal"] {
+        fs::copy(place.file(name), elsewhere.file(name)).unwrap();
+        fs::copy(place.file(name), elsewhere.file(&name.replace("regatta", "hand"))).unwrap();
+    }
+    store.backup(&elsewhere.file("early.db")).unwrap();
+    restore(&elsewhere.file("hand.db"), &elsewhere.path()).unwrap();
+    let mut restored = elsewhere.store();
+    let found = restored.load().unwrap();
+    assert_eq!((found.board.revision, found.board.at), (last.board.revision + LEAP, last.board.at));
+    assert!(found.board.tasks == last.board.tasks && found.board.claims == last.board.claims);
+    restored.check().unwrap();
+    let copied = SqliteStore::open(&elsewhere.file("early.db")).unwrap().load().unwrap();
+    assert!(copied.board == last.board && copied.outbox == last.outbox);
 }
 
 /// A leftover of a backup that a crash cut off is in nobody's way.

@@ -1,7 +1,17 @@
-//! Both stores, held to the same suite.
+//! Both stores, held to the same suite; the one with rows that wait for nothing, for each other, and for ever.
 
 mod sqlite {
     regatta_testkit::store_suite!(crate::support::Place::new());
+}
+
+mod sqlite_with_rows_behind {
+    use regatta_store::Lag;
+    regatta_testkit::store_suite!(crate::support::Place::behind(Lag { few: 1, most: 9 }));
+}
+
+mod sqlite_with_rows_far_behind {
+    use regatta_store::Lag;
+    regatta_testkit::store_suite!(crate::support::Place::behind(Lag { few: 1, most: usize::MAX }));
 }
 
 mod memory {

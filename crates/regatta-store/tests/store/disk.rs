@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use regatta_engine::ports::store::{Store, TaskFilter};
-use regatta_store::SqliteStore;
+use regatta_store::{Lag, SqliteStore};
 use regatta_testkit::store_suite::story::{Step, everything};
 
 use crate::support::{Place, directory, mode};
@@ -152,6 +152,29 @@ fn a_program_that_holds_the_store_is_a_second_writer_until_it_lets_go() {
     assert_eq!(store.commit(&steps[0].batch).unwrap_err().code, "second_writer");
     theirs.execute_batch("ROLLBACK").unwrap();
     store.commit(&steps[0].batch).unwrap();
+}
+
+/// Rows that wait cannot be read while nobody can write them; the log and the board can.
+#[test]
+fn rows_that_cannot_be_written_are_not_shown_as_they_were_before() {
+    let steps = everything();
+    let place = Place::behind(Lag { few: 0, most: usize::MAX });
+    let mut store = place.store();
+    for step in &steps {
+        store.commit(&step.batch).unwrap();
+    }
+    let theirs = place.raw();
+    theirs.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let history = store.history();
+    let why = history.tasks(&TaskFilter::default()).unwrap_err();
+    assert_eq!(why.code, "second_writer");
+    assert!(why.what.contains("is safe in the log") && !why.hint.is_empty(), "{why:?}");
+    assert!(store.is_behind() && store.rest().is_err());
+    assert!(!history.events(0, 10).unwrap().is_empty());
+    assert!(store.load().unwrap().board == steps.last().unwrap().board);
+    theirs.execute_batch("ROLLBACK").unwrap();
+    assert!(!history.tasks(&TaskFilter::default()).unwrap().is_empty());
+    assert!(!store.is_behind());
 }
 
 /// A reader in the middle of its work holds up no commit, and sees no half of one.

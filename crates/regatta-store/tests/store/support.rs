@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use regatta_engine::ports::store::{Store, StoreError};
-use regatta_store::SqliteStore;
+use regatta_store::{Lag, SqliteStore};
 use regatta_testkit::store_suite::Harness;
 use regatta_testkit::store_suite::story::Step;
 use rusqlite::Connection;
@@ -25,11 +25,17 @@ pub(crate) fn directory() -> TempDir {
 pub(crate) struct Place {
     directory: TempDir,
     copies: usize,
+    lag: Lag,
 }
 
 impl Place {
     pub(crate) fn new() -> Place {
-        Place { directory: directory(), copies: 0 }
+        Place::behind(Lag::USUAL)
+    }
+
+    /// Where rows are so far behind the log.
+    pub(crate) fn behind(lag: Lag) -> Place {
+        Place { directory: directory(), copies: 0, lag }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -41,7 +47,7 @@ impl Place {
     }
 
     pub(crate) fn store(&self) -> SqliteStore {
-        SqliteStore::open(&self.path()).unwrap()
+        SqliteStore::open_with(&self.path(), self.lag).unwrap()
     }
 
     /// Why it does not open.
@@ -82,7 +88,7 @@ impl Harness for Place {
         for name in ["regatta.db", "regatta.db-wal"] {
             fs::copy(self.file(name), copy.join(name)).unwrap();
         }
-        Box::new(SqliteStore::open(&copy.join("regatta.db")).unwrap())
+        Box::new(SqliteStore::open_with(&copy.join("regatta.db"), self.lag).unwrap())
     }
 
     fn backup_path(&mut self) -> PathBuf {
@@ -93,12 +99,18 @@ impl Harness for Place {
         Box::new(SqliteStore::open(path).unwrap())
     }
 
-    /// The revision is written last, and cannot be.
+    /// Up to where the rows are is written last, and cannot be. Where rows wait, the log is the last.
     fn while_broken(&mut self, during: &mut dyn FnMut()) {
-        self.raw()
-            .execute_batch("CREATE TRIGGER broken BEFORE UPDATE ON meta BEGIN SELECT RAISE(ABORT, 'broken'); END")
-            .unwrap();
+        let waits = self.lag.few == 1;
+        let log = ["AFTER INSERT ON events", "AFTER DELETE ON outbox"];
+        let broken = log.into_iter().filter(|_| waits).chain(["BEFORE UPDATE ON meta"]);
+        for (nth, it) in broken.clone().enumerate() {
+            let sql = format!("CREATE TRIGGER broken{nth} {it} BEGIN SELECT RAISE(ABORT, 'broken'); END");
+            self.raw().execute_batch(&sql).unwrap();
+        }
         during();
-        self.raw().execute_batch("DROP TRIGGER broken").unwrap();
+        for (nth, _) in broken.enumerate() {
+            self.raw().execute_batch(&format!("DROP TRIGGER broken{nth}")).unwrap();
+        }
     }
 }

@@ -1,0 +1,225 @@
+//! Rows that are not written yet, although their commit is.
+//!
+//! The log alone makes a commit durable: rows are what its events made of the board, and can be made again from them
+//! (D4). Under load a row changes several times within a few commits, so writing it may wait until many can be written
+//! at once; when there is little to write, it never waits. The store says in its `meta` row up to which event its rows
+//! are written. Whoever reads rows has them written first; whoever opens a store that was killed in between makes them
+//! from the log.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Mutex, PoisonError};
+
+use regatta_core::board::{Meta, Rows};
+use regatta_engine::ports::store::Batch;
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::words::Fault;
+use crate::{commit, load};
+
+/// How far rows may be behind the log.
+#[derive(Clone, Copy, Debug)]
+pub struct Lag {
+    /// A commit that changes fewer rows than this writes them, and all that waited.
+    pub few: usize,
+    /// The most that wait.
+    pub most: usize,
+}
+
+impl Lag {
+    /// A commit in which a few callers met does not wait. Writing the most takes about as long as two commits.
+    pub const USUAL: Lag = Lag { few: 24, most: 512 };
+}
+
+/// What waits to be written.
+#[derive(Debug)]
+pub(crate) struct Behind {
+    lag: Lag,
+    pub(crate) rows: Rows,
+    /// Where the board is with them.
+    meta: Option<Meta>,
+}
+
+impl Behind {
+    pub(crate) fn new(lag: Lag) -> Behind {
+        Behind { lag, rows: Rows::new(), meta: None }
+    }
+
+    /// Whether the rows of a commit may wait with those that do.
+    pub(crate) fn may_wait(&self, changed: usize) -> bool {
+        changed >= self.lag.few && self.rows.len() + changed <= self.lag.most
+    }
+
+    /// The rows of a commit that is durable begin to wait.
+    pub(crate) fn wait(&mut self, batch: &Batch) {
+        self.rows.extend(batch.rows.iter().map(|(key, row)| (key.clone(), row.clone())));
+        self.meta = Some(batch.meta);
+    }
+
+    /// All are written.
+    pub(crate) fn clear(&mut self) {
+        self.rows.clear();
+        self.meta = None;
+    }
+}
+
+/// The one connection that writes, and what it has not written yet.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    pub(crate) connection: Connection,
+    json: Vec<u8>,
+    behind: Behind,
+}
+
+impl Writing {
+    pub(crate) fn new(connection: Connection, lag: Lag) -> Writing {
+        Writing { connection, json: Vec::with_capacity(4096), behind: Behind::new(lag) }
+    }
+
+    pub(crate) fn commit(&mut self, batch: &Batch, path: &Path) -> Result<(), Fault> {
+        commit::commit(&mut self.connection, &mut self.json, batch, &mut self.behind, path)
+    }
+
+    pub(crate) fn is_behind(&self) -> bool {
+        self.behind.meta.is_some()
+    }
+
+    /// Writes what waits.
+    pub(crate) fn catch_up(&mut self) -> Result<(), Fault> {
+        if let Some(meta) = self.behind.meta {
+            let change = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            commit::rows(&change, &mut self.json, &self.behind.rows, &meta)?;
+            change.commit()?;
+            self.behind.clear();
+        }
+        Ok(())
+    }
+}
+
+/// The writing side, as the writer and those who read share it. It is gone when the store is closed.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    writing: Mutex<Option<Writing>>,
+    /// Whether rows wait: so that who reads waits for a commit only if they do.
+    is_behind: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(writing: Writing) -> Shared {
+        Shared { writing: Mutex::new(Some(writing)), is_behind: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind.load(Acquire)
+    }
+
+    /// Works with the writing side. `None` if the store is closed, and then everything is written.
+    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Writing) -> T) -> Option<T> {
+        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = writing.as_mut().map(work);
+        self.is_behind.store(writing.as_ref().is_some_and(Writing::is_behind), Release);
+        done
+    }
+
+    /// Writes what waits, if anything does.
+    pub(crate) fn catch_up(&self) -> Result<(), Fault> {
+        if self.is_behind() { self.with(Writing::catch_up).unwrap_or(Ok(())) } else { Ok(()) }
+    }
+
+    /// Takes the writing side away from everybody.
+    pub(crate) fn close(&self) -> Option<Writing> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Brings the rows of a store that nobody has open to where its log is. Most stores are there.
+pub(crate) fn settle(connection: &mut Connection) -> Result<(), Fault> {
+    if commit::stored_revision(connection)? == commit::rows_revision(connection)? {
+        return Ok(());
+    }
+    let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut rows = Rows::new();
+    let board = load::board(&change, &mut rows)?;
+    commit::rows(&change, &mut Vec::new(), &rows, &board.meta())?;
+    change.commit()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use regatta_core::board::{Row, RowKey};
+    use regatta_core::ids::TaskId;
+    use regatta_engine::ports::store::Store;
+    use regatta_testkit::store_suite::story::everything;
+
+    use super::*;
+    use crate::SqliteStore;
+
+    #[test]
+    fn rows_wait_only_where_there_are_many_and_never_too_many() {
+        let steps = everything();
+        let mut behind = Behind::new(Lag { few: 3, most: 10 });
+        for (changed, may) in [(0, false), (2, false), (3, true), (10, true), (11, false)] {
+            assert_eq!(behind.may_wait(changed), may, "{changed} rows, none waiting");
+        }
+        let batch =
+            Batch { rows: steps.iter().flat_map(|it| it.batch.rows.clone()).take(6).collect(), ..Batch::default() };
+        let waiting = batch.rows.len();
+        behind.wait(&batch);
+        for (changed, may) in [(2, false), (3, true), (10 - waiting, true), (11 - waiting, false)] {
+            assert_eq!(behind.may_wait(changed), may, "{changed} rows, {waiting} waiting");
+        }
+    }
+
+    /// D1: a commit whose rows wait is in the log, whoever reads finds it, and then it is in its table.
+    #[test]
+    fn d1_rows_that_wait_are_in_the_log_and_written_for_whoever_reads() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("regatta.db");
+        let mut store = SqliteStore::open_with(&path, Lag { few: 0, most: usize::MAX }).unwrap();
+        let raw = Connection::open(&path).unwrap();
+        let count = |sql: &str| raw.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        let steps = everything();
+        for step in &steps {
+            store.commit(&step.batch).unwrap();
+            let at = (commit::stored_revision(&raw).unwrap(), commit::rows_revision(&raw).unwrap());
+            assert_eq!(at, (step.board.revision, 0));
+            if step.batch.rows.contains_key(&RowKey::Task(TaskId(1))) {
+                break;
+            }
+        }
+        assert!(store.is_behind());
+        assert_eq!(count("SELECT count(*) FROM tasks"), 0);
+        let history = store.history();
+        assert!(history.events(0, 1).unwrap().len() == 1 && store.is_behind(), "events are never behind");
+        assert!(history.task(TaskId(1)).unwrap().is_some());
+        assert!(!store.is_behind());
+        assert_eq!(count("SELECT count(*) FROM tasks"), 1);
+    }
+
+    /// A row that changed often is written once, as it was last.
+    #[test]
+    fn rows_that_wait_become_what_they_were_last() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store =
+            SqliteStore::open_with(&directory.path().join("regatta.db"), Lag { few: 0, most: usize::MAX }).unwrap();
+        let (steps, history) = (everything(), store.history());
+        let mut last = Rows::new();
+        for step in &steps {
+            store.commit(&step.batch).unwrap();
+            last.extend(step.batch.rows.clone());
+        }
+        for (key, row) in last {
+            match (key, row) {
+                (RowKey::Task(id), Some(Row::Task(it))) => assert_eq!(history.task(id).unwrap().as_ref(), Some(&*it)),
+                (RowKey::Task(id), None) => assert_eq!(history.task(id).unwrap(), None),
+                (RowKey::Attempt(id), Some(Row::Attempt(it))) => {
+                    assert_eq!(history.attempt(id).unwrap().as_ref(), Some(&*it));
+                }
+                _ => {}
+            }
+        }
+        store.check().unwrap();
+    }
+}
