@@ -32,35 +32,46 @@ impl Lag {
     pub const USUAL: Lag = Lag { few: 24, most: 512 };
 }
 
+/// The most events whose rows wait: so many are read again after a crash, also where few rows change again and again.
+const MOST_EVENTS: u64 = 4_096;
+
 /// What waits to be written.
 #[derive(Debug)]
 pub(crate) struct Behind {
     lag: Lag,
     pub(crate) rows: Rows,
-    /// Where the board is with them.
-    meta: Option<Meta>,
+    /// Up to which revision rows are written, and where the board is with those that wait.
+    since: Option<(u64, Meta)>,
 }
 
 impl Behind {
     pub(crate) fn new(lag: Lag) -> Behind {
-        Behind { lag, rows: Rows::new(), meta: None }
+        Behind { lag, rows: Rows::new(), since: None }
     }
 
     /// Whether the rows of a commit may wait with those that do.
-    pub(crate) fn may_wait(&self, changed: usize) -> bool {
-        changed >= self.lag.few && self.rows.len() + changed <= self.lag.most
+    pub(crate) fn may_wait(&self, batch: &Batch) -> bool {
+        let changed = batch.rows.len();
+        changed >= self.lag.few
+            && self.rows.len() + changed <= self.lag.most
+            && batch.meta.revision - self.written(batch.after) <= MOST_EVENTS
+    }
+
+    /// Up to which revision rows are written in a store that is at `revision`.
+    pub(crate) fn written(&self, revision: u64) -> u64 {
+        self.since.map_or(revision, |it| it.0)
     }
 
     /// The rows of a commit that is durable begin to wait.
     pub(crate) fn wait(&mut self, batch: &Batch) {
+        self.since = Some((self.written(batch.after), batch.meta));
         self.rows.extend(batch.rows.iter().map(|(key, row)| (key.clone(), row.clone())));
-        self.meta = Some(batch.meta);
     }
 
     /// All are written.
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
-        self.meta = None;
+        self.since = None;
     }
 }
 
@@ -82,16 +93,20 @@ impl Writing {
     }
 
     pub(crate) fn is_behind(&self) -> bool {
-        self.behind.meta.is_some()
+        self.behind.since.is_some()
     }
 
     /// Writes what waits.
-    pub(crate) fn catch_up(&mut self) -> Result<(), Fault> {
-        if let Some(meta) = self.behind.meta {
+    pub(crate) fn catch_up(&mut self, path: &Path) -> Result<(), Fault> {
+        if let Some((_, meta)) = self.behind.since {
             let change = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            commit::is_at(&change, meta.revision, &self.behind, path)?;
             commit::rows(&change, &mut self.json, &self.behind.rows, &meta)?;
-            change.commit()?;
-            self.behind.clear();
+            let committed = change.commit();
+            if committed.is_ok() || commit::revisions(&self.connection)?.1 == meta.revision {
+                self.behind.clear();
+            }
+            committed?;
         }
         Ok(())
     }
@@ -123,8 +138,8 @@ impl Shared {
     }
 
     /// Writes what waits, if anything does.
-    pub(crate) fn catch_up(&self) -> Result<(), Fault> {
-        if self.is_behind() { self.with(Writing::catch_up).unwrap_or(Ok(())) } else { Ok(()) }
+    pub(crate) fn catch_up(&self, path: &Path) -> Result<(), Fault> {
+        if self.is_behind() { self.with(|it| it.catch_up(path)).unwrap_or(Ok(())) } else { Ok(()) }
     }
 
     /// Takes the writing side away from everybody.
@@ -135,7 +150,8 @@ impl Shared {
 
 /// Brings the rows of a store that nobody has open to where its log is. Most stores are there.
 pub(crate) fn settle(connection: &mut Connection) -> Result<(), Fault> {
-    if commit::stored_revision(connection)? == commit::rows_revision(connection)? {
+    let (stored, written) = commit::revisions(connection)?;
+    if stored == written {
         return Ok(());
     }
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -158,18 +174,27 @@ mod tests {
 
     #[test]
     fn rows_wait_only_where_there_are_many_and_never_too_many() {
-        let steps = everything();
+        let told: Rows = everything().into_iter().flat_map(|it| it.batch.rows).collect();
+        let commit = |after: u64, events: u64, changed: usize| {
+            let meta = Meta { revision: after + events, ..Meta::default() };
+            Batch { after, meta, rows: told.clone().into_iter().take(changed).collect(), ..Batch::default() }
+        };
         let mut behind = Behind::new(Lag { few: 3, most: 10 });
         for (changed, may) in [(0, false), (2, false), (3, true), (10, true), (11, false)] {
-            assert_eq!(behind.may_wait(changed), may, "{changed} rows, none waiting");
+            assert_eq!(behind.may_wait(&commit(7, 5, changed)), may, "{changed} rows, none waiting");
         }
-        let batch =
-            Batch { rows: steps.iter().flat_map(|it| it.batch.rows.clone()).take(6).collect(), ..Batch::default() };
-        let waiting = batch.rows.len();
-        behind.wait(&batch);
-        for (changed, may) in [(2, false), (3, true), (10 - waiting, true), (11 - waiting, false)] {
-            assert_eq!(behind.may_wait(changed), may, "{changed} rows, {waiting} waiting");
+        behind.wait(&commit(7, 5, 6));
+        for (changed, may) in [(2, false), (3, true), (4, true), (5, false)] {
+            assert_eq!(behind.may_wait(&commit(12, 5, changed)), may, "{changed} rows, 6 waiting");
         }
+        assert_eq!(behind.written(12), 7);
+        // Few rows that change again and again.
+        for (events, may) in [(1, true), (MOST_EVENTS - 5, true), (MOST_EVENTS - 4, false)] {
+            assert_eq!(behind.may_wait(&commit(12, events, 3)), may, "{events} more events");
+        }
+        behind.clear();
+        assert_eq!(behind.written(12), 12);
+        assert!(behind.may_wait(&commit(12, MOST_EVENTS, 3)));
     }
 
     /// D1: a commit whose rows wait is in the log, whoever reads finds it, and then it is in its table.
@@ -183,8 +208,7 @@ mod tests {
         let steps = everything();
         for step in &steps {
             store.commit(&step.batch).unwrap();
-            let at = (commit::stored_revision(&raw).unwrap(), commit::rows_revision(&raw).unwrap());
-            assert_eq!(at, (step.board.revision, 0));
+            assert_eq!(commit::revisions(&raw).unwrap(), (step.board.revision, 0));
             if step.batch.rows.contains_key(&RowKey::Task(TaskId(1))) {
                 break;
             }

@@ -19,20 +19,25 @@ use crate::load::decode;
 use crate::words::{self, Fault};
 use crate::{index, log};
 
-/// The revision of the last commit: the log's last event, or where a restore put it.
-pub(crate) fn stored_revision(connection: &Connection) -> Result<u64, Fault> {
-    const LAST: &str = "SELECT max(revision, (SELECT coalesce(max(revision), 0) FROM events)) FROM meta WHERE id = 1";
-    revision(connection, LAST)
+/// The revision of the last commit, which is the log's last event or where a restore put it, and the one up to which rows
+/// are written.
+pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), Fault> {
+    const BOTH: &str = "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";
+    let (last, written): (i64, i64) =
+        connection.prepare_cached(BOTH)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok((last.max(written).unsigned_abs(), written.unsigned_abs()))
 }
 
-/// Up to which revision the rows are written.
-pub(crate) fn rows_revision(connection: &Connection) -> Result<u64, Fault> {
-    revision(connection, "SELECT revision FROM meta WHERE id = 1")
-}
-
-fn revision(connection: &Connection, sql: &str) -> Result<u64, Fault> {
-    let stored: i64 = connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
-    Ok(stored.unsigned_abs())
+/// Sees that a store is where its only writer left it.
+pub(crate) fn is_at(connection: &Connection, revision: u64, behind: &Behind, path: &Path) -> Result<(), Fault> {
+    let (stored, written) = revisions(connection)?;
+    if stored != revision {
+        return Err(words::moved_on(path, revision, stored).into());
+    }
+    if written != behind.written(revision) {
+        return Err(words::moved_on(path, behind.written(revision), written).into());
+    }
+    Ok(())
 }
 
 /// Stores a batch, or nothing of it: its events and effects now, its rows too unless they may wait. `json` is only a
@@ -48,13 +53,10 @@ pub(crate) fn commit(
     path: &Path,
 ) -> Result<(), Fault> {
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let stored = stored_revision(&change)?;
-    if stored != batch.after {
-        return Err(words::moved_on(path, batch.after, stored).into());
-    }
+    is_at(&change, batch.after, behind, path)?;
     let mut writer = Writer { connection: &change, json };
     writer.log(batch)?;
-    let waits = behind.may_wait(batch.rows.len());
+    let waits = behind.may_wait(batch);
     if !waits {
         writer.rows(behind.rows.iter().filter(|it| !batch.rows.contains_key(it.0)))?;
         writer.rows(&batch.rows)?;

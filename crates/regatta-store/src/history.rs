@@ -62,7 +62,9 @@ impl SqliteHistory {
     /// Reads rows. Those that are committed and not written yet are written first: what was answered is found.
     fn rows<T>(&self, ask: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, StoreError> {
         if let Some(store) = self.store.upgrade() {
-            store.catch_up().map_err(|it| words::behind(&self.path, it.say("bring up to date", &self.path)))?;
+            store
+                .catch_up(&self.path)
+                .map_err(|it| words::behind(&self.path, it.say("bring up to date", &self.path)))?;
         }
         self.read(ask)
     }

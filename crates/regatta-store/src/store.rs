@@ -66,7 +66,7 @@ impl Store for SqliteStore {
     }
 
     fn revision(&mut self) -> Result<u64, StoreError> {
-        self.work("read", |it| commit::stored_revision(&it.connection))
+        self.work("read", |it| Ok(commit::revisions(&it.connection)?.0))
     }
 
     fn is_behind(&self) -> bool {
@@ -74,7 +74,7 @@ impl Store for SqliteStore {
     }
 
     fn rest(&mut self) -> Result<(), StoreError> {
-        self.work("bring up to date", Writing::catch_up)
+        self.work("bring up to date", |it| it.catch_up(&self.path))
     }
 
     fn check(&mut self) -> Result<(), StoreError> {

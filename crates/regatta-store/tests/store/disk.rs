@@ -154,6 +154,29 @@ fn a_program_that_holds_the_store_is_a_second_writer_until_it_lets_go() {
     store.commit(&steps[0].batch).unwrap();
 }
 
+/// Another program that opens the store makes its rows from the log; those that wait here are older then, and not written.
+#[test]
+fn rows_that_somebody_else_has_written_are_not_written_over() {
+    let steps = everything();
+    let (mine, theirs) = steps.split_at(60);
+    let place = Place::behind(Lag { few: 0, most: usize::MAX });
+    let mut store = place.store();
+    for step in mine {
+        store.commit(&step.batch).unwrap();
+    }
+    let mut other = SqliteStore::open(&place.path()).unwrap();
+    assert_eq!(store.rest().unwrap_err().code, "second_writer");
+    for step in theirs {
+        other.commit(&step.batch).unwrap();
+    }
+    assert_eq!(store.rest().unwrap_err().code, "second_writer");
+    assert_eq!(store.commit(&theirs[0].batch).unwrap_err().code, "second_writer");
+    drop(store);
+    other.check().unwrap();
+    drop(other);
+    assert!(place.store().load().unwrap().board == steps.last().unwrap().board);
+}
+
 /// Rows that wait cannot be read while nobody can write them; the log and the board can.
 #[test]
 fn rows_that_cannot_be_written_are_not_shown_as_they_were_before() {
