@@ -83,7 +83,6 @@ impl Store for SqliteStore {
     }
 
     fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
-        self.rest()?;
         self.work("copy", |it| backup::copy(&it.connection, to))
     }
 

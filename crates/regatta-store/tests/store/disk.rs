@@ -154,6 +154,22 @@ fn a_program_that_holds_the_store_is_a_second_writer_until_it_lets_go() {
     store.commit(&steps[0].batch).unwrap();
 }
 
+/// Who closes a store writes what waits: who still reads it finds everything.
+#[test]
+fn a_closed_store_has_all_its_rows() {
+    let steps = everything();
+    let place = Place::behind(Lag { few: 0, most: usize::MAX });
+    let mut store = place.store();
+    for step in &steps {
+        store.commit(&step.batch).unwrap();
+    }
+    assert!(store.is_behind());
+    let history = store.history();
+    drop(store);
+    assert!(!place.file("regatta.db-wal").exists());
+    assert!(!history.tasks(&TaskFilter::default()).unwrap().is_empty());
+}
+
 /// Another program that opens the store makes its rows from the log; those that wait here are older then, and not written.
 #[test]
 fn rows_that_somebody_else_has_written_are_not_written_over() {
