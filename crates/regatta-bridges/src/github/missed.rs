@@ -23,8 +23,18 @@ pub(super) struct Missed {
     known: HashSet<u64>,
     order: VecDeque<u64>,
     arrived: HashSet<String>,
-    /// By their guid, which every sending of one has: its latest id, and how often it was asked for.
-    failed: BTreeMap<String, (u64, u32)>,
+    /// By their guid, which every sending of one has.
+    failed: BTreeMap<String, Failed>,
+}
+
+/// A delivery that did not arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Failed {
+    /// The ids of its first and of its latest sending: they grow with time.
+    first: u64,
+    latest: u64,
+    /// How often it was asked for.
+    tries: u32,
 }
 
 impl Missed {
@@ -32,19 +42,26 @@ impl Missed {
     pub(super) async fn ask_again(&mut self, api: &Api) -> Result<usize, Trouble> {
         self.read(api).await?;
         let mut asked = 0;
-        let due: Vec<String> =
-            self.failed.iter().filter(|it| it.1.1 < MOST_TRIES).map(|it| it.0.clone()).take(MOST_AT_ONCE).collect();
-        for guid in due {
-            let Some((id, tries)) = self.failed.get_mut(&guid) else { continue };
-            *tries += 1;
-            match api.app(Method::POST, &format!("/app/hook/deliveries/{id}/attempts")).await {
+        for guid in self.due() {
+            let Some(it) = self.failed.get_mut(&guid) else { continue };
+            it.tries += 1;
+            match api.app(Method::POST, &format!("/app/hook/deliveries/{}/attempts", it.latest)).await {
                 Ok(_) => asked += 1,
                 // It is too old: GitHub has forgotten it.
-                Err(Trouble::Never(_)) => *tries = MOST_TRIES,
+                Err(Trouble::Never(_)) => it.tries = MOST_TRIES,
                 Err(trouble) => return Err(trouble),
             }
         }
         Ok(asked)
+    }
+
+    /// Which are asked for now, the oldest first: a question comes before what was written after it, as far as GitHub
+    /// keeps to that.
+    fn due(&self) -> Vec<String> {
+        let mut due: Vec<(u64, &String)> =
+            self.failed.iter().filter(|it| it.1.tries < MOST_TRIES).map(|it| (it.1.first, it.0)).collect();
+        due.sort_unstable();
+        due.into_iter().take(MOST_AT_ONCE).map(|it| it.1.clone()).collect()
     }
 
     async fn read(&mut self, api: &Api) -> Result<(), Trouble> {
@@ -83,9 +100,8 @@ impl Missed {
             }
             self.arrived.insert(guid.to_owned());
         } else if !self.arrived.contains(guid) && matters(line) && self.failed.len() < MOST_KNOWN {
-            let tries = self.failed.get(guid).map_or(0, |it| it.1);
-            let latest = self.failed.get(guid).map_or(id, |it| it.0.max(id));
-            self.failed.insert(guid.to_owned(), (latest, tries));
+            let it = self.failed.entry(guid.to_owned()).or_insert(Failed { first: id, latest: id, tries: 0 });
+            (it.first, it.latest) = (it.first.min(id), it.latest.max(id));
         }
         true
     }
@@ -133,11 +149,28 @@ mod tests {
             assert!(missed.note(&it));
             assert!(!missed.note(&it), "it was listed before");
         }
-        assert_eq!(missed.failed, BTreeMap::from([("a".to_owned(), (8, 0))]));
-        missed.failed.get_mut("a").unwrap().1 = 3;
+        assert_eq!(missed.failed, BTreeMap::from([("a".to_owned(), Failed { first: 8, latest: 8, tries: 0 })]));
+        missed.failed.get_mut("a").unwrap().tries = 3;
         missed.note(&line(10, "a", 503, "issue_comment"));
-        assert_eq!(missed.failed["a"], (10, 3), "the latest id, and how often it was asked for");
+        assert_eq!(missed.failed["a"], Failed { first: 8, latest: 10, tries: 3 });
         missed.note(&line(11, "a", 200, "issue_comment"));
         assert!(missed.failed.is_empty());
+    }
+
+    #[test]
+    fn what_was_missed_is_asked_for_oldest_first() {
+        let line = |id: u64, guid: &str| json!({"id": id, "guid": guid, "status_code": 502, "event": "issue_comment", "action": "created"});
+        let mut missed = Missed::default();
+        // "c" was sent first, and once more after all the others.
+        for it in [line(9, "c"), line(8, "a"), line(7, "d"), line(6, "b"), line(5, "c")] {
+            missed.note(&it);
+        }
+        assert_eq!(missed.due(), ["c", "b", "d", "a"]);
+        missed.failed.get_mut("b").unwrap().tries = MOST_TRIES;
+        assert_eq!(missed.due(), ["c", "d", "a"]);
+        for id in 100..300 {
+            missed.note(&line(id, &format!("more {id}")));
+        }
+        assert_eq!((missed.due().len(), &*missed.due()[0]), (MOST_AT_ONCE, "c"));
     }
 }
