@@ -103,7 +103,8 @@ impl Writing {
             commit::is_at(&change, meta.revision, &self.behind, path)?;
             commit::rows(&change, &mut self.json, &self.behind.rows, &meta)?;
             let committed = change.commit();
-            if committed.is_ok() || commit::revisions(&self.connection)?.1 == meta.revision {
+            let kept = || commit::revisions(&self.connection).is_ok_and(|it| it.1 == meta.revision);
+            if committed.is_ok() || kept() {
                 self.behind.clear();
             }
             committed?;

@@ -62,13 +62,18 @@ pub(crate) fn commit(
         writer.rows(&batch.rows)?;
         writer.meta(&batch.meta)?;
     }
-    change.commit()?;
-    if waits {
-        behind.wait(batch)
-    } else {
-        behind.clear()
+    let committed = change.commit();
+    // What failed may have been kept all the same, and then its rows wait or are written all the same.
+    let kept =
+        || batch.meta.revision != batch.after && revisions(connection).is_ok_and(|it| it.0 == batch.meta.revision);
+    if committed.is_ok() || kept() {
+        if waits {
+            behind.wait(batch);
+        } else {
+            behind.clear();
+        }
     }
-    Ok(())
+    Ok(committed?)
 }
 
 /// Writes rows whose events are in the log, and that they are written.

@@ -8,7 +8,7 @@ use regatta_engine::ports::store::{Batch, History, Loaded, Store, StoreError};
 use crate::behind::{Lag, Shared, Writing};
 use crate::checkpoint::{Bounds, Checkpoints};
 use crate::history::SqliteHistory;
-use crate::words::Fault;
+use crate::words::{self, Fault};
 use crate::{backup, commit, load, open};
 
 /// A store in one SQLite file. The only connection that writes is in here.
@@ -39,7 +39,7 @@ impl SqliteStore {
 
     /// Works on the connection that writes.
     fn work<T>(&self, doing: &str, work: impl FnOnce(&mut Writing) -> Result<T, Fault>) -> Result<T, StoreError> {
-        let closed = || Err(Fault::Damaged("it is closed".into()));
+        let closed = || Err(words::closed(&self.path).into());
         self.shared.with(work).unwrap_or_else(closed).map_err(|it| it.say(doing, &self.path))
     }
 }

@@ -90,6 +90,10 @@ fn disk_full(path: &Path) -> StoreError {
     error("disk_full", "the disk is full; nothing was recorded", hint)
 }
 
+pub(crate) fn closed(path: &Path) -> StoreError {
+    error("io", format!("the store {} is closed", path.display()), "start the daemon again: regatta up")
+}
+
 /// Rows that must be written before they can be read, and cannot be, for that reason.
 pub(crate) fn behind(path: &Path, why: StoreError) -> StoreError {
     let what = format!(

@@ -67,7 +67,7 @@ pub trait Store: Send {
     fn rest(&mut self) -> Result<(), StoreError> {
         Ok(())
     }
-    /// The reading side, for any thread; it holds the writer up no longer than a commit does.
+    /// The reading side, for any thread; it holds the writer up no longer than a large commit does.
     fn history(&self) -> Arc<dyn History>;
 }
 

@@ -7,17 +7,11 @@ use regatta_core::fleet::Limits;
 use regatta_core::ids::Now;
 use regatta_engine::ports::store::Store;
 use regatta_store::{Lag, SqliteStore, restore};
-use regatta_testkit::store_suite::story::{Step, Teller, everything};
+use regatta_testkit::store_suite::story::{Teller, everything};
 
-use crate::support::{Place, mode};
+use crate::support::{Place, commit_all, mode};
 
 const LEAP: u64 = 1 << 32;
-
-fn commit_all(store: &mut dyn Store, steps: &[Step]) {
-    for step in steps {
-        store.commit(&step.batch).unwrap();
-    }
-}
 
 /// One more commit on whatever the store holds; its first event's revision.
 fn one_more(store: &mut dyn Store, max_attempts: u32) -> u64 {

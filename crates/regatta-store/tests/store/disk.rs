@@ -10,7 +10,7 @@ use regatta_engine::ports::store::{Store, TaskFilter};
 use regatta_store::{Lag, SqliteStore};
 use regatta_testkit::store_suite::story::{Step, everything};
 
-use crate::support::{Place, directory, mode};
+use crate::support::{Place, commit_all, directory, mode};
 
 /// Commits until it is refused; says after which step and how.
 fn commit_until_refused(store: &mut SqliteStore, steps: &[Step]) -> (usize, regatta_engine::ports::store::StoreError) {
@@ -82,9 +82,7 @@ fn a_full_disk_records_nothing_and_is_used_again_when_it_has_room() {
     let Some(disk) = SmallDisk::mount("the store that may not grow (src/store.rs)") else { return };
     let steps = everything();
     let mut store = SqliteStore::open(&disk.path()).unwrap();
-    for step in &steps {
-        store.commit(&step.batch).unwrap();
-    }
+    commit_all(&mut store, &steps);
     let large = large(&steps);
     let (nth, why) = commit_until_refused(&mut store, &large);
     assert_eq!(why.code, "disk_full", "{why:?}");
@@ -95,9 +93,7 @@ fn a_full_disk_records_nothing_and_is_used_again_when_it_has_room() {
     assert_eq!(store.backup(&disk.path().with_extension("copy")).unwrap_err().code, "disk_full");
     assert!(!disk.path().with_extension("copy").exists() && !disk.path().with_extension("copy.partial").exists());
     disk.remount("size=64m");
-    for step in &large[nth..] {
-        store.commit(&step.batch).unwrap();
-    }
+    commit_all(&mut store, &large[nth..]);
     store.check().unwrap();
     drop(store);
     assert!(SqliteStore::open(&disk.path()).unwrap().load().unwrap().board == large.last().unwrap().board);
@@ -160,9 +156,7 @@ fn a_closed_store_has_all_its_rows() {
     let steps = everything();
     let place = Place::behind(Lag { few: 0, most: usize::MAX });
     let mut store = place.store();
-    for step in &steps {
-        store.commit(&step.batch).unwrap();
-    }
+    commit_all(&mut store, &steps);
     assert!(store.is_behind());
     let history = store.history();
     drop(store);
@@ -177,14 +171,10 @@ fn rows_that_somebody_else_has_written_are_not_written_over() {
     let (mine, theirs) = steps.split_at(60);
     let place = Place::behind(Lag { few: 0, most: usize::MAX });
     let mut store = place.store();
-    for step in mine {
-        store.commit(&step.batch).unwrap();
-    }
+    commit_all(&mut store, mine);
     let mut other = SqliteStore::open(&place.path()).unwrap();
     assert_eq!(store.rest().unwrap_err().code, "second_writer");
-    for step in theirs {
-        other.commit(&step.batch).unwrap();
-    }
+    commit_all(&mut other, theirs);
     assert_eq!(store.rest().unwrap_err().code, "second_writer");
     assert_eq!(store.commit(&theirs[0].batch).unwrap_err().code, "second_writer");
     drop(store);
@@ -199,9 +189,7 @@ fn rows_that_cannot_be_written_are_not_shown_as_they_were_before() {
     let steps = everything();
     let place = Place::behind(Lag { few: 0, most: usize::MAX });
     let mut store = place.store();
-    for step in &steps {
-        store.commit(&step.batch).unwrap();
-    }
+    commit_all(&mut store, &steps);
     let theirs = place.raw();
     theirs.execute_batch("BEGIN IMMEDIATE").unwrap();
     let history = store.history();
@@ -227,9 +215,7 @@ fn a_reader_never_blocks_the_writer() {
     reader.execute_batch("BEGIN").unwrap();
     let count = || reader.query_row("SELECT count(*) FROM events", [], |row| row.get::<_, i64>(0)).unwrap();
     let seen = count();
-    for step in &steps[1..] {
-        store.commit(&step.batch).unwrap();
-    }
+    commit_all(&mut store, &steps[1..]);
     assert_eq!(count(), seen);
 }
 

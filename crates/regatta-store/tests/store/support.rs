@@ -58,16 +58,19 @@ impl Place {
     /// A closed store with these commits in it.
     pub(crate) fn filled(steps: &[Step]) -> Place {
         let place = Place::new();
-        let mut store = place.store();
-        for step in steps {
-            store.commit(&step.batch).unwrap();
-        }
+        commit_all(&mut place.store(), steps);
         place
     }
 
     /// A connection that no rule binds.
     pub(crate) fn raw(&self) -> Connection {
         Connection::open(self.path()).unwrap()
+    }
+}
+
+pub(crate) fn commit_all(store: &mut dyn Store, steps: &[Step]) {
+    for step in steps {
+        store.commit(&step.batch).unwrap();
     }
 }
 
