@@ -779,7 +779,7 @@ fn tick(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
             Due::Wait(id) => claim::expire_wait(draft, id, now),
             Due::Offer(id) => task::expire_offer(draft, id, now),
             Due::Attempt(id) => attempt::expire(draft, id, now)?,
-            Due::Landing(id) => landing::retry(draft, id, now),
+            Due::Landing(id) => landing::retry(draft, id, now)?,
             Due::Answer(key) => fleet::forget(draft, &key, now),
             Due::Time(id) => steer::time_out(draft, id, now)?,
             Due::Task(id) => task::due(draft, id),

@@ -1,11 +1,12 @@
 //! Landing: one branch's way through the queue onto the trunk.
 //!
-//! A trial is a landing together with all that are before it in the queue, merged onto the tip one after the other
-//! and validated as that exact tree. The longest one that passed moves the trunk under the claim
-//! `workspace://<project>/default`, whose token is its fence. Whoever else holds that claim stops the queue. A trunk
-//! that moved meanwhile sends everybody back to be tried again.
+//! A trial merges a landing and all landings before it in the queue onto the trunk's tip, and validates the tree of
+//! the last one. A trial's result is kept in the row of its last landing, so a restart knows as much as before.
 //!
-//! What a trial found out is kept in the row of its last landing, so a restart knows as much as before.
+//! The trunk moves to the longest trial in which every commit that claims a validation has passed its own trial (Q1,
+//! Q14). With `verify = "every"` that is every commit; with `verify = "tip"` it is the last commit of each batch. The
+//! move needs the claim `workspace://<project>/default`, and the claim's token is its fence. While a move carries a
+//! landing, nothing but the report of that move changes the landing (Q12).
 
 pub mod join; // a remote has what is not here
 mod people; // what people ask of the queue
@@ -14,6 +15,7 @@ mod queue; // who is in it, in which order, and what goes on next
 mod report; // what merging, validating and moving found
 pub(crate) mod review; // an agent looks at what another one did
 pub mod track; // who rides in which train
+mod verdict; // whose fault a failed trial is
 pub mod wave; // one commit for all of a wave
 
 use std::sync::Arc;
@@ -30,6 +32,7 @@ pub use people::{Place, hold, land, land_under, needs_person, release, revise, u
 pub(crate) use queue::{advance, retry, submit, withdraw};
 pub use report::{Moved, Tried, moved, tried};
 pub(crate) use report::{announce, fence_fell, lent_fence_fell, waited_in_vain};
+pub(crate) use verdict::MAX_FAULTS;
 
 /// How long one that landed usually took, from when it was queued: the one in the middle, which a single long one moves
 /// nowhere. Each with its task, as it ended.
@@ -53,6 +56,9 @@ pub enum State {
         /// The tip it stands on, once some of those ahead of it have landed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base: Option<CommitId>,
+        /// Landings ahead of it whose own tree is not validated (`verify = "tip"`).
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unverified: Vec<LandingId>,
         /// Its result no longer counts: somebody in it left the queue, or the trunk moved.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         void: bool,
@@ -83,6 +89,27 @@ pub struct Carried {
     /// The versions of conflicting files that were not taken, where ownership decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<Dropped>,
+    /// Its own tree is not validated, and its commit names the one that is (`verify = "tip"`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unverified: bool,
+    /// It changes nothing, because the tree before it contains the same content already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nothing_new: Option<NothingNew>,
+}
+
+impl Carried {
+    pub fn new(landing: LandingId, commit: CommitId) -> Carried {
+        Carried { landing, commit, dropped: None, unverified: false, nothing_new: None }
+    }
+}
+
+/// A landing that changes nothing on the trunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NothingNew {
+    /// The commit of the trunk whose trailer names this landing, if there is one: a move that was not recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub landed_as: Option<CommitId>,
 }
 
 /// The sides of conflicts that were not taken. They are kept for good (Q6).
@@ -96,13 +123,15 @@ pub struct Dropped {
     pub paths: Vec<String>,
 }
 
-/// A trial that failed: who was in it before its last landing, and how often.
+/// A trial that failed, until it is known which of its landings is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Red {
     pub ahead: Vec<LandingId>,
-    pub times: u32,
     pub reason: String,
+    /// What the failed check printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
 }
 
 /// A branch on its way.
@@ -142,7 +171,11 @@ pub struct Landing {
     /// The trial that ended in it and failed, while it is not settled whose fault that was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub red: Option<Red>,
-    /// It conflicts with one of these, which were before it: it is tried when they are gone.
+    /// How often a trial failed because of this landing since one with it last passed: a flake fails once.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub faults: u32,
+    /// It is tried again when these have landed or left the queue: it conflicts with one of them, or it failed a trial
+    /// and lets them go first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<LandingId>,
     /// The claim on the trunk that somebody lends it.
@@ -184,6 +217,10 @@ impl Landing {
         };
         ahead.into_iter().chain([self.id]).collect()
     }
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// A landing's end.
@@ -241,10 +278,12 @@ pub struct Hold {
 // A payload's later fields are optional, so that a log of before them can still be read.
 facts! {
     Queued { landing: Arc<Landing> }
-    Begun { landing: LandingId, ahead: Option<Vec<LandingId>> }
+    Begun { landing: LandingId, ahead: Option<Vec<LandingId>>, unverified: Option<Vec<LandingId>> }
     Validated { landing: LandingId, old: CommitId, new: CommitId, carries: Option<Vec<Carried>> }
     /// The trial that ends in it failed. Whose fault it was is searched.
-    Reddened { landing: LandingId, reason: String }
+    Reddened { landing: LandingId, reason: String, output: Option<String> }
+    /// It made a trial fail. It is tried again after the landings in `behind`.
+    Suspected { landing: LandingId, behind: Vec<LandingId>, reason: String }
     /// It conflicts with one of those before it, and waits until they are gone.
     Deferred { landing: LandingId, behind: Vec<LandingId>, paths: Vec<String> }
     /// Its trial is over without a verdict; it is in the queue as before.
@@ -258,7 +297,8 @@ facts! {
     Approved { landing: LandingId, by: String }
     /// Somebody asked for it: it is held no longer.
     Asked { landing: LandingId, first: bool, under: Option<Under> }
-    Landed { landing: LandingId, task: TaskId, old: CommitId, commit: CommitId }
+    /// `tip` is where the trunk was then, if that is another commit: a landing that changes nothing has none of its own.
+    Landed { landing: LandingId, task: TaskId, old: CommitId, commit: CommitId, tip: Option<CommitId> }
     Ended { landing: LandingId, task: TaskId, reason: String, retry: bool, fault: Option<bool> }
     /// Nothing more is begun or moved until it is released.
     Stopped { project: ProjectName, hold: Hold }

@@ -18,7 +18,7 @@ use crate::{budget, bus, conversation, hook, landing, launch, lead, mission, pol
 pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) -> Result<Vec<Effect>, Refusal> {
     let mut effects = Vec::new();
     if may_complete_a_wave(event) {
-        landing::wave::look_again(draft, now);
+        landing::wave::look_again(draft, now)?;
     }
     match event {
         Event::ClaimReleased(it) => {
@@ -26,7 +26,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             if let Some(ended) = before.claims.get(it.claim()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
                 if ended.uris.iter().any(|uri| uri.as_str().starts_with("workspace://")) {
-                    trunk_freed(draft, now);
+                    trunk_freed(draft, now)?;
                 }
                 if let (Owner::Landing(id), Some(_), claim::EndCause::Expired) =
                     (&ended.owner, ended.ttl_ms, it.cause())
@@ -46,7 +46,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
                 claim::serve_waiters(draft, &ended.uris, now);
                 // A landing does not overtake who waits for the trunk, so it may have stood behind this wait.
                 if ended.uris.iter().any(|uri| uri.as_str().starts_with("workspace://")) {
-                    trunk_freed(draft, now);
+                    trunk_freed(draft, now)?;
                 }
                 if *it.cause() == claim::WaitCause::TimedOut {
                     landing::waited_in_vain(draft, &ended, now)?;
@@ -142,21 +142,21 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
                 attempt::judged(draft, (bare.id, bare.token), Verdict::Bare, Findings::default(), now)?;
             }
         },
-        Event::LandingQueued(it) => landing::advance(draft, &it.landing().project.clone(), now),
+        Event::LandingQueued(it) => landing::advance(draft, &it.landing().project.clone(), now)?,
         Event::LandingAsked(it) => {
             if let Some(project) = draft.board().landings.get(it.landing()).map(|it| it.project.clone()) {
-                landing::advance(draft, &project, now);
+                landing::advance(draft, &project, now)?;
             }
         }
-        Event::QueueReleased(it) => landing::advance(draft, it.project(), now),
+        Event::QueueReleased(it) => landing::advance(draft, it.project(), now)?,
         Event::LandingBegun(it) => effects.push(Effect::TryLanding { landing: *it.landing() }),
         Event::LandingMoving(it) => effects.push(Effect::MoveTrunk { landing: *it.landing(), fence: *it.fence() }),
         Event::LandingLanded(it) => {
             effects.extend(after_landing(draft.board(), before, it));
-            next_in_queue(draft, before, *it.landing(), now);
+            next_in_queue(draft, before, *it.landing(), now)?;
         }
         Event::LandingEnded(it) => {
-            next_in_queue(draft, before, *it.landing(), now);
+            next_in_queue(draft, before, *it.landing(), now)?;
             if let Some(landing) = before.landings.get(it.landing()).filter(|_| *it.fault() == Some(true)) {
                 conversation::did_not_land(draft, landing, (it.reason(), *it.retry()), now);
             }
@@ -267,6 +267,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::RunnerRemoved(_)
         | Event::LandingValidated(_)
         | Event::LandingReddened(_)
+        | Event::LandingSuspected(_)
         | Event::LandingDeferred(_)
         | Event::LandingReturned(_)
         | Event::LandingApproved(_)
@@ -306,7 +307,7 @@ fn may_complete_a_wave(event: &Event) -> bool {
 }
 
 /// Somebody gave a trunk back: landings that were ready for it go on.
-fn trunk_freed(draft: &mut Draft, now: Now) {
+fn trunk_freed(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     let ready: std::collections::BTreeSet<_> = draft
         .board()
         .landings
@@ -315,8 +316,9 @@ fn trunk_freed(draft: &mut Draft, now: Now) {
         .map(|it| it.project.clone())
         .collect();
     for project in ready {
-        landing::advance(draft, &project, now);
+        landing::advance(draft, &project, now)?;
     }
+    Ok(())
 }
 
 /// What follows a landing outside, where the project has something to do there.
@@ -337,10 +339,8 @@ fn after_landing(board: &Board, before: &Board, it: &landing::Landed) -> Vec<Eff
     effects
 }
 
-fn next_in_queue(draft: &mut Draft, before: &Board, id: crate::ids::LandingId, now: Now) {
-    if let Some(ended) = before.landings.get(&id) {
-        landing::advance(draft, &ended.project, now);
-    }
+fn next_in_queue(draft: &mut Draft, before: &Board, id: crate::ids::LandingId, now: Now) -> Result<(), Refusal> {
+    before.landings.get(&id).map_or(Ok(()), |ended| landing::advance(draft, &ended.project, now))
 }
 
 /// A task is over: what was granted for it ends, and the workspace of unfinished work goes.

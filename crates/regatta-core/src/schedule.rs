@@ -414,6 +414,21 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                     (None, LandingState::Trying { ahead, .. }) => {
                         say(WaitKind::Queue, format!("it is being merged and validated on top of {} more", ahead.len()))
                     }
+                    (None, _) if !landing.behind.is_empty() && landing.faults > 0 => {
+                        let names: Vec<String> = landing
+                            .behind
+                            .iter()
+                            .filter_map(|id| Some(board.landings.get(id)?.task.to_string()))
+                            .collect();
+                        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                        say(
+                            WaitKind::Queue,
+                            format!(
+                                "it failed a check once merged; it is tried again after {}",
+                                attempt::first_few(&names)
+                            ),
+                        )
+                    }
                     (None, _) if !landing.behind.is_empty() => {
                         let names: Vec<String> = landing
                             .behind

@@ -57,6 +57,8 @@ mod planning;
 mod plans;
 #[path = "core/ports.rs"]
 mod ports;
+#[path = "core/queue_model.rs"]
+mod queue_model;
 #[path = "core/radar.rs"]
 mod radar;
 #[path = "core/retries.rs"]
@@ -77,6 +79,8 @@ mod tasks;
 mod team_storms;
 #[path = "core/teams.rs"]
 mod teams;
+#[path = "core/verify.rs"]
+mod verify;
 #[path = "core/waves.rs"]
 mod waves;
 

@@ -65,7 +65,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use regatta_core::ids::{AttemptId, BranchName, CommitId, ProjectName};
+use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
@@ -160,6 +160,9 @@ impl Git for GitAdapter {
     }
     fn holds(&self, repo: &Repo, commit: &CommitId) -> Result<bool, GitError> {
         self.is_ancestor(repo, &self.tip(repo)?, commit)
+    }
+    fn landed_as(&self, repo: &Repo, landing: LandingId) -> Result<Option<CommitId>, GitError> {
+        self.find_landing(repo, landing)
     }
     fn free_disk_mb(&self) -> Option<u64> {
         self.places.free_mb()

@@ -1,6 +1,6 @@
 //! How the trunk stands: what is in it, where it is against its upstream, what it contains.
 
-use regatta_core::ids::CommitId;
+use regatta_core::ids::{CommitId, LandingId};
 use regatta_engine::ports::git::{GitError, Repo, TrunkFacts};
 
 use crate::run::text_of;
@@ -9,7 +9,35 @@ use crate::{GitAdapter, words};
 /// How often a commit may have been replayed.
 const MOST_TIMES: usize = 100;
 
+/// How many commits of the trunk are searched for a landing.
+const MAX_SEARCHED_COMMITS: u32 = 1_000;
+
 impl GitAdapter {
+    /// Returns the newest commit of the trunk's own line whose trailer names this landing. Only the last paragraph of a
+    /// message has trailers, so a description cannot pretend to be one.
+    pub(crate) fn find_landing(&self, repo: &Repo, landing: LandingId) -> Result<Option<CommitId>, GitError> {
+        const DOING: &str = "look for a landing on the trunk";
+        let user = self.discover_at(&repo.path)?;
+        let tip = self.trunk_tip(&user, repo)?;
+        let listed = self
+            .git
+            .ours(&user.common, DOING)
+            .args(["log", "--first-parent", "-z"])
+            .arg(format!("--max-count={MAX_SEARCHED_COMMITS}"))
+            .arg("--format=%H %(trailers:key=Regatta-Landing,valueonly,separator=%x20)")
+            .args(["--end-of-options", tip.as_str()])
+            .list()?;
+        let named = landing.to_string();
+        for line in listed.iter().map(|line| text_of(line)) {
+            let mut parts = line.split_whitespace();
+            let Some(commit) = parts.next() else { continue };
+            if parts.any(|part| part == named) {
+                return CommitId::new(commit).map(Some).map_err(|_| words::unexpected(DOING));
+            }
+        }
+        Ok(None)
+    }
+
     /// Every path of the trunk's tip. What is no text cannot be named in a manifest and is told approximately.
     pub(crate) fn tip_paths(&self, repo: &Repo) -> Result<Vec<String>, GitError> {
         let user = self.discover_at(&repo.path)?;

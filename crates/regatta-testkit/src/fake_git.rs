@@ -415,6 +415,20 @@ impl Git for FakeGit {
         Ok(false)
     }
 
+    fn landed_as(&self, repo: &Repo, landing: LandingId) -> Result<Option<CommitId>, GitError> {
+        let world = self.lock();
+        let trailer = format!("Regatta-Landing: {landing}");
+        let mut at = Some(world.trunk(repo)?.tip.clone());
+        while let Some(here) = at {
+            let Some(commit) = world.commits.get(&here) else { break };
+            if commit.message.lines().any(|line| line == trailer) {
+                return Ok(Some(here));
+            }
+            at = commit.parent.clone();
+        }
+        Ok(None)
+    }
+
     fn workspace_path(&self, _: &Repo, attempt: AttemptId) -> PathBuf {
         PathBuf::from(format!("/nowhere/workspaces/{attempt}"))
     }

@@ -204,7 +204,11 @@ fn detail(board: &Board, landing: &Landing, batch: &Batch, before: Option<&Landi
         }
         Ride::Behind => {
             let names = names(&mut landing.behind.iter().copied());
-            format!("conflicts with {names}, and lands after")
+            if landing.faults > 0 {
+                format!("failed a check once merged; tried again after {names}")
+            } else {
+                format!("conflicts with {names}, and lands after")
+            }
         }
         Ride::Queued => before.map_or(String::new(), |it| format!("after {}", it.task)),
     }

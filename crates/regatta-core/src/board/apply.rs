@@ -413,6 +413,7 @@ impl Board {
             | Event::LandingBegun(_)
             | Event::LandingValidated(_)
             | Event::LandingReddened(_)
+            | Event::LandingSuspected(_)
             | Event::LandingDeferred(_)
             | Event::LandingReturned(_)
             | Event::LandingApproved(_)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::event::Event;
 use crate::ids::{CommitId, LandingId, Now, ProjectName};
-use crate::landing::{Carried, End, Hindered, Landing, Record, Red, State};
+use crate::landing::{Carried, End, Hindered, Landing, MAX_FAULTS, Record, Red, State};
 use crate::project::Project;
 
 use super::{Board, Row, RowKey, Rows};
@@ -25,20 +25,32 @@ impl Board {
                     });
                 }
                 self.change_landing(*it.landing(), rows, |landing| {
-                    landing.state = State::Trying { ahead, base: None, void: false };
+                    let unverified = it.unverified().clone().unwrap_or_default();
+                    landing.state = State::Trying { ahead, base: None, unverified, void: false };
                     landing.tries += 1;
                 });
             }
             Event::LandingValidated(it) => self.change_landing(*it.landing(), rows, |landing| {
                 let carries = it.carries().clone().unwrap_or_default();
                 landing.state = State::Validated { old: it.old().clone(), new: it.new().clone(), carries };
-                landing.red = None;
+                (landing.red, landing.faults) = (None, 0);
             }),
             Event::LandingReddened(it) => self.change_landing(*it.landing(), rows, |landing| {
                 let State::Trying { ahead, .. } = std::mem::replace(&mut landing.state, State::Queued) else { return };
-                let before = landing.red.take().filter(|it| it.ahead == ahead).map_or(0, |it| it.times);
-                landing.red = Some(Red { ahead, times: before + 1, reason: it.reason().clone() });
+                landing.red = Some(Red { ahead, reason: it.reason().clone(), output: it.output().clone() });
             }),
+            Event::LandingSuspected(it) => {
+                let is_first = self.landings.get(it.landing()).is_some_and(|landing| landing.faults == 0);
+                self.remember_landing(*it.landing(), is_first.then_some(true), rows);
+                self.change_landing(*it.landing(), rows, |landing| {
+                    landing.faults += 1;
+                    // A verdict keeps its trial until what it was tried with has landed.
+                    let red = landing.red.take().filter(|_| landing.faults >= MAX_FAULTS);
+                    stand_aside(landing);
+                    (landing.red, landing.behind) = (red, it.behind().clone());
+                });
+                self.part(*it.landing(), None, rows);
+            }
             Event::LandingDeferred(it) => {
                 self.change_landing(*it.landing(), rows, |landing| {
                     stand_aside(landing);
@@ -81,13 +93,15 @@ impl Board {
             }
             Event::LandingLanded(it) => {
                 self.remember_landing(*it.landing(), Some(false), rows);
-                self.part(*it.landing(), Some(it.commit()), rows);
+                self.part(*it.landing(), Some(it.tip().as_ref().unwrap_or(it.commit())), rows);
                 self.change_landing(*it.landing(), rows, |landing| {
                     landing.end = Some(End::Landed { commit: it.commit().clone(), wall: now.wall });
                 });
             }
             Event::LandingEnded(it) => {
-                self.remember_landing(*it.landing(), *it.fault(), rows);
+                // A landing that failed its trials has been counted when it was first suspected.
+                let is_counted = self.landings.get(it.landing()).is_some_and(|landing| landing.faults > 0);
+                self.remember_landing(*it.landing(), it.fault().filter(|_| !is_counted), rows);
                 self.part(*it.landing(), None, rows);
                 self.change_landing(*it.landing(), rows, |landing| {
                     landing.end = Some(End::Out { reason: it.reason().clone(), wall: now.wall });
@@ -160,7 +174,10 @@ fn stand_aside(landing: &mut Landing) {
 
 fn part_from(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
     landing.behind.retain(|it| *it != gone);
-    let with = |carries: &[Carried]| carries.iter().any(|it| it.landing == gone);
+    let carried = |carries: &[Carried]| carries.iter().find(|it| it.landing == gone).map(|it| it.commit.clone());
+    let with = |carries: &[Carried]| carried(carries).is_some();
+    // It landed as another commit than the one that was merged and validated here.
+    let differs = |carries: &[Carried], commit: &CommitId| carried(carries).is_some_and(|it| it != *commit);
     if let Some(red) = &mut landing.red {
         match (red.ahead.contains(&gone), landed) {
             (true, Some(_)) => red.ahead.retain(|it| *it != gone),
@@ -175,6 +192,7 @@ fn part_from(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) 
         }
         (State::Trying { void, .. }, Some(_)) => *void = true,
         (State::Trying { ahead, void, .. }, None) => *void |= ahead.contains(&gone),
+        (State::Validated { carries, .. }, Some(commit)) if differs(carries, commit) => landing.state = State::Queued,
         (State::Validated { carries, old, .. }, Some(commit)) if with(carries) => {
             carries.retain(|it| it.landing != gone);
             *old = commit.clone();

@@ -1,29 +1,43 @@
 //! Speculation: which prefixes of the queue are validated next. Numbers in, numbers out.
 //!
-//! Every trial is a prefix of one order, so a trial is a length. Batches are validated one on top of the other; a
-//! batch that fails is searched by halving, with as many cuts at once as there are slots; what is green lands as far
-//! as it goes. Only a prefix of one that fails twice is a verdict, so a flake costs one retry and no landing.
+//! Every trial is a prefix of one order, so a trial is a length.
+//!
+//! - With `verify = "every"` each prefix is validated by itself, as many at once as there are slots. A prefix that
+//!   failed stops everything longer until its fault is settled.
+//! - With `verify = "tip"` whole batches are validated, one on top of the other. A batch that fails is searched by
+//!   halving, with as many cuts at once as there are slots.
+//!
+//! What passed lands as far as it goes. Verdicts are not made here but in `verdict.rs`.
 
-use crate::project::{Project, QueueMode};
+use std::collections::BTreeSet;
+
+use crate::project::{Project, QueueMode, Verify};
 
 /// What is known of the queue, as lengths of its prefixes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// How many landings may be tried, in order.
     pub queue: usize,
-    /// The longest prefix that passed and has not landed yet.
-    pub green: usize,
-    /// The shortest prefix that failed.
-    pub red: Option<usize>,
+    /// Lengths that do not cut a wave: only such a prefix can land.
+    pub ends: Vec<usize>,
+    /// The longest prefix that may land or is landing.
+    pub landable: usize,
+    /// Prefixes that passed.
+    pub green: BTreeSet<usize>,
+    /// Prefixes that failed, and whose fault is not settled.
+    pub red: BTreeSet<usize>,
+    /// Prefixes that must pass before a longer one which passed may land.
+    pub needed: BTreeSet<usize>,
     /// Prefixes under way.
     pub busy: Vec<usize>,
     /// Slots taken by trials whose result no longer counts.
     pub lost: usize,
 }
 
-/// How many trees are validated at once, and how many landings more each one carries.
+/// What is validated, how many trees at once, and how many landings more each batch carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
+    pub verify: Verify,
     pub slots: usize,
     pub batch: usize,
 }
@@ -37,44 +51,82 @@ pub fn slots(project: &Project, fitting: u32) -> u32 {
     }
 }
 
-/// The prefixes to begin now, shortest first.
+/// Returns the prefixes to begin now, shortest first.
 pub fn next(known: &Known, pace: Pace) -> Vec<usize> {
     let free = pace.slots.max(1).saturating_sub(known.busy.len() + known.lost);
-    let red = known.red.filter(|it| *it > known.green);
-    let mut begin = match red {
-        Some(red) => search(known, red, free),
-        None => batches(known, pace.batch.max(1), free),
+    let mut begin = match pace.verify {
+        Verify::Every => every(known, free),
+        Verify::Tip => tips(known, pace.batch.max(1), free),
     };
     begin.sort_unstable();
     begin
 }
 
-/// One batch more on top of what is under way, for each free slot.
-fn batches(known: &Known, batch: usize, free: usize) -> Vec<usize> {
-    let mut from = known.busy.iter().copied().max().unwrap_or(0).max(known.green);
+/// The shortest prefixes about which nothing is known yet, up to one that failed.
+fn every(known: &Known, free: usize) -> Vec<usize> {
     let mut begin = Vec::new();
-    while begin.len() < free && from < known.queue {
-        from = (from + batch).min(known.queue);
-        begin.push(from);
+    let mut before = known.landable;
+    for end in known.ends.iter().copied().filter(|end| *end > known.landable) {
+        if known.red.contains(&end) {
+            // A wave that failed is searched. What failed by itself waits for its verdict.
+            if known.green.contains(&before) || before == known.landable {
+                begin.extend(search(known, before, end, free - begin.len()));
+            }
+            break;
+        }
+        if begin.len() == free {
+            break;
+        }
+        if !known.green.contains(&end) && !known.busy.contains(&end) {
+            begin.push(end);
+        }
+        before = end;
     }
     begin
 }
 
-/// Cuts between what is known to be green and what is known to be red.
-fn search(known: &Known, red: usize, free: usize) -> Vec<usize> {
-    if red == known.green + 1 {
-        // It alone makes the difference: it is tried once more, by itself.
-        return if free > 0 && !known.busy.contains(&red) { vec![red] } else { vec![] };
+/// Batches on top of what is under way; or cuts of the shortest one that failed.
+fn tips(known: &Known, batch: usize, free: usize) -> Vec<usize> {
+    if let Some(red) = known.red.range(known.landable + 1..).next() {
+        return search(known, known.landable, *red, free);
     }
-    let mut ends: Vec<usize> = known.busy.iter().copied().filter(|it| *it > known.green && *it < red).collect();
-    let inside = red - known.green - 1;
+    let is_open = |length: &usize| !known.green.contains(length) && !known.busy.contains(length);
+    let mut begin: Vec<usize> = known.needed.iter().copied().filter(is_open).take(free).collect();
+    begin.extend(batches(known, batch, free - begin.len()));
+    begin
+}
+
+/// One batch more on top of what is under way or passed, for each free slot.
+fn batches(known: &Known, batch: usize, free: usize) -> Vec<usize> {
+    let longest = known.busy.iter().chain(&known.green).copied().max().unwrap_or(0);
+    let mut from = longest.max(known.landable);
+    let mut begin = Vec::new();
+    while begin.len() < free && from < known.queue {
+        from = (from + batch).min(known.queue);
+        let whole = known.ends.iter().copied().find(|end| *end >= from).unwrap_or(known.queue);
+        begin.push(whole);
+        from = whole;
+    }
+    begin
+}
+
+/// Cuts between the longest prefix that is known to be green, from `green` on, and the shortest one known to be red, up
+/// to `red`.
+fn search(known: &Known, green: usize, red: usize, free: usize) -> Vec<usize> {
+    let red = known.red.range(green + 1..).next().map_or(red, |shortest| red.min(*shortest));
+    let green = known.green.range(..red).next_back().copied().unwrap_or(0).max(green);
+    if red == green + 1 {
+        return vec![]; // its verdict is being made
+    }
+    let mut ends: Vec<usize> = known.busy.iter().copied().filter(|it| *it > green && *it < red).collect();
+    let inside = red - green - 1;
     if ends.is_empty() {
         let cuts = free.min(inside);
-        return (1..=cuts).map(|nth| known.green + (nth * (inside + 1)).div_ceil(cuts + 1).min(inside)).collect();
+        return (1..=cuts).map(|nth| green + (nth * (inside + 1)).div_ceil(cuts + 1).min(inside)).collect();
     }
     // Some cuts are under way: the widest gap between them is halved.
     let mut begin = Vec::new();
-    ends.extend([known.green, red]);
+    ends.extend([green, red]);
     while begin.len() < free {
         ends.sort_unstable();
         let widest = ends.windows(2).map(|it| (it[1] - it[0], it[0])).max_by_key(|it| (it.0, usize::MAX - it.1));
@@ -102,55 +154,100 @@ pub fn batch_for(red: u32, seen: u32) -> usize {
 mod tests {
     use super::*;
 
-    fn known(queue: usize, green: usize, red: impl Into<Option<usize>>, busy: &[usize]) -> Known {
-        Known { queue, green, red: red.into(), busy: busy.to_vec(), lost: 0 }
+    /// A queue without waves. `green` are prefixes that passed; the longest run of them from the trunk may land.
+    fn known(queue: usize, green: &[usize], red: &[usize], busy: &[usize]) -> Known {
+        let ends: Vec<usize> = (1..=queue).collect();
+        let landable = green.iter().copied().max().unwrap_or(0);
+        let (green, red) = (green.iter().copied().collect(), red.iter().copied().collect());
+        Known { queue, ends, landable, green, red, needed: BTreeSet::new(), busy: busy.to_vec(), lost: 0 }
+    }
+
+    #[test]
+    fn every_prefix_is_validated_shortest_first() {
+        let pace = |slots| Pace { verify: Verify::Every, slots, batch: 8 };
+        let waiting = |known| Known { landable: 0, ..known };
+        assert_eq!(next(&known(9, &[], &[], &[]), pace(3)), [1, 2, 3]);
+        assert_eq!(next(&known(9, &[], &[], &[1, 2]), pace(3)), [3]);
+        assert_eq!(next(&known(9, &[], &[], &[]), pace(1)), [1], "serial");
+        assert_eq!(next(&known(2, &[], &[], &[1]), pace(4)), [2], "nothing more is left");
+        assert_eq!(next(&known(9, &[2], &[], &[3]), pace(3)), [4, 5], "two may land");
+        assert_eq!(next(&waiting(known(9, &[2], &[], &[1])), pace(3)), [3, 4], "a longer one passed first");
+        assert_eq!(next(&waiting(known(9, &[2], &[], &[])), pace(2)), [1, 3], "Q1: the shorter one is still needed");
+        assert_eq!(next(&Known { lost: 2, ..known(9, &[], &[], &[]) }, pace(3)), [1]);
+    }
+
+    /// Q1, Q9: a prefix that failed stops longer ones, whether or not one of them passed.
+    #[test]
+    fn q1_a_red_prefix_stops_longer_ones() {
+        let pace = Pace { verify: Verify::Every, slots: 3, batch: 8 };
+        assert_eq!(next(&known(9, &[], &[2], &[1]), pace), [0; 0], "the one before it is under way");
+        assert_eq!(next(&known(9, &[], &[2], &[]), pace), [1], "it decides whose fault it is");
+        let longer = Known { landable: 1, ..known(9, &[1, 3], &[2], &[]) };
+        assert_eq!(next(&longer, pace), [0; 0], "the verdict is made elsewhere");
+    }
+
+    /// A wave lands whole, so only its end is tried, until it fails.
+    #[test]
+    fn a_wave_is_tried_whole_and_searched_when_it_fails() {
+        let pace = Pace { verify: Verify::Every, slots: 2, batch: 8 };
+        let wave = |known| Known { ends: vec![1, 5, 6], ..known };
+        assert_eq!(next(&wave(known(6, &[], &[], &[])), pace), [1, 5]);
+        assert_eq!(next(&wave(known(6, &[1], &[], &[])), pace), [5, 6]);
+        assert_eq!(next(&wave(known(6, &[1], &[5], &[])), pace), [3, 4], "in three parts with two slots");
+        let searched = Known { landable: 1, ..wave(known(6, &[1, 3], &[5], &[])) };
+        assert_eq!(next(&searched, pace), [4]);
+        assert_eq!(next(&wave(known(6, &[], &[5], &[])), pace), [1], "what it stands on comes first");
+        assert_eq!(next(&wave(known(6, &[1], &[3, 5], &[])), pace), [2], "below the shortest that failed");
     }
 
     #[test]
     fn batches_stand_on_top_of_each_other() {
-        let pace = |slots, batch| Pace { slots, batch };
-        assert_eq!(next(&known(10, 0, None, &[]), pace(2, 4)), [4, 8]);
-        assert_eq!(next(&known(10, 0, None, &[4]), pace(2, 4)), [8]);
-        assert_eq!(next(&known(10, 4, None, &[8]), pace(2, 4)), [10], "the last one is short");
-        assert_eq!(next(&known(10, 0, None, &[4, 8]), pace(2, 4)), [0; 0], "the slots are full");
-        assert_eq!(next(&known(3, 0, None, &[3]), pace(4, 2)), [0; 0], "nothing is left");
-        assert_eq!(next(&known(9, 0, None, &[]), pace(3, 1)), [1, 2, 3], "a chain");
-        assert_eq!(next(&known(9, 0, None, &[]), pace(1, 1)), [1], "serial");
-        assert_eq!(next(&Known { lost: 1, ..known(9, 0, None, &[]) }, pace(2, 4)), [4]);
+        let pace = |slots, batch| Pace { verify: Verify::Tip, slots, batch };
+        assert_eq!(next(&known(10, &[], &[], &[]), pace(2, 4)), [4, 8]);
+        assert_eq!(next(&known(10, &[], &[], &[4]), pace(2, 4)), [8]);
+        assert_eq!(next(&known(10, &[4], &[], &[8]), pace(2, 4)), [10], "the last one is short");
+        assert_eq!(next(&known(10, &[], &[], &[4, 8]), pace(2, 4)), [0; 0], "the slots are full");
+        assert_eq!(next(&known(3, &[], &[], &[3]), pace(4, 2)), [0; 0], "nothing is left");
+        assert_eq!(next(&known(9, &[], &[], &[]), pace(3, 1)), [1, 2, 3], "a chain");
+        assert_eq!(next(&known(9, &[], &[], &[]), pace(1, 1)), [1], "serial");
+        assert_eq!(next(&Known { lost: 1, ..known(9, &[], &[], &[]) }, pace(2, 4)), [4]);
+        let waves = Known { ends: vec![1, 2, 6, 9], ..known(9, &[], &[], &[]) };
+        assert_eq!(next(&waves, pace(2, 3)), [6, 9], "a batch does not cut a wave");
+        let claimed = Known { landable: 0, needed: [4].into(), ..known(10, &[8], &[], &[]) };
+        assert_eq!(next(&claimed, pace(2, 4)), [4, 10], "what a longer one claims is validated first");
     }
 
     #[test]
     fn a_red_batch_is_cut() {
-        let two = Pace { slots: 2, batch: 8 };
-        assert_eq!(next(&known(20, 0, 8, &[]), Pace { slots: 1, batch: 8 }), [4], "halved");
-        assert_eq!(next(&known(20, 0, 6, &[]), two), [2, 4], "in three parts with two slots");
-        assert_eq!(next(&known(20, 0, 6, &[16]), two), [3], "the one beyond is still under way");
-        assert_eq!(next(&known(20, 0, 4, &[2]), two), [1], "the widest gap, the earlier first");
-        assert_eq!(next(&known(20, 2, 4, &[]), two), [3]);
-        assert_eq!(next(&known(20, 0, 1, &[]), two), [1], "once more, alone");
-        assert_eq!(next(&known(20, 0, 1, &[1]), two), [0; 0]);
-        assert_eq!(next(&known(20, 3, 4, &[]), two), [4], "what passed is only waiting for the trunk");
-        assert_eq!(next(&known(20, 8, 4, &[]), two), [16, 20], "a longer one passed: that was a flake");
+        let two = Pace { verify: Verify::Tip, slots: 2, batch: 8 };
+        assert_eq!(next(&known(20, &[], &[8], &[]), Pace { slots: 1, ..two }), [4], "halved");
+        assert_eq!(next(&known(20, &[], &[6], &[]), two), [2, 4], "in three parts with two slots");
+        assert_eq!(next(&known(20, &[], &[6], &[16]), two), [3], "the one beyond is still under way");
+        assert_eq!(next(&known(20, &[], &[4], &[2]), two), [1], "the widest gap, the earlier first");
+        assert_eq!(next(&known(20, &[2], &[4], &[]), two), [3]);
+        assert_eq!(next(&known(20, &[], &[1], &[]), two), [0; 0], "its verdict is made elsewhere");
+        let longer = Known { landable: 0, ..known(20, &[8], &[4], &[]) };
+        assert_eq!(next(&longer, two), [2, 3], "Q1: a longer one that passed proves nothing");
     }
 
-    /// A search always has something to do, never begins what is under way, and stays between its ends.
+    /// A search has something to do until its verdict, never begins what is under way, and stays between its ends.
     #[test]
     fn a_search_ends() {
-        for red in 1..=16 {
-            for green in 0..red {
-                for slots in 1..=4 {
-                    for busy in 0_u32..1 << (red - 1) {
-                        let busy: Vec<usize> = (1..red).filter(|it| busy & (1 << (it - 1)) != 0).collect();
-                        if busy.len() >= slots || red > 8 && !busy.is_empty() {
-                            continue;
-                        }
-                        let begin = next(&known(32, green, red, &busy), Pace { slots, batch: 4 });
-                        assert!(begin.iter().all(|it| *it > green && *it <= red && !busy.contains(it)), "{begin:?}");
-                        assert!(begin.windows(2).all(|it| it[0] < it[1]), "{begin:?}");
-                        let open = busy.iter().any(|it| *it > green) || !begin.is_empty();
-                        assert!(open, "nothing is tried between {green} and {red} with {busy:?} under way");
-                    }
+        for (red, green, slots) in
+            (1..=16).flat_map(|red| (0..red).flat_map(move |green| (1..=4).map(move |it| (red, green, it))))
+        {
+            for busy in 0_u32..1 << (red - 1) {
+                let busy: Vec<usize> = (1..red).filter(|it| busy & (1 << (it - 1)) != 0).collect();
+                if busy.len() >= slots || red > 8 && !busy.is_empty() {
+                    continue;
                 }
+                let passed: Vec<usize> = (green > 0).then_some(green).into_iter().collect();
+                let pace = Pace { verify: Verify::Tip, slots, batch: 4 };
+                let begin = next(&known(32, &passed, &[red], &busy), pace);
+                assert!(begin.iter().all(|it| *it > green && *it <= red && !busy.contains(it)), "{begin:?}");
+                assert!(begin.windows(2).all(|it| it[0] < it[1]), "{begin:?}");
+                let open = busy.iter().any(|it| *it > green) || !begin.is_empty() || red == green + 1;
+                assert!(open, "nothing is tried between {green} and {red} with {busy:?} under way");
             }
         }
     }

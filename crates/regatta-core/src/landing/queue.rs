@@ -1,12 +1,14 @@
 //! Who is in the queue, in which order, and what goes on next.
 
+use std::collections::BTreeSet;
+
 use crate::attempt::Attempt;
 use crate::board::{Board, Draft};
 use crate::claim::{self, Owner};
 use crate::event::Event;
-use crate::ids::{AgentName, LandingId, Now, ProjectName};
+use crate::ids::{AgentName, CommitId, LandingId, Now, ProjectName};
 use crate::pattern::Uri;
-use crate::project::QueueMode;
+use crate::project::{QueueMode, Verify};
 use crate::refusal::Refusal;
 use crate::task::{self, Status, Submission, Task};
 
@@ -14,7 +16,7 @@ use super::join;
 use super::people::needs_person;
 use super::plan::{self, Known, Pace};
 use super::wave::{self, Waves};
-use super::{Begun, Ended, Landing, Moving, Queued, State};
+use super::{Begun, Ended, Landing, Moving, Queued, State, verdict};
 
 /// Queues finished work and hands the attempt's claims to its landing; or keeps it for a person to look at.
 pub(crate) fn submit(
@@ -73,6 +75,7 @@ pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Su
         first: false,
         approved: None,
         red: None,
+        faults: 0,
         behind: vec![],
         under: None,
     }
@@ -86,9 +89,11 @@ pub(super) fn enter_as(draft: &mut Draft, landing: Landing) -> Result<LandingId,
     Ok(id)
 }
 
-/// Who may be tried, in the order of the trunk to be (Q10): first those that trials are about, as they stand there;
-/// then the others by priority, age and number, none before what it depends on. Who is held, or waits for somebody
-/// to be gone or to come, stands aside (Q9); who belongs into one commit stands together.
+/// Returns the landings that may enter a trial, in the order in which they would merge (Q10).
+///
+/// Landings that are already in a trial keep their order. The others follow by priority, age and id, each after its
+/// dependencies. Landings of one wave commit stay adjacent. A landing that is held, backing off, or waits behind
+/// another one is left out (Q9).
 pub(super) fn order(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingId> {
     if let Some(alone) = join::turn(board, project, now) {
         return vec![alone];
@@ -97,7 +102,7 @@ pub(super) fn order(board: &Board, project: &ProjectName, now: Now) -> Vec<Landi
     for landing in board.queue_of(project) {
         let train = match (&landing.state, &landing.red) {
             (State::Trying { void: false, .. } | State::Validated { .. } | State::Moving { .. }, _) => landing.train(),
-            (_, Some(red)) => red.ahead.iter().copied().chain([landing.id]).collect(),
+            (_, Some(red)) if !is_behind(board, landing) => red.ahead.iter().copied().chain([landing.id]).collect(),
             _ => continue,
         };
         if train.len() > order.len() {
@@ -105,21 +110,27 @@ pub(super) fn order(board: &Board, project: &ProjectName, now: Now) -> Vec<Landi
         }
     }
     let mut waves = Waves::new(board);
-    let mut rest: Vec<&Landing> = board
+    let mut candidates: Vec<&Landing> = board
         .queue_of(project)
-        .map(|it| &**it)
-        .filter(|it| !order.contains(&it.id))
-        .filter(|it| it.retry_at.is_none_or(|at| at <= now.at))
-        .filter(|it| !it.behind.iter().any(|other| board.landings.contains_key(other)))
-        .filter(|it| waves.lets(it))
+        .map(|landing| &**landing)
+        .filter(|landing| !order.contains(&landing.id))
+        .filter(|landing| landing.retry_at.is_none_or(|at| at <= now.at))
+        .filter(|landing| !is_behind(board, landing))
+        .filter(|landing| waves.lets(landing))
         .collect();
-    // What it depends on has usually landed before it began; only an edit can put both into the queue.
+    // A dependency has usually landed before its dependant starts. Both can be queued only if a person edited the
+    // blockers in the meantime.
     loop {
-        let mate = wave::mate(board, order.last(), &rest).filter(|it| !depends(board, rest[*it], &order));
-        let ready = mate.or_else(|| rest.iter().position(|it| !depends(board, it, &order)));
-        let Some(ready) = ready else { return order };
-        order.push(rest.remove(ready).id);
+        let mate = wave::mate(board, order.last(), &candidates).filter(|nth| !depends(board, candidates[*nth], &order));
+        let next = mate.or_else(|| candidates.iter().position(|landing| !depends(board, landing, &order)));
+        let Some(next) = next else { return order };
+        order.push(candidates.remove(next).id);
     }
+}
+
+/// Whether a landing waits for others to land or to leave. One that is held keeps nobody waiting.
+pub(super) fn is_behind(board: &Board, landing: &Landing) -> bool {
+    landing.behind.iter().filter_map(|id| board.landings.get(id)).any(|other| other.held.is_none())
 }
 
 /// Whether something it depends on is still open and not before it in the queue.
@@ -132,15 +143,16 @@ fn depends(board: &Board, landing: &Landing, before: &[LandingId]) -> bool {
 }
 
 /// Lets a project's queue go on: the longest prefix that passed takes the trunk, and free slots are used.
-pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) {
-    let Some(it) = draft.board().projects.get(project).cloned() else { return };
+pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
+    let Some(it) = draft.board().projects.get(project).cloned() else { return Ok(()) };
+    verdict::settle(draft, project, now)?;
     if it.queue.held.is_some() {
-        return;
+        return Ok(());
     }
     if let Some(alone) = join::turn(draft.board(), project, now)
         && !join::make_room(draft, project, alone)
     {
-        return;
+        return Ok(());
     }
     take_trunk(draft, project, now);
     let board = draft.board();
@@ -148,9 +160,10 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) {
     let known = look(board, project, &order);
     let landing = &it.settings.landing;
     let pace = match landing.mode {
-        QueueMode::Serial if board.queue_of(project).any(|it| is_under_way(board, &order, it)) => return,
-        QueueMode::Serial => Pace { slots: 1, batch: 1 },
+        QueueMode::Serial if board.queue_of(project).any(|it| is_under_way(board, &order, it)) => return Ok(()),
+        QueueMode::Serial => Pace { verify: Verify::Every, slots: 1, batch: 1 },
         QueueMode::Speculative => Pace {
+            verify: landing.verify,
             slots: plan::slots(&it, board.limits.landing_slots) as usize,
             batch: landing.batch.map_or_else(
                 || plan::batch_for(it.queue.recent.count_ones(), it.queue.seen),
@@ -158,12 +171,25 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) {
             ),
         },
     };
-    let searches = known.red.is_some_and(|it| it > known.green);
-    let next = plan::next(&known, pace);
-    let next = if searches { next } else { wave::whole(board, &order, next) };
-    for length in next {
-        begin(draft, &order, length);
+    let mut checkpoints: BTreeSet<usize> = known.green.iter().chain(&known.busy).copied().collect();
+    for length in plan::next(&known, pace) {
+        let unverified = match pace.verify {
+            Verify::Every => vec![],
+            Verify::Tip => unverified(&known, &order[..length], &checkpoints),
+        };
+        begin(draft, &order[..length], unverified);
+        checkpoints.insert(length);
     }
+    Ok(())
+}
+
+/// Returns the landings of a trial whose own tree is neither validated by it nor by another trial.
+fn unverified(known: &Known, train: &[LandingId], checkpoints: &BTreeSet<usize>) -> Vec<LandingId> {
+    let is_verified = |nth: usize| {
+        let end = known.ends.iter().copied().find(|end| *end > nth).unwrap_or(train.len()).min(train.len());
+        end == train.len() || checkpoints.contains(&end)
+    };
+    train.iter().enumerate().filter(|(nth, _)| !is_verified(*nth)).map(|(_, id)| *id).collect()
 }
 
 /// Whether something goes on for it. One that passed and may not land without the rest of its wave waits for them.
@@ -176,33 +202,55 @@ fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
 }
 
 /// Begins the trial of a prefix, unless its last landing is still in one that no longer counts.
-fn begin(draft: &mut Draft, order: &[LandingId], length: usize) {
-    let Some((last, ahead)) = order[..length].split_last() else { return };
-    if draft.board().landings.get(last).is_some_and(|it| it.state == State::Queued) {
-        draft.record(Event::LandingBegun(Begun { landing: *last, ahead: Some(ahead.to_vec()) }));
+fn begin(draft: &mut Draft, train: &[LandingId], unverified: Vec<LandingId>) {
+    let Some((last, ahead)) = train.split_last() else { return };
+    if draft.board().landings.get(last).is_some_and(|landing| landing.state == State::Queued) {
+        let unverified = Some(unverified).filter(|list| !list.is_empty());
+        draft.record(Event::LandingBegun(Begun { landing: *last, ahead: Some(ahead.to_vec()), unverified }));
     }
 }
 
-/// What is known of the prefixes of this order.
+/// Returns what is known of the prefixes of this order.
 fn look(board: &Board, project: &ProjectName, order: &[LandingId]) -> Known {
-    let mut known = Known { queue: order.len(), ..Known::default() };
+    let mut known = Known { queue: order.len(), ends: wave::ends(board, order), ..Known::default() };
     let length = |train: &[LandingId]| order.starts_with(train).then_some(train.len());
     for landing in board.queue_of(project) {
-        let train = landing.train();
-        match (&landing.state, length(&train)) {
+        match (&landing.state, length(&landing.train())) {
             (State::Trying { void: false, .. }, Some(length)) => known.busy.push(length),
             (State::Trying { .. }, _) => known.lost += 1,
-            (State::Validated { .. } | State::Moving { .. }, Some(length)) => known.green = known.green.max(length),
+            (State::Validated { .. }, Some(length)) => {
+                known.green.insert(length);
+                if is_verified(board, landing) && known.ends.contains(&length) {
+                    known.landable = known.landable.max(length);
+                }
+                known.needed.extend(unproved(board, landing));
+            }
+            (State::Moving { .. }, Some(length)) => known.landable = known.landable.max(length),
             _ => {}
         }
-        if let Some(red) = &landing.red {
+        if let Some(red) = landing.red.as_ref().filter(|_| !is_behind(board, landing)) {
             let train: Vec<_> = red.ahead.iter().copied().chain([landing.id]).collect();
-            if let Some(length) = length(&train) {
-                known.red = Some(known.red.map_or(length, |it| it.min(length)));
-            }
+            known.red.extend(length(&train));
         }
     }
     known
+}
+
+/// Whether a trial passed, and every commit in it that claims a validation is the tip of one that passed (Q1, Q14).
+pub(super) fn is_verified(board: &Board, landing: &Landing) -> bool {
+    matches!(landing.state, State::Validated { .. }) && unproved(board, landing).is_empty()
+}
+
+/// Returns the prefixes of a trial that passed whose commit claims a validation it has not had.
+fn unproved(board: &Board, landing: &Landing) -> BTreeSet<usize> {
+    let State::Validated { carries, .. } = &landing.state else { return BTreeSet::new() };
+    let passed = |commit: &CommitId| {
+        board.queue_of(&landing.project).any(|it| matches!(&it.state, State::Validated { new, .. } if new == commit))
+    };
+    let claims = carries.iter().filter(|carried| !carried.unverified && !passed(&carried.commit));
+    // All landings of a wave share its commit: the prefix ends with the last of them.
+    let end = |commit: &CommitId| carries.iter().rposition(|carried| carried.commit == *commit).map(|nth| nth + 1);
+    claims.filter_map(|carried| end(&carried.commit)).collect()
 }
 
 /// Takes the trunk for the longest prefix that passed, unless somebody holds it; then the claim's end calls again.
@@ -216,6 +264,7 @@ fn take_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     let alone = join::turn(board, project, now);
     let passed: Vec<_> = passed
         .filter(|it| !wave::is_cut(board, &order, &it.train()) && alone.is_none_or(|alone| alone == it.id))
+        .filter(|it| is_verified(board, it))
         .cloned()
         .collect();
     // Whoever holds the trunk by hand may lend it to one landing, and then it is the one that moves.
@@ -237,19 +286,18 @@ fn take_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
 }
 
 /// Tries a held landing again when its time has come.
-pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) {
-    let Some(landing) = draft.board().landings.get(&id).cloned() else { return };
+pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Refusal> {
+    let Some(landing) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
     if landing.state == State::Queued && landing.retry_at.is_some_and(|at| at <= now.at) {
-        advance(draft, &landing.project, now);
+        advance(draft, &landing.project, now)?;
     }
+    Ok(())
 }
 
 /// Takes a task's landing out of the queue because somebody said so; refused while the trunk is being moved for it.
 pub(crate) fn withdraw(draft: &mut Draft, id: LandingId, reason: &str) -> Result<(), Refusal> {
     let Some(landing) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
-    let board = draft.board();
-    let moves = |it: &Landing| matches!(it.state, State::Moving { .. }) && it.train().contains(&id);
-    if board.queue_of(&landing.project).any(|it| moves(it)) {
+    if verdict::moving_with(draft.board(), id).is_some() {
         return Err(Refusal::InUse {
             what: landing.task.to_string(),
             by: "the move of the trunk, which is under way".into(),

@@ -16,8 +16,8 @@ use crate::task::{Again, Expects, Fixup};
 use crate::{radar, steer, task};
 
 use super::{
-    Carried, Deferred, Dropped, Ended, Held, Landed, Landing, Overtaken, Reddened, Returned, State, Validated, find,
-    join, queue, wave,
+    Carried, Deferred, Dropped, Ended, Held, Landed, Landing, NothingNew, Overtaken, Reddened, Returned, State,
+    Validated, find, join, queue, verdict, wave,
 };
 
 /// What merging and validating found.
@@ -27,60 +27,75 @@ use super::{
 pub enum Tried {
     /// The merge passed as exactly the tree of `new`, which stands on the tip `old`; each landing in it is a commit.
     Passed { old: CommitId, new: CommitId, carries: Vec<Carried> },
-    /// The trunk's tip already contains all of it.
-    AlreadyThere { tip: CommitId },
+    /// The trunk's tip already contains all of it. `landed_as` has the commits that name these landings, if any do.
+    AlreadyThere {
+        tip: CommitId,
+        #[serde(default)]
+        landed_as: Vec<(LandingId, CommitId)>,
+    },
     /// One of those in the trial does not merge.
     Conflict { at: LandingId, paths: Vec<String> },
-    /// The merge failed its validation.
-    Red { reason: String },
+    /// The merge failed its validation. `output` is what the failed check printed, as far as it helps.
+    Red {
+        reason: String,
+        #[serde(default)]
+        output: Option<String>,
+    },
     /// Somebody else moved the trunk meanwhile: no trial holds any longer.
     Elsewhere,
     /// The shell could not find out; it is tried again. `at` is who it was about, if it was about one.
     Held { at: Option<LandingId>, reason: String },
 }
 
-/// How often a landing must fail by itself before that is its fault: a flake fails once.
-const TIMES: u32 = 2;
-
 /// Takes the report of a trial.
 pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result<(), Refusal> {
     let landing = find(draft.board(), id)?;
-    let State::Trying { ahead, base, void } = landing.state.clone() else {
+    let State::Trying { base, unverified, void, .. } = landing.state.clone() else {
         return Err(Refusal::StaleLanding { landing: id });
     };
     let project = landing.project.clone();
     let train = landing.train();
+    // A move that carries one of them decides about it, so this trial may not (Q12).
+    let moves = |id: &LandingId| verdict::moving_with(draft.board(), *id).is_some();
     match found {
         _ if void => back(draft, id, "who it was tried with has left the queue"),
-        Tried::Passed { old, new, carries } => {
-            let carries: Vec<Carried> = train.iter().filter_map(|it| carried(&carries, *it, &new)).collect();
+        Tried::Passed { old, new, carries } if stands_on(&old, &carries, base.as_ref()) => {
+            let mut carries: Vec<Carried> = train.iter().filter_map(|it| carried(&carries, *it, &new)).collect();
+            carries.iter_mut().for_each(|it| it.unverified = unverified.contains(&it.landing));
             // Some of those ahead have landed since: the trunk is at their commit, and this one stands on it.
             let old = base.unwrap_or(old);
             draft.record(Event::LandingValidated(Validated { landing: id, old, new, carries: Some(carries) }));
         }
-        Tried::AlreadyThere { tip } => land_all(draft, &train, &tip, |_| tip.clone(), now)?,
+        Tried::Passed { .. } => back(draft, id, "those ahead of it landed as other commits; merging again"),
+        Tried::Red { .. } if moves(&id) => back(draft, id, MOVE_DECIDES),
+        Tried::AlreadyThere { .. } if train.iter().any(moves) => back(draft, id, MOVE_DECIDES),
+        Tried::Red { reason, output } => {
+            draft.record(Event::LandingReddened(Reddened { landing: id, reason, output }));
+        }
+        Tried::AlreadyThere { tip, landed_as } => {
+            let known = |id| landed_as.iter().find(|it| it.0 == id).map(|it| it.1.clone());
+            let carries: Vec<Carried> = train
+                .iter()
+                .map(|id| Carried {
+                    nothing_new: Some(NothingNew { landed_as: known(*id) }),
+                    ..Carried::new(*id, tip.clone())
+                })
+                .collect();
+            land_all(draft, &carries, &tip, now)?;
+        }
         Tried::Conflict { at, paths } => {
-            let place = train.iter().position(|it| *it == at).unwrap_or(0);
-            if train[0] != at || at != id {
+            let place = train.iter().position(|it| *it == at);
+            let decides = place.is_some() && !moves(&at);
+            if train[0] != at || at != id || !decides {
                 back(draft, id, "one of those it was tried with conflicts");
             }
-            if place == 0 {
-                conflict(draft, train[0], &paths, now)?;
-            } else {
-                let behind = train[..place].to_vec();
-                draft.record(Event::LandingDeferred(Deferred { landing: at, behind, paths }));
-            }
-        }
-        Tried::Red { reason } => {
-            draft.record(Event::LandingReddened(Reddened { landing: id, reason: reason.clone() }));
-            let times = draft.board().landings.get(&id).and_then(|it| it.red.as_ref()).map_or(0, |it| it.times);
-            let of_wave = wave::alone_at_fault(draft.board(), id, &ahead);
-            if (ahead.is_empty() || of_wave) && times >= TIMES {
-                let with = if of_wave { "the rest of its wave" } else { "what landed since" };
-                let reason = format!("merged with {with}, it fails: {reason}");
-                let fixup =
-                    Fixup { commit: landing.submission.commit.clone(), paths: vec![], output: Some(reason.clone()) };
-                out(draft, &landing, fixup, &reason, now)?;
+            match place.filter(|_| decides) {
+                None => {}
+                Some(0) => conflict(draft, at, &paths, now)?,
+                Some(place) => {
+                    let behind = train[..place].to_vec();
+                    draft.record(Event::LandingDeferred(Deferred { landing: at, behind, paths }));
+                }
             }
         }
         Tried::Elsewhere => {
@@ -89,18 +104,28 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
         }
         Tried::Held { at, reason } => {
             let about = at.filter(|it| train.contains(it)).unwrap_or(id);
+            let decides = !moves(&about);
             back(draft, id, &reason);
-            put_off(draft, about, reason, now)?;
+            if decides {
+                put_off(draft, about, reason, now)?;
+            }
         }
     }
-    queue::advance(draft, &project, now);
-    Ok(())
+    queue::advance(draft, &project, now)
+}
+
+const MOVE_DECIDES: &str = "the trunk is being moved with it; that decides";
+
+/// Whether a trial that was merged onto `old` still stands on the trunk: those that landed since it began are in it, as
+/// the same commits.
+fn stands_on(old: &CommitId, carries: &[Carried], base: Option<&CommitId>) -> bool {
+    base.is_none_or(|base| base == old || carries.iter().any(|it| it.commit == *base))
 }
 
 fn carried(carries: &[Carried], landing: LandingId, new: &CommitId) -> Option<Carried> {
     let known = carries.iter().find(|it| it.landing == landing).cloned();
     // A trial of one is its own tip.
-    known.or_else(|| carries.is_empty().then(|| Carried { landing, commit: new.clone(), dropped: None }))
+    known.or_else(|| carries.is_empty().then(|| Carried::new(landing, new.clone())))
 }
 
 /// A landing conflicts with the trunk as it is.
@@ -144,7 +169,6 @@ pub fn moved(draft: &mut Draft, id: LandingId, fence: u64, found: Moved, now: No
         return Err(Refusal::StaleLanding { landing: id });
     }
     let train = landing.train();
-    let commit_of = |it: LandingId| carries.iter().find(|on| on.landing == it).map_or(&new, |on| &on.commit).clone();
     match found {
         Moved::Moved => {
             for it in &carries {
@@ -152,7 +176,9 @@ pub fn moved(draft: &mut Draft, id: LandingId, fence: u64, found: Moved, now: No
                     follow_up(draft, it.landing, dropped, now)?;
                 }
             }
-            return land_all(draft, &train, &old, commit_of, now);
+            // A row from before a trial kept its commits carries only itself.
+            let carries = if carries.is_empty() { vec![Carried::new(id, new)] } else { carries };
+            return land_all(draft, &carries, &old, now);
         }
         Moved::Elsewhere => overtaken(draft, &landing, "the trunk was moved by somebody else; merging again"),
         Moved::Dirty { paths } => {
@@ -179,8 +205,7 @@ pub fn moved(draft: &mut Draft, id: LandingId, fence: u64, found: Moved, now: No
             put_off(draft, id, reason, now)?;
         }
     }
-    queue::advance(draft, &landing.project, now);
-    Ok(())
+    queue::advance(draft, &landing.project, now)
 }
 
 fn give_trunk_back(draft: &mut Draft, landing: &Landing, reason: &str) {
@@ -221,29 +246,35 @@ fn follow_up(draft: &mut Draft, id: LandingId, dropped: &Dropped, now: Now) -> R
     task::add(draft, ask, None, now).map(|_| ())
 }
 
-/// Writes down that everybody in a trial has landed, in order.
-fn land_all(
-    draft: &mut Draft,
-    train: &[LandingId],
-    old: &CommitId,
-    commit_of: impl Fn(LandingId) -> CommitId,
-    now: Now,
-) -> Result<(), Refusal> {
+/// Records that every landing of a trial has landed, in order.
+fn land_all(draft: &mut Draft, carries: &[Carried], old: &CommitId, now: Now) -> Result<(), Refusal> {
     let mut tip = old.clone();
-    for id in train {
-        let Some(landing) = draft.board().landings.get(id).cloned() else { continue };
-        let commit = commit_of(*id);
-        landed(draft, &landing, tip, commit.clone(), now)?;
-        tip = commit;
+    for carried in carries {
+        let Some(landing) = draft.board().landings.get(&carried.landing).cloned() else { continue };
+        landed(draft, &landing, tip, carried, now)?;
+        tip = carried.commit.clone();
     }
     Ok(())
 }
 
-fn landed(draft: &mut Draft, landing: &Landing, old: CommitId, commit: CommitId, now: Now) -> Result<(), Refusal> {
-    draft.record(Event::LandingLanded(Landed { landing: landing.id, task: landing.task, old, commit: commit.clone() }));
+fn landed(draft: &mut Draft, landing: &Landing, old: CommitId, carried: &Carried, now: Now) -> Result<(), Refusal> {
+    let tip = &carried.commit;
+    // The tip of the trunk is another landing's commit when this one changes nothing: it must not be undone as this one.
+    let own = match &carried.nothing_new {
+        None => Some(tip.clone()),
+        Some(nothing) => nothing.landed_as.clone(),
+    };
+    let commit = own.clone().unwrap_or_else(|| tip.clone());
+    let tip = (commit != *tip).then(|| tip.clone());
+    let event = Landed { landing: landing.id, task: landing.task, old, commit: commit.clone(), tip };
+    draft.record(Event::LandingLanded(event));
     claim::release_all(draft, &Owner::Landing(landing.id));
     let subject = task::find(draft.board(), landing.task)?.subject.clone();
-    task::complete(draft, landing.task, Some(commit.clone()))?;
+    task::complete(draft, landing.task, own.clone())?;
+    let Some(commit) = own else {
+        let text = format!("{} ({}): {subject}: nothing to merge, the trunk contains it", landing.branch, landing.task);
+        return announce(draft, &landing.project, "coord:merge", text, now);
+    };
     let files: Vec<&str> = landing.submission.changed.iter().map(String::as_str).collect();
     let text = format!(
         "Merged {} ({}): {subject} [{}] as {}",
@@ -326,7 +357,7 @@ fn put_off(draft: &mut Draft, id: LandingId, reason: String, now: Now) -> Result
 
 /// Takes a landing out of the queue: its work goes back to be mended on the new trunk, at most three times, and is then
 /// a person's. What was captured stays kept either way (Q6).
-fn out(draft: &mut Draft, landing: &Landing, fixup: Fixup, reason: &str, now: Now) -> Result<(), Refusal> {
+pub(super) fn out(draft: &mut Draft, landing: &Landing, fixup: Fixup, reason: &str, now: Now) -> Result<(), Refusal> {
     if landing.submission.joins.is_some() {
         return join::fails(draft, landing, &fixup, now);
     }
@@ -365,8 +396,7 @@ pub(crate) fn fence_fell(draft: &mut Draft, id: LandingId, token: u64, now: Now)
         State::Moving { fence, .. } if fence == token => {
             // Whether the trunk moved is not known; the next trial finds out (Q7).
             overtaken(draft, &landing, "moving the trunk took too long; trying again");
-            queue::advance(draft, &landing.project, now);
-            Ok(())
+            queue::advance(draft, &landing.project, now)
         }
         _ => Ok(()),
     }

@@ -71,13 +71,15 @@ fn ride(board: &Board, landing: &Landing) -> (Ride, Option<LandingId>) {
     let others = || board.queue_of(&landing.project);
     // The shortest train with it that failed.
     let red = others().filter_map(|it| {
-        let red = it.red.as_ref()?;
+        let red = it.red.as_ref().filter(|_| !queue::is_behind(board, it))?;
         (it.id == landing.id || red.ahead.contains(&landing.id)).then_some((red.ahead.len() + 1, it.id))
     });
     let red = red.min();
     let trains = others().filter_map(|it| {
         let ride = match &it.state {
             State::Moving { .. } => Ride::Moving,
+            // It says nothing of those ahead of it whose own trial is still to pass (Q1).
+            State::Validated { .. } if it.id != landing.id && !queue::is_verified(board, it) => return None,
             State::Validated { .. } => Ride::Passed,
             State::Trying { void: false, .. } => Ride::Testing,
             State::Trying { .. } | State::Queued => return None,
@@ -91,7 +93,7 @@ fn ride(board: &Board, landing: &Landing) -> (Ride, Option<LandingId>) {
     match (trains.min(), red) {
         (Some((ride, _, last)), _) => (ride, Some(last)),
         (None, Some((_, last))) => (Ride::Searching, Some(last)),
-        (None, None) if landing.behind.iter().any(|it| board.landings.contains_key(it)) => (Ride::Behind, None),
+        (None, None) if queue::is_behind(board, landing) => (Ride::Behind, None),
         (None, None) => (Ride::Queued, None),
     }
 }

@@ -11,6 +11,7 @@ use crate::board::{Board, Draft};
 use crate::event::Event;
 use crate::graph::Step;
 use crate::ids::{LandingId, MissionId, Now, ProjectName, TaskId};
+use crate::refusal::Refusal;
 use crate::schedule;
 use crate::task::{Status, Task};
 
@@ -65,18 +66,11 @@ pub(super) fn mate(board: &Board, last: Option<&LandingId>, rest: &[&Landing]) -
     rest.iter().position(|it| of(board, it) == Some(wave))
 }
 
-/// Lengths of prefixes, each taken to the end of the wave that it would cut.
-pub(super) fn whole(board: &Board, order: &[LandingId], lengths: Vec<usize>) -> Vec<usize> {
-    let mut whole: Vec<usize> = lengths.into_iter().map(|it| end_of_wave(board, order, it)).collect();
-    whole.dedup();
-    whole
-}
-
-fn end_of_wave(board: &Board, order: &[LandingId], mut length: usize) -> usize {
-    while is_cut(board, order, &order[..length]) {
-        length += 1;
-    }
-    length
+/// Returns the lengths of prefixes that do not cut a wave.
+pub(super) fn ends(board: &Board, order: &[LandingId]) -> Vec<usize> {
+    let waves: Vec<Option<Wave>> = order.iter().map(|id| of_id(board, id)).collect();
+    let cuts = |length: usize| waves[length - 1].is_some() && waves.get(length) == Some(&waves[length - 1]);
+    (1..=order.len()).filter(|length| !cuts(*length)).collect()
 }
 
 /// Whether a prefix ends within a wave of which more is behind it: it does not land without them.
@@ -117,7 +111,7 @@ pub(super) fn ask_for_mates(draft: &mut Draft, id: LandingId) {
 }
 
 /// Something happened that may have completed a wave: its landings go on.
-pub(crate) fn look_again(draft: &mut Draft, now: Now) {
+pub(crate) fn look_again(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     let board = draft.board();
     let mut projects: Vec<ProjectName> = board
         .missions
@@ -128,6 +122,7 @@ pub(crate) fn look_again(draft: &mut Draft, now: Now) {
         .collect();
     projects.dedup();
     for project in projects {
-        queue::advance(draft, &project, now);
+        queue::advance(draft, &project, now)?;
     }
+    Ok(())
 }

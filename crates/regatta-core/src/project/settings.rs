@@ -86,6 +86,18 @@ pub enum QueueMode {
     Serial,
 }
 
+/// Which commits of the trunk are validated as their own exact tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Verify {
+    /// Every commit that lands.
+    #[default]
+    Every,
+    /// Only the last commit of each batch; the other commits name it in a trailer.
+    Tip,
+}
+
 /// Who looks at work before it lands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -119,10 +131,12 @@ pub struct Landing {
     pub checkout: Checkout,
     pub style: Style,
     pub mode: QueueMode,
+    /// Validate every commit that lands, or only the last commit of each batch.
+    pub verify: Verify,
     /// How many trees are validated at once; what fits the machine when not given: one for each two cores and two
     /// gibibytes, two at least with more than one core, eight at most.
     pub slots: Option<u32>,
-    /// How many landings are validated together; from the observed failures when not given.
+    /// With `verify = "tip"`, the number of landings validated together; derived from the failure rate if omitted.
     pub batch: Option<u32>,
     pub review: Review,
     /// Who reviews, when an agent does.
@@ -150,6 +164,7 @@ impl Default for Landing {
             checkout: Checkout::Update,
             style: Style::Squash,
             mode: QueueMode::Speculative,
+            verify: Verify::Every,
             slots: None,
             batch: None,
             review: Review::None,

@@ -94,7 +94,7 @@ fn q6_what_does_not_go_together_is_a_persons() {
         "it is still what it was"
     );
     assert_eq!(world.landing(place.landing), "trying");
-    world.tried(place.landing, Tried::AlreadyThere { tip: commit(950) });
+    world.tried(place.landing, Tried::AlreadyThere { tip: commit(950), landed_as: vec![] });
     assert_eq!((world.status(task), world.landing(waiting)), (Status::Completed, "trying"));
 }
 

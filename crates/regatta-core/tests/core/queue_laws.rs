@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use regatta_core::board::Board;
 use regatta_core::claim::{Mode, Owner};
-use regatta_core::ids::LandingId;
+use regatta_core::ids::{CommitId, LandingId};
 use regatta_core::landing::{Landing, State};
 use regatta_core::pattern::Uri;
 use regatta_core::project::{Project, QueueMode};
@@ -20,7 +20,8 @@ fn rank(it: &Landing) -> (bool, u8, LandingId) {
 /// What a landing's row knows of trials: the one under way, and the one that failed.
 fn trains(it: &Landing) -> Vec<Vec<LandingId>> {
     let live = !matches!(it.state, State::Queued | State::Trying { void: true, .. });
-    let red = it.red.as_ref().map(|red| red.ahead.iter().copied().chain([it.id]).collect());
+    let red =
+        it.red.as_ref().filter(|_| it.behind.is_empty()).map(|red| red.ahead.iter().copied().chain([it.id]).collect());
     live.then(|| it.train()).into_iter().chain(red).collect()
 }
 
@@ -61,6 +62,18 @@ fn check_trials(board: &Board, project: &Project) {
     assert!(count(|it| matches!(it, State::Moving { .. })) <= 1, "Q2: two move one trunk");
 }
 
+/// Q1, Q14: every commit of a trial that claims a validation is the tip of a trial that passed.
+fn claims_hold(board: &Board, landing: &Landing) -> bool {
+    let (State::Validated { new, carries, .. } | State::Moving { new, carries, .. }) = &landing.state else {
+        return false;
+    };
+    let passed = |commit: &CommitId| {
+        commit == new
+            || board.landings.values().any(|it| matches!(&it.state, State::Validated { new, .. } if new == commit))
+    };
+    carries.iter().all(|it| it.unverified || passed(&it.commit))
+}
+
 /// The other tasks of a landing's wave, where that is to be one commit.
 fn mates<'a>(board: &'a Board, landing: &'a Landing) -> impl Iterator<Item = &'a Task> {
     let one = landing.mission.filter(|it| !landing.first && board.missions[it].wave_commits);
@@ -93,9 +106,15 @@ pub(super) fn check_landings(board: &Board) {
                 let cut = mates(board, landing).any(|it| {
                     it.landing.is_some_and(|it| board.landings.contains_key(&it) && !landing.train().contains(&it))
                 });
-                assert!(stopped || held.is_some() || cut, "Q8: the trunk is free and {} does not take it", landing.id);
+                let waits = !claims_hold(board, landing);
+                assert!(
+                    stopped || held.is_some() || cut || waits,
+                    "Q8: the trunk is free and {} does not take it",
+                    landing.id
+                );
             }
             State::Moving { fence, .. } => {
+                assert!(claims_hold(board, landing), "Q1, Q14: {} claims what did not pass", landing.id);
                 let own = board.claims.values().find(|it| it.token == *fence).expect("L6: a move without its fence");
                 let lent = |it: &regatta_core::ids::LandingId| {
                     board.landings.get(it).is_some_and(|it| it.under.as_ref().is_some_and(|it| it.token == *fence))

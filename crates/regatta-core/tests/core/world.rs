@@ -166,10 +166,20 @@ impl World {
         }
     }
 
-    /// The queue of `shop` tries several at once from now on.
+    /// Makes the queue of `shop` validate batches from now on, and only the tip of each.
     pub(crate) fn speculate(&mut self, slots: u32, batch: Option<u32>) {
+        let tip = project::Verify::Tip;
+        self.land_with(project::Landing { slots: Some(slots), batch, verify: tip, ..project::Landing::default() });
+    }
+
+    /// Makes the queue of `shop` validate every commit from now on, several at once.
+    pub(crate) fn verify_every(&mut self, slots: u32) {
+        self.land_with(project::Landing { slots: Some(slots), ..project::Landing::default() });
+    }
+
+    fn land_with(&mut self, landing: project::Landing) {
         let mut ask = self.project("shop", &["cargo test"]);
-        ask.settings.landing = project::Landing { slots: Some(slots), batch, ..project::Landing::default() };
+        ask.settings.landing = landing;
         self.ask("ann", Command::AddProject(ask));
     }
 
@@ -219,6 +229,7 @@ impl World {
         if self.unjudged {
             let done = decide(&self.board, &request, self.now)?;
             self.keep(&done);
+            self.outbox.extend(done.effects);
             self.board = done.board;
             return Ok(done.outcome);
         }
@@ -336,6 +347,15 @@ impl World {
     /// Somebody sets the machine's date.
     pub(crate) fn jump_wall(&mut self, ms: i64) {
         self.now.wall = self.now.wall.saturating_add_signed(ms);
+    }
+
+    /// Puts a landing onto the board as no sequence of commands would, to see what a report makes of it.
+    pub(crate) fn plant(&mut self, landing: regatta_core::landing::Landing) {
+        let row = std::sync::Arc::new(landing);
+        for board in [&mut self.board, &mut self.folded] {
+            board.landings.insert(row.id, row.clone());
+        }
+        self.store.insert(RowKey::Landing(row.id), Row::Landing(row));
     }
 
     /// The daemon dies and another takes over from the rows.
@@ -480,7 +500,7 @@ impl World {
     /// The merge fails, and again when it is tried once more.
     pub(crate) fn red(&mut self, landing: LandingId, reason: &str) {
         for _ in 0..2 {
-            self.tried(landing, Tried::Red { reason: reason.into() });
+            self.tried(landing, Tried::Red { reason: reason.into(), output: None });
         }
     }
 

@@ -14,7 +14,7 @@ use regatta_core::board::Board;
 use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::{CommitId, LandingId};
-use regatta_core::landing::{self, Carried, Landing, Moved, Tried, wave};
+use regatta_core::landing::{self, Carried, Landing, Moved, NothingNew, State, Tried, wave};
 use regatta_core::project::{Project, Style};
 use regatta_core::task::Task;
 
@@ -42,6 +42,25 @@ struct Train {
     /// The same with the checks that the trunk names.
     checked: Project,
     repo: Repo,
+}
+
+impl Train {
+    /// Returns the landing whose commit is validated in place of this one's, if this one's own tree is not.
+    fn tip_for(&self, id: LandingId) -> Option<LandingId> {
+        let landing = self.members.last().map(|last| &last.landing)?;
+        let State::Trying { unverified, .. } = &landing.state else { return None };
+        if !unverified.contains(&id) {
+            return None;
+        }
+        let after = self.members.iter().map(|member| member.landing.id).skip_while(|it| *it != id);
+        Some(after.into_iter().find(|it| !unverified.contains(it)).unwrap_or(landing.id))
+    }
+}
+
+/// Returns the commit of the trunk that names a landing: one that moved the trunk without being recorded.
+fn landed_as(engine: &Engine, train: &Train, id: LandingId) -> Result<Option<CommitId>, Tried> {
+    let found = engine.shared.git.landed_as(&train.repo, id);
+    found.map_err(|error| Tried::Held { at: Some(id), reason: error.to_string() })
 }
 
 /// `None` when the landing has left the queue, or somebody of its trial has.
@@ -103,7 +122,7 @@ fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
         let (now, later) = left.split_at(trials.len().min(left.len()));
         for (member, mut trial) in now.iter().zip(trials) {
             let id = member.landing.id;
-            let mut dropped = None;
+            let (mut dropped, mut nothing_new) = (None, None);
             // With what is only in the queue it waits its turn; it is the trunk that a side is taken against.
             if let Trial::Conflict(paths) = &trial
                 && new == old
@@ -115,23 +134,24 @@ fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
             match trial {
                 Trial::Clean(commit) => new = commit,
                 // What is before it, or the trunk, contains it already: it counts as landed with them (Q7).
-                Trial::Empty => {}
+                Trial::Empty => nothing_new = Some(NothingNew { landed_as: landed_as(engine, train, id)? }),
                 Trial::Conflict(paths) => return Ok(Tried::Conflict { at: id, paths }),
             }
-            carries.push(Carried { landing: id, commit: new.clone(), dropped });
+            carries.push(Carried { dropped, nothing_new, ..Carried::new(id, new.clone()) });
         }
         left = later;
     }
     new = open.close(engine, (train, &board), &mut carries, new)?;
     if new == old {
-        return Ok(Tried::AlreadyThere { tip: old });
+        let known = |it: &Carried| Some((it.landing, it.nothing_new.as_ref()?.landed_as.clone()?));
+        return Ok(Tried::AlreadyThere { tip: old, landed_as: carries.iter().filter_map(known).collect() });
     }
     failpoint::at("trial.merged");
     let tasks: Vec<&Task> = train.members.iter().map(|it| &it.task).collect();
     let tips = carries.iter().map(|it| it.commit.clone()).chain([old.clone()]).collect();
     match judged(engine, train, &tasks, &new, tips)? {
         None => Ok(Tried::Passed { old, new, carries }),
-        Some(reason) => Ok(Tried::Red { reason }),
+        Some(reason) => Ok(Tried::Red { reason, output: None }),
     }
 }
 
@@ -182,7 +202,11 @@ fn signed(train: &Train, member: &Member) -> Authorship {
     let landing = &member.landing;
     let mut signed = authorship(&member.task, landing.agent.as_str(), landing.queued_wall);
     signed.message += &format!("Regatta-Landing: {}\n", landing.id);
-    signed.message += &format!("Regatta-Validation: {}\n", validate::id(&train.checked, &member.task));
+    signed.message += &match train.tip_for(landing.id) {
+        // A commit claims only the validation that its own tree had (Q14).
+        Some(tip) => format!("Regatta-Validation-Tip: {tip}\n"),
+        None => format!("Regatta-Validation: {}\n", validate::id(&train.checked, &member.task)),
+    };
     if let Some(by) = &landing.approved {
         signed.message += &format!("Regatta-Approved-By: {}\n", by.trim_start_matches("person:"));
     }

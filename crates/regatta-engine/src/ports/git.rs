@@ -375,6 +375,8 @@ pub trait Git: Send + Sync {
     fn holds(&self, repo: &Repo, commit: &CommitId) -> Result<bool, GitError> {
         self.contains(repo, &self.tip(repo)?, commit)
     }
+    /// Returns the newest commit of the trunk's own line whose trailer names this landing.
+    fn landed_as(&self, repo: &Repo, landing: LandingId) -> Result<Option<CommitId>, GitError>;
     /// How many mebibytes are free where workspaces are made, if that can be known.
     fn free_disk_mb(&self) -> Option<u64> {
         None

@@ -273,7 +273,7 @@ fn a_task_with_troubles(it: &mut Teller) {
         let grant = it.poll("bob", true);
         let landing = it.submit(&grant, "src/a.rs");
         for _ in 0..2 {
-            it.shell(Command::ReportTried { landing, found: Tried::Red { reason: "make test".into() } });
+            it.shell(Command::ReportTried { landing, found: Tried::Red { reason: "make test".into(), output: None } });
         }
     }
     it.ann(Command::Land { task: TaskId(1), first: true });
@@ -285,7 +285,7 @@ fn a_task_with_troubles(it: &mut Teller) {
     });
     it.release(&trunk);
     it.moved(landing, Moved::Elsewhere);
-    it.shell(Command::ReportTried { landing, found: Tried::AlreadyThere { tip: commit('4') } });
+    it.shell(Command::ReportTried { landing, found: Tried::AlreadyThere { tip: commit('4'), landed_as: vec![] } });
 }
 
 /// A queue is held; one of two conflicts with the other; a third needs somebody to look at it, and is revised.
@@ -336,7 +336,7 @@ fn what_a_remote_has(it: &mut Teller) {
     });
     it.ann(Command::Land { task: landing.task, first: false });
     let landing = joining(it).expect("it is queued again").id;
-    it.shell(Command::ReportTried { landing, found: Tried::AlreadyThere { tip: commit('7') } });
+    it.shell(Command::ReportTried { landing, found: Tried::AlreadyThere { tip: commit('7'), landed_as: vec![] } });
     it.shell(pushed(None));
 }
 

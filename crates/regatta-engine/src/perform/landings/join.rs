@@ -16,7 +16,7 @@ pub(super) fn try_joining(engine: &Engine, train: &mut Train, remote: &str) -> R
     let onto = git.upstream(&train.repo, remote).map_err(held)?.tip;
     failpoint::at("join.fetched");
     let (old, new, tasks) = match git.replant(&train.repo, &onto).map_err(held)? {
-        Replanted::InStep { tip } => return Ok(Tried::AlreadyThere { tip }),
+        Replanted::InStep { tip } => return Ok(Tried::AlreadyThere { tip, landed_as: vec![] }),
         Replanted::Onto { old, new, tasks } => (old, new, tasks),
         Replanted::Conflict { paths } => {
             let Some(last) = train.members.last() else { return Err(nobody()) };
@@ -29,7 +29,7 @@ pub(super) fn try_joining(engine: &Engine, train: &mut Train, remote: &str) -> R
     let all: Vec<&Task> = replayed.iter().chain(train.members.iter().map(|it| &it.task)).collect();
     match judged(engine, train, &all, &new, vec![old.clone()])? {
         None => Ok(Tried::Passed { old, new, carries: vec![] }),
-        Some(reason) => Ok(Tried::Red { reason }),
+        Some(reason) => Ok(Tried::Red { reason, output: None }),
     }
 }
 

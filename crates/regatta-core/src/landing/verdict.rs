@@ -1,0 +1,90 @@
+//! Verdicts: which landing a failed trial is the fault of, and what becomes of it.
+//!
+//! A failed trial is its last landing's fault when the trial without that landing passed, or when there is nothing
+//! ahead of it but the trunk. A longer trial that passes proves nothing: a later landing may mend what this one breaks,
+//! and this one's commit would still be red on the trunk (Q1).
+//!
+//! The first fault may be a flake, so the landing is tried once more, after some of the others: a row of failing
+//! branches must not keep good ones waiting (Q9). The second fault takes it out of the queue, as soon as everything it
+//! was tried with is on the trunk, so that its fix-up sees what it failed with.
+
+use std::sync::Arc;
+
+use crate::board::{Board, Draft};
+use crate::event::Event;
+use crate::ids::{LandingId, Now, ProjectName};
+use crate::refusal::Refusal;
+use crate::task::Fixup;
+
+use super::{Landing, Red, State, Suspected, queue, report, wave};
+
+/// How often a trial must fail because of a landing before the landing leaves the queue.
+pub(crate) const MAX_FAULTS: u32 = 2;
+
+/// How many landings behind a failed one may go first.
+const MAX_LET_PAST: usize = 8;
+
+/// Returns the landing that moves the trunk, if it carries this one.
+///
+/// Until that move is reported, nobody knows whether the landing is on the trunk, so nothing else may decide about it.
+pub(super) fn moving_with(board: &Board, id: LandingId) -> Option<LandingId> {
+    let project = &board.landings.get(&id)?.project;
+    let moves =
+        |landing: &&Arc<Landing>| matches!(landing.state, State::Moving { .. }) && landing.train().contains(&id);
+    board.queue_of(project).find(moves).map(|landing| landing.id)
+}
+
+/// Decides every failed trial of a project for which enough is known.
+pub(super) fn settle(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
+    while let Some((landing, red)) = next_fault(draft.board(), project) {
+        let faults = landing.faults + 1;
+        let of_wave = wave::alone_at_fault(draft.board(), landing.id, &red.ahead);
+        if faults >= MAX_FAULTS && (red.ahead.is_empty() || of_wave) {
+            eject(draft, &landing, red, of_wave, now)?;
+            continue;
+        }
+        let behind = if faults >= MAX_FAULTS { red.ahead } else { let_past(draft.board(), &landing, red.ahead, now) };
+        draft.record(Event::LandingSuspected(Suspected { landing: landing.id, behind, reason: red.reason }));
+    }
+    Ok(())
+}
+
+/// Returns a landing that is known to have made its trial fail, with that trial.
+fn next_fault(board: &Board, project: &ProjectName) -> Option<(Arc<Landing>, Red)> {
+    let at_fault = |landing: &&Arc<Landing>| {
+        let Some(red) = &landing.red else { return false };
+        let is_verdict = landing.faults >= MAX_FAULTS && !landing.behind.is_empty();
+        let is_known = red.ahead.is_empty() || passed(board, project, &red.ahead);
+        is_known && (!is_verdict || red.ahead.is_empty()) && moving_with(board, landing.id).is_none()
+    };
+    let landing = board.queue_of(project).find(at_fault)?.clone();
+    let red = landing.red.clone()?;
+    Some((landing, red))
+}
+
+/// Whether exactly these landings, in this order, passed their trial.
+fn passed(board: &Board, project: &ProjectName, train: &[LandingId]) -> bool {
+    let has_passed = |it: &Landing| matches!(it.state, State::Validated { .. } | State::Moving { .. });
+    board.queue_of(project).any(|it| has_passed(it) && it.train() == train)
+}
+
+/// Returns the landings that go before one that failed for the first time: those it was tried on top of, and the next
+/// few after it. A landing of a wave stays with its wave.
+fn let_past(board: &Board, landing: &Landing, ahead: Vec<LandingId>, now: Now) -> Vec<LandingId> {
+    if wave::of(board, landing).is_some() {
+        return vec![];
+    }
+    let order = queue::order(board, &landing.project, now);
+    let after = order.iter().skip_while(|id| **id != landing.id).skip(1).take(MAX_LET_PAST);
+    let mut behind = ahead;
+    behind.extend(after);
+    behind
+}
+
+fn eject(draft: &mut Draft, landing: &Landing, red: Red, of_wave: bool, now: Now) -> Result<(), Refusal> {
+    let with = if of_wave { "the rest of its wave" } else { "what landed since" };
+    let reason = format!("merged with {with}, it fails: {}", red.reason);
+    let output = red.output.unwrap_or_else(|| reason.clone());
+    let fixup = Fixup { commit: landing.submission.commit.clone(), paths: vec![], output: Some(output) };
+    report::out(draft, landing, fixup, &reason, now)
+}
