@@ -22,6 +22,7 @@ mod bridges_rules; // what an older bridge got wrong
 mod bridges_seed; // the seed's conversations, with kills in the middle
 mod bridges_webhooks; // what happens, told to a receiver
 mod bus; // messages: threads, search, mail, files, cursors
+mod change_sets; // random changes that interact, landed and validated again
 mod chaos; // kill -9 of a runner and of the daemon, at random
 mod coming_together; // landing as its settings say
 mod demo; // the first command of a newcomer
