@@ -127,6 +127,7 @@ export interface Train {
   project: string;
   trunk: string;
   held: { by: string; reason: string; wall: number } | null;
+  trunk_differs?: string;
   unpushed?: { remote: string; commit: string; reason: string; since_wall: number };
   slots: number;
   queue: Landing[];

@@ -232,6 +232,7 @@ verbs! {
     "land" Land(input::Land) Operate + Lead "Lands a task's finished work, which is also the approval";
     "queue" Queue(input::Scope) View + Lead "Shows the landing queue";
     "queue.hold" QueueHold(input::QueueHold) Operate "Stops a landing queue";
+    "queue.accept" QueueAccept(input::Scope) Operate "Accepts the trunk although it differs from what landed";
     "queue.release" QueueRelease(input::Scope) Operate "Lets a landing queue go on";
     "diff" Diff(input::Diff) View + Lead "Shows what a task's finished work changes";
     "revise" Revise(input::Said) Operate + Lead "Sends finished work back with words";

@@ -584,6 +584,9 @@ pub struct ProjectView {
     /// What has landed and could not be pushed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpushed: Option<regatta_core::landing::join::Unpushed>,
+    /// How the trunk differs from the board, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trunk_differs: Option<String>,
 }
 
 /// An event as it goes over the wire.

@@ -229,6 +229,10 @@ pub enum Command {
         project: ProjectName,
         reason: String,
     },
+    /// Accept the trunk although it differs from the board.
+    AcceptTrunk {
+        project: ProjectName,
+    },
     ReleaseQueue {
         project: ProjectName,
     },
@@ -451,6 +455,11 @@ pub enum Command {
         commit: CommitId,
         found: landing::join::Diverged,
     },
+    /// How the trunk differs from what the board recorded.
+    ReportTrunk {
+        project: ProjectName,
+        seen: landing::trunk_check::TrunkSeen,
+    },
     /// Which workspaces of a project will collide, as a look at the disk found.
     ReportCollisions {
         project: ProjectName,
@@ -489,6 +498,7 @@ impl Command {
                 | Command::ReportMoved { .. }
                 | Command::ReportPushed { .. }
                 | Command::ReportDiverged { .. }
+                | Command::ReportTrunk { .. }
                 | Command::ReportCollisions { .. }
                 | Command::ReportHook { .. }
                 | Command::ReportPerformed
@@ -676,6 +686,9 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::Revise { task, text } => done(landing::revise(draft, task, text)?),
         Command::Undo { done } => Outcome::Queued(landing::undo(draft, &done, &request.by, now)?),
         Command::HoldQueue { project, reason } => done(landing::hold(draft, &project, reason, &request.by, now)?),
+        Command::AcceptTrunk { project } => {
+            done(landing::trunk_check::accept(draft, &project, request.by.to_string())?)
+        }
         Command::ReleaseQueue { project } => done(landing::release(draft, &project)?),
         Command::Tell { task, text } => Outcome::Told(steer::tell(draft, task, text)?),
         Command::PauseTask { task, reason } => done(steer::pause(draft, task, &reason)?),
@@ -759,6 +772,7 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::ReportDiverged { project, commit, found } => {
             done(landing::join::diverged(draft, &project, commit, found, now)?)
         }
+        Command::ReportTrunk { project, seen } => done(landing::trunk_check::compared(draft, &project, &seen, now)?),
         Command::ReportCollisions { project, found } => done(radar::seen(draft, &project, &found, now)?),
         Command::ReportHook { firing, ended, output, shut_in } => {
             done(hook::ended(draft, firing, (ended, output), shut_in)?)

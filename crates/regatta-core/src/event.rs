@@ -140,6 +140,8 @@ events! {
     QueueOvertaken(landing::Overtaken) "queue.overtaken" |it| it.project().to_string();
     QueueHeld(landing::Stopped) "queue.held" |it| it.project().to_string();
     QueueReleased(landing::GoneOn) "queue.released" |it| it.project().to_string();
+    TrunkCompared(landing::TrunkCompared) "trunk.compared" |it| it.project().to_string();
+    TrunkAccepted(landing::TrunkAccepted) "trunk.accepted" |it| it.project().to_string();
     QueueUnpushed(landing::NotPushed) "queue.unpushed" |it| it.project().to_string();
     QueuePushed(landing::Pushed) "queue.pushed" |it| it.project().to_string();
     MessagePosted(bus::Posted) "message.posted" |it| it.message().id.to_string();

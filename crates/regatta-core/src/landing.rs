@@ -15,6 +15,7 @@ mod queue; // who is in it, in which order, and what goes on next
 mod report; // what merging, validating and moving found
 pub(crate) mod review; // an agent looks at what another one did
 pub mod track; // who rides in which train
+pub mod trunk_check; // does the trunk contain what the board says
 mod verdict; // whose fault a failed trial is
 pub mod wave; // one commit for all of a wave
 
@@ -253,6 +254,12 @@ pub struct Record {
     /// What has landed and could not be pushed yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unpushed: Option<join::Unpushed>,
+    /// The trunk's tip after the last landing that was recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tip: Option<CommitId>,
+    /// How the trunk differs from the board, as of the last comparison.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub differs: Option<trunk_check::TrunkDifference>,
 }
 
 impl Record {
@@ -307,6 +314,10 @@ facts! {
     NotPushed { project: ProjectName, unpushed: join::Unpushed }
     /// The remote has again all that landed.
     Pushed { project: ProjectName, commit: CommitId }
+    /// The trunk differs from the board, or agrees with it again.
+    TrunkCompared { project: ProjectName, differs: Option<trunk_check::TrunkDifference> }
+    /// A person accepts the trunk as it is.
+    TrunkAccepted { project: ProjectName, by: String }
 }
 
 /// The landing of that number, while it is on its way.

@@ -79,6 +79,8 @@ mod tasks;
 mod team_storms;
 #[path = "core/teams.rs"]
 mod teams;
+#[path = "core/trunk_checks.rs"]
+mod trunk_checks;
 #[path = "core/verify.rs"]
 mod verify;
 #[path = "core/waves.rs"]

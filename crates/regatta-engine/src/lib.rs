@@ -270,6 +270,8 @@ impl Engine {
             return Err(failure);
         }
         perform::start(&engine, effect_receiver);
+        let comparing = engine.clone();
+        engine.shared.hands.give(move || perform::compare_all(&comparing));
         runner::start(&engine, rings);
         radar::start(&engine);
         Ok((engine, recovered))

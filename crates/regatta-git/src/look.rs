@@ -1,6 +1,9 @@
 //! How the trunk stands: what is in it, where it is against its upstream, what it contains.
 
+use std::path::Path;
+
 use regatta_core::ids::{CommitId, LandingId};
+use regatta_core::landing::trunk_check::{TrunkCommit, TrunkSeen};
 use regatta_engine::ports::git::{GitError, Repo, TrunkFacts};
 
 use crate::run::text_of;
@@ -36,6 +39,87 @@ impl GitAdapter {
             }
         }
         Ok(None)
+    }
+
+    /// Lists the commits that lead to a recorded commit and are not on the trunk, and the reverse.
+    pub(crate) fn trunk_differences(&self, repo: &Repo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError> {
+        let user = self.discover_at(&repo.path)?;
+        let tip = self.trunk_tip(&user, repo)?;
+        // A commit that somebody took off the trunk may be gone from the user's repository, never from the vault.
+        let vault = self.vault_with(repo, &tip)?;
+        let missing = self.commits_without(&vault, recorded, std::slice::from_ref(&tip))?;
+        // A missing commit may be on the trunk as a copy, below commits that were recorded since.
+        let shared = match missing.is_empty() {
+            true => recorded.to_vec(),
+            false => self.shared_base(&vault, &tip, recorded)?.into_iter().collect(),
+        };
+        let added = self.commits_without(&vault, std::slice::from_ref(&tip), &shared)?;
+        Ok(TrunkSeen { recorded: recorded.to_vec(), missing, added })
+    }
+
+    /// Returns the newest commit that the trunk and all recorded commits contain.
+    fn shared_base(&self, vault: &Path, tip: &CommitId, recorded: &[CommitId]) -> Result<Option<CommitId>, GitError> {
+        const DOING: &str = "find where the trunk was changed";
+        let mut call = self.git.ours(vault, DOING).args(["merge-base", "--octopus", tip.as_str()]);
+        for commit in recorded {
+            call = call.arg(commit.as_str());
+        }
+        let said = call.run()?;
+        match (said.status, text_of(&said.stdout).trim()) {
+            (Some(0 | 1), "") => Ok(None),
+            (Some(0), base) => CommitId::new(base).map(Some).map_err(|_| words::unexpected(DOING)),
+            _ => Err(words::git_failed(DOING, &said.stderr)),
+        }
+    }
+
+    /// Lists the commits that lead to one of `from` and to none of `without`, newest first.
+    fn commits_without(
+        &self,
+        vault: &Path,
+        from: &[CommitId],
+        without: &[CommitId],
+    ) -> Result<Vec<TrunkCommit>, GitError> {
+        const DOING: &str = "compare the trunk with what landed";
+        if from.is_empty() {
+            return Ok(vec![]);
+        }
+        let mut call = self
+            .git
+            .ours(vault, DOING)
+            .args(["log", "--first-parent", "-z"])
+            .arg(format!("--max-count={MAX_SEARCHED_COMMITS}"))
+            .arg(
+                "--format=%H%x1f%(trailers:key=Regatta-Landing,valueonly,separator=%x20)%x1f\
+                 %(trailers:key=Regatta-Task,valueonly,separator=%x20)%x1f%s",
+            );
+        for commit in from {
+            call = call.arg(commit.as_str());
+        }
+        call = call.arg("--not");
+        for commit in without {
+            call = call.arg(commit.as_str());
+        }
+        let listed = call.arg("--").list()?;
+        let mut found = Vec::new();
+        for line in &listed {
+            let line = text_of(line);
+            let parts: Vec<&str> = line.splitn(4, '\u{1f}').collect();
+            let [commit, landings, tasks, subject] = parts[..] else { return Err(words::unexpected(DOING)) };
+            let commit = CommitId::new(commit).map_err(|_| words::unexpected(DOING))?;
+            let mut tasks = tasks.split_whitespace().map(|task| task.parse().ok());
+            let mut landings: Vec<_> = landings.split_whitespace().map(|landing| landing.parse().ok()).collect();
+            if landings.is_empty() {
+                landings.push(None);
+            }
+            // The commit of a wave names several landings, each with its task.
+            found.extend(landings.into_iter().map(|landing| TrunkCommit {
+                commit: commit.clone(),
+                landing,
+                task: tasks.next().flatten(),
+                subject: subject.to_owned(),
+            }));
+        }
+        Ok(found)
     }
 
     /// Every path of the trunk's tip. What is no text cannot be named in a manifest and is told approximately.

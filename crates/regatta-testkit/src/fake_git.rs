@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
+use regatta_core::landing::trunk_check::{TrunkCommit, TrunkSeen};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
 use regatta_engine::ports::git::{
@@ -413,6 +414,38 @@ impl Git for FakeGit {
             at = world.commits.get(&here).and_then(|it| it.parent.clone());
         }
         Ok(false)
+    }
+
+    fn compare_trunk(&self, repo: &Repo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError> {
+        let world = self.lock();
+        let tip = world.trunk(repo)?.tip.clone();
+        let line = |from: &[CommitId]| {
+            let mut line = Vec::new();
+            for from in from {
+                let mut at = Some(from.clone());
+                while let Some(here) = at.filter(|here| !line.contains(here)) {
+                    at = world.commits.get(&here).and_then(|commit| commit.parent.clone());
+                    line.push(here);
+                }
+            }
+            line
+        };
+        let (ours, theirs) = (line(recorded), line(std::slice::from_ref(&tip)));
+        let describe = |id: &CommitId| {
+            let message = world.commits.get(id).map(|commit| commit.message.clone()).unwrap_or_default();
+            let trailer = |name: &str| message.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
+            TrunkCommit {
+                commit: id.clone(),
+                landing: trailer("Regatta-Landing: ").and_then(|text| text.parse().ok()),
+                task: trailer("Regatta-Task: ").and_then(|text| text.parse().ok()),
+                subject: message.lines().next().unwrap_or_default().to_owned(),
+            }
+        };
+        let missing = ours.iter().filter(|id| !theirs.contains(id)).map(describe).collect();
+        // The newest commit that every recorded one leads to: what is above it on the trunk was added.
+        let lines: Vec<Vec<CommitId>> = recorded.iter().map(|from| line(std::slice::from_ref(from))).collect();
+        let added = theirs.iter().take_while(|id| !lines.iter().all(|line| line.contains(id))).map(describe).collect();
+        Ok(TrunkSeen { recorded: recorded.to_vec(), missing, added })
     }
 
     fn landed_as(&self, repo: &Repo, landing: LandingId) -> Result<Option<CommitId>, GitError> {

@@ -672,4 +672,6 @@ pub(crate) enum QueueWord {
     },
     /// Let it go on
     Release,
+    /// Accept the trunk as it is, although it differs from what landed
+    Accept,
 }

@@ -62,6 +62,7 @@ export function Queue() {
             </span>
           }
         >
+          {it.trunk_differs && <p class="error">{plain(it.trunk_differs, 600)}</p>}
           {it.unpushed && (
             <p class="error">
               What landed could not be pushed to {plain(it.unpushed.remote, 80)}: {plain(it.unpushed.reason, 300)} <Age since={it.unpushed.since_wall} />

@@ -98,6 +98,9 @@ pub struct QueueView {
     /// What has landed and could not be pushed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpushed: Option<landing::join::Unpushed>,
+    /// How the trunk differs from the board, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trunk_differs: Option<String>,
     /// How many merged trees are validated at once: as the project says, else what fits the machine.
     #[serde(default)]
     pub slots: u32,
@@ -126,6 +129,7 @@ impl QueueView {
             trunk: project.trunk.to_string(),
             held: project.queue.held.clone(),
             unpushed: project.queue.unpushed.clone(),
+            trunk_differs: landing::trunk_check::told(project),
             slots: landing::plan::slots(project, board.limits.landing_slots),
             usual_ms,
             queue,

@@ -425,6 +425,8 @@ impl Board {
             | Event::QueueOvertaken(_)
             | Event::QueueHeld(_)
             | Event::QueueReleased(_)
+            | Event::TrunkCompared(_)
+            | Event::TrunkAccepted(_)
             | Event::QueueUnpushed(_)
             | Event::QueuePushed(_) => self.apply_landing(event, now, rows),
             Event::MessagePosted(it) => {

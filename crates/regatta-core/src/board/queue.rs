@@ -93,7 +93,11 @@ impl Board {
             }
             Event::LandingLanded(it) => {
                 self.remember_landing(*it.landing(), Some(false), rows);
-                self.part(*it.landing(), Some(it.tip().as_ref().unwrap_or(it.commit())), rows);
+                let tip = it.tip().as_ref().unwrap_or(it.commit());
+                if let Some(project) = self.landings.get(it.landing()).map(|landing| landing.project.clone()) {
+                    self.change_record(&project, rows, |record| record.tip = Some(tip.clone()));
+                }
+                self.part(*it.landing(), Some(tip), rows);
                 self.change_landing(*it.landing(), rows, |landing| {
                     landing.end = Some(End::Landed { commit: it.commit().clone(), wall: now.wall });
                 });
@@ -119,6 +123,13 @@ impl Board {
             Event::QueueUnpushed(it) => {
                 self.change_record(it.project(), rows, |record| record.unpushed = Some(it.unpushed().clone()));
             }
+            Event::TrunkCompared(event) => {
+                self.change_record(event.project(), rows, |record| record.differs = event.differs().clone());
+            }
+            // The next landing records a tip that the trunk contains.
+            Event::TrunkAccepted(event) => self.change_record(event.project(), rows, |record| {
+                (record.differs, record.tip) = (None, None);
+            }),
             Event::QueuePushed(it) => self.change_record(it.project(), rows, |record| record.unpushed = None),
             _ => {}
         }

@@ -4,6 +4,7 @@ mod after; // what follows a landing outside
 mod join; // what a remote has comes in
 mod ownership; // whose version of a conflicting file is taken
 mod push; // where the project says
+mod trunk_check; // does the trunk contain what the board says
 mod validate; // is this tree green
 mod watch; // does it still count
 mod waves; // one commit for several landings
@@ -26,6 +27,7 @@ use super::{authorship, report};
 pub(super) use after::{Landed, after_landing};
 pub(crate) use push::Pushes;
 pub(super) use push::{push_branch, push_trunk};
+pub(crate) use trunk_check::compare_all;
 pub(crate) use validate::Bench;
 use watch::Watch;
 
@@ -244,4 +246,5 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
     failpoint::at("move.moved");
     report(engine, key, Command::ReportMoved { landing: id, fence, found });
     failpoint::at("move.recorded");
+    trunk_check::compare(engine, &project.name);
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
+use regatta_core::landing::trunk_check::TrunkSeen;
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::{Checkout, Project, Style, Workspace as WorkspaceSettings};
 
@@ -375,6 +376,8 @@ pub trait Git: Send + Sync {
     fn holds(&self, repo: &Repo, commit: &CommitId) -> Result<bool, GitError> {
         self.contains(repo, &self.tip(repo)?, commit)
     }
+    /// Returns the commits in which the trunk and these recorded commits of it differ, along first parents.
+    fn compare_trunk(&self, repo: &Repo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError>;
     /// Returns the newest commit of the trunk's own line whose trailer names this landing.
     fn landed_as(&self, repo: &Repo, landing: LandingId) -> Result<Option<CommitId>, GitError>;
     /// How many mebibytes are free where workspaces are made, if that can be known.

@@ -1,5 +1,7 @@
 use std::fs;
 
+use regatta_core::ids::{CommitId, LandingId, TaskId};
+use regatta_core::landing::trunk_check::TrunkCommit;
 use regatta_engine::ports::git::{Git, TrunkFacts};
 
 use crate::world::*;
@@ -49,6 +51,42 @@ fn a_trunk_that_was_set_back_no_longer_contains_what_landed() {
     git(world.user(), &["reflog", "expire", "--expire=now", "--all"]);
     git(world.user(), &["gc", "-q", "--prune=now"]);
     assert!(!contains(&landed), "it is not even there any more");
+}
+
+/// Q12: the trunk is compared with recorded commits along first parents, trailers and all. Commits that are gone from the
+/// user's repository are still known.
+#[test]
+fn q12_a_trunk_is_compared_with_what_landed() {
+    let world = World::new();
+    let start = world.tip();
+    let message = |nth: u64| format!("Change {nth}\n\nRegatta-Task: T{nth}\nRegatta-Landing: L{nth}\n");
+    let first = commit_all(world.user(), &message(1));
+    let second = commit_all(world.user(), &message(2));
+    let seen = |recorded: &[CommitId]| world.git.compare_trunk(&world.repo, recorded).unwrap();
+    let described = |nth: u64, commit: &CommitId| TrunkCommit {
+        commit: commit.clone(),
+        landing: Some(LandingId(nth)),
+        task: Some(TaskId(nth)),
+        subject: format!("Change {nth}"),
+    };
+    let same = seen(std::slice::from_ref(&second));
+    assert!(same.missing.is_empty() && same.added.is_empty(), "{same:?}");
+    let behind = seen(std::slice::from_ref(&start));
+    assert_eq!((behind.missing, behind.added), (vec![], vec![described(2, &second), described(1, &first)]));
+
+    git(world.user(), &["reset", "-q", "--hard", start.as_str()]);
+    git(world.user(), &["reflog", "expire", "--expire=now", "--all"]);
+    git(world.user(), &["gc", "-q", "--prune=now"]);
+    let wave = commit_all(
+        world.user(),
+        "A wave\n\nRegatta-Task: T3\nRegatta-Landing: L3\nRegatta-Task: T4\nRegatta-Landing: L4\n",
+    );
+    let by_hand = commit_all(world.user(), "By hand\n\nIt says Regatta-Landing: L9\nin its middle.\n");
+    let reset = seen(std::slice::from_ref(&second));
+    assert_eq!(reset.missing, [described(2, &second), described(1, &first)]);
+    let named: Vec<_> = reset.added.iter().map(|it| (it.commit.clone(), it.landing, it.task)).collect();
+    let of = |nth: u64| (wave.clone(), Some(LandingId(nth)), Some(TaskId(nth)));
+    assert_eq!(named, [(by_hand, None, None), of(3), of(4)]);
 }
 
 #[test]

@@ -116,6 +116,7 @@ impl Caller<'_> {
                     radar: it.radar.clone(),
                     held: it.queue.held.clone(),
                     unpushed: it.queue.unpushed.clone(),
+                    trunk_differs: regatta_core::landing::trunk_check::told(it),
                 })
                 .collect()
         })

@@ -91,6 +91,11 @@ impl Caller<'_> {
         self.done(Command::HoldQueue { project, reason }).await
     }
 
+    pub(super) async fn queue_accept(&self, ask: input::Scope) -> Json {
+        let project = self.project(ask.project)?;
+        self.done(Command::AcceptTrunk { project }).await
+    }
+
     pub(super) async fn queue_release(&self, ask: input::Scope) -> Json {
         let project = self.project(ask.project)?;
         self.done(Command::ReleaseQueue { project }).await

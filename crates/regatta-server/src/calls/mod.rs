@@ -199,6 +199,7 @@ async fn carry_out(shared: &Arc<Shared>, call: Call, guest: Guest) -> Json {
         Call::Land(ask) => it.land(ask).await,
         Call::Queue(ask) => it.queue(ask).await,
         Call::QueueHold(ask) => it.queue_hold(ask).await,
+        Call::QueueAccept(ask) => it.queue_accept(ask).await,
         Call::QueueRelease(ask) => it.queue_release(ask).await,
         Call::Diff(ask) => it.diff(ask).await,
         Call::Revise(ask) => it.revise(ask).await,

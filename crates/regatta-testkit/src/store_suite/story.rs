@@ -18,6 +18,7 @@ use regatta_core::ids::{
 use regatta_core::inbox::Item;
 use regatta_core::isolation::Sign;
 use regatta_core::landing::join::Diverged;
+use regatta_core::landing::trunk_check::{self, TrunkCommit, TrunkSeen};
 use regatta_core::landing::{Moved, Tried};
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::schedule::{Grant, Poll};
@@ -338,6 +339,17 @@ fn what_a_remote_has(it: &mut Teller) {
     let landing = joining(it).expect("it is queued again").id;
     it.shell(Command::ReportTried { landing, found: Tried::AlreadyThere { tip: commit('7'), landed_as: vec![] } });
     it.shell(pushed(None));
+    a_reset_trunk(it);
+}
+
+/// Somebody resets the trunk behind a landing, and accepts it.
+fn a_reset_trunk(teller: &mut Teller) {
+    let missing =
+        TrunkCommit { commit: commit('6'), landing: Some(LandingId(1)), task: Some(TaskId(1)), subject: "Gone".into() };
+    let recorded = trunk_check::recorded(&teller.board.projects[&project("shop")]);
+    let seen = TrunkSeen { recorded, missing: vec![missing], added: vec![] };
+    teller.shell(Command::ReportTrunk { project: project("shop"), seen });
+    teller.ann(Command::AcceptTrunk { project: project("shop") });
 }
 
 /// One mission is drained, goes on, and ends with what failed; the other stays.

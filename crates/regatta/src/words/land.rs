@@ -98,6 +98,10 @@ pub(super) fn queue(app: &App, word: Option<QueueWord>, all: bool) -> Said {
                     .into()
             })
         }
+        Some(QueueWord::Accept) => {
+            let got: Got<serde_json::Value> = client.call(&Call::QueueAccept(input::Scope { project }))?;
+            app.out.answer("queue", &got.data, &["regatta queue".into()], |_| "the trunk is accepted as it is\n".into())
+        }
         Some(QueueWord::Release) => {
             let got: Got<serde_json::Value> = client.call(&Call::QueueRelease(input::Scope { project }))?;
             app.out.answer("queue", &got.data, &["regatta queue".into()], |_| "the queue goes on\n".into())
@@ -159,6 +163,11 @@ pub(super) fn unpushed(it: Option<&Unpushed>) -> String {
     format!("! {commit} is not on {} for {}: {}\n", line(&it.remote), ago(it.since_wall), line(&it.reason))
 }
 
+/// Says in a line how the trunk differs from the board.
+pub(super) fn trunk_differs(sentence: Option<&str>) -> String {
+    sentence.map_or_else(String::new, |sentence| format!("! {}\n", line(sentence)))
+}
+
 /// The sign before each landing of a queue: those of one train stand together, and one that failed is parted there.
 pub(crate) fn couplings(it: &QueueView, unicode: bool) -> Vec<&'static str> {
     let sign = |batch: &BatchView, nth: usize| match (batch.cars.len(), nth + 1, unicode) {
@@ -189,6 +198,7 @@ fn drawn(it: &QueueView, unicode: bool) -> String {
         text += &format!("held by {}: {}\n", line(&held.by), line(&held.reason));
     }
     text += &unpushed(it.unpushed.as_ref());
+    text += &trunk_differs(it.trunk_differs.as_deref());
     if it.queue.is_empty() {
         text += "nothing waits to land\n";
     }

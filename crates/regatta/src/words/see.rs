@@ -78,6 +78,7 @@ pub(super) fn status(app: &App) -> Said {
                 text += &format!("! the queue of {} is held by {}: {}\n", it.name, line(&held.by), line(&held.reason));
             }
             text += &super::land::unpushed(it.unpushed.as_ref());
+            text += &super::land::trunk_differs(it.trunk_differs.as_deref());
         }
         text += &by_mission(out, it, &asked);
         text

@@ -105,6 +105,43 @@ fn q4_done_without_a_commit_lands_and_done_without_a_change_does_not() {
     linear(&world);
 }
 
+/// Q12: somebody resets the trunk behind work that landed. `status` and `queue` say so, also after a restart and after
+/// the next landing, until the work is back or the trunk is accepted.
+#[test]
+fn q12_landed_work_that_left_the_trunk_is_told() {
+    let world = with_zoe();
+    let start = world.git(&["rev-parse", "main"]);
+    let land = |subject: &str, file: &str| {
+        let work = Work::begin(&world, subject, file);
+        work.write(file, "hello\n");
+        work.finish(&world);
+        work.until(&world, "landed");
+        work.task
+    };
+    let lost = land("Say hello", "hello.txt");
+    let landed = world.git(&["rev-parse", "main"]);
+    assert!(!world.ok(&["status"]).contains("no longer contains"));
+    world.git(&["reset", "-q", "--hard", &start]);
+    world.ok(&["up", "--restart"]);
+    let is_told = || world.ok(&["status"]).contains(&format!("no longer contains work that landed: {}", &landed[..10]));
+    assert!(until(LONG, is_told), "a start compares: {}", world.ok(&["status"]));
+
+    land("Say bye", "bye.txt");
+    let queue = world.ok(&["queue"]);
+    assert!(queue.contains(&format!("({lost})")) && queue.contains("regatta queue accept"), "{queue}");
+    world.git(&["cherry-pick", &landed]);
+    land("Say it again", "again.txt");
+    assert!(until(LONG, || !world.ok(&["status"]).contains("no longer contains")), "it is back");
+
+    world.git(&["reset", "-q", "--hard", &start]);
+    world.ok(&["up", "--restart"]);
+    assert!(until(LONG, || world.ok(&["queue"]).contains("no longer contains")));
+    world.ok(&["queue", "accept"]);
+    assert!(!world.ok(&["queue"]).contains("no longer contains"));
+    land("Say hello once more", "hello.txt");
+    assert!(!world.ok(&["queue"]).contains("no longer contains"));
+}
+
 /// Two sides of one line: the person's is on the trunk, zoe's comes after it.
 fn conflicting(world: &World) -> Work {
     let work = Work::begin(world, "Change the first line", "a.txt,b.txt");

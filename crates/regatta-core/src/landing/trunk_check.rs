@@ -1,0 +1,159 @@
+//! Compares the trunk with the board (Q12).
+//!
+//! The queue remembers the trunk's tip after each landing. After every move and at every start the shell lists the
+//! commits in which that tip and the trunk differ, and reports them here. Two differences matter to people:
+//!
+//! - The trunk no longer contains a commit that landed: somebody reset or rewrote the branch.
+//! - The trunk contains a landing's commit although the board has the task as open.
+//!
+//! A difference is announced once. It stays on the board until the trunk agrees again or a person accepts it, also when
+//! more work lands meanwhile. The queue goes on.
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::{Board, Draft};
+use crate::event::Event;
+use crate::ids::{CommitId, LandingId, Now, ProjectName, TaskId};
+use crate::project::Project;
+use crate::refusal::Refusal;
+
+use super::report::announce;
+use super::{TrunkAccepted, TrunkCompared};
+
+/// How many commits of each kind a difference lists.
+pub const MAX_LISTED_COMMITS: usize = 20;
+
+/// A commit of the trunk, with what its trailers say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TrunkCommit {
+    pub commit: CommitId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub landing: Option<LandingId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
+    pub subject: String,
+}
+
+/// The commits in which the trunk and the board's record of it differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrunkSeen {
+    /// The commits that the trunk was compared with: [`recorded`] as it was then.
+    pub recorded: Vec<CommitId>,
+    /// Commits that lead to a recorded one and that the trunk does not contain.
+    pub missing: Vec<TrunkCommit>,
+    /// Commits of the trunk since the newest one that all recorded commits contain.
+    pub added: Vec<TrunkCommit>,
+}
+
+/// How the trunk differs from the board.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TrunkDifference {
+    /// Landed commits that the trunk no longer contains.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<TrunkCommit>,
+    /// Commits of the trunk that belong to open tasks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unrecorded: Vec<TrunkCommit>,
+    pub since_wall: u64,
+}
+
+/// Returns the commits that the trunk should contain: its last recorded tip, and those that were missing before.
+pub fn recorded(project: &Project) -> Vec<CommitId> {
+    let missing = project.queue.differs.iter().flat_map(|difference| &difference.missing);
+    project.queue.tip.iter().chain(missing.map(|missing| &missing.commit)).cloned().collect()
+}
+
+/// Takes the report of a comparison. A comparison that a landing overtook is ignored, because the next one follows.
+pub fn compared(draft: &mut Draft, name: &ProjectName, seen: &TrunkSeen, now: Now) -> Result<(), Refusal> {
+    let Some(project) = draft.board().projects.get(name).cloned() else {
+        return Err(Refusal::NoSuchProject { project: name.clone() });
+    };
+    if recorded(&project) != seen.recorded {
+        return Ok(());
+    }
+    let before = project.queue.differs.as_ref();
+    let since_wall = before.map_or(now.wall, |before| before.since_wall);
+    let found = difference(draft.board(), seen, since_wall);
+    if found.as_ref() == before {
+        return Ok(());
+    }
+    if let Some(found) = &found {
+        announce(draft, name, "coord:trunk", sentence(&project, found), now)?;
+    }
+    draft.record(Event::TrunkCompared(TrunkCompared { project: name.clone(), differs: found }));
+    Ok(())
+}
+
+/// Accepts the trunk as it is: its difference from the board is forgotten.
+pub fn accept(draft: &mut Draft, name: &ProjectName, by: String) -> Result<(), Refusal> {
+    let Some(project) = draft.board().projects.get(name) else {
+        return Err(Refusal::NoSuchProject { project: name.clone() });
+    };
+    if project.queue.differs.is_some() {
+        draft.record(Event::TrunkAccepted(TrunkAccepted { project: name.clone(), by }));
+    }
+    Ok(())
+}
+
+fn difference(board: &Board, seen: &TrunkSeen, since_wall: u64) -> Option<TrunkDifference> {
+    // A rewritten trunk has the same landing as another commit: nothing of it is missing.
+    let is_there = |missing: &TrunkCommit| seen.added.iter().any(|added| added.landing == missing.landing);
+    let missing = seen.missing.iter().filter(|commit| commit.landing.is_some() && !is_there(commit));
+    let unrecorded = seen.added.iter().filter(|commit| is_unrecorded(board, commit));
+    let found = TrunkDifference {
+        missing: missing.take(MAX_LISTED_COMMITS).cloned().collect(),
+        unrecorded: unrecorded.take(MAX_LISTED_COMMITS).cloned().collect(),
+        since_wall,
+    };
+    (!found.missing.is_empty() || !found.unrecorded.is_empty()).then_some(found)
+}
+
+/// Whether a commit of the trunk belongs to an open task that is not on its way through the queue.
+///
+/// The next trial of a queued landing finds its work on the trunk and records it. Trailers alone are no proof, because
+/// another fleet that lands on the same remote counts its landings and tasks from one, too.
+fn is_unrecorded(board: &Board, commit: &TrunkCommit) -> bool {
+    let (Some(landing), Some(task)) = (commit.landing, commit.task) else { return false };
+    let Some(task) = board.tasks.get(&task) else { return false };
+    let is_ours = landing.0 <= board.counters.landing && task.subject.trim() == commit.subject.trim();
+    is_ours && !task.status.is_terminal() && !board.landings.contains_key(&landing) && task.landing.is_none()
+}
+
+/// Returns how a project's trunk differs from the board, in a sentence.
+pub fn told(project: &Project) -> Option<String> {
+    project.queue.differs.as_ref().map(|found| sentence(project, found))
+}
+
+/// Says how the trunk differs, and what a person can do about it.
+fn sentence(project: &Project, found: &TrunkDifference) -> String {
+    let trunk = &project.trunk;
+    let named = |commits: &[TrunkCommit]| {
+        let name = |it: &TrunkCommit| match it.task {
+            Some(task) => format!("{} ({task})", short(&it.commit)),
+            None => short(&it.commit).to_owned(),
+        };
+        commits.iter().map(name).collect::<Vec<_>>().join(", ")
+    };
+    let mut said = Vec::new();
+    if let [newest, ..] = found.missing.as_slice() {
+        said.push(format!(
+            "{trunk} no longer contains work that landed: {}. Bring it back (git merge {}), or accept it: regatta queue accept",
+            named(&found.missing),
+            short(&newest.commit)
+        ));
+    }
+    if let [first, ..] = found.unrecorded.as_slice() {
+        let task = first.task.map(|task| task.to_string()).unwrap_or_default();
+        said.push(format!(
+            "{trunk} contains work of tasks that are open: {}. Record it with regatta land {task}",
+            named(&found.unrecorded)
+        ));
+    }
+    said.join("; ")
+}
+
+fn short(commit: &CommitId) -> &str {
+    &commit.as_str()[..10]
+}

@@ -1,0 +1,125 @@
+//! The trunk is compared with the board, and differences are announced once and kept until they are gone (Q12).
+
+use regatta_core::command::{Actor, Command, Request};
+use regatta_core::ids::{LandingId, TaskId};
+use regatta_core::landing::trunk_check::{TrunkCommit, TrunkSeen, recorded, told};
+
+use crate::world::{World, commit, shop};
+
+fn on_trunk(number: u64, landing: u64, task: u64, subject: &str) -> TrunkCommit {
+    TrunkCommit {
+        commit: commit(number),
+        landing: Some(LandingId(landing)),
+        task: Some(TaskId(task)),
+        subject: subject.to_owned(),
+    }
+}
+
+/// Reports a comparison with what the board has recorded now.
+fn compare(world: &mut World, missing: Vec<TrunkCommit>, added: Vec<TrunkCommit>) {
+    let seen = TrunkSeen { recorded: recorded(&world.board.projects[&shop()]), missing, added };
+    report(world, seen);
+}
+
+fn report(world: &mut World, seen: TrunkSeen) {
+    let command = Command::ReportTrunk { project: shop(), seen };
+    world.request(Request { by: Actor::Regatta, key: None, command }).unwrap();
+}
+
+fn sentence(world: &World) -> String {
+    told(&world.board.projects[&shop()]).unwrap_or_default()
+}
+
+fn announcements(world: &World) -> usize {
+    world.count("trunk.compared")
+}
+
+/// A world in which T1 landed, and its commit on the trunk.
+fn landed() -> (World, TrunkCommit) {
+    let mut world = World::serial(&[("ada", 1)]);
+    let task = world.add_task("Add a cart", &["src/cart.rs"]);
+    let grant = world.take("ada");
+    world.finish_and_land(&grant);
+    let tip = world.board.projects[&shop()].queue.tip.clone().expect("a landing records the trunk's tip");
+    let landed =
+        TrunkCommit { commit: tip, landing: Some(LandingId(1)), task: Some(task), subject: "Add a cart".into() };
+    (world, landed)
+}
+
+#[test]
+fn q12_a_trunk_that_agrees_says_nothing() {
+    let (mut world, _) = landed();
+    compare(&mut world, vec![], vec![]);
+    // Somebody pushed a commit of their own on top.
+    let foreign = TrunkCommit { commit: commit(50), landing: None, task: None, subject: "By hand".into() };
+    compare(&mut world, vec![], vec![foreign]);
+    assert_eq!((announcements(&world), sentence(&world).as_str()), (0, ""));
+}
+
+#[test]
+fn q12_landed_work_that_left_the_trunk_is_told_once_and_until_it_is_back() {
+    let (mut world, gone) = landed();
+    compare(&mut world, vec![gone.clone()], vec![]);
+    compare(&mut world, vec![gone.clone()], vec![]);
+    assert_eq!(announcements(&world), 1, "the same difference is not announced again");
+    let said = sentence(&world);
+    assert!(said.contains("main no longer contains") && said.contains("(T1)"), "{said}");
+    assert!(said.contains("git merge") && said.contains("regatta queue accept"), "{said}");
+
+    // More work lands on the shortened trunk. The lost commit is still asked about.
+    world.add_task("Add a till", &["src/till.rs"]);
+    let grant = world.take("ada");
+    world.finish_and_land(&grant);
+    assert!(recorded(&world.board.projects[&shop()]).contains(&gone.commit));
+    compare(&mut world, vec![gone], vec![]);
+    assert!(!sentence(&world).is_empty());
+    compare(&mut world, vec![], vec![]);
+    assert_eq!((announcements(&world), sentence(&world).as_str()), (2, ""), "it is back");
+}
+
+#[test]
+fn q12_a_rewritten_trunk_that_has_the_landing_as_another_commit_is_complete() {
+    let (mut world, gone) = landed();
+    let rewritten = TrunkCommit { commit: commit(60), ..gone.clone() };
+    compare(&mut world, vec![gone], vec![rewritten]);
+    assert_eq!(sentence(&world), "");
+}
+
+#[test]
+fn q12_a_person_accepts_the_trunk_as_it_is() {
+    let (mut world, gone) = landed();
+    compare(&mut world, vec![gone], vec![]);
+    world.ask("ann", Command::AcceptTrunk { project: shop() });
+    assert_eq!((sentence(&world).as_str(), world.count("trunk.accepted")), ("", 1));
+    assert!(recorded(&world.board.projects[&shop()]).is_empty(), "the lost tip is no longer expected");
+    world.ask("ann", Command::AcceptTrunk { project: shop() });
+    assert_eq!(world.count("trunk.accepted"), 1, "there is nothing more to accept");
+}
+
+/// A task that needs a person although its commit is on the trunk is named. One that is in the queue is not: its next
+/// trial records it. A foreign fleet's commit with the same numbers is not ours.
+#[test]
+fn q12_work_of_an_open_task_on_the_trunk_is_named() {
+    let (mut world, _) = landed();
+    let task = world.add_task("Add a till", &["src/till.rs"]);
+    let grant = world.take("ada");
+    let landing = world.submit(&grant);
+    let on = on_trunk(70, landing.0, task.0, "Add a till");
+    compare(&mut world, vec![], vec![on.clone()]);
+    assert_eq!(sentence(&world), "", "it is in the queue");
+    world.red(landing, "make test");
+    assert_eq!(world.landing(landing), "gone");
+    compare(&mut world, vec![], vec![TrunkCommit { subject: "Another fleet's".into(), ..on.clone() }]);
+    compare(&mut world, vec![], vec![TrunkCommit { landing: Some(LandingId(999)), ..on.clone() }]);
+    assert_eq!(sentence(&world), "");
+    compare(&mut world, vec![], vec![on]);
+    let said = sentence(&world);
+    assert!(said.contains("tasks that are open") && said.contains(&format!("regatta land {task}")), "{said}");
+}
+
+#[test]
+fn q12_a_comparison_that_a_landing_overtook_is_ignored() {
+    let (mut world, gone) = landed();
+    report(&mut world, TrunkSeen { recorded: vec![commit(99)], missing: vec![gone], added: vec![] });
+    assert_eq!(sentence(&world), "");
+}
