@@ -129,6 +129,7 @@ events! {
     LandingValidated(landing::Validated) "landing.validated" |it| it.landing().to_string();
     LandingReddened(landing::Reddened) "landing.red" |it| it.landing().to_string();
     LandingSuspected(landing::Suspected) "landing.suspected" |it| it.landing().to_string();
+    LandingSquashed(landing::Squashed) "landing.squashed" |it| it.landing().to_string();
     LandingDeferred(landing::Deferred) "landing.deferred" |it| it.landing().to_string();
     LandingReturned(landing::Returned) "landing.returned" |it| it.landing().to_string();
     LandingApproved(landing::Approved) "landing.approved" |it| it.landing().to_string();

@@ -175,6 +175,9 @@ pub struct Landing {
     /// How often a trial failed because of this landing since one with it last passed: a flake fails once.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub faults: u32,
+    /// Its commits land as one, because one of them fails the checks by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_squashed: bool,
     /// It is tried again when these have landed or left the queue: it conflicts with one of them, or it failed a trial
     /// and lets them go first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -291,6 +294,8 @@ facts! {
     Reddened { landing: LandingId, reason: String, output: Option<String> }
     /// It made a trial fail. It is tried again after the landings in `behind`.
     Suspected { landing: LandingId, behind: Vec<LandingId>, reason: String }
+    /// One of its own commits fails the checks by itself, so they land as one.
+    Squashed { landing: LandingId, reason: String }
     /// It conflicts with one of those before it, and waits until they are gone.
     Deferred { landing: LandingId, behind: Vec<LandingId>, paths: Vec<String> }
     /// Its trial is over without a verdict; it is in the queue as before.

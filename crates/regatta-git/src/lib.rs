@@ -162,6 +162,9 @@ impl Git for GitAdapter {
     fn holds(&self, repo: &Repo, commit: &CommitId) -> Result<bool, GitError> {
         self.is_ancestor(repo, &self.tip(repo)?, commit)
     }
+    fn commits_between(&self, repo: &Repo, from: &CommitId, to: &CommitId) -> Result<Vec<CommitId>, GitError> {
+        self.steps_between(repo, from, to)
+    }
     fn compare_trunk(&self, repo: &Repo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError> {
         self.trunk_differences(repo, recorded)
     }

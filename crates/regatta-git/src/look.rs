@@ -41,6 +41,20 @@ impl GitAdapter {
         Ok(None)
     }
 
+    /// Lists the commits between two of one line, oldest first.
+    pub(crate) fn steps_between(&self, repo: &Repo, from: &CommitId, to: &CommitId) -> Result<Vec<CommitId>, GitError> {
+        const DOING: &str = "list the commits of a change";
+        let vault = self.vault_with(repo, to)?;
+        let call = self.git.ours(&vault, DOING).args(["rev-list", "--first-parent", "--reverse", to.as_str()]);
+        let listed = call.arg(format!("^{from}")).arg("--").run()?;
+        if listed.status != Some(0) {
+            return Err(words::git_failed(DOING, &listed.stderr));
+        }
+        let text = text_of(&listed.stdout);
+        let commits = text.lines().filter(|line| *line != to.as_str()).map(CommitId::new);
+        commits.collect::<Result<_, _>>().map_err(|_| words::unexpected(DOING))
+    }
+
     /// Lists the commits that lead to a recorded commit and are not on the trunk, and the reverse.
     pub(crate) fn trunk_differences(&self, repo: &Repo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError> {
         let user = self.discover_at(&repo.path)?;

@@ -118,7 +118,8 @@ impl GitAdapter {
         change: &Commit,
         (merged, by): (&CommitId, &Authorship),
     ) -> Result<CommitId, GitError> {
-        let (mut at, mut tree) = (tip.clone(), tip_tree.clone());
+        let mut tree = tip_tree.clone();
+        let mut steps: Vec<(CommitId, Vec<String>)> = Vec::new();
         let mut waiting: Vec<String> = Vec::new();
         for own in own_commits(odb, change)? {
             let Some(parent) = own.parents.first() else { continue };
@@ -129,12 +130,20 @@ impl GitAdapter {
                 waiting.clear();
                 continue;
             }
-            let message = with_trailers(&std::mem::take(&mut waiting), &by.message);
-            at = odb.write_commit(&next, &[&at], &Authorship { message, ..by.clone() })?;
+            steps.push((next.clone(), std::mem::take(&mut waiting)));
             tree = next;
         }
         if tree != *merged {
-            at = odb.write_commit(merged, &[&at], by)?;
+            steps.push((merged.clone(), vec![]));
+        }
+        let (mut at, count) = (tip.clone(), steps.len());
+        for (nth, (tree, messages)) in steps.into_iter().enumerate() {
+            let is_last = nth + 1 == count;
+            let message = match is_last {
+                true => with_trailers(&messages, &by.message),
+                false => with_trailers(&messages, &step_message(&by.message)),
+            };
+            at = odb.write_commit(&tree, &[&at], &Authorship { message, ..by.clone() })?;
         }
         Ok(at)
     }
@@ -278,6 +287,17 @@ pub(crate) fn named(paths: &[Vec<u8>]) -> Vec<String> {
     paths
 }
 
+/// Returns a landing's message for a commit that is not its last. A validation is of the last commit's tree, so the others
+/// name the landing instead of claiming it (Q14).
+fn step_message(whole: &str) -> String {
+    let landing = whole.lines().rev().find_map(|line| line.strip_prefix("Regatta-Landing: ")).unwrap_or_default();
+    let line = |line: &str| match line.starts_with("Regatta-Validation: ") {
+        true => format!("Regatta-Validation-Tip: {landing}\n"),
+        false => format!("{line}\n"),
+    };
+    whole.lines().map(line).collect()
+}
+
 /// Commit messages in one, with the last paragraph of `whole` if that is trailers.
 fn with_trailers(messages: &[String], whole: &str) -> String {
     let own: Vec<&str> = messages.iter().map(|it| it.trim()).filter(|it| !it.is_empty()).collect();
@@ -301,5 +321,15 @@ mod tests {
         assert_eq!(told, "one\n\ntwo\n\nRegatta-Task: T1\nRegatta-Agent: amber\n");
         assert_eq!(with_trailers(&["one".into()], "no trailers\n\nat all here\n"), "one\n");
         assert_eq!(with_trailers(&[" ".into()], whole), whole);
+    }
+
+    /// Q14: only the last commit of a landing claims its validation.
+    #[test]
+    fn q14_a_step_names_the_landing_that_was_validated() {
+        let whole = "Add\n\nRegatta-Task: T1\nRegatta-Landing: L4\nRegatta-Validation: abc\n";
+        let step = "Add\n\nRegatta-Task: T1\nRegatta-Landing: L4\nRegatta-Validation-Tip: L4\n";
+        assert_eq!(step_message(whole), step);
+        let unvalidated = "Add\n\nRegatta-Landing: L4\nRegatta-Validation-Tip: L5\n";
+        assert_eq!(step_message(unvalidated), unvalidated);
     }
 }

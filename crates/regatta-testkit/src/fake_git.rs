@@ -416,6 +416,15 @@ impl Git for FakeGit {
         Ok(false)
     }
 
+    fn commits_between(&self, _: &Repo, from: &CommitId, to: &CommitId) -> Result<Vec<CommitId>, GitError> {
+        let world = self.lock();
+        let parent = |id: &CommitId| world.commits.get(id).and_then(|commit| commit.parent.clone());
+        let line = std::iter::successors(parent(to), parent).take_while(|id| id != from);
+        let mut steps: Vec<CommitId> = line.collect();
+        steps.reverse();
+        Ok(steps)
+    }
+
     fn compare_trunk(&self, repo: &Repo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError> {
         let world = self.lock();
         let tip = world.trunk(repo)?.tip.clone();

@@ -414,6 +414,7 @@ impl Board {
             | Event::LandingValidated(_)
             | Event::LandingReddened(_)
             | Event::LandingSuspected(_)
+            | Event::LandingSquashed(_)
             | Event::LandingDeferred(_)
             | Event::LandingReturned(_)
             | Event::LandingApproved(_)

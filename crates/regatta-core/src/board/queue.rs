@@ -51,6 +51,12 @@ impl Board {
                 });
                 self.part(*it.landing(), None, rows);
             }
+            Event::LandingSquashed(event) => {
+                self.change_landing(*event.landing(), rows, |landing| {
+                    (landing.state, landing.is_squashed) = (State::Queued, true);
+                });
+                self.part(*event.landing(), None, rows);
+            }
             Event::LandingDeferred(it) => {
                 self.change_landing(*it.landing(), rows, |landing| {
                     stand_aside(landing);

@@ -76,6 +76,7 @@ pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Su
         approved: None,
         red: None,
         faults: 0,
+        is_squashed: false,
         behind: vec![],
         under: None,
     }

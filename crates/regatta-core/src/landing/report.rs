@@ -16,8 +16,8 @@ use crate::task::{Again, Expects, Fixup};
 use crate::{radar, steer, task};
 
 use super::{
-    Carried, Deferred, Dropped, Ended, Held, Landed, Landing, NothingNew, Overtaken, Reddened, Returned, State,
-    Validated, find, join, queue, verdict, wave,
+    Carried, Deferred, Dropped, Ended, Held, Landed, Landing, NothingNew, Overtaken, Reddened, Returned, Squashed,
+    State, Validated, find, join, queue, verdict, wave,
 };
 
 /// What merging and validating found.
@@ -41,6 +41,8 @@ pub enum Tried {
         #[serde(default)]
         output: Option<String>,
     },
+    /// One of the last landing's own commits fails the checks by itself (`style = "rebase"`).
+    RedStep { reason: String },
     /// Somebody else moved the trunk meanwhile: no trial holds any longer.
     Elsewhere,
     /// The shell could not find out; it is tried again. `at` is who it was about, if it was about one.
@@ -67,7 +69,9 @@ pub fn tried(draft: &mut Draft, id: LandingId, found: Tried, now: Now) -> Result
             draft.record(Event::LandingValidated(Validated { landing: id, old, new, carries: Some(carries) }));
         }
         Tried::Passed { .. } => back(draft, id, "those ahead of it landed as other commits; merging again"),
-        Tried::Red { .. } if moves(&id) => back(draft, id, MOVE_DECIDES),
+        Tried::Red { .. } | Tried::RedStep { .. } if moves(&id) => back(draft, id, MOVE_DECIDES),
+        // Every commit that lands is green (Q1), so the commits of this landing become one.
+        Tried::RedStep { reason } => draft.record(Event::LandingSquashed(Squashed { landing: id, reason })),
         Tried::AlreadyThere { .. } if train.iter().any(moves) => back(draft, id, MOVE_DECIDES),
         Tried::Red { reason, output } => {
             draft.record(Event::LandingReddened(Reddened { landing: id, reason, output }));

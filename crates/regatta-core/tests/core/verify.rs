@@ -89,6 +89,21 @@ fn q9_the_second_fault_is_a_verdict_when_the_rest_has_landed() {
     assert_eq!(landed(&world).len(), 2);
 }
 
+/// Q1: one of a landing's own commits is red (`style = "rebase"`). It is tried again as one commit, and so is every trial
+/// that stands on it.
+#[test]
+fn q1_a_landing_with_a_red_commit_of_its_own_lands_as_one() {
+    let (mut world, it) = queue(2, 2);
+    world.tried(it[0], Tried::RedStep { reason: "its commit 5 fails by itself".into() });
+    assert!(world.board.landings[&it[0]].is_squashed);
+    assert_eq!(trying(&world), [vec![1], vec![1, 2]]);
+    passed(&mut world, it[1], 10, 12);
+    assert_eq!(world.landing(it[1]), "trying", "it stood on the commits of before");
+    passed(&mut world, it[0], 10, 11);
+    world.moved(it[0], Moved::Moved);
+    assert_eq!(landed(&world), [(1, commit(11))]);
+}
+
 /// Q12: while a move carries a landing, a late trial of it decides nothing, whatever it found.
 #[test]
 fn q12_no_report_changes_a_landing_that_a_move_carries() {

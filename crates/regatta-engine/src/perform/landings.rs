@@ -16,7 +16,7 @@ use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::{CommitId, LandingId};
 use regatta_core::landing::{self, Carried, Landing, Moved, NothingNew, State, Tried, wave};
-use regatta_core::project::{Project, Style};
+use regatta_core::project::{Project, QueueMode, Style, Verify};
 use regatta_core::task::Task;
 
 use crate::Engine;
@@ -113,9 +113,13 @@ fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
     while let Some(first) = left.first() {
         let id = first.landing.id;
         new = open.next(engine, (train, &board), &mut carries, new)?;
-        let style = if open.is_in_one() { Style::Squash } else { train.project.settings.landing.style };
+        let is_one_commit = open.is_in_one() || first.landing.is_squashed;
+        let style = if is_one_commit { Style::Squash } else { train.project.settings.landing.style };
         let wave = wave::of(&board, &first.landing);
-        let alike = left.iter().take_while(|it| wave::of(&board, &it.landing) == wave).count();
+        let is_alike = |other: &&Member| {
+            wave::of(&board, &other.landing) == wave && other.landing.is_squashed == first.landing.is_squashed
+        };
+        let alike = left.iter().take_while(is_alike).count();
         // As many at once as can be: the disk is waited for once.
         let trials = merge(engine, train, &left[..alike], (&new, style)).map_err(held(Some(id)))?;
         if trials.is_empty() {
@@ -150,11 +154,51 @@ fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
     }
     failpoint::at("trial.merged");
     let tasks: Vec<&Task> = train.members.iter().map(|it| &it.task).collect();
-    let tips = carries.iter().map(|it| it.commit.clone()).chain([old.clone()]).collect();
+    let tips: Vec<CommitId> = carries.iter().map(|it| it.commit.clone()).chain([old.clone()]).collect();
+    if validates_steps(train, &board)
+        && let Some(reason) = broken_step(engine, train, (&old, &carries), &tips)?
+    {
+        return Ok(Tried::RedStep { reason });
+    }
     match judged(engine, train, &tasks, &new, tips)? {
         None => Ok(Tried::Passed { old, new, carries }),
         Some(reason) => Ok(Tried::Red { reason, output: None }),
     }
+}
+
+/// Whether the last landing of a trial brings commits of its own that are to be validated one by one.
+fn validates_steps(train: &Train, board: &Board) -> bool {
+    let settings = &train.project.settings.landing;
+    let Some(last) = train.members.last().map(|member| &member.landing) else { return false };
+    let verifies_every = settings.verify == Verify::Every || settings.mode == QueueMode::Serial;
+    let is_one_commit = last.is_squashed || last.reverts || wave::of(board, last).is_some();
+    settings.style == Style::Rebase && verifies_every && !is_one_commit
+}
+
+/// Returns why one of the last landing's own commits fails, if one does. The last of them is the trial's own tree.
+///
+/// A step is checked with the project's commands and the contracts of the landings ahead of it. The task's own contract
+/// is about the finished work.
+fn broken_step(
+    engine: &Engine,
+    train: &Train,
+    (old, carries): (&CommitId, &[Carried]),
+    tips: &[CommitId],
+) -> Result<Option<String>, Tried> {
+    let (Some((tip, ahead)), Some((last, others))) = (carries.split_last(), train.members.split_last()) else {
+        return Ok(None);
+    };
+    let from = ahead.last().map_or(old, |carried| &carried.commit);
+    let held = |error: GitError| Tried::Held { at: Some(last.landing.id), reason: error.to_string() };
+    let steps = engine.shared.git.commits_between(&train.repo, from, &tip.commit).map_err(held)?;
+    let unfinished = Task { validation: Default::default(), ..last.task.clone() };
+    let tasks: Vec<&Task> = others.iter().map(|member| &member.task).chain([&unfinished]).collect();
+    for step in steps {
+        if let Some(reason) = judged(engine, train, &tasks, &step, tips.to_vec())? {
+            return Ok(Some(format!("its commit {} fails by itself: {reason}", &step.as_str()[..10])));
+        }
+    }
+    Ok(None)
 }
 
 /// What does not hold in the tree of a trial, if something does not; broken off when the trial no longer counts, as when

@@ -376,6 +376,8 @@ pub trait Git: Send + Sync {
     fn holds(&self, repo: &Repo, commit: &CommitId) -> Result<bool, GitError> {
         self.contains(repo, &self.tip(repo)?, commit)
     }
+    /// Returns the commits between `from` and `to` along first parents, oldest first, without both.
+    fn commits_between(&self, repo: &Repo, from: &CommitId, to: &CommitId) -> Result<Vec<CommitId>, GitError>;
     /// Returns the commits in which the trunk and these recorded commits of it differ, along first parents.
     fn compare_trunk(&self, repo: &Repo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError>;
     /// Returns the newest commit of the trunk's own line whose trailer names this landing.

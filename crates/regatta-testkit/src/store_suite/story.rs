@@ -310,6 +310,7 @@ fn a_queue(it: &mut Teller) {
     let (first, last) = (landings[0], landings[1]);
     let conflict = Tried::Conflict { at: last, paths: vec!["queue/down".into()] };
     it.shell(Command::ReportTried { landing: last, found: conflict });
+    it.shell(Command::ReportTried { landing: first, found: Tried::RedStep { reason: "make test".into() } });
     for (landing, old, new) in [(first, '4', '5'), (last, '5', '6')] {
         let found = Tried::Passed { old: commit(old), new: commit(new), carries: vec![] };
         it.shell(Command::ReportTried { landing, found });

@@ -142,6 +142,50 @@ fn q12_landed_work_that_left_the_trunk_is_told() {
     assert!(!world.ok(&["queue"]).contains("no longer contains"));
 }
 
+/// Q1, Q14: with `style = "rebase"` an agent's own commits land one by one, each validated. If one of them fails by
+/// itself, they land as one commit.
+#[test]
+fn q1_a_red_commit_of_an_agent_does_not_land_by_itself() {
+    let world = with_zoe();
+    let kept = world.read("regatta.toml");
+    let kept: String =
+        kept.lines().take_while(|line| !line.starts_with("[landing]")).map(|line| format!("{line}\n")).collect();
+    world.write("regatta.toml", &format!("{kept}[landing]\nstyle = \"rebase\"\n"));
+    world.ok(&["init", "--yes"]);
+    world.commit("Keep the agents' commits");
+    let start = world.git(&["rev-parse", "main"]);
+    let commit = |work: &Work, message: &str| {
+        world.git_in(&work.place, &["add", "-A"]);
+        world.git_in(&work.place, &["commit", "-q", "-m", message]);
+    };
+    let good = Work::begin(&world, "Two good steps", "one.txt,two.txt");
+    good.write("one.txt", "1\n");
+    commit(&good, "First step");
+    good.write("two.txt", "2\n");
+    commit(&good, "Second step");
+    good.finish(&world);
+    good.until(&world, "landed");
+    let log = || {
+        let format = "--format=%s|%(trailers:key=Regatta-Validation-Tip,valueonly,separator=%x20)";
+        world.git(&["log", "--reverse", format, &format!("{start}..main")])
+    };
+    assert_eq!(log(), "First step|L1\nSecond step|", "only the last one claims the validation");
+
+    let red = Work::begin(&world, "Broken in between", "bad,three.txt");
+    red.write("bad", "x\n");
+    commit(&red, "Break it");
+    std::fs::remove_file(red.place.join("bad")).unwrap();
+    red.write("three.txt", "3\n");
+    commit(&red, "Mend it");
+    red.finish(&world);
+    red.until(&world, "landed");
+    assert_eq!(log(), "First step|L1\nSecond step|\nBroken in between|");
+    let events = world.events();
+    let squashed: Vec<&Value> = events.iter().filter(|event| event["kind"] == "landing.squashed").collect();
+    assert!(squashed.len() == 1 && squashed[0].to_string().contains("fails by itself"), "{squashed:?}");
+    world.assert_green_everywhere();
+}
+
 /// Two sides of one line: the person's is on the trunk, zoe's comes after it.
 fn conflicting(world: &World) -> Work {
     let work = Work::begin(world, "Change the first line", "a.txt,b.txt");
