@@ -309,7 +309,7 @@ impl Desk {
             return Ok(());
         }
         let Some(answer) = answer_of(&approval.ask.want, choice) else { return Ok(()) };
-        let command = Command::Decide { approval: id, answer, reach: reach_of(choice) };
+        let command = Command::Decide { approval: id, answer, reach: reach_of(choice), also: vec![] };
         self.ask(by, Some(mark), command).await.map(drop)
     }
 }

@@ -171,15 +171,38 @@ pub fn request(draft: &mut Draft, attempt: AttemptId, ask: Ask, now: Now) -> Res
     of(draft.board()).ok_or_else(|| Refusal::invalid("the request was not taken", "ask again"))
 }
 
-/// Answers a request. Everything alike that is open and within reach is answered with it.
-pub fn decide(
+/// A person's answer to one or more requests.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    pub answer: Answer,
+    pub reach: Reach,
+    pub by: Actor,
+}
+
+/// Answers `first` and every request of `also` that is still open. Returns all requests that the answer settled.
+///
+/// A rule that the first answer adds can settle some of `also`; those count as answered by this call. A request of
+/// `also` that somebody else has answered, or whose attempt has ended, is skipped. Any other refusal refuses the whole
+/// call.
+pub fn decide_all(
     draft: &mut Draft,
-    id: ApprovalId,
-    answer: Answer,
-    reach: Reach,
-    by: Actor,
+    first: ApprovalId,
+    also: &[ApprovalId],
+    verdict: &Verdict,
     now: Now,
-) -> Result<(), Refusal> {
+) -> Result<Vec<ApprovalId>, Refusal> {
+    let mut settled = decide(draft, first, verdict, now)?;
+    for id in also {
+        if draft.board().approvals.get(id).is_some_and(|approval| approval.is_open()) {
+            settled.extend(decide(draft, *id, verdict, now)?);
+        }
+    }
+    Ok(settled)
+}
+
+/// Answers a request. Everything alike that is open and within reach is answered with it.
+pub fn decide(draft: &mut Draft, id: ApprovalId, verdict: &Verdict, now: Now) -> Result<Vec<ApprovalId>, Refusal> {
+    let Verdict { answer, reach, by } = verdict.clone();
     let approval = find(draft.board(), id)?;
     if let Some(decision) = &approval.decision {
         return Err(Refusal::AlreadyAnswered { approval: id, by: decision.by.who().to_owned() });
@@ -236,10 +259,10 @@ pub fn decide(
             alike.extend(others.filter(|it| falls_under(draft.board(), it, effect)).map(|it| it.id));
         }
     }
-    for approval in alike {
-        draft.record(Event::ApprovalDecided(Decided { approval, decision: decision.clone() }));
+    for approval in &alike {
+        draft.record(Event::ApprovalDecided(Decided { approval: *approval, decision: decision.clone() }));
     }
-    Ok(())
+    Ok(alike)
 }
 
 fn check_answer(approval: &Approval, answer: &Answer) -> Result<(), Refusal> {

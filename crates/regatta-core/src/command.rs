@@ -260,6 +260,9 @@ pub enum Command {
         approval: ApprovalId,
         answer: Answer,
         reach: approval::Reach,
+        /// Other requests that get the same answer in the same commit.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        also: Vec<ApprovalId>,
     },
     /// Puts something in the inbox off; with no time it is there again.
     Snooze {
@@ -537,6 +540,8 @@ pub enum Outcome {
     Queued(landing::Place),
     Rule(RuleId),
     Asked(ApprovalId),
+    /// The requests that an answer settled: the one it was given for, and those like it.
+    Decided(Vec<ApprovalId>),
     Told(steer::Heard),
     Runner {
         session: u64,
@@ -695,8 +700,9 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         Command::ResumeTask { task } => done(steer::resume(draft, task)?),
         Command::RetryTask { task, failed } => Outcome::Task(steer::retry(draft, task, failed.as_deref(), now)?),
         Command::ResumeAgent { agent } => done(provider::resume(draft, &agent)?),
-        Command::Decide { approval, answer, reach } => {
-            done(approval::decide(draft, approval, answer, reach, request.by, now)?)
+        Command::Decide { approval, answer, reach, also } => {
+            let verdict = approval::Verdict { answer, reach, by: request.by };
+            Outcome::Decided(approval::decide_all(draft, approval, &also, &verdict, now)?)
         }
         Command::Snooze { item, ms } => done(inbox::snooze(draft, item, ms, now)?),
         Command::Dismiss { task } => done(inbox::dismiss(draft, task)?),

@@ -550,7 +550,8 @@ fn hear(draft: &mut Draft, ask: Hear, now: Now) -> Result<Heard, Refusal> {
         post::seen(&mut it, &ask.source);
         let by = Actor::Person(format!("{}:{}", it.service, ask.author.name));
         change(draft, it, now);
-        approval::decide(draft, approval, answer, approval::Reach::Once, by, now)?;
+        let verdict = approval::Verdict { answer, reach: approval::Reach::Once, by };
+        approval::decide(draft, approval, &verdict, now)?;
         return Ok(Heard::Commanded { conversation: id });
     }
     if text.is_empty() && ask.context.is_none() {

@@ -2,7 +2,7 @@
 //! and not everybody may give one.
 
 use regatta_core::approval::Reach;
-use regatta_core::command::Command;
+use regatta_core::command::{Command, Outcome};
 use regatta_core::ids::ApprovalId;
 use regatta_core::policy::Scope;
 use regatta_core::refusal::Refusal;
@@ -44,7 +44,7 @@ fn asking(ada: &[Want], bob: &[Want]) -> (World, Grant) {
 }
 
 fn decide(approval: ApprovalId, answer: Answer, reach: Reach) -> Command {
-    Command::Decide { approval, answer, reach }
+    Command::Decide { approval, answer, reach, also: vec![] }
 }
 
 fn no() -> Answer {
@@ -88,6 +88,36 @@ fn an_answer_for_the_task_reaches_what_is_alike_in_it_and_nothing_else() {
     world.ask("ann", decide(ApprovalId(4), no(), Reach::Always));
     assert_eq!(scopes(&world)[1], Scope::Agent(agent("bob")), "always is for whoever asked");
     assert_eq!(answered(&world).len(), 3);
+}
+
+/// The command's outcome lists what the command answered, also where a rule of its own first answer did.
+#[test]
+fn an_answer_to_several_requests_is_one_commit_and_counts_them_all() {
+    let lines = ["npm install zod", "npm install left-pad", "cargo test all"].map(permission);
+    let all = |also: &[u64], reach| Command::Decide {
+        approval: Q1,
+        answer: Answer::Allow,
+        reach,
+        also: also.iter().map(|id| ApprovalId(*id)).collect(),
+    };
+    let ids = |outcome: Outcome| match outcome {
+        Outcome::Decided(ids) => ids.iter().map(|id| id.0).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    // Q1's rule answers Q2 (the same agent); Q4 is another agent's and gets a rule of its own.
+    let (mut world, _) = asking(&lines, &lines[..1]);
+    assert_eq!(ids(world.ask("ann", all(&[2, 4], Reach::Always))), [1, 2, 4]);
+    assert_eq!(answered(&world).len(), 3);
+    assert_eq!(world.board.rules.len(), 2);
+    // A request that somebody answered before, or that does not exist, is skipped and not counted.
+    let (mut world, _) = asking(&lines, &lines[..1]);
+    world.ask("ann", decide(ApprovalId(4), no(), Reach::Once));
+    assert_eq!(ids(world.ask("ann", all(&[4, 2, 77, 2], Reach::Once))), [1, 2]);
+    assert_eq!(answered(&world), [(1, Answer::Allow), (2, Answer::Allow), (4, no())]);
+    // One that cannot be answered so refuses the whole call: nothing is half answered.
+    let (mut world, _) = asking(&[lines[0].clone(), question()], &[]);
+    world.refused("ann", all(&[2], Reach::Always));
+    assert_eq!((answered(&world), world.board.rules.len()), (vec![], 0));
 }
 
 #[test]

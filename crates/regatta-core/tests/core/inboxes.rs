@@ -76,7 +76,7 @@ fn only_what_is_open_is_put_off_and_not_for_ever() {
     // An answer ends it.
     world.ask("ann", Command::Snooze { item: Q1, ms: Some(60 * SECOND) });
     let answer = Answer::Text { text: "this".into() };
-    world.ask("ann", Command::Decide { approval: ApprovalId(1), answer, reach: Reach::Once });
+    world.ask("ann", Command::Decide { approval: ApprovalId(1), answer, reach: Reach::Once, also: vec![] });
     let late = world.refused("ann", Command::Snooze { item: Q1, ms: Some(SECOND) });
     assert!(matches!(late, Refusal::AlreadyAnswered { .. }), "{late:?}");
     world.advance(120 * SECOND);
@@ -135,7 +135,7 @@ fn cases() -> Vec<Case> {
     }
     fn answer(world: &mut World) {
         let answer = Answer::Allow;
-        world.ask("ann", Command::Decide { approval: ApprovalId(1), answer, reach: Reach::Once });
+        world.ask("ann", Command::Decide { approval: ApprovalId(1), answer, reach: Reach::Once, also: vec![] });
     }
     fn question(world: &mut World) {
         let grant = working(world);
@@ -144,7 +144,7 @@ fn cases() -> Vec<Case> {
     }
     fn say(world: &mut World) {
         let answer = Answer::Text { text: "this".into() };
-        world.ask("ann", Command::Decide { approval: ApprovalId(1), answer, reach: Reach::Once });
+        world.ask("ann", Command::Decide { approval: ApprovalId(1), answer, reach: Reach::Once, also: vec![] });
     }
     fn review(world: &mut World) {
         let mut shop = world.project("shop", &["cargo test"]);

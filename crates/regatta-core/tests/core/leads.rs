@@ -613,7 +613,7 @@ fn what_is_over_gets_no_rule() {
         };
         world.ask("ann", end);
         let approval = *world.board.approvals.keys().next().unwrap();
-        world.ask("ann", Command::Decide { approval, answer: Answer::Allow, reach });
+        world.ask("ann", Command::Decide { approval, answer: Answer::Allow, reach, also: vec![] });
         assert!(world.board.rules.is_empty(), "{reach:?}");
     }
 }
@@ -640,13 +640,14 @@ fn no_agent_permits_anything() {
     let lead = name(&world, 1);
     for who in [lead.as_str(), "hook/H1", "ada"] {
         for answer in [Answer::Allow, Answer::Deny { words: None }] {
-            let refusal = world.refused(who, Command::Decide { approval: permission, answer, reach: Reach::Once });
+            let refusal =
+                world.refused(who, Command::Decide { approval: permission, answer, reach: Reach::Once, also: vec![] });
             assert!(refusal.message().contains("a person's to give"), "{who}: {}", refusal.message());
         }
     }
     let text = Answer::Text { text: "That one".into() };
-    world.ask(lead.as_str(), Command::Decide { approval: question, answer: text, reach: Reach::Once });
-    world.ask("ann", Command::Decide { approval: permission, answer: Answer::Allow, reach: Reach::Once });
+    world.ask(lead.as_str(), Command::Decide { approval: question, answer: text, reach: Reach::Once, also: vec![] });
+    world.ask("ann", Command::Decide { approval: permission, answer: Answer::Allow, reach: Reach::Once, also: vec![] });
 }
 
 /// A triage that asks for what cannot be had ends all the same, and says why.

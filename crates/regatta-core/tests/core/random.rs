@@ -677,8 +677,8 @@ impl Story {
                     2 => Command::PauseTask { task, reason: "wait".into() },
                     3 | 4 => Command::ResumeTask { task },
                     5 => Command::RetryTask { task, failed: None },
-                    6 | 7 => Command::Decide { approval, answer: Answer::Allow, reach },
-                    8 => Command::Decide { approval, answer: Answer::Deny { words: None }, reach },
+                    6 | 7 => Command::Decide { approval, answer: Answer::Allow, reach, also: vec![] },
+                    8 => Command::Decide { approval, answer: Answer::Deny { words: None }, reach, also: vec![] },
                     9 => Command::ResumeAgent { agent: agent("eve") },
                     10 => {
                         let scope = [

@@ -96,7 +96,7 @@ fn a_talk_goes_on_over_a_restart() {
     let board = until(&engine, "it is attended again", |_| life.calls("agents.attend") > 0);
     let approval = board.approvals[&ApprovalId(1)].clone();
     assert_eq!((board.approvals.len(), approval.is_open(), approval.subject().as_str()), (1, true, "npm install zod"));
-    say(&engine, Command::Decide { approval: ApprovalId(1), answer: Answer::Allow, reach: Reach::Once });
+    say(&engine, Command::Decide { approval: ApprovalId(1), answer: Answer::Allow, reach: Reach::Once, also: vec![] });
     until_done(&engine, &life, &world);
     let task = engine.history().task(TaskId(1)).unwrap().unwrap();
     assert_eq!((task.status, task.spent.usage.output, task.spent.turns), (Status::Completed, 40, 2));

@@ -129,33 +129,27 @@ impl Caller<'_> {
 
     pub(super) async fn decide(&self, ask: input::Decide) -> Json {
         let approval: ApprovalId = ask.id;
-        let before = self.board().approvals.values().filter(|it| it.is_open()).count();
-        let alike = if ask.alike { self.alike(approval) } else { vec![] };
-        let say = |approval, reach| Command::Decide { approval, answer: ask.answer.clone(), reach };
-        let mut revision = match self.ask(say(approval, ask.reach)).await {
+        let also = if ask.alike { self.alike(approval) } else { vec![] };
+        let command = Command::Decide { approval, answer: ask.answer, reach: ask.reach, also };
+        let (revision, answered) = match self.ask(command).await {
+            Ok((revision, Outcome::Decided(answered))) => (revision, answered),
+            // The answer that an older version stored for this request's key.
+            Ok((revision, Outcome::Done)) => (revision, vec![approval]),
+            Ok(other) => return Err(unexpected(&other.1)),
             Err(late) if late.code == "already_answered" => return Err(self.answered_before(approval, late).await),
-            first => first?.0,
+            Err(problem) => return Err(problem),
         };
-        let mut answered = vec![approval];
-        for other in alike {
-            // Whoever was answered meanwhile, or by the rule that the first answer made, is left as it is. A key stands
-            // for one request, so these have none: asked again, they are answered already.
-            let request = Request { by: self.by.clone(), key: None, command: say(other, ask.reach) };
-            if let Ok(reply) = self.engine().ask(request).await {
-                revision = reply.revision;
-                answered.push(other);
+        let board = self.board();
+        // Each answer that reaches further added a rule of its own.
+        let mut rules: Vec<String> = Vec::new();
+        for id in &answered {
+            let decision = board.approvals.get(id).and_then(|approval| approval.decision.as_ref());
+            if let Some(rule) = decision.and_then(|decision| decision.rule.clone())
+                && !rules.contains(&rule)
+            {
+                rules.push(rule);
             }
         }
-        let board = self.board();
-        // Each answer that reaches further made a rule, for whom it was given.
-        let decided = answered.iter().filter_map(|it| board.approvals.get(it)?.decision.as_ref()?.rule.clone());
-        let mut rules: Vec<String> = Vec::new();
-        decided.for_each(|rule| {
-            if !rules.contains(&rule) {
-                rules.push(rule)
-            }
-        });
-        let left = board.approvals.values().filter(|it| it.is_open()).count();
         let decided = board.approvals.get(&approval).cloned();
         let rule = decided.as_ref().and_then(|it| it.decision.as_ref()).and_then(|it| it.rule.clone());
         answer(
@@ -167,7 +161,7 @@ impl Caller<'_> {
                 "subject": decided.as_ref().map(|it| it.subject()),
                 "rule": rule,
                 "rules": rules,
-                "answered": before.saturating_sub(left),
+                "answered": answered.len(),
                 "left": self.items().iter().filter(|it| it.is_awake()).count(),
             }),
         )

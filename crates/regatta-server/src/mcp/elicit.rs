@@ -128,7 +128,7 @@ async fn decide(shared: &Arc<Shared>, guest: &Guest, id: &str, said: &Value) -> 
     calls::wrote_beside(shared, &guest.visitor, guest.origin, ("inbox.answer", id));
     // Not the agent, which cannot answer itself, and no operator either: the person who runs it.
     let by = Actor::Person(format!("user-of-{agent}"));
-    let command = Command::Decide { approval: found.id, answer, reach: Reach::Once };
+    let command = Command::Decide { approval: found.id, answer, reach: Reach::Once, also: vec![] };
     match shared.engine.ask(Request { by, key: None, command }).await {
         // Somebody was quicker: that answer counts, and is what the call gives.
         Ok(_) | Err(Failure::Refused { refusal: regatta_core::refusal::Refusal::AlreadyAnswered { .. }, .. }) => Ok(()),

@@ -571,7 +571,12 @@ fn agents_that_talk(it: &mut Teller) {
     it.later(61 * 60_000); // called out, and given more time
     it.shell(Command::Tick);
     it.ann(Command::Snooze { item: Item::Approval(ApprovalId(1)), ms: Some(60_000) });
-    it.ann(Command::Decide { approval: ApprovalId(1), answer: Answer::Deny { words: None }, reach: Reach::Once });
+    it.ann(Command::Decide {
+        approval: ApprovalId(1),
+        answer: Answer::Deny { words: None },
+        reach: Reach::Once,
+        also: vec![],
+    });
     says(it, &grant, Said::Withdrew { ask: "2".into() });
     it.ann(Command::Tell { task, text: "and then this".into() });
     it.ann(Command::PauseTask { task, reason: "a moment".into() });
