@@ -15,6 +15,7 @@ pub mod effect; // what the shell must do afterwards
 pub mod event; // what became true
 pub mod ids; // names and numbers
 mod react; // what follows from each event
+pub mod reference; // what a typed id can mean
 pub mod refusal; // why not, and what to do next
 
 pub mod claim; // where a claim is granted

@@ -2,6 +2,7 @@
 
 use regatta_api::page::MissionLine;
 use regatta_api::view::GraphView;
+use regatta_core::reference::Reference;
 use regatta_core::refusal::Refusal;
 
 use super::*;
@@ -64,8 +65,10 @@ impl Caller<'_> {
         self.known(ask.project.as_ref())?;
         let of = match ask.id.as_deref() {
             None => Of::All,
-            Some(id) if id.starts_with(['M', 'm']) => Of::Mission(parse(id)?),
-            Some(id) => Of::Task(self.meant(id)?),
+            Some(id) => match self.refer(id, &refer::GRAPH)? {
+                Reference::Mission(mission) => Of::Mission(mission),
+                other => Of::Task(self.task_about(&other, "graph").await?),
+            },
         };
         let shared = self.shared.clone();
         let drawn = blocking(move || pages::graph(&shared, of, ask.project.as_ref())).await?.map_err(unread)?;

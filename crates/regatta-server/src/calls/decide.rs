@@ -2,7 +2,8 @@
 
 use regatta_api::view::LineView;
 use regatta_core::cost::By;
-use regatta_core::ids::{AgentName, ApprovalId};
+use regatta_core::ids::ApprovalId;
+use regatta_core::reference::Reference;
 use regatta_core::refusal::Refusal;
 use regatta_core::steer::Heard;
 
@@ -10,41 +11,8 @@ use super::*;
 use crate::spent::{Ground, MOST_MEASURED};
 
 impl Caller<'_> {
-    /// The task that is meant: itself, its attempt, or what an agent with one task works on.
-    fn task_meant(&self, id: &str) -> Result<TaskId, Problem> {
-        if id.starts_with(['T', 't']) && id[1..].bytes().all(|it| it.is_ascii_digit()) && id.len() > 1 {
-            return parse(id);
-        }
-        let board = self.board();
-        if let Ok(attempt) = id.parse::<AttemptId>()
-            && id.starts_with(['A', 'a'])
-        {
-            let found = board.attempts.get(&attempt).map(|it| it.task);
-            return found.ok_or_else(|| {
-                Problem::new(
-                    404,
-                    "no_such_attempt",
-                    format!("{attempt} is not running"),
-                    "see what runs: regatta status",
-                )
-            });
-        }
-        let agent: AgentName = parse(id)?;
-        agent::find(&board, &agent).map_err(|it| Problem::from(&it))?;
-        let tasks: Vec<TaskId> = board.attempts.values().filter(|it| it.agent == agent).map(|it| it.task).collect();
-        match tasks.as_slice() {
-            [one] => Ok(*one),
-            [] => Err(Problem::new(409, "idle", format!("{agent} works on nothing"), "see what runs: regatta status")),
-            _ => {
-                let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
-                let words = format!("{agent} works on several tasks: {}", names.join(", "));
-                Err(Problem::new(409, "which_task", words, "name the task"))
-            }
-        }
-    }
-
     pub(super) async fn tell(&self, ask: input::Said) -> Json {
-        let task = self.task_meant(&ask.id)?;
+        let task = self.task_at_work(&ask.id, &refer::TELL)?;
         match self.ask(Command::Tell { task, text: ask.text }).await? {
             (revision, Outcome::Told(heard)) => {
                 let attempt = if let Heard::Now(id) = heard { Some(id) } else { None };
@@ -55,26 +23,23 @@ impl Caller<'_> {
     }
 
     pub(super) async fn pause(&self, ask: input::Said) -> Json {
-        let task = self.task_meant(&ask.id)?;
+        let task = self.task_at_work(&ask.id, &refer::PAUSE)?;
         let reason = if ask.text.is_empty() { "paused by a person".to_owned() } else { ask.text };
         self.task(task, Command::PauseTask { task, reason }).await
     }
 
     /// A mission, a task or an agent.
     pub(super) async fn resume(&self, id: &str) -> Json {
-        if let Ok(mission) = id.parse::<MissionId>()
-            && id.starts_with(['M', 'm'])
-        {
-            return self.done(Command::ResumeMission { mission }).await;
-        }
-        match AgentName::new(id).ok().filter(|it| self.board().agents.contains_key(it)) {
-            Some(agent) => {
+        match self.refer(id, &refer::RESUME)? {
+            Reference::Mission(mission) => self.done(Command::ResumeMission { mission }).await,
+            Reference::Agent(agent) if self.board().agents.contains_key(&agent) => {
                 let (revision, _) = self.ask(Command::ResumeAgent { agent: agent.clone() }).await?;
                 let board = self.board();
-                answer(revision, &board.agents.get(&agent).map(|it| AgentView::of(&board, it, self.engine().now())))
+                let view = board.agents.get(&agent).map(|agent| AgentView::of(&board, agent, self.engine().now()));
+                answer(revision, &view)
             }
-            None => {
-                let task = self.task_meant(id)?;
+            _ => {
+                let task = self.task_at_work(id, &refer::RESUME)?;
                 self.task(task, Command::ResumeTask { task }).await
             }
         }

@@ -4,15 +4,13 @@ use std::path::Path;
 
 use regatta_api::view::DiffView;
 use regatta_core::attempt::Attempt;
-use regatta_core::landing::{self, End, Under};
+use regatta_core::landing::{self, Under};
 use regatta_core::refusal::Refusal;
 
 use super::*;
 
 /// How many past landings are shown.
 const MOST_SHOWN: usize = 100;
-/// How many are looked through for a commit.
-const MOST_SEARCHED: usize = 10_000;
 
 /// Nobody sent the task's work back, so there is no review to compare with.
 pub(crate) fn never_reviewed(id: TaskId) -> Problem {
@@ -142,11 +140,7 @@ impl Caller<'_> {
 
     /// Takes back what a task landed; the task is named by itself, or by the commit it landed as.
     pub(super) async fn undo(&self, id: &str) -> Json {
-        let id: TaskId = match id.parse() {
-            Ok(id) => id,
-            Err(_) if is_commit(id) => self.landed_as(id).await?,
-            Err(_) => parse(id)?,
-        };
+        let id = self.undoable(id).await?;
         let done = self.read(move |history| history.task(id)).await?;
         let done = Box::new(done.ok_or_else(|| Problem::from(&Refusal::NoSuchTask { task: id }))?);
         match self.ask(Command::Undo { done }).await? {
@@ -154,42 +148,4 @@ impl Caller<'_> {
             other => Err(unexpected(&other.1)),
         }
     }
-
-    /// The task that landed as a commit, of which the beginning is enough where it is the only one.
-    async fn landed_as(&self, commit: &str) -> Result<TaskId, Problem> {
-        let (names, wanted) = (self.board().projects.keys().cloned().collect::<Vec<_>>(), commit.to_ascii_lowercase());
-        let mut found = self
-            .read(move |history| {
-                let mut found = Vec::new();
-                for name in &names {
-                    let landed = history.landings(name, MOST_SEARCHED)?.into_iter().filter(|it| {
-                        matches!(&it.end, Some(End::Landed { commit, .. }) if commit.as_str().starts_with(&wanted))
-                    });
-                    found.extend(landed.map(|it| it.task));
-                }
-                Ok(found)
-            })
-            .await?;
-        found.sort_unstable();
-        found.dedup();
-        match found[..] {
-            [one] => Ok(one),
-            [] => Err(Problem::new(
-                404,
-                "no_such_commit",
-                format!("no task landed as {commit}"),
-                "see what landed: regatta undo",
-            )),
-            _ => {
-                let names: Vec<String> = found.iter().map(ToString::to_string).collect();
-                let what = format!("{} landed as {commit}", names.join(" and "));
-                Err(Problem::new(400, "ambiguous", what, format!("say which one: regatta undo {}", names[0])))
-            }
-        }
-    }
-}
-
-/// Whether a text may be a commit, or the beginning of one.
-fn is_commit(text: &str) -> bool {
-    (4..=64).contains(&text.len()) && text.bytes().all(|it| it.is_ascii_hexdigit())
 }

@@ -12,6 +12,7 @@ mod ledger; // who asked for what
 mod msg; // messages
 mod own; // what an attempt's token reaches
 mod plan; // plans made of words
+mod refer; // which thing an id names
 mod replay; // missions looked back at
 mod runner; // runners on other machines
 mod scope; // escapes, standing rules, what checks said

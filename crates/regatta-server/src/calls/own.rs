@@ -8,6 +8,7 @@ use regatta_core::approval::Reach;
 use regatta_core::attempt::Attempt;
 use regatta_core::ids::{ChannelName, ClaimId};
 use regatta_core::pattern::Uri;
+use regatta_core::reference::Reference;
 use regatta_core::session::Want;
 use regatta_core::task::Task;
 
@@ -238,14 +239,13 @@ impl Caller<'_> {
 
     /// Whether an attempt may look at this: itself, its agent, its mission, and the tasks of its project.
     async fn sees(&self, own: &Own, id: &str) -> Result<(), Problem> {
-        if AgentName::new(id).is_ok_and(|it| self.board().agents.contains_key(&it)) {
-            let itself = id == own.attempt.agent.as_str();
-            return if itself { Ok(()) } else { Err(not_yours("another agent")) };
-        }
-        let seen = match id.chars().next().map(|it| it.to_ascii_uppercase()) {
-            Some('A') => parse::<AttemptId>(id)? == own.attempt.id,
-            Some('M') => Some(parse::<MissionId>(id)?) == own.attempt.mission,
-            _ => self.task_view(parse(id)?).await?.task.project == own.attempt.project,
+        let seen = match self.refer(id, &refer::SHOW)? {
+            Reference::Agent(name) if name == own.attempt.agent => true,
+            Reference::Agent(_) => return Err(not_yours("another agent")),
+            Reference::Attempt(attempt) => attempt == own.attempt.id,
+            Reference::Mission(mission) => Some(mission) == own.attempt.mission,
+            Reference::Task(task) => self.task_view(task).await?.task.project == own.attempt.project,
+            other => return Err(refer::unfit(&other, "show")),
         };
         if seen { Ok(()) } else { Err(not_yours(&id.chars().take(20).collect::<String>())) }
     }

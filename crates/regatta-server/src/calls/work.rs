@@ -1,6 +1,6 @@
 //! Verbs of the work: tasks, missions, landing.
 
-use regatta_core::ids::{ApprovalId, LandingId};
+use regatta_core::reference::Reference;
 
 use super::*;
 use crate::hub::{Leave, Waiting};
@@ -247,31 +247,18 @@ impl Caller<'_> {
     pub(super) async fn stop(&self, ask: input::Stop) -> Json {
         let reason = || "stopped by a person".to_owned();
         let stopped = |task| Command::StopTask { task, reason: reason(), pause: !ask.again };
-        if let Some(agent) = ask.id.as_deref().and_then(|it| AgentName::new(it).ok())
-            && self.board().agents.contains_key(&agent)
-        {
-            return self.stop_agent(&agent, stopped).await;
-        }
         let missions: Vec<MissionId> = match ask.id.as_deref() {
-            Some(id) if id.starts_with(['T', 't']) => {
-                let task = parse(id)?;
-                return self.task(task, stopped(task)).await;
-            }
-            Some(id) if id.starts_with(['A', 'a']) => {
-                let attempt: AttemptId = parse(id)?;
-                let task = self.board().attempts.get(&attempt).map(|it| it.task);
-                let task = task.ok_or_else(|| {
-                    Problem::new(
-                        404,
-                        "no_such_attempt",
-                        format!("{attempt} is not running"),
-                        "see what runs: regatta status",
-                    )
-                })?;
-                return self.task(task, stopped(task)).await;
-            }
-            Some(id) => vec![parse(id)?],
             None => self.board().missions.keys().copied().collect(),
+            Some(id) => match self.refer(id, &refer::STOP)? {
+                Reference::Mission(mission) => vec![mission],
+                Reference::Agent(agent) => return self.stop_agent(&agent, stopped).await,
+                Reference::Attempt(attempt) => {
+                    let task = self.task_of_live(attempt)?;
+                    return self.task(task, stopped(task)).await;
+                }
+                Reference::Task(task) => return self.task(task, stopped(task)).await,
+                other => return Err(refer::unfit(&other, "stop")),
+            },
         };
         let mut revision = self.board().revision;
         for mission in &missions {
@@ -292,6 +279,7 @@ impl Caller<'_> {
     /// Stops what an agent works on. A team's standing session is its team's to stop.
     async fn stop_agent(&self, agent: &AgentName, stop: impl Fn(TaskId) -> Command) -> Json {
         let board = self.board();
+        agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
         let own = board.attempts.values().filter(|it| it.agent == *agent && it.standing.is_none());
         let tasks: Vec<TaskId> = own.map(|it| it.task).collect();
         if tasks.is_empty() {
@@ -316,26 +304,15 @@ impl Caller<'_> {
         Ok(told.map_err(|it| refused(Failure::Store(it)))?.shown(self.engine().now().wall))
     }
 
-    /// The task that is meant: named, or the one that a request or a landing is about.
-    pub(super) fn meant(&self, id: &str) -> Result<TaskId, Problem> {
-        let board = self.board();
-        let kind = id.chars().next().map(|it| it.to_ascii_uppercase());
-        let about = match kind {
-            Some('Q') => id.parse().ok().and_then(|it: ApprovalId| board.approvals.get(&it)).map(|it| it.task),
-            Some('L') => id.parse().ok().and_then(|it: LandingId| board.landings.get(&it)).map(|it| it.task),
-            Some('A') => id.parse().ok().and_then(|it: AttemptId| board.attempts.get(&it)).map(|it| it.task),
-            _ => None,
-        };
-        about.map_or_else(|| parse(id), Ok)
-    }
-
     pub(super) async fn why(&self, id: &str) -> Json {
-        if let Ok(name) = AgentName::new(id)
-            && let Some(agent) = self.board().agents.get(&name)
-        {
-            return answer(self.board().revision, &AgentWhyView::of(&self.board(), agent, self.engine().now()));
+        let found = self.refer(id, &refer::WHY)?;
+        if let Reference::Agent(name) = &found {
+            let board = self.board();
+            let agent = agent::find(&board, name).map_err(|refusal| Problem::from(&refusal))?;
+            return answer(board.revision, &AgentWhyView::of(&board, agent, self.engine().now()));
         }
-        let mut task = self.task_view(self.meant(id)?).await?.with_gates(&self.board(), self.engine().now());
+        let about = self.task_about(&found, "why").await?;
+        let mut task = self.task_view(about).await?.with_gates(&self.board(), self.engine().now());
         task.life = Some(self.life(task.task.id).await?);
         let clear = WhyView::clear_of(&self.board(), &task, self.engine().now());
         let id = task.task.id;
@@ -379,28 +356,17 @@ impl Caller<'_> {
 
     pub(super) async fn show(&self, id: &str) -> Json {
         let board = self.board();
-        if let Ok(name) = AgentName::new(id)
-            && let Some(agent) = board.agents.get(&name)
-        {
-            return answer(board.revision, &AgentView::of(&board, agent, self.engine().now()));
-        }
-        match id.chars().next().map(|it| it.to_ascii_uppercase()) {
-            Some('A') => {
-                let attempt: AttemptId = parse(id)?;
-                let found = self.read(move |history| history.attempt(attempt)).await?;
-                let found = found.ok_or_else(|| {
-                    Problem::new(
-                        404,
-                        "no_such_attempt",
-                        format!("there is no attempt {attempt}"),
-                        "see a task's attempts: regatta show T1",
-                    )
-                })?;
-                answer(board.revision, &without_token(&found))
+        match self.refer(id, &refer::SHOW)? {
+            Reference::Agent(name) => {
+                let agent = agent::find(&board, &name).map_err(|refusal| Problem::from(&refusal))?;
+                answer(board.revision, &AgentView::of(&board, agent, self.engine().now()))
             }
-            Some('M') => self.mission_show(id).await,
-            _ => {
-                let task: TaskId = parse(id)?;
+            Reference::Attempt(attempt) => {
+                let found = self.read(move |history| history.attempt(attempt)).await?;
+                answer(board.revision, &without_token(&found.ok_or_else(|| refer::no_such_attempt(attempt))?))
+            }
+            Reference::Mission(mission) => self.mission_show(&mission.to_string()).await,
+            Reference::Task(task) => {
                 let mut view = self.task_view(task).await?.with_gates(&board, self.engine().now());
                 view.attempts =
                     self.read(move |history| history.attempts_of(task)).await?.iter().map(without_token).collect();
@@ -409,6 +375,7 @@ impl Caller<'_> {
                 view.life = Some(self.life(task).await?);
                 answer(board.revision, &view)
             }
+            other => Err(refer::unfit(&other, "show")),
         }
     }
 }

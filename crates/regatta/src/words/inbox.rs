@@ -119,6 +119,8 @@ pub(super) fn answer(app: &App, id: &str, words: &[String], message: Option<&str
     let client = app.client()?;
     let project = None; // by its name, wherever it is
     let all: Got<Vec<InboxView>> = client.call(&Call::InboxList(input::Scope { project }))?;
+    // A number without its letter is a request, unless only a task or an attempt of that number needs a person.
+    let item = if id.bytes().all(|byte| byte.is_ascii_digit()) { numbered_item(&all.data, id, item)? } else { item };
     let found = all.data.iter().find(|it| it.id == item.to_string());
     if let Item::Approval(id) = item {
         let text = found.map_or(text.clone(), |it| numbered(it, &text));
@@ -151,6 +153,22 @@ pub(super) fn answer(app: &App, id: &str, words: &[String], message: Option<&str
     };
     let said = message.map(str::to_owned).or_else(|| (!rest.is_empty()).then(|| rest.join(" ")));
     choose(app, &client, &item, (way, said))
+}
+
+/// Returns the inbox item whose number is `digits`; `request` if none has it.
+fn numbered_item(all: &[InboxView], digits: &str, request: Item) -> Result<Item, Failed> {
+    let candidates = ["Q", "T", "A", "V"].map(|letter| format!("{letter}{digits}").parse::<Item>());
+    let open = |item: &Item| all.iter().any(|view| view.id == item.to_string());
+    let mut found: Vec<Item> = candidates.into_iter().flatten().filter(open).collect();
+    match found.len() {
+        0 => Ok(request),
+        1 => Ok(found.remove(0)),
+        _ => {
+            let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let hint = format!("name one with its letter: regatta answer {}", names[0]);
+            Err(usage(format!("{digits} can mean {}: all need you", names.join(" or ")), hint))
+        }
+    }
 }
 
 /// The choice that a number stands for; anything else as it is.

@@ -7,6 +7,7 @@ use regatta_api::input;
 use regatta_api::view::TaskView;
 use regatta_core::attempt::Attempt;
 use regatta_core::ids::{AttemptId, TaskId};
+use regatta_core::reference::{self, Kind, Reference, Unclear};
 use regatta_core::session::{Said as Spoken, Tool, ToolStatus, Want};
 use regatta_engine::ports::agents::{Agents, Line, Stream};
 
@@ -16,21 +17,43 @@ use crate::out::{Failed, Out, Said, failed, plain, usage};
 use super::App;
 use super::see::got_revision;
 
-/// The attempt that is meant: itself, or its task's last.
+/// Returns the attempt that `id` names: itself, or its task's last.
 pub(super) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Failed> {
-    if id.starts_with(['T', 't']) {
-        let task: TaskId = id
-            .parse()
-            .map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name an attempt: regatta show T1"))?;
-        let got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
-        let last = got.data.attempts.last().map(|it| it.id);
-        last.ok_or_else(|| {
-            failed("no_such_attempt", format!("{task} has had no attempt yet"), format!("see why: regatta why {task}"))
-        })
-    } else {
-        id.parse()
-            .map_err(|it: regatta_core::ids::BadName| usage(it.to_string(), "name an attempt: A5, or its task: T21"))
+    const KINDS: &[Kind] = &[Kind::Attempt, Kind::Task];
+    let found = reference::readings(id, KINDS, KINDS)
+        .map_err(|error| usage(error.to_string(), "name an attempt: A5, or its task: T21"))?;
+    match &found[..] {
+        [Reference::Attempt(attempt)] => Ok(*attempt),
+        [Reference::Task(task)] => last_attempt(client, *task),
+        // A number without its letter. Attempts are more numerous than tasks, so usually only one of the two exists.
+        _ => {
+            let shown = |id: String| client.call_aside::<serde_json::Value>(Call::Show(input::Id { id })).is_ok();
+            let exists = |reading: &Reference| match reading {
+                Reference::Attempt(attempt) => shown(attempt.to_string()),
+                Reference::Task(task) => shown(task.to_string()),
+                _ => false,
+            };
+            match reference::choose(found.clone(), exists) {
+                Ok(Reference::Attempt(attempt)) | Err(Unclear::Missing(Reference::Attempt(attempt))) => Ok(attempt),
+                Ok(Reference::Task(task)) => last_attempt(client, task),
+                _ => {
+                    let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+                    Err(usage(
+                        format!("{id} can mean {}", names.join(" or ")),
+                        format!("name one: regatta logs A{id}, or regatta logs T{id}"),
+                    ))
+                }
+            }
+        }
     }
+}
+
+fn last_attempt(client: &Client, task: TaskId) -> Result<AttemptId, Failed> {
+    let got: Got<TaskView> = client.call(&Call::Show(input::Id { id: task.to_string() }))?;
+    let last = got.data.attempts.last().map(|attempt| attempt.id);
+    last.ok_or_else(|| {
+        failed("no_such_attempt", format!("{task} has had no attempt yet"), format!("see why: regatta why {task}"))
+    })
 }
 
 pub(super) fn logs(app: &App, id: &str, follow: bool, raw: bool) -> Said {

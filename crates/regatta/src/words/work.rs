@@ -30,7 +30,8 @@ pub(super) fn stop(app: &App, ask: Stop) -> Said {
             (format!("{verb} {id}: {}; all work is kept", tasks.join(" ")), next)
         }
         (Some(id), _) if ask.again => (format!("{verb} {id}; its work is kept"), "regatta status".into()),
-        (Some(id), _) if id.starts_with(['T', 't', 'A', 'a']) => {
+        // The answer is a task where a task or an attempt was named, and a list of missions otherwise.
+        (Some(id), _) if got.data.get("id").is_some() => {
             let task = got.data.get("id").and_then(|it| it.as_str()).unwrap_or(id);
             (format!("{verb} {id}; its work is kept"), format!("regatta edit {task} --ready"))
         }

@@ -52,7 +52,7 @@ fn w1_why_tells_the_past_with_its_durations() {
     // An agent with nothing to do says so; a request or an attempt stands for its task.
     let agent = world.json(&["why", "scripted"]);
     assert_eq!(agent["waits"].as_array().unwrap().len(), 1, "{agent}");
-    assert_eq!(world.refused(&["why", "nobody"], 2)["code"], "bad_id");
+    assert_eq!(world.refused(&["why", "nobody"], 1)["code"], "no_such_agent");
 }
 
 /// The board at any revision of a mission, from the log: before, in the middle and at the end; then two side by side.

@@ -190,6 +190,9 @@ fn what_landed_is_taken_back_by_its_commit() {
     assert!(list.starts_with("T1") && list.contains(&commit[..10]) && list.contains("Write b"), "{list}");
     assert_eq!(world.refused(&["undo", "abcdef123"], 1)["code"], "no_such_commit");
     assert_eq!(world.refused(&["undo", "nonsense"], 2)["code"], "bad_id");
+    let neither = world.refused(&["undo", "99887766"], 1);
+    let message = "there is no task T99887766, and no task landed as commit 99887766";
+    assert_eq!((&neither["code"], &neither["message"]), (&json!("no_such_commit"), &json!(message)));
     let undone = world.ok(&["undo", &commit[..8].to_uppercase(), "--wait"]);
     assert!(undone.contains("landed T2 as ") && !world.repo.join("b.txt").exists(), "{undone}");
     let queue = world.json(&["queue"]);
@@ -202,4 +205,44 @@ fn what_landed_is_taken_back_by_its_commit() {
     assert_eq!(world.json(&["why", "T4"])["task"]["word"], "waiting");
     world.ok(&["run", "--yes"]);
     assert!(until(LONG, || word(&world, "T4") == "failed"), "{}", world.ok(&["why", "T4"]));
+}
+
+/// Lands tasks until one has a commit whose first characters are digits, and undoes it by those.
+#[test]
+fn a_commit_prefix_of_digits_alone_is_not_taken_for_a_task() {
+    let world = World::set_up();
+    let is_number = |commit: &str| commit.bytes().take(4).all(|byte| byte.is_ascii_digit());
+    let mut found = None;
+    // A commit begins with four digits with a chance of 15 %, so a few of these rounds of ten are enough.
+    for round in 0..20 {
+        let task = |nth: usize| {
+            let path = format!("r{round}-{nth}.txt");
+            format!(
+                "[[task]]\nsubject = \"Write {path}\"\nfiles = [\"{path}\"]\nscript = [{{ write = {{ path = \"{path}\", text = \"x\\n\" }} }}]\n"
+            )
+        };
+        let plan = world.plan(&(0..10).map(task).collect::<String>());
+        world.ok(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
+        let landed = world.json(&["undo"]);
+        let all = landed.as_array().unwrap().iter();
+        let mut all =
+            all.map(|it| (it["task"].as_str().unwrap().to_owned(), it["commit"].as_str().unwrap().to_owned()));
+        found = all.find(|(_, commit)| is_number(commit));
+        if found.is_some() {
+            break;
+        }
+    }
+    let (task, commit) = found.expect("one commit in two hundred begins with four digits");
+    let digits: String = commit.chars().take_while(char::is_ascii_digit).collect();
+    let undone = world.json(&["undo", &digits, "--wait"]);
+    assert_eq!(undone["word"], "landed", "{digits} names {task}: {undone}");
+    assert!(undone["subject"].as_str().unwrap().contains(&task), "{undone}");
+    // A number alone is a task or an attempt here, and both exist.
+    let unclear = world.refused(&["logs", "1"], 2);
+    assert_eq!(unclear["message"], "1 can mean attempt A1 or task T1");
+    world.ok(&["agent", "add", "T1", "--runtime", "scripted"]);
+    let unclear = world.refused(&["show", "T1"], 2);
+    assert_eq!(unclear["message"], "T1 can mean task T1 or agent T1");
+    assert_eq!(world.json(&["show", "task:T1"])["word"], "landed");
+    assert_eq!(world.json(&["show", "agent:T1"])["name"], "T1");
 }

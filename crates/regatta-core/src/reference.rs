@@ -1,0 +1,268 @@
+//! References: what a typed id can mean, and which meaning counts.
+//!
+//! Several verbs accept ids of different kinds: `undo` takes a task or a commit, `stop` a task, an attempt, a mission or
+//! an agent. One text can be read in more than one way: `35312334` is task T35312334 or the beginning of a commit, and
+//! `a5` is attempt A5 or an agent that somebody named so. [`readings`] lists the ways, the caller keeps those that exist,
+//! and [`choose`] picks the only one left or reports all of them. A prefix such as `task:` or `agent:` forces one kind,
+//! so that every thing can be named.
+//!
+//! Not here: looking things up. Whether a task, a commit or a mission exists is the caller's knowledge.
+
+use std::fmt;
+
+use crate::board::Board;
+use crate::ids::{AgentName, ApprovalId, AttemptId, BadName, LandingId, MissionId, TaskId};
+
+/// The fewest characters of a commit id that name a commit.
+const MIN_COMMIT_PREFIX: usize = 4;
+/// The length of a SHA-256 commit id.
+const MAX_COMMIT_PREFIX: usize = 64;
+
+/// A kind of thing that a verb accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Task,
+    Attempt,
+    Mission,
+    Approval,
+    Landing,
+    Agent,
+    Commit,
+}
+
+impl Kind {
+    /// The word before the colon that forces this kind.
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Task => "task",
+            Kind::Attempt => "attempt",
+            Kind::Mission => "mission",
+            Kind::Approval => "request",
+            Kind::Landing => "landing",
+            Kind::Agent => "agent",
+            Kind::Commit => "commit",
+        }
+    }
+
+    fn letter(self) -> Option<char> {
+        match self {
+            Kind::Task => Some('T'),
+            Kind::Attempt => Some('A'),
+            Kind::Mission => Some('M'),
+            Kind::Approval => Some('Q'),
+            Kind::Landing => Some('L'),
+            Kind::Agent | Kind::Commit => None,
+        }
+    }
+
+    fn read(self, text: &str) -> Result<Reference, BadName> {
+        match self {
+            Kind::Task => text.parse().map(Reference::Task),
+            Kind::Attempt => text.parse().map(Reference::Attempt),
+            Kind::Mission => text.parse().map(Reference::Mission),
+            Kind::Approval => text.parse().map(Reference::Approval),
+            Kind::Landing => text.parse().map(Reference::Landing),
+            Kind::Agent => AgentName::new(text).map(Reference::Agent),
+            Kind::Commit if is_commit_prefix(text) => Ok(Reference::Commit(text.to_ascii_lowercase())),
+            Kind::Commit => Err(BadName::new("a commit id", text, "it has 4 to 64 hex digits")),
+        }
+    }
+}
+
+/// One way to read a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reference {
+    Task(TaskId),
+    Attempt(AttemptId),
+    Mission(MissionId),
+    Approval(ApprovalId),
+    Landing(LandingId),
+    Agent(AgentName),
+    /// The beginning of a commit id, in lower case.
+    Commit(String),
+}
+
+impl Reference {
+    fn kind(&self) -> Kind {
+        match self {
+            Reference::Task(_) => Kind::Task,
+            Reference::Attempt(_) => Kind::Attempt,
+            Reference::Mission(_) => Kind::Mission,
+            Reference::Approval(_) => Kind::Approval,
+            Reference::Landing(_) => Kind::Landing,
+            Reference::Agent(_) => Kind::Agent,
+            Reference::Commit(_) => Kind::Commit,
+        }
+    }
+
+    /// Returns the text that can mean nothing else, such as `task:T5`.
+    pub fn unambiguous(&self) -> String {
+        let word = self.kind().word();
+        match self {
+            Reference::Task(id) => format!("{word}:{id}"),
+            Reference::Attempt(id) => format!("{word}:{id}"),
+            Reference::Mission(id) => format!("{word}:{id}"),
+            Reference::Approval(id) => format!("{word}:{id}"),
+            Reference::Landing(id) => format!("{word}:{id}"),
+            Reference::Agent(name) => format!("{word}:{name}"),
+            Reference::Commit(prefix) => format!("{word}:{prefix}"),
+        }
+    }
+
+    /// Whether the board has, or once had, the thing. Commits are not on the board, so they do not exist here.
+    pub fn exists(&self, board: &Board) -> bool {
+        let given = |number: u64, highest: u64| number > 0 && number <= highest;
+        match self {
+            Reference::Task(id) => given(id.0, board.counters.task),
+            Reference::Attempt(id) => given(id.0, board.counters.attempt),
+            Reference::Mission(id) => given(id.0, board.counters.mission),
+            Reference::Approval(id) => given(id.0, board.counters.approval),
+            Reference::Landing(id) => given(id.0, board.counters.landing),
+            Reference::Agent(name) => board.agents.contains_key(name),
+            Reference::Commit(_) => false,
+        }
+    }
+
+    /// Whether the thing is live: not settled, ended or answered.
+    pub fn is_live(&self, board: &Board) -> bool {
+        match self {
+            Reference::Task(id) => board.tasks.contains_key(id),
+            Reference::Attempt(id) => board.attempts.contains_key(id),
+            Reference::Mission(id) => board.missions.contains_key(id),
+            Reference::Approval(id) => board.approvals.contains_key(id),
+            Reference::Landing(id) => board.landings.contains_key(id),
+            Reference::Agent(name) => board.agents.contains_key(name),
+            Reference::Commit(_) => false,
+        }
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reference::Task(id) => write!(f, "task {id}"),
+            Reference::Attempt(id) => write!(f, "attempt {id}"),
+            Reference::Mission(id) => write!(f, "mission {id}"),
+            Reference::Approval(id) => write!(f, "request {id}"),
+            Reference::Landing(id) => write!(f, "landing {id}"),
+            Reference::Agent(name) => write!(f, "agent {name}"),
+            Reference::Commit(prefix) => write!(f, "commit {prefix}"),
+        }
+    }
+}
+
+/// Why a text names no single thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unclear {
+    /// Several things have this name.
+    Ambiguous(Vec<Reference>),
+    /// The text has a valid form, but nothing of that name exists. This is its likeliest reading.
+    Missing(Reference),
+}
+
+/// Whether a text can be a commit id, or the beginning of one.
+pub fn is_commit_prefix(text: &str) -> bool {
+    (MIN_COMMIT_PREFIX..=MAX_COMMIT_PREFIX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Returns every way to read `text` as one of `kinds`, the likeliest first.
+///
+/// A number without its letter is read only as one of `bare`: `stop 5` may mean a task or a mission, but `show 5`
+/// always means the task, because a task, an attempt and a mission of that number exist in nearly every fleet.
+pub fn readings(text: &str, kinds: &[Kind], bare: &[Kind]) -> Result<Vec<Reference>, BadName> {
+    if let Some((word, rest)) = text.split_once(':')
+        && let Some(kind) = kinds.iter().find(|kind| kind.word() == word)
+    {
+        return kind.read(rest).map(|reference| vec![reference]);
+    }
+    let first = text.chars().next().map(|letter| letter.to_ascii_uppercase());
+    let allowed = |kind: &&Kind| match kind.letter() {
+        None => true,
+        Some(letter) => first == Some(letter) || bare.contains(kind),
+    };
+    let found: Vec<Reference> = kinds.iter().filter(allowed).filter_map(|kind| kind.read(text).ok()).collect();
+    if found.is_empty() {
+        // The error of the kind that the letter names is the one that helps.
+        let named = kinds.iter().find(|kind| kind.letter().is_some() && kind.letter() == first);
+        let kind = named.or(kinds.first()).copied().unwrap_or(Kind::Task);
+        kind.read(text)?;
+        return Err(BadName::new("an id", text, "write the letter and the number, such as T21"));
+    }
+    Ok(found)
+}
+
+/// Picks the reading that exists, or reports why none can be picked.
+pub fn choose(readings: Vec<Reference>, exists: impl Fn(&Reference) -> bool) -> Result<Reference, Unclear> {
+    let likeliest = readings.first().cloned();
+    let mut found: Vec<Reference> = readings.into_iter().filter(exists).collect();
+    match (found.len(), likeliest) {
+        (1, _) => Ok(found.remove(0)),
+        (0, Some(likeliest)) => Err(Unclear::Missing(likeliest)),
+        _ => Err(Unclear::Ambiguous(found)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNDO: &[Kind] = &[Kind::Task, Kind::Commit];
+    const STOP: &[Kind] = &[Kind::Task, Kind::Mission, Kind::Attempt, Kind::Agent];
+
+    fn task(id: u64) -> Reference {
+        Reference::Task(TaskId(id))
+    }
+
+    fn commit(prefix: &str) -> Reference {
+        Reference::Commit(prefix.into())
+    }
+
+    fn agent(name: &str) -> Reference {
+        Reference::Agent(AgentName::new(name).expect("a valid name"))
+    }
+
+    #[test]
+    fn a_text_is_read_as_everything_that_it_can_mean() {
+        let undo = |text: &str| readings(text, UNDO, &[Kind::Task]).ok();
+        assert_eq!(undo("T12"), Some(vec![task(12)]));
+        assert_eq!(undo("t12"), Some(vec![task(12)]));
+        assert_eq!(undo("12"), Some(vec![task(12)]), "two digits are too few for a commit");
+        assert_eq!(undo("35312334"), Some(vec![task(35_312_334), commit("35312334")]));
+        assert_eq!(undo("00001234"), Some(vec![task(1_234), commit("00001234")]));
+        assert_eq!(undo("ABCDEF12"), Some(vec![commit("abcdef12")]));
+        assert_eq!(undo("task:35312334"), Some(vec![task(35_312_334)]));
+        assert_eq!(undo("commit:35312334"), Some(vec![commit("35312334")]));
+        let long = "1".repeat(40);
+        assert_eq!(undo(&long), Some(vec![commit(&long)]), "no task has so high a number");
+        for bad in ["", "nonsense", "T", "commit:12", "commit:xyz1", "task:abcd", "agent:bob", "-1"] {
+            assert_eq!(undo(bad), None, "{bad:?}");
+        }
+        let stop = |text: &str| readings(text, STOP, &[Kind::Task, Kind::Mission]).expect("a valid id");
+        assert_eq!(stop("5"), [task(5), Reference::Mission(MissionId(5)), agent("5")]);
+        assert_eq!(stop("m5"), [Reference::Mission(MissionId(5)), agent("m5")]);
+        assert_eq!(stop("A5"), [Reference::Attempt(AttemptId(5)), agent("A5")]);
+        assert_eq!(stop("amber"), [agent("amber")], "a letter alone does not make an attempt id");
+        assert_eq!(stop("agent:T5"), [agent("T5")]);
+    }
+
+    /// Every reading has a text that is read as nothing else.
+    #[test]
+    fn every_reading_can_be_forced() {
+        for text in ["5", "T5", "A5", "M5", "Q5", "L5", "abcd", "12345678", "shop-dev/lead"] {
+            let kinds =
+                &[Kind::Task, Kind::Attempt, Kind::Mission, Kind::Approval, Kind::Landing, Kind::Agent, Kind::Commit];
+            for reading in readings(text, kinds, kinds).expect("a valid id") {
+                assert_eq!(readings(&reading.unambiguous(), kinds, kinds), Ok(vec![reading]), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_reading_that_exists_counts_and_two_are_ambiguous() {
+        let both = || vec![task(35_312_334), commit("35312334")];
+        assert_eq!(choose(both(), |reading| matches!(reading, Reference::Commit(_))), Ok(commit("35312334")));
+        assert_eq!(choose(both(), |reading| matches!(reading, Reference::Task(_))), Ok(task(35_312_334)));
+        assert_eq!(choose(both(), |_| true), Err(Unclear::Ambiguous(both())));
+        assert_eq!(choose(both(), |_| false), Err(Unclear::Missing(task(35_312_334))));
+    }
+}

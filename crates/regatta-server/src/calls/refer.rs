@@ -1,0 +1,222 @@
+//! Resolves the ids that verbs accept: which task, attempt, mission, agent or commit a text names.
+//!
+//! The rules are in `regatta_core::reference`; this file knows which kinds each verb accepts and asks the board and the
+//! history what exists.
+
+use regatta_core::ids::ApprovalId;
+use regatta_core::reference::{self, Kind, Reference, Unclear};
+use regatta_core::refusal::Refusal;
+
+use super::*;
+
+/// How many past landings are searched for a commit.
+const MAX_LANDINGS_SEARCHED: usize = 10_000;
+
+/// The ids that a verb accepts.
+pub(super) struct Accepts {
+    /// The command in hints.
+    pub(super) verb: &'static str,
+    pub(super) kinds: &'static [Kind],
+    /// The kinds whose letter may be left out.
+    pub(super) bare: &'static [Kind],
+    /// Whether settled tasks, ended attempts and finished missions count.
+    pub(super) past: bool,
+}
+
+pub(super) const SHOW: Accepts = Accepts {
+    verb: "show",
+    kinds: &[Kind::Task, Kind::Attempt, Kind::Mission, Kind::Agent],
+    bare: &[Kind::Task],
+    past: true,
+};
+pub(super) const WHY: Accepts = Accepts {
+    verb: "why",
+    kinds: &[Kind::Task, Kind::Approval, Kind::Landing, Kind::Attempt, Kind::Agent],
+    bare: &[Kind::Task],
+    past: true,
+};
+pub(super) const GRAPH: Accepts = Accepts {
+    verb: "graph",
+    kinds: &[Kind::Task, Kind::Mission, Kind::Approval, Kind::Landing, Kind::Attempt],
+    bare: &[Kind::Task, Kind::Mission],
+    past: false,
+};
+pub(super) const TELL: Accepts =
+    Accepts { verb: "tell", kinds: &[Kind::Task, Kind::Attempt, Kind::Agent], bare: &[Kind::Task], past: false };
+pub(super) const PAUSE: Accepts = Accepts { verb: "pause", ..TELL };
+pub(super) const RESUME: Accepts = Accepts {
+    verb: "resume",
+    kinds: &[Kind::Task, Kind::Mission, Kind::Attempt, Kind::Agent],
+    bare: &[Kind::Task, Kind::Mission],
+    past: false,
+};
+pub(super) const STOP: Accepts = Accepts { verb: "stop", ..RESUME };
+const UNDO: Accepts = Accepts { verb: "undo", kinds: &[Kind::Task, Kind::Commit], bare: &[Kind::Task], past: true };
+
+impl Caller<'_> {
+    /// Resolves `id` to the one thing that exists. An id that names nothing is returned as its likeliest reading, so that
+    /// the verb can report what is missing.
+    pub(super) fn refer(&self, id: &str, accepts: &Accepts) -> Result<Reference, Problem> {
+        let board = self.board();
+        let exists = |found: &Reference| if accepts.past { found.exists(&board) } else { found.is_live(&board) };
+        match reference::choose(read(id, accepts)?, exists) {
+            Ok(found) | Err(Unclear::Missing(found)) => Ok(found),
+            Err(Unclear::Ambiguous(found)) => Err(ambiguous(id, accepts.verb, &found)),
+        }
+    }
+
+    /// Resolves `id` to the task that `undo` reverts: named by itself, or by the commit it landed as.
+    pub(super) async fn undoable(&self, id: &str) -> Result<TaskId, Problem> {
+        let found = read(id, &UNDO)?;
+        let mut landed = Vec::new();
+        for reading in &found {
+            if let Reference::Commit(prefix) = reading {
+                landed = self.landed_as(prefix).await?;
+            }
+        }
+        let board = self.board();
+        let exists = |reading: &Reference| match reading {
+            Reference::Commit(_) => !landed.is_empty(),
+            other => other.exists(&board),
+        };
+        let missing_commit = |prefix: &str, tasks: &str| {
+            let what = format!("{tasks}no task landed as commit {prefix}");
+            Problem::new(404, "no_such_commit", what, "see what landed: regatta undo")
+        };
+        let both = found.iter().any(|it| matches!(it, Reference::Commit(_)))
+            && found.iter().any(|it| matches!(it, Reference::Task(_)));
+        match reference::choose(found, exists) {
+            Ok(Reference::Task(task)) => Ok(task),
+            Ok(Reference::Commit(prefix)) => match landed[..] {
+                [one] => Ok(one),
+                _ => {
+                    let names: Vec<String> = landed.iter().map(ToString::to_string).collect();
+                    let what = format!("{} landed as commit {prefix}", names.join(" and "));
+                    Err(Problem::new(400, "ambiguous", what, format!("name the task: regatta undo {}", names[0])))
+                }
+            },
+            // Both readings are the same task, so there is nothing to choose.
+            Err(Unclear::Ambiguous(found)) => match (&found[0], &landed[..]) {
+                (Reference::Task(task), [one]) if task == one => Ok(*task),
+                _ => Err(ambiguous(id, UNDO.verb, &found)),
+            },
+            Err(Unclear::Missing(Reference::Task(task))) if both => {
+                Err(missing_commit(id, &format!("there is no task {task}, and ")))
+            }
+            Err(Unclear::Missing(Reference::Commit(prefix))) => Err(missing_commit(&prefix, "")),
+            Err(Unclear::Missing(Reference::Task(task))) => Err(Problem::from(&Refusal::NoSuchTask { task })),
+            Ok(other) | Err(Unclear::Missing(other)) => Err(unfit(&other, UNDO.verb)),
+        }
+    }
+
+    /// Returns the tasks that landed as a commit whose id begins with `prefix`.
+    async fn landed_as(&self, prefix: &str) -> Result<Vec<TaskId>, Problem> {
+        let (names, prefix) = (self.board().projects.keys().cloned().collect::<Vec<_>>(), prefix.to_owned());
+        let mut found = self
+            .read(move |history| {
+                let mut found = Vec::new();
+                for name in &names {
+                    let landed = history.landings(name, MAX_LANDINGS_SEARCHED)?.into_iter().filter(|landing| {
+                        matches!(&landing.end, Some(End::Landed { commit, .. }) if commit.as_str().starts_with(&prefix))
+                    });
+                    found.extend(landed.map(|landing| landing.task));
+                }
+                Ok(found)
+            })
+            .await?;
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Resolves `id` to a task that can be told something or paused: itself, its attempt, or the only task that an agent
+    /// works on.
+    pub(super) fn task_at_work(&self, id: &str, accepts: &Accepts) -> Result<TaskId, Problem> {
+        match self.refer(id, accepts)? {
+            Reference::Task(task) => Ok(task),
+            Reference::Attempt(attempt) => self.task_of_live(attempt),
+            Reference::Agent(agent) => self.task_of_agent(&agent),
+            other => Err(unfit(&other, accepts.verb)),
+        }
+    }
+
+    /// Returns the task of a running attempt.
+    pub(super) fn task_of_live(&self, attempt: AttemptId) -> Result<TaskId, Problem> {
+        let found = self.board().attempts.get(&attempt).map(|live| live.task);
+        let missing = || {
+            let what = format!("{attempt} is not running");
+            Problem::new(404, "no_such_attempt", what, "see what runs: regatta status")
+        };
+        found.ok_or_else(missing)
+    }
+
+    /// Returns the only task that an agent works on.
+    fn task_of_agent(&self, agent: &AgentName) -> Result<TaskId, Problem> {
+        let board = self.board();
+        agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
+        let own = board.attempts.values().filter(|attempt| attempt.agent == *agent);
+        let tasks: Vec<TaskId> = own.map(|attempt| attempt.task).collect();
+        match tasks.as_slice() {
+            [one] => Ok(*one),
+            [] => Err(Problem::new(409, "idle", format!("{agent} works on nothing"), "see what runs: regatta status")),
+            _ => {
+                let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
+                let words = format!("{agent} works on several tasks: {}", names.join(", "));
+                Err(Problem::new(409, "which_task", words, "name the task"))
+            }
+        }
+    }
+
+    /// Returns the task that a task, a request, a landing or an attempt is about.
+    pub(super) async fn task_about(&self, found: &Reference, verb: &str) -> Result<TaskId, Problem> {
+        let board = self.board();
+        match found {
+            Reference::Task(task) => Ok(*task),
+            Reference::Approval(id) => self.task_of_request(*id).await,
+            Reference::Landing(id) => match board.landings.get(id) {
+                Some(landing) => Ok(landing.task),
+                None => {
+                    let what = format!("{id} is not in the queue");
+                    Err(Problem::new(404, "no_such_landing", what, "see what landed: regatta queue"))
+                }
+            },
+            Reference::Attempt(id) => {
+                let attempt = *id;
+                let stored = self.read(move |history| history.attempt(attempt)).await?;
+                stored.map(|attempt| attempt.task).ok_or_else(|| no_such_attempt(attempt))
+            }
+            other => Err(unfit(other, verb)),
+        }
+    }
+
+    async fn task_of_request(&self, id: ApprovalId) -> Result<TaskId, Problem> {
+        let stored = self.read(move |history| history.approval(id)).await?;
+        let missing = || {
+            let what = format!("there is no request {id}");
+            Problem::new(404, "no_such_request", what, "see what is open: regatta inbox")
+        };
+        stored.map(|approval| approval.task).ok_or_else(missing)
+    }
+}
+
+fn read(id: &str, accepts: &Accepts) -> Result<Vec<Reference>, Problem> {
+    reference::readings(id, accepts.kinds, accepts.bare)
+        .map_err(|error| Problem::new(400, "bad_id", error.to_string(), "see what there is: regatta status"))
+}
+
+fn ambiguous(id: &str, verb: &str, found: &[Reference]) -> Problem {
+    let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+    let ways: Vec<String> = found.iter().map(|reading| format!("regatta {verb} {}", reading.unambiguous())).collect();
+    let what = format!("{id} can mean {}", names.join(" or "));
+    Problem::new(400, "ambiguous", what, format!("name one: {}", ways.join(", or ")))
+}
+
+pub(super) fn no_such_attempt(attempt: AttemptId) -> Problem {
+    let what = format!("there is no attempt {attempt}");
+    Problem::new(404, "no_such_attempt", what, "see a task's attempts: regatta show T1")
+}
+
+/// Reports an id of a kind that the verb does not accept.
+pub(super) fn unfit(found: &Reference, verb: &str) -> Problem {
+    Problem::new(400, "bad_id", format!("regatta {verb} does not take a {found}"), format!("see: regatta help {verb}"))
+}
