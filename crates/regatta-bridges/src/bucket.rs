@@ -16,6 +16,8 @@ pub struct Limit {
     /// What is counted together: a method, or a method in one channel.
     pub key: String,
     pub kind: Kind,
+    /// How many units of the limit one call takes.
+    pub cost: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,11 +33,16 @@ const MARGIN: f64 = 1.02;
 
 impl Limit {
     pub fn window(key: impl Into<String>, most: u32, span: Duration) -> Limit {
-        Limit { key: key.into(), kind: Kind::Window { most, span } }
+        Limit { key: key.into(), kind: Kind::Window { most, span }, cost: 1 }
     }
 
     pub fn bucket(key: impl Into<String>, burst: f64, every: Duration) -> Limit {
-        Limit { key: key.into(), kind: Kind::Bucket { burst, every } }
+        Limit { key: key.into(), kind: Kind::Bucket { burst, every }, cost: 1 }
+    }
+
+    /// The same limit for a call that takes `cost` units of it.
+    pub fn costing(self, cost: u32) -> Limit {
+        Limit { cost, ..self }
     }
 
     /// The same on a clock that runs so many times faster.
@@ -54,6 +61,8 @@ struct State {
     sent: VecDeque<Instant>,
     /// When things were sent that may not have arrived yet.
     flying: VecDeque<Instant>,
+    /// Until when things may arrive whose sender has gone, or has stopped waiting for the answer.
+    strays: Vec<Instant>,
     /// What a bucket held when something last arrived, and when that was.
     tokens: Option<(f64, Instant)>,
     /// The service said no: nothing before this.
@@ -62,16 +71,26 @@ struct State {
 
 /// No call is under way for longer: who was cut off in the middle of one holds up nobody for ever.
 const LONGEST_FLIGHT: Duration = Duration::from_secs(60);
+/// How long a call can still be on its way after its sender has gone: it was killed, or it stopped waiting for the
+/// answer. The bytes are in the buffers of the network and of the service by then, so the delay is short.
+pub const MAX_STRAY_DELAY: Duration = Duration::from_secs(3);
 /// When to look again at what only waits for a call to end.
 const SOON: Duration = Duration::from_millis(20);
 
 impl State {
     /// How long until one more may go; `keep` leaves that share of the limit to others. A service counts when things
     /// arrive: what is under way may arrive just now, together with the next.
-    fn wait(&mut self, kind: Kind, keep: f64, now: Instant) -> Duration {
+    fn wait(&mut self, kind: Kind, cost: u32, keep: f64, now: Instant) -> Duration {
         while self.flying.front().is_some_and(|it| now.saturating_duration_since(*it) >= LONGEST_FLIGHT) {
+            self.flying.pop_front();
             self.land(kind, now);
         }
+        self.strays.sort_unstable();
+        let over = self.strays.iter().take_while(|until| **until <= now).count();
+        for until in self.strays.drain(..over).collect::<Vec<_>>() {
+            self.land(kind, until);
+        }
+        let under_way = self.flying.len() + self.strays.len();
         let shut = self.shut_until.map_or(Duration::ZERO, |it| it.saturating_duration_since(now));
         let full = match kind {
             Kind::Window { most, span } => {
@@ -80,7 +99,8 @@ impl State {
                     self.sent.pop_front();
                 }
                 let most = ((f64::from(most) * (1.0 - keep)).floor() as usize).max(1);
-                let over = (self.sent.len() + self.flying.len() + 1).saturating_sub(most);
+                let cost = (cost as usize).min(most);
+                let over = (self.sent.len() + under_way + cost).saturating_sub(most);
                 match over.checked_sub(1).map(|it| self.sent.get(it)) {
                     None => Duration::ZERO,
                     Some(Some(frees)) => (*frees + span).saturating_duration_since(now),
@@ -88,8 +108,8 @@ impl State {
                 }
             }
             Kind::Bucket { burst, every } => {
-                let holds = self.holds(burst, every, now) - self.flying.len() as f64;
-                let wanted = (1.0 + burst * keep.min(0.9)).min(burst.max(1.0));
+                let holds = self.holds(burst, every, now) - under_way as f64;
+                let wanted = (f64::from(cost) + burst * keep.min(0.9)).min(burst.max(1.0));
                 if holds >= wanted { Duration::ZERO } else { in_full(every).mul_f64(wanted - holds) }
             }
         };
@@ -105,14 +125,25 @@ impl State {
         (tokens + now.saturating_duration_since(at).as_secs_f64() / every.as_secs_f64()).min(burst)
     }
 
-    /// Something has arrived, by now.
-    fn land(&mut self, kind: Kind, now: Instant) {
-        if self.flying.pop_front().is_none() {
-            return;
+    /// Counts a unit of an earlier run, which arrived or arrives by `at`.
+    fn count(&mut self, at: Option<Instant>, now: Instant) {
+        match at {
+            Some(at) if at > now => self.strays.push(at),
+            at => self.sent.extend(at),
         }
+    }
+
+    /// Counts a unit that arrived at `at` at the latest.
+    fn land(&mut self, kind: Kind, at: Instant) {
         match kind {
-            Kind::Window { .. } => self.sent.push_back(now),
-            Kind::Bucket { burst, every } => self.tokens = Some((self.holds(burst, every, now) - 1.0, now)),
+            Kind::Window { .. } => {
+                let after = self.sent.iter().rposition(|earlier| *earlier <= at).map_or(0, |nth| nth + 1);
+                self.sent.insert(after, at);
+            }
+            Kind::Bucket { burst, every } => {
+                let since = self.tokens.map_or(at, |(_, since)| since.max(at));
+                self.tokens = Some((self.holds(burst, every, since) - 1.0, since));
+            }
         }
     }
 }
@@ -136,7 +167,7 @@ const COUNTED: Duration = Duration::from_secs(3_600);
 /// How many lines are written until the old ones go.
 const MOST_LINES: usize = 20_000;
 
-/// What was sent and what was refused, a line each, for who starts again. A killed process loses none; after a power
+/// What was sent, what arrived and what was refused, a line each, for the next run. A killed process loses none; after a power
 /// failure some may be missing, and then a service says no once more. Nothing is synchronised for that.
 #[derive(Debug)]
 struct Journal {
@@ -145,30 +176,56 @@ struct Journal {
     lines: usize,
 }
 
-/// A line of it.
+/// What a line of the journal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Note {
+    /// A unit was taken, to be sent at once.
+    Sent,
+    /// The oldest unit under way arrived, at this time at the latest. A service counts arrivals, so a later run needs
+    /// these times: counted from when it was sent, a unit that was long on its way would be forgotten too early.
+    Arrived,
+    /// The service refused, until this time.
+    Refused,
+}
+
+impl Note {
+    fn word(self) -> &'static str {
+        match self {
+            Note::Sent => "sent",
+            Note::Arrived => "came",
+            Note::Refused => "no",
+        }
+    }
+
+    fn from_word(word: &str) -> Option<Note> {
+        [Note::Sent, Note::Arrived, Note::Refused].into_iter().find(|note| note.word() == word)
+    }
+}
+
+/// A line of the journal.
 #[derive(Debug)]
 struct Noted {
+    note: Note,
     key: String,
-    /// When it was sent, or until when the service said no.
-    at: u64,
-    no: bool,
+    at_unix_ms: u64,
 }
 
 impl Journal {
-    /// Opens it, without what no longer counts. Gives what does, oldest first.
-    fn open(path: &Path) -> io::Result<(Journal, Vec<Noted>)> {
+    /// Opens the journal and drops the lines that no longer count. Returns the others, oldest first.
+    fn open(path: &Path, now_unix_ms: u64) -> io::Result<(Journal, Vec<Noted>)> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             other => other?,
         };
-        let from = wall().saturating_sub(u64::try_from(COUNTED.as_millis()).unwrap_or(u64::MAX));
+        let from = now_unix_ms.saturating_sub(ms(COUNTED));
         let read = |line: &str| {
             let mut parts = line.splitn(3, ' ');
-            let (kind, at, key) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
-            (at >= from).then(|| Noted { key: key.to_owned(), at, no: kind == "no" })
+            let (word, at, key) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
+            let note = Note::from_word(word)?;
+            (at >= from).then(|| Noted { note, key: key.to_owned(), at_unix_ms: at })
         };
         let kept: Vec<Noted> = text.lines().filter_map(read).collect();
-        let lines: String = kept.iter().map(|it| line(it.no, it.at, &it.key)).collect();
+        let lines: String = kept.iter().map(|noted| line(noted.note, noted.at_unix_ms, &noted.key)).collect();
         let fresh = path.with_extension("new");
         fs::write(&fresh, lines)?;
         fs::rename(&fresh, path)?;
@@ -176,20 +233,29 @@ impl Journal {
         Ok((Journal { path: path.to_owned(), file, lines: kept.len() }, kept))
     }
 
-    fn note(&mut self, limits: &[Limit], no: bool, at: u64) -> io::Result<()> {
-        let lines: String = limits.iter().map(|it| line(no, at, &it.key)).collect();
+    fn note(&mut self, limits: &[Limit], note: Note, at_unix_ms: u64) -> io::Result<()> {
+        let mut lines = String::new();
+        for limit in limits {
+            for _ in 0..if note == Note::Refused { 1 } else { limit.cost } {
+                lines += &line(note, at_unix_ms, &limit.key);
+                self.lines += 1;
+            }
+        }
         self.file.write_all(lines.as_bytes())?;
-        self.lines += limits.len();
         if self.lines > MOST_LINES {
-            *self = Journal::open(&self.path)?.0;
+            *self = Journal::open(&self.path, at_unix_ms)?.0;
             self.lines = 0; // however many still count, the next look is as far away
         }
         Ok(())
     }
 }
 
-fn line(no: bool, at: u64, key: &str) -> String {
-    format!("{} {at} {key}\n", if no { "no" } else { "sent" })
+fn line(note: Note, at_unix_ms: u64, key: &str) -> String {
+    format!("{} {at_unix_ms} {key}\n", note.word())
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 2)
 }
 
 /// The state of every limit that was met.
@@ -197,29 +263,59 @@ fn line(no: bool, at: u64, key: &str) -> String {
 pub struct Buckets {
     known: HashMap<String, State>,
     journal: Option<Journal>,
+    /// One moment on both clocks. A change of the machine's date while we run changes no time in the journal.
+    anchor: Option<(Instant, u64)>,
 }
 
 impl Buckets {
     /// Those of somebody whose journal is there: what an earlier run sent counts.
     pub fn kept_in(path: &Path, now: Instant) -> io::Result<Buckets> {
-        let (journal, kept) = Journal::open(path)?;
-        let mut buckets = Buckets { known: HashMap::new(), journal: Some(journal) };
-        let today = wall();
-        for Noted { key, at, no } in kept {
-            let state = buckets.known.entry(key).or_default();
-            match no {
-                true => state.shut_until = Some(now + Duration::from_millis(at.saturating_sub(today))),
-                // What was sent before the machine began to count is older than anything that matters.
-                false => state.sent.extend(now.checked_sub(Duration::from_millis(today.saturating_sub(at)))),
+        Buckets::kept_at(path, now, wall())
+    }
+
+    /// Like [`Buckets::kept_in`], at a given wall-clock time.
+    fn kept_at(path: &Path, now: Instant, now_unix_ms: u64) -> io::Result<Buckets> {
+        let (journal, kept) = Journal::open(path, now_unix_ms)?;
+        let mut buckets = Buckets { known: HashMap::new(), journal: Some(journal), anchor: Some((now, now_unix_ms)) };
+        // A time before the machine began to count is older than anything that matters.
+        let instant = |at: u64| match at.checked_sub(now_unix_ms) {
+            Some(ahead) => Some(now + Duration::from_millis(ahead)),
+            None => now.checked_sub(Duration::from_millis(now_unix_ms - at)),
+        };
+        let mut under_way: HashMap<String, VecDeque<u64>> = HashMap::new();
+        for Noted { note, key, at_unix_ms } in kept {
+            match note {
+                Note::Refused => buckets.known.entry(key).or_default().shut_until = instant(at_unix_ms),
+                Note::Sent => under_way.entry(key).or_default().push_back(at_unix_ms),
+                Note::Arrived => {
+                    under_way.get_mut(&key).and_then(VecDeque::pop_front);
+                    buckets.known.entry(key).or_default().count(instant(at_unix_ms), now);
+                }
             }
+        }
+        // The earlier run ended before these arrived. They may arrive even after this start.
+        let latest = now_unix_ms + ms(MAX_STRAY_DELAY);
+        for (key, sent) in under_way {
+            let state = buckets.known.entry(key).or_default();
+            for at in sent {
+                state.count(instant(latest.min(at + ms(LONGEST_FLIGHT))), now);
+            }
+        }
+        for state in buckets.known.values_mut() {
+            state.sent.make_contiguous().sort_unstable();
         }
         Ok(buckets)
     }
 
-    fn note(&mut self, limits: &[Limit], no: bool, at: u64) {
+    fn note(&mut self, limits: &[Limit], note: Note, at: Instant) {
         let Some(journal) = &mut self.journal else { return };
-        if let Err(error) = journal.note(limits, no, at) {
-            tracing::warn!("what was sent is not written down: {error}");
+        let (then, then_unix_ms) = *self.anchor.get_or_insert_with(|| (Instant::now(), wall()));
+        let at_unix_ms = match at.checked_duration_since(then) {
+            Some(later) => then_unix_ms + ms(later),
+            None => then_unix_ms.saturating_sub(ms(then.saturating_duration_since(at))),
+        };
+        if let Err(error) = journal.note(limits, note, at_unix_ms) {
+            tracing::warn!(%error, "could not write down what was sent to the service");
         }
     }
 
@@ -229,26 +325,43 @@ impl Buckets {
         let mut longest = Duration::ZERO;
         for limit in limits {
             let state = self.known.entry(limit.key.clone()).or_default();
-            longest = longest.max(state.wait(limit.kind, keep, now));
+            longest = longest.max(state.wait(limit.kind, limit.cost, keep, now));
         }
         if !longest.is_zero() {
             return Err(longest);
         }
         for limit in limits {
-            self.known.entry(limit.key.clone()).or_default().flying.push_back(now);
+            let state = self.known.entry(limit.key.clone()).or_default();
+            (0..limit.cost).for_each(|_| state.flying.push_back(now));
         }
-        self.note(limits, false, wall());
+        self.note(limits, Note::Sent, now);
         if self.known.len() > 10_000 {
             self.tidy(now);
         }
         Ok(())
     }
 
-    /// A call that was taken has ended: it has arrived at some time until now.
+    /// Records that a call was answered, so it arrived by now.
     pub fn arrived(&mut self, limits: &[Limit], now: Instant) {
+        self.end_flight(limits, |state, kind| state.land(kind, now));
+        self.note(limits, Note::Arrived, now);
+    }
+
+    /// Records that a call ended without an answer. It may never arrive, or it may still be on its way.
+    pub fn lost(&mut self, limits: &[Limit], now: Instant) {
+        let until = now + MAX_STRAY_DELAY;
+        self.end_flight(limits, |state, _| state.strays.push(until));
+        self.note(limits, Note::Arrived, until);
+    }
+
+    fn end_flight(&mut self, limits: &[Limit], count: impl Fn(&mut State, Kind)) {
         for limit in limits {
-            if let Some(state) = self.known.get_mut(&limit.key) {
-                state.land(limit.kind, now);
+            let Some(state) = self.known.get_mut(&limit.key) else { continue };
+            for _ in 0..limit.cost {
+                // A flight that took too long was counted already.
+                if state.flying.pop_front().is_some() {
+                    count(state, limit.kind);
+                }
             }
         }
     }
@@ -259,8 +372,7 @@ impl Buckets {
             let state = self.known.entry(limit.key.clone()).or_default();
             state.shut_until = Some(state.shut_until.map_or(until, |it| it.max(until)));
         }
-        let pause = until.saturating_duration_since(Instant::now());
-        self.note(limits, true, wall() + u64::try_from(pause.as_millis()).unwrap_or(u64::MAX / 2));
+        self.note(limits, Note::Refused, until);
     }
 
     /// Forgets what nobody has met for long.
@@ -269,6 +381,7 @@ impl Buckets {
         let fresh = |at: Instant| now.saturating_duration_since(at) < old;
         self.known.retain(|_, it| {
             it.shut_until.is_some_and(|it| it > now)
+                || !it.strays.is_empty()
                 || it.sent.back().or(it.flying.back()).is_some_and(|it| fresh(*it))
                 || it.tokens.is_some_and(|it| fresh(it.1))
         });
@@ -373,7 +486,84 @@ mod tests {
         std::fs::write(&path, old).unwrap();
         Buckets::kept_in(&path, now).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!((text.lines().count(), text.contains("old")), (6, false), "{text}");
+        assert_eq!((text.lines().count(), text.contains("old")), (11, false), "{text}");
+    }
+
+    /// A service counts arrivals. Whatever the calls' delays, the stalls of the machine and the kills of our process are,
+    /// the calls that arrive keep to the limits, because each call is counted until its arrival is certain.
+    #[test]
+    fn no_limit_is_exceeded_at_the_service_however_unevenly_time_passes() {
+        let mut dice = 20_261_118_u64;
+        let mut roll = move |most: u64| {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (dice >> 33) % most.max(1)
+        };
+        let mut used = [0; 2];
+        for round in 0..200 {
+            let directory = tempfile::tempdir().unwrap();
+            let (path, start) = (directory.path().join("slack-claude"), Instant::now());
+            let at = |ms: u64| start + Duration::from_millis(ms);
+            let window = Limit::window("update", 5, SECOND);
+            let bucket = Limit::bucket("post:C1", 2.0, SECOND / 4);
+            let mut buckets = Buckets::kept_at(&path, start, 1_000_000).unwrap();
+            // Calls under way: when each arrives, when its answer is back, and which limit it takes.
+            let mut flights: Vec<(u64, u64, bool)> = Vec::new();
+            let (mut arrivals, mut now) = ([Vec::new(), Vec::new()], 0_u64);
+            while now < 20_000 {
+                // Most steps are short; now and then the machine stalls.
+                now += if roll(40) == 0 { 300 + roll(900) } else { 1 + roll(15) };
+                if roll(300) == 0 {
+                    // A kill: calls on their way may still arrive for a while, and their answers reach nobody.
+                    for (arrives, _, is_post) in flights.drain(..) {
+                        if arrives <= now || roll(2) == 0 {
+                            arrivals[usize::from(is_post)].push(arrives.min(now + 2_900));
+                        }
+                    }
+                    now += 20 + roll(1_500);
+                    buckets = Buckets::kept_at(&path, at(now), 1_000_000 + now).unwrap();
+                }
+                flights.retain(|(arrives, back, is_post)| {
+                    if *back <= now {
+                        arrivals[usize::from(*is_post)].push(*arrives);
+                        buckets.arrived(std::slice::from_ref(if *is_post { &bucket } else { &window }), at(now));
+                    }
+                    *back > now
+                });
+                let is_post = roll(2) == 0;
+                let limit = std::slice::from_ref(if is_post { &bucket } else { &window });
+                if flights.len() < 16 && buckets.take(limit, 0.0, at(now)).is_ok() {
+                    let longest = if roll(5) == 0 { 800 } else { 20 };
+                    let arrives = now + roll(longest);
+                    flights.push((arrives, arrives + roll(200), is_post));
+                }
+            }
+            let [updates, posts] = &mut arrivals;
+            updates.sort_unstable();
+            posts.sort_unstable();
+            for (nth, ms) in updates.iter().enumerate() {
+                let within = updates[nth..].iter().take_while(|later| **later < ms + 1_000).count();
+                assert!(within <= 5, "round {round}: {within} updates within a second from {ms}");
+            }
+            let (mut tokens, mut since) = (2.0_f64, 0_u64);
+            for ms in posts.iter() {
+                tokens = (tokens + (ms - since) as f64 / 250.0).min(2.0) - 1.0;
+                assert!(tokens >= -0.001, "round {round}: a post at {ms} finds {tokens} tokens");
+                since = *ms;
+            }
+            used = [used[0] + updates.len(), used[1] + posts.len()];
+        }
+        assert!(used.iter().all(|calls| *calls > 200 * 20), "the limits are not used: {used:?}");
+    }
+
+    /// A call that takes several units leaves fewer for the others.
+    #[test]
+    fn a_call_counts_as_many_units_as_it_costs() {
+        let (mut buckets, now) = (Buckets::default(), Instant::now());
+        let write = [Limit::window("points", 12, 60 * SECOND).costing(5)];
+        let read = [Limit::window("points", 12, 60 * SECOND)];
+        assert_eq!([0; 3].map(|_| goes(&mut buckets, &write, 0.0, now).is_ok()), [true, true, false]);
+        assert_eq!([0; 3].map(|_| goes(&mut buckets, &read, 0.0, now).is_ok()), [true, true, false]);
+        assert_eq!(goes(&mut buckets, &write, 0.0, now + 62 * SECOND), Ok(()));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use regatta_core::conversation::{Ask, Conversation, Post, Pull, Service, Shown, 
 use regatta_core::ids::{AttemptId, ConversationId};
 use tokio::task::JoinSet;
 
-use crate::bucket::{Buckets, Kind, Limit};
+use crate::bucket::{Buckets, Kind, Limit, MAX_STRAY_DELAY};
 use crate::desk::{Desk, Side};
 use crate::render::{self, Live};
 use crate::service::{Card, Outbound, Shot, Sight, Tone, Trouble};
@@ -58,6 +58,7 @@ pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, buckets: Buckets
     let mut jobs: JoinSet<(ConversationId, Memory, Place, Came)> = JoinSet::new();
     let mut changes = desk.engine.watch();
     let mut locked = false;
+    let started = Instant::now();
     loop {
         let board = changes.borrow_and_update().clone();
         let now = Instant::now();
@@ -79,7 +80,7 @@ pub(crate) async fn run(desk: Desk, service: Arc<dyn Outbound>, buckets: Buckets
                 let (id, board, memory) = (it.id, board.clone(), std::mem::take(memory));
                 let place = work.place();
                 let job = jobs.spawn(async move {
-                    let mut job = Job { desk, service, buckets, board, it, memory };
+                    let mut job = Job { desk, service, buckets, board, it, memory, started };
                     let came = job.perform(work).await;
                     (id, job.memory, place, came)
                 });
@@ -202,6 +203,8 @@ struct Job {
     board: Arc<Board>,
     it: Arc<Conversation>,
     memory: Memory,
+    /// When this run began to show things.
+    started: Instant,
 }
 
 impl Job {
@@ -245,7 +248,12 @@ impl Job {
         self.take(shot).map_err(Came::Wait)?;
         let came = self.service.show(shot).await;
         let limits = self.limits(shot);
-        self.buckets.lock().unwrap_or_else(PoisonError::into_inner).arrived(&limits, Instant::now());
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        match came {
+            Err(Trouble::Unknown(_)) => buckets.lost(&limits, Instant::now()),
+            _ => buckets.arrived(&limits, Instant::now()),
+        }
+        drop(buckets);
         match came {
             Ok(name) => {
                 self.desk.note(|it| it.sent += 1);
@@ -386,6 +394,14 @@ impl Job {
             shot.shown_as = refs.get(part).cloned();
             // What this very run began and has not sent yet is surely not there, however long it had to wait.
             shot.begun = begun && !self.memory.sure.contains(&post.n);
+            if shot.begun && shot.shown_as.is_none() {
+                // An earlier run may have sent it in its last moment. Asked too early, the service does not have it yet,
+                // and would then show it twice.
+                let early = MAX_STRAY_DELAY.saturating_sub(self.started.elapsed());
+                if !early.is_zero() {
+                    return self.keep(post, &refs, Came::Wait(early)).await;
+                }
+            }
             let name = match self.send(&shot).await {
                 Ok(Ok(name)) => name,
                 Err(came @ Came::Failed(_)) => {
@@ -462,8 +478,8 @@ impl Job {
 
 /// The share of the limits that edits on the way leave alone: half, or what the ends of all that works will take.
 fn kept_for_ends(limits: &[Limit], working: usize) -> f64 {
-    let share = |it: &Limit| match it.kind {
-        Kind::Window { most, .. } => working as f64 / f64::from(most.max(1)),
+    let share = |limit: &Limit| match limit.kind {
+        Kind::Window { most, .. } => working as f64 * f64::from(limit.cost) / f64::from(most.max(1)),
         Kind::Bucket { .. } => 0.0,
     };
     limits.iter().map(share).fold(0.5, f64::max).min(1.0)

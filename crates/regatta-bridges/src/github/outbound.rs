@@ -21,8 +21,11 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Comments and pull requests, written or changed.
 const CONTENT_A_MINUTE: u32 = 80;
 const CONTENT_AN_HOUR: u32 = 500;
-/// A write is 5 of 900 points; what is read is left some.
-const WRITES_A_MINUTE: u32 = 160;
+/// A write costs 5 of 900 points and a read 1. Some points are left to reads that the outbox does not make.
+const POINTS_A_MINUTE: u32 = 800;
+const WRITE_POINTS: u32 = 5;
+/// Looking for a comment reads a page of comments or two.
+const SEARCH_POINTS: u32 = 2;
 
 pub(crate) struct GitHub {
     api: Arc<Api>,
@@ -182,7 +185,13 @@ fn unknown_source(source: &str) -> Trouble {
 
 impl Outbound for GitHub {
     fn limits(&self, shot: &Shot) -> Vec<Limit> {
-        let mut limits = vec![Limit::window("writes", WRITES_A_MINUTE, MINUTE)];
+        let is_searched = match shot.sight {
+            Sight::Seen { .. } => false,
+            Sight::Card(_) => shot.begun && shot.shown_as.is_none(),
+            Sight::Pull { .. } => true,
+        };
+        let points = WRITE_POINTS + if is_searched { SEARCH_POINTS } else { 0 };
+        let mut limits = vec![Limit::window("points", POINTS_A_MINUTE, MINUTE).costing(points)];
         // A reaction tells nobody: GitHub counts it as a write, and not as content.
         if !matches!(shot.sight, Sight::Seen { .. }) {
             limits.push(Limit::window("content a minute", CONTENT_A_MINUTE, MINUTE));
@@ -322,8 +331,8 @@ mod tests {
             let shot = Shot { place: BTreeMap::new(), mark: "m".into(), begun: false, shown_as: None, stage: 1, sight };
             github().limits(&shot).into_iter().map(|it| it.key).collect::<Vec<_>>()
         };
-        assert_eq!(keys(Sight::Seen { source: "comment:1".into() }), ["writes"]);
-        let all = ["writes", "content a minute", "content an hour"];
+        assert_eq!(keys(Sight::Seen { source: "comment:1".into() }), ["points"]);
+        let all = ["points", "content a minute", "content an hour"];
         assert_eq!(keys(Sight::Card(Card::default())), all);
         let text = String::new;
         assert_eq!(keys(Sight::Pull { title: text(), body: text(), head: text(), base: text() }), all);

@@ -74,7 +74,9 @@ impl Outbound for Slack {
                     Limit::bucket(format!("post:{channel}"), POSTS_AT_ONCE, Duration::from_secs(1)),
                 ];
                 if shot.begun {
+                    // It is looked for first, and edited if it is found.
                     limits.push(Limit::window("conversations.replies", 50, MINUTE));
+                    limits.push(Limit::window("chat.update", 50, MINUTE));
                 }
                 limits
             }
