@@ -242,6 +242,7 @@ inputs! {
         #[serde(default)] kind: ToolKind,
         #[serde(default)] command: Option<String>,
         #[serde(default)] paths: Vec<String>,
+        #[serde(default)] urls: Vec<String>,
     }
     AttemptAnswer { attempt: AttemptId, id: ApprovalId, #[serde(default)] wait_ms: u64 }
     Attempt { attempt: AttemptId }

@@ -38,7 +38,7 @@ impl Live {
                 }
             }
             Said::Tool(tool) if tool.status != ToolStatus::Pending || !tool.title.is_empty() => {
-                let line = one_line(tool.command.as_deref().unwrap_or(&tool.title), 120);
+                let line = one_line(&tool.describe(), 120);
                 if !line.is_empty() && self.tools.back() != Some(&line) {
                     self.tools.push_back(line);
                     self.count += 1;
@@ -93,8 +93,7 @@ fn asked(board: &Board, post: &Post, id: regatta_core::ids::ApprovalId) -> Card 
     };
     let (text, buttons) = match &approval.ask.want {
         Want::Permission { tool, .. } => {
-            let what = tool.command.as_deref().unwrap_or(&tool.title);
-            let text = format!("May I do this? ({id})\n\n{}\n\nSay `allow` or `deny`.", code_block(what));
+            let text = format!("May I do this? ({id})\n\n{}\n\nSay `allow` or `deny`.", code_block(&tool.describe()));
             let buttons = vec![
                 button("Allow", format!("allow:{id}"), false),
                 button("Always in this task", format!("always:{id}"), false),

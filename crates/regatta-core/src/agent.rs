@@ -54,6 +54,11 @@ impl Runtime {
         }
     }
 
+    /// Whether its protocol has room for the reason of a denied permission.
+    pub fn carries_reasons(&self) -> bool {
+        !matches!(self, Runtime::Acp { .. } | Runtime::Codex { .. })
+    }
+
     /// The program and its arguments, where the agent names one.
     pub fn argv(&self) -> Option<&[String]> {
         match self {

@@ -16,6 +16,7 @@ use crate::inbox::Snooze;
 use crate::policy::{self, Effect, Matter, Scope};
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Tool, Want};
+use crate::steer;
 
 /// How far an answer reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +77,7 @@ impl Approval {
     /// What it wants, in one line.
     pub fn subject(&self) -> String {
         match &self.ask.want {
-            Want::Permission { tool, .. } => tool.command.clone().unwrap_or_else(|| tool.title.clone()),
+            Want::Permission { tool, .. } => tool.describe(),
             Want::Question { text, .. } => text.lines().next().unwrap_or_default().to_owned(),
         }
     }
@@ -101,8 +102,12 @@ pub(crate) fn ask(draft: &mut Draft, attempt: &Attempt, ask: Ask, now: Now) -> R
         Want::Permission { tool, .. } => policy::judge(draft.board(), attempt, &agent, tool),
         Want::Question { .. } => (Effect::Ask, String::new()),
     };
+    let (hidden, title) = match &ask.want {
+        Want::Permission { tool, .. } => (tool.hides_its_object(), tool.describe()),
+        Want::Question { .. } => (None, String::new()),
+    };
     let id = ApprovalId(draft.board().counters.approval + 1);
-    let escalate_at = (policy.0 == Effect::Ask).then(|| now.at + draft.board().limits.escalate_ms);
+    let escalate_at = (policy.0 == Effect::Ask && hidden.is_none()).then(|| now.at + draft.board().limits.escalate_ms);
     let approval = Approval {
         id,
         attempt: attempt.id,
@@ -119,14 +124,30 @@ pub(crate) fn ask(draft: &mut Draft, attempt: &Attempt, ask: Ask, now: Now) -> R
         closed: false,
     };
     draft.record(Event::ApprovalAsked(Asked { approval: approval.into() }));
-    let answer = match policy.0 {
-        Effect::Allow => Answer::Allow,
-        Effect::Deny => Answer::Deny { words: Some(format!("Regatta's policy forbids it ({})", policy.1)) },
-        Effect::Ask => return Ok(()),
+    let (answer, rule) = match (policy.0, hidden) {
+        (Effect::Allow, _) => (Answer::Allow, policy.1),
+        (Effect::Deny, _) => {
+            (Answer::Deny { words: Some(format!("Regatta's policy forbids it ({})", policy.1)) }, policy.1)
+        }
+        // A person decides on what is shown, so a request that shows nothing is not put to one (S13).
+        (Effect::Ask, Some(reason)) => {
+            let words = format!("Regatta denied it because {reason}. Ask again and name the command, file or address.");
+            tell_reason(draft, attempt, &title, &words);
+            (Answer::Deny { words: Some(words) }, reason)
+        }
+        (Effect::Ask, None) => return Ok(()),
     };
-    let decision = Decision { answer, by: Actor::Regatta, wall: now.wall, rule: Some(policy.1) };
+    let decision = Decision { answer, by: Actor::Regatta, wall: now.wall, rule: Some(rule) };
     draft.record(Event::ApprovalDecided(Decided { approval: id, decision }));
     Ok(())
+}
+
+/// Tells an agent why it was denied, as a follow-up, where its own protocol carries a denial without words.
+fn tell_reason(draft: &mut Draft, attempt: &Attempt, what: &str, words: &str) {
+    let runtime = draft.board().agents.get(&attempt.agent).map(|agent| agent.runtime.clone());
+    if attempt.takes_words() && runtime.is_some_and(|runtime| !runtime.carries_reasons()) {
+        steer::say(draft, attempt.id, format!("You asked to do this: {what}\n{words}"));
+    }
 }
 
 /// The longest question.
@@ -148,8 +169,8 @@ pub fn request(draft: &mut Draft, attempt: AttemptId, ask: Ask, now: Now) -> Res
     }
     let (text, lines) = match &ask.want {
         Want::Permission { tool, .. } => {
-            let more = tool.paths.iter().map(String::len).sum::<usize>() + tool.title.len();
-            (tool.command.as_ref().map_or(0, String::len) + more, tool.paths.len())
+            let named = tool.paths.iter().chain(&tool.urls).chain(&tool.command).chain(&tool.arguments);
+            (named.map(String::len).sum::<usize>() + tool.title.len(), tool.paths.len() + tool.urls.len())
         }
         Want::Question { text, choices, .. } => {
             (text.len() + choices.iter().map(String::len).sum::<usize>(), choices.len())
@@ -242,7 +263,9 @@ pub fn decide(draft: &mut Draft, id: ApprovalId, verdict: &Verdict, now: Now) ->
         let effect = if decision.answer == Answer::Allow { Effect::Allow } else { Effect::Deny };
         let Some(matter) = like_it(tool) else {
             return Err(Refusal::invalid(
-                format!("{id} names neither one command nor one file, so nothing is like it"),
+                format!(
+                    "{id} cannot be answered for similar requests: it has no single command, file or address to match"
+                ),
                 format!("answer it once: regatta allow {id}"),
             ));
         };
@@ -258,6 +281,11 @@ pub fn decide(draft: &mut Draft, id: ApprovalId, verdict: &Verdict, now: Now) ->
             let others = draft.board().approvals.values().filter(|it| it.is_open() && it.id != id);
             alike.extend(others.filter(|it| falls_under(draft.board(), it, effect)).map(|it| it.id));
         }
+    }
+    if let (Answer::Deny { words: Some(words) }, Want::Permission { tool, .. }) = (&decision.answer, &approval.ask.want)
+        && let Some(attempt) = draft.board().attempts.get(&approval.attempt).cloned()
+    {
+        tell_reason(draft, &attempt, &tool.describe(), &format!("It was denied: {words}"));
     }
     for approval in &alike {
         draft.record(Event::ApprovalDecided(Decided { approval: *approval, decision: decision.clone() }));
@@ -300,12 +328,29 @@ const RUNNERS: [&str; 22] = [
 ];
 
 /// The rule that a person means who says "everything like this": the same kind of tool and, for a command, the same
-/// program and first word, whatever follows; or exactly the same, where that would say too much.
+/// program and first word, whatever follows; for an address, the same host; or exactly the same, where that would say
+/// too much.
 fn like_it(tool: &Tool) -> Option<Matter> {
     let kind = Some(tool.kind);
     let Some(line) = &tool.command else {
-        let [path] = tool.paths.as_slice() else { return None };
-        return Some(Matter { tool: kind, command: None, path: Some(policy::plain_path(path)), exact: true });
+        return match (tool.urls.as_slice(), tool.paths.as_slice()) {
+            ([], [path]) => {
+                Some(Matter { tool: kind, path: Some(policy::plain_path(path)), exact: true, ..Matter::default() })
+            }
+            (urls @ [first, ..], []) => {
+                let host = policy::same_host(first);
+                let is_one_host = urls.iter().all(|url| policy::same_host(url) == host);
+                match (host.filter(|_| is_one_host), urls) {
+                    (Some(host), _) => Some(Matter { tool: kind, url: Some(host), ..Matter::default() }),
+                    (None, [url]) => {
+                        let url = Some(policy::plain_url(url));
+                        Some(Matter { tool: kind, url, exact: true, ..Matter::default() })
+                    }
+                    (None, _) => None,
+                }
+            }
+            _ => None,
+        };
     };
     let words: Vec<&str> = line.split_whitespace().collect();
     let program = words.first().map(|it| it.rsplit('/').next().unwrap_or(it)).unwrap_or_default();
@@ -318,7 +363,7 @@ fn like_it(tool: &Tool) -> Option<Matter> {
         && !line.contains(['*', '$', '\'', '"', '\\'])
         && !policy::joined(line);
     let command = if plain { format!("{} {} *", words[0], words[1]) } else { line.clone() };
-    Some(Matter { tool: kind, command: Some(command), path: None, exact: !plain })
+    Some(Matter { tool: kind, command: Some(command), exact: !plain, ..Matter::default() })
 }
 
 /// Calls a request out that nobody answered. That is all that time does to it.
@@ -399,6 +444,16 @@ mod tests {
         let one = like_it(&edits(&["src/./a.rs"])).expect("one file is like itself");
         assert_eq!((one.path.as_deref(), one.exact), (Some("src/a.rs"), true));
         assert_eq!(like_it(&edits(&["a", "b"])), None);
+        let fetches = |urls: &[&str]| Tool {
+            kind: ToolKind::Fetch,
+            urls: urls.iter().map(|url| (*url).into()).collect(),
+            ..Tool::default()
+        };
+        let host = like_it(&fetches(&["https://docs.rs/tokio", "https://docs.rs/serde"])).expect("one host is alike");
+        assert_eq!((host.url.as_deref(), host.exact), (Some("https://docs.rs/*"), false));
+        let odd = like_it(&fetches(&["https://me@docs.rs/tokio"])).expect("an address is like itself");
+        assert_eq!((odd.url.as_deref(), odd.exact), (Some("https://me@docs.rs/tokio"), true));
+        assert_eq!(like_it(&fetches(&["https://docs.rs/", "https://evil.test/"])), None);
         assert_eq!(like_it(&edits(&[])), None);
     }
 }

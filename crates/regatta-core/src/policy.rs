@@ -60,7 +60,11 @@ pub struct Matter {
     /// or asked one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// A `*` means itself: exactly this command, exactly this path.
+    /// The addresses it fetches; `*` stands for anything. An allowed call must fit with all of them, a denied or asked
+    /// one with any of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// A `*` means itself: exactly this command, path or address.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exact: bool,
 }
@@ -86,7 +90,14 @@ impl Matter {
                 false => paths.any(|it| same(pattern, &it)),
             }
         });
-        self.tool.is_none_or(|it| it == tool.kind) && command && path
+        let url = self.url.as_ref().is_none_or(|pattern| {
+            let mut urls = tool.urls.iter().map(|url| plain_url(url));
+            match allow {
+                true => !tool.urls.is_empty() && urls.all(|url| same(pattern, &url)),
+                false => urls.any(|url| same(pattern, &url)),
+            }
+        });
+        self.tool.is_none_or(|it| it == tool.kind) && command && path && url
     }
 
     /// In words, as `policy list` shows it.
@@ -96,6 +107,7 @@ impl Matter {
             self.tool.map(|it| format!("{it:?}").to_lowercase()),
             self.command.as_ref().map(|it| format!("command {exactly}{it}")),
             self.path.as_ref().map(|it| format!("path {exactly}{it}")),
+            self.url.as_ref().map(|url| format!("url {exactly}{url}")),
         ]
         .into_iter()
         .flatten()
@@ -130,6 +142,36 @@ pub fn plain_path(path: &str) -> String {
         }
     }
     if path.starts_with('/') { format!("/{}", parts.join("/")) } else { parts.join("/") }
+}
+
+/// Returns an address in one spelling: scheme and host in lower case, no default port, a path after the host.
+pub fn plain_url(url: &str) -> String {
+    let url = url.trim();
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let scheme = scheme.to_ascii_lowercase();
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let (user, host) = authority.rsplit_once('@').map_or(("", authority), |(user, host)| (user, host));
+    let host = host.to_ascii_lowercase();
+    let default_port = match scheme.as_str() {
+        "http" => ":80",
+        "https" => ":443",
+        _ => "",
+    };
+    let host = host.strip_suffix(default_port).unwrap_or(&host);
+    let user = if user.is_empty() { String::new() } else { format!("{user}@") };
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    format!("{scheme}://{user}{host}{slash}{path}")
+}
+
+/// Returns the pattern for everything at the host of an address, if the address is plainly one of the web.
+pub(crate) fn same_host(url: &str) -> Option<String> {
+    let url = plain_url(url);
+    let (scheme, rest) = url.split_once("://")?;
+    let host = rest.split('/').next()?;
+    let is_plain =
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte));
+    (is_plain && matches!(scheme, "http" | "https")).then(|| format!("{scheme}://{host}/*"))
 }
 
 fn leads_out(path: &str) -> bool {
@@ -185,7 +227,10 @@ facts! {
 
 /// Adds a rule; one that is there already is not added again.
 pub fn add(draft: &mut Draft, scope: Scope, effect: Effect, matter: Matter) -> Result<RuleId, Refusal> {
-    if matter.command.as_ref().is_some_and(|it| it.is_empty()) || matter.path.as_ref().is_some_and(|it| it.is_empty()) {
+    if matter.command.as_ref().is_some_and(|it| it.is_empty())
+        || matter.path.as_ref().is_some_and(|it| it.is_empty())
+        || matter.url.as_ref().is_some_and(|url| url.is_empty())
+    {
         return Err(Refusal::invalid("a pattern is not empty", "leave it out to fit anything"));
     }
     if let Scope::Agent(name) = &scope {
@@ -236,7 +281,8 @@ pub fn judge(board: &Board, attempt: &Attempt, agent: &Agent, tool: &Tool) -> (E
 /// Where no rule fits.
 fn by_default(confined: bool, tool: &Tool) -> (Effect, String) {
     let paths: Vec<String> = tool.paths.iter().map(|it| plain_path(it)).collect();
-    let outside = paths.iter().any(|it| it.starts_with('/') || it.starts_with('~') || leads_out(it));
+    let outside = paths.iter().any(|it| it.starts_with('/') || it.starts_with('~') || leads_out(it))
+        || tool.urls.iter().any(|url| plain_url(url).starts_with("file:"));
     // It only looks where it says at what, and runs nothing for it.
     let looks = matches!(tool.kind, ToolKind::Read | ToolKind::Search) && !paths.is_empty();
     let harmless = tool.command.is_none() && (looks || tool.kind == ToolKind::Think);
@@ -272,6 +318,42 @@ mod tests {
         ] {
             assert_eq!(like(pattern, text), fits, "{pattern} on {text}");
         }
+    }
+
+    #[test]
+    fn a_url_rule_reaches_its_host_and_no_other() {
+        let fetch = |url: &str| Tool { kind: ToolKind::Fetch, urls: vec![url.into()], ..Tool::default() };
+        let host = Matter { url: same_host("HTTPS://Docs.rs:443"), ..Matter::default() };
+        assert_eq!(host.url.as_deref(), Some("https://docs.rs/*"));
+        for url in [
+            "https://docs.rs",
+            "https://docs.rs/a?b=c",
+            "HTTPS://DOCS.RS:443/x",
+            "https://docs.rs?q",
+            " https://docs.rs/ ",
+        ] {
+            assert!(host.fits(Effect::Allow, &fetch(url)), "{url}");
+        }
+        for url in [
+            "http://docs.rs/",
+            "https://docs.rs.evil.test/",
+            "https://docs.rs@evil.test/",
+            "https://evil.test/https://docs.rs/",
+            "https://docs.rs:444/",
+            "https://docs.rs\\@evil.test/",
+            "docs.rs/a",
+            "file:///etc/passwd",
+        ] {
+            assert!(!host.fits(Effect::Allow, &fetch(url)), "{url}");
+        }
+        let two = Tool { urls: vec!["https://docs.rs/a".into(), "https://evil.test/".into()], ..fetch("") };
+        assert!(!host.fits(Effect::Allow, &two), "an allowed call names allowed addresses only");
+        assert!(host.fits(Effect::Deny, &two), "one denied address is enough");
+        assert!(!host.fits(Effect::Allow, &Tool { kind: ToolKind::Fetch, ..Tool::default() }));
+        for url in ["https://a@b.test/", "ftp://b.test/", "b.test", "https:///x", "https://b.test\\@c/"] {
+            assert_ne!(same_host(url).as_deref(), Some("https://b.test/*"), "{url}");
+        }
+        assert_eq!(by_default(true, &fetch("file:///etc/passwd")).0, Effect::Ask);
     }
 
     fn run(line: &str) -> Tool {

@@ -139,9 +139,73 @@ pub struct Tool {
     /// The files it touches, as the program named them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
+    /// The addresses it fetches, as the program named them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub urls: Vec<String>,
+    /// The rest of its input, as JSON or as the program worded it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<String>,
+    /// Whether its command or input was longer than [`MAX_OBJECT_CHARS`], so that the end is missing here.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut: bool,
     /// What it printed or changed, shortened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+}
+
+/// The longest command or input of a call that is kept and shown whole, in characters.
+pub const MAX_OBJECT_CHARS: usize = 16 * 1024;
+
+impl Tool {
+    /// Returns what the call acts on: its command, addresses, files or input. `None` when the program does not name
+    /// it, so that nobody could say what a permission would permit (S13).
+    pub fn object(&self) -> Option<String> {
+        let command = self.command.clone().filter(|line| !line.trim().is_empty());
+        let urls = (!self.urls.is_empty()).then(|| self.urls.join(", "));
+        let paths = (!self.paths.is_empty()).then(|| self.paths.join(", "));
+        let input = self.arguments.clone().filter(|input| !input.trim().is_empty());
+        let filled_input = input.clone().filter(|input| input != "{}");
+        match self.kind {
+            ToolKind::Execute => command.or(filled_input),
+            ToolKind::Fetch => urls.or(command).or(filled_input),
+            ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => {
+                command.or(paths).or(urls).or(filled_input)
+            }
+            // The tool's name says what a call without input does.
+            ToolKind::Search | ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other => {
+                filled_input.or(command).or(urls).or(paths).or(input)
+            }
+        }
+    }
+
+    /// Returns why a person cannot be asked about this call, if its object is missing or cut (S13).
+    pub fn hides_its_object(&self) -> Option<String> {
+        let missing = match self.kind {
+            ToolKind::Execute => "which command it would run",
+            ToolKind::Fetch => "which address it would fetch",
+            ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => "which file it is about",
+            _ => "what it would do",
+        };
+        match self.object() {
+            None => Some(format!("the request does not show {missing}")),
+            Some(_) if self.is_cut => Some(format!(
+                "the request is longer than {MAX_OBJECT_CHARS} characters, so nobody can be shown all of it"
+            )),
+            Some(_) => None,
+        }
+    }
+
+    /// Describes the call in the words on which a person decides: the command, or the tool with its object.
+    pub fn describe(&self) -> String {
+        let object = self.object().filter(|object| object != "{}");
+        match object {
+            None => self.title.clone(),
+            Some(object) if self.command.as_ref() == Some(&object) => object,
+            Some(object) if self.title.contains(&object) => self.title.clone(),
+            Some(object) if self.title.is_empty() => object,
+            Some(object) => format!("{}: {object}", self.title),
+        }
+    }
 }
 
 /// One line of an agent's own plan.

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::Setup;
 use super::acp::filled;
 use super::common::{Asks, Course, Ledger, Tail};
+use super::input::read_input;
 use super::verdict::{Trouble, shorten, whole};
 use crate::driver::{Driver, Judgement, Record, Say, Stream};
 
@@ -403,12 +404,11 @@ fn tool(id: &str, name: &str, input: &Value) -> Tool {
         "EnterPlanMode" | "ExitPlanMode" => ToolKind::SwitchMode,
         _ => ToolKind::Other,
     };
-    let command = input["command"].as_str().map(|it| shorten(it, OUTPUT));
-    let paths = ["file_path", "path", "notebook_path"].iter().filter_map(|it| input[*it].as_str());
-    let paths: Vec<String> = paths.map(str::to_owned).collect();
-    let about = command.clone().or_else(|| paths.first().cloned());
-    let title = shorten(&about.map_or_else(|| name.to_owned(), |it| format!("{name}: {it}")), 500);
-    Tool { id: id.to_owned(), title, kind, status: ToolStatus::InProgress, command, paths, output: None }
+    let mut tool = Tool { id: id.to_owned(), kind, status: ToolStatus::InProgress, ..Tool::default() };
+    read_input(&mut tool, input);
+    let about = tool.command.as_ref().or(tool.urls.first()).or(tool.paths.first());
+    tool.title = shorten(&about.map_or_else(|| name.to_owned(), |object| format!("{name}: {object}")), 500);
+    tool
 }
 
 fn plan(todos: &Value) -> Said {

@@ -191,3 +191,33 @@ fn what_it_says_before_it_can_begin_is_the_reason() {
     assert!(gone.judge(&Exit::Code(1)).detail.contains("No conversation found"));
     gone.check_replay();
 }
+
+/// S13: every request of a tool shows its object.
+#[test]
+fn a_request_shows_what_the_tool_would_do() {
+    for (name, input, shown) in [
+        ("WebFetch", json!({ "url": "https://docs.rs/serde", "prompt": "look" }), "WebFetch: https://docs.rs/serde"),
+        ("WebSearch", json!({ "query": "rust" }), r#"WebSearch: {"query":"rust"}"#),
+        ("Write", json!({ "file_path": "/w/a.rs", "content": "x" }), "Write: /w/a.rs"),
+        ("Bash", json!({ "command": "make", "description": "Builds" }), "make"),
+        ("KillShell", json!({ "shell_id": "7" }), r#"KillShell: {"shell_id":"7"}"#),
+        ("mcp__github__merge", json!({ "pull": 3 }), r#"mcp__github__merge: {"pull":3}"#),
+        ("mcp__docker__run", json!({ "command": "ls", "image": "x" }), r#"{"command":"ls","image":"x"}"#),
+        ("mcp__linear__list_teams", json!({}), "mcp__linear__list_teams"),
+    ] {
+        let mut stage = working();
+        let said = stage.out(json!({ "type": "control_request", "request_id": "c-1", "request":
+            { "subtype": "can_use_tool", "tool_name": name, "input": input, "tool_use_id": "t" } }));
+        let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
+        let Want::Permission { tool, .. } = &asked.want else { panic!("{asked:?}") };
+        assert!(tool.describe().contains(shown), "{}", tool.describe());
+        assert_eq!(tool.hides_its_object(), None, "{tool:?}");
+    }
+    let mut stage = working();
+    let long = "a".repeat(20_000);
+    let said = stage.out(json!({ "type": "control_request", "request_id": "c-1", "request":
+        { "subtype": "can_use_tool", "tool_name": "Bash", "input": { "command": long }, "tool_use_id": "t" } }));
+    let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
+    let Want::Permission { tool, .. } = &asked.want else { panic!("{asked:?}") };
+    assert!(tool.is_cut && tool.hides_its_object().is_some(), "{tool:?}");
+}

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::Setup;
 use super::common::{Course, Ledger, Tail};
+use super::input::{read_input, whole_or_cut};
 use super::verdict::{Trouble, shorten};
 use crate::driver::{Driver, Judgement, Record, Say, Stream};
 
@@ -163,7 +164,7 @@ pub(super) fn tool(item: &Value, output: &str) -> Tool {
         "command_execution" | "commandExecution" => {
             let command = unwrapped(item["command"].as_str().unwrap_or_default());
             tool.kind = ToolKind::Execute;
-            tool.command = Some(shorten(command, OUTPUT));
+            (tool.command, tool.is_cut) = whole_or_cut(command);
             tool.title = shorten(command, 500);
             tool.output = item[output].as_str().filter(|it| !it.is_empty()).map(|it| shorten(it, OUTPUT));
         }
@@ -171,7 +172,10 @@ pub(super) fn tool(item: &Value, output: &str) -> Tool {
             tool.kind = ToolKind::Edit;
             tool.title = shorten(&format!("change {}", tool.paths.join(", ")), 500);
         }
-        "mcp_tool_call" | "mcpToolCall" => tool.title = format!("{}: {}", word("server"), word("tool")),
+        "mcp_tool_call" | "mcpToolCall" => {
+            tool.title = format!("{}: {}", word("server"), word("tool"));
+            read_input(&mut tool, &item["arguments"]);
+        }
         "web_search" | "webSearch" => {
             tool.kind = ToolKind::Fetch;
             tool.title = shorten(&format!("search: {}", word("query")), 500);

@@ -15,6 +15,7 @@ use super::Setup;
 use super::acp::filled;
 use super::codex::{CAMEL, tool, unwrapped, usage};
 use super::common::{Asks, Course, Ledger, Tail, choose};
+use super::input::{add, whole_or_cut};
 use super::rpc::{Dialect, Fault, Message, NO_METHOD, read};
 use super::start::codex_mode;
 use super::verdict::{Trouble, reset};
@@ -47,6 +48,8 @@ enum What {
 struct Turn {
     id: Option<String>,
     cancelled: bool,
+    /// The calls that were announced: a request names its call by id alone.
+    tools: BTreeMap<String, Tool>,
 }
 
 pub(super) struct Server {
@@ -274,7 +277,11 @@ impl Server {
                 if told { vec![] } else { vec![Said::Message { text: text.to_owned() }] }
             }
             "commandExecution" | "fileChange" | "mcpToolCall" | "webSearch" => {
-                vec![Said::Tool(tool(item, "aggregatedOutput"))]
+                let tool = tool(item, "aggregatedOutput");
+                if let Some(turn) = &mut self.turn {
+                    turn.tools.insert(tool.id.clone(), tool.clone());
+                }
+                vec![Said::Tool(tool)]
             }
             "contextCompaction" if done => vec![Said::Notice { text: "It made its context smaller.".to_owned() }],
             _ => vec![],
@@ -318,9 +325,10 @@ impl Server {
     }
 
     fn asked(&mut self, id: Value, method: String, params: &Value) -> Vec<Said> {
+        let call = self.turn.as_ref().and_then(|turn| turn.tools.get(params["itemId"].as_str()?));
         let known = match method.as_str() {
-            "item/commandExecution/requestApproval" => Some(approval(params, ToolKind::Execute)),
-            "item/fileChange/requestApproval" => Some(approval(params, ToolKind::Edit)),
+            "item/commandExecution/requestApproval" => Some(approval(params, ToolKind::Execute, call)),
+            "item/fileChange/requestApproval" => Some(approval(params, ToolKind::Edit, call)),
             "item/permissions/requestApproval" => Some(permissions(params)),
             "item/tool/requestUserInput" => Some(questions(&params["questions"])),
             "mcpServer/elicitation/request" => Some(form(params)),
@@ -375,13 +383,29 @@ fn options(list: &[(&str, OptionKind)]) -> Vec<AskOption> {
     list.iter().map(|(id, kind)| AskOption { id: (*id).to_owned(), name: (*id).to_owned(), kind: *kind }).collect()
 }
 
-fn approval(params: &Value, kind: ToolKind) -> (What, Want) {
+/// Reads a request to run a command or to change files. The files are those of the call that was announced before.
+fn approval(params: &Value, kind: ToolKind, call: Option<&Tool>) -> (What, Want) {
     let word = |name: &str| params[name].as_str().map(str::to_owned);
-    let command = params["command"].as_str().filter(|_| kind == ToolKind::Execute).map(|it| unwrapped(it).to_owned());
-    let title = command.clone().or_else(|| word("reason")).unwrap_or_else(|| "change files".to_owned());
-    let id = word("itemId").unwrap_or_default();
-    let paths = word("grantRoot").into_iter().collect();
-    let tool = Tool { id, title, kind, status: ToolStatus::Pending, command, paths, output: None };
+    let mut tool = Tool { id: word("itemId").unwrap_or_default(), kind, ..Tool::default() };
+    let announced = call.and_then(|call| call.command.clone());
+    let command = params["command"].as_str().map(|line| unwrapped(line).to_owned()).or(announced);
+    if let Some(command) = command.filter(|_| kind == ToolKind::Execute) {
+        (tool.command, tool.is_cut) = whole_or_cut(&command);
+    }
+    // A command that was started already asks again for each host that it wants to reach.
+    let network = &params["networkApprovalContext"];
+    if let Some(host) = network["host"].as_str() {
+        tool.kind = ToolKind::Fetch;
+        tool.urls.push(format!("{}://{host}", network["protocol"].as_str().unwrap_or("https")));
+    }
+    if kind == ToolKind::Edit {
+        tool.paths = call.map(|call| call.paths.clone()).unwrap_or_default();
+    }
+    if let Some(root) = params["grantRoot"].as_str() {
+        add(&mut tool.paths, root);
+    }
+    let reason = word("reason").or_else(|| (kind == ToolKind::Edit).then(|| "change files".to_owned()));
+    tool.title = reason.or_else(|| tool.command.clone()).unwrap_or_else(|| "run a command".to_owned());
     let options = options(&[
         ("accept", OptionKind::AllowOnce),
         ("acceptForSession", OptionKind::AllowAlways),
@@ -390,12 +414,20 @@ fn approval(params: &Value, kind: ToolKind) -> (What, Want) {
     (What::Approval(options.clone()), Want::Permission { tool, options })
 }
 
+/// Reads a request for wider permissions, which is shown as it came.
 fn permissions(params: &Value) -> (What, Want) {
     let reason = params["reason"].as_str().unwrap_or("more permissions");
     let id = params["itemId"].as_str().unwrap_or_default().to_owned();
-    let tool = Tool { id, title: reason.to_owned(), kind: ToolKind::SwitchMode, ..Tool::default() };
+    let mut tool = Tool { id, title: reason.to_owned(), kind: ToolKind::SwitchMode, ..Tool::default() };
+    let asked = &params["permissions"];
+    if asked.is_object() {
+        (tool.arguments, tool.is_cut) = whole_or_cut(&asked.to_string());
+    }
+    for path in ["read", "write"].iter().flat_map(|access| asked["fileSystem"][*access].as_array()).flatten() {
+        add(&mut tool.paths, path.as_str().unwrap_or_default());
+    }
     let options = options(&[("grant", OptionKind::AllowOnce), ("decline", OptionKind::RejectOnce)]);
-    (What::Permissions(params["permissions"].clone()), Want::Permission { tool, options })
+    (What::Permissions(asked.clone()), Want::Permission { tool, options })
 }
 
 /// A form of the questions: one field each, under the question's own id.

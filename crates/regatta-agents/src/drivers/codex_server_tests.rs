@@ -158,3 +158,35 @@ fn questions_are_answered_under_their_own_ids() {
     assert_eq!(only(stage.lines())["error"]["code"], -32601);
     stage.check_replay();
 }
+
+fn requested(stage: &mut Stage, method: &str, params: Value) -> regatta_core::session::Tool {
+    let said = stage.out(json!({ "id": 0, "method": method, "params": params }));
+    let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
+    let Want::Permission { tool, .. } = &asked.want else { panic!("{asked:?}") };
+    tool.clone()
+}
+
+/// S13: a request names its call by id alone, so the object comes from the call that was announced.
+#[test]
+fn a_request_shows_the_files_the_host_and_the_permissions() {
+    let mut stage = working();
+    note(
+        &mut stage,
+        "item/started",
+        json!({ "item": { "type": "fileChange", "id": "i1", "status": "inProgress",
+            "changes": [{ "path": "/etc/hosts" }, { "path": "a.rs" }] } }),
+    );
+    let change = requested(&mut stage, "item/fileChange/requestApproval", json!({ "itemId": "i1" }));
+    assert_eq!(
+        (change.paths.as_slice(), change.describe().as_str()),
+        (["/etc/hosts".to_owned(), "a.rs".to_owned()].as_slice(), "change files: /etc/hosts, a.rs",)
+    );
+    let unknown = requested(&mut stage, "item/fileChange/requestApproval", json!({ "itemId": "i9" }));
+    assert!(unknown.hides_its_object().is_some(), "{unknown:?}");
+    let network = json!({ "itemId": "i2", "networkApprovalContext": { "host": "docs.rs", "protocol": "https" } });
+    let host = requested(&mut stage, "item/commandExecution/requestApproval", network);
+    assert_eq!((host.urls.as_slice(), host.hides_its_object()), (["https://docs.rs".to_owned()].as_slice(), None));
+    let wider = json!({ "itemId": "i3", "reason": "to build", "permissions": { "fileSystem": { "write": ["/opt"] } } });
+    let wider = requested(&mut stage, "item/permissions/requestApproval", wider);
+    assert!(wider.describe().contains("/opt") && wider.paths == ["/opt"], "{wider:?}");
+}

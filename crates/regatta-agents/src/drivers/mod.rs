@@ -1,8 +1,8 @@
 //! The drivers, one for each protocol, and what each needs to start its program.
 //!
 //! Layout: [`Setup`] is all a driver knows from outside; `start` is the command line, the variables and the files of a
-//! program; `acp`, `claude`, `codex`, `codex_server` and `command` are the drivers; `rpc`, `verdict` and `common` are
-//! what they share.
+//! program; `acp`, `claude`, `codex`, `codex_server` and `command` are the drivers; `rpc`, `verdict`, `input` and
+//! `common` are what they share.
 //!
 //! The attempt's token is in none of it. Where a program must be told it on its input, the driver says
 //! [`TOKEN_PLACE`] instead and [`fill`] puts the token in just before the line is written, so that neither the journal
@@ -15,6 +15,7 @@ mod codex;
 mod codex_server;
 mod command;
 mod common;
+mod input;
 pub(crate) mod rpc;
 mod start;
 mod verdict;

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use regatta_core::session::Class;
+use regatta_core::session::{Class, ToolKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -492,9 +492,11 @@ impl Voice for Speaker<'_> {
             "toolCallId": format!("ask-{}", self.next_id), "title": permission.what(), "status": "pending",
             "kind": kind.map_or(json!("execute"), |it| json!(it)),
         });
-        if kind.is_none() {
-            tool["rawInput"] = json!({ "command": permission.what() });
-        }
+        tool["rawInput"] = match kind {
+            None => json!({ "command": permission.what() }),
+            Some(ToolKind::Fetch) if permission.what().contains("://") => json!({ "url": permission.what() }),
+            Some(_) => json!({ "request": permission.what() }),
+        };
         if let Some(path) = path {
             tool["locations"] = json!([{ "path": path }]);
         }

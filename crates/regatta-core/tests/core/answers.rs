@@ -135,3 +135,74 @@ fn not_everybody_may_say_everything() {
     world.ask("bob", decide(Q2, text(), Reach::Once));
     assert_eq!(answered(&world), [(2, text())]);
 }
+
+/// S13: a request whose object is not named is denied by default, and the agent is told why.
+#[test]
+fn s13_a_request_that_does_not_show_its_object_is_denied_with_the_reason() {
+    let tool = |kind, title: &str| Tool { kind, title: title.into(), ..Tool::default() };
+    let hidden = [
+        tool(ToolKind::Fetch, "WebFetch"),
+        tool(ToolKind::Execute, "Run a command"),
+        tool(ToolKind::Edit, "change files"),
+        tool(ToolKind::Other, "mcp__github__merge"),
+        Tool { arguments: Some("{}".into()), ..tool(ToolKind::Fetch, "WebFetch") },
+        Tool { command: Some("echo a".into()), is_cut: true, ..tool(ToolKind::Execute, "x") },
+    ];
+    let shown = [
+        Tool { urls: vec!["https://docs.rs/".into()], ..tool(ToolKind::Fetch, "WebFetch") },
+        Tool { arguments: Some(r#"{"query":"rust"}"#.into()), ..tool(ToolKind::Fetch, "WebSearch") },
+        Tool { command: Some("make".into()), ..tool(ToolKind::Execute, "") },
+        Tool { arguments: Some("{}".into()), ..tool(ToolKind::Other, "mcp__linear__list_teams") },
+        Tool { paths: vec!["/etc/hosts".into()], ..tool(ToolKind::Edit, "Write") },
+    ];
+    let all: Vec<Want> =
+        hidden.iter().chain(&shown).map(|tool| Want::Permission { tool: tool.clone(), options: vec![] }).collect();
+    let (world, grant) = asking(&all, &[]);
+    let asked: Vec<_> = world.board.approvals.values().filter(|asked| asked.attempt == grant.attempt).collect();
+    assert_eq!(asked.len(), all.len());
+    for (nth, approval) in asked.iter().enumerate() {
+        let Want::Permission { tool, .. } = &approval.ask.want else { panic!("{approval:?}") };
+        if nth < hidden.len() {
+            let decision = approval.decision.as_ref().unwrap_or_else(|| panic!("{tool:?} was put to a person"));
+            let Answer::Deny { words: Some(words) } = &decision.answer else { panic!("{decision:?}") };
+            assert!(words.contains("because the request"), "{words}");
+            assert!(decision.rule.as_ref().is_some_and(|rule| words.contains(rule)), "{decision:?}");
+            assert_eq!(approval.escalate_at, None);
+        } else {
+            assert!(approval.is_open(), "{approval:?}");
+            assert!(
+                approval.subject().contains(&tool.object().expect("it is shown").replace("{}", "")),
+                "{approval:?}"
+            );
+        }
+    }
+}
+
+/// A rule that a person wrote decides also on a request without an object.
+#[test]
+fn a_rule_for_a_kind_of_tool_needs_no_object() {
+    let mut world = World::with(&[("ada", 1)]);
+    world.add_task("one", &["a.rs"]);
+    let grant = world.take_supervised("ada");
+    let matter = regatta_core::policy::Matter { tool: Some(ToolKind::Fetch), ..Default::default() };
+    world.ask("ann", Command::AddRule { scope: Scope::All, effect: regatta_core::policy::Effect::Allow, matter });
+    let tool = Tool { kind: ToolKind::Fetch, title: "WebFetch".into(), ..Tool::default() };
+    let want = Want::Permission { tool, options: vec![] };
+    says(&mut world, &grant, 1, Said::Asked(Ask { id: "1".into(), want }));
+    assert_eq!(answered(&world), [(1, Answer::Allow)]);
+}
+
+/// Who allows a fetch for a task allows its host, and no other host.
+#[test]
+fn a_fetch_is_allowed_for_a_task_by_its_host() {
+    let fetch = |url: &str| {
+        let tool = Tool { kind: ToolKind::Fetch, title: "WebFetch".into(), urls: vec![url.into()], ..Tool::default() };
+        Want::Permission { tool, options: vec![] }
+    };
+    let wants = [fetch("https://docs.rs/serde"), fetch("https://docs.rs/tokio"), fetch("https://evil.test/docs.rs/")];
+    let (mut world, grant) = asking(&wants, &[]);
+    world.ask("ann", decide(Q1, Answer::Allow, Reach::Task));
+    assert_eq!(answered(&world), [(1, Answer::Allow), (2, Answer::Allow)]);
+    says(&mut world, &grant, 9, Said::Asked(Ask { id: "9".into(), want: fetch("https://DOCS.rs/x") }));
+    assert_eq!(answered(&world).last().map(|last| last.1.clone()), Some(Answer::Allow));
+}

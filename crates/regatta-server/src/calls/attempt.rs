@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use regatta_api::view::{AskedView, BriefView, BriefingView, SiblingView};
 use regatta_core::ids::ApprovalId;
-use regatta_core::session::{Ask, AskOption, OptionKind, Tool, ToolStatus, Want};
+use regatta_core::session::{Ask, AskOption, OptionKind, Tool, ToolKind, ToolStatus, Want};
 
 use super::*;
 
@@ -30,15 +30,20 @@ impl Caller<'_> {
         let want = match ask.permission {
             Some(it) => {
                 let option = |id: &str, kind| AskOption { id: id.into(), name: id.into(), kind };
-                let tool = Tool {
+                let mut tool = Tool {
                     id: id.clone(),
                     title: it.title,
                     kind: it.kind,
                     status: ToolStatus::Pending,
                     command: it.command,
                     paths: it.paths,
-                    output: None,
+                    urls: it.urls,
+                    ..Tool::default()
                 };
+                // Without a kind that has an object of its own, the title is all there is to decide on.
+                if tool.kind == ToolKind::Other && tool.object().is_none() {
+                    tool.arguments = Some(tool.title.clone()).filter(|title| !title.trim().is_empty());
+                }
                 let options = vec![option("allow", OptionKind::AllowOnce), option("deny", OptionKind::RejectOnce)];
                 Want::Permission { tool, options }
             }

@@ -79,13 +79,15 @@ pub(super) fn list(lead: bool) -> Vec<Value> {
         ),
         tool(
             "request_approval",
-            "Ask whether you may do something, and wait for the answer. The rules may answer at once",
+            "Ask whether you may do something, and wait for the answer. Name the exact command, files or addresses: a \
+             request that does not show its object is denied",
             object(
                 json!({
                     "title": text("What you want to do, in one line"),
                     "kind": { "enum": ["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"] },
                     "command": text("The exact command line, if it is one"),
                     "paths": list_of("The files it touches"),
+                    "urls": list_of("The addresses it fetches"),
                     "wait_seconds": wait(&seconds),
                 }),
                 &["title"],
@@ -446,7 +448,7 @@ fn ask(me: &Me, name: &str, given: &Value) -> Result<(&'static str, Value), Prob
     }
     let mut input = json!({ "task": me.task, "attempt": me.id, "token": me.fence, "wait_ms": wait_ms });
     match name {
-        "request_approval" => input["permission"] = take(given, &["title", "kind", "command", "paths"]),
+        "request_approval" => input["permission"] = take(given, &["title", "kind", "command", "paths", "urls"]),
         _ => {
             if given["question"].as_str().is_none_or(|it| it.trim().is_empty()) {
                 return Err(Problem::new(400, "bad_input", "ask needs a question, or the id of one", "give question"));

@@ -107,7 +107,7 @@ fn draw(out: &mut String, wall: u64, said: &Said) {
         Said::Asked(it) => {
             let what = match &it.want {
                 regatta_core::session::Want::Permission { tool, .. } => {
-                    format!("asks: may it {}", tool.command.as_deref().unwrap_or(&tool.title))
+                    format!("asks: may it {}", tool.describe())
                 }
                 regatta_core::session::Want::Question { text, .. } => format!("asks: {text}"),
             };
@@ -128,7 +128,7 @@ fn tool(out: &mut String, wall: u64, it: &Tool) {
         ToolStatus::Completed => (" <b class=\"good\">ok</b>", ""),
         ToolStatus::Pending => ("", ""),
     };
-    let title = it.command.as_deref().unwrap_or(&it.title);
+    let title = it.describe();
     let title = markup::text(markup::cut(title.lines().next().unwrap_or_default()).0);
     let body = it.output.as_deref().filter(|it| !it.is_empty()).map(text);
     let _a_string_takes_all = match body {

@@ -236,6 +236,9 @@ pub(crate) enum PolicyWord {
         /// The paths it names; * stands for anything
         #[arg(long)]
         path: Option<String>,
+        /// The addresses it fetches, such as https://docs.rs/*; * stands for anything
+        #[arg(long)]
+        url: Option<String>,
         /// For whom: T7, M3, agent:NAME, leads, workers or all
         #[arg(long = "for", default_value = "all")]
         scope: String,

@@ -111,11 +111,11 @@ fn one(said: &Said) -> Option<String> {
                 ToolStatus::Completed => "✓",
                 ToolStatus::Failed => "✕",
             };
-            let what = tool.command.as_deref().filter(|it| !it.is_empty()).unwrap_or(&tool.title);
+            let what = tool.describe();
             format!("{sign} {}", what.lines().next().unwrap_or_default())
         }
         Said::Asked(ask) => match &ask.want {
-            Want::Permission { tool, .. } => format!("? may it {}", tool.command.as_deref().unwrap_or(&tool.title)),
+            Want::Permission { tool, .. } => format!("? may it {}", tool.describe()),
             Want::Question { text, .. } => format!("? {text}"),
         },
         Said::Limited { detail, .. } => format!("! the provider's limit: {detail}"),

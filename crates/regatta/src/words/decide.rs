@@ -233,7 +233,7 @@ pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
             let got: Got<Vec<Rule>> = app.call(&Call::PolicyList(input::Nothing {}))?;
             app.out.answer("policy.list", &got.data, &["regatta policy add --help".into()], |_| rules(&got.data))
         }
-        PolicyWord::Add { effect, tool, command, path, scope } => {
+        PolicyWord::Add { effect, tool, command, path, url, scope } => {
             let tool = tool
                 .map(|it| {
                     serde_json::from_value(serde_json::Value::String(it.clone())).map_err(|_| {
@@ -252,7 +252,7 @@ pub(super) fn policy(app: &App, word: PolicyWord) -> Said {
             let ask = input::PolicyAdd {
                 scope: policy_scope(&scope)?,
                 effect,
-                matter: Matter { tool, command, path, exact: false },
+                matter: Matter { tool, command, path, url, exact: false },
             };
             let got: Got<Rule> = app.call(&Call::PolicyAdd(ask))?;
             app.out.answer("policy.add", &got.data, &[format!("regatta policy rm {}", got.data.id)], |_| {

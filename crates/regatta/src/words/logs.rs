@@ -148,7 +148,7 @@ impl Pen {
             Spoken::Tool(tool) => self.tool(out, tool),
             Spoken::Asked(ask) => {
                 let what = match &ask.want {
-                    Want::Permission { tool, .. } => tool.command.clone().unwrap_or_else(|| tool.title.clone()),
+                    Want::Permission { tool, .. } => tool.describe(),
                     Want::Question { text, .. } => text.clone(),
                 };
                 self.whole(&format!("? {}", plain(&what)))
@@ -172,8 +172,8 @@ impl Pen {
             ToolStatus::Completed => ("✓", "+"),
             ToolStatus::Failed => ("✕", "x"),
         };
-        let what = tool.command.as_deref().filter(|it| !it.is_empty()).unwrap_or(&tool.title);
-        let what = if what.is_empty() { tool.id.as_str() } else { what };
-        self.whole(&format!("{} {}", if out.unicode { sign } else { plain_sign }, plain(what)))
+        let what = tool.describe();
+        let what = if what.is_empty() { tool.id.clone() } else { what };
+        self.whole(&format!("{} {}", if out.unicode { sign } else { plain_sign }, plain(&what)))
     }
 }

@@ -113,11 +113,34 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
             let id = open.structured_content.unwrap()["id"].as_str().unwrap().to_owned();
             world.ok(&["answer", &id, "blue"]);
             assert_eq!(said(&use_it("ask", json!({ "id": id })).await), "blue");
-            let open =
-                use_it("request_approval", json!({ "title": "Install zod", "kind": "fetch", "wait_seconds": 0 }));
-            let id = open.await.structured_content.unwrap()["id"].as_str().unwrap().to_owned();
+            // S13: a request shows its object, and one that does not is denied with the reason.
+            let hidden = json!({ "title": "Fetch it", "kind": "fetch", "wait_seconds": 0 });
+            let hidden = said(&use_it("request_approval", hidden).await);
+            assert!(hidden.starts_with("Denied") && hidden.contains("which address it would fetch"), "{hidden}");
+            let fetch = |path: &str| {
+                let url = format!("https://docs.test/{path}");
+                json!({ "title": "Fetch it", "kind": "fetch", "urls": [url], "wait_seconds": 0 })
+            };
+            let open = use_it("request_approval", fetch("a")).await;
+            let id = open.structured_content.unwrap()["id"].as_str().unwrap().to_owned();
+            let item = world.json(&["inbox"])[0].clone();
+            assert_eq!(
+                (&item["id"], &item["subject"]),
+                (&json!(id), &json!("Fetch it: https://docs.test/a")),
+                "{item}"
+            );
+            assert_eq!(item["ask"]["tool"]["urls"], json!(["https://docs.test/a"]), "{item}");
             world.ok(&["deny", &id]);
             assert!(said(&use_it("ask", json!({ "id": id })).await).starts_with("Denied"));
+            let open = use_it("request_approval", fetch("b")).await;
+            let id = open.structured_content.unwrap()["id"].as_str().unwrap().to_owned();
+            world.ok(&["allow", &id, "--for", "task"]);
+            assert_eq!(said(&use_it("request_approval", fetch("c")).await), "Allowed.");
+            assert!(
+                world.ok(&["policy", "list"]).contains("url https://docs.test/*"),
+                "{}",
+                world.ok(&["policy", "list"])
+            );
             let escape = json!({ "files": ["b.txt"], "reason": "It is used there, too." });
             use_it("report_scope_escape", escape).await;
             let escapes = world.json(&["scope"]);

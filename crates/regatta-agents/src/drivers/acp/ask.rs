@@ -1,10 +1,12 @@
 //! What the program wants to be answered: permissions and questions.
 
-use regatta_core::session::{Answer, AskOption, OptionKind, Tool, ToolStatus, Want};
+use regatta_core::session::{Answer, AskOption, OptionKind, Tool, ToolKind, ToolStatus, Want};
 use serde_json::{Map, Value, json};
 
+use super::Quirks;
 use super::turn::{Turn, merge};
 use crate::drivers::common::choose;
+use crate::drivers::input::{urls_in, whole_or_cut};
 
 /// What is needed to word an answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,16 +17,36 @@ pub(super) enum What {
 }
 
 /// Reads a permission request; the tool call in it may be news, so it joins those of the turn.
-pub(super) fn permission(params: &Value, turn: &mut Option<Turn>) -> Option<(What, Want)> {
+pub(super) fn permission(params: &Value, turn: &mut Option<Turn>, quirks: Quirks) -> Option<(What, Want)> {
     let options = params["options"].as_array()?.iter().filter_map(option).collect::<Vec<_>>();
     let mut none = Default::default();
     let tools = turn.as_mut().map_or(&mut none, |it| &mut it.tools);
     let mut tool = merge(tools, &params["toolCall"]).unwrap_or_default();
+    if tool.object().is_none() {
+        read_title(&mut tool, params["toolCall"]["title"].as_str().unwrap_or_default(), quirks);
+    }
     if tool.title.is_empty() {
         tool.title = tool.command.clone().unwrap_or_else(|| "a tool".to_owned());
     }
     let tool = Tool { status: ToolStatus::Pending, ..tool };
     Some((What::Permission(options.clone()), Want::Permission { tool, options }))
+}
+
+/// Takes the object of a request from its title, where the program sends no input. A bare name is no object, and only
+/// programs that are known to do so write a whole command there.
+fn read_title(tool: &mut Tool, title: &str, quirks: Quirks) {
+    match tool.kind {
+        ToolKind::Execute if quirks.titles_commands && !title.trim().is_empty() => {
+            (tool.command, tool.is_cut) = whole_or_cut(title);
+        }
+        ToolKind::Fetch => tool.urls = urls_in(title),
+        ToolKind::Search | ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other
+            if title.split_whitespace().nth(1).is_some() || title.contains('{') =>
+        {
+            (tool.arguments, tool.is_cut) = whole_or_cut(title);
+        }
+        _ => {}
+    }
 }
 
 fn option(option: &Value) -> Option<AskOption> {

@@ -37,13 +37,16 @@ struct Quirks {
     cumulative: bool,
     /// It ends a turn well though its model failed, and says so only in words.
     smiles: bool,
+    /// The title of a request to run a command is the command, and nothing else names it.
+    titles_commands: bool,
 }
 
 impl Quirks {
     fn of(program: &str) -> Quirks {
         // The old and the new Codex adapters share a name; only the new one smiles, and the old one is unharmed.
         let smiles = ["goose", "codex", "codex-acp", "pi", "pi-acp"].contains(&program);
-        Quirks { cumulative: false, smiles }
+        let titles_commands = ["gemini", "qwen"].contains(&program);
+        Quirks { cumulative: false, smiles, titles_commands }
     }
 }
 
@@ -214,7 +217,7 @@ impl Acp {
 
     fn asked_of_us(&mut self, id: Value, method: String, params: &Value) -> Vec<Said> {
         let what = match method.as_str() {
-            "session/request_permission" => ask::permission(params, &mut self.turn),
+            "session/request_permission" => ask::permission(params, &mut self.turn, self.quirks),
             "elicitation/create" => ask::question(params),
             _ => None,
         };

@@ -497,3 +497,79 @@ fn prompts_wait_for_their_turn_and_for_a_hold_and_none_is_said_twice() {
     assert_eq!(prompts, 3);
     stage.check_replay();
 }
+
+/// S13: the object of a request is found wherever the program puts it, and a bare name is not taken for one.
+#[test]
+fn a_request_shows_what_the_tool_would_do() {
+    let fetch = json!({ "title": "webfetch", "kind": "fetch", "rawInput": { "url": "https://docs.rs/" } });
+    for (program, call, shown) in [
+        ("opencode", fetch, Some("webfetch: https://docs.rs/")),
+        ("gemini", json!({ "title": "npm i zod", "kind": "execute" }), Some("npm i zod")),
+        (
+            "gemini",
+            json!({ "title": "Fetching content from: https://docs.rs/a", "kind": "fetch" }),
+            Some("https://docs.rs/a"),
+        ),
+        (
+            "gemini",
+            json!({ "title": "Processing URLs from prompt: \"https://a.test and ...\"", "kind": "fetch" }),
+            None,
+        ),
+        (
+            "gemini",
+            json!({ "title": "WriteFile", "kind": "edit", "content": [{ "type": "diff", "path": "/etc/hosts" }] }),
+            Some("WriteFile: /etc/hosts"),
+        ),
+        (
+            "goose",
+            json!({ "title": "developer: shell", "kind": "other", "rawInput": { "command": "make" } }),
+            Some("make"),
+        ),
+        (
+            "goose",
+            json!({ "title": "x: run", "kind": "other", "rawInput": { "command": "a", "host": "b" } }),
+            Some(r#"x: run: {"command":"a","host":"b"}"#),
+        ),
+        (
+            "codex-acp",
+            json!({ "title": "Run", "kind": "execute", "rawInput": { "command": ["bash", "-lc", "make"] } }),
+            Some("bash -lc make"),
+        ),
+        (
+            "claude-agent-acp",
+            json!({ "title": "Fetch", "rawInput": { "url": "https://docs.rs/", "prompt": "look" } }),
+            Some("https://docs.rs/"),
+        ),
+        ("some-agent", json!({ "title": "WebFetch", "kind": "fetch" }), None),
+        ("some-agent", json!({ "title": "Run a shell command", "kind": "execute" }), None),
+        ("some-agent", json!({ "title": "github_merge", "kind": "other" }), None),
+        ("some-agent", json!({ "title": "Edit", "kind": "edit", "rawInput": {} }), None),
+    ] {
+        let (mut stage, _) = working(acp(program), json!({}), json!({ "sessionId": "s1" }));
+        let mut request = ask(json!(0));
+        request["params"]["toolCall"] = call.clone();
+        request["params"]["toolCall"]["toolCallId"] = json!("t1");
+        let said = stage.out(request);
+        let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
+        let Want::Permission { tool, .. } = &asked.want else { panic!("{asked:?}") };
+        match shown {
+            Some(shown) => assert!(
+                tool.describe().contains(shown) && tool.hides_its_object().is_none(),
+                "{program} {call}: {tool:?}"
+            ),
+            None => assert!(tool.hides_its_object().is_some(), "{program} {call}: {tool:?}"),
+        }
+    }
+    // OpenCode announces the call with its input, and asks with an empty one.
+    let (mut stage, _) = working(acp("opencode"), json!({}), json!({ "sessionId": "s1" }));
+    update(
+        &mut stage,
+        json!({ "sessionUpdate": "tool_call", "toolCallId": "t1", "title": "bash", "kind": "execute",
+        "rawInput": { "command": "touch /tmp/x" } }),
+    );
+    let mut request = ask(json!(0));
+    request["params"]["toolCall"] = json!({ "toolCallId": "t1", "title": "bash", "rawInput": {} });
+    let said = stage.out(request);
+    let [Said::Asked(asked)] = said.as_slice() else { panic!("{said:?}") };
+    assert!(matches!(&asked.want, Want::Permission { tool, .. } if tool.describe() == "touch /tmp/x"), "{asked:?}");
+}

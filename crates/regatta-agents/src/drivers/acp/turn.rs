@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Acp, Sent, Session, stop_of};
+use crate::drivers::input::{add, names_command, read_input};
 use crate::drivers::rpc::Fault;
 use crate::drivers::verdict::{Trouble, of_text, shorten, whole};
 
@@ -217,24 +218,12 @@ pub(super) fn merge(tools: &mut BTreeMap<String, Tool>, update: &Value) -> Optio
     }
     tool.status = word(&update["status"]).unwrap_or(tool.status);
     let input = &update["rawInput"];
-    let command = match &input["command"] {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(words) => Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
-        _ => None,
-    };
-    if let Some(command) = command.filter(|it| !it.is_empty()) {
-        tool.command = Some(shorten(&command, OUTPUT));
-        if tool.kind == ToolKind::Other && !update["kind"].is_string() {
-            tool.kind = ToolKind::Execute;
-        }
+    if tool.kind == ToolKind::Other && !update["kind"].is_string() && names_command(input) {
+        tool.kind = ToolKind::Execute;
     }
-    let mut add_path = |path: Option<&str>| {
-        if let Some(path) = path.filter(|it| !tool.paths.iter().any(|known| known == it)) {
-            tool.paths.push(path.to_owned());
-        }
-    };
+    read_input(tool, input);
+    let mut add_path = |path: Option<&str>| add(&mut tool.paths, path.unwrap_or_default());
     update["locations"].as_array().into_iter().flatten().for_each(|it| add_path(it["path"].as_str()));
-    ["file_path", "path", "filePath", "abs_path"].iter().for_each(|it| add_path(input[*it].as_str()));
     let mut output = String::new();
     for block in update["content"].as_array().into_iter().flatten() {
         add_path(block["path"].as_str());
