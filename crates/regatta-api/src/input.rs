@@ -234,6 +234,8 @@ inputs! {
         #[serde(default)] question: String,
         #[serde(default)] choices: Vec<String>,
         #[serde(default)] permission: Option<Wanted>,
+        /// Go on without waiting, with this assumption.
+        #[serde(default)] assume: Option<String>,
         #[serde(default)] wait_ms: u64,
     }
     /// Something an agent wants to do.
@@ -244,7 +246,13 @@ inputs! {
         #[serde(default)] paths: Vec<String>,
         #[serde(default)] urls: Vec<String>,
     }
-    AttemptAnswer { attempt: AttemptId, id: ApprovalId, #[serde(default)] wait_ms: u64 }
+    AttemptAnswer {
+        attempt: AttemptId,
+        id: ApprovalId,
+        /// Go on without an answer, with this assumption.
+        #[serde(default)] assume: Option<String>,
+        #[serde(default)] wait_ms: u64,
+    }
     Attempt { attempt: AttemptId }
 
     MissionStart {

@@ -63,7 +63,7 @@ pub struct TaskView {
     /// What the live attempt's program is at, if Regatta runs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<String>,
-    /// What its agent waits for somebody to answer: then it is at work, and at nothing.
+    /// What somebody must answer: its agent waits for it, or went on without the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asks: Option<ApprovalId>,
     /// When that program last said or was told something: how old the evidence is.
@@ -94,7 +94,10 @@ impl TaskView {
             word: word_on(board, task).into(),
             waits: schedule::wait_reasons(board, task, now),
             live: attempt.filter(|it| it.supervised).map(|it| liveness(board, it)),
-            asks: attempt.and_then(|it| approval::open_of(board, it)).map(|it| it.id),
+            asks: attempt
+                .and_then(|it| approval::open_of(board, it))
+                .or_else(|| approval::open_question(board, task.id))
+                .map(|it| it.id),
             heard_wall: None,
             gates: vec![],
             attempts: vec![],
@@ -440,6 +443,12 @@ pub struct AskedView {
     pub by: Option<String>,
     /// Nobody will answer it any more.
     pub withdrawn: bool,
+    /// What its agent assumes, if it goes on without an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assumed: Option<String>,
+    /// Whether its agent may end its turn and is told the answer when it comes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_told: bool,
 }
 
 /// Who else works in the same project.

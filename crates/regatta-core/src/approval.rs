@@ -1,6 +1,9 @@
 //! Approvals: what an agent may not decide alone. One is open until somebody answers; it never lapses into a yes.
 //!
-//! The first answer counts, and a second is told whose that was. When its attempt ends, what is open is withdrawn.
+//! The first answer counts, and a second is told whose that was. When its attempt ends, an open permission is withdrawn;
+//! an open question stays until its task is over.
+
+mod unanswered; // questions that outlive their attempt
 
 use std::sync::Arc;
 
@@ -17,6 +20,11 @@ use crate::policy::{self, Effect, Matter, Scope};
 use crate::refusal::Refusal;
 use crate::session::{Answer, Ask, Tool, Want};
 use crate::steer;
+
+pub(crate) use unanswered::{
+    Gate, awaits_answer, check_finish, deliver, end_task, gate, part, take_back, tell_unread, warn_unanswered,
+};
+pub use unanswered::{go_on, note_heard, open_question, work_waits_for};
 
 /// How far an answer reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +72,15 @@ pub struct Approval {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
     pub decision: Option<Decision>,
+    /// Nobody waits for the answer in the program that asked: the answer is told to the task's attempts in words.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
+    /// What its agent assumes, if it goes on without an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assumed: Option<String>,
+    /// Its agent has read the answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub heard: bool,
     /// Its attempt is over, or took the request back.
     pub closed: bool,
 }
@@ -87,6 +104,10 @@ facts! {
     Asked { approval: Arc<Approval> }
     Decided { approval: ApprovalId, decision: Decision }
     Escalated { approval: ApprovalId }
+    /// The question stays open though its agent goes on, or its attempt is over.
+    Kept { approval: ApprovalId, assumed: Option<String> }
+    /// The agent has read the answer.
+    Heard { approval: ApprovalId }
     /// Nobody needs to decide it any more.
     Withdrawn { approval: ApprovalId, reason: String }
 }
@@ -121,6 +142,9 @@ pub(crate) fn ask(draft: &mut Draft, attempt: &Attempt, ask: Ask, now: Now) -> R
         escalated: false,
         snoozed: None,
         decision: None,
+        kept: false,
+        assumed: None,
+        heard: false,
         closed: false,
     };
     draft.record(Event::ApprovalAsked(Asked { approval: approval.into() }));
@@ -166,6 +190,15 @@ pub fn request(draft: &mut Draft, attempt: AttemptId, ask: Ask, now: Now) -> Res
     };
     if let Some(known) = of(draft.board()) {
         return Ok(known);
+    }
+    // The same question of an earlier attempt is still open: it is not asked twice.
+    let again = draft
+        .board()
+        .approvals
+        .values()
+        .find(|asked| asked.task == live.task && asked.kept && asked.is_open() && asked.ask.want == ask.want);
+    if let Some(again) = again {
+        return Ok(again.id);
     }
     let (text, lines) = match &ask.want {
         Want::Permission { tool, .. } => {
@@ -287,9 +320,11 @@ pub fn decide(draft: &mut Draft, id: ApprovalId, verdict: &Verdict, now: Now) ->
     {
         tell_reason(draft, &attempt, &tool.describe(), &format!("It was denied: {words}"));
     }
+    let by = decision.by.clone();
     for approval in &alike {
         draft.record(Event::ApprovalDecided(Decided { approval: *approval, decision: decision.clone() }));
     }
+    deliver(draft, id, &by, now)?;
     Ok(alike)
 }
 
@@ -394,7 +429,7 @@ pub(crate) fn withdraw(draft: &mut Draft, attempt: AttemptId, ask: Option<&str>,
 
 /// What an attempt waits for somebody to answer, if it does: one that is being ended waits for nothing.
 pub fn open_of<'a>(board: &'a Board, attempt: &Attempt) -> Option<&'a Approval> {
-    let own = |it: &&Arc<Approval>| it.attempt == attempt.id && it.is_open();
+    let own = |it: &&Arc<Approval>| it.attempt == attempt.id && it.is_awaited();
     board.approvals.values().find(own).filter(|_| attempt.stopping.is_none()).map(|it| &**it)
 }
 
@@ -402,7 +437,7 @@ pub fn open_of<'a>(board: &'a Board, attempt: &Attempt) -> Option<&'a Approval> 
 pub fn find(board: &Board, id: ApprovalId) -> Result<Arc<Approval>, Refusal> {
     board.approvals.get(&id).cloned().ok_or_else(|| {
         if id.0 > 0 && id.0 <= board.counters.approval {
-            Refusal::AlreadyAnswered { approval: id, by: "its attempt's end".into() }
+            Refusal::AlreadyAnswered { approval: id, by: "somebody, or it ended with its task".into() }
         } else {
             Refusal::invalid(format!("there is no {id}"), "see regatta inbox")
         }

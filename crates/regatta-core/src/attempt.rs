@@ -401,7 +401,7 @@ pub(crate) fn refresh(draft: &mut Draft, now: Now) {
 /// Ends an attempt at once, with all it holds.
 pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: Cause, detail: &str) {
     if let Some(attempt) = draft.board().attempts.get(&id).cloned() {
-        approval::withdraw(draft, id, None, "its attempt has ended");
+        approval::part(draft, id, "its attempt has ended", true);
         let wall_ms = draft.now().at.saturating_sub(attempt.started_at);
         if attempt.supervised && wall_ms > 0 {
             budget::note(draft, id, Spend { wall_ms, ..Spend::default() });
@@ -675,9 +675,12 @@ pub fn heard(draft: &mut Draft, id: AttemptId, token: u64, n: u64, said: Said, n
     draft.record(Event::AttemptSpoke(Spoke { attempt: id, n, said: said.clone() }));
     match said {
         Said::Asked(ask) => approval::ask(draft, &known, ask, now)?,
-        Said::Withdrew { ask } => approval::withdraw(draft, id, Some(&ask), "its agent took it back"),
+        Said::Withdrew { ask } => approval::take_back(draft, &known, &ask),
         Said::TurnEnded { stop, class, .. } => {
-            approval::withdraw(draft, id, None, "its turn has ended");
+            approval::part(draft, id, "its turn has ended", false);
+            if class.is_none() && stop == Stop::EndTurn && known.takes_words() {
+                approval::tell_unread(draft, &known);
+            }
             if class.is_none() && stop == Stop::EndTurn {
                 provider::worked(draft, &known.agent);
             }
@@ -689,6 +692,7 @@ pub fn heard(draft: &mut Draft, id: AttemptId, token: u64, n: u64, said: Said, n
             let stays = after.standing.is_some() && after.stopping.is_none();
             let waits = after.talk.held.is_some()
                 || (stop == Stop::EndTurn && !after.talk.is_through())
+                || (stop == Stop::EndTurn && class.is_none() && approval::awaits_answer(draft.board(), &after))
                 || (stays && class.is_none() && matches!(stop, Stop::EndTurn | Stop::Cancelled));
             if !waits && after.phase == Phase::Working {
                 close(draft, id);

@@ -200,6 +200,19 @@ pub enum Command {
         token: u64,
         ask: Ask,
     },
+    /// An attempt goes on without the answer to its question, with this assumption.
+    GoOn {
+        task: TaskId,
+        attempt: AttemptId,
+        token: u64,
+        approval: ApprovalId,
+        assumed: String,
+    },
+    /// An attempt has read the answer to its question.
+    NoteHeard {
+        attempt: AttemptId,
+        approval: ApprovalId,
+    },
     GiveUp {
         task: TaskId,
         attempt: AttemptId,
@@ -674,7 +687,9 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
         }
         Command::Finish { task, attempt, token, output } => {
             // A program that runs is done when it ends; what it says of its work is kept until then.
-            if attempt::speaks_for(draft.board(), task, attempt, token)?.supervised {
+            let is_supervised = attempt::speaks_for(draft.board(), task, attempt, token)?.supervised;
+            approval::check_finish(draft.board(), attempt)?;
+            if is_supervised {
                 return Ok(done(attempt::note(draft, attempt, token, output)?));
             }
             done(task::finish(draft, task, attempt, token, output)?)
@@ -683,6 +698,11 @@ fn run(draft: &mut Draft, request: Request, now: Now) -> Result<Outcome, Refusal
             attempt::speaks_for(draft.board(), task, attempt, token)?;
             Outcome::Asked(approval::request(draft, attempt, ask, now)?)
         }
+        Command::GoOn { task, attempt, token, approval, assumed } => {
+            attempt::speaks_for(draft.board(), task, attempt, token)?;
+            done(approval::go_on(draft, attempt, approval, assumed)?)
+        }
+        Command::NoteHeard { attempt, approval } => done(approval::note_heard(draft, attempt, approval)),
         Command::GiveUp { task, attempt, token, reason } => done(task::give_up(draft, task, attempt, token, reason)?),
         Command::Land { task, first } => Outcome::Queued(landing::land(draft, task, first, &request.by, now)?),
         Command::LandUnder { task, under } => {

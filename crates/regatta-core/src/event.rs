@@ -103,6 +103,8 @@ events! {
     ApprovalAsked(approval::Asked) "approval.asked" |it| it.approval().id.to_string();
     ApprovalDecided(approval::Decided) "approval.decided" |it| it.approval().to_string();
     ApprovalEscalated(approval::Escalated) "approval.escalated" |it| it.approval().to_string();
+    ApprovalKept(approval::Kept) "approval.kept" |it| it.approval().to_string();
+    ApprovalHeard(approval::Heard) "approval.heard" |it| it.approval().to_string();
     ApprovalWithdrawn(approval::Withdrawn) "approval.withdrawn" |it| it.approval().to_string();
     ItemDismissed(inbox::Dismissed) "inbox.dismissed" |it| it.task().to_string();
     ItemSnoozed(inbox::Snoozed) "inbox.snoozed" |it| it.item().to_string();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{self, Role};
+use crate::approval;
 use crate::attempt::{self, Attempt, Cause, resume_of};
 use crate::board::{Board, Draft};
 use crate::budget::Spend;
@@ -455,7 +456,8 @@ pub(crate) fn turned(draft: &mut Draft, task: &Task, attempt: &Attempt, said: &s
         return task::complete(draft, task.id, None);
     };
     let open = open_children(draft.board(), mission.id);
-    if open.is_empty() && (lead.report.is_some() || !lead.stirred) {
+    let asks = approval::open_question(draft.board(), task.id).map(|asked| asked.id);
+    if open.is_empty() && (lead.report.is_some() || (!lead.stirred && asks.is_none())) {
         let words = if said.trim().is_empty() { "Its lead said nothing more." } else { said.trim() };
         let report = lead.report.clone().unwrap_or_else(|| words.to_owned());
         change(draft, mission.id, Lead { report: Some(report), ..lead }, None, None);
@@ -464,7 +466,10 @@ pub(crate) fn turned(draft: &mut Draft, task: &Task, attempt: &Attempt, said: &s
     }
     let resume = Some(resume_of(attempt, true));
     let again = Again { resume, asleep: true, ..Again::default() };
-    let reason = format!("its turn is over, and {} of its tasks are open", open.len());
+    let reason = match asks {
+        Some(asks) if open.is_empty() => format!("its turn is over, and it waits for the answer to {asks}"),
+        _ => format!("its turn is over, and {} of its tasks are open", open.len()),
+    };
     task::try_again_after(draft, task.id, Cause::Rested, &reason, again)?;
     attempt::end(draft, attempt.id, Cause::Rested, &reason);
     if lead.stirred {

@@ -17,7 +17,7 @@ use crate::route::Intake;
 
 pub use settings::{
     Checkout, Commits, Derived, Knowledge, Landing, Leads, Notify, OnConflict, OnEscape, QueueMode, Review, Router,
-    RuleAction, Run, Settings, StandingRule, Style, Triage, Verify, Workspace,
+    RuleAction, Run, Settings, StandingRule, Style, Triage, Unanswered, Verify, Workspace,
 };
 pub use span::Span;
 

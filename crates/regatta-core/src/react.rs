@@ -11,7 +11,9 @@ use crate::event::Event;
 use crate::ids::Now;
 use crate::refusal::Refusal;
 use crate::task::{Status, Task};
-use crate::{budget, bus, conversation, hook, landing, launch, lead, mission, policy, question, reconcile, route};
+use crate::{
+    approval, budget, bus, conversation, hook, landing, launch, lead, mission, policy, question, reconcile, route,
+};
 
 /// Decides what follows from `event` and returns what the shell must do. `before` is the board as it was
 /// before the command, where what has ended can still be seen.
@@ -67,6 +69,11 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             launch::seen(draft, it.approval().attempt, event, now);
             lead::asked(draft, it.approval().id);
             conversation::asked(draft, it.approval().id, now);
+        }
+        Event::ApprovalKept(it) => {
+            if let Some(attempt) = draft.board().approvals.get(it.approval()).map(|asked| asked.attempt) {
+                launch::seen(draft, attempt, event, now);
+            }
         }
         Event::ApprovalWithdrawn(it) => {
             if let Some(attempt) = before.approvals.get(it.approval()).map(|it| it.attempt) {
@@ -250,6 +257,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         | Event::AttemptPorted(_)
         | Event::AttemptExtended(_)
         | Event::ApprovalEscalated(_)
+        | Event::ApprovalHeard(_)
         | Event::ItemSnoozed(_)
         | Event::ItemDismissed(_)
         | Event::AttemptQuiet(_)
@@ -349,6 +357,7 @@ fn next_in_queue(draft: &mut Draft, before: &Board, id: crate::ids::LandingId, n
 /// A task is over: what was granted for it ends, and the workspace of unfinished work goes.
 fn task_ended(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, now: Now) -> Option<Effect> {
     policy::end_scope(draft, &policy::Scope::Task(id));
+    approval::end_task(draft, id, "its task is over");
     budget::end_scope(draft, budget::Scope::Task(id));
     end_mission_of(draft, before, id, now);
     let left = before.tasks.get(&id)?.resume.as_ref()?.workspace;

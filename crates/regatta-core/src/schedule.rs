@@ -382,11 +382,18 @@ pub fn gate(board: &Board, task: &Task) -> Option<String> {
 pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
     let mut reasons = Vec::new();
     let mut say = |kind, text: String| reasons.push(WaitReason { kind, text });
+    let asked = approval::work_waits_for(board, task);
     match task.status {
         Status::InProgress | Status::Validating | Status::Completed | Status::Failed | Status::Cancelled => {
             return reasons;
         }
         Status::Backlog => say(WaitKind::Policy, format!("it is in the backlog: regatta edit {} --ready", task.id)),
+        Status::InReview if asked.is_some() => {
+            let Some(asked) = asked else { return reasons };
+            let assumed = asked.assumed.as_ref().map_or(String::new(), |text| format!("; it assumed: {text}"));
+            let text = format!("its work waits for the answer to {} ({}){assumed}", asked.id, asked.subject());
+            say(WaitKind::Question, format!("{text}. regatta inbox"));
+        }
         Status::InReview => {
             let reason = task.reason.clone().unwrap_or_else(|| "somebody must review it".into());
             say(WaitKind::Review, format!("{reason}, then regatta land {}", task.id));

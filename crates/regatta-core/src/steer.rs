@@ -186,7 +186,7 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
         }
     }
     // Who waits for a person does not use up its time.
-    let waits = draft.board().approvals.values().any(|it| it.attempt == id && it.is_open());
+    let waits = draft.board().approvals.values().any(|it| it.attempt == id && it.is_awaited());
     if (attempt.talk.held.is_some() || waits) && attempt.until_at.is_some_and(|at| at <= now.at) {
         let until_at = now.at + draft.board().limits.attempt_timeout_ms;
         draft.record(Event::AttemptExtended(Extended { attempt: id, until_at }));
@@ -207,7 +207,7 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
 /// Ends an attempt that was silent for too long; before that, notes that it says nothing, or speaks again.
 pub fn silent(draft: &mut Draft, id: AttemptId, token: u64, since_ms: Option<u64>) -> Result<(), Refusal> {
     let attempt = attempt::live(draft.board(), id, token)?;
-    let waits = draft.board().approvals.values().any(|it| it.attempt == id && it.is_open());
+    let waits = draft.board().approvals.values().any(|it| it.attempt == id && it.is_awaited());
     // A member between two turns has nothing to say.
     let idle = attempt.standing.is_some() && !attempt.talk.in_turn;
     let hung = !idle && since_ms.is_some_and(|it| it >= draft.board().limits.silence_ms);

@@ -554,6 +554,13 @@ pub(crate) fn review(draft: &mut Draft, id: TaskId, submission: Submission, reas
     Ok(())
 }
 
+/// Keeps work in review, for another reason than before.
+pub(crate) fn review_for(draft: &mut Draft, task: &Task, submission: Submission, reason: String) {
+    if task.status == Status::InReview {
+        draft.record(Event::TaskInReview(InReview { task: task.id, submission, reason }));
+    }
+}
+
 /// Brings a task back for another attempt that costs it none of those it has.
 pub(crate) fn try_again(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     bring_back(draft, id, reason, Again::default())

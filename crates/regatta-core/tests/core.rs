@@ -81,6 +81,8 @@ mod team_storms;
 mod teams;
 #[path = "core/trunk_checks.rs"]
 mod trunk_checks;
+#[path = "core/unanswered.rs"]
+mod unanswered;
 #[path = "core/verify.rs"]
 mod verify;
 #[path = "core/waves.rs"]

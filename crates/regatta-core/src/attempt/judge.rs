@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::scope::{self, Finding, Found};
 use crate::task::{self, Again, Duty, Expects, Submission};
-use crate::{conversation, lead, question};
+use crate::{approval, conversation, lead, question};
 
 use super::{Attempt, Cause, Phase, Reported, broke_off, end, first_few, live, resume_of};
 
@@ -169,6 +169,7 @@ pub fn judged(
             let result = draft.board().attempts.get(&id).and_then(|it| it.result.clone());
             let said = task.output.as_ref().is_some_and(|it| !it.trim().is_empty());
             if said || result.as_ref().is_some_and(reported) {
+                approval::warn_unanswered(draft, task.id);
                 end(draft, id, Cause::Reported, "");
                 task::complete(draft, task.id, None)?;
                 return Ok(None);

@@ -19,7 +19,7 @@ use crate::mission::Mission;
 use crate::project::Project;
 use crate::provider::Parked;
 use crate::runner::Runner;
-use crate::session::{Said, Usage};
+use crate::session::{Said, Usage, Want};
 use crate::task::{Status, Task};
 use crate::team::Team;
 
@@ -258,9 +258,9 @@ impl Board {
                 self.note_cause(*it.attempt(), *it.cause(), now, rows);
             }
             Event::AttemptEnded(it) => {
-                // What it asked is history.
+                // What it asked is history, but for questions that outlive it.
                 for id in self.approvals_of(*it.attempt()) {
-                    self.change_approval(id, rows, |approval| approval.closed = true);
+                    self.change_approval(id, rows, |approval| approval.closed = !(approval.kept && approval.is_open()));
                 }
                 self.give_words_back(*it.attempt(), *it.cause(), now, rows);
                 let task = self.attempts.get(it.attempt()).map(|attempt| attempt.task);
@@ -328,6 +328,25 @@ impl Board {
             Event::ApprovalDecided(it) => self.change_approval(*it.approval(), rows, |approval| {
                 approval.decision = Some(it.decision().clone());
             }),
+            Event::ApprovalKept(it) => self.change_approval(*it.approval(), rows, |approval| {
+                approval.kept = true;
+                approval.assumed = it.assumed().clone().or(approval.assumed.take());
+                // What was assumed can be chosen like any other answer.
+                if let (Want::Question { choices, schema: None, .. }, Some(assumed)) =
+                    (&mut approval.ask.want, &approval.assumed)
+                    && !choices.contains(assumed)
+                {
+                    choices.push(assumed.clone());
+                }
+            }),
+            Event::ApprovalHeard(it) => {
+                let attempt = self.approvals.get(it.approval()).map(|approval| approval.attempt);
+                let is_over = attempt.is_none_or(|attempt| !self.attempts.contains_key(&attempt));
+                self.change_approval(*it.approval(), rows, |approval| {
+                    approval.heard = true;
+                    approval.closed |= is_over;
+                });
+            }
             Event::ApprovalEscalated(it) => {
                 self.change_approval(*it.approval(), rows, |approval| approval.escalated = true);
             }

@@ -1,6 +1,6 @@
 //! What is in the inbox: everything that needs a person, as the board has it. The board in, the items out.
 
-use crate::approval::Approval;
+use crate::approval::{self, Approval};
 use crate::attempt::Attempt;
 use crate::board::Board;
 use crate::bridge::{self, Bridge};
@@ -170,7 +170,14 @@ fn asked(board: &Board, it: &Approval) -> Open {
             (Kind::Permission, policy::judge(board, attempt, agent, tool).1)
         }
         (Want::Permission { .. }, ..) => (Kind::Permission, "only a person can answer it".into()),
-        (Want::Question { .. }, ..) => (Kind::Question, "only a person can answer it".into()),
+        (Want::Question { .. }, ..) => {
+            let why = match (&it.assumed, it.kept) {
+                (Some(assumed), _) => format!("it went on and assumed: {assumed}"),
+                (None, true) => "its attempt is over; the next one is told the answer".into(),
+                (None, false) => "only a person can answer it".into(),
+            };
+            (Kind::Question, why)
+        }
     };
     Open {
         item: Item::Approval(it.id),
@@ -190,6 +197,8 @@ fn asked(board: &Board, it: &Approval) -> Open {
 fn of_task(board: &Board, it: &Task) -> Option<Open> {
     match it.status {
         Status::NeedsHuman => Some(about(Kind::Task, it, "")),
+        // The question itself is in the inbox.
+        Status::InReview if approval::work_waits_for(board, it).is_some() => None,
         Status::InReview => {
             let files = it.submission.as_ref().map_or(0, |it| it.changed.len());
             let subject = format!("{} · {files} file{} changed", it.subject, if files == 1 { "" } else { "s" });

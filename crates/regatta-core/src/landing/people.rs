@@ -11,7 +11,7 @@ use crate::pattern::Uri;
 use crate::project::Review;
 use crate::refusal::Refusal;
 use crate::task::{self, Expects, Status, Submission, Task};
-use crate::{claim, manifest, steer};
+use crate::{approval, claim, manifest, steer};
 
 use super::queue::{enter, enter_as, fresh, order, regatta};
 use super::{Asked, GoneOn, Hold, Landing, Stopped, Under, find, join, review, wave, withdraw};
@@ -115,6 +115,7 @@ pub(super) fn let_in(draft: &mut Draft, task: &Task, first: bool, by: &Actor, no
     let queued = enter(draft, task, agent, submission, now)?;
     claim::acquire_for_landing(draft, queued, uris, mode, now);
     draft.record(Event::LandingApproved(super::Approved { landing: queued, by: by.to_string() }));
+    approval::end_task(draft, task.id, &format!("{by} landed its work without an answer"));
     if first {
         draft.record(Event::LandingAsked(Asked { landing: queued, first, under: None }));
     }
@@ -138,6 +139,19 @@ fn have_files(draft: &Draft, task: &Task, now: Now) -> Result<(Vec<Uri>, Mode), 
     let (uris, mode) = (manifest::claims(draft.board(), task), manifest::mode(draft.board(), task));
     let holders = claim::in_the_way(draft, &uris, mode, None, now);
     if holders.is_empty() { Ok((uris, mode)) } else { Err(Refusal::ClaimHeld { holders }) }
+}
+
+/// Begins the review of work that waited for something else before.
+pub(crate) fn begin_review(draft: &mut Draft, task: &Task, now: Now) -> Result<(), Refusal> {
+    match &task.agent {
+        Some(agent) => review::begin(draft, task.id, agent, now).map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// Whether nobody holds the files of a task's finished work.
+pub(crate) fn is_free_to_land(draft: &Draft, task: &Task, now: Now) -> bool {
+    have_files(draft, task, now).is_ok()
 }
 
 fn place(board: &Board, id: LandingId, now: Now) -> Result<Place, Refusal> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::approval::{self, Gate};
 use crate::attempt::Attempt;
 use crate::board::{Board, Draft};
 use crate::claim::{self, Owner};
@@ -26,6 +27,18 @@ pub(crate) fn submit(
     submission: Submission,
     now: Now,
 ) -> Result<Option<LandingId>, Refusal> {
+    match approval::gate(draft.board(), task) {
+        Gate::Pass => approval::warn_unanswered(draft, task.id),
+        Gate::Wait(reason) => {
+            task::review(draft, task.id, submission, reason)?;
+            return Ok(None);
+        }
+        Gate::Back(words) => {
+            task::review(draft, task.id, submission, "its agent has not read an answer".into())?;
+            super::revise(draft, task.id, words)?;
+            return Ok(None);
+        }
+    }
     if let Some(reason) = needs_person(draft.board(), task, &submission.changed) {
         task::review(draft, task.id, submission, reason)?;
         super::review::begin(draft, task.id, &attempt.agent, now)?;

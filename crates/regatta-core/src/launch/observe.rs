@@ -51,7 +51,7 @@ pub fn live(board: &Board, entry: &Entry, silent_ms: Option<u64>) -> Live {
     }
     // Asked in its session, or at one of its tasks: it is the member who waits.
     let its = |id: AttemptId| board.attempts.get(&id).is_some_and(|it| it.agent == entry.agent);
-    if board.approvals.values().any(|it| it.is_open() && its(it.attempt)) {
+    if board.approvals.values().any(|it| it.is_awaited() && its(it.attempt)) {
         return Live::Waiting;
     }
     let hung = silent_ms.is_some_and(|it| it >= board.limits.silence_ms);
@@ -87,7 +87,7 @@ pub fn at(board: &Board, task: &Task, silent_ms: Option<u64>) -> Option<Live> {
     let attempt = board.attempts.get(&task.attempt?)?;
     let standing = attempt.standing.as_ref()?;
     let entry = current(board, standing.launch, &standing.member)?;
-    let asks = board.approvals.values().any(|it| it.is_open() && it.attempt == attempt.id);
+    let asks = board.approvals.values().any(|it| it.is_awaited() && it.attempt == attempt.id);
     Some(match live(board, &entry, silent_ms) {
         // What it works on beside its session, or waits for there, is another task's.
         Live::Working if !attempt.talk.in_turn => Live::Idle,
@@ -116,7 +116,7 @@ pub(crate) fn seen(draft: &mut Draft, id: AttemptId, event: &Event, now: Now) {
         Event::AttemptSpoke(it) => heard(entry, it.said(), now),
         _ => entry,
     };
-    let asks = draft.board().approvals.values().any(|it| it.is_open() && it.attempt == id);
+    let asks = draft.board().approvals.values().any(|it| it.is_awaited() && it.attempt == id);
     match (asks, entry.state) {
         (true, State::Starting | State::PendingBootstrap) => {
             entry = note(entry, Sign::Permission, "it asks for something before it is up".into(), now);

@@ -123,6 +123,18 @@ pub enum OnConflict {
     Fail,
 }
 
+/// What becomes of finished work whose agent went on with an assumption, because nobody had answered its question.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Unanswered {
+    /// It waits for the answer.
+    #[default]
+    Wait,
+    /// It lands, and a warning names the assumption.
+    Land,
+}
+
 /// `[landing]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -144,6 +156,8 @@ pub struct Landing {
     /// Paths that always need a person, beside the built-in ones.
     pub protected: Vec<PathPattern>,
     pub on_conflict: OnConflict,
+    /// Whether work waits for the answer to a question that its agent did not wait for.
+    pub unanswered: Unanswered,
     /// The remote to push to after each landing.
     pub push: Option<String>,
     /// Commands to run after each landing.
@@ -171,6 +185,7 @@ impl Default for Landing {
             reviewer: None,
             protected: vec![],
             on_conflict: OnConflict::Fixup,
+            unanswered: Unanswered::Wait,
             push: None,
             after: vec![],
             release: None,

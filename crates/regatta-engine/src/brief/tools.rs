@@ -5,7 +5,7 @@ use regatta_core::agent::{Role, Runtime};
 /// The tools that a prompt names, and what for. The server has them all, and a test of its own that it does.
 pub const WORKERS_TOOLS: [(&str, &str); 10] = [
     ("progress", "say in a sentence what you are doing, when that changes"),
-    ("ask", "ask a person, and wait for the answer"),
+    ("ask", "ask a person, and wait for the answer; with `assume` you go on without, and your work waits for it"),
     ("request_approval", "ask whether you may do something"),
     ("report_scope_escape", "say that you need a file outside your manifest, before you change it"),
     ("siblings", "see who else works here, on which files"),

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use regatta_api::view::{AskedView, BriefView, BriefingView, SiblingView};
 use regatta_core::ids::ApprovalId;
+use regatta_core::refusal::Refusal;
 use regatta_core::session::{Ask, AskOption, OptionKind, Tool, ToolKind, ToolStatus, Want};
 
 use super::*;
@@ -51,13 +52,37 @@ impl Caller<'_> {
         };
         let ask_it = Command::Ask { task: ask.task, attempt: ask.attempt, token: ask.token, ask: Ask { id, want } };
         match self.ask(ask_it).await? {
-            (_, Outcome::Asked(id)) => self.wait_for_answer(ask.attempt, id, ask.wait_ms).await,
+            (_, Outcome::Asked(id)) => {
+                let wait_ms = self.go_on(ask.attempt, id, ask.assume, ask.wait_ms).await?;
+                self.wait_for_answer(ask.attempt, id, wait_ms).await
+            }
             other => Err(unexpected(&other.1)),
         }
     }
 
     pub(super) async fn attempt_answer(&self, ask: input::AttemptAnswer) -> Json {
-        self.wait_for_answer(ask.attempt, ask.id, ask.wait_ms).await
+        let wait_ms = self.go_on(ask.attempt, ask.id, ask.assume, ask.wait_ms).await?;
+        self.wait_for_answer(ask.attempt, ask.id, wait_ms).await
+    }
+
+    /// Notes that an agent goes on without an answer. It does not wait then, unless somebody was quicker.
+    async fn go_on(
+        &self,
+        attempt: AttemptId,
+        id: ApprovalId,
+        assume: Option<String>,
+        wait_ms: u64,
+    ) -> Result<u64, Problem> {
+        let Some(assumed) = assume else { return Ok(wait_ms) };
+        let live = self.live_attempt(attempt)?;
+        let go_on = Command::GoOn { task: live.task, attempt, token: live.token, approval: id, assumed };
+        // The key of this call stands for the question itself.
+        match self.engine().ask(Request { by: self.by.clone(), key: None, command: go_on }).await {
+            Ok(_) => Ok(0),
+            Err(Failure::Refused { refusal: Refusal::AlreadyAnswered { .. }, .. }) => Ok(0),
+            Err(Failure::Refused { refusal, .. }) => Err(Problem::from(&refusal)),
+            Err(other) => Err(Problem::new(503, "stopping", other.to_string(), "make the call again")),
+        }
     }
 
     async fn wait_for_answer(&self, attempt: AttemptId, id: ApprovalId, wait_ms: u64) -> Json {
@@ -66,7 +91,12 @@ impl Caller<'_> {
         loop {
             bell.mark_unchanged();
             let now = self.board();
-            let found = now.approvals.get(&id).filter(|it| it.attempt == attempt);
+            let live = now.attempts.get(&attempt);
+            // A question of an earlier attempt at the same task is this one's, too.
+            let is_own = |asked: &regatta_core::approval::Approval| {
+                asked.attempt == attempt || (asked.is_question() && live.is_some_and(|live| live.task == asked.task))
+            };
+            let found = now.approvals.get(&id).filter(|asked| is_own(asked));
             let Some(found) = found else {
                 return Err(Problem::new(
                     404,
@@ -82,7 +112,16 @@ impl Caller<'_> {
                 answer: decision.map(|it| it.answer.clone()),
                 by: decision.map(|it| it.by.to_string()),
                 withdrawn: found.closed,
+                assumed: found.assumed.clone(),
+                is_told: live.is_some_and(|live| live.talks) && found.is_question(),
             };
+            if view.answered && found.is_question() && !found.heard {
+                let command = Command::NoteHeard { attempt, approval: id };
+                // If this is not noted, the agent is told the answer once more: it is not worth failing for.
+                if let Err(error) = self.engine().ask(Request { by: self.by.clone(), key: None, command }).await {
+                    tracing::warn!(%id, %error, "could not note that an answer was read");
+                }
+            }
             if view.answered || view.withdrawn || tokio::time::timeout_at(deadline, bell.changed()).await.is_err() {
                 return answer(now.revision, &view);
             }

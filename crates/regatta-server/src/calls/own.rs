@@ -288,9 +288,10 @@ impl Own {
     /// A lead answers questions of its own workers. What they may do is a person's to say.
     fn may_answer(&self, board: &Board, ask: &input::Decide) -> Result<(), Problem> {
         let item = board.approvals.get(&ask.id);
-        let attempt = item.and_then(|it| board.attempts.get(&it.attempt));
-        let near = attempt
-            .is_some_and(|it| it.id != self.attempt.id && it.mission.is_some() && it.mission == self.attempt.mission);
+        // The attempt that asked may be over.
+        let near = item.is_some_and(|asked| {
+            asked.attempt != self.attempt.id && asked.mission.is_some() && asked.mission == self.attempt.mission
+        });
         let question = item.is_some_and(|it| matches!(it.ask.want, Want::Question { .. }));
         if self.lead && near && question && ask.reach == Reach::Once {
             return Ok(());

@@ -64,13 +64,14 @@ pub(super) fn list(lead: bool) -> Vec<Value> {
         ),
         tool(
             "ask",
-            "Ask a person, and wait for the answer. If nobody has answered in time, call again with the id that came \
-             back",
+            "Ask a person, and wait for the answer. The question stays open until somebody answers. Call again with the \
+             id to go on waiting, or with assume to go on without",
             object(
                 json!({
                     "question": text("What you need to know; say what you would do without an answer"),
                     "choices": list_of("What may be answered; leave out for a free answer"),
                     "id": text("An earlier question or request (Q7), to go on waiting for its answer"),
+                    "assume": text("Go on without waiting: what you assume. Your work may wait for the answer before it lands"),
                     "wait_seconds": wait(&seconds),
                 }),
                 &[],
@@ -444,7 +445,11 @@ fn read(me: &Me, given: &Value, channel: &str) -> (&'static str, Value) {
 fn ask(me: &Me, name: &str, given: &Value) -> Result<(&'static str, Value), Problem> {
     let wait_ms = seconds(given, "wait_seconds", WAIT_S);
     if let Some(id) = given["id"].as_str() {
-        return Ok(("attempt.answer", json!({ "attempt": me.id, "id": id, "wait_ms": wait_ms })));
+        let mut input = json!({ "attempt": me.id, "id": id, "wait_ms": wait_ms });
+        if let Some(assumed) = given["assume"].as_str() {
+            input["assume"] = json!(assumed);
+        }
+        return Ok(("attempt.answer", input));
     }
     let mut input = json!({ "task": me.task, "attempt": me.id, "token": me.fence, "wait_ms": wait_ms });
     match name {
@@ -454,6 +459,9 @@ fn ask(me: &Me, name: &str, given: &Value) -> Result<(&'static str, Value), Prob
                 return Err(Problem::new(400, "bad_input", "ask needs a question, or the id of one", "give question"));
             }
             input["question"] = given["question"].clone();
+            if let Some(assumed) = given["assume"].as_str() {
+                input["assume"] = json!(assumed);
+            }
             if let Some(choices) = given.get("choices").filter(|it| !it.is_null()) {
                 input["choices"] = choices.clone();
             }
@@ -537,7 +545,18 @@ fn answered(data: Value) -> Done {
             _ => "Nobody will answer it.".to_owned(),
         },
         (false, true) => "Nobody will answer it any more.".to_owned(),
-        (false, false) => format!("Nobody has answered yet. Call ask with id {id} to go on waiting, or go on without."),
+        (false, false) if data["assumed"].is_string() => {
+            format!(
+                "{id} stays open. You go on with your assumption; your work may wait for the answer before it lands."
+            )
+        }
+        (false, false) => {
+            let told = if data["is_told"] == true { " You may end your turn: you are told the answer." } else { "" };
+            format!(
+                "Nobody has answered yet, and {id} stays open.{told} Call ask with id {id} to go on waiting, or with id \
+                 {id} and assume to go on without."
+            )
+        }
     };
     Done { data, said: Some(said) }
 }

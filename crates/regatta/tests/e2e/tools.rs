@@ -201,6 +201,35 @@ async fn call_or_refusal(client: &Client) -> String {
     }
 }
 
+/// A question stays open, work does not land unanswered, and an answer sends it on or back.
+#[test]
+fn unanswered_work_waits_for_a_person() {
+    let world = World::set_up();
+    let mine = granted(&world, "ann", "worker");
+    on_a_runtime(async {
+        let client = client(&world, mine["bearer"].as_str(), ClientLifecycleMode::Initialize).await;
+        let open = said(&call(&client, "ask", json!({ "question": "Blue or red?", "wait_seconds": 0 })).await);
+        assert!(open.contains("Q1 stays open"), "{open}");
+        let early = call(&client, "finish", json!({ "output": "done" })).await;
+        assert!(early.is_error == Some(true) && said(&early).contains("nobody has answered Q1"), "{}", said(&early));
+        let on = said(&call(&client, "ask", json!({ "id": "Q1", "assume": "green" })).await);
+        assert!(on.contains("You go on with your assumption"), "{on}");
+        std::fs::write(std::path::Path::new(mine["workspace"].as_str().unwrap()).join("ann.txt"), "x\n").unwrap();
+        let done = call(&client, "finish", json!({ "output": "done" })).await;
+        assert_eq!(done.is_error, Some(false), "{}", said(&done));
+    });
+    let is_waiting = || world.json(&["show", "T1"])["waits"][0]["kind"] == "question";
+    assert!(until(LONG, is_waiting), "{}", world.ok(&["why", "T1"]));
+    world.ok(&["up", "--restart"]);
+    let why = world.ok(&["why", "T1"]);
+    assert!(why.contains("Q1") && why.contains("green"), "{why}");
+    let inbox = world.json(&["inbox"]);
+    assert_eq!((inbox.as_array().map(Vec::len), &inbox[0]["id"]), (Some(1), &json!("Q1")), "{inbox}");
+    assert_eq!(inbox[0]["choices"], json!(["green"]), "{inbox}");
+    world.ok(&["answer", "Q1", "1"]);
+    assert!(until(LONG, || world.json(&["show", "T1"])["status"] == "completed"), "{}", world.ok(&["why", "T1"]));
+}
+
 #[test]
 fn a_worker_gives_up_by_a_tool() {
     let world = World::set_up();
