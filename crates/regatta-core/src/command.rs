@@ -1,8 +1,7 @@
 //! Commands: everything anyone may ask, whatever door they came in by.
 
+mod actor; // who asks
 mod plan; // a mission with all its tasks at once
-
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,64 +21,7 @@ use crate::{
     steer, task, team,
 };
 
-/// Who asks.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum Actor {
-    /// A person, by the name the machine knows them by.
-    Person(String),
-    Agent(AgentName),
-    Regatta,
-}
-
-impl Serialize for Actor {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Actor::Agent(name) => name.serialize(to),
-            Actor::Person(_) | Actor::Regatta => to.collect_str(self),
-        }
-    }
-}
-
-crate::ids::described!(Actor, "person:NAME, an agent's name, or regatta:");
-
-impl fmt::Display for Actor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Actor::Person(name) => write!(f, "person:{name}"),
-            Actor::Agent(name) => write!(f, "{name}"),
-            Actor::Regatta => f.write_str("regatta:"),
-        }
-    }
-}
-
-impl Actor {
-    /// Who that is, in words for people.
-    pub fn who(&self) -> &str {
-        match self {
-            Actor::Person(name) => name,
-            Actor::Agent(name) => name.as_str(),
-            Actor::Regatta => "Regatta",
-        }
-    }
-}
-
-impl From<Actor> for String {
-    fn from(it: Actor) -> String {
-        it.to_string()
-    }
-}
-
-impl TryFrom<String> for Actor {
-    type Error = crate::ids::BadName;
-    fn try_from(text: String) -> Result<Actor, crate::ids::BadName> {
-        Ok(match text.strip_prefix("person:") {
-            Some(name) => Actor::Person(name.to_owned()),
-            None if text == "regatta:" => Actor::Regatta,
-            None => Actor::Agent(AgentName::new(&text)?),
-        })
-    }
-}
+pub use actor::Actor;
 
 /// A task of a mission; blockers name earlier or later tasks of the same mission by their place in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
