@@ -377,6 +377,13 @@ impl ClaimView {
     }
 }
 
+/// What an attempt or a landing holds by running: nobody granted it, and it ends with its owner.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkClaimView {
+    pub owner: Owner,
+    pub uris: Vec<Uri>,
+}
+
 /// A place in the line for a claim.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitView {
@@ -402,6 +409,9 @@ impl WaitView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimsView {
     pub held: Vec<ClaimView>,
+    /// What attempts and landings hold by running, beside their files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_work: Vec<WorkClaimView>,
     pub waiting: Vec<WaitView>,
 }
 

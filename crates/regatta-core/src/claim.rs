@@ -1,9 +1,11 @@
 //! Claims: exclusive or shared leases on URI patterns, with a deadline and a fencing token.
 //!
 //! One rule of exclusion for everybody: two claims that overlap never live together unless both are shared,
-//! not even when one owner asks twice. Who must wait stands in one line, in order of arrival; a newcomer
-//! that overlaps an earlier waiter stands behind it. Deadlock is refused at the door: a wait that would
-//! close a cycle of owners is never written down.
+//! not even when one owner asks twice. Only work and the agent that does it do not exclude each other, see
+//! [`identity`]. Who must wait stands in one line, in order of arrival; a newcomer that overlaps an earlier waiter
+//! stands behind it. Deadlock is refused at the door: a wait that would close a cycle of owners is never written down.
+
+mod identity; // the task, the workspace and the name that running work holds
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,6 +19,11 @@ use crate::landing;
 use crate::pattern::Uri;
 use crate::project::Project;
 use crate::refusal::{Holder, Refusal};
+
+pub(crate) use identity::{
+    Party, held_by_attempt, held_by_landing, is_own, name_holders, of_start, of_task, task_holders,
+};
+pub use identity::{check_known, held_by_work};
 
 /// Who holds a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -154,7 +161,7 @@ pub const LONGEST_TRUNK_HOLD_MS: u64 = 600_000;
 pub const MOST_URIS: usize = 512;
 
 /// Grants the set at once, or stands in line for it, or says who is in the way.
-pub fn acquire(draft: &mut Draft, ask: Acquire, now: Now) -> Result<Acquired, Refusal> {
+pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired, Refusal> {
     if ask.uris.is_empty() || ask.uris.len() > MOST_URIS {
         return Err(Refusal::invalid(
             format!("a claim names 1 to {MOST_URIS} URIs"),
@@ -179,7 +186,11 @@ pub fn acquire(draft: &mut Draft, ask: Acquire, now: Now) -> Result<Acquired, Re
     if ended {
         return Err(Refusal::invalid(format!("{} has ended", ask.owner), "claim it in an agent's own name"));
     }
-    let holders = in_the_way(draft, &ask.uris, ask.mode, None, now);
+    let aliased = identity::aliased(draft.board(), &ask.uris);
+    ask.uris.extend(aliased);
+    let party = Party::ByHand(&ask.owner);
+    let wanted = Wanted { uris: &ask.uris, mode: ask.mode, line: None, party };
+    let holders = conflicts(draft.board(), wanted, now);
     if holders.is_empty() {
         let (ttl_ms, id, token) = grant(draft, ask, None, now);
         return Ok(Acquired::Granted { claim: id, token, ttl_ms });
@@ -206,32 +217,48 @@ pub fn acquire(draft: &mut Draft, ask: Acquire, now: Now) -> Result<Acquired, Re
     Ok(Acquired::Waiting { wait: id, position: position(draft, id) })
 }
 
-/// Grants an attempt its files for as long as it lives, or says who is in the way. It never waits: a task
-/// that cannot have its files yet is simply not ready.
-pub fn acquire_for_attempt(
+/// What work needs for itself while it runs or lands.
+pub(crate) struct WorkClaims {
+    pub(crate) files: Vec<Uri>,
+    /// Whether other work may hold the files, too.
+    pub(crate) mode: Mode,
+    /// What nobody else may hold, and what work holds by running: see [`identity`].
+    pub(crate) identity: Vec<Uri>,
+}
+
+/// Grants an attempt its files for as long as it lives, or says who is in the way of these or of its identity. It never
+/// waits: a task that cannot have them yet is simply not ready.
+pub(crate) fn acquire_for_attempt(
     draft: &mut Draft,
     attempt: AttemptId,
-    uris: Vec<Uri>,
-    mode: Mode,
+    agent: &AgentName,
+    claims: WorkClaims,
     now: Now,
 ) -> Result<(), Refusal> {
-    let holders = in_the_way(draft, &uris, mode, None, now);
+    let holders = work_conflicts(draft.board(), &claims, agent, now);
     if !holders.is_empty() {
         return Err(Refusal::ClaimHeld { holders });
     }
-    hold(draft, Owner::Attempt(attempt), uris, mode, now);
+    hold(draft, Owner::Attempt(attempt), claims.files, claims.mode, now);
     Ok(())
 }
 
 /// Grants a landing the files of its work again; the caller has seen that they are free.
-pub(crate) fn acquire_for_landing(draft: &mut Draft, landing: LandingId, uris: Vec<Uri>, mode: Mode, now: Now) {
-    hold(draft, Owner::Landing(landing), uris, mode, now);
+pub(crate) fn acquire_for_landing(draft: &mut Draft, landing: LandingId, claims: WorkClaims, now: Now) {
+    hold(draft, Owner::Landing(landing), claims.files, claims.mode, now);
+}
+
+/// Returns who keeps work of `agent` from having what it needs.
+pub(crate) fn work_conflicts(board: &Board, claims: &WorkClaims, agent: &AgentName, now: Now) -> Vec<Holder> {
+    let party = Party::Work(agent);
+    let files = Wanted { uris: &claims.files, mode: claims.mode, line: None, party };
+    let identity = Wanted { uris: &claims.identity, mode: Mode::Exclusive, line: None, party };
+    [files, identity].into_iter().flat_map(|wanted| conflicts(board, wanted, now)).collect()
 }
 
 /// Grants an agent its own name for as long as it is at work; the caller has seen that it is free.
 pub(crate) fn hold_name(draft: &mut Draft, name: &AgentName, memo: String, now: Now) {
-    let uri = Uri::new(&format!("agent://{name}")).expect("an agent's name makes a URI");
-    hold_as(draft, (Owner::Agent(name.clone()), memo), vec![uri], Mode::Exclusive, now);
+    hold_as(draft, (Owner::Agent(name.clone()), memo), vec![Uri::of_agent(name)], Mode::Exclusive, now);
 }
 
 /// Grants what lives as long as its owner.
@@ -319,7 +346,8 @@ pub(crate) fn lends_trunk(board: &Board, under: &landing::Under, project: &Proje
     Ok(())
 }
 
-fn is_trunk(uri: &Uri) -> bool {
+/// Whether it names a project's trunk, or might.
+pub(crate) fn is_trunk(uri: &Uri) -> bool {
     uri.as_str().strip_prefix("workspace://").is_some_and(|it| it.ends_with("/default") || it.contains(['*', '?']))
 }
 
@@ -485,7 +513,7 @@ pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
         freed.iter().flat_map(|uri| draft.board().waiting.overlapping(uri).map(|it| it.0)).collect();
     for number in candidates {
         let Some(wait) = draft.board().waits.get(&WaitId(number)).cloned() else { continue };
-        if in_the_way(draft, &wait.uris, wait.mode, Some(wait.id), now).is_empty() {
+        if conflicts(draft.board(), Wanted::by_wait(&wait), now).is_empty() {
             let ask = Acquire {
                 owner: wait.owner.clone(),
                 uris: wait.uris.clone(),
@@ -508,12 +536,44 @@ pub fn in_the_way(draft: &Draft, uris: &[Uri], mode: Mode, line: Option<WaitId>,
 
 /// [`in_the_way`] for who only looks.
 pub(crate) fn in_the_way_on(board: &Board, uris: &[Uri], mode: Mode, line: Option<WaitId>, now: Now) -> Vec<Holder> {
+    conflicts(board, Wanted { uris, mode, line, party: Party::Anybody }, now)
+}
+
+/// URIs that somebody wants to hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) uris: &'a [Uri],
+    pub(crate) mode: Mode,
+    /// The place in the line of whoever wants them, if it waits.
+    pub(crate) line: Option<WaitId>,
+    pub(crate) party: Party<'a>,
+}
+
+impl<'a> Wanted<'a> {
+    fn by_wait(wait: &'a Wait) -> Wanted<'a> {
+        Wanted { uris: &wait.uris, mode: wait.mode, line: Some(wait.id), party: Party::ByHand(&wait.owner) }
+    }
+}
+
+/// Returns the claims and the earlier waits that keep `wanted` from being granted.
+pub(crate) fn conflicts(board: &Board, wanted: Wanted, now: Now) -> Vec<Holder> {
+    let Wanted { uris, mode, line, party } = wanted;
     let mut seen = BTreeSet::new();
     let mut holders = Vec::new();
     for uri in uris {
+        for (owner, theirs) in identity::in_use(board, uri, party) {
+            let memo = identity::describe(board, &owner);
+            let holder = Holder { claim: None, owner, uri: theirs, ends_in_ms: None, memo };
+            if !holders.contains(&holder) {
+                holders.push(holder);
+            }
+        }
         for (number, theirs) in board.held.overlapping(uri) {
             let Some(claim) = board.claims.get(&ClaimId(number)) else { continue };
-            if (mode == Mode::Exclusive || claim.mode == Mode::Exclusive) && seen.insert((0, number)) {
+            if (mode == Mode::Exclusive || claim.mode == Mode::Exclusive)
+                && !is_own(board, party, theirs, &claim.owner)
+                && seen.insert((0, number))
+            {
                 holders.push(Holder {
                     claim: Some(claim.id),
                     owner: claim.owner.clone(),
@@ -526,7 +586,11 @@ pub(crate) fn in_the_way_on(board: &Board, uris: &[Uri], mode: Mode, line: Optio
         for (number, theirs) in board.waiting.overlapping(uri) {
             let Some(wait) = board.waits.get(&WaitId(number)) else { continue };
             let earlier = line.is_none_or(|mine| wait.id < mine);
-            if earlier && (mode == Mode::Exclusive || wait.mode == Mode::Exclusive) && seen.insert((1, number)) {
+            if earlier
+                && (mode == Mode::Exclusive || wait.mode == Mode::Exclusive)
+                && !is_own(board, party, theirs, &wait.owner)
+                && seen.insert((1, number))
+            {
                 holders.push(Holder {
                     claim: None,
                     owner: wait.owner.clone(),
@@ -555,8 +619,10 @@ pub fn position(draft: &Draft, id: WaitId) -> usize {
 
 /// The cycle that would close if `owner` waited for `blockers` (L10).
 fn cycle_through(draft: &Draft, owner: &Owner, blockers: impl Iterator<Item = Owner>) -> Option<Vec<Owner>> {
-    // Nobody waits for an owner that holds nothing and stands in no line: the usual case, decided at once.
-    if draft.board().claims_of(owner).is_empty() && draft.board().waits_of(owner).is_empty() {
+    // Nobody waits for an owner that holds nothing and stands in no line: the usual case, decided at once. Work holds
+    // something by running.
+    let is_agent = matches!(owner, Owner::Agent(_));
+    if is_agent && draft.board().claims_of(owner).is_empty() && draft.board().waits_of(owner).is_empty() {
         return None;
     }
     let mut paths: Vec<Vec<Owner>> = blockers.map(|it| vec![owner.clone(), it]).collect();
@@ -571,7 +637,7 @@ fn cycle_through(draft: &Draft, owner: &Owner, blockers: impl Iterator<Item = Ow
         }
         for wait in draft.board().waits_of(&last) {
             let Some(wait) = draft.board().waits.get(&wait) else { continue };
-            for next in in_the_way(draft, &wait.uris, wait.mode, Some(wait.id), Now::default()) {
+            for next in conflicts(draft.board(), Wanted::by_wait(wait), Now::default()) {
                 let mut longer = path.clone();
                 longer.push(next.owner);
                 paths.push(longer);

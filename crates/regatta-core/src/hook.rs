@@ -64,7 +64,10 @@ impl Trigger {
         match self {
             Trigger::Message { .. } => matches!(event, Event::MessagePosted(_)),
             Trigger::Event { kind } => kind == event.kind(),
-            Trigger::Free { .. } => matches!(event, Event::ClaimReleased(_)),
+            Trigger::Free { .. } => matches!(
+                event,
+                Event::ClaimReleased(_) | Event::AttemptEnded(_) | Event::LandingLanded(_) | Event::LandingEnded(_)
+            ),
         }
     }
 }
@@ -480,12 +483,22 @@ fn occasion<'a>(
             Event::MessagePosted(it) => Occasion::Message(it.message()),
             _ => Occasion::Event { event, by, depth: depth_of(board, by) },
         }),
-        (Trigger::Free { uri }, Event::ClaimReleased(it)) => {
-            let ended = before.claims.get(it.claim())?;
-            let touched = ended.uris.iter().any(|it| it.overlaps(uri));
+        (Trigger::Free { uri }, _) => {
+            let touched = freed_by(before, event)?.iter().any(|it| it.overlaps(uri));
             let free = || claim::in_the_way_on(board, std::slice::from_ref(uri), Mode::Exclusive, None, now).is_empty();
             (touched && free()).then(|| Occasion::Free { uri: uri.clone(), by, depth: depth_of(board, by) })
         }
+        _ => None,
+    }
+}
+
+/// Returns what nobody holds any more because of an event: a claim's URIs, or what work held by running.
+fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
+    match event {
+        Event::ClaimReleased(it) => before.claims.get(it.claim()).map(|claim| claim.uris.clone()),
+        Event::AttemptEnded(it) => before.attempts.get(it.attempt()).map(|ended| claim::held_by_attempt(ended)),
+        Event::LandingLanded(it) => before.landings.get(it.landing()).map(|ended| claim::held_by_landing(ended)),
+        Event::LandingEnded(it) => before.landings.get(it.landing()).map(|ended| claim::held_by_landing(ended)),
         _ => None,
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{BadName, ProjectName, described};
+use crate::ids::{AgentName, BadName, ProjectName, TaskId, described};
 
 /// The most characters a pattern may have, so that deciding overlap stays cheap.
 const LONGEST: usize = 1024;
@@ -81,6 +81,60 @@ impl Uri {
     /// The claim on one port of the machine.
     pub fn of_port(port: u16) -> Uri {
         Uri(format!("port://{port}").into())
+    }
+
+    /// Names one task, for whoever works on it.
+    pub fn of_task(project: &ProjectName, task: TaskId) -> Uri {
+        Uri(format!("task://{project}/{task}").into())
+    }
+
+    /// Names the workspace of one task.
+    pub fn of_workspace(project: &ProjectName, task: TaskId) -> Uri {
+        Uri(format!("workspace://{project}/{task}").into())
+    }
+
+    /// Names one agent, for whoever goes by that name.
+    pub fn of_agent(agent: &AgentName) -> Uri {
+        Uri(format!("agent://{agent}").into())
+    }
+
+    /// The claim under which a project's releases are made, one at a time.
+    pub fn of_release(project: &ProjectName) -> Uri {
+        Uri(format!("release://{project}").into())
+    }
+
+    /// Returns the agent that it names, if it names one.
+    pub fn agent(&self) -> Option<&str> {
+        self.0.strip_prefix("agent://")
+    }
+
+    /// Whether it names workspaces.
+    pub fn is_workspace(&self) -> bool {
+        self.0.starts_with("workspace://")
+    }
+
+    /// Whether it names exactly this task, or its workspace.
+    pub fn is_of(&self, project: &ProjectName, task: TaskId) -> bool {
+        let Some((named, name)) = self.parts().1.split_once('/') else { return false };
+        matches!(self.parts().0, "task" | "workspace") && named == project.as_str() && name.parse() == Ok(task)
+    }
+
+    /// Whether it can name more than one thing.
+    pub fn is_pattern(&self) -> bool {
+        self.0.contains(['*', '?'])
+    }
+
+    /// Whether it names tasks, workspaces or an agent, which running work holds beside its files.
+    pub fn is_identity(&self) -> bool {
+        matches!(self.parts().0, "agent" | "task" | "workspace")
+    }
+
+    /// Returns the project that it names, which can be a pattern; `None` if its scheme names no project.
+    pub fn project(&self) -> Option<&str> {
+        match self.parts() {
+            ("file" | "workspace" | "task" | "release", path) => path.split('/').next(),
+            _ => None,
+        }
     }
 
     /// Whether it names ports.

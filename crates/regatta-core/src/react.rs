@@ -27,7 +27,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             // A claim granted and released by one command was never seen by anybody, so nobody waited for it.
             if let Some(ended) = before.claims.get(it.claim()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
-                if ended.uris.iter().any(|uri| uri.as_str().starts_with("workspace://")) {
+                if ended.uris.iter().any(claim::is_trunk) {
                     trunk_freed(draft, now)?;
                 }
                 if let (Owner::Landing(id), Some(_), claim::EndCause::Expired) =
@@ -47,7 +47,7 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             if let Some(ended) = before.waits.get(it.wait()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
                 // A landing does not overtake who waits for the trunk, so it may have stood behind this wait.
-                if ended.uris.iter().any(|uri| uri.as_str().starts_with("workspace://")) {
+                if ended.uris.iter().any(claim::is_trunk) {
                     trunk_freed(draft, now)?;
                 }
                 if *it.cause() == claim::WaitCause::TimedOut {
@@ -105,6 +105,9 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             conversation::overheard(draft, it.message(), now);
         }
         Event::AttemptEnded(it) => {
+            if let Some(ended) = before.attempts.get(it.attempt()) {
+                claim::serve_waiters(draft, &claim::held_by_attempt(ended), now);
+            }
             // A member's session: what it means is the member's alone.
             if let Some(ended) = before.attempts.get(it.attempt()) {
                 launch::ended(draft, ended, (*it.cause(), it.detail()), now)?;
@@ -159,10 +162,12 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         Event::LandingBegun(it) => effects.push(Effect::TryLanding { landing: *it.landing() }),
         Event::LandingMoving(it) => effects.push(Effect::MoveTrunk { landing: *it.landing(), fence: *it.fence() }),
         Event::LandingLanded(it) => {
+            landing_freed(draft, before, *it.task(), now);
             effects.extend(after_landing(draft.board(), before, it));
             next_in_queue(draft, before, *it.landing(), now)?;
         }
         Event::LandingEnded(it) => {
+            landing_freed(draft, before, *it.task(), now);
             next_in_queue(draft, before, *it.landing(), now)?;
             if let Some(landing) = before.landings.get(it.landing()).filter(|_| *it.fault() == Some(true)) {
                 conversation::did_not_land(draft, landing, (it.reason(), *it.retry()), now);
@@ -348,6 +353,14 @@ fn after_landing(board: &Board, before: &Board, it: &landing::Landed) -> Vec<Eff
         effects.push(Effect::PushTrunk { project: name, commit: it.commit().clone() });
     }
     effects
+}
+
+/// A landing is over: who waits for its task or its workspace may have them.
+fn landing_freed(draft: &mut Draft, before: &Board, task: crate::ids::TaskId, now: Now) {
+    let found = before.tasks.get(&task).or_else(|| draft.board().tasks.get(&task)).cloned();
+    if let Some(task) = found {
+        claim::serve_waiters(draft, &claim::of_task(&task), now);
+    }
 }
 
 fn next_in_queue(draft: &mut Draft, before: &Board, id: crate::ids::LandingId, now: Now) -> Result<(), Refusal> {

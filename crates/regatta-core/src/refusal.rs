@@ -285,7 +285,9 @@ impl Refusal {
             Refusal::NoSuchProject { .. } => {
                 "see them with regatta project list, or add this repository: regatta init".into()
             }
-            Refusal::NoSuchAgent { agent } => format!("add it: regatta agent add {agent} --runtime scripted"),
+            Refusal::NoSuchAgent { agent } => format!(
+                "add it: regatta agent add {agent} --runtime outside (or --preset NAME, if Regatta runs its program)"
+            ),
             Refusal::NoSuchTask { .. } => "see them with regatta task list".into(),
             Refusal::NoSuchRunner { .. } => "see regatta runner list".into(),
             Refusal::StaleRunner { .. } => "register again; regatta runner does so by itself".into(),

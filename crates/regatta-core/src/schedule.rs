@@ -16,7 +16,7 @@ use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, RunnerName, 
 use crate::landing::{State as LandingState, wave};
 use crate::mission::Mission;
 use crate::pattern::PathPattern;
-use crate::refusal::{Refusal, seconds};
+use crate::refusal::{Holder, Refusal, seconds};
 use crate::task::{Expects, IssueType, Status, Task};
 use crate::{agent, approval, attempt, budget, claim, manifest, mission, provider, radar, runner, standing, task};
 
@@ -111,7 +111,7 @@ pub fn poll(draft: &mut Draft, ask: &Poll, facts: Option<&Facts>, now: Now) -> R
         Some(_) => runner::full(board, runner, agent).is_some(),
         None => machine_full(board).is_some(),
     };
-    if agent::capacity(board, agent).available == 0 || full {
+    if agent::capacity(board, agent).available == 0 || full || !claim::name_holders(board, &ask.agent, now).is_empty() {
         return Ok(None);
     }
     if let Some(facts) = facts
@@ -147,6 +147,7 @@ pub fn would_grant(board: &Board, ask: &Poll, now: Now) -> bool {
         && board.ready_count() > 0
         && agent::capacity(board, agent).available > 0
         && machine_full(board).is_none()
+        && claim::name_holders(board, &ask.agent, now).is_empty()
         && next_for(board, &mut board.lots.clone(), ask, None, now).is_some()
 }
 
@@ -204,8 +205,9 @@ fn next_for(
             && radar::heat(board, task).is_none()
             && budget::blocks(board, task, &ask.agent, now).is_none()
     };
-    let own = board.first_free(lots, &ReadyFor::Offered(ask.agent.clone()), fits);
-    if let Some(own) = own.or_else(|| board.first_free(lots, &ReadyFor::Agent(ask.agent.clone()), fits)) {
+    let mut first = |line: &ReadyFor| board.first_free(lots, line, &ask.agent, fits);
+    let own = first(&ReadyFor::Offered(ask.agent.clone()));
+    if let Some(own) = own.or_else(|| first(&ReadyFor::Agent(ask.agent.clone()))) {
         return Some(own);
     }
     let pools = board
@@ -224,7 +226,7 @@ fn next_for(
     // The first of each line, then the first of those.
     let firsts: BTreeSet<(u8, TaskId)> = open
         .chain(pools)
-        .filter_map(|line| board.first_free(lots, &line, fits))
+        .filter_map(|line| first(&line))
         .filter_map(|id| board.tasks.get(&id).map(|it| (it.priority, id)))
         .collect();
     firsts.into_iter().next().map(|it| it.1)
@@ -497,13 +499,10 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                 say(WaitKind::Policy, rule);
             }
             let (uris, mode) = (manifest::claims(board, task), manifest::mode(board, task));
-            for holder in claim::in_the_way(&Draft::of(board, now), &uris, mode, None, now).iter().take(5) {
-                let ends =
-                    holder.ends_in_ms.map_or(String::new(), |it| format!(" for {} more unless renewed", seconds(it)));
-                say(
-                    WaitKind::Claim,
-                    format!("{} is held by {}{ends}", holder.uri, describe_owner(board, &holder.owner)),
-                );
+            let mut holders = claim::in_the_way(&Draft::of(board, now), &uris, mode, None, now);
+            holders.extend(claim::task_holders(board, task, task.assignee.as_ref(), now));
+            for holder in holders.iter().take(5) {
+                say(WaitKind::Claim, describe_holder(board, holder));
             }
             if let Some(hot) = radar::heat(board, task) {
                 say(WaitKind::Conflict, hot);
@@ -557,9 +556,15 @@ fn trunk_holder(board: &Board, landing: &crate::landing::Landing, now: Now) -> S
     let uri = crate::pattern::Uri::of_trunk(&landing.project);
     let draft = Draft::of(board, now);
     match claim::in_the_way(&draft, std::slice::from_ref(&uri), claim::Mode::Exclusive, None, now).first() {
-        Some(holder) => format!("{uri} is held by {}", describe_owner(board, &holder.owner)),
+        Some(holder) => describe_holder(board, holder),
         None => "it is about to move the trunk".into(),
     }
+}
+
+/// Says who holds a URI, and until when.
+fn describe_holder(board: &Board, holder: &Holder) -> String {
+    let ends = holder.ends_in_ms.map_or(String::new(), |ms| format!(" for {} more unless renewed", seconds(ms)));
+    format!("{} is held by {}{ends}", holder.uri, describe_owner(board, &holder.owner))
 }
 
 fn describe_owner(board: &Board, owner: &claim::Owner) -> String {
@@ -589,6 +594,9 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
         if let Some(parked) = provider::parked(board, agent) {
             let kind = if parked.until_at.is_some() { WaitKind::RateLimit } else { WaitKind::Provider };
             say(kind, provider::describe(parked, now));
+        }
+        if let Some(holder) = claim::name_holders(board, &agent.name, now).first() {
+            say(WaitKind::Claim, describe_holder(board, holder));
         }
         if let Some(text) = budget::blocks(board, task, &agent.name, now) {
             say(WaitKind::Budget, text);

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::attempt::{self, Cause, Resume};
 use crate::board::{Board, Draft};
 use crate::budget::Spend;
+use crate::claim::WorkClaims;
 use crate::event::{Event, facts};
 use crate::graph::Step;
 use crate::ids::{
@@ -461,8 +462,12 @@ pub(crate) fn start(draft: &mut Draft, id: TaskId, by: &attempt::Begin, now: Now
     let task = find(draft.board(), id)?;
     next_status(id, task.status, Status::InProgress)?;
     let attempt = AttemptId(draft.board().counters.attempt + 1);
-    let (uris, mode) = (manifest::claims(draft.board(), &task), manifest::mode(draft.board(), &task));
-    claim::acquire_for_attempt(draft, attempt, uris, mode, now)?;
+    let claims = WorkClaims {
+        files: manifest::claims(draft.board(), &task),
+        mode: manifest::mode(draft.board(), &task),
+        identity: claim::of_start(&task, &by.agent),
+    };
+    claim::acquire_for_attempt(draft, attempt, &by.agent, claims, now)?;
     let ports = attempt::lease_ports(draft, attempt, &task.project, None, now)?;
     attempt::begin(draft, attempt, &task, by, now);
     attempt::give_ports(draft, attempt, ports);

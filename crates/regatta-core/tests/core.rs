@@ -27,6 +27,8 @@ mod dangers;
 mod gates;
 #[path = "core/hooks.rs"]
 mod hooks;
+#[path = "core/identity.rs"]
+mod identity;
 #[path = "core/inboxes.rs"]
 mod inboxes;
 #[path = "core/isolation.rs"]

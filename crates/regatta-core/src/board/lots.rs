@@ -13,8 +13,8 @@ use std::collections::BinaryHeap;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::claim::Mode;
-use crate::ids::{ClaimId, TaskId, WaitId};
+use crate::claim::{self, Mode, Party};
+use crate::ids::{AgentName, ClaimId, TaskId, WaitId};
 use crate::manifest;
 use crate::pattern::{PatternIndex, Uri};
 use crate::task::Task;
@@ -157,15 +157,21 @@ impl Lots {
 }
 
 impl Board {
-    /// The first ready task of a line that `fits` and whose files are free, and the hints as they are after the search.
-    pub(crate) fn first_free(&self, lots: &mut Lots, line: &ReadyFor, fits: impl Fn(&Task) -> bool) -> Option<TaskId> {
+    /// Returns the first ready task of a line that `fits`, and that nobody's claims keep `agent` from starting.
+    pub(crate) fn first_free(
+        &self,
+        lots: &mut Lots,
+        line: &ReadyFor,
+        agent: &AgentName,
+        fits: impl Fn(&Task) -> bool,
+    ) -> Option<TaskId> {
         // Lots that are free and small are not worth the question: their tasks stand loose again.
         let first = Uri::least();
         let here: Vec<(Key, OrdSet<Place>)> = lots
             .lots
             .range((line.clone(), false, first)..)
             .take_while(|it| it.0.0 == *line)
-            .filter(|it| !self.covers(&it.0.2, it.0.1))
+            .filter(|it| !self.covers(&it.0.2, it.0.1, agent))
             .map(|it| (it.0.clone(), it.1.clone()))
             .collect();
         let mut sources = Vec::with_capacity(here.len() + 1);
@@ -184,40 +190,51 @@ impl Board {
         while let Some(Reverse((place, nth))) = order.pop() {
             order.extend(heads[nth].next().map(|it| Reverse((*it, nth))));
             let Some(task) = self.tasks.get(&place.1).filter(|it| fits(it)) else { continue };
-            let mode = manifest::mode(self, task);
-            match self.in_its_way(&manifest::claims(self, task), mode) {
+            let shared = manifest::mode(self, task) == Mode::Shared;
+            let files = self.in_its_way(&manifest::claims(self, task), shared, agent).map(|uri| (shared, uri));
+            let in_its_way =
+                files.or_else(|| self.in_its_way(&claim::of_task(task), false, agent).map(|uri| (false, uri)));
+            match in_its_way {
                 None => return Some(place.1),
-                Some(uri) => {
+                Some((shared, uri)) => {
                     lots.take(line, place);
-                    lots.park(line, place, mode == Mode::Shared, uri);
+                    lots.park(line, place, shared, uri);
                 }
             }
         }
         None
     }
 
-    /// A pattern that somebody holds or waits for, and that keeps these from being held.
-    fn in_its_way(&self, uris: &[Uri], mode: Mode) -> Option<Uri> {
-        let shared = mode == Mode::Shared;
+    /// Returns a pattern that somebody holds or waits for, and that keeps work of `agent` from holding these.
+    fn in_its_way(&self, uris: &[Uri], shared: bool, agent: &AgentName) -> Option<Uri> {
         uris.iter().find_map(|uri| {
-            let held = self.held.overlapping(uri).find(|it| self.excludes_claim(it.0, shared));
-            held.or_else(|| self.waiting.overlapping(uri).find(|it| self.excludes_wait(it.0, shared)))
-                .map(|it| it.1.clone())
+            let held =
+                self.held.overlapping(uri).find(|(number, theirs)| self.excludes_claim(*number, shared, theirs, agent));
+            let waiting = || {
+                self.waiting
+                    .overlapping(uri)
+                    .find(|(number, theirs)| self.excludes_wait(*number, shared, theirs, agent))
+            };
+            held.or_else(waiting).map(|(_, theirs)| theirs.clone())
         })
     }
 
-    /// Whether somebody holds or waits for this very pattern, or for all below a directory above it.
-    fn covers(&self, uri: &Uri, shared: bool) -> bool {
+    /// Whether somebody other than `agent` holds or waits for this very pattern, or for all below a directory above it.
+    fn covers(&self, uri: &Uri, shared: bool, agent: &AgentName) -> bool {
         let covering = |index: &PatternIndex, excludes: &dyn Fn(u64) -> bool| index.covering(uri).any(excludes);
-        covering(&self.held, &|it| self.excludes_claim(it, shared))
-            || covering(&self.waiting, &|it| self.excludes_wait(it, shared))
+        covering(&self.held, &|number| self.excludes_claim(number, shared, uri, agent))
+            || covering(&self.waiting, &|number| self.excludes_wait(number, shared, uri, agent))
     }
 
-    fn excludes_claim(&self, number: u64, shared: bool) -> bool {
-        self.claims.get(&ClaimId(number)).is_some_and(|it| !shared || it.mode == Mode::Exclusive)
+    fn excludes_claim(&self, number: u64, shared: bool, theirs: &Uri, agent: &AgentName) -> bool {
+        self.claims.get(&ClaimId(number)).is_some_and(|held| {
+            (!shared || held.mode == Mode::Exclusive) && !claim::is_own(self, Party::Work(agent), theirs, &held.owner)
+        })
     }
 
-    fn excludes_wait(&self, number: u64, shared: bool) -> bool {
-        self.waits.get(&WaitId(number)).is_some_and(|it| !shared || it.mode == Mode::Exclusive)
+    fn excludes_wait(&self, number: u64, shared: bool, theirs: &Uri, agent: &AgentName) -> bool {
+        self.waits.get(&WaitId(number)).is_some_and(|wait| {
+            (!shared || wait.mode == Mode::Exclusive) && !claim::is_own(self, Party::Work(agent), theirs, &wait.owner)
+        })
     }
 }

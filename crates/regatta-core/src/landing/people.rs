@@ -3,11 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::board::{Board, Draft};
-use crate::claim::Mode;
+use crate::claim::WorkClaims;
 use crate::command::Actor;
 use crate::event::Event;
-use crate::ids::{AttemptId, LandingId, Now, ProjectName, TaskId};
-use crate::pattern::Uri;
+use crate::ids::{AgentName, AttemptId, LandingId, Now, ProjectName, TaskId};
 use crate::project::Review;
 use crate::refusal::Refusal;
 use crate::task::{self, Expects, Status, Submission, Task};
@@ -110,10 +109,10 @@ pub(super) fn let_in(draft: &mut Draft, task: &Task, first: bool, by: &Actor, no
     };
     let agent = task.agent.clone().unwrap_or_else(regatta);
     // Its files were free while a person thought about it, so they must be had again.
-    let (uris, mode) = have_files(draft, task, now)?;
+    let claims = free_claims(draft, task, &agent, now)?;
     join::let_go(draft, task);
     let queued = enter(draft, task, agent, submission, now)?;
-    claim::acquire_for_landing(draft, queued, uris, mode, now);
+    claim::acquire_for_landing(draft, queued, claims, now);
     draft.record(Event::LandingApproved(super::Approved { landing: queued, by: by.to_string() }));
     approval::end_task(draft, task.id, &format!("{by} landed its work without an answer"));
     if first {
@@ -134,11 +133,13 @@ pub fn land_under(draft: &mut Draft, id: TaskId, under: Under, by: &Actor, now: 
     Ok(place)
 }
 
-/// What a landing of the task must hold, if all of it is free.
-fn have_files(draft: &Draft, task: &Task, now: Now) -> Result<(Vec<Uri>, Mode), Refusal> {
-    let (uris, mode) = (manifest::claims(draft.board(), task), manifest::mode(draft.board(), task));
-    let holders = claim::in_the_way(draft, &uris, mode, None, now);
-    if holders.is_empty() { Ok((uris, mode)) } else { Err(Refusal::ClaimHeld { holders }) }
+/// Returns what a landing of the task must hold, if all of it is free.
+fn free_claims(draft: &Draft, task: &Task, agent: &AgentName, now: Now) -> Result<WorkClaims, Refusal> {
+    let board = draft.board();
+    let (files, mode) = (manifest::claims(board, task), manifest::mode(board, task));
+    let claims = WorkClaims { files, mode, identity: claim::of_task(task) };
+    let holders = claim::work_conflicts(board, &claims, agent, now);
+    if holders.is_empty() { Ok(claims) } else { Err(Refusal::ClaimHeld { holders }) }
 }
 
 /// Begins the review of work that waited for something else before.
@@ -236,13 +237,13 @@ pub fn undo(draft: &mut Draft, done: &Task, by: &Actor, now: Now) -> Result<Plac
         now,
     )?;
     let task = task::find(draft.board(), undoing)?;
-    let (uris, mode) = have_files(draft, &task, now)?;
+    let claims = free_claims(draft, &task, &regatta(), now)?;
     let changed = done.submission.as_ref().map(|it| it.changed.clone()).unwrap_or_default();
     let submission =
         Submission { attempt: AttemptId(0), base: commit.clone(), commit, changed, reverts: true, joins: None };
     let landing =
         Landing { mission: None, approved: Some(by.to_string()), ..fresh(draft, &task, regatta(), submission, now) };
     let queued = enter_as(draft, landing)?;
-    claim::acquire_for_landing(draft, queued, uris, mode, now);
+    claim::acquire_for_landing(draft, queued, claims, now);
     place(draft.board(), queued, now)
 }

@@ -85,7 +85,7 @@ fn a_held_trunk_stops_the_queue_and_its_release_continues_it() {
     world.moved(landings[0], Moved::Moved);
     assert_eq!(states(&world, &landings), ["gone", "trying"]);
     // Expiry gives it back just as well.
-    world.hold("eve", &["workspace://shop/*"]);
+    world.hold("eve", &["workspace://shop/defaul?"]);
     world.merge(landings[1]);
     assert_eq!(world.landing(landings[1]), "validated");
     world.advance(30 * SECOND);

@@ -4,6 +4,7 @@
 //! there does not excuse itself. [`Laws`] remembers what only history shows (tokens, ends, when somebody was
 //! last heard of).
 
+mod claim_laws; // who excludes whom
 mod queue_laws; // those of the merge queue
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,7 @@ use regatta_core::schedule::{self, Poll, wait_reasons};
 use regatta_core::task::{Expects, IssueType, Status, Task};
 use regatta_core::{graph, lane, launch, mission};
 
+use claim_laws::{Side, blockers, check_exclusion, conflict};
 use queue_laws::{check_landings, check_order};
 
 /// What history must be remembered to see whether a law was broken.
@@ -88,7 +90,8 @@ impl Laws {
                 self.last_token = claim.token;
                 let earlier = |other: &Wait| it.wait().is_none_or(|mine| other.id < mine);
                 for wait in at_that_time.waits.values().filter(|other| earlier(other)) {
-                    assert!(!conflict(&claim.uris, claim.mode, &wait.uris, wait.mode), "L9: {} overtaken", wait.id);
+                    let (side, other) = (Side::of_claim(at_that_time, claim), Side::of_wait(at_that_time, wait));
+                    assert!(!conflict(&side, &other), "L9: {} overtaken", wait.id);
                 }
                 check_exclusion(after);
                 if let (Some(ttl), Some(at)) = (claim.ttl_ms, claim.expires_at) {
@@ -303,34 +306,34 @@ fn must_refuse(board: &Board, command: &Command) -> Option<&'static str> {
     (!allowed).then_some(law)
 }
 
-fn conflict(a: &[Uri], a_mode: Mode, b: &[Uri], b_mode: Mode) -> bool {
-    (a_mode == Mode::Exclusive || b_mode == Mode::Exclusive) && a.iter().any(|x| b.iter().any(|y| x.overlaps(y)))
+/// Whether these are the URIs that were asked for; a task that was named by its alias is named by its id, too.
+fn is_asked(uris: &[Uri], ask: &Acquire) -> bool {
+    let (asked, more) = uris.split_at(ask.uris.len().min(uris.len()));
+    asked == ask.uris && more.iter().all(|uri| uri.as_str().starts_with("task://"))
 }
 
 /// L7: a set is granted whole, or nothing of it is.
 fn check_set(before: &Board, ask: &Acquire, done: &Commit, now: Now) {
     let Outcome::Claim(acquired) = &done.outcome else { panic!("{:?}", done.outcome) };
-    let blocked = blockers(before, &ask.uris, ask.mode, None).next().is_some();
+    // A task that was named by its alias is asked for by its id, too.
+    let uris = match acquired {
+        Acquired::Granted { claim, .. } => &done.board.claims[claim].uris,
+        Acquired::Waiting { wait, .. } => &done.board.waits[wait].uris,
+    };
+    let side = Side::by_hand(before, &ask.owner, uris, ask.mode);
+    let blocked = !blockers(before, &side, None).is_empty();
     match acquired {
         Acquired::Granted { claim, token, ttl_ms } => {
             let claim = &done.board.claims[claim];
-            assert_eq!((&claim.uris, &claim.owner, claim.token), (&ask.uris, &ask.owner, *token), "L7");
+            assert_eq!((&claim.owner, claim.token), (&ask.owner, *token), "L7");
+            assert!(is_asked(&claim.uris, ask), "L7: {:?} granted for {:?}", claim.uris, ask.uris);
             assert!(!blocked, "L1, L9: granted past somebody");
             assert_eq!(claim.expires_at, Some(now.at + ttl_ms), "L5: another life than was said");
         }
         Acquired::Waiting { wait, .. } => {
-            assert_eq!(done.board.waits[wait].uris, ask.uris, "L7");
+            assert!(is_asked(&done.board.waits[wait].uris, ask), "L7: {:?}", ask.uris);
             assert_eq!(before.claims, done.board.claims, "L7: a part was granted");
             assert!(blocked, "somebody waits for nothing");
-        }
-    }
-}
-
-/// L1: no two claims overlap unless both are shared, not even an owner's own.
-fn check_exclusion(board: &Board) {
-    for (id, a) in &board.claims {
-        for b in board.claims.values().filter(|it| it.id > *id) {
-            assert!(!conflict(&a.uris, a.mode, &b.uris, b.mode), "L1: {} and {} overlap", a.id, b.id);
         }
     }
 }
@@ -347,33 +350,18 @@ fn check_owners(board: &Board) {
     }
 }
 
-/// Who is in the way of these URIs: holders, and waiters before `line`.
-fn blockers<'a>(
-    board: &'a Board,
-    uris: &'a [Uri],
-    mode: Mode,
-    line: Option<&'a Wait>,
-) -> impl Iterator<Item = &'a Owner> {
-    let held = board.claims.values().filter(move |it| conflict(uris, mode, &it.uris, it.mode)).map(|it| &it.owner);
-    let waiting = board
-        .waits
-        .values()
-        .filter(move |it| line.is_none_or(|mine| it.id < mine.id) && conflict(uris, mode, &it.uris, it.mode))
-        .map(|it| &it.owner);
-    held.chain(waiting)
-}
-
 /// L9, L10: nobody waits for what is free, nobody waits for ever, and nobody waits for themselves.
 fn check_waits(board: &Board, now: Now) {
-    let mut edges: BTreeMap<&Owner, BTreeSet<&Owner>> = BTreeMap::new();
+    let mut edges: BTreeMap<&Owner, BTreeSet<Owner>> = BTreeMap::new();
     for wait in board.waits.values() {
         assert!(wait.until_at <= now.at + LONGEST_WAIT_MS, "L10: {} has no end", wait.id);
-        let ahead: BTreeSet<&Owner> = blockers(board, &wait.uris, wait.mode, Some(wait)).collect();
+        let side = Side::of_wait(board, wait);
+        let ahead: BTreeSet<Owner> = blockers(board, &side, Some(wait)).into_iter().collect();
         assert!(!ahead.is_empty(), "L9: {} waits for nothing", wait.id);
         edges.entry(&wait.owner).or_default().extend(ahead);
     }
     for start in edges.keys() {
-        let mut open: Vec<&Owner> = edges[start].iter().copied().collect();
+        let mut open: Vec<&Owner> = edges[start].iter().collect();
         let mut seen = BTreeSet::new();
         while let Some(owner) = open.pop() {
             assert!(owner != *start, "L10: {start} waits for itself");
@@ -614,7 +602,10 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: N
 /// Whether enough ports of its project's range are free.
 fn has_ports(board: &Board, task: &Task) -> bool {
     let settings = &board.projects[&task.project].settings.workspace;
-    let free = |port: u16| blockers(board, &[Uri::of_port(port)], Mode::Exclusive, None).next().is_none();
+    let free = |port: u16| {
+        let uris = [Uri::of_port(port)];
+        blockers(board, &Side::unknown(&uris, Mode::Exclusive), None).is_empty()
+    };
     (settings.port_range.0..=settings.port_range.1).filter(|it| free(*it)).take(settings.ports as usize).count()
         == settings.ports as usize
 }

@@ -10,7 +10,8 @@ use regatta_core::pattern::Uri;
 use regatta_core::project::{Project, QueueMode};
 use regatta_core::task::Task;
 
-use super::{blockers, check_files, needs};
+use super::claim_laws::{Side, blockers};
+use super::{check_files, needs};
 
 /// Who was first, by rank, age and number.
 fn rank(it: &Landing) -> (bool, u8, LandingId) {
@@ -102,16 +103,12 @@ pub(super) fn check_landings(board: &Board) {
             State::Queued | State::Trying { .. } => {}
             State::Validated { .. } => {
                 let stopped = board.projects[&landing.project].queue.held.is_some();
-                let held = blockers(board, &trunk, Mode::Exclusive, None).next();
+                let held = !blockers(board, &Side::unknown(&trunk, Mode::Exclusive), None).is_empty();
                 let cut = mates(board, landing).any(|it| {
                     it.landing.is_some_and(|it| board.landings.contains_key(&it) && !landing.train().contains(&it))
                 });
                 let waits = !claims_hold(board, landing);
-                assert!(
-                    stopped || held.is_some() || cut || waits,
-                    "Q8: the trunk is free and {} does not take it",
-                    landing.id
-                );
+                assert!(stopped || held || cut || waits, "Q8: the trunk is free and {} does not take it", landing.id);
             }
             State::Moving { fence, .. } => {
                 assert!(claims_hold(board, landing), "Q1, Q14: {} claims what did not pass", landing.id);

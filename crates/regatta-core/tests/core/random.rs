@@ -36,13 +36,15 @@ mod leading;
 
 const AGENTS: [&str; 3] = ["ada", "bob", "eve"];
 const MANIFESTS: [&[&str]; 6] = [&["src/**"], &["src/a.rs"], &["src/b.rs", "docs/x.md"], &["docs/**"], &["web/*"], &[]];
-const URIS: [&str; 6] = [
+const URIS: [&str; 8] = [
     "file://shop/src/**",
     "file://shop/src/a.rs",
     "file://shop/docs/x.md",
     "workspace://shop/default",
     "workspace://shop/*",
     "port://1",
+    "task://shop/T1",
+    "agent://ada",
 ];
 const TIMES: [u64; 8] = [1, 1_000, 5_000, 29_999, 30_000, 120_000, 600_000, 3_600_000];
 const MOST_TASKS: u64 = 9;
@@ -626,7 +628,7 @@ impl Story {
                     (3, Some(it)) => Owner::Attempt(it.attempt),
                     (nth, _) => Owner::Agent(agent(AGENTS[nth as usize % 3])),
                 };
-                let uris = (0..6).filter(|it| uris & (1 << it) != 0).map(|it| uri(URIS[it])).collect();
+                let uris = (0..8).filter(|it| uris & (1 << it) != 0).map(|it| uri(URIS[it])).collect();
                 let mode = if shared { Mode::Shared } else { Mode::Exclusive };
                 let wait_ms = if wait < 2 { 0 } else { TIMES[wait] };
                 let memo = String::new();

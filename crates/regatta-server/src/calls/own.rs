@@ -343,14 +343,15 @@ impl Own {
         }
     }
 
-    /// Files of its project, ports, and its own task and name. What fences people and the trunk is not an attempt's.
+    /// Files of its project, ports, and its own task, workspace and name. What fences people and the trunk is not an attempt's.
     fn uris(&self, uris: &[Uri]) -> Result<(), Problem> {
         let (project, task, agent) = (&self.attempt.project, self.attempt.task, &self.attempt.agent);
         for uri in uris {
             let text = uri.as_str();
             let fine = text.strip_prefix(&format!("file://{project}/")).is_some_and(|it| self.bounded(it))
                 || text.starts_with("port://")
-                || text == format!("task://{task}")
+                || text == format!("task://{project}/{task}")
+                || text == format!("workspace://{project}/{task}")
                 || text == format!("agent://{agent}")
                 || (self.lead && text == format!("workspace://{project}/default"));
             if !fine {

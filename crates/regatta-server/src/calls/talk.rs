@@ -1,5 +1,7 @@
 //! Verbs between agents: claims.
 
+use regatta_api::view::WorkClaimView;
+
 use super::*;
 
 impl Caller<'_> {
@@ -9,6 +11,8 @@ impl Caller<'_> {
             Visitor::Attempt { id, .. } => Owner::Attempt(*id),
             Visitor::Owner | Visitor::Named { .. } | Visitor::Firing { .. } => Owner::Agent(ask.agent.clone()),
         };
+        claim::check_known(&self.board(), &ask.agent, &ask.uris, &self.by)
+            .map_err(|refusal| Problem::from(&refusal))?;
         let acquire =
             Acquire { owner, uris: ask.uris, mode: ask.mode, ttl_ms: ask.ttl_ms, wait_ms: ask.wait_ms, memo: ask.memo };
         let reply = self.engine().acquire(Actor::Agent(ask.agent), self.key.clone(), acquire).await.map_err(refused)?;
@@ -33,6 +37,10 @@ impl Caller<'_> {
         let (board, now) = (self.board(), self.engine().now());
         let view = ClaimsView {
             held: board.claims.values().map(|it| ClaimView::of(&board, it, now)).collect(),
+            by_work: claim::held_by_work(&board)
+                .filter(|(_, uris)| !uris.is_empty())
+                .map(|(owner, uris)| WorkClaimView { owner, uris })
+                .collect(),
             waiting: board.waits.values().map(|it| WaitView::of(it, now)).collect(),
         };
         answer(board.revision, &view)

@@ -67,7 +67,7 @@ pub(super) fn claim(app: &App, word: ClaimWord) -> Said {
 }
 
 fn draw(claims: &ClaimsView) -> String {
-    if claims.held.is_empty() && claims.waiting.is_empty() {
+    if claims.held.is_empty() && claims.by_work.is_empty() && claims.waiting.is_empty() {
         return "nothing is claimed\n".into();
     }
     let uris = |uris: &[regatta_core::pattern::Uri]| uris.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
@@ -95,5 +95,9 @@ fn draw(claims: &ClaimsView) -> String {
             String::new(),
         ]
     });
-    table(&held.chain(waiting).collect::<Vec<_>>())
+    let by_work = claims.by_work.iter().map(|it| {
+        let until = "while it runs".to_owned();
+        vec!["-".into(), it.owner.to_string(), "exclusive".into(), String::new(), until, uris(&it.uris), String::new()]
+    });
+    table(&held.chain(by_work).chain(waiting).collect::<Vec<_>>())
 }

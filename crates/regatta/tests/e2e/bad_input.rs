@@ -18,17 +18,17 @@ fn what_cannot_be_understood_is_usage() {
         "statsu",
         "task",
         "task fly",
-        "claim acquire --as zoe",
-        "claim acquire nonsense --as zoe",
-        "claim acquire file:// --as zoe",
-        "claim acquire ftp://x/y --as zoe",
-        "claim acquire file://shop/a//b --as zoe",
-        "claim acquire file://shop/../x --as zoe",
-        "claim acquire file://shop/a** --as zoe",
-        "claim acquire file://shop/x --as zoe --ttl soon",
-        "claim acquire file://shop/x --as zoe --ttl -5s",
-        "claim acquire file://shop/x --as zoe --ttl 0",
-        "claim acquire file://shop/x --as zoe --ttl 99999d",
+        "claim acquire --as ann",
+        "claim acquire nonsense --as ann",
+        "claim acquire file:// --as ann",
+        "claim acquire ftp://x/y --as ann",
+        "claim acquire file://shop/a//b --as ann",
+        "claim acquire file://shop/../x --as ann",
+        "claim acquire file://shop/a** --as ann",
+        "claim acquire file://shop/x --as ann --ttl soon",
+        "claim acquire file://shop/x --as ann --ttl -5s",
+        "claim acquire file://shop/x --as ann --ttl 0",
+        "claim acquire file://shop/x --as ann --ttl 99999d",
         "claim acquire file://shop/x --as ../zoe",
         "claim renew X1 --token 1",
         "claim renew C1 --token -1",
@@ -141,12 +141,12 @@ fn huge_arguments_are_kept_or_refused() {
     world.refused(&["task", "add", &huge, "--files", "a"], 2);
     world.refused(&["task", "add", "x", "--files", &huge], 2);
     world.refused(&["agent", "add", &huge, "--runtime", "scripted"], 2);
-    world.refused(&["claim", "acquire", &format!("file://shop/{huge}"), "--as", "zoe"], 2);
+    world.refused(&["claim", "acquire", &format!("file://shop/{huge}"), "--as", "ann"], 2);
     world.refused(&["show", &huge], 2);
     world.refused(&[&huge], 2);
     let many: Vec<String> = (0..600).map(|it| format!("file://shop/{it}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    world.refused(&[&["claim", "acquire", "--as", "zoe"], &many[..]].concat(), 2);
+    world.refused(&[&["claim", "acquire", "--as", "ann"], &many[..]].concat(), 2);
     // Text that a person may well paste.
     let text = "ü\t\"'\\ \u{1b}[31mred\u{1b}[0m\n".repeat(500);
     let sent = world.run(&["msg", "send", "dev", &text, "--json"]);
@@ -239,7 +239,7 @@ fn a_key_is_answered_once() {
     let second = door.call("msg.send", &send, Some("key-1")).unwrap().json();
     assert_eq!(first["data"], second["data"]);
     assert_eq!(world.json(&["msg", "history", "dev"]).as_array().unwrap().len(), 1);
-    let other = json!({ "uris": ["file://a/b"], "agent": "zoe", "ttl_ms": 1000 });
+    let other = json!({ "uris": ["port://1"], "agent": "operator", "ttl_ms": 1000 });
     let reused = door.call("claim.acquire", &other, Some("key-1")).unwrap();
     assert_eq!((reused.status, &reused.json()["code"]), (409, &json!("key_reused")), "{reused:?}");
 }

@@ -134,7 +134,7 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
     };
     assert_eq!((&refused["code"], &refused["retryable"]), (&json!("disk_full"), &json!(true)), "{refused}");
     assert!(refused["hint"].as_str().unwrap().contains("free some space"), "{refused}");
-    let error = world.refused(&["claim", "acquire", "file://a/b", "--as", "zoe"], 1);
+    let error = world.refused(&["claim", "acquire", "port://1", "--as", "ann"], 1);
     assert_eq!(error["code"], "disk_full");
     assert_eq!(world.json(&["up"])["pid"], pid, "the daemon lives on a full disk");
     assert_eq!(history(&world), sent, "and can be read (D1)");
@@ -142,7 +142,7 @@ fn a_full_disk_loses_nothing_and_goes_on_when_there_is_room() {
     assert!(until(LONG, || send(sent).status == 200), "it goes on when there is room");
     sent += 1;
     assert_eq!(history(&world), sent);
-    world.json(&["claim", "acquire", "file://a/b", "--as", "zoe"]);
+    world.json(&["claim", "acquire", "port://1", "--as", "ann"]);
     // A start on a full disk says so as well, and loses nothing.
     world.ok(&["down"]);
     fill();

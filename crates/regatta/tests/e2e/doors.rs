@@ -245,7 +245,7 @@ fn tokens_are_shown_to_their_holders_only() {
     let world = World::set_up();
     world.ok(&["agent", "add", "zoe", "--runtime", "outside"]);
     world.ok(&["task", "add", "Hello", "--files", "h.txt"]);
-    world.json(&["claim", "acquire", "file://x/y", "--as", "zoe"]);
+    world.json(&["claim", "acquire", "file://shop/y", "--as", "zoe"]);
     world.json(&["task", "poll", "--as", "zoe"]);
     fn tokens(value: &Value, found: &mut Vec<Value>) {
         match value {

@@ -165,7 +165,7 @@ fn a_claim_is_held_while_the_command_runs() {
     let hook =
         add(&world, &["--channel", "shop", "--claim", "respond://shop-dev", "--ttl", "60s", "--cwd", "/", "--", &wait]);
     send(&world, "shop", "one");
-    let refused = world.refused(&["claim", "acquire", "respond://shop-dev", "--as", "eve", "--ttl", "5s"], 5);
+    let refused = world.refused(&["claim", "acquire", "respond://shop-dev", "--as", "ann", "--ttl", "5s"], 5);
     assert_eq!(refused["code"], "claim_held");
     assert!(refused["message"].as_str().unwrap().contains(&format!("hook/{hook}")), "{refused}");
     send(&world, "shop", "two, while one is handled");
@@ -177,7 +177,7 @@ fn a_claim_is_held_while_the_command_runs() {
     std::fs::write(&gate, "").unwrap();
     let log = ended(&world, &hook, 1);
     assert_eq!((log[0]["output"].as_str(), &log[0]["ended"]), (Some("over\n"), &json!({ "exited": 0 })));
-    let mine = world.json(&["claim", "acquire", "respond://shop-dev", "--as", "eve", "--ttl", "50s"]);
+    let mine = world.json(&["claim", "acquire", "respond://shop-dev", "--as", "ann", "--ttl", "50s"]);
     // When somebody else lets go, a hook that waits for just that fires; and one on events.
     let freed = add(&world, &["--on-free", "respond://shop-dev", "--cwd", "/", "--", "sh", "-c", "echo $REGATTA_FREE"]);
     let added = add(&world, &["--event", "task.added", "--cwd", "/", "--", "sh", "-c", "echo $REGATTA_SUBJECT"]);
@@ -248,7 +248,7 @@ fn j8_a_killed_daemon_runs_no_hook_twice() {
     kill(pid);
     assert!(until(LONG, || !alive(pid)));
     world.ok(&["up"]);
-    let refused = world.refused(&["claim", "acquire", "respond://shop-dev", "--as", "eve", "--ttl", "5s"], 5);
+    let refused = world.refused(&["claim", "acquire", "respond://shop-dev", "--as", "ann", "--ttl", "5s"], 5);
     assert_eq!(refused["code"], "claim_held", "it is held as long as the command runs");
     std::fs::write(&gate, "").unwrap();
     let log = ended(&world, &hook, 1);

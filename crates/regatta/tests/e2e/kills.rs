@@ -88,8 +88,8 @@ impl Load<'_> {
             if self.over.load(Ordering::SeqCst) {
                 return;
             }
-            let (uri, floor) = (format!("file://e2e/{me}/{nth}"), self.highest.load(Ordering::SeqCst));
-            let ask = json!({ "uris": [uri], "agent": format!("agent-{me}"), "ttl_ms": 3_600_000 });
+            let (uri, floor) = (format!("port://{me}/{nth}"), self.highest.load(Ordering::SeqCst));
+            let ask = json!({ "uris": [uri], "agent": format!("operator/agent-{me}"), "ttl_ms": 3_600_000 });
             let Some(grant) = self.ok("claim.acquire", &ask, &format!("claim-{me}-{nth}")) else { return };
             let (claim, token) = (grant["claim"].as_str().unwrap().to_owned(), grant["token"].as_u64().unwrap());
             assert!(token > floor, "L2: {token} was granted after {floor}");
@@ -323,7 +323,7 @@ fn check_ledger(world: &World, door: &Door, ledger: &Ledger, highest: u64) {
     }
     let uris: Vec<String> = claims["held"].as_array().unwrap().iter().map(|it| it["uris"].to_string()).collect();
     assert_eq!(uris.len(), uris.iter().collect::<BTreeSet<_>>().len(), "L1: nothing is held twice");
-    let last = door.ask("claim.acquire", json!({ "uris": ["file://e2e/last"], "agent": "a", "ttl_ms": 1000 }));
+    let last = door.ask("claim.acquire", json!({ "uris": ["port://last"], "agent": "operator", "ttl_ms": 1000 }));
     assert!(last["token"].as_u64().unwrap() > highest, "L2");
 
     let tasks = door.ask("task.list", json!({ "all": true }));

@@ -137,7 +137,10 @@ fn tasks_travel_as_a_plan() {
 /// Claims: granted with a token; held is exit 5 with `claim_held`; only the token renews and releases (L6, L8).
 #[test]
 fn claims_are_granted_held_renewed_and_released() {
-    let world = World::new();
+    let world = World::set_up();
+    for name in ["zoe", "yan", "a", "b", "c"] {
+        world.ok(&["agent", "add", name, "--runtime", "outside"]);
+    }
     let uri = "file://shop/src/**";
     let grant = world.json(&["claim", "acquire", uri, "agent://zoe", "--as", "zoe", "--ttl", "60s", "-m", "refactor"]);
     assert_eq!((&grant["claim"], &grant["ttl_ms"]), (&json!("C1"), &json!(60_000)), "{grant}");

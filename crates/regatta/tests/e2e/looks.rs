@@ -47,7 +47,7 @@ fn people_read_this() {
     ] {
         check(name, &plain(&world.ok(args), &world.root));
     }
-    let error = world.run(&["claim", "acquire", "file://shop/cellar/wine", "--as", "yan"]);
+    let error = world.run(&["claim", "acquire", "file://shop/cellar/wine", "--as", "zoe"]);
     assert_eq!(error.code, 5);
     check("error.txt", &plain(&error.err, &world.root));
     let missing = world.run(&["show", "T99"]);

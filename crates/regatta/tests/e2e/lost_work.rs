@@ -284,7 +284,7 @@ fn q4_a_submit_that_is_interrupted_between_its_steps_lands_once() {
 
 /// Takes the trunk by hand; gives the claim and its token.
 fn take_trunk(world: &World, ttl: &str) -> (String, String) {
-    let got = world.json(&["claim", "acquire", "workspace://shop/default", "--ttl", ttl, "--as", "lead"]);
+    let got = world.json(&["claim", "acquire", "workspace://shop/default", "--ttl", ttl, "--as", "ann"]);
     (got["claim"].as_str().unwrap().to_owned(), got["token"].to_string())
 }
 

@@ -24,6 +24,7 @@ mod bridges_webhooks; // what happens, told to a receiver
 mod bus; // messages: threads, search, mail, files, cursors
 mod change_sets; // random changes that interact, landed and validated again
 mod chaos; // kill -9 of a runner and of the daemon, at random
+mod claims; // claims bind running work and outsiders alike
 mod coming_together; // landing as its settings say
 mod demo; // the first command of a newcomer
 mod disks; // full, read-only, corrupt, far away

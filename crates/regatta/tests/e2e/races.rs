@@ -24,7 +24,7 @@ fn strings(args: &[&str]) -> Vec<String> {
 }
 
 fn assert_one_winner(world: &World, uri: &str) {
-    let ran = race(world, |nth| strings(&["claim", "acquire", uri, "--as", &format!("racer-{nth}"), "--json"]), 20);
+    let ran = race(world, |nth| strings(&["claim", "acquire", uri, "--as", &format!("ann/racer-{nth}"), "--json"]), 20);
     let won = ran.iter().filter(|it| it.code == 0).count();
     let held: Vec<&Ran> = ran.iter().filter(|it| it.code == 5).collect();
     assert_eq!((won, held.len()), (1, 19), "L1: {ran:?}");
@@ -39,11 +39,11 @@ fn assert_one_winner(world: &World, uri: &str) {
 #[test]
 fn of_twenty_racing_acquires_one_wins() {
     let world = World::new();
-    assert_one_winner(&world, "file://shop/race");
+    assert_one_winner(&world, "port://7");
     assert_eq!(world.events().iter().filter(|it| it["kind"] == "fleet.resumed").count(), 1, "one daemon was started");
     let world = World::new();
     world.ok(&["up"]);
-    assert_one_winner(&world, "file://shop/race");
+    assert_one_winner(&world, "port://7");
 }
 
 /// J4: twelve polls race for three slots; three distinct tasks are at work, five wait.

@@ -155,7 +155,8 @@ fn an_attempts_token_reaches_its_own_work_alone() {
     let door = Door::of(&world.data);
     let (mine, other) = (grant(&world, "ann", "a.txt"), grant(&world, "bob", "b.txt"));
     let token = bearer(&mine).to_owned();
-    let by_hand = door.ask("claim.acquire", json!({ "uris": ["release://shop"], "agent": "zoe", "ttl_ms": 60_000 }));
+    let by_hand =
+        door.ask("claim.acquire", json!({ "uris": ["release://shop"], "agent": "operator", "ttl_ms": 60_000 }));
     let claims = door.ask("claim.list", json!({}));
     let manifest = claims["held"].as_array().unwrap().iter().find(|it| it["owner"]["attempt"] == mine["attempt"]);
     let manifest = manifest.unwrap()["claim"].clone();

@@ -1,0 +1,215 @@
+//! Identity claims: the task, the workspace and the agent's name that work holds by running.
+//!
+//! An outsider that holds one of them keeps the attempt from starting, and a running attempt, or the landing of its
+//! work, keeps outsiders from having them. They are no rows: what runs holds them, and they end with it, so they cannot
+//! disagree with the attempts and cost a start nothing.
+//!
+//! They exclude other parties only: an agent that claimed a task by hand may start it, a lead may claim a task that its
+//! worker then starts, and all attempts of one agent share its name.
+//!
+//! [`check_known`] is the rule for claims made by hand: a claim in the name of an agent, or on a project, that this
+//! fleet does not have would exclude nobody, so it is refused.
+
+use std::sync::Arc;
+
+use crate::attempt::Attempt;
+use crate::board::Board;
+use crate::bus;
+use crate::command::Actor;
+use crate::ids::{AgentName, Now, ProjectName, TaskId};
+use crate::landing::Landing;
+use crate::pattern::{PathPattern, Uri};
+use crate::refusal::{Holder, Refusal};
+use crate::task::Task;
+
+use super::{Mode, Owner, Wanted, conflicts};
+
+/// On whose behalf URIs are wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Party<'a> {
+    /// Nobody in particular: everybody who has them is in the way.
+    Anybody,
+    /// A claim made by hand, or a wait for one, in this owner's name.
+    ByHand(&'a Owner),
+    /// An attempt of this agent that is about to start, or the landing of its work.
+    Work(&'a AgentName),
+    /// An attempt of some agent that is about to start.
+    AnyWork,
+}
+
+/// Returns what nobody else may hold when an attempt at `task` starts: the task, under its alias too, its workspace, and
+/// the agent's name.
+pub(crate) fn of_start(task: &Task, agent: &AgentName) -> Vec<Uri> {
+    let mut uris = of_task(task);
+    uris.push(Uri::of_agent(agent));
+    uris
+}
+
+/// Returns the URIs of a task: itself, its workspace, and the task by the name that it has in another tracker, as
+/// outsiders may claim it (`task://shop/bd-12`).
+pub(crate) fn of_task(task: &Task) -> Vec<Uri> {
+    let alias = task.alias.as_ref().filter(|alias| !alias.contains(['*', '?', '%']));
+    let alias = alias.and_then(|alias| Uri::new(&format!("task://{}/{alias}", task.project)).ok());
+    let own = [Uri::of_task(&task.project, task.id), Uri::of_workspace(&task.project, task.id)];
+    own.into_iter().chain(alias).collect()
+}
+
+/// Returns what an attempt holds by running.
+pub(crate) fn held_by_attempt(attempt: &Attempt) -> Vec<Uri> {
+    let workspace = (!attempt.bare).then(|| Uri::of_workspace(&attempt.project, attempt.task));
+    let own = [Uri::of_task(&attempt.project, attempt.task), Uri::of_agent(&attempt.agent)];
+    own.into_iter().chain(workspace).collect()
+}
+
+/// Returns what a landing holds as long as it is under way: its agent no longer runs, so not the agent's name. What
+/// comes from a remote is nobody's work.
+pub(crate) fn held_by_landing(landing: &Landing) -> Vec<Uri> {
+    if landing.submission.joins.is_some() {
+        return vec![];
+    }
+    vec![Uri::of_task(&landing.project, landing.task), Uri::of_workspace(&landing.project, landing.task)]
+}
+
+/// Returns everything that work holds by running, by owner.
+pub fn held_by_work(board: &Board) -> impl Iterator<Item = (Owner, Vec<Uri>)> {
+    let attempts = board.attempts.values().map(|attempt| (Owner::Attempt(attempt.id), held_by_attempt(attempt)));
+    let landings = board.landings.values().map(|landing| (Owner::Landing(landing.id), held_by_landing(landing)));
+    attempts.chain(landings)
+}
+
+/// Returns the work of other parties that holds something that `uri` overlaps.
+pub(super) fn in_use(board: &Board, uri: &Uri, party: Party) -> Vec<(Owner, Uri)> {
+    // A start was judged by the state of its task, and attempts of one agent share its name.
+    if matches!(party, Party::Work(_) | Party::AnyWork) || !uri.is_identity() {
+        return vec![];
+    }
+    let is_others = |owner: &Owner| match party {
+        Party::ByHand(asker) => !is_one_party(board, uri, asker, owner),
+        _ => true,
+    };
+    if uri.is_pattern() {
+        let overlapping = |(owner, uris): (Owner, Vec<Uri>)| {
+            let theirs = uris.into_iter().find(|theirs| theirs.overlaps(uri))?;
+            Some((owner, theirs))
+        };
+        return held_by_work(board).filter_map(overlapping).filter(|(owner, _)| is_others(owner)).collect();
+    }
+    let attempts = board.attempts.values().filter(|attempt| attempt_has(attempt, uri)).map(|it| Owner::Attempt(it.id));
+    let landings = board.landings.values().filter(|landing| landing_has(landing, uri)).map(|it| Owner::Landing(it.id));
+    attempts.chain(landings).filter(is_others).map(|owner| (owner, uri.clone())).collect()
+}
+
+/// Says what work is at, for whoever wants what it holds.
+pub(super) fn describe(board: &Board, owner: &Owner) -> String {
+    let attempt = |attempt: &Arc<Attempt>| format!("{} works on {}", attempt.agent, attempt.task);
+    let landing = |landing: &Arc<Landing>| format!("{} is landing", landing.task);
+    match owner {
+        Owner::Attempt(id) => board.attempts.get(id).map(attempt).unwrap_or_default(),
+        Owner::Landing(id) => board.landings.get(id).map(landing).unwrap_or_default(),
+        Owner::Agent(_) => String::new(),
+    }
+}
+
+fn attempt_has(attempt: &Attempt, uri: &Uri) -> bool {
+    match uri.agent() {
+        Some(agent) => attempt.agent.as_str() == agent,
+        None => uri.is_of(&attempt.project, attempt.task) && !(attempt.bare && uri.is_workspace()),
+    }
+}
+
+fn landing_has(landing: &Landing, uri: &Uri) -> bool {
+    landing.submission.joins.is_none() && uri.is_of(&landing.project, landing.task)
+}
+
+/// Returns the tasks that `uris` name by their alias, so that a claim on the alias holds the task, too.
+pub(super) fn aliased(board: &Board, uris: &[Uri]) -> Vec<Uri> {
+    let mut found = Vec::new();
+    for uri in uris {
+        let Some((project, name)) = uri.as_str().strip_prefix("task://").and_then(|path| path.split_once('/')) else {
+            continue;
+        };
+        if name.parse::<TaskId>().is_ok() || uri.is_pattern() {
+            continue;
+        }
+        let is_named = |task: &&Arc<Task>| task.alias.as_deref() == Some(name) && task.project.as_str() == project;
+        let tasks = board.tasks.values().filter(is_named).map(|task| Uri::of_task(&task.project, task.id));
+        found.extend(tasks.filter(|task| !uris.contains(task)));
+    }
+    found
+}
+
+/// Returns who keeps the attempts of `agent` from having its name.
+pub(crate) fn name_holders(board: &Board, agent: &AgentName, now: Now) -> Vec<Holder> {
+    let uris = [Uri::of_agent(agent)];
+    conflicts(board, Wanted { uris: &uris, mode: Mode::Exclusive, line: None, party: Party::Work(agent) }, now)
+}
+
+/// Returns who keeps `task` from starting, apart from those who hold its files or its agent's name.
+pub(crate) fn task_holders(board: &Board, task: &Task, agent: Option<&AgentName>, now: Now) -> Vec<Holder> {
+    let uris = of_task(task);
+    let party = agent.map_or(Party::AnyWork, Party::Work);
+    conflicts(board, Wanted { uris: &uris, mode: Mode::Exclusive, line: None, party }, now)
+}
+
+/// Whether a claim by hand, or a wait for one, on `theirs` is the work's own, so that it does not keep it from starting.
+pub(crate) fn is_own(board: &Board, party: Party, theirs: &Uri, holder: &Owner) -> bool {
+    let Party::Work(agent) = party else { return false };
+    theirs.is_identity() && agent_of(board, holder).is_some_and(|by_hand| stands_for(theirs, by_hand, agent))
+}
+
+fn is_one_party(board: &Board, uri: &Uri, by_hand: &Owner, work: &Owner) -> bool {
+    match (agent_of(board, by_hand), agent_of(board, work)) {
+        (Some(by_hand), Some(work)) => stands_for(uri, by_hand, work),
+        _ => false,
+    }
+}
+
+/// Whether whoever claims by hand may claim what `work` does: itself, or a worker below it. A name is one agent's alone.
+fn stands_for(uri: &Uri, by_hand: &AgentName, work: &AgentName) -> bool {
+    if uri.agent().is_some() { by_hand == work } else { bus::is_of(work, by_hand) }
+}
+
+fn agent_of<'a>(board: &'a Board, owner: &'a Owner) -> Option<&'a AgentName> {
+    match owner {
+        Owner::Agent(name) => Some(name),
+        Owner::Attempt(id) => board.attempts.get(id).map(|attempt| &attempt.agent),
+        Owner::Landing(id) => board.landings.get(id).map(|landing| &landing.agent),
+    }
+}
+
+/// Refuses a claim made by hand that would exclude nobody: in the name of an agent that this fleet does not know, or on
+/// a project that it does not have.
+///
+/// Known are registered agents, the person or agent who asks, whoever is below one of them (`ada/worker-1`), and a
+/// project's own identity (`shop-dev`).
+pub fn check_known(board: &Board, agent: &AgentName, uris: &[Uri], by: &Actor) -> Result<(), Refusal> {
+    let registered = board.agents.contains_key(agent) || board.agents.keys().any(|known| bus::is_of(agent, known));
+    let is_caller = match by {
+        Actor::Person(name) => AgentName::new(name).is_ok_and(|person| bus::is_of(agent, &person)),
+        Actor::Agent(name) => bus::is_of(agent, name),
+        Actor::Regatta => true,
+    };
+    let is_project = agent.as_str().strip_suffix("-dev").is_some_and(|name| has_project(board, name));
+    if !(registered || is_caller || is_project) {
+        return Err(Refusal::NoSuchAgent { agent: agent.clone() });
+    }
+    for uri in uris {
+        let Some(project) = uri.project() else { continue };
+        if !has_project(board, project) {
+            return match ProjectName::new(project) {
+                Ok(project) => Err(Refusal::NoSuchProject { project }),
+                Err(_) => Err(Refusal::invalid(
+                    format!("{uri} names no project of this fleet"),
+                    "see the projects: regatta project list",
+                )),
+            };
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is a project of this name, or one that this pattern of a name matches.
+fn has_project(board: &Board, name: &str) -> bool {
+    let Ok(pattern) = PathPattern::new(name) else { return false };
+    board.projects.keys().any(|project| pattern.matches(project.as_str()))
+}
