@@ -173,6 +173,8 @@ struct Shared {
     /// Where merged trees are validated.
     bench: perform::Bench,
     pushes: perform::Pushes,
+    /// Landings that wait for a release.
+    releases: perform::Releases,
     alarm: Arc<Alarm>,
     /// Set once; nothing new starts after it, and what waits for a process lets go of it.
     stopping: AtomicBool,
@@ -231,6 +233,7 @@ impl Engine {
             meters: Arc::default(),
             bench: perform::Bench::default(),
             pushes: perform::Pushes::default(),
+            releases: perform::Releases::default(),
             alarm,
             stopping: AtomicBool::new(false),
             may_start: Mutex::new(true),

@@ -5,6 +5,7 @@ mod join; // what a remote has comes in
 mod ownership; // whose version of a conflicting file is taken
 mod push; // where the project says
 mod trunk_check; // does the trunk contain what the board says
+mod release; // one at a time, and none is lost
 mod validate; // is this tree green
 mod watch; // does it still count
 mod waves; // one commit for several landings
@@ -28,6 +29,7 @@ pub(super) use after::{Landed, after_landing};
 pub(crate) use push::Pushes;
 pub(super) use push::{push_branch, push_trunk};
 pub(crate) use trunk_check::compare_all;
+pub(crate) use release::Releases;
 pub(crate) use validate::Bench;
 use watch::Watch;
 

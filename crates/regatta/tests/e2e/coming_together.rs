@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::world::{LONG, World, until};
+use crate::world::{LONG, World, alive, kill, until};
 
 /// A world whose `[landing]` says this, with an agent that works from outside.
 fn with_landing(lines: &str) -> World {
@@ -116,14 +116,62 @@ fn a_release_waits_for_its_own_claim_and_the_queue_does_not() {
     let held = world.json(&["claim", "acquire", "release://shop", "--ttl", "300s", "--as", "ann"]);
     let (claim, token) = (held["claim"].as_str().unwrap().to_owned(), held["token"].to_string());
     let feature = land(&world, "feature", ("one.txt", "1\n"), || {});
-    let waits = || {
-        let listed = world.json(&["claim", "list"]);
-        listed["waiting"].as_array().is_some_and(|it| it.iter().any(|it| it.to_string().contains("release://shop")))
-    };
-    assert!(until(LONG, waits), "it stands in line: {}", world.json(&["claim", "list"]));
-    land(&world, "chore", ("two.txt", "2\n"), || {});
+    assert!(until(LONG, || waiting_releases(&world) == 1), "it stands in line: {}", world.json(&["claim", "list"]));
+    let chore = land(&world, "chore", ("two.txt", "2\n"), || {});
+    assert!(until(LONG, || waiting_releases(&world) == 2), "both stand in line: {}", world.json(&["claim", "list"]));
     assert_eq!(std::fs::read_to_string(notes.path()).unwrap(), "", "somebody else makes a release");
     world.ok(&["claim", "release", &claim, "--token", &token]);
-    let made = || std::fs::read_to_string(notes.path()).unwrap();
-    assert!(until(LONG, || made().lines().any(|it| it == feature)), "{}", made());
+    assert!(until(LONG, || releases_in(notes.path()) == [chore.clone()]), "{:?}", releases_in(notes.path()));
+    assert!(until(LONG, || is_covered(&world, &feature, &chore)), "the channel says which release covers {feature}");
+}
+
+/// How many releases stand in line for their claim.
+fn waiting_releases(world: &World) -> usize {
+    let listed = world.json(&["claim", "list"]);
+    let waiting = listed["waiting"].as_array().unwrap();
+    waiting.iter().filter(|wait| wait.to_string().contains("release://shop")).count()
+}
+
+/// The tasks whose release was made, in order.
+fn releases_in(notes: &Path) -> Vec<String> {
+    std::fs::read_to_string(notes).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn is_covered(world: &World, earlier: &str, later: &str) -> bool {
+    let told = world.ok(&["msg", "history", "shop", "-L", "coord:release"]);
+    told.contains(&format!("The release after {later} covers {earlier}"))
+}
+
+/// Landings during a release wait for it, the newest of them is released, and no kill of the daemon loses any.
+#[test]
+fn releases_queue_and_none_is_lost_over_a_kill() {
+    let notes = tempfile::NamedTempFile::new().unwrap();
+    let gate = notes.path().with_extension("gate");
+    let release = format!(
+        "echo $REGATTA_TASK >> {}; while [ ! -e {} ]; do sleep 0.05; done",
+        notes.path().display(),
+        gate.display()
+    );
+    let world = with_landing(&format!("release = \"{release}\"\n"));
+    let first = land(&world, "feature", ("one.txt", "1\n"), || {});
+    assert!(until(LONG, || releases_in(notes.path()) == [first.clone()]), "the first release is being made");
+    let second = land(&world, "feature", ("two.txt", "2\n"), || {});
+    let third = land(&world, "bug", ("three.txt", "3\n"), || {});
+    assert!(until(LONG, || waiting_releases(&world) == 2), "two wait: {}", world.json(&["claim", "list"]));
+
+    let daemon = u32::try_from(world.card().unwrap()["pid"].as_u64().unwrap()).unwrap();
+    kill(daemon);
+    assert!(until(LONG, || !alive(daemon)));
+    world.ok(&["up"]);
+    assert!(until(LONG, || waiting_releases(&world) == 2), "they wait again: {}", world.json(&["claim", "list"]));
+    std::fs::write(&gate, "").unwrap();
+    assert!(
+        until(LONG, || releases_in(notes.path()) == [first.clone(), third.clone()]),
+        "{:?}",
+        releases_in(notes.path())
+    );
+    assert!(until(LONG, || is_covered(&world, &second, &third)), "the channel says which release covers {second}");
+    let is_idle = || world.json(&["claim", "list"]) == serde_json::json!({ "held": [], "waiting": [] });
+    assert!(until(LONG, is_idle), "{}", world.json(&["claim", "list"]));
+    std::fs::remove_file(&gate).unwrap();
 }

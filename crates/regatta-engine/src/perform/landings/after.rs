@@ -1,14 +1,12 @@
 //! What follows a landing outside: the project's own commands, a release. None of it holds the queue up.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use regatta_core::bus::Post;
-use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
-use regatta_core::command::{Actor, Command, Outcome, Request};
+use regatta_core::command::{Actor, Command, Request};
 use regatta_core::effect::EffectKey;
-use regatta_core::ids::{AgentName, ChannelName, CommitId, Label, ProjectName, TaskId};
-use regatta_core::pattern::Uri;
+use regatta_core::ids::{ChannelName, CommitId, Label, ProjectName, TaskId};
 use regatta_core::project::Project;
 use regatta_core::task::IssueType;
 
@@ -16,10 +14,8 @@ use crate::ports::agents::Check;
 use crate::ports::git::{Repo, Unreleased};
 use crate::{Engine, failpoint};
 
-use super::super::{block_on_until, report};
-
-/// How long a release waits for another one to end.
-const RELEASE_WAIT: Duration = Duration::from_secs(600);
+use super::super::report;
+use super::release::release;
 
 /// What has landed.
 pub(crate) struct Landed {
@@ -39,8 +35,9 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &Landed) {
         }
         if let Some(command) = &settings.release
             && is_due(engine, &project, landed)
+            && !release(engine, &project, landed, key, command)
         {
-            release(engine, &project, landed, (command, format!("release-{key}")));
+            return; // the daemon stops, and the next one asks again
         }
     }
     failpoint::at("after.ran");
@@ -49,7 +46,7 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &Landed) {
 }
 
 /// Whether a release is due: a feature or a fix came after the last tag.
-fn is_due(engine: &Engine, project: &Project, landed: &Landed) -> bool {
+pub(super) fn is_due(engine: &Engine, project: &Project, landed: &Landed) -> bool {
     match engine.shared.git.unreleased(&Repo::of(project), &landed.commit) {
         Ok(Some(commits)) => commits.iter().any(|it| is_named_so(&it.subject) || is_asked_so(engine, it)),
         // What landed just now is known in any case.
@@ -81,7 +78,8 @@ fn is_released(engine: &Engine, task: TaskId) -> bool {
     task.is_some_and(|it| matches!(it.issue_type, IssueType::Feature | IssueType::Bug))
 }
 
-fn run(engine: &Engine, project: &Arc<Project>, landed: &Landed, (command, once): (&str, String)) {
+/// Runs a command once. Returns whether it passed; the channel is told if it did not.
+pub(super) fn run(engine: &Engine, project: &Arc<Project>, landed: &Landed, (command, once): (&str, String)) -> bool {
     let check = Check {
         command: command.to_owned(),
         dir: Repo::of(project).path,
@@ -95,45 +93,23 @@ fn run(engine: &Engine, project: &Arc<Project>, landed: &Landed, (command, once)
         // It publishes, so it reaches what the user reaches.
         shut_in: None,
     };
-    match engine.shared.agents.check(&check) {
-        Ok(result) if result.passed() => {}
-        Ok(result) => {
-            let tail = crate::contract::tail(&result.output);
-            tell(engine, project, "coord:after", &format!("After {} landed, `{command}` failed: {tail}", landed.task));
-        }
-        Err(error) => {
-            tell(engine, project, "coord:after", &format!("After {} landed, `{command}`: {error}", landed.task))
-        }
-    }
+    let fault = match engine.shared.agents.check(&check) {
+        Ok(result) if result.passed() => return true,
+        Ok(result) => format!("`{command}` failed: {}", crate::contract::tail(&result.output)),
+        Err(error) => format!("`{command}`: {error}"),
+    };
+    tell(engine, project, "coord:after", &format!("After {} landed, {fault}", landed.task));
+    false
 }
 
-/// A release has a claim of its own, so that it waits for another release and never for the queue.
-fn release(engine: &Engine, project: &Arc<Project>, landed: &Landed, what: (&str, String)) {
-    let owner = Owner::Agent(AgentName::new("regatta").expect("a plain word is a name"));
-    let Ok(uri) = Uri::new(&format!("release://{}", project.name)) else { return };
-    let ask = Acquire {
-        owner,
-        uris: vec![uri],
-        mode: Mode::Exclusive,
-        ttl_ms: project.validation_timeout_ms + 60_000,
-        wait_ms: RELEASE_WAIT.as_millis() as u64,
-        memo: format!("the release after {}", landed.task),
-    };
-    let asked = engine.acquire(Actor::Regatta, None, ask);
-    let got = block_on_until(asked, Instant::now() + RELEASE_WAIT + Duration::from_secs(5));
-    let Some(Ok(reply)) = got else {
-        return tell(engine, project, "coord:release", "The release claim was not to be had; no release was made.");
-    };
-    let Outcome::Claim(Acquired::Granted { claim, token, .. }) = reply.outcome else { return };
-    run(engine, project, landed, what);
-    let done = Request { by: Actor::Regatta, key: None, command: Command::Release { claim, token } };
-    if let Err(failure) = engine.submit(done) {
-        tracing::debug!("the release claim had ended: {failure:?}");
-    }
-}
-
-fn tell(engine: &Engine, project: &Project, label: &str, text: &str) {
+/// Posts a message to the project's channel, and logs it as a warning.
+pub(super) fn tell(engine: &Engine, project: &Project, label: &str, text: &str) {
     tracing::warn!(project = %project.name, "{text}");
+    post(engine, project, label, text);
+}
+
+/// Posts a message to the project's channel.
+pub(super) fn post(engine: &Engine, project: &Project, label: &str, text: &str) {
     let (Ok(channel), Ok(label)) = (ChannelName::new(project.name.as_str()), Label::new(label)) else { return };
     let post = Post { channel, text: text.to_owned(), labels: vec![label], reply_to: None };
     let request = Request { by: Actor::Regatta, key: None, command: Command::Post(post) };

@@ -1,0 +1,157 @@
+//! Releases: one at a time per project, under the claim `release://<project>`, and none is lost.
+//!
+//! A landing that calls for a release waits until the claim is free, however long that takes: the effect stays in the
+//! outbox meanwhile, so a daemon that is killed asks again. Each release waits under a name of its own
+//! (`regatta/release-T5`), because a claim excludes its own owner and a wait for oneself is a deadlock.
+//!
+//! A release covers everything that landed before it. When several wait, only the one for the newest landing is made,
+//! and the channel is told which landings it covers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
+use regatta_core::command::{Actor, Command, Outcome, Request};
+use regatta_core::effect::EffectKey;
+use regatta_core::ids::{AgentName, ClaimId, ProjectName, TaskId};
+use regatta_core::pattern::Uri;
+use regatta_core::project::Project;
+
+use crate::{Engine, Failure};
+
+use super::super::block_on_until;
+use super::after::{Landed, is_due, post, run, tell};
+
+/// How long one wait for the claim lasts before it is asked for again.
+const CLAIM_WAIT: Duration = Duration::from_secs(600);
+/// The pause after a refusal that does not say when to ask again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// A landing that calls for a release; landings that came later are greater.
+type Entry = (EffectKey, TaskId);
+
+/// The releases of all projects, as far as this daemon knows them.
+#[derive(Default)]
+pub(crate) struct Releases {
+    of_project: Mutex<BTreeMap<ProjectName, ProjectReleases>>,
+}
+
+#[derive(Default)]
+struct ProjectReleases {
+    /// The landings whose release waits or is being made.
+    open: BTreeSet<Entry>,
+    /// The newest landing whose release was made.
+    made: Option<Entry>,
+}
+
+impl Releases {
+    fn change<T>(&self, project: &ProjectName, act: impl FnOnce(&mut ProjectReleases) -> T) -> T {
+        let mut of_project = self.of_project.lock().unwrap_or_else(PoisonError::into_inner);
+        act(of_project.entry(project.clone()).or_default())
+    }
+
+    /// Returns the landing whose release covers `entry`: a newer one that waits, or that was made already.
+    fn covering(&self, project: &ProjectName, entry: Entry) -> Option<TaskId> {
+        let newest = self.change(project, |releases| releases.open.last().copied().max(releases.made));
+        newest.filter(|newest| *newest > entry).map(|newest| newest.1)
+    }
+}
+
+/// Makes the release that a landing calls for, or finds that another release covers it. Returns `false` if the daemon
+/// stops first: the landing then asks again when the next daemon starts.
+#[must_use]
+pub(super) fn release(engine: &Engine, project: &Arc<Project>, landed: &Landed, key: EffectKey, command: &str) -> bool {
+    let releases = &engine.shared.releases;
+    let entry = (key, landed.task);
+    releases.change(&project.name, |releases| releases.open.insert(entry));
+    let is_settled = release_in_turn(engine, project, landed, key, command);
+    releases.change(&project.name, |releases| releases.open.remove(&entry));
+    is_settled
+}
+
+fn release_in_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed, key: EffectKey, command: &str) -> bool {
+    let Some(turn) = wait_for_turn(engine, project, landed) else { return false };
+    let task = landed.task;
+    let releases = &engine.shared.releases;
+    match releases.covering(&project.name, (key, task)).filter(|_| !turn.has_begun) {
+        Some(newer) => {
+            let text = format!("The release after {newer} covers {task}, which landed before it.");
+            post(engine, project, "coord:release", &text);
+        }
+        None if turn.has_waited && !is_due(engine, project, landed) => {
+            let text = format!("{task} is in a release that was made in the meantime.");
+            post(engine, project, "coord:release", &text);
+        }
+        None => {
+            if run(engine, project, landed, (command, format!("release-{key}"))) {
+                releases.change(&project.name, |releases| releases.made = releases.made.max(Some((key, task))));
+            }
+        }
+    }
+    let Turn { claim, token, .. } = turn;
+    let done = Request { by: Actor::Regatta, key: None, command: Command::Release { claim, token } };
+    if let Err(failure) = engine.submit(done) {
+        tracing::debug!(%claim, "the release claim had ended: {failure:?}");
+    }
+    true
+}
+
+/// The release claim, held for one landing.
+struct Turn {
+    claim: ClaimId,
+    token: u64,
+    /// Whether somebody else held it before, and may have made a release.
+    has_waited: bool,
+    /// Whether a daemon that was killed held it for this landing, so that its command may have begun.
+    has_begun: bool,
+}
+
+/// Waits until the release claim is this landing's; `None` if the daemon stops.
+fn wait_for_turn(engine: &Engine, project: &Arc<Project>, landed: &Landed) -> Option<Turn> {
+    let name = format!("regatta/release-{}", landed.task);
+    let owner = Owner::Agent(AgentName::new(&name).expect("a task's number makes a name"));
+    let board = engine.board();
+    let own = board.claims_of(&owner).into_iter().find_map(|claim| board.claims.get(&claim));
+    if let Some(own) = own {
+        return Some(Turn { claim: own.id, token: own.token, has_waited: false, has_begun: true });
+    }
+    let mut has_waited = false;
+    let mut has_told = false;
+    while !engine.is_stopping() {
+        let ask = Acquire {
+            owner: owner.clone(),
+            uris: vec![Uri::of_release(&project.name)],
+            mode: Mode::Exclusive,
+            ttl_ms: project.validation_timeout_ms + 60_000,
+            wait_ms: 0,
+            memo: format!("the release after {}", landed.task),
+        };
+        // Asked without a wait first, so that it is known whether somebody else made a release meanwhile.
+        let wait_ms = if has_waited { CLAIM_WAIT.as_millis() as u64 } else { 0 };
+        let asked = engine.acquire(Actor::Regatta, None, Acquire { wait_ms, ..ask });
+        match block_on_until(asked, Instant::now() + CLAIM_WAIT + Duration::from_secs(5)) {
+            Some(Ok(reply)) => match reply.outcome {
+                Outcome::Claim(Acquired::Granted { claim, token, .. }) => {
+                    return Some(Turn { claim, token, has_waited, has_begun: false });
+                }
+                other => tracing::error!(task = %landed.task, "unexpected answer to a claim: {other:?}"),
+            },
+            Some(Err(Failure::Stopping)) => return None,
+            Some(Err(_)) if !has_waited => {
+                has_waited = true;
+                continue;
+            }
+            Some(Err(failure)) => {
+                if !has_told {
+                    let text = format!("The release after {} still waits for its claim: {failure:?}", landed.task);
+                    tell(engine, project, "coord:release", &text);
+                    has_told = true;
+                }
+            }
+            None => {}
+        }
+        std::thread::sleep(RETRY_PAUSE);
+    }
+    None
+}
