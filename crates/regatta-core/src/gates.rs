@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::{Cause, first_few};
 use crate::board::Board;
-use crate::ids::{CommitId, Now, RunnerName};
+use crate::ids::{CommitId, Now, RunnerName, TaskId};
 use crate::mission::{self, Mission};
 use crate::schedule::{self, WaitKind};
 use crate::task::{Status, Task};
@@ -80,11 +80,19 @@ pub struct Passage {
     /// Files it is about: what the wave before changed and this task's manifest names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
+    /// The tasks that it keeps from starting; all of the mission's if none are named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tasks: Vec<TaskId>,
 }
 
 impl Passage {
     fn pass(gate: Gate) -> Passage {
-        Passage { gate, says: Says::Pass, kind: None, reason: String::new(), files: vec![] }
+        Passage { gate, says: Says::Pass, kind: None, reason: String::new(), files: vec![], tasks: vec![] }
+    }
+
+    /// Whether it is about this task.
+    pub(crate) fn concerns(&self, task: TaskId) -> bool {
+        self.tasks.is_empty() || self.tasks.contains(&task)
     }
 
     fn warn(gate: Gate, reason: String) -> Passage {
@@ -122,9 +130,16 @@ pub enum Base {
         /// What it follows, if it follows something, and how many commits that has that it has not.
         upstream: Option<String>,
         behind: u32,
-        /// The commit that was looked for in it, and whether it is there.
-        holds: Option<(CommitId, bool)>,
+        /// What landed of the mission, or of the blockers of its tasks, and is no longer in the trunk's history.
+        lost: Vec<LostLanding>,
     },
+}
+
+/// A landed commit that somebody took off the trunk.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LostLanding {
+    pub task: TaskId,
+    pub commit: CommitId,
 }
 
 /// How long an attempt takes to use what it needs: until then it is counted as still needing it.
@@ -156,10 +171,11 @@ pub fn all(noted: &[Passage]) -> Vec<Passage> {
     Gate::ALL.into_iter().map(answer).collect()
 }
 
-/// What the facts say against any start for a mission.
+/// Returns what the facts say against the starts of a mission, or of some of its tasks.
 pub fn against(board: &Board, mission: &Mission, facts: &Facts, now: Now) -> Vec<Passage> {
     let found = [Some(base_sync(facts)), room(board, facts, now), lost(mission, facts)];
-    found.into_iter().flatten().filter(|it| it.says == Says::Block).collect()
+    let without_blocker = without_blocker(board, mission, facts);
+    found.into_iter().flatten().chain(without_blocker).filter(|passage| passage.says == Says::Block).collect()
 }
 
 fn base_sync(facts: &Facts) -> Passage {
@@ -254,28 +270,59 @@ fn room(board: &Board, facts: &Facts, now: Now) -> Option<Passage> {
     Some(say(WaitKind::Machine, "memory", free, limits.attempt_memory_mb))
 }
 
-/// The commit that must be in the trunk and is not.
+/// Returns what a mission in waves waits for, or one in flow is warned of: landed commits that are off the trunk.
 fn lost(mission: &Mission, facts: &Facts) -> Option<Passage> {
-    // One that landed since the shell looked was put there by the queue itself.
-    let last = mission.landed.last.as_ref()?;
+    let lost = lost_landings(facts);
+    let first = lost.first()?;
+    let more = if lost.len() > 1 { format!(" and {} more", lost.len() - 1) } else { String::new() };
+    let reason = format!(
+        "the trunk no longer contains {} of {}{more}, which {} builds on: bring it back, or stop {2} and start anew",
+        &first.commit.as_str()[..10],
+        first.task,
+        mission.id
+    );
+    Some(match mission.mode {
+        mission::Mode::Waves => Passage::block(Gate::BaseAncestry, WaitKind::Gate, reason),
+        mission::Mode::Flow => Passage::warn(Gate::BaseAncestry, reason),
+    })
+}
+
+/// Returns what keeps a mission's tasks from starting in flow: a blocker that landed and is off the trunk.
+fn without_blocker(board: &Board, mission: &Mission, facts: &Facts) -> Vec<Passage> {
+    if mission.mode == mission::Mode::Waves || lost_landings(facts).is_empty() {
+        return vec![];
+    }
+    let open: Vec<&Task> =
+        board.open_tasks_of(mission.id).filter_map(|(_, id)| board.tasks.get(&id)).map(|task| &**task).collect();
+    let passage = |lost: &LostLanding| {
+        let depends = |task: &&&Task| task.blocked_by.contains(&lost.task);
+        let tasks: Vec<TaskId> = open.iter().filter(depends).map(|task| task.id).collect();
+        (!tasks.is_empty()).then(|| Passage { tasks, ..lost_blocker(lost) })
+    };
+    lost_landings(facts).iter().filter_map(passage).collect()
+}
+
+fn lost_blocker(lost: &LostLanding) -> Passage {
+    let reason = format!(
+        "the trunk no longer contains {} of {}, which it needs: bring it back, or take the blocker away",
+        &lost.commit.as_str()[..10],
+        lost.task
+    );
+    Passage::block(Gate::BaseAncestry, WaitKind::Gate, reason)
+}
+
+fn lost_landings(facts: &Facts) -> &[LostLanding] {
     match &facts.base {
-        Some(Base::There { holds: Some((commit, false)), .. }) if commit == last => {
-            let short = &commit.as_str()[..10];
-            let reason = format!(
-                "the trunk no longer contains {short}, which {} landed: bring it back, or stop {0} and start anew",
-                mission.id
-            );
-            Some(match mission.mode {
-                mission::Mode::Waves => Passage::block(Gate::BaseAncestry, WaitKind::Gate, reason),
-                mission::Mode::Flow => Passage::warn(Gate::BaseAncestry, reason),
-            })
-        }
-        _ => None,
+        Some(Base::There { lost, .. }) => lost,
+        _ => &[],
     }
 }
 
 fn base_ancestry(task: &Task, mission: Option<&Mission>, facts: &Facts) -> Passage {
     let Some(mission) = mission else { return Passage::pass(Gate::BaseAncestry) };
+    if let Some(lost) = lost_landings(facts).iter().find(|lost| task.blocked_by.contains(&lost.task)) {
+        return lost_blocker(lost);
+    }
     if let Some(lost) = lost(mission, facts) {
         return lost;
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::Begin;
 use crate::board::{Board, Draft, Lots, ReadyFor};
-use crate::gates::{self, Facts};
+use crate::gates::{self, Facts, Passage};
 use crate::graph::Step;
 use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, RunnerName, TaskId};
 use crate::landing::{State as LandingState, wave};
@@ -169,7 +169,7 @@ pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(Tas
 fn weigh(draft: &mut Draft, ask: &Poll, facts: &Facts, now: Now) -> bool {
     let Some(mission) = ask.mission.and_then(|it| draft.board().missions.get(&it)).cloned() else { return false };
     let against = gates::against(draft.board(), &mission, facts, now);
-    let blocked = !against.is_empty();
+    let blocked = against.iter().any(|passage| passage.tasks.is_empty());
     mission::weigh(draft, mission.id, against);
     blocked
 }
@@ -203,6 +203,7 @@ fn next_for(
             && place.is_none_or(|it| lies_at(board, task, it))
             && !short_of_ports.contains(&task.project)
             && radar::heat(board, task).is_none()
+            && !is_held_back(board, task)
             && budget::blocks(board, task, &ask.agent, now).is_none()
     };
     let mut first = |line: &ReadyFor| board.first_free(lots, line, &ask.agent, fits);
@@ -230,6 +231,12 @@ fn next_for(
         .filter_map(|id| board.tasks.get(&id).map(|it| (it.priority, id)))
         .collect();
     firsts.into_iter().next().map(|it| it.1)
+}
+
+/// Whether the world has something against the start of this task in particular.
+fn is_held_back(board: &Board, task: &Task) -> bool {
+    let mission = task.mission.and_then(|id| board.missions.get(&id));
+    mission.is_some_and(|mission| mission.held.iter().any(|passage| passage.tasks.contains(&task.id)))
 }
 
 /// Whether a task can be worked on at this runner: what it left unfinished lies there, or lies nowhere any more.
@@ -317,13 +324,16 @@ fn for_a_person(board: &Board, task: &Task) -> bool {
 /// Whether an open task goes on by itself: nobody must do something first.
 pub(crate) fn goes_on(board: &Board, task: &Task) -> bool {
     let mission = task.mission.and_then(|it| board.missions.get(&it));
-    let rests = task.status.is_waiting() && task.attempt.is_none() && mission.is_some_and(|it| starts_nothing(it));
+    let rests = task.status.is_waiting()
+        && task.attempt.is_none()
+        && mission.is_some_and(|mission| starts_nothing(mission) || is_held_back(board, task));
     task.status.is_running() || !(rests || task.asleep || for_a_person(board, task) || stuck(board, task))
 }
 
 /// Whether a mission starts nothing until somebody does something about it.
 fn starts_nothing(mission: &Mission) -> bool {
-    mission.state != mission::State::Active || mission.held.iter().any(|it| it.kind == Some(WaitKind::Gate))
+    let stops_all = |passage: &Passage| passage.kind == Some(WaitKind::Gate) && passage.tasks.is_empty();
+    mission.state != mission::State::Active || mission.held.iter().any(stops_all)
 }
 
 /// Whether it waits, however indirectly, for something that only a person can move on.
@@ -624,7 +634,7 @@ fn waits_for_agent(board: &Board, task: &Task, now: Now, say: &mut impl FnMut(Wa
         if let Some(full) = mission_full(board, mission).filter(|_| task.is_work()) {
             say(WaitKind::Slot, full);
         }
-        for it in &mission.held {
+        for it in mission.held.iter().filter(|passage| passage.concerns(task.id)) {
             say(it.kind.unwrap_or(WaitKind::Gate), it.reason.clone());
         }
     }

@@ -156,6 +156,9 @@ impl Git for GitAdapter {
     fn contains(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
         Ok(self.found_as(repo, tip, commit)?.is_some())
     }
+    fn missing(&self, repo: &Repo, tip: &CommitId, commits: &[CommitId]) -> Result<Vec<CommitId>, GitError> {
+        self.missing_from(repo, tip, commits)
+    }
     fn stands_as(&self, repo: &Repo, commit: &CommitId) -> Result<Option<CommitId>, GitError> {
         self.found_as(repo, &self.tip(repo)?, commit)
     }

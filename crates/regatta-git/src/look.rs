@@ -1,5 +1,6 @@
 //! How the trunk stands: what is in it, where it is against its upstream, what it contains.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use regatta_core::ids::{CommitId, LandingId};
@@ -184,6 +185,34 @@ impl GitAdapter {
             }
         }
         Ok(None)
+    }
+
+    /// Returns those of `commits` that the history of `tip` has neither as themselves nor as what they became. One call
+    /// of git answers for all of them, unless some are missing.
+    pub(crate) fn missing_from(
+        &self,
+        repo: &Repo,
+        tip: &CommitId,
+        commits: &[CommitId],
+    ) -> Result<Vec<CommitId>, GitError> {
+        const DOING: &str = "look for landed commits in the trunk";
+        if commits.iter().all(|commit| commit == tip) {
+            return Ok(vec![]);
+        }
+        let user = self.discover_at(&repo.path)?;
+        let asked: String = commits.iter().map(|commit| format!("{commit}\n")).chain([format!("^{tip}\n")]).collect();
+        let said = self.git.ours(&user.common, DOING).args(["rev-list", "--stdin"]).input(asked.into()).run()?;
+        let listed = text_of(&said.stdout);
+        let unreached: BTreeSet<&str> = listed.lines().collect();
+        // Git refuses the whole question if it does not have one of the commits.
+        let is_doubtful = |commit: &CommitId| said.status != Some(0) || unreached.contains(commit.as_str());
+        let mut missing = Vec::new();
+        for commit in commits.iter().filter(|commit| is_doubtful(commit)) {
+            if self.found_as(repo, tip, commit)?.is_none() {
+                missing.push(commit.clone());
+            }
+        }
+        Ok(missing)
     }
 
     /// Whether `commit` is in the trunk's history up to `tip`. One that the repository no longer has is not.

@@ -521,12 +521,22 @@ fn is_against(board: &Board, ask: &Poll, facts: &Facts, now: Now) -> bool {
     let short = |free: Option<u64>, need: u64| free.is_some_and(|free| free < need * (young + 1));
     let lost = match &facts.base {
         Some(Base::Broken { .. }) => true,
-        Some(Base::There { holds: Some((commit, false)), .. }) => {
-            mission.mode == mission::Mode::Waves && mission.landed.last.as_ref() == Some(commit)
-        }
+        Some(Base::There { lost, .. }) => mission.mode == mission::Mode::Waves && !lost.is_empty(),
         _ => false,
     };
     lost || short(facts.memory_mb, board.limits.attempt_memory_mb) || short(facts.disk_mb, board.limits.attempt_disk_mb)
+}
+
+/// Whether a task in flow needs what somebody took off the trunk: as the shell sees it now, or as it last saw it.
+fn lacks_blocker(board: &Board, task: &Task, ask: &Poll, facts: Option<&Facts>) -> bool {
+    let Some(mission) = task.mission.map(|id| &board.missions[&id]) else { return false };
+    match facts.filter(|_| ask.mission == task.mission) {
+        Some(facts) => match &facts.base {
+            Some(Base::There { lost, .. }) => lost.iter().any(|lost| task.blocked_by.contains(&lost.task)),
+            _ => false,
+        },
+        None => mission.held.iter().any(|passage| passage.tasks.contains(&task.id)),
+    }
 }
 
 /// What a poll must give: every rule of DESIGN §5, tried on every task.
@@ -590,7 +600,8 @@ pub(crate) fn next_task(board: &Board, ask: &Poll, facts: Option<&Facts>, now: N
         .filter(|it| ask.mission.is_none_or(|asked| it.mission == Some(asked)))
         .filter(|it| ask.task.is_none_or(|asked| it.id == asked))
         .filter(|it| it.provider.is_none() || it.provider == agent.provider)
-        .filter(|it| blockers(board, &needs(board, it), mode_of(board, it), None).next().is_none())
+        .filter(|it| claim_laws::can_start(board, it, &ask.agent))
+        .filter(|it| !lacks_blocker(board, it, ask, facts))
         .filter(|it| has_ports(board, it) && lies(it))
         .filter(|it| regatta_core::budget::blocks(board, it, &ask.agent, now).is_none())
         .filter(|it| regatta_core::radar::heat(board, it).is_none())

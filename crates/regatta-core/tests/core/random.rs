@@ -15,7 +15,7 @@ use regatta_core::command::{Actor, Command, PlannedTask, Request};
 use regatta_core::effect::Effect;
 use regatta_core::event::Event;
 use regatta_core::fleet::Limits;
-use regatta_core::gates::{Base, Facts};
+use regatta_core::gates::{Base, Facts, LostLanding};
 use regatta_core::ids::{
     ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, RequestKey, RunnerName, TaskId,
     WaitId,
@@ -379,7 +379,7 @@ impl Story {
     fn facts(&self, mission: Option<MissionId>) -> Facts {
         let last = mission.and_then(|it| self.world.board.missions.get(&it)).and_then(|it| it.landed.last.clone());
         let dice = self.asked.len() as u64 * 7 % 23;
-        let there = |holds| Base::There { tip: commit(9), upstream: None, behind: dice as u32 % 3, holds };
+        let there = |lost| Base::There { tip: commit(9), upstream: None, behind: dice as u32 % 3, lost };
         Facts {
             memory_mb: dice.is_multiple_of(5).then_some(dice * 30),
             disk_mb: dice.is_multiple_of(7).then_some(dice * 60),
@@ -387,8 +387,13 @@ impl Story {
             base: match dice % 4 {
                 0 => None,
                 1 if dice.is_multiple_of(3) => Some(Base::Broken { reason: "there is no branch main".into() }),
-                2 => Some(there(last.map(|it| (it, !dice.is_multiple_of(3))))),
-                _ => Some(there(None)),
+                2 => {
+                    let lost = last.filter(|_| dice.is_multiple_of(3));
+                    Some(there(
+                        lost.map(|commit| LostLanding { task: TaskId(dice % 3 + 1), commit }).into_iter().collect(),
+                    ))
+                }
+                _ => Some(there(vec![])),
             },
         }
     }

@@ -368,6 +368,17 @@ pub trait Git: Send + Sync {
     /// Whether `commit`, or what it became when the trunk was brought onto a remote's, is in the trunk's history up to
     /// `tip`.
     fn contains(&self, repo: &Repo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError>;
+    /// Returns those of `commits` that the trunk's history up to `tip` does not contain, in any form that
+    /// [`Git::contains`] knows.
+    fn missing(&self, repo: &Repo, tip: &CommitId, commits: &[CommitId]) -> Result<Vec<CommitId>, GitError> {
+        let mut missing = Vec::new();
+        for commit in commits {
+            if !self.contains(repo, tip, commit)? {
+                missing.push(commit.clone());
+            }
+        }
+        Ok(missing)
+    }
     /// As which commit the trunk has `commit` now: itself, or what it became when the trunk was brought onto a remote's.
     fn stands_as(&self, repo: &Repo, commit: &CommitId) -> Result<Option<CommitId>, GitError> {
         Ok(self.contains(repo, &self.tip(repo)?, commit)?.then(|| commit.clone()))

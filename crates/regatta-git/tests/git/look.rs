@@ -44,13 +44,24 @@ fn a_trunk_that_was_set_back_no_longer_contains_what_landed() {
     let world = World::new();
     let start = world.tip();
     let landed = commit_all(world.user(), "landed");
+    let later = commit_all(world.user(), "landed later");
     let contains = |commit| world.git.contains(&world.repo, &world.tip(), commit).unwrap();
+    let all = [start.clone(), landed.clone(), later.clone()];
+    let missing = || world.git.missing(&world.repo, &world.tip(), &all).unwrap();
     assert!(contains(&start) && contains(&landed));
+    assert_eq!(missing(), []);
+    git(world.user(), &["rebase", "-q", "--onto", start.as_str(), landed.as_str()]);
+    assert_eq!(
+        missing(),
+        [landed.clone(), later.clone()],
+        "it was taken out, and what came after it is another commit"
+    );
     git(world.user(), &["reset", "-q", "--hard", start.as_str()]);
     assert!(contains(&start) && !contains(&landed));
     git(world.user(), &["reflog", "expire", "--expire=now", "--all"]);
     git(world.user(), &["gc", "-q", "--prune=now"]);
     assert!(!contains(&landed), "it is not even there any more");
+    assert_eq!(missing(), [landed, later]);
 }
 
 /// Q12: the trunk is compared with recorded commits along first parents, trailers and all. Commits that are gone from the

@@ -491,3 +491,36 @@ fn agents_outlive_a_restart_and_end_with_down() {
     assert_eq!(begun(), "b\nc\nc\n", "it was ended, and taken up again");
     world.assert_green_everywhere();
 }
+
+/// The base-ancestry gate knows every landing of a mission, not only the last: a dependant of work that somebody took
+/// off the trunk does not start, whatever landed since, until the work is back.
+#[test]
+fn a_wave_waits_for_every_landing_that_was_taken_off_the_trunk() {
+    let world = World::set_up();
+    let gate = world.root.join("gate");
+    let plan = world.plan(&format!(
+        "[[task]]\nid = \"one\"\nsubject = \"One\"\nfiles = [\"one.txt\"]\n\
+         script = [{{ write = {{ path = \"one.txt\", text = \"1\\n\" }} }}]\n\
+         [[task]]\nid = \"two\"\nsubject = \"Two\"\nfiles = [\"two.txt\"]\n\
+         script = [{{ write = {{ path = \"two.txt\", text = \"2\\n\" }} }}, \
+         {{ run = \"while [ ! -e {} ]; do sleep 0.02; done\" }}]\n\
+         [[task]]\nid = \"three\"\nsubject = \"Three\"\nfiles = [\"three.txt\"]\nblocked_by = [\"one\", \"two\"]\n\
+         script = [{{ write = {{ path = \"three.txt\", text = \"3\\n\" }} }}]\n",
+        gate.display()
+    ));
+    world.json(&["run", &plan, "--agents", "scripted", "--mode", "waves"]);
+    let is_landed = |task: &str| world.json(&["show", task])["word"] == "landed";
+    assert!(until(LONG, || is_landed("T1")), "{}", world.ok(&["why", "T1"]));
+    let first = world.json(&["show", "T1"])["landed"].as_str().unwrap().to_owned();
+    world.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    std::fs::write(&gate, "").unwrap();
+    assert!(until(LONG, || is_landed("T2")), "{}", world.ok(&["why", "T2"]));
+    let reason = format!("the trunk no longer contains {} of T1", &first[..10]);
+    let waits = || world.ok(&["why", "T3"]).contains(&reason);
+    assert!(until(LONG, waits), "{}", world.ok(&["why", "T3"]));
+    let has_started = || world.events().iter().any(|it| it["kind"] == "task.started" && it["subject"] == "T3");
+    assert!(!has_started(), "it builds on what is not there");
+    world.git(&["merge", "-q", "--no-edit", &first]);
+    assert!(until(LONG, || is_landed("T3")), "{}", world.ok(&["why", "T3"]));
+    assert_eq!((world.read("one.txt"), world.read("three.txt")), ("1\n".into(), "3\n".into()));
+}
