@@ -5,6 +5,7 @@
 //! that a failure cannot reach another (T3).
 
 mod coordinate; // what is done next
+mod evidence; // records from what lives
 mod herald; // what is said of it on the bus
 mod observe; // what is seen of a member's session
 mod summary; // the one summary for every reader
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{Key, Runtime};
+use crate::attempt::Attempt;
 use crate::board::Board;
 use crate::event::facts;
 use crate::extra::Extra;
@@ -22,8 +24,9 @@ use crate::ids::{AgentName, AttemptId, LaunchId, MemberName, ProjectName, TaskId
 use crate::lane::{Kind, Lane};
 use crate::team::Team;
 
-pub(crate) use coordinate::{advance, again_after, degrade, reconciled, restore};
+pub(crate) use coordinate::{advance, again_after, degrade, reconciled, restore, supersede_record};
 pub use coordinate::{begin, relaunch, resolved, retry, stop};
+pub(crate) use evidence::{begin_from_evidence, fill_roster, record_session};
 pub(crate) use herald::announce;
 pub use observe::{Live, at, live};
 pub(crate) use observe::{ended, seen};
@@ -420,7 +423,7 @@ pub struct Standing {
 
 facts! {
     Begun { launch: Arc<Launch> }
-    /// One member's entry, whole.
+    /// One member's entry, whole; a member that the record did not have is added to it.
     Moved { launch: LaunchId, entry: Arc<Entry> }
     /// It is being stopped, has been compared with what lives, was replaced, or was told of on the bus.
     Changed {
@@ -437,9 +440,26 @@ pub fn of<'a>(board: &'a Board, team: &Team) -> Option<&'a Arc<Launch>> {
     board.launches.get(&team.launch?)
 }
 
-/// Whether anything of a team lives or is on its way.
+/// Whether anything of a team lives or is on its way. Attempts are the evidence, whatever the record says (T7).
 pub fn is_up(board: &Board, team: &Team) -> bool {
-    of(board, team).is_some_and(|it| it.phase() == Phase::Active || it.members.iter().any(|it| lives(board, it)))
+    let is_active = of(board, team).is_some_and(|launch| launch.phase() == Phase::Active);
+    is_active || living(board, team).next().is_some()
+}
+
+/// Returns what runs in the names of a team's members: their sessions, and what they work on.
+pub fn living<'a>(board: &'a Board, team: &'a Team) -> impl Iterator<Item = &'a Arc<Attempt>> {
+    let record = of(board, team);
+    board.attempts.values().filter(move |attempt| {
+        let Some(name) = member_of(team, &attempt.agent) else { return false };
+        let is_known = || team.member(&name).is_some() || record.is_some_and(|launch| launch.entry(&name).is_some());
+        attempt.supervised && (attempt.standing.is_some() || is_known())
+    })
+}
+
+/// Returns the member that an agent is: a team's agents are named `TEAM/MEMBER`.
+pub(crate) fn member_of(team: &Team, agent: &AgentName) -> Option<MemberName> {
+    let name = agent.as_str().strip_prefix(team.name.as_str())?.strip_prefix('/')?;
+    MemberName::new(name).ok()
 }
 
 /// Whether anything runs in a member's name: its session, or what it works on.

@@ -1,13 +1,18 @@
 //! Which record is believed, and what is done when none says who owned whom.
 //!
 //! There is one record of a launch in the store; a second comes from a file that is put back, and an old one from before
-//! there were lanes. A record that knows the lanes is believed before a newer one that does not. Nothing is read into
-//! what is missing: not from tasks, not from agents, not from processes.
+//! there were lanes. A record that knows the lanes is believed before a newer one that does not. Which lane somebody was
+//! on is not read into what is missing: not from tasks, not from agents, not from processes.
+//!
+//! What lives is another question, and the attempts answer it (T7): a team whose record, or somebody's entry in it, is
+//! missing gets one from the sessions that run, so that a stop ends them and every reader shows them.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
+use crate::attempt::Attempt;
 use crate::board::Draft;
-use crate::ids::{LaunchId, Now};
+use crate::ids::{LaunchId, Now, TeamName};
 use crate::lane::{Kind, Lanes};
 use crate::launch::{self, Launch, State, Why};
 use crate::team::{self, Team};
@@ -85,10 +90,49 @@ pub fn truth(team: &Team, launch: &Launch, policy: &Lanes) -> Truth {
 
 /// Compares every team's record with what lives, after a restart. A session that is gone degrades its own member only.
 pub(crate) fn settle_all(draft: &mut Draft, now: Now) {
+    let teams: Vec<Arc<Team>> = draft.board().teams.values().cloned().collect();
+    for team in teams {
+        choose_record(draft, &team);
+        record_sessions(draft, &team.name, now);
+    }
     let launches: Vec<LaunchId> = draft.board().launches.keys().copied().collect();
     for id in launches {
         settle(draft, id, now);
     }
+}
+
+/// Points a team at the record that is believed, if it points at none or at a poorer one, and puts the others away.
+fn choose_record(draft: &mut Draft, team: &Team) {
+    let records: Vec<Arc<Launch>> =
+        draft.board().launches.values().filter(|launch| launch.team == team.name).cloned().collect();
+    let best = records.iter().reduce(|best, other| match prefer(best, other) {
+        Side::Left => best,
+        Side::Right => other,
+    });
+    let Some(best) = best else { return };
+    for other in records.iter().filter(|other| other.id != best.id) {
+        launch::supersede_record(draft, other);
+    }
+    if team.launch != Some(best.id) {
+        team::point(draft, &team.name, best.id, team.again);
+    }
+}
+
+/// Gives every session of a team that runs its entry in the team's record, and the team a record if it has none.
+fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
+    let Some(team) = draft.board().teams.get(name).cloned() else { return };
+    let sessions: Vec<Arc<Attempt>> =
+        launch::living(draft.board(), &team).filter(|attempt| attempt.standing.is_some()).cloned().collect();
+    let newest = sessions.iter().filter_map(|session| session.standing.as_ref()).map(|standing| standing.launch).max();
+    let known = launch::of(draft.board(), &team).map(|launch| launch.id);
+    if let (None, Some(newest)) = (known, newest) {
+        launch::begin_from_evidence(draft, &team, newest, now);
+    }
+    let Some(id) = known.or(newest) else { return };
+    for session in sessions {
+        launch::record_session(draft, &team, id, &session, now);
+    }
+    launch::fill_roster(draft, &team, id, now);
 }
 
 /// Compares one record with what lives.

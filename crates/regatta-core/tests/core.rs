@@ -77,6 +77,8 @@ mod speculation;
 mod talk;
 #[path = "core/tasks.rs"]
 mod tasks;
+#[path = "core/team_damage.rs"]
+mod team_damage;
 #[path = "core/team_storms.rs"]
 mod team_storms;
 #[path = "core/teams.rs"]

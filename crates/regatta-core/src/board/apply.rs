@@ -412,8 +412,18 @@ impl Board {
             Event::LaunchMoved(it) => {
                 if let Some(launch) = self.launches.get(it.launch()) {
                     let mut launch = Launch::clone(launch);
-                    let put = |old: &mut Entry| *old = Entry::clone(it.entry());
-                    launch.members.iter_mut().filter(|old| old.name == it.entry().name).for_each(put);
+                    let entry = Entry::clone(it.entry());
+                    match launch.members.iter_mut().find(|known| known.name == entry.name) {
+                        Some(known) => *known = entry,
+                        None => {
+                            if !launch.expected_members.contains(&entry.name) {
+                                launch.expected_members.push(entry.name.clone());
+                            }
+                            launch.members.push(entry);
+                            let roster = &launch.expected_members;
+                            launch.members.sort_by_key(|entry| roster.iter().position(|name| *name == entry.name));
+                        }
+                    }
                     launch.reconciled_wall = launch.reconciled_wall.filter(|_| !it.entry().state.is_pending());
                     self.put_launch(launch, now, rows);
                 }

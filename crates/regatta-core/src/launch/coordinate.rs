@@ -3,6 +3,7 @@
 //! It holds no state of its own. [`advance`] looks at the record and does what comes next, whoever changed the record;
 //! so a daemon that was killed anywhere goes on from what is written.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::agent::{self, Key, Profile, Register, Role, Runtime};
@@ -10,7 +11,7 @@ use crate::attempt;
 use crate::board::{Board, Draft};
 use crate::event::Event;
 use crate::extra::Extra;
-use crate::ids::{AttemptId, LaunchId, MemberName, Now, TaskId, TeamName};
+use crate::ids::{AgentName, AttemptId, LaunchId, MemberName, Now, TaskId, TeamName};
 use crate::lane::{self, Kind, Lanes, Plan, Seat};
 use crate::provider;
 use crate::reconcile;
@@ -21,7 +22,7 @@ use crate::team::{self, Member, Team};
 
 use super::{
     Begun, Changed, Entry, Evidence, Identity, Launch, MOST_EVIDENCE, MOST_MODELS, Moved, Place, Program, Resolution,
-    Sign, Standing, State, Why, has_session, is_up, lives, of,
+    Sign, Standing, State, Why, has_session, is_up, lives, living, of,
 };
 
 /// What a scripted member does of which nothing is said: it answers that it is there.
@@ -152,14 +153,19 @@ fn entry(team: &Team, member: &Member, seat: &Seat, plan: &Plan) -> Entry {
 
 fn supersede(draft: &mut Draft, team: &Team) {
     if let Some(old) = of(draft.board(), team).cloned() {
-        draft.record(Event::LaunchChanged(Changed {
-            launch: old.id,
-            stopping: None,
-            reconciled_wall: old.reconciled_wall,
-            superseded: true,
-            told: None,
-        }));
+        supersede_record(draft, &old);
     }
+}
+
+/// Puts a record away: another one is the team's.
+pub(crate) fn supersede_record(draft: &mut Draft, old: &Launch) {
+    draft.record(Event::LaunchChanged(Changed {
+        launch: old.id,
+        stopping: None,
+        reconciled_wall: old.reconciled_wall,
+        superseded: true,
+        told: None,
+    }));
 }
 
 /// Takes what the programs said when they were asked. Each answer is its own member's.
@@ -377,12 +383,25 @@ pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refu
         team::point(draft, name, team.launch.unwrap_or_default(), false);
     }
     wish_stopped(draft, &team, reason);
+    stop_unrecorded(draft, &team, reason);
     // Where nothing lived there is nothing to wait for.
     if let Some(launch) = team.launch.filter(|_| !is_up(draft.board(), &team)) {
         let now = draft.now();
         reconciled(draft, launch, now);
     }
     Ok(())
+}
+
+/// Stops what runs in the names of members that the team's record does not have, or of which there is no record.
+fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
+    let recorded: Vec<AgentName> = match of(draft.board(), team) {
+        Some(launch) => launch.members.iter().map(|entry| entry.agent.clone()).collect(),
+        None => vec![],
+    };
+    let agents: BTreeSet<AgentName> = living(draft.board(), team).map(|attempt| attempt.agent.clone()).collect();
+    for agent in agents.into_iter().filter(|agent| !recorded.contains(agent)) {
+        stop_all(draft, &agent, reason);
+    }
 }
 
 fn wish_stopped(draft: &mut Draft, team: &Team, reason: &str) {
@@ -426,13 +445,13 @@ fn wind_down(draft: &mut Draft, launch: &Launch, now: Now) {
         }));
     }
     for entry in turn {
-        stop_all(draft, entry, &reason);
+        stop_all(draft, &entry.agent, &reason);
     }
 }
 
 /// Ends everything that runs in a member's name: its session, and what it works on. Unfinished work waits for another.
-fn stop_all(draft: &mut Draft, entry: &Entry, reason: &str) {
-    let of = |it: &&Arc<attempt::Attempt>| it.agent == entry.agent && it.supervised;
+fn stop_all(draft: &mut Draft, agent: &AgentName, reason: &str) {
+    let of = |attempt: &&Arc<attempt::Attempt>| attempt.agent == *agent && attempt.supervised;
     let running: Vec<_> = draft.board().attempts.values().filter(of).cloned().collect();
     for attempt in running {
         attempt::stop(draft, attempt.id, attempt::Cause::Stopped, reason.to_owned());
@@ -554,8 +573,9 @@ pub(crate) fn restore(draft: &mut Draft, name: &TeamName, record: Launch, now: N
 }
 
 /// Writes one member's entry; what is as it was is not written again.
-pub(super) fn put(draft: &mut Draft, id: LaunchId, entry: Entry) {
-    if current(draft.board(), id, &entry.name).is_some_and(|it| it != entry) {
+pub(crate) fn put(draft: &mut Draft, id: LaunchId, entry: Entry) {
+    let Some(launch) = draft.board().launches.get(&id) else { return };
+    if launch.entry(&entry.name).is_none_or(|known| *known != entry) {
         draft.record(Event::LaunchMoved(Moved { launch: id, entry: entry.into() }));
     }
 }

@@ -11,7 +11,7 @@ use crate::lane::Kind;
 use crate::reconcile::{self, Truth};
 use crate::team::{self, Team};
 
-use super::{Outcome, Phase, State, describe, of, words};
+use super::{Outcome, Phase, State, describe, living, of, words};
 
 /// No summary takes more bytes as JSON, with a hundred members and whatever they failed of.
 pub const LARGEST_SUMMARY: usize = 32 * 1024;
@@ -94,7 +94,12 @@ pub fn summary(board: &Board, team: &Team) -> Summary {
             expected: team.roster().count() as u32,
             deleted: team.deleted_wall.is_some(),
             degraded: None,
-            said: "never launched".to_owned(),
+            said: match living(board, team).count() {
+                0 => "never launched".to_owned(),
+                count => {
+                    format!("degraded: {count} of its attempts run, and there is no record of its launch; stop it")
+                }
+            },
             members: wanted().collect(),
         };
     };

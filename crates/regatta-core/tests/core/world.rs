@@ -364,6 +364,14 @@ impl World {
         self.ask("regatta", Command::Resume { pid: 42 });
     }
 
+    /// The daemon dies, somebody damages the store, and another takes over from what is left.
+    pub(crate) fn damage(&mut self, edit: impl FnOnce(&mut BTreeMap<RowKey, Row>)) {
+        edit(&mut self.store);
+        self.board = self.reloaded();
+        self.folded = self.board.clone();
+        self.ask("regatta", Command::Resume { pid: 42 });
+    }
+
     // Agents and tasks.
 
     pub(crate) fn register(&mut self, name: &str, max_tasks: u32) {

@@ -1,5 +1,7 @@
 //! Teams: made, launched, watched, stopped. Whoever waits here waits for the board, not for a clock.
 
+use std::collections::BTreeSet;
+
 use regatta_api::team::{self as wire, TeamView};
 use regatta_core::ids::TeamName;
 use regatta_core::launch::{self, Phase};
@@ -105,8 +107,8 @@ impl Caller<'_> {
         if !self.team_until(&ask.team, ask.wait_ms, down).await? && ask.wait_ms > 0 {
             let board = self.board();
             let team = known(&board, &ask.team)?;
-            let lives = launch::of(&board, &team).map(|it| &it.members).into_iter().flatten();
-            let names: Vec<&str> = lives.filter(|it| launch::lives(&board, it)).map(|it| it.name.as_str()).collect();
+            let names: BTreeSet<&str> = launch::living(&board, &team).map(|attempt| attempt.agent.as_str()).collect();
+            let names: Vec<&str> = names.into_iter().collect();
             return Err(Problem::new(
                 500,
                 "still_running",
