@@ -205,6 +205,10 @@ impl Desk {
                 let ask = Ask::Stop { conversation, by: by.name, delivery: Some(self.mark(&delivery)) };
                 self.converse(ask).await.map(drop)
             }
+            Incoming::Deleted { key, source, .. } => {
+                let Some(conversation) = by_key(&self.board(), &key).map(|it| it.id) else { return Ok(()) };
+                self.converse(Ask::Withdraw { conversation, source }).await.map(drop)
+            }
             Incoming::Rerun { delivery, key, by } => {
                 let task = by_key(&self.board(), &key).and_then(|it| it.task);
                 let Some(task) = task.filter(|_| self.may(&by)) else { return Ok(()) };

@@ -34,6 +34,13 @@ pub enum Incoming {
         key: String,
         by: Standing,
     },
+    /// A message was deleted.
+    Deleted {
+        key: String,
+        source: String,
+        /// The service let them delete it, so nothing more is asked of them.
+        by: Standing,
+    },
     /// Somebody wants the landing of a conversation's work tried again.
     Rerun {
         delivery: String,
@@ -47,7 +54,10 @@ impl Incoming {
     pub fn by(&self) -> &Standing {
         match self {
             Incoming::Said(it) => &it.by,
-            Incoming::Chosen { by, .. } | Incoming::Stop { by, .. } | Incoming::Rerun { by, .. } => by,
+            Incoming::Chosen { by, .. }
+            | Incoming::Stop { by, .. }
+            | Incoming::Deleted { by, .. }
+            | Incoming::Rerun { by, .. } => by,
         }
     }
 }

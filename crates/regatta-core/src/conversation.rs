@@ -325,6 +325,11 @@ pub enum Ask {
         by: String,
         delivery: Option<String>,
     },
+    /// Takes back a message that was deleted before its turn began.
+    Withdraw {
+        conversation: ConversationId,
+        source: String,
+    },
     /// Takes a held request as if its author might ask.
     Accept {
         conversation: ConversationId,
@@ -387,6 +392,7 @@ pub fn run(draft: &mut Draft, ask: Ask, now: Now) -> Result<Outcome, Refusal> {
             }
             turn::stop(draft, conversation, &by, now)?;
         }
+        Ask::Withdraw { conversation, source } => turn::withdraw(draft, conversation, &source, now)?,
         Ask::Accept { conversation } => accept(draft, conversation, now)?,
         Ask::Refuse { conversation } => {
             let mut it = find(draft.board(), conversation)?;

@@ -590,6 +590,9 @@ pub struct Again {
     /// It waits until it is woken.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub asleep: bool,
+    /// What people said to its next attempt no longer holds.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub forget_notes: bool,
     /// Its finished work is to be mended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Fixup>,

@@ -17,6 +17,8 @@ mod answers;
 mod budgets;
 #[path = "core/claims.rs"]
 mod claims;
+#[path = "core/conversation_text.rs"]
+mod conversation_text;
 #[path = "core/conversations.rs"]
 mod conversations;
 #[path = "core/costs.rs"]

@@ -73,6 +73,10 @@ impl GitHub {
         if event == "check_run" {
             return self.check(desk, repo, body, payload).await;
         }
+        if let Some((number, source)) = deleted(event, payload) {
+            let key = format!("github:{repo}:{number}:{}", desk.agent);
+            return Received::Events(vec![Incoming::Deleted { key, source, by: Standing::default() }]);
+        }
         let Some(spoken) = spoken(event, repo, payload) else { return nothing };
         let Ok(me) = self.api.me().await else { return NOT_NOW };
         if self.is_own(&me, payload, event) {
@@ -281,6 +285,23 @@ impl Inbound for GitHub {
     }
 }
 
+/// Returns the issue or pull request and the source of a comment that was deleted.
+fn deleted(event: &str, payload: &Value) -> Option<(u64, String)> {
+    if payload["action"] != "deleted" {
+        return None;
+    }
+    let comment = &payload["comment"];
+    let id = comment["id"].as_u64()?;
+    match event {
+        "issue_comment" => Some((payload["issue"]["number"].as_u64()?, format!("comment:{id}"))),
+        "pull_request_review_comment" => {
+            let root = comment["in_reply_to_id"].as_u64().unwrap_or(id);
+            Some((payload["pull_request"]["number"].as_u64()?, format!("review_comment:{id}:{root}")))
+        }
+        _ => None,
+    }
+}
+
 /// What was said with an event that says something.
 fn spoken<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<Spoken<'a>> {
     let action = payload["action"].as_str().unwrap_or_default();
@@ -385,5 +406,29 @@ pub(super) fn words(trouble: &Trouble) -> String {
     match trouble {
         Trouble::Later(pause) => format!("GitHub wants to be left alone for {} s", pause.as_secs()),
         Trouble::Unknown(why) | Trouble::Never(why) | Trouble::Locked(why) => why.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn deleted_comments_have_the_source_that_they_were_heard_under() {
+        let comment = json!({ "action": "deleted", "issue": { "number": 7 }, "comment": { "id": 5 } });
+        assert_eq!(deleted("issue_comment", &comment), Some((7, "comment:5".into())));
+        let review = json!({
+            "action": "deleted",
+            "pull_request": { "number": 8 },
+            "comment": { "id": 6, "in_reply_to_id": 4 }
+        });
+        assert_eq!(deleted("pull_request_review_comment", &review), Some((8, "review_comment:6:4".into())));
+        let created = json!({ "action": "created", "issue": { "number": 7 }, "comment": { "id": 5, "body": "x" } });
+        assert_eq!(deleted("issue_comment", &created), None);
+        let heard = spoken("issue_comment", "acme/shop", &created).map(|it| it.source);
+        assert_eq!(heard.as_deref(), Some("comment:5"));
+        assert_eq!(deleted("issues", &json!({ "action": "deleted", "issue": { "number": 7 } })), None);
     }
 }

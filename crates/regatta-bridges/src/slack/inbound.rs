@@ -47,6 +47,10 @@ impl Envelope {
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
         let (event, clicked) = (&self.payload["event"], &self.payload["container"]);
         let or = |one: &Value, other: &Value| if one.is_string() { text(one) } else { text(other) };
+        // A deletion comes after the message that it is about.
+        if let Some((root, _)) = deleted(event) {
+            return format!("{}:{root}", text(&event["channel"]));
+        }
         match event.is_object() {
             true => format!("{}:{}", text(&event["channel"]), or(&event["thread_ts"], &event["ts"])),
             false => format!("{}:{}", text(&clicked["channel_id"]), or(&clicked["thread_ts"], &clicked["message_ts"])),
@@ -170,6 +174,14 @@ impl Slack {
         if !matches!(text("type"), "app_mention" | "message") {
             return None;
         }
+        if let Some((root, ts)) = deleted(event) {
+            let team = match payload["team_id"].as_str().filter(|team| !team.is_empty()) {
+                Some(team) => team.to_owned(),
+                None => self.api.me().await.ok()?.team,
+            };
+            let key = format!("slack:{team}:{}:{root}:{}", text("channel"), desk.agent);
+            return Some(Incoming::Deleted { key, source: ts.to_owned(), by: Default::default() });
+        }
         // Edits, joins and the like say nothing to us.
         if !matches!(text("subtype"), "" | "file_share" | "thread_broadcast" | "bot_message") {
             return None;
@@ -265,6 +277,19 @@ impl Slack {
             _ => None,
         }
     }
+}
+
+/// Returns the thread and the message that an event says was deleted. A message that others replied to is not gone from
+/// Slack but becomes a tombstone.
+fn deleted(event: &Value) -> Option<(&str, &str)> {
+    let (gone, before) = (&event["message"], &event["previous_message"]);
+    let ts = match event["subtype"].as_str()? {
+        "message_deleted" => event["deleted_ts"].as_str().or(before["ts"].as_str())?,
+        "message_changed" if gone["subtype"] == "tombstone" => gone["ts"].as_str()?,
+        _ => return None,
+    };
+    let root = before["thread_ts"].as_str().or(gone["thread_ts"].as_str()).unwrap_or(ts);
+    Some((root, ts))
 }
 
 impl Inbound for Slack {
@@ -366,4 +391,36 @@ fn form_payload(body: &[u8]) -> Option<Value> {
         });
     }
     serde_json::from_slice(&bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deletions_name_their_thread_and_their_message() {
+        let reply = json!({ "thread_ts": "17.1", "ts": "17.2" });
+        for (event, expected) in [
+            (
+                json!({ "subtype": "message_deleted", "deleted_ts": "17.2", "previous_message": reply }),
+                Some(("17.1", "17.2")),
+            ),
+            (json!({ "subtype": "message_deleted", "deleted_ts": "17.1" }), Some(("17.1", "17.1"))),
+            (
+                json!({ "subtype": "message_changed", "message": { "subtype": "tombstone", "ts": "17.1" } }),
+                Some(("17.1", "17.1")),
+            ),
+            (json!({ "subtype": "message_changed", "message": { "ts": "17.1", "text": "edited" } }), None),
+            (json!({ "ts": "17.1", "text": "hello" }), None),
+        ] {
+            assert_eq!(deleted(&event), expected, "{event}");
+        }
+        let envelope =
+            |event: Value| Envelope { id: String::new(), kind: String::new(), payload: json!({ "event": event }) };
+        let said = envelope(json!({ "channel": "C1", "thread_ts": "17.1", "ts": "17.2" }));
+        let gone = envelope(json!({
+            "channel": "C1", "ts": "18.9", "subtype": "message_deleted", "deleted_ts": "17.2", "previous_message": reply
+        }));
+        assert_eq!(said.place(), gone.place(), "a deletion waits for what was said before it");
+    }
 }

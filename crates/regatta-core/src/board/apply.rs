@@ -187,6 +187,9 @@ impl Board {
                     task.not_before = again.not_before;
                     task.resume = again.resume.clone();
                     task.reviewed = again.reviewed.clone().or(task.reviewed.take());
+                    if again.forget_notes {
+                        task.notes.clear();
+                    }
                     if let Some(fixup) = &again.fixup {
                         task.conflicts.extend(fixup.paths.iter().cloned());
                         task.conflicts.sort_unstable();
@@ -578,6 +581,10 @@ impl Board {
         let talk = &attempt.talk;
         let same_session =
             self.tasks.get(&attempt.task).and_then(|it| it.resume.as_ref()).is_some_and(|it| it.session.is_some());
+        // Nobody wants any more what a cancelled one was told.
+        if cause == attempt::Cause::Cancelled {
+            return;
+        }
         // What one that came to its end began with was heard.
         let heard = matches!(cause, attempt::Cause::Rested | attempt::Cause::Reported | attempt::Cause::Submitted);
         let mut words = if heard || (talk.turns > 0 && same_session) { vec![] } else { attempt.notes.clone() };

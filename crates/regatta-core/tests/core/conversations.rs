@@ -18,7 +18,7 @@ use regatta_core::task::Status;
 
 use crate::world::{HOUR, World, agent, commit, passed, polls, shop};
 
-fn world() -> World {
+pub(crate) fn world() -> World {
     let mut world = World::with(&[("claude", 2), ("codex", 2)]);
     let ask = world.project("shop", &[]);
     world.ask("ann", Command::AddProject(ask));
@@ -26,7 +26,7 @@ fn world() -> World {
 }
 
 /// Somebody writes in a Slack thread and names an agent.
-fn hear(who: &str, delivery: &str, text: &str) -> Hear {
+pub(crate) fn hear(who: &str, delivery: &str, text: &str) -> Hear {
     Hear {
         delivery: format!("slack:{who}:{delivery}"),
         service: Service::Slack,
@@ -52,18 +52,18 @@ fn hear(who: &str, delivery: &str, text: &str) -> Hear {
     }
 }
 
-fn says(world: &mut World, hear: Hear) -> Heard {
+pub(crate) fn says(world: &mut World, hear: Hear) -> Heard {
     match converse(world, Ask::Hear(hear)) {
         Outcome::Heard(it) => it,
         other => panic!("{other:?}"),
     }
 }
 
-fn converse(world: &mut World, ask: Ask) -> Outcome {
+pub(crate) fn converse(world: &mut World, ask: Ask) -> Outcome {
     world.ask("regatta", Command::Converse(Box::new(ask)))
 }
 
-fn it(world: &World, id: u64) -> &Conversation {
+pub(crate) fn it(world: &World, id: u64) -> &Conversation {
     &world.board.conversations[&ConversationId(id)]
 }
 
@@ -71,7 +71,7 @@ fn task(world: &World, id: u64) -> TaskId {
     it(world, id).task.expect("it has a task")
 }
 
-fn begin(world: &mut World, task: TaskId) -> Grant {
+pub(crate) fn begin(world: &mut World, task: TaskId) -> Grant {
     let of = world.task(task).assignee.clone().unwrap();
     let poll = Poll { task: Some(task), ..polls(of.as_str()) };
     let command = Command::PollSupervised { poll, facts: Box::<Facts>::default() };
@@ -82,13 +82,13 @@ fn begin(world: &mut World, task: TaskId) -> Grant {
 }
 
 /// The attempt's program opens its session.
-fn opens(world: &mut World, grant: &Grant, session: &str) {
+pub(crate) fn opens(world: &mut World, grant: &Grant, session: &str) {
     let said = Said::Started { session: Some(session.into()), model: None };
     world.ask("regatta", Command::ReportSaid { attempt: grant.attempt, token: grant.token, n: 1, said });
 }
 
 /// Ends a turn with these words and changes.
-fn ends(world: &mut World, grant: &Grant, detail: &str, changed: &[&str]) {
+pub(crate) fn ends(world: &mut World, grant: &Grant, detail: &str, changed: &[&str]) {
     let Grant { attempt, token, .. } = *grant;
     world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Done { output: None } });
     let result = Some(WorkResult { detail: detail.into(), ..WorkResult::default() });
@@ -315,7 +315,7 @@ fn stop_ends_the_turn_keeps_the_session_and_drops_what_waits() {
     opens(&mut world, &grant, "s-1");
     says(&mut world, hear("claude", "2", "and more"));
     assert_eq!(says(&mut world, hear("claude", "3", "Stop!")), Heard::Stopped { conversation: ConversationId(1) });
-    assert_eq!(world.board.attempts[&grant.attempt].stopping, Some(Cause::Stopped));
+    assert_eq!(world.board.attempts[&grant.attempt].stopping, Some(Cause::Cancelled));
     let states: Vec<_> = it(&world, 1).turns.iter().map(|it| it.state).collect();
     assert_eq!(states, [TurnState::Stopped, TurnState::Stopped]);
     let Grant { attempt, token, .. } = grant;

@@ -42,8 +42,14 @@ pub(super) fn section(board: &Board, scene: &Scene, now: Now) -> Option<String> 
     }
     for task in &tasks {
         let files: Vec<String> = task.files.iter().map(ToString::to_string).collect();
-        let _ =
-            writeln!(text, "- {} \"{}\" {} [{}]", task.id, task.subject, stands(board, task, now), files.join(", "));
+        let _ = writeln!(
+            text,
+            "- {} \"{}\" {} [{}]",
+            task.id,
+            super::subject(task),
+            stands(board, task, now),
+            files.join(", ")
+        );
     }
     if tasks.is_empty() && ended == 0 {
         text += "- nothing is planned yet\n";

@@ -48,7 +48,7 @@ fn owners(fixup: &Fixup, (task, agent): (&Task, &AgentName), landed: &[Task]) ->
         let mut both = changed.filter(|it| fixup.paths.contains(it) || fixup.paths.is_empty());
         both.any(|path| !fixup.paths.is_empty() || task.files.iter().any(|it| it.matches(path)))
     };
-    let mut text = format!("Whose sides these are:\n- yours: {} {} ({agent})\n", task.id, task.subject);
+    let mut text = format!("Whose sides these are:\n- yours: {} {} ({agent})\n", task.id, super::subject(task));
     for other in landed.iter().filter(about).take(8) {
         let commit = other.landed.as_ref().map(ToString::to_string).unwrap_or_default();
         let by = other.agent.as_ref().map(|it| format!(" ({it})")).unwrap_or_default();
@@ -56,7 +56,7 @@ fn owners(fixup: &Fixup, (task, agent): (&Task, &AgentName), landed: &[Task]) ->
         text += &format!(
             "- the trunk's: {} {}{by}, which owns {}: see `git show {commit}`\n",
             other.id,
-            other.subject,
+            super::subject(&other),
             if manifest.is_empty() { "no files of its own".to_owned() } else { manifest.join(", ") }
         );
     }

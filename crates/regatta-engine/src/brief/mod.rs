@@ -131,8 +131,17 @@ struct Told<'a> {
     workspace: Option<&'a Path>,
 }
 
+/// Returns a task's subject for a prompt. That of a conversation's task is what somebody outside wrote first: it is not
+/// what a later turn is about, and it stands in a prompt only inside a fence (S14).
+pub(super) fn subject(task: &Task) -> &str {
+    match task.duty {
+        Some(Duty::Converse { .. }) => "what people ask for in an outside thread",
+        _ => &task.subject,
+    }
+}
+
 fn prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Told<'_>) -> String {
-    let mut text = format!("# {}: {}\n\n", task.id, task.subject);
+    let mut text = format!("# {}: {}\n\n", task.id, subject(task));
     if !task.description.trim().is_empty() {
         text += &format!("{}\n\n", task.description.trim());
     }
