@@ -8,6 +8,7 @@
 //! move needs the claim `workspace://<project>/default`, and the claim's token is its fence. While a move carries a
 //! landing, nothing but the report of that move changes the landing (Q12).
 
+pub mod guard; // what a person must see, and what never lands
 pub mod join; // a remote has what is not here
 mod people; // what people ask of the queue
 pub mod plan; // which prefixes are validated next

@@ -22,6 +22,7 @@ use crate::ids::{
     ProjectName, TaskId,
 };
 use crate::inbox::Snooze;
+use crate::landing::guard::SpecialFile;
 use crate::launch::Standing;
 use crate::pattern::{PathPattern, Uri};
 use crate::refusal::Refusal;
@@ -113,6 +114,9 @@ pub struct Submission {
     /// It is what this remote has, and the trunk is brought onto it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joins: Option<String>,
+    /// Changed paths that are more than plain files: executables, links, submodules.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub special: Vec<SpecialFile>,
 }
 
 /// Work that is not about a change.
@@ -170,6 +174,9 @@ pub struct Task {
     /// The task whose finished work it looks at before that may land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews: Option<TaskId>,
+    /// The finished work that it looks at: its verdict counts for no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reviews_commit: Option<CommitId>,
     /// What it is for, when it is not about a change: what it changes does not land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty: Option<Duty>,

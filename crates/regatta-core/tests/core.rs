@@ -27,6 +27,8 @@ mod costs;
 mod dangers;
 #[path = "core/gates.rs"]
 mod gates;
+#[path = "core/guarded.rs"]
+mod guarded;
 #[path = "core/hooks.rs"]
 mod hooks;
 #[path = "core/identity.rs"]

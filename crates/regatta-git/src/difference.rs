@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use regatta_core::ids::CommitId;
+use regatta_core::landing::guard;
 use regatta_engine::ports::git::GitError;
 
 use crate::odb::{DIRECTORY, Entry, GITLINK, Odb};
+use crate::run::text_of;
 
 /// A file as a tree has it: its mode and its content's id.
 pub(crate) type File = (u32, CommitId);
@@ -17,6 +19,27 @@ pub(crate) struct Difference {
     pub(crate) files: BTreeMap<Vec<u8>, (Option<File>, Option<File>)>,
     /// Every object of the new tree that the old tree has not in the same place.
     pub(crate) objects: Vec<CommitId>,
+    /// Changed directories in which git would find a repository, and whether it would have before.
+    pub(crate) git_directories: Vec<(Vec<u8>, bool)>,
+}
+
+/// Whether git takes a directory with these entries for a repository of its own, on any file system.
+///
+/// Git looks for a `HEAD` with `objects` and `refs`, or with a `commondir` that says where those are. It follows links,
+/// and takes an executable file for a directory here, so only the names count.
+fn is_git_directory<'a>(entries: impl Iterator<Item = &'a Entry>) -> bool {
+    let (mut head, mut objects, mut refs, mut common) = (false, false, false, false);
+    for entry in entries {
+        let name = guard::fold_name(&text_of(&entry.name));
+        match name.as_str() {
+            "head" => head |= entry.mode != DIRECTORY && entry.mode != GITLINK,
+            "objects" => objects = true,
+            "refs" => refs = true,
+            "commondir" => common = true,
+            _ => {}
+        }
+    }
+    head && (common || (objects && refs))
 }
 
 impl Difference {
@@ -45,6 +68,11 @@ impl Difference {
         for entry in new.map(|it| odb.tree(it)).transpose()?.unwrap_or_default() {
             let side = sides.entry(entry.name.clone()).or_default();
             side.1 = Some(entry);
+        }
+        if is_git_directory(sides.values().filter_map(|side| side.1.as_ref())) {
+            let existed = is_git_directory(sides.values().filter_map(|side| side.0.as_ref()));
+            let path = prefix.strip_suffix(b"/").unwrap_or(prefix);
+            self.git_directories.push((path.to_vec(), existed));
         }
         for (name, (before, after)) in sides {
             if let (Some(before), Some(after)) = (&before, &after)

@@ -53,6 +53,7 @@ pub mod sample;
 mod scope;
 mod serve;
 mod show;
+mod special;
 mod stage;
 mod vault;
 mod weave;
@@ -66,6 +67,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
+use regatta_core::landing::guard::SpecialFile;
 use regatta_core::landing::trunk_check::TrunkSeen;
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
@@ -238,6 +240,9 @@ impl Git for GitAdapter {
     }
     fn changed_files(&self, repo: &Repo, capture: &Capture, lines: bool) -> Result<Vec<Change>, GitError> {
         self.captured_changes(repo, capture, lines)
+    }
+    fn special_files(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<Vec<SpecialFile>, GitError> {
+        self.special_between(repo, base, commit)
     }
     fn ignores(&self, repo: &Repo, path: &str) -> Result<bool, GitError> {
         self.ignored_in_checkout(repo, path)

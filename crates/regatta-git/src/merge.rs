@@ -13,8 +13,10 @@ use regatta_core::project::Style;
 use regatta_engine::ports::git::{Authorship, Dropped, GitError, Repo, Settled, Side, Trial};
 
 use crate::casing::refuse_same_names;
+use crate::difference::Difference;
 use crate::odb::{Commit, Odb};
 use crate::run::{split, text_of};
+use crate::special::is_covered_by;
 use crate::weave::weave;
 use crate::{GitAdapter, words};
 
@@ -276,6 +278,15 @@ fn own_commits(odb: &mut Odb, change: &Commit) -> Result<Vec<Commit>, GitError> 
         found.push(commit);
     }
     found.reverse();
+    // Only the whole change was looked at, so a commit that hides something from it does not land on its own.
+    let mut before = odb.commit(base)?.tree;
+    let whole = Difference::between(odb, Some(&before), &change.tree)?;
+    for own in &found {
+        if !is_covered_by(&whole, &Difference::between(odb, Some(&before), &own.tree)?) {
+            return Ok(Vec::new());
+        }
+        before = own.tree.clone();
+    }
     Ok(found)
 }
 

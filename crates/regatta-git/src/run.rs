@@ -188,7 +188,7 @@ impl Runner {
     fn bare_call(&self, doing: &'static str) -> Call {
         let mut call = self.start(doing);
         call.command
-            .args(["-c", "safe.directory=*"])
+            .args(["-c", "safe.directory=*", "-c", "core.protectHFS=true", "-c", "core.protectNTFS=true"])
             .env("HOME", "/nonexistent")
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_ATTR_NOSYSTEM", "1")

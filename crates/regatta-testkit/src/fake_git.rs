@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
+use regatta_core::landing::guard::SpecialFile;
 use regatta_core::landing::trunk_check::{TrunkCommit, TrunkSeen};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::Style;
@@ -83,6 +84,8 @@ struct World {
     dropped: BTreeMap<String, CommitId>,
     /// What the workspaces of fix-ups stand on.
     fixups: BTreeMap<AttemptId, CommitId>,
+    /// What paths are when they change, if more than plain files.
+    special: Vec<SpecialFile>,
     /// Where pushes went, by remote.
     remotes: BTreeMap<String, CommitId>,
     ever_staged: BTreeSet<CommitId>,
@@ -192,6 +195,11 @@ impl FakeGit {
     /// Somebody pushes to a remote, past Regatta.
     pub fn set_remote(&self, name: &str, commit: &CommitId) {
         self.lock().remotes.insert(name.to_owned(), commit.clone());
+    }
+
+    /// Makes a path more than a plain file, whenever it changes.
+    pub fn set_special(&self, file: SpecialFile) {
+        self.lock().special.push(file);
     }
 
     /// What was dropped of conflicts, by the ref that keeps it.
@@ -605,6 +613,14 @@ impl Git for FakeGit {
                 Change { path: path.clone(), new: old.is_none(), added }
             };
             Ok(capture.changed.iter().map(change).collect())
+        })
+    }
+
+    fn special_files(&self, _: &Repo, base: &CommitId, commit: &CommitId) -> Result<Vec<SpecialFile>, GitError> {
+        self.call("git.special_files", |world| {
+            let (before, after) = (world.files(base), world.files(commit));
+            let is_changed = |file: &&SpecialFile| before.get(&file.path) != after.get(&file.path);
+            Ok(world.special.iter().filter(is_changed).cloned().collect())
         })
     }
 

@@ -281,7 +281,11 @@ pub(crate) fn deliver(draft: &mut Draft, id: ApprovalId, by: &Actor, now: Now) -
 /// Lets work go on that waited for nothing but answers: to its review, or into the queue.
 fn release(draft: &mut Draft, task: &Task, by: &Actor, now: Now) -> Result<(), Refusal> {
     let (None, Some(submission)) = (open_question(draft.board(), task.id), &task.submission) else { return Ok(()) };
-    if let Some(reason) = landing::needs_person(draft.board(), task, &submission.changed) {
+    // Work that never lands stays in review, whatever was answered.
+    if landing::guard::never_lands(&submission.changed, &submission.special).is_some() {
+        return Ok(());
+    }
+    if let Some(reason) = landing::needs_person(draft.board(), task, submission) {
         task::review_for(draft, task, submission.clone(), reason);
         return landing::begin_review(draft, task, now);
     }

@@ -6,6 +6,7 @@ use crate::board::Draft;
 use crate::event::Event;
 use crate::explore;
 use crate::ids::{AttemptId, CommitId, LandingId, Now};
+use crate::landing::guard::{self, SpecialFile};
 use crate::landing::review;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
@@ -63,6 +64,9 @@ pub struct Findings {
     /// What the checks of a conversation's turn said, in a line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checks: Option<String>,
+    /// Changed paths of what is to land that are more than plain files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub special: Vec<SpecialFile>,
 }
 
 /// What capturing and checking an attempt's work found.
@@ -100,7 +104,7 @@ pub fn judged(
         end(draft, id, cause, "stopped while its work was checked");
         return Ok(None);
     }
-    let (held_back, checks) = (findings.outside.clone(), findings.checks.clone());
+    let (held_back, checks, special) = (findings.outside.clone(), findings.checks.clone(), findings.special.clone());
     note(draft, &attempt, findings, now);
     let task = task::find(draft.board(), attempt.task)?;
     let (cause, reason) = match verdict {
@@ -126,7 +130,7 @@ pub fn judged(
             let result = draft.board().attempts.get(&id).and_then(|it| it.result.as_ref().map(|it| it.detail.clone()));
             let last = attempt.talk.last.as_ref().map(|it| it.detail.clone());
             let said = result.into_iter().chain(task.output.clone()).chain(last).find(|it| !it.trim().is_empty());
-            let work = Submission { attempt: id, commit, base, changed, reverts: false, joins: None };
+            let work = Submission { attempt: id, commit, base, changed, reverts: false, joins: None, special };
             let left = conversation::Left { answer: said.unwrap_or_default(), work: Some(work), checks };
             return conversation::turned(draft, &task, &attempt, left, now);
         }
@@ -155,14 +159,18 @@ pub fn judged(
         Verdict::Passed { commit, base, changed } if !changed.is_empty() => {
             let run = draft.board().projects.get(&task.project).map(|it| it.settings.run.clone()).unwrap_or_default();
             let (_, outside) = scope::split(&task, &run, &changed);
-            if outside.is_empty() {
-                let submission = Submission { attempt: id, commit, base, changed, reverts: false, joins: None };
+            if let Some(reason) = guard::never_lands(&changed, &special) {
+                (Cause::Invalid, reason)
+            } else if outside.is_empty() {
+                let submission =
+                    Submission { attempt: id, commit, base, changed, reverts: false, joins: None, special };
                 let landing = crate::landing::submit(draft, &task, &attempt, submission, now)?;
                 end(draft, id, Cause::Submitted, "");
                 return Ok(landing);
+            } else {
+                let outside: Vec<&str> = outside.iter().map(String::as_str).collect();
+                (Cause::ScopeEscape, format!("it changed files outside its manifest: {}", first_few(&outside)))
             }
-            let outside: Vec<&str> = outside.iter().map(String::as_str).collect();
-            (Cause::ScopeEscape, format!("it changed files outside its manifest: {}", first_few(&outside)))
         }
         Verdict::Passed { .. } | Verdict::Bare if task.expects == Expects::Report => {
             let reported = |it: &WorkResult| !it.detail.trim().is_empty() || !it.artifacts.is_empty();
@@ -209,7 +217,7 @@ pub fn judged(
 
 /// Writes down what came to light.
 fn note(draft: &mut Draft, attempt: &Attempt, findings: Findings, now: Now) {
-    let Findings { result, outside, said, warnings, checks: _ } = findings;
+    let Findings { result, outside, said, warnings, checks: _, special: _ } = findings;
     if let Some(result) = result {
         draft.record(Event::AttemptReported(Reported { attempt: attempt.id, result }));
     }

@@ -9,7 +9,7 @@ use crate::board::{Board, Draft};
 use crate::command::Actor;
 use crate::event::Event;
 use crate::ids::{CommitId, ConversationId, Now, TaskId};
-use crate::landing::{self, Landing};
+use crate::landing::{self, Landing, guard};
 use crate::refusal::Refusal;
 use crate::steer;
 use crate::task::{self, Add, Again, Duty, How, Status, Submission, Task};
@@ -314,7 +314,12 @@ pub(crate) fn turned(
     }
     post::restage_last_turn(&mut it);
     let (deliver, id, more) = (it.deliver, it.id, it.queued() > 0);
-    if let Some(work) = work.as_ref().filter(|_| deliver == Deliver::Pull && (mends || !more)) {
+    let never_lands = work.as_ref().and_then(|work| guard::never_lands(&work.changed, &work.special));
+    if let Some(reason) = &never_lands {
+        post::note(&mut it, Tone::Trouble, format!("This work cannot land: {reason}."));
+    }
+    let may_push = deliver == Deliver::Pull && (mends || !more) && never_lands.is_none();
+    if let Some(work) = work.as_ref().filter(|_| may_push) {
         it.pushed = None;
         draft.record(Event::ConversationPushing(Pushing { conversation: id, commit: work.commit.clone() }));
     }

@@ -18,7 +18,7 @@ use crate::schedule::WaitKind;
 use crate::task::{self, Expects, Fixup, Status, Submission, Task};
 
 use super::people::let_in;
-use super::queue::{enter_as, fresh, regatta};
+use super::queue::{enter, fresh, regatta};
 use super::report::announce;
 use super::{Ended, GoneOn, Hold, Landing, NotPushed, Overtaken, Pushed, State, Stopped};
 
@@ -109,10 +109,11 @@ pub fn diverged(
         changed,
         reverts: false,
         joins: Some(remote),
+        special: vec![],
     };
     let task = task::find(draft.board(), id)?;
     let landing = Landing { first: true, ..fresh(draft, &task, regatta(), submission, now) };
-    enter_as(draft, landing).map(drop)
+    enter(draft, landing, None).map(drop)
 }
 
 /// The task that brings in what a remote has, if one is open.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::attempt::first_few;
 use crate::board::{Board, Draft};
 use crate::claim::WorkClaims;
 use crate::command::Actor;
@@ -12,8 +13,9 @@ use crate::refusal::Refusal;
 use crate::task::{self, Expects, Status, Submission, Task};
 use crate::{approval, claim, manifest, steer};
 
-use super::queue::{enter, enter_as, fresh, order, regatta};
-use super::{Asked, GoneOn, Hold, Landing, Stopped, Under, find, join, review, wave, withdraw};
+use super::guard::SpecialFile;
+use super::queue::{enter, fresh, order, regatta};
+use super::{Asked, GoneOn, Hold, Landing, Stopped, Under, find, guard, join, review, wave, withdraw};
 
 /// What [`land`] found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,37 +27,27 @@ pub struct Place {
     pub position: usize,
 }
 
-/// Files that decide what is checked and what runs unasked, so only a person lets them change.
-fn is_guarded(path: &str) -> bool {
-    const FOLDERS: [&str; 8] =
-        [".github/", ".gitlab/", ".circleci/", ".ci/", ".buildkite/", ".githooks/", ".husky/", ".regatta/"];
-    const FILES: [&str; 11] = [
-        "regatta.toml",
-        ".gitlab-ci.yml",
-        ".travis.yml",
-        ".drone.yml",
-        ".woodpecker.yml",
-        "azure-pipelines.yml",
-        "bitbucket-pipelines.yml",
-        "Jenkinsfile",
-        ".pre-commit-config.yaml",
-        "lefthook.yml",
-        ".gitmodules",
-    ];
-    let name = path.rsplit('/').next().unwrap_or(path);
-    name == ".gitattributes" || FILES.contains(&path) || FOLDERS.iter().any(|it| path.starts_with(it))
-}
-
-pub(super) fn guarded<'a>(board: &Board, task: &Task, changed: &'a [String]) -> Option<&'a String> {
-    let settings = &board.projects.get(&task.project)?.settings.landing;
-    changed.iter().find(|path| is_guarded(path) || settings.protected.iter().any(|it| it.matches(path)))
+/// Returns the parts of finished work that only a person lets through (Q13).
+pub(super) fn guarded(board: &Board, task: &Task, work: &Submission) -> Vec<String> {
+    // A remote's trunk was published by people already, and no agent's work is in it that did not land here.
+    if work.joins.is_some() {
+        return vec![];
+    }
+    let protected = board.projects.get(&task.project).map(|project| &project.settings.landing.protected);
+    guard::guarded(protected.map_or(&[], Vec::as_slice), work)
 }
 
 /// Why somebody must look at work before it lands, if somebody must.
-pub fn needs_person(board: &Board, task: &Task, changed: &[String]) -> Option<String> {
+pub fn needs_person(board: &Board, task: &Task, work: &Submission) -> Option<String> {
     let settings = &board.projects.get(&task.project)?.settings.landing;
-    if let Some(path) = guarded(board, task, changed) {
-        return Some(format!("it changes {path}, which only a person lets through: regatta diff {}", task.id));
+    let guarded = guarded(board, task, work);
+    if !guarded.is_empty() {
+        let names: Vec<&str> = guarded.iter().map(String::as_str).collect();
+        return Some(format!(
+            "only a person may let this through, because it changes {}: regatta diff {}",
+            first_few(&names),
+            task.id
+        ));
     }
     match (settings.review, review::reviewer(board, task, task.agent.as_ref())) {
         (Review::None, _) => None,
@@ -69,11 +61,11 @@ pub fn needs_person(board: &Board, task: &Task, changed: &[String]) -> Option<St
 
 /// Whether this one may say that work lands which somebody must look at. An agent may only where it is the reviewer,
 /// and never let a protected path through.
-fn may_approve(board: &Board, task: &Task, changed: &[String], by: &Actor) -> Result<(), Refusal> {
-    let (Actor::Agent(name), Some(reason)) = (by, needs_person(board, task, changed)) else { return Ok(()) };
+fn may_approve(board: &Board, task: &Task, work: &Submission, by: &Actor) -> Result<(), Refusal> {
+    let (Actor::Agent(name), Some(reason)) = (by, needs_person(board, task, work)) else { return Ok(()) };
     let settings = board.projects.get(&task.project).map(|it| &it.settings.landing);
     let reviews = settings.is_some_and(|it| it.review == Review::Agent && it.reviewer.as_ref() == Some(name));
-    if reviews && guarded(board, task, changed).is_none() {
+    if reviews && guarded(board, task, work).is_empty() {
         return Ok(());
     }
     Err(Refusal::PersonNeeded { task: task.id, reason })
@@ -95,7 +87,7 @@ pub fn land(draft: &mut Draft, id: TaskId, first: bool, by: &Actor, now: Now) ->
         return place(draft.board(), landing.id, now);
     }
     if let Some(submission) = task.submission.as_ref().filter(|_| task.status != Status::Landing) {
-        may_approve(draft.board(), &task, &submission.changed, by)?;
+        may_approve(draft.board(), &task, submission, by)?;
     }
     let_in(draft, &task, first, by, now)
 }
@@ -111,7 +103,8 @@ pub(super) fn let_in(draft: &mut Draft, task: &Task, first: bool, by: &Actor, no
     // Its files were free while a person thought about it, so they must be had again.
     let claims = free_claims(draft, task, &agent, now)?;
     join::let_go(draft, task);
-    let queued = enter(draft, task, agent, submission, now)?;
+    let landing = fresh(draft, task, agent, submission, now);
+    let queued = enter(draft, landing, Some(by))?;
     claim::acquire_for_landing(draft, queued, claims, now);
     draft.record(Event::LandingApproved(super::Approved { landing: queued, by: by.to_string() }));
     approval::end_task(draft, task.id, &format!("{by} landed its work without an answer"));
@@ -145,14 +138,15 @@ fn free_claims(draft: &Draft, task: &Task, agent: &AgentName, now: Now) -> Resul
 /// Begins the review of work that waited for something else before.
 pub(crate) fn begin_review(draft: &mut Draft, task: &Task, now: Now) -> Result<(), Refusal> {
     match &task.agent {
-        Some(agent) => review::begin(draft, task.id, agent, now).map(|_| ()),
+        Some(agent) => review::begin(draft, task.id, agent, None, now).map(|_| ()),
         None => Ok(()),
     }
 }
 
 /// Whether nobody holds the files of a task's finished work.
 pub(crate) fn is_free_to_land(draft: &Draft, task: &Task, now: Now) -> bool {
-    have_files(draft, task, now).is_ok()
+    let agent = task.agent.clone().unwrap_or_else(regatta);
+    free_claims(draft, task, &agent, now).is_ok()
 }
 
 fn place(board: &Board, id: LandingId, now: Now) -> Result<Place, Refusal> {
@@ -238,12 +232,19 @@ pub fn undo(draft: &mut Draft, done: &Task, by: &Actor, now: Now) -> Result<Plac
     )?;
     let task = task::find(draft.board(), undoing)?;
     let claims = free_claims(draft, &task, &regatta(), now)?;
-    let changed = done.submission.as_ref().map(|it| it.changed.clone()).unwrap_or_default();
-    let submission =
-        Submission { attempt: AttemptId(0), base: commit.clone(), commit, changed, reverts: true, joins: None };
+    let work = done.submission.as_ref();
+    let submission = Submission {
+        attempt: AttemptId(0),
+        base: commit.clone(),
+        commit,
+        changed: work.map(|work| work.changed.clone()).unwrap_or_default(),
+        reverts: true,
+        joins: None,
+        special: work.iter().flat_map(|work| &work.special).map(SpecialFile::reversed).collect(),
+    };
     let landing =
         Landing { mission: None, approved: Some(by.to_string()), ..fresh(draft, &task, regatta(), submission, now) };
-    let queued = enter_as(draft, landing)?;
+    let queued = enter(draft, landing, Some(by))?;
     claim::acquire_for_landing(draft, queued, claims, now);
     place(draft.board(), queued, now)
 }

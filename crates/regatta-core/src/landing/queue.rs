@@ -6,6 +6,7 @@ use crate::approval::{self, Gate};
 use crate::attempt::Attempt;
 use crate::board::{Board, Draft};
 use crate::claim::{self, Owner};
+use crate::command::Actor;
 use crate::event::Event;
 use crate::ids::{AgentName, CommitId, LandingId, Now, ProjectName};
 use crate::pattern::Uri;
@@ -13,11 +14,10 @@ use crate::project::{QueueMode, Verify};
 use crate::refusal::Refusal;
 use crate::task::{self, Status, Submission, Task};
 
-use super::join;
-use super::people::needs_person;
+use super::people::{guarded, needs_person};
 use super::plan::{self, Known, Pace};
 use super::wave::{self, Waves};
-use super::{Begun, Ended, Landing, Moving, Queued, State, verdict};
+use super::{Begun, Ended, Landing, Moving, Queued, State, guard, join, verdict};
 
 /// Queues finished work and hands the attempt's claims to its landing; or keeps it for a person to look at.
 pub(crate) fn submit(
@@ -27,6 +27,10 @@ pub(crate) fn submit(
     submission: Submission,
     now: Now,
 ) -> Result<Option<LandingId>, Refusal> {
+    if let Some(reason) = guard::never_lands(&submission.changed, &submission.special) {
+        task::review(draft, task.id, submission, format!("it cannot land: {reason}"))?;
+        return Ok(None);
+    }
     match approval::gate(draft.board(), task) {
         Gate::Pass => approval::warn_unanswered(draft, task.id),
         Gate::Wait(reason) => {
@@ -39,26 +43,15 @@ pub(crate) fn submit(
             return Ok(None);
         }
     }
-    if let Some(reason) = needs_person(draft.board(), task, &submission.changed) {
+    if let Some(reason) = needs_person(draft.board(), task, &submission) {
         task::review(draft, task.id, submission, reason)?;
-        super::review::begin(draft, task.id, &attempt.agent, now)?;
+        super::review::begin(draft, task.id, &attempt.agent, None, now)?;
         return Ok(None);
     }
-    let id = enter(draft, task, attempt.agent.clone(), submission, now)?;
+    let landing = fresh(draft, task, attempt.agent.clone(), submission, now);
+    let id = enter(draft, landing, None)?;
     claim::transfer_all(draft, &Owner::Attempt(attempt.id), &Owner::Landing(id));
     Ok(Some(id))
-}
-
-/// Puts work at the end of its queue.
-pub(super) fn enter(
-    draft: &mut Draft,
-    task: &Task,
-    agent: AgentName,
-    submission: Submission,
-    now: Now,
-) -> Result<LandingId, Refusal> {
-    let landing = fresh(draft, task, agent, submission, now);
-    enter_as(draft, landing)
 }
 
 /// Whose work it is when it is nobody else's.
@@ -95,9 +88,21 @@ pub(super) fn fresh(draft: &Draft, task: &Task, agent: AgentName, submission: Su
     }
 }
 
-/// Puts a landing into its queue as it is.
-pub(super) fn enter_as(draft: &mut Draft, landing: Landing) -> Result<LandingId, Refusal> {
-    let id = landing.id;
+/// Puts a landing into its queue. This is the only way in.
+///
+/// Guarded work enters only if a person approved exactly this submission (Q13); a later one needs a new approval.
+pub(super) fn enter(draft: &mut Draft, landing: Landing, approved_by: Option<&Actor>) -> Result<LandingId, Refusal> {
+    let (id, work) = (landing.id, &landing.submission);
+    let task = task::find(draft.board(), landing.task)?;
+    let is_by_person = matches!(approved_by, Some(Actor::Person(_)));
+    // A revert that a person asks for restores only what the trunk had before.
+    if let Some(reason) = guard::never_lands(&work.changed, &work.special).filter(|_| !(work.reverts && is_by_person)) {
+        return Err(Refusal::invalid(reason, format!("send it back: regatta revise {} -m \"…\"", task.id)));
+    }
+    if !is_by_person && !guarded(draft.board(), &task, work).is_empty() {
+        let reason = needs_person(draft.board(), &task, work).unwrap_or_default();
+        return Err(Refusal::PersonNeeded { task: task.id, reason });
+    }
     task::submit(draft, landing.task, id, landing.submission.clone())?;
     draft.record(Event::LandingQueued(Queued { landing: landing.into() }));
     Ok(id)

@@ -3,6 +3,8 @@
 //! It is a task of its own that expects a report: approve, or revise and why. The work waits in review meanwhile, where
 //! a person may let it in or send it back just as well. What only a person lets through is not given to an agent.
 
+use std::sync::Arc;
+
 use crate::attempt::WorkResult;
 use crate::board::{Board, Draft};
 use crate::command::Actor;
@@ -11,6 +13,7 @@ use crate::project::Review;
 use crate::refusal::Refusal;
 use crate::task::{self, Add, Edit, How, Status, Task};
 
+use super::queue::regatta;
 use super::{announce, people};
 
 /// Who reviews this agent's work on a task: the one who is named, else another one of the mission. Nobody reviews
@@ -24,11 +27,17 @@ pub(super) fn reviewer(board: &Board, task: &Task, author: Option<&AgentName>) -
     named.or_else(other).filter(|_| settings.review == Review::Agent).cloned()
 }
 
-/// Has somebody look at work that is in review, where an agent is to.
-pub(super) fn begin(draft: &mut Draft, id: TaskId, author: &AgentName, now: Now) -> Result<(), Refusal> {
+/// Has somebody look at work that is in review, where an agent is to. `finished` is a review that is just ending.
+pub(super) fn begin(
+    draft: &mut Draft,
+    id: TaskId,
+    author: &AgentName,
+    finished: Option<TaskId>,
+    now: Now,
+) -> Result<(), Refusal> {
     let of = task::find(draft.board(), id)?;
     let Some(submission) = of.submission.clone() else { return Ok(()) };
-    if people::guarded(draft.board(), &of, &submission.changed).is_some() {
+    if !people::guarded(draft.board(), &of, &submission).is_empty() {
         return Ok(());
     }
     let Some(reviewer) = reviewer(draft.board(), &of, Some(author)) else { return Ok(()) };
@@ -36,17 +45,20 @@ pub(super) fn begin(draft: &mut Draft, id: TaskId, author: &AgentName, now: Now)
         "Look at what {author} did for {id} and say whether it may land. Change nothing yourself.\n         `git diff {} {}` shows it; `git show {}:PATH` shows a file as it would be.\n         Answer as the detail of your result: \"approve\", or \"revise: \" and what is to be changed and why.\n\n         # What was asked\n{}\n\n{}",
         submission.base, submission.commit, submission.commit, of.subject, of.description
     );
-    if let Some(known) = draft.board().tasks.values().find(|it| it.reviews == Some(id)).cloned() {
-        // It has not been looked at yet, so the newer work is what is looked at.
+    let is_open = |review: &&Arc<Task>| review.reviews == Some(id) && Some(review.id) != finished;
+    if let Some(known) = draft.board().tasks.values().find(is_open).cloned() {
+        // It has not been looked at yet, so the newer work is what is looked at. A review under way is of the older
+        // work; the newer one is given out when that has ended.
         if known.status.is_waiting() {
             task::edit(draft, known.id, Edit { description: Some(description), ..Edit::default() })?;
+            task::set_reviewer(draft, known.id, id, submission.commit)?;
         }
         return Ok(());
     }
     let subject = format!("Review {id}: {}", of.subject);
     let add = Add { priority: of.priority, ..Add::report(of.project.clone(), &subject, description) };
     let review = task::add(draft, add, None, now)?;
-    task::set_reviewer(draft, review, id)?;
+    task::set_reviewer(draft, review, id, submission.commit)?;
     // Who is not of the mission asks for work otherwise.
     let mission =
         of.mission.filter(|it| draft.board().missions.get(it).is_some_and(|it| it.agents.contains(&reviewer)));
@@ -77,6 +89,12 @@ pub(crate) fn finish(
     let author = of.agent.clone();
     if author.as_ref() == Some(by) {
         return Ok(Err(format!("{by} made {id} and cannot review it")));
+    }
+    // A verdict counts for the work that was looked at, and for no later one (Q13).
+    let latest = of.submission.as_ref().map(|work| &work.commit);
+    if review.reviews_commit.is_some() && review.reviews_commit.as_ref() != latest {
+        begin(draft, id, &author.unwrap_or_else(regatta), Some(review.id), now)?;
+        return Ok(Ok(()));
     }
     match verdict {
         Some(why) => people::revise(draft, id, format!("{by} reviewed it and asks for changes: {why}"))?,

@@ -7,7 +7,7 @@ use crate::board::Draft;
 use crate::budget::Spend;
 use crate::event::Event;
 use crate::graph::{self, Step};
-use crate::ids::{MissionId, Now, ProjectName, TaskId};
+use crate::ids::{CommitId, MissionId, Now, ProjectName, TaskId};
 use crate::launch::Standing;
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
@@ -125,6 +125,7 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         ratchet: ask.ratchet,
         explores: None,
         reviews: None,
+        reviews_commit: None,
         duty: None,
         asleep: false,
         standing: None,
@@ -283,9 +284,9 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Says whose work a task looks at.
-pub(crate) fn set_reviewer(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<(), Refusal> {
-    let task = Task { reviews: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
+/// Records whose work a task looks at, and which commit of it.
+pub(crate) fn set_reviewer(draft: &mut Draft, id: TaskId, of: TaskId, commit: CommitId) -> Result<(), Refusal> {
+    let task = Task { reviews: Some(of), reviews_commit: Some(commit), ..Task::clone(&*find(draft.board(), id)?) };
     draft.record(Event::TaskEdited(Edited { task: task.into() }));
     Ok(())
 }

@@ -11,6 +11,7 @@ use regatta_core::conversation::{
 use regatta_core::effect::Effect;
 use regatta_core::gates::Facts;
 use regatta_core::ids::{ConversationId, TaskId};
+use regatta_core::landing::guard::{FileKind, SpecialFile};
 use regatta_core::project::OnConflict;
 use regatta_core::schedule::{Grant, Poll};
 use regatta_core::session::{Answer, Said, Want};
@@ -421,6 +422,35 @@ fn an_idle_conversation_gives_its_workspace_back_and_wakes_with_a_summary() {
     world.advance(31 * 24 * HOUR);
     assert!(world.board.conversations.is_empty());
     assert_eq!(world.reloaded(), world.board);
+}
+
+/// Q13: work of a conversation passes the same guard, whether it lands by itself or goes out as a pull request.
+#[test]
+fn q13_guarded_work_of_a_conversation_waits_and_a_link_out_of_the_tree_goes_nowhere() {
+    let link = |target: &str| SpecialFile {
+        path: "a".into(),
+        before: None,
+        after: Some(FileKind::Symlink),
+        target: Some(target.into()),
+    };
+    for (deliver, target, may_land) in [
+        (Deliver::Land, "b", true),
+        (Deliver::Land, "/etc", false),
+        (Deliver::Pull, "/etc", false),
+        (Deliver::Review, "/etc", false),
+    ] {
+        let mut world = world();
+        says(&mut world, Hear { deliver, ..hear("claude", "1", "fix it") });
+        let Grant { attempt, token, .. } = begin(&mut world, TaskId(1));
+        world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Done { output: None } });
+        let findings = Findings { special: vec![link(target)], ..Findings::default() };
+        world.ask("regatta", Command::ReportJudged { attempt, token, verdict: passed(&["a"]), findings });
+        assert_eq!(world.status(TaskId(1)), Status::InReview, "{deliver:?} {target}");
+        assert!(!world.outbox.values().any(|effect| matches!(effect, Effect::PushBranch { .. })), "{deliver:?}");
+        assert_eq!(notes(it(&world, 1)).iter().any(|note| note.1.contains("cannot land")), !may_land);
+        let landed = world.try_ask("ann", Command::Land { task: TaskId(1), first: false });
+        assert_eq!(landed.is_ok(), may_land, "{deliver:?} {target}: {landed:?}");
+    }
 }
 
 #[test]

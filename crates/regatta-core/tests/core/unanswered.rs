@@ -36,7 +36,7 @@ fn goes_on(world: &mut World, grant: &Grant, assumed: &str) {
 
 fn answers(world: &mut World, text: &str) {
     let answer = Answer::Text { text: text.into() };
-    world.ask("ann", Command::Decide { approval: Q1, answer, reach: Reach::Once });
+    world.ask("ann", Command::Decide { approval: Q1, answer, reach: Reach::Once, also: vec![] });
 }
 
 fn is_open(world: &World) -> bool {
@@ -133,7 +133,12 @@ fn a_person_may_let_unanswered_work_land() {
             "ann",
             match by_hand {
                 true => Command::Land { task: grant.task, first: false },
-                false => Command::Decide { approval: Q1, answer: Answer::Deny { words: None }, reach: Reach::Once },
+                false => Command::Decide {
+                    approval: Q1,
+                    answer: Answer::Deny { words: None },
+                    reach: Reach::Once,
+                    also: vec![],
+                },
             },
         );
         assert_eq!(world.status(grant.task), Status::Landing);
@@ -229,7 +234,7 @@ fn a_question_ends_with_its_task() {
     world.cancel(grant.task);
     assert!(world.board.approvals.is_empty());
     let answer = Answer::Text { text: "blue".into() };
-    world.refused("ann", Command::Decide { approval: Q1, answer, reach: Reach::Once });
+    world.refused("ann", Command::Decide { approval: Q1, answer, reach: Reach::Once, also: vec![] });
 
     let (mut world, grant) = plain();
     asks(&mut world, &grant, "1");

@@ -5,13 +5,14 @@ use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
 use regatta_core::isolation::Sign;
+use regatta_core::landing::guard::{self, SpecialFile};
 use regatta_core::project::{OnEscape, RuleAction};
 use regatta_core::schedule::WaitKind;
 use regatta_core::scope;
 use regatta_core::standing::{self, Changed};
 
 use crate::contract::test_names;
-use crate::ports::git::Capture;
+use crate::ports::git::{Capture, Repo};
 use crate::ports::site::Heard;
 use crate::result::Read;
 use crate::{Engine, contract, keep, knowledge};
@@ -98,6 +99,10 @@ fn judge(engine: &Engine, scene: &Scene, findings: &mut Findings) -> Result<Verd
     if part.changed.is_empty() {
         return Ok(passed); // the core says what that means; there is nothing to run
     }
+    findings.special = special_files(engine, repo, &part)?;
+    if let Some(reason) = guard::never_lands(&part.changed, &findings.special) {
+        return Ok(Verdict::Failed { reason });
+    }
     if let Some(reason) = misnamed_test(engine, scene, &part)? {
         return Ok(Verdict::Failed { reason });
     }
@@ -131,6 +136,7 @@ fn converse(engine: &Engine, scene: &Scene, whole: Capture, findings: &mut Findi
     };
     let part = engine.shared.git.as_change(repo, attempt.workspace(), part, &signed).map_err(|it| it.to_string())?;
     if !part.changed.is_empty() {
+        findings.special = special_files(engine, repo, &part)?;
         let mut found = engine.site(scene).examine(&scene.order())?;
         for it in &mut found {
             it.output = (engine.shared.settings.redact.0)(&it.output);
@@ -145,6 +151,11 @@ fn converse(engine: &Engine, scene: &Scene, whole: Capture, findings: &mut Findi
     }
     let Capture { commit, base, changed } = part;
     Ok(Verdict::Passed { commit, base, changed })
+}
+
+/// Lists the changed paths of what is to land that are more than plain files.
+fn special_files(engine: &Engine, repo: &Repo, part: &Capture) -> Result<Vec<SpecialFile>, String> {
+    engine.shared.git.special_files(repo, &part.base, &part.commit).map_err(|error| error.to_string())
 }
 
 /// A conflict that was only left lying there is no work done.

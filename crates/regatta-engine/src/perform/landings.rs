@@ -4,8 +4,8 @@ mod after; // what follows a landing outside
 mod join; // what a remote has comes in
 mod ownership; // whose version of a conflicting file is taken
 mod push; // where the project says
-mod trunk_check; // does the trunk contain what the board says
 mod release; // one at a time, and none is lost
+mod trunk_check; // does the trunk contain what the board says
 mod validate; // is this tree green
 mod watch; // does it still count
 mod waves; // one commit for several landings
@@ -16,7 +16,7 @@ use regatta_core::board::Board;
 use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::{CommitId, LandingId};
-use regatta_core::landing::{self, Carried, Landing, Moved, NothingNew, State, Tried, wave};
+use regatta_core::landing::{self, Carried, Landing, Moved, NothingNew, State, Tried, guard, wave};
 use regatta_core::project::{Project, QueueMode, Style, Verify};
 use regatta_core::task::Task;
 
@@ -28,8 +28,8 @@ use super::{authorship, report};
 pub(super) use after::{Landed, after_landing};
 pub(crate) use push::Pushes;
 pub(super) use push::{push_branch, push_trunk};
-pub(crate) use trunk_check::compare_all;
 pub(crate) use release::Releases;
+pub(crate) use trunk_check::compare_all;
 pub(crate) use validate::Bench;
 use watch::Watch;
 
@@ -155,6 +155,9 @@ fn try_train(engine: &Engine, train: &mut Train) -> Result<Tried, Tried> {
         return Ok(Tried::AlreadyThere { tip: old, landed_as: carries.iter().filter_map(known).collect() });
     }
     failpoint::at("trial.merged");
+    if let Some(reason) = never_lands(engine, train, &old, &carries)? {
+        return Ok(Tried::Red { reason, output: None });
+    }
     let tasks: Vec<&Task> = train.members.iter().map(|it| &it.task).collect();
     let tips: Vec<CommitId> = carries.iter().map(|it| it.commit.clone()).chain([old.clone()]).collect();
     if validates_steps(train, &board)
@@ -199,6 +202,27 @@ fn broken_step(
         if let Some(reason) = judged(engine, train, &tasks, &step, tips.to_vec())? {
             return Ok(Some(format!("its commit {} fails by itself: {reason}", &step.as_str()[..10])));
         }
+    }
+    Ok(None)
+}
+
+/// Returns why the merged trees never land, if that is so: two harmless changes can make a git directory together (Q13).
+fn never_lands(engine: &Engine, train: &Train, old: &CommitId, carries: &[Carried]) -> Result<Option<String>, Tried> {
+    let git = &engine.shared.git;
+    let submissions = train.members.iter().map(|member| &member.landing.submission);
+    let changed: Vec<String> = submissions.flat_map(|work| &work.changed).cloned().collect();
+    let mut before = old;
+    for (carried, member) in carries.iter().zip(&train.members) {
+        let id = carried.landing;
+        // A revert restores what the trunk had, and a person asked for it where that is guarded.
+        if carried.commit != *before && !member.landing.reverts {
+            let special = git.special_files(&train.repo, before, &carried.commit);
+            let special = special.map_err(|error| Tried::Held { at: Some(id), reason: error.to_string() })?;
+            if let Some(reason) = guard::never_lands(&changed, &special) {
+                return Ok(Some(format!("merged with what landed since, {reason}")));
+            }
+        }
+        before = &carried.commit;
     }
     Ok(None)
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName};
+use regatta_core::landing::guard::SpecialFile;
 use regatta_core::landing::trunk_check::TrunkSeen;
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::{Checkout, Project, Style, Workspace as WorkspaceSettings};
@@ -333,7 +334,7 @@ impl DroppedProof {
 pub struct GitError {
     /// A short code: `not_a_repository`, `unborn_branch`, `no_such_branch`, `git_missing`, `git_failed`, `io`,
     /// `busy`, `checkout_behind`, `no_such_commit`, `no_workspace`, `not_a_descendant`, `wrong_permit`,
-    /// `isolation_failed`, `unreadable`, `unstorable`, `unsafe_repository`, `first_commit`, `unsettled`, `no_such_object`,
+    /// `isolation_failed`, `unreadable`, `unstorable`, `path_too_long`, `unsafe_repository`, `first_commit`, `unsettled`, `no_such_object`,
     /// `too_much_to_copy`, `bad_sparse`, `git_slow`; between machines also `bad_request`, `ref_refused`, `bad_remote`,
     /// `unreachable`, `unauthorized`, `cut`, `not_a_mirror`, `no_wire`.
     pub code: &'static str,
@@ -460,6 +461,9 @@ pub trait Git: Send + Sync {
     ) -> Result<Capture, GitError>;
     /// What a captured commit changed, sorted by path; with the added lines when `lines`.
     fn changed_files(&self, repo: &Repo, capture: &Capture, lines: bool) -> Result<Vec<Change>, GitError>;
+    /// Lists the paths between two commits that are more than plain files, before or after: executables, symbolic links,
+    /// submodules, and folders in which git would find a repository. Sorted by path.
+    fn special_files(&self, repo: &Repo, base: &CommitId, commit: &CommitId) -> Result<Vec<SpecialFile>, GitError>;
     /// Whether git leaves this path of the user's checkout alone. Never in a repository that has none.
     fn ignores(&self, repo: &Repo, path: &str) -> Result<bool, GitError>;
     /// What is changed or new in the user's checkout, each with a mark that changes when it is written to.

@@ -4,9 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use regatta_core::attempt::Cause;
+use regatta_core::board::Board;
 use regatta_core::command::Command;
 use regatta_core::event::Event;
 use regatta_core::ids::{LandingId, TaskId};
+use regatta_core::landing::guard::{FileKind, SpecialFile};
 use regatta_core::task::Status;
 use regatta_engine::ports::agents::Exit;
 use regatta_testkit::steps::Life;
@@ -343,5 +345,39 @@ fn q1_the_checks_are_the_trunks_own() {
     let landings = engine.history().landings(&shop(), 9).unwrap();
     assert!(format!("{:?}", landings.last().unwrap().end).contains("strict says no"), "{landings:?}");
     assert_eq!(on_trunk(&world, "a"), "");
+    engine.shutdown();
+}
+
+/// Q13: the kind of a file is found by git, and no manifest lets a guarded kind through unseen.
+#[test]
+fn q13_a_new_executable_waits_for_a_person_and_lands_with_their_word() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let after = Some(FileKind::Executable);
+    world.git.set_special(SpecialFile { path: "a".into(), before: None, after, target: None });
+    let engine = world.start_in(&life).unwrap();
+    let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    let waits = |board: &Board| board.tasks[&tasks[0]].status == Status::InReview;
+    let board = until(&engine, "it waits for a person", waits);
+    let reason = board.tasks[&tasks[0]].reason.clone().unwrap_or_default();
+    assert!(reason.contains("a (a new executable file)"), "{reason}");
+    assert!(world.git.moves().is_empty());
+    say(&engine, Command::Land { task: tasks[0], first: false });
+    until_done(&engine, &life, &world);
+    assert_eq!(on_trunk(&world, "a"), "T1\n");
+    engine.shutdown();
+}
+
+/// Q13: what never lands goes back to its worker, and is refused in the queue as well.
+#[test]
+fn q13_a_link_out_of_the_tree_never_lands() {
+    let (world, life) = (World::new(append_own_name), Life::new());
+    let target = Some("/etc".to_owned());
+    world.git.set_special(SpecialFile { path: "a".into(), before: None, after: Some(FileKind::Symlink), target });
+    let engine = world.start_in(&life).unwrap();
+    let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
+    until(&engine, "it has failed", |board| board.settled(tasks[0]) == Some(Status::Failed));
+    let attempts = engine.history().attempts_of(tasks[0]).unwrap();
+    assert!(attempts.iter().all(|it| it.ended.as_ref().is_some_and(|end| end.cause == Cause::Invalid)), "{attempts:?}");
+    assert!(world.git.moves().is_empty());
     engine.shutdown();
 }

@@ -18,6 +18,7 @@ mod replant;
 mod scope;
 mod serve;
 mod sparse;
+mod special;
 mod traps;
 mod weave;
 mod wire;

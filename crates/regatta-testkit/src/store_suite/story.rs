@@ -17,6 +17,7 @@ use regatta_core::ids::{
 };
 use regatta_core::inbox::Item;
 use regatta_core::isolation::Sign;
+use regatta_core::landing::guard::{FileKind, SpecialFile};
 use regatta_core::landing::join::Diverged;
 use regatta_core::landing::trunk_check::{self, TrunkCommit, TrunkSeen};
 use regatta_core::landing::{Moved, Tried};
@@ -170,6 +171,12 @@ fn found_by_the_way() -> Findings {
         said: vec![Finding { finding: "a bug next door".into(), suggested_files: vec!["b".into()] }],
         warnings: vec!["look at it".into()],
         checks: Some("its check passes".into()),
+        special: vec![SpecialFile {
+            path: "a".into(),
+            before: Some(FileKind::Symlink),
+            after: None,
+            target: Some("b".into()),
+        }],
     }
 }
 

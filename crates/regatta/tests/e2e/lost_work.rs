@@ -7,50 +7,50 @@ use serde_json::Value;
 use crate::world::{LONG, World, alive, run, text, until};
 
 /// A world with an agent that works from outside, on the next task.
-fn with_zoe() -> World {
+pub(crate) fn with_zoe() -> World {
     let world = World::set_up();
     world.ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "4"]);
     world
 }
 
 /// Work that an outside agent has begun.
-struct Work {
-    task: String,
+pub(crate) struct Work {
+    pub(crate) task: String,
     attempt: String,
     token: String,
-    place: PathBuf,
+    pub(crate) place: PathBuf,
 }
 
 impl Work {
-    fn begin(world: &World, subject: &str, files: &str) -> Work {
+    pub(crate) fn begin(world: &World, subject: &str, files: &str) -> Work {
         world.ok(&["task", "add", subject, "--files", files, "--validate", "true"]);
         Work::again(world)
     }
 
     /// Takes what is to be done next.
     #[track_caller]
-    fn again(world: &World) -> Work {
+    pub(crate) fn again(world: &World) -> Work {
         let grant = world.json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
         let of = |it: &Value| it.as_str().unwrap_or_else(|| panic!("nothing was to be done: {grant}")).to_owned();
         let (task, attempt) = (of(&grant["task"]["id"]), of(&grant["attempt"]));
         Work { task, attempt, token: grant["token"].to_string(), place: of(&grant["workspace"]).into() }
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub(crate) fn write(&self, path: &str, text: &str) {
         std::fs::write(self.place.join(path), text).unwrap();
     }
 
-    fn read(&self, path: &str) -> String {
+    pub(crate) fn read(&self, path: &str) -> String {
         std::fs::read_to_string(self.place.join(path)).unwrap()
     }
 
-    fn finish(&self, world: &World) {
+    pub(crate) fn finish(&self, world: &World) {
         world.ok(&["task", "finish", &self.task, "--attempt", &self.attempt, "--token", &self.token]);
     }
 
     /// Waits until people read this of it.
     #[track_caller]
-    fn until(&self, world: &World, word: &str) {
+    pub(crate) fn until(&self, world: &World, word: &str) {
         let is = until(LONG, || world.json(&["show", &self.task])["word"] == word);
         assert!(is, "{} is not {word}: {}", self.task, world.ok(&["why", &self.task]));
     }

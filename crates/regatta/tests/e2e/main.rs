@@ -7,7 +7,8 @@
 #![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod failpoints;
-mod golden; // what people read, kept beside the tests
+mod golden;
+mod guarded; // what people read, kept beside the tests
 mod http; // a tiny client, for what the CLI would not send
 mod world; // a data directory, a home, a repository, and the binary
 

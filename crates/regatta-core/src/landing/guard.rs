@@ -1,0 +1,589 @@
+//! The guard: changes that a person must see before they land, and changes that never land (Q13).
+//!
+//! A landed file can run code on a person's machine without that person starting anything that looks like running
+//! code: opening the folder in an editor, starting an agent, entering the directory, committing. The manifest does not
+//! help, because a planner or a lead writes it. So the rules here look only at the change itself.
+//!
+//! Paths are compared in folded form: a checkout on a file system that ignores case, invisible characters or trailing
+//! dots opens `.Claude/Settings.json` where a program asks for `.claude/settings.json`.
+//!
+//! Not here: who may approve. See `people.rs`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::pattern::PathPattern;
+use crate::task::Submission;
+
+/// How a tree stores a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FileKind {
+    Plain,
+    Executable,
+    Symlink,
+    Submodule,
+    /// A folder in which git would find a repository, with a configuration of its own.
+    GitDirectory,
+}
+
+/// A changed path that is more than a plain file, before the change or after it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SpecialFile {
+    pub path: String,
+    /// How the path was stored before; `None` if it did not exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<FileKind>,
+    /// How it is stored now; `None` if it is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<FileKind>,
+    /// Target of a symbolic link: the new one, or the old one if the link is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+}
+
+impl SpecialFile {
+    /// Returns the same change taken back.
+    pub(super) fn reversed(&self) -> SpecialFile {
+        SpecialFile { before: self.after, after: self.before, ..self.clone() }
+    }
+}
+
+/// Guarded names of one kind. All are in folded form.
+struct GuardedNames {
+    /// Completes "it changes PATH (…)".
+    what: &'static str,
+    /// Names of a file or a folder, at any depth.
+    anywhere: &'static [&'static str],
+    /// Beginnings of file names, at any depth.
+    prefixes: &'static [&'static str],
+    /// Ends of file names, at any depth.
+    suffixes: &'static [&'static str],
+    /// Paths of a file or a folder, from the top.
+    at_top: &'static [&'static str],
+}
+
+const GUARDED: &[GuardedNames] = &[
+    GuardedNames {
+        what: "agent settings or instructions",
+        anywhere: &[
+            ".agent",
+            ".agents",
+            ".aiassistant",
+            ".amazonq",
+            ".amp",
+            ".augment",
+            ".augment-guidelines",
+            ".claude",
+            ".claude-plugin",
+            ".claude.json",
+            ".clinerules",
+            ".codebuddy",
+            ".codex",
+            ".continue",
+            ".copilot",
+            ".crush",
+            ".crush.json",
+            ".cursor",
+            ".cursorrules",
+            ".devin",
+            ".factory",
+            ".gemini",
+            ".goose",
+            ".goosehints",
+            ".iflow",
+            ".junie",
+            ".kilocode",
+            ".kilocodemodes",
+            ".kiro",
+            ".mcp.json",
+            ".openhands",
+            ".opencode",
+            ".qoder",
+            ".qwen",
+            ".replit",
+            ".roo",
+            ".roomodes",
+            ".rovodev",
+            ".rules",
+            ".serena",
+            ".tabnine",
+            ".trae",
+            ".windsurf",
+            ".windsurfrules",
+            "agent.md",
+            "agents.md",
+            "agents.override.md",
+            "claude.local.md",
+            "claude.md",
+            "codebuddy.md",
+            "copilot-instructions.md",
+            "crush.json",
+            "crush.md",
+            "gemini.md",
+            "iflow.md",
+            "mcp.json",
+            "opencode.json",
+            "opencode.jsonc",
+            "qwen.md",
+            "skill.md",
+            "warp.md",
+        ],
+        prefixes: &[".aider", ".roorules", ".continuerc"],
+        suffixes: &[".instructions.md", ".prompt.md", ".chatmode.md"],
+        at_top: &[],
+    },
+    GuardedNames {
+        what: "editor tasks or settings",
+        anywhere: &[
+            ".devcontainer",
+            ".devcontainer.json",
+            ".dir-locals-2.el",
+            ".dir-locals.el",
+            ".exrc",
+            ".fleet",
+            ".gitpod.yml",
+            ".helix",
+            ".idea",
+            ".lvimrc",
+            ".nvim.lua",
+            ".nvimrc",
+            ".run",
+            ".theia",
+            ".vimrc",
+            ".vs",
+            ".vscode",
+            ".zed",
+        ],
+        prefixes: &[],
+        suffixes: &[".code-workspace", ".run.xml", ".sublime-project"],
+        at_top: &[],
+    },
+    GuardedNames {
+        what: "environment or toolchain settings",
+        anywhere: &[
+            ".bazelrc",
+            ".bundle",
+            ".bunfig.toml",
+            ".cargo",
+            ".condarc",
+            ".envrc",
+            ".gdbinit",
+            ".irbrc",
+            ".lldbinit",
+            ".mise",
+            ".mise.local.toml",
+            ".mise.toml",
+            ".mvn",
+            ".npmrc",
+            ".pnpmfile.cjs",
+            ".pnpmfile.js",
+            ".pryrc",
+            ".pypirc",
+            ".tool-versions",
+            ".yarn",
+            ".yarnrc",
+            ".yarnrc.yml",
+            "bunfig.toml",
+            "mise.local.toml",
+            "mise.toml",
+            "pip.conf",
+            "pip.ini",
+            "rust-toolchain",
+            "rust-toolchain.toml",
+            "sitecustomize.py",
+            "usercustomize.py",
+            "uv.toml",
+        ],
+        prefixes: &[],
+        suffixes: &[],
+        at_top: &["gradle/wrapper", "tools/bazel"],
+    },
+    GuardedNames {
+        what: "git settings or hooks",
+        anywhere: &[
+            ".git-hooks",
+            ".gitattributes",
+            ".gitconfig",
+            ".githooks",
+            ".gitmodules",
+            ".hooks",
+            ".husky",
+            ".lefthook",
+            ".lfsconfig",
+            ".overcommit.yml",
+            "git-hooks",
+            "githooks",
+            // Hooks have these names in whatever folder `core.hooksPath` names.
+            "applypatch-msg",
+            "commit-msg",
+            "fsmonitor-watchman",
+            "post-applypatch",
+            "post-checkout",
+            "post-commit",
+            "post-index-change",
+            "post-merge",
+            "post-receive",
+            "post-rewrite",
+            "post-update",
+            "pre-applypatch",
+            "pre-auto-gc",
+            "pre-commit",
+            "pre-merge-commit",
+            "pre-push",
+            "pre-rebase",
+            "pre-receive",
+            "prepare-commit-msg",
+            "push-to-checkout",
+            "reference-transaction",
+            "sendemail-validate",
+            // Parts of a git directory, which two changes could put together.
+            "commondir",
+            "head",
+        ],
+        prefixes: &[
+            ".huskyrc",
+            ".lefthook",
+            ".lintstagedrc",
+            ".pre-commit-",
+            ".simple-git-hooks.",
+            "lefthook",
+            "lint-staged.config.",
+            "simple-git-hooks.",
+        ],
+        suffixes: &[],
+        at_top: &[],
+    },
+    GuardedNames {
+        what: "continuous integration",
+        anywhere: &["codeowners", "jenkinsfile"],
+        prefixes: &[],
+        suffixes: &[],
+        at_top: &[
+            ".appveyor.yml",
+            ".azure-pipelines",
+            ".build.yml",
+            ".buildkite",
+            ".builds",
+            ".ci",
+            ".circleci",
+            ".cirrus.star",
+            ".cirrus.yml",
+            ".drone.yml",
+            ".forgejo",
+            ".gitea",
+            ".github",
+            ".gitlab",
+            ".gitlab-ci.yml",
+            ".semaphore",
+            ".teamcity",
+            ".tekton",
+            ".travis.yml",
+            ".woodpecker",
+            ".woodpecker.yaml",
+            ".woodpecker.yml",
+            ".zuul.yaml",
+            "appveyor.yml",
+            "azure-pipelines.yml",
+            "bitbucket-pipelines.yml",
+            "cloudbuild.yaml",
+        ],
+    },
+    GuardedNames {
+        what: "Regatta's own settings",
+        anywhere: &["regatta.toml"],
+        prefixes: &[],
+        suffixes: &[],
+        at_top: &[".regatta"],
+    },
+];
+
+/// Characters that some file systems leave out when they compare names.
+fn is_ignorable(letter: char) -> bool {
+    matches!(letter, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
+}
+
+/// Returns the name under which a tolerant file system finds this path component.
+pub fn fold_name(name: &str) -> String {
+    if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')) {
+        return name.to_ascii_lowercase();
+    }
+    let letters = name.chars().filter(|letter| !is_ignorable(*letter)).flat_map(char::to_lowercase);
+    // The long s is a lower-case letter of its own, but has the upper case S.
+    let folded: String = letters.map(|letter| if letter == '\u{17f}' { 's' } else { letter }).collect();
+    // What follows a colon names a stream of the same file; dots and spaces at the end do not count.
+    let folded = folded.split(':').next().unwrap_or_default();
+    folded.trim_end_matches([' ', '.']).to_owned()
+}
+
+fn fold_path(path: &str) -> String {
+    path.split(['/', '\\']).map(fold_name).collect::<Vec<_>>().join("/")
+}
+
+/// Returns the kind of guarded file that this path is, if it is one.
+fn guarded_as(path: &str) -> Option<&'static str> {
+    let folded = fold_path(path);
+    let name = folded.rsplit('/').next().unwrap_or_default();
+    let is_below = |top: &str| folded.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let guards = |names: &&GuardedNames| {
+        folded.split('/').any(|part| names.anywhere.contains(&part))
+            || names.prefixes.iter().any(|prefix| name.starts_with(prefix))
+            || names.suffixes.iter().any(|suffix| name.ends_with(suffix))
+            || names.at_top.iter().any(|top| is_below(top))
+    };
+    GUARDED.iter().find(guards).map(|names| names.what)
+}
+
+/// Whether one of the project's own patterns covers this path, in whatever case.
+fn is_protected(protected: &[PathPattern], path: &str) -> bool {
+    let folded = fold_path(path);
+    let covers = |pattern: &PathPattern| {
+        let any_case = PathPattern::new(&pattern.as_str().to_lowercase());
+        pattern.matches(path) || any_case.is_ok_and(|pattern| pattern.matches(&folded))
+    };
+    protected.iter().any(covers)
+}
+
+/// Where a symbolic link leads, as far as that can be told from the link alone.
+fn leads_astray(path: &str, target: &str) -> Option<&'static str> {
+    const OUTSIDE: &str = "outside of the repository";
+    let target = target.replace('\\', "/");
+    if target.starts_with('/') || target.get(1..2) == Some(":") {
+        return Some(OUTSIDE);
+    }
+    let mut depth = path.matches('/').count();
+    let mut is_below = false;
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            // Behind a name there may be another link, so it is unknown where this goes up from.
+            ".." if is_below || depth == 0 => return Some(OUTSIDE),
+            ".." => depth -= 1,
+            name if matches!(fold_name(name).as_str(), ".git" | "git~1") => return Some("into a git directory"),
+            _ => is_below = true,
+        }
+    }
+    None
+}
+
+/// Returns why a change never lands, if that is so: no person can approve it either.
+pub fn never_lands(changed: &[String], special: &[SpecialFile]) -> Option<String> {
+    special.iter().find_map(|file| {
+        let SpecialFile { path, before, after, target } = file;
+        match (before, after) {
+            (_, Some(FileKind::Symlink)) => {
+                let target = target.as_deref().unwrap_or_default();
+                let place = leads_astray(path, target)?;
+                Some(format!("the symbolic link {path} points {place}, to {target}; make it a file, or point it inside"))
+            }
+            (Some(FileKind::GitDirectory), Some(FileKind::GitDirectory)) => None,
+            (_, Some(FileKind::GitDirectory)) => Some(format!(
+                "{} is a git directory (HEAD, objects, refs), in which git would run commands of its own configuration; \
+                 remove it, or make it when the tests run",
+                if path.is_empty() { "the top folder" } else { path }
+            )),
+            (Some(FileKind::Submodule), after) if *after != Some(FileKind::Submodule) => {
+                let inside = format!("{path}/");
+                let replaced = after.is_some() || changed.iter().any(|other| other.starts_with(&inside));
+                replaced.then(|| {
+                    format!("it puts files in the place of the submodule {path}; change the submodule's own repository instead")
+                })
+            }
+            _ => None,
+        }
+    })
+}
+
+/// Returns what this file is, if a person must look at it because of that.
+fn special_as(file: &SpecialFile) -> Option<String> {
+    let SpecialFile { path, before, after, target } = file;
+    let target = target.as_deref().unwrap_or_default();
+    Some(match (before, after) {
+        (_, Some(FileKind::Symlink)) => format!("{path} (a symbolic link to {target})"),
+        (Some(FileKind::Submodule), None) => format!("{path} (a submodule, which is removed)"),
+        (Some(FileKind::Submodule), _) | (_, Some(FileKind::Submodule)) => format!("{path} (a submodule)"),
+        (Some(FileKind::GitDirectory), _) | (_, Some(FileKind::GitDirectory)) => format!("{path} (a git directory)"),
+        (None, Some(FileKind::Executable)) => format!("{path} (a new executable file)"),
+        (Some(FileKind::Plain), Some(FileKind::Executable)) => format!("{path} (which becomes executable)"),
+        (Some(FileKind::Executable), Some(FileKind::Plain)) => format!("{path} (which is executable no longer)"),
+        (Some(FileKind::Symlink), Some(_)) => format!("{path} (which was a symbolic link)"),
+        _ => return None,
+    })
+}
+
+/// Returns the parts of a change that a person must see, each with the reason.
+pub(super) fn guarded(protected: &[PathPattern], work: &Submission) -> Vec<String> {
+    let mut special: BTreeMap<&str, &SpecialFile> =
+        work.special.iter().map(|file| (file.path.as_str(), file)).collect();
+    let mut found: Vec<String> = Vec::new();
+    for path in &work.changed {
+        if let Some(named) = special.remove(path.as_str()).and_then(special_as) {
+            found.push(named);
+        } else if let Some(what) = guarded_as(path) {
+            found.push(format!("{path} ({what})"));
+        } else if is_protected(protected, path) {
+            found.push(format!("{path} (protected by this project)"));
+        }
+    }
+    // A folder is no changed path of its own.
+    found.extend(special.into_values().filter_map(special_as));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn special(path: &str, before: Option<FileKind>, after: Option<FileKind>, target: &str) -> SpecialFile {
+        let target = Some(target.to_owned()).filter(|target| !target.is_empty());
+        SpecialFile { path: path.into(), before, after, target }
+    }
+
+    #[test]
+    fn q13_settings_that_run_code_are_guarded_at_any_depth_and_in_any_case() {
+        for path in [
+            ".claude/settings.json",
+            ".claude/hooks/start.sh",
+            "web/.claude/commands/x.md",
+            ".Claude/Settings.json",
+            ".CLAUDE/settings.json",
+            ".cl\u{200c}aude/settings.json",
+            ".claude./settings.json",
+            ".claude /settings.json",
+            ".claude::$INDEX_ALLOCATION/settings.json",
+            ".gemini/settings.json",
+            ".codex/config.toml",
+            ".opencode/agent/x.md",
+            "opencode.json",
+            ".mcp.json",
+            "packages/a/.mcp.json",
+            "AGENTS.md",
+            "docs/agents.md",
+            "CLAUDE.md",
+            "src/CLAUDE.local.md",
+            "claude.MD",
+            "GEMINI.md",
+            ".cursor/rules/x.mdc",
+            ".cursorrules",
+            ".github/copilot-instructions.md",
+            ".windsurfrules",
+            ".aider.conf.yml",
+            ".vscode/tasks.json",
+            ".vscode/settings.json",
+            ".v\u{17f}code/tasks.json",
+            "sub/.vscode/launch.json",
+            ".idea/runConfigurations/x.xml",
+            "shop.code-workspace",
+            ".devcontainer/devcontainer.json",
+            ".envrc",
+            "sub/.envrc",
+            ".cargo/config.toml",
+            "crates/a/.cargo/config",
+            "rust-toolchain.toml",
+            ".npmrc",
+            ".yarnrc.yml",
+            ".yarn/releases/yarn.cjs",
+            ".mvn/jvm.config",
+            "gradle/wrapper/gradle-wrapper.properties",
+            ".pre-commit-config.yaml",
+            "lefthook.yml",
+            ".husky/pre-commit",
+            ".githooks/x",
+            "scripts/hooks/pre-push",
+            "docs/.gitattributes",
+            ".gitmodules",
+            ".github/workflows/ci.yml",
+            ".GitHub/workflows/ci.yml",
+            ".gitlab-ci.yml",
+            "Jenkinsfile",
+            "regatta.toml",
+            ".regatta/x",
+            "b/HEAD",
+            "b/commondir",
+        ] {
+            assert!(guarded_as(path).is_some(), "{path}");
+        }
+        for path in [
+            "src/main.rs",
+            "src/hooks/use_cart.ts",
+            "docs/github/ci.md",
+            "claude.rs",
+            "src/agents/mod.rs",
+            "vscode/tasks.json",
+            "cargo/config.toml",
+            "head.rs",
+            "src/update.rs",
+            "README.md",
+            "gitlab-ci.yml.md",
+        ] {
+            assert_eq!(guarded_as(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn q13_a_projects_own_patterns_are_held_in_any_case() {
+        let protected = [PathPattern::new("Infra/**").unwrap()];
+        for (path, is) in [("Infra/a.tf", true), ("infra/a.tf", true), ("INFRA/x/y", true), ("src/infra", false)] {
+            assert_eq!(is_protected(&protected, path), is, "{path}");
+        }
+    }
+
+    #[test]
+    fn q13_links_that_leave_the_tree_never_land() {
+        let outside = [
+            ("src", "/etc"),
+            ("a/b", "/etc/passwd"),
+            ("a", ".."),
+            ("a/b", "../.."),
+            ("a/b/c", "../../../x"),
+            ("a", "./../x"),
+            ("a/b/x", "s/../foo"),
+            ("a", "C:\\Windows"),
+            ("a", "..\\x"),
+            ("a", "\\\\host\\share"),
+            ("a", ".git/config"),
+            ("a/b", "../.GIT/hooks"),
+            ("a", "x/.git./hooks"),
+        ];
+        for (path, target) in outside {
+            let link = special(path, Some(FileKind::Plain), Some(FileKind::Symlink), target);
+            assert!(never_lands(&[], &[link]).is_some(), "{path} -> {target}");
+        }
+        for (path, target) in [("a", "b"), ("a/b", "../c"), ("a/b/c", "../../d/e"), ("a", "./b"), ("a", ".github")] {
+            let link = special(path, None, Some(FileKind::Symlink), target);
+            assert_eq!(never_lands(&[], &[link]), None, "{path} -> {target}");
+        }
+    }
+
+    #[test]
+    fn q13_kinds_of_files_are_judged_by_what_they_become() {
+        use FileKind::{Executable, GitDirectory, Plain, Submodule, Symlink};
+        // Before, after, whether it never lands, whether a person must look.
+        let table = [
+            (None, Some(Executable), false, true),
+            (Some(Plain), Some(Executable), false, true),
+            (Some(Executable), Some(Plain), false, true),
+            (Some(Executable), None, false, false),
+            (Some(Symlink), None, false, false),
+            (Some(Symlink), Some(Plain), false, true),
+            (None, Some(Submodule), false, true),
+            (Some(Submodule), Some(Submodule), false, true),
+            (Some(Submodule), None, false, true),
+            (Some(Submodule), Some(Plain), true, true),
+            (Some(Plain), Some(Submodule), false, true),
+            (None, Some(GitDirectory), true, true),
+            (Some(GitDirectory), Some(GitDirectory), false, true),
+        ];
+        for (before, after, never, person) in table {
+            let file = special("x", before, after, "");
+            let found = (never_lands(&[], std::slice::from_ref(&file)).is_some(), special_as(&file).is_some());
+            assert_eq!(found, (never, person), "{before:?} -> {after:?}");
+        }
+        let gone = special("vendor/sub", Some(Submodule), None, "");
+        assert!(never_lands(&["vendor/sub/a.txt".into()], std::slice::from_ref(&gone)).is_some());
+        assert_eq!(never_lands(&["vendor/subtle".into()], &[gone]), None);
+    }
+}

@@ -1,0 +1,135 @@
+//! Q13: nothing guarded lands unseen, on whatever way it comes to the queue.
+
+use regatta_core::attempt::{Cause, Findings, Verdict};
+use regatta_core::command::{Command, Outcome};
+use regatta_core::ids::TaskId;
+use regatta_core::landing::Tried;
+use regatta_core::landing::guard::{FileKind, SpecialFile};
+use regatta_core::project::Review;
+use regatta_core::schedule::Grant;
+use regatta_core::task::Status;
+
+use crate::world::{World, agent, commit};
+
+fn special(path: &str, after: FileKind, target: Option<&str>) -> SpecialFile {
+    SpecialFile { path: path.into(), before: None, after: Some(after), target: target.map(str::to_owned) }
+}
+
+/// Ends an attempt that changed `path`, which is `file` if it is more than a plain file.
+fn submit(world: &mut World, grant: &Grant, path: &str, file: Option<SpecialFile>) {
+    world.finish(grant);
+    let changed = vec![path.to_owned()];
+    let verdict = Verdict::Passed { commit: commit(0x50 + grant.attempt.0), base: commit(4), changed };
+    let findings = Findings { special: file.into_iter().collect(), ..Findings::default() };
+    let Grant { attempt, token, .. } = *grant;
+    world.ask("regatta", Command::ReportJudged { attempt, token, verdict, findings });
+}
+
+fn finished(path: &str, file: Option<SpecialFile>) -> (World, TaskId) {
+    let mut world = World::serial(&[("ada", 1), ("eve", 1)]);
+    let task = world.add_task("careful", &[path]);
+    let grant = world.take("ada");
+    submit(&mut world, &grant, path, file);
+    (world, task)
+}
+
+#[test]
+fn q13_guarded_work_waits_for_a_person_whatever_the_manifest_says() {
+    let guarded = [
+        (".claude/settings.json", None, "agent settings or instructions"),
+        ("sub/AGENTS.md", None, "agent settings or instructions"),
+        (".Mcp.json", None, "agent settings or instructions"),
+        (".vscode/tasks.json", None, "editor tasks or settings"),
+        (".envrc", None, "environment or toolchain settings"),
+        ("tools/run", Some(special("tools/run", FileKind::Executable, None)), "a new executable file"),
+        ("src", Some(special("src", FileKind::Symlink, Some("lib"))), "a symbolic link to lib"),
+        ("vendor/sub", Some(special("vendor/sub", FileKind::Submodule, None)), "a submodule"),
+    ];
+    for (path, file, why) in guarded {
+        let (mut world, task) = finished(path, file);
+        assert_eq!(world.status(task), Status::InReview, "{path}");
+        let reason = world.task(task).reason.clone().unwrap_or_default();
+        assert!(reason.contains(path) && reason.contains(why) && reason.contains("regatta diff T1"), "{reason}");
+        assert_eq!(world.refused("eve", Command::Land { task, first: false }).code(), "person_needed");
+        let Outcome::Queued(place) = world.ask("ann", Command::Land { task, first: false }) else { panic!() };
+        world.land(place.landing);
+        assert_eq!(world.status(task), Status::Completed);
+    }
+}
+
+#[test]
+fn q13_links_out_of_the_tree_and_git_directories_go_back_to_their_worker() {
+    let refused = [
+        special("src", FileKind::Symlink, Some("/etc")),
+        special("a/b", FileKind::Symlink, Some("../../x")),
+        special("b", FileKind::GitDirectory, None),
+    ];
+    for file in refused {
+        let path = file.path.clone();
+        let (world, task) = finished(&path, Some(file));
+        let found = world.task(task);
+        assert!(found.status.is_waiting() && found.submission.is_none(), "{path}: {}", found.status);
+        assert_eq!((found.last_cause, found.failures), (Some(Cause::Invalid), 1));
+        assert!(found.reason.as_ref().is_some_and(|reason| reason.contains(&path)), "{:?}", found.reason);
+    }
+}
+
+/// A fix-up makes another tree than the one that was approved.
+#[test]
+fn q13_an_approval_counts_for_one_submission() {
+    let (mut world, task) = finished("CLAUDE.md", None);
+    let Outcome::Queued(place) = world.ask("ann", Command::Land { task, first: false }) else { panic!() };
+    world.tried(place.landing, Tried::Conflict { at: place.landing, paths: vec!["CLAUDE.md".into()] });
+    let fixup = world.take("ada");
+    assert_eq!(fixup.task, task);
+    submit(&mut world, &fixup, "CLAUDE.md", None);
+    assert_eq!(world.status(task), Status::InReview, "the new tree was seen by nobody");
+    assert!(world.board.landings.is_empty());
+}
+
+#[test]
+fn q13_an_agent_cannot_bring_guarded_content_back_by_an_undo() {
+    for (who, allowed) in [("eve", false), ("ann", true)] {
+        let (mut world, task) = finished("run", Some(special("run", FileKind::Executable, None)));
+        let Outcome::Queued(place) = world.ask("ann", Command::Land { task, first: false }) else { panic!() };
+        world.land(place.landing);
+        let mut done = world.stored(task);
+        // As if the change that landed had removed it: to undo that is to bring an executable.
+        let work = done.submission.as_mut().unwrap();
+        work.special =
+            work.special.iter().map(|file| SpecialFile { before: file.after, after: None, ..file.clone() }).collect();
+        let undone = world.try_ask(who, Command::Undo { done: Box::new(done) });
+        assert_eq!(undone.is_ok(), allowed, "{who}: {undone:?}");
+    }
+}
+
+/// The work was sent back and done again while the reviewer looked at the first version.
+#[test]
+fn q13_a_verdict_on_older_work_does_not_let_newer_work_land() {
+    for newer in ["src/a.rs", ".claude/settings.json"] {
+        let mut world = World::serial(&[("ada", 1), ("eve", 1)]);
+        let mut ask = world.project("shop", &["cargo test"]);
+        (ask.settings.landing.review, ask.settings.landing.reviewer) = (Review::Agent, Some(agent("eve")));
+        world.ask("ann", Command::AddProject(ask));
+        let task = world.add_task("careful", &["src/a.rs", ".claude/**"]);
+        let first = world.take("ada");
+        submit(&mut world, &first, "src/a.rs", None);
+        let review = world.take("eve");
+        world.ask("ann", Command::Revise { task, text: "once more".into() });
+        let second = world.take("ada");
+        submit(&mut world, &second, newer, None);
+        let Grant { task: review_task, attempt, token, .. } = review;
+        let said = Some("approve".to_owned());
+        world.ask("eve", Command::Finish { task: review_task, attempt, token, output: said });
+        let verdict = Verdict::Passed { commit: commit(4), base: commit(4), changed: vec![] };
+        assert_eq!(world.judge(&review, verdict), None);
+        assert_eq!(world.status(review_task), Status::Completed);
+        assert_eq!(world.status(task), Status::InReview, "{newer}: nobody has seen it");
+        // Where an agent may look at it, it is asked again, for what is there now.
+        let again = world.poll("eve");
+        assert_eq!(again.is_some(), newer == "src/a.rs");
+        if let Some(again) = again {
+            assert!(world.task(again.task).description.contains(commit(0x50 + second.attempt.0).as_str()));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Changed paths that are more than plain files. The guard in core decides what they mean (Q13).
+
+use regatta_core::ids::CommitId;
+use regatta_core::landing::guard::{FileKind, SpecialFile};
+use regatta_engine::ports::git::{GitError, Repo};
+
+use crate::GitAdapter;
+use crate::difference::{Difference, File};
+use crate::odb::{GITLINK, Odb};
+use crate::run::text_of;
+
+const SYMLINK: u32 = 0o120_000;
+/// Targets are stored with the submission; no file system follows a longer one.
+const MAX_TARGET_BYTES: usize = 4096;
+
+/// Whether a step on the way to `whole` brings nothing that `whole` itself does not show: every path it touches is
+/// changed in the end, and each is a plain file or what it is in the end. A guard that looked at the whole change has
+/// then seen the step as well (Q13).
+pub(crate) fn is_covered_by(whole: &Difference, step: &Difference) -> bool {
+    let is_shown = |path: &Vec<u8>, after: &Option<File>| match (whole.files.get(path), after) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some((_, end)), Some(file)) => match kind_of(file) {
+            FileKind::Plain => true,
+            FileKind::Executable => end.as_ref().is_some_and(|end| kind_of(end) == FileKind::Executable),
+            _ => end.as_ref() == Some(file),
+        },
+    };
+    step.git_directories.is_empty() && step.files.iter().all(|(path, (_, after))| is_shown(path, after))
+}
+
+fn kind_of(file: &File) -> FileKind {
+    match file.0 {
+        SYMLINK => FileKind::Symlink,
+        GITLINK => FileKind::Submodule,
+        mode if mode & 0o111 != 0 => FileKind::Executable,
+        _ => FileKind::Plain,
+    }
+}
+
+impl GitAdapter {
+    pub(crate) fn special_between(
+        &self,
+        repo: &Repo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<SpecialFile>, GitError> {
+        self.vault_with(repo, base)?;
+        let vault = self.vault_with(repo, commit)?;
+        self.with_odb(&vault, |odb| {
+            let (old, new) = (odb.commit(base)?.tree, odb.commit(commit)?.tree);
+            let difference = Difference::between(odb, Some(&old), &new)?;
+            special_files(odb, &difference)
+        })
+    }
+}
+
+/// Lists the special files of a difference, sorted by path.
+pub(crate) fn special_files(odb: &mut Odb, difference: &Difference) -> Result<Vec<SpecialFile>, GitError> {
+    let mut found = Vec::new();
+    for (path, (old, new)) in &difference.files {
+        let (before, after) = (old.as_ref().map(kind_of), new.as_ref().map(kind_of));
+        let is_plain = |kind: &FileKind| *kind == FileKind::Plain;
+        let is_edited_executable = before == Some(FileKind::Executable) && after == before;
+        if is_edited_executable || (before.iter().all(is_plain) && after.iter().all(is_plain)) {
+            continue;
+        }
+        let link = new.as_ref().or(old.as_ref()).filter(|file| file.0 == SYMLINK);
+        let target = match link {
+            Some((_, id)) => {
+                let mut target = odb.blob(id)?;
+                target.truncate(MAX_TARGET_BYTES);
+                Some(text_of(&target))
+            }
+            None => None,
+        };
+        found.push(SpecialFile { path: text_of(path), before, after, target });
+    }
+    for (path, existed) in &difference.git_directories {
+        let before = existed.then_some(FileKind::GitDirectory);
+        let after = Some(FileKind::GitDirectory);
+        found.push(SpecialFile { path: text_of(path), before, after, target: None });
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}

@@ -1,0 +1,137 @@
+//! Q13: what a change is beside its text reaches the guard.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use regatta_core::ids::CommitId;
+use regatta_core::landing::guard::{self, FileKind, SpecialFile};
+use regatta_core::project::Style;
+use regatta_engine::ports::git::{Git, Trial};
+
+use crate::world::{A1, A2, World, by, commit_all, git, make_executable, write};
+
+/// What an agent does in its workspace.
+type Step<'a> = &'a dyn Fn(&Path);
+
+fn special(world: &World, base: &CommitId, commit: &CommitId) -> Vec<SpecialFile> {
+    world.git.special_files(&world.repo, base, commit).unwrap()
+}
+
+fn file(path: &str, before: Option<FileKind>, after: Option<FileKind>, target: Option<&str>) -> SpecialFile {
+    SpecialFile { path: path.into(), before, after, target: target.map(str::to_owned) }
+}
+
+#[test]
+fn q13_kinds_of_changed_files_are_told() {
+    use FileKind::{Executable, Plain, Symlink};
+    let world = World::new();
+    write(world.user().join("tool"), "#!/bin/sh\n");
+    make_executable(&world.user().join("tool"));
+    symlink("a.txt", world.user().join("old")).unwrap();
+    symlink("a.txt", world.user().join("moved")).unwrap();
+    commit_all(world.user(), "more");
+    let workspace = world.prepare(A1).path;
+    write(workspace.join("plain.txt"), "plain\n");
+    write(workspace.join("tool"), "#!/bin/sh\necho edited\n");
+    write(workspace.join("new tool"), "#!/bin/sh\n");
+    make_executable(&workspace.join("new tool"));
+    make_executable(&workspace.join("a.txt"));
+    fs::set_permissions(workspace.join("run.sh"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::remove_file(workspace.join("old")).unwrap();
+    fs::remove_file(workspace.join("moved")).unwrap();
+    symlink("../outside", workspace.join("moved")).unwrap();
+    fs::remove_dir_all(workspace.join("src")).unwrap();
+    symlink("/etc", workspace.join("src")).unwrap();
+    let capture = world.capture(A1);
+    let found = special(&world, &capture.base, &capture.commit);
+    let expected = [
+        file("a.txt", Some(Plain), Some(Executable), None),
+        file("moved", Some(Symlink), Some(Symlink), Some("../outside")),
+        file("new tool", None, Some(Executable), None),
+        file("old", Some(Symlink), None, Some("a.txt")),
+        file("run.sh", Some(Executable), Some(Plain), None),
+        file("src", None, Some(Symlink), Some("/etc")),
+    ];
+    assert_eq!(found, expected);
+    assert!(guard::never_lands(&capture.changed, &found).is_some());
+}
+
+/// Git runs the commands that the configuration of such a folder names, as soon as somebody runs git in it.
+#[test]
+fn q13_a_folder_in_which_git_finds_a_repository_is_told() {
+    let layouts: [&[&str]; 4] = [
+        &["b/HEAD", "b/config", "b/objects/x", "b/refs/x"],
+        &["deep/er/b/Head", "deep/er/b/OBJECTS/x", "deep/er/b/Refs"],
+        &["b/HEAD", "b/commondir"],
+        &["HEAD", "objects/x", "refs/x"],
+    ];
+    for (nth, layout) in layouts.into_iter().enumerate() {
+        let world = World::new();
+        let workspace = world.prepare(A1).path;
+        for path in layout {
+            write(workspace.join(path), "ref: refs/heads/x\n");
+        }
+        let capture = world.capture(A1);
+        let found = special(&world, &capture.base, &capture.commit);
+        let folder = layout[0].rsplit_once('/').map_or("", |(folder, _)| folder);
+        assert_eq!(found, [file(folder, None, Some(FileKind::GitDirectory), None)], "{nth}");
+    }
+    let world = World::new();
+    let workspace = world.prepare(A1).path;
+    for path in ["b/HEAD", "b/objects/x", "c/refs/x", "d/HEAD/x", "d/objects", "d/refs"] {
+        write(workspace.join(path), "x\n");
+    }
+    let capture = world.capture(A1);
+    assert_eq!(special(&world, &capture.base, &capture.commit), []);
+}
+
+/// Each half is harmless; the merge of both is not.
+#[test]
+fn q13_two_changes_that_make_a_git_directory_together_are_told_of_the_merge() {
+    let world = World::new();
+    let (one, two) = (world.prepare(A1).path, world.prepare(A2).path);
+    write(one.join("b/HEAD"), "ref: refs/heads/x\n");
+    write(one.join("b/config"), "[core]\n\tfsmonitor = touch /tmp/x\n");
+    write(two.join("b/objects/x"), "x");
+    write(two.join("b/refs/x"), "x");
+    let (one, two) = (world.capture(A1).commit, world.capture(A2).commit);
+    let tip = world.tip();
+    assert_eq!((special(&world, &tip, &one), special(&world, &tip, &two)), (vec![], vec![]));
+    let changes = [(one, by("one")), (two, by("two"))];
+    let found = world.git.trial_merges(&world.repo, &tip, &changes, Style::Squash).unwrap();
+    let [Trial::Clean(first), Trial::Clean(both)] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!(special(&world, &tip, first), []);
+    assert_eq!(special(&world, first, both), [file("b", None, Some(FileKind::GitDirectory), None)]);
+}
+
+/// With `style = "rebase"` an agent's own commits land one by one, and only the whole change was looked at.
+#[test]
+fn q13_a_commit_that_hides_something_from_the_whole_change_does_not_land_on_its_own() {
+    let steps: [(&str, Step<'_>); 3] = [
+        ("a file that is gone in the end", &|dir| write(dir.join(".claude/settings.json"), "{}")),
+        ("a mode that is another in the end", &|dir| make_executable(&dir.join("mine.txt"))),
+        ("a link that is a file in the end", &|dir| {
+            fs::remove_file(dir.join("mine.txt")).unwrap();
+            symlink("/etc/passwd", dir.join("mine.txt")).unwrap();
+        }),
+    ];
+    for (what, step) in steps {
+        let world = World::new();
+        let dir = world.prepare(A1).path;
+        write(dir.join("mine.txt"), "one\n");
+        step(&dir);
+        commit_all(&dir, "first of mine");
+        let _ = fs::remove_dir_all(dir.join(".claude"));
+        fs::remove_file(dir.join("mine.txt")).unwrap();
+        write(dir.join("mine.txt"), "two\n");
+        commit_all(&dir, "second of mine");
+        let capture = world.capture(A1);
+        assert_eq!(capture.changed, ["mine.txt"], "{what}");
+        let tip = world.tip();
+        let found = world.git.trial_merge(&world.repo, &tip, &capture.commit, &by("T"), Style::Rebase).unwrap();
+        let Trial::Clean(new) = found else { panic!("{what}: {found:?}") };
+        let count = git(&world.vault(), &["rev-list", "--count", &format!("{tip}..{new}")]);
+        assert_eq!(count, "1", "{what}");
+    }
+}
